@@ -1,0 +1,1 @@
+"""The pipelines: one file is one DAG, the same on Beam and on Kubeflow."""

@@ -1,0 +1,83 @@
+"""Work in a child process, for what may crash, leak, or must start from a clean TensorFlow.
+
+A plain ``python -m tfopt.child``, not `multiprocessing`: its spawn would run the caller's own script again.
+"""
+
+import importlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tfopt.errors import ComponentError
+
+T = TypeVar("T")
+
+
+def run_in_child(function: Callable[..., T], *arguments: Any, doing: str, environment: Mapping[str, str] | None = None) -> T:
+    """Call a module-level function in a fresh Python process and return its (picklable) result.
+
+    Args:
+        function: Found by the child by its import path.
+        arguments: Picklable.
+        doing: What it does, for the error ("converting to TFLite").
+        environment: Variables to set before anything is imported there.
+
+    Raises:
+        ComponentError: The child's own, or one with the last lines it printed when it died.
+    """
+    with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
+        call, answer, log = (Path(folder, name) for name in ("call", "answer", "log"))
+        call.write_bytes(pickle.dumps((function.__module__, function.__qualname__, arguments)))
+        with log.open("wb") as stream:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tfopt.child", call, answer],
+                env={**os.environ, **(environment or {})}, stdout=stream, stderr=subprocess.STDOUT,
+            )
+            try:
+                code = process.wait()
+            finally:  # Ctrl-C or any other end of this process ends the child too
+                process.kill()
+                process.wait()
+        if code or not answer.exists():
+            raise ComponentError(f"{doing}: the process {how_it_ended(code)}\n{last_lines(log)}", "a process that ends well",
+                                 "see its last lines above; when it was killed, the machine may be short of memory")
+        worked, result = pickle.loads(answer.read_bytes())  # noqa: S301  (written by our own child)
+    if not worked:
+        raise result
+    return result  # type: ignore[no-any-return]
+
+
+def how_it_ended(code: int) -> str:
+    """An exit status in words.
+
+    >>> how_it_ended(-9)
+    'was killed by SIGKILL'
+    """
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+
+
+def last_lines(log: Path, count: int = 15) -> str:
+    """The end of what a process printed."""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-count:])
+
+
+def main(call: Path, answer: Path) -> None:
+    """Be the child: make the call and leave the answer whole."""
+    module, name, arguments = pickle.loads(call.read_bytes())  # noqa: S301  (written by our own parent)
+    try:
+        result = True, getattr(importlib.import_module(module), name)(*arguments)
+    except ComponentError as error:
+        result = False, error
+    part = answer.with_suffix(".partial")
+    part.write_bytes(pickle.dumps(result))
+    part.rename(answer)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,221 @@
+"""The declaration: a typed Python function is a component, and its signature is the only place that says so.
+
+    @component(image="tf")
+    def prune(model: Input[KerasModel], pruned: Output[KerasModel], *, sparsity: float = 0.5) -> None: ...
+
+Everything else (the TFX and KFP faces, the command line, the JSON schema, ``component.yaml``) is read from it. A
+component stays callable: ``prune(model="a/", pruned="b/", sparsity=0.8)`` with paths runs it, no engine needed.
+"""
+
+import importlib
+import inspect
+import pkgutil
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, TypeVar
+
+import docstring_parser
+
+from tfopt.artifacts import Artifact
+from tfopt.errors import ComponentError, nearest
+from tfopt.parameters import Between, Parameter, read_parameter
+
+__all__ = ["Between", "Component", "Input", "Output", "Port", "component", "components", "find"]
+
+T = TypeVar("T")
+Input = Annotated[T, "input"]
+Output = Annotated[T, "output"]
+
+
+@dataclass(frozen=True)
+class Port:
+    """One artifact input or output: its type, and whether it is a list or may be left out."""
+
+    name: str
+    type: type[Artifact]
+    many: bool
+    optional: bool
+    description: str
+
+
+def component(
+    *, image: str, cached: bool = True, beam: bool = False
+) -> Callable[[Callable[..., None]], "Component"]:
+    """Declare a function as a component.
+
+    Args:
+        image: The kind of container image it needs (a folder of ``deploy/images``).
+        cached: False where a result must never be reused by Kubeflow (a measurement, a decision, a push).
+        beam: True where the work is a Beam pipeline, which then gets the runner's arguments.
+    """
+    return lambda function: Component(function, image, cached, beam)
+
+
+class Component:
+    """A declared function, callable with paths and parameter values."""
+
+    def __init__(self, function: Callable[..., None], image: str, cached: bool, beam: bool) -> None:
+        """Keep the function; the signature is read when first asked for."""
+        self.function, self.image, self.cached, self.beam = function, image, cached, beam
+        self.name = function.__name__
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+        self.__module__ = function.__module__
+        self.__wrapped__ = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Artifact]:
+        """Run here and now. Inputs and outputs are paths (or artifacts); returns the outputs.
+
+        Raises:
+            ComponentError: When a value, an input or a target is not what the signature asks for, or the work fails.
+        """
+        from tfopt.execution import execute
+
+        return execute(self, dict(self.signature.bind_partial(*args).arguments) | kwargs)
+
+    def __repr__(self) -> str:
+        """Name it as a reader would import it."""
+        return f"<component {self.path}>"
+
+    @property
+    def path(self) -> str:
+        """Where any process finds this component again: ``module:name``."""
+        return f"{self.__module__}:{self.name}"
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """The function's own signature."""
+        return inspect.signature(self.function)
+
+    @cached_property
+    def inputs(self) -> dict[str, Port]:
+        """The artifact inputs by name, in the signature's order."""
+        return self._ports("input")
+
+    @cached_property
+    def outputs(self) -> dict[str, Port]:
+        """The artifact outputs by name, in the signature's order."""
+        return self._ports("output")
+
+    @cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """The parameters by name, in the signature's order."""
+        ports = {**self.inputs, **self.outputs}
+        return {
+            name: read_parameter(
+                name,
+                self._hints[name],
+                None if given.default is given.empty else given.default,
+                given.default is given.empty,
+                self.descriptions.get(name, ""),
+            )
+            for name, given in self.signature.parameters.items()
+            if name not in ports
+        }
+
+    @cached_property
+    def summary(self) -> str:
+        """The docstring's first sentence."""
+        return docstring_parser.parse(self.__doc__ or "").short_description or ""
+
+    @cached_property
+    def descriptions(self) -> dict[str, str]:
+        """What the docstring's ``Args:`` says of each name."""
+        parsed = docstring_parser.parse(self.__doc__ or "", style=docstring_parser.DocstringStyle.GOOGLE)
+        return {item.arg_name: " ".join((item.description or "").split()) for item in parsed.params}
+
+    def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return every parameter with its checked value or default, as a DAG is built with.
+
+        Raises:
+            ComponentError: On an unknown name, a missing one, or a value the signature does not allow.
+        """
+        for name in values:
+            if name not in self.parameters:
+                fix = nearest(name, [*self.inputs, *self.outputs, *self.parameters])
+                raise ComponentError(f"{self.name}: {name}", "a name of its signature", fix)
+        for parameter in self.parameters.values():
+            if parameter.required and parameter.name not in values:
+                raise ComponentError(f"{self.name}: no {parameter.name}", parameter.expected, f"pass {parameter.name}=…")
+        return {
+            name: parameter.check(values[name], self.name) if name in values else parameter.default
+            for name, parameter in self.parameters.items()
+        }
+
+    def schema(self) -> dict[str, Any]:
+        """The whole declaration in JSON Schema, artifact types and engine facts included."""
+        ports = {
+            side: {
+                port.name: {
+                    "type": port.type.__name__,
+                    "list": port.many,
+                    "optional": port.optional,
+                    "description": port.description,
+                }
+                for port in group.values()
+            }
+            for side, group in (("inputs", self.inputs), ("outputs", self.outputs))
+        }
+        return {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": self.name,
+            "description": self.summary,
+            "type": "object",
+            "properties": {name: parameter.schema() for name, parameter in self.parameters.items()},
+            "required": [parameter.name for parameter in self.parameters.values() if parameter.required],
+            "additionalProperties": False,
+            **ports,
+            "image": self.image,
+            "cached": self.cached,
+            "beam": self.beam,
+        }
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        # Resolved here, once: string annotations would break TFX's and KFP's own readers.
+        return typing.get_type_hints(self.function, include_extras=True)
+
+    def _ports(self, role: str) -> dict[str, Port]:
+        ports = {}
+        for name, given in self.signature.parameters.items():
+            optional = given.default is None
+            marked = next((part for part in (self._hints[name], *typing.get_args(self._hints[name])) if _is(part, role)), None)
+            if marked is None:
+                continue
+            kind = typing.get_args(marked)[0]
+            many = typing.get_origin(kind) is list
+            kind = typing.get_args(kind)[0] if many else kind
+            ports[name] = Port(name, kind, many, optional, self.descriptions.get(name, ""))
+        return ports
+
+
+def components() -> dict[str, Component]:
+    """Every component tfopt ships, found by listing the folder."""
+    import tfopt.components
+
+    names = sorted(module.name for module in pkgutil.iter_modules(tfopt.components.__path__) if module.ispkg)
+    return {name: find(f"tfopt.components.{name}.component:{name}") for name in names}
+
+
+def find(path: str) -> Component:
+    """Return the component at ``module:name``, or the shipped one of that bare name.
+
+    Raises:
+        ComponentError: When there is none, with the nearest names.
+    """
+    if ":" not in path:
+        known = components()
+        if path not in known:
+            raise ComponentError(f"component {path!r}", "the name of a component", nearest(path, known))
+        return known[path]
+    module, _, name = path.partition(":")
+    found = getattr(importlib.import_module(module), name)
+    if not isinstance(found, Component):
+        raise ComponentError(path, "a function decorated with @component", "check the module and the name")
+    return found
+
+
+def _is(hint: Any, role: str) -> bool:
+    return typing.get_origin(hint) is Annotated and typing.get_args(hint)[1:] == (role,)

@@ -1,0 +1,156 @@
+"""Running a component: check everything first, work on a staged sibling, and let outputs appear whole or not at all."""
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tfopt
+from tfopt.artifacts import CARD, Artifact, Examples, Model
+from tfopt.errors import ComponentError, nearest
+
+if TYPE_CHECKING:
+    from tfopt.component import Component, Port
+
+
+def execute(component: "Component", arguments: Mapping[str, Any]) -> dict[str, Artifact]:
+    """Run a component on paths (or artifacts) and parameter values, and return its outputs.
+
+    Raises:
+        ComponentError: When something is missing or wrong. No output exists then.
+    """
+    ports = {**component.inputs, **component.outputs}
+    parameters = component.check({name: value for name, value in arguments.items() if name not in ports})
+    inputs = {port.name: _open(component, port, arguments.get(port.name)) for port in component.inputs.values()}
+    targets = {port.name: _target(component, port, arguments.get(port.name)) for port in component.outputs.values()}
+    with _staged(targets) as staged:
+        component.function(**inputs, **staged, **parameters)
+        for artifact in staged.values():
+            if not _is_remote(artifact.uri):
+                artifact.check()
+            if isinstance(artifact, Model):
+                _write_card(component, artifact, inputs, parameters)
+    return targets
+
+
+def link_tree(source: Path, target: Path) -> None:
+    """Copy a file or folder by hard links where the disk allows: artifacts never change once they are whole."""
+    if source.is_dir():
+        shutil.copytree(source, target, copy_function=_link, dirs_exist_ok=True)
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _link(source, target)
+
+
+def _open(component: "Component", port: "Port", given: Any) -> Any:
+    if not given and port.optional:
+        return [] if port.many else None
+    if not given:
+        fix = nearest(port.name, [port.name])
+        raise ComponentError(f"{component.name}: no {port.name}", f"{port.type.__name__}: {port.type.contents}", f"pass {port.name}=PATH" if fix else "")
+    if port.many:
+        return [_open_one(component, port, item) for item in ([given] if isinstance(given, str | Path | Artifact) else given)]
+    return _open_one(component, port, given)
+
+
+def _open_one(component: "Component", port: "Port", given: Any) -> Artifact:
+    known = given.metadata if isinstance(given, Artifact) else None
+    uri = os.fspath(given)
+    if not _is_remote(uri):
+        return port.type.open(uri, known)
+    if not component.beam:
+        raise ComponentError(f"{component.name}: {port.name}={uri}", "a local path", "copy it to this machine first")
+    return port.type(uri, known)
+
+
+def _target(component: "Component", port: "Port", given: Any) -> Artifact:
+    if not given:
+        raise ComponentError(f"{component.name}: no {port.name}", "a folder to write to", f"pass {port.name}=PATH")
+    target = port.type(os.fspath(given))
+    if not _is_remote(target.uri) and target.path.exists() and (target.path.is_file() or any(target.path.iterdir())):
+        raise ComponentError(f"{component.name}: {port.name}={target.uri} exists", "a new or empty folder",
+                             "name another folder, or remove that one if you no longer need it")
+    return target
+
+
+@contextlib.contextmanager
+def _staged(targets: dict[str, Artifact]) -> Iterator[dict[str, Artifact]]:
+    """Yield a working sibling for each target; rename all of them at the end, or leave nothing."""
+    siblings = {name: target if _is_remote(target.uri) else _sibling(target) for name, target in targets.items()}
+    local = {name: sibling for name, sibling in siblings.items() if not _is_remote(sibling.uri)}
+    try:
+        for sibling in local.values():
+            sibling.path.mkdir(parents=True)
+        yield siblings
+        for name, sibling in local.items():
+            with contextlib.suppress(FileNotFoundError):
+                targets[name].path.rmdir()
+            sibling.path.rename(targets[name].path)
+        for name, sibling in siblings.items():
+            targets[name].metadata = sibling.metadata
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise ComponentError(f"{error}", "room for the outputs", "free some disk space or write elsewhere") from error
+        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR):
+            raise ComponentError(f"{error}", "a folder that can be written", "write elsewhere or mend its permissions") from error
+        raise
+    finally:
+        for sibling in local.values():
+            shutil.rmtree(sibling.path, ignore_errors=True)
+
+
+def _sibling(target: Artifact) -> Artifact:
+    path = target.path.absolute()
+    for stale in path.parent.glob(f".{path.name}.partial-*") if path.parent.is_dir() else ():
+        if not Path("/proc", stale.name.rpartition("-")[2]).exists():  # its process was killed
+            shutil.rmtree(stale, ignore_errors=True)
+    return type(target)(path.with_name(f".{path.name}.partial-{os.getpid()}"))
+
+
+def _write_card(component: "Component", model: Model, inputs: Mapping[str, Any], parameters: dict[str, Any]) -> None:
+    card = model.path / CARD
+    if card.exists():  # a component that passes a model on passes its card on
+        model.metadata |= {key: value for key, value in model.card.items() if isinstance(value, str | int | float)}
+        return
+    parent = next((given for given in inputs.values() if isinstance(given, Model)), None)
+    data = next((given for given in inputs.values() if isinstance(given, Examples)), None)
+    ancestor = {"name": parent.name, "digest": parent.digest, "component": parent.card.get("component")} if parent else None
+    facts = {
+        "name": component.name,
+        "format": model.format,
+        "digest": model.digest,
+        "sizes": model.sizes(),
+        "component": component.name,
+        "parameters": parameters,
+        "parent": ancestor,
+        "lineage": [*parent.card.get("lineage", []), ancestor] if parent else [],
+        "data": {"digest": data.digest} if data else None,
+        "versions": _versions(),
+    }
+    card.write_text(json.dumps(facts | model.metadata, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    shown = {"format": model.format, "digest": model.digest, "bytes": facts["sizes"]["raw"]}  # type: ignore[index]
+    model.metadata = shown | model.metadata
+
+
+def _versions() -> dict[str, str]:
+    found = {"tfopt": tfopt.__version__}
+    for package in ("tensorflow", "keras", "tf-keras", "ai-edge-litert", "numpy"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
+
+
+def _link(source: str | Path, target: str | Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _is_remote(uri: str) -> bool:
+    return "://" in uri

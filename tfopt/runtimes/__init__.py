@@ -1,0 +1,94 @@
+"""One way to run any model: by input name, on numpy arrays. Parity checks, `evaluate` and `benchmark` use nothing else."""
+
+import abc
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfopt.artifacts import Model
+from tfopt.errors import ComponentError, nearest
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One named input or output.
+
+    Attributes:
+        dtype: A numpy dtype name (``float32``, ``int64``, …) or ``string``.
+        shape: Sizes; None where unknown or dynamic. The first is the batch.
+    """
+
+    dtype: str
+    shape: tuple[int | None, ...]
+
+    def __str__(self) -> str:
+        """Print as ``float32[?,28,28,1]``."""
+        return f"{self.dtype}[{','.join('?' if size is None else str(size) for size in self.shape)}]"
+
+
+class Runtime(abc.ABC):
+    """A loaded model.
+
+    Attributes:
+        inputs: What it takes, by name.
+        outputs: What it returns, by name, in the order of its signature.
+    """
+
+    inputs: dict[str, TensorSpec]
+    outputs: dict[str, TensorSpec]
+
+    @abc.abstractmethod
+    def run(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
+        """Return the outputs for one batch of inputs that `check` accepts. Not safe under threads."""
+
+    def check(self, arrays: Arrays) -> None:
+        """Raise ComponentError unless names, dtypes and shapes are those of `inputs`."""
+        for name, spec in self.inputs.items():
+            if name not in arrays:
+                raise ComponentError(f"no input {name!r}", f"inputs {self._expected()}", nearest(name, arrays))
+            array = arrays[name]
+            same_rank = array.ndim == len(spec.shape)
+            fits = same_rank and all(want in (None, have) for want, have in zip(spec.shape, array.shape, strict=True))
+            kind = "string" if array.dtype.kind in "OSU" else array.dtype.name
+            if kind != spec.dtype or not fits:
+                got = TensorSpec(kind, array.shape)
+                raise ComponentError(f"input {name!r}: {got}", str(spec), f"convert it to {spec.dtype}, and reshape it")
+        for name in arrays:
+            if name not in self.inputs:
+                raise ComponentError(f"input {name!r}", f"inputs {self._expected()}", nearest(name, self.inputs))
+
+    def close(self) -> None:  # noqa: B027  (most runtimes have nothing to give back)
+        """Give back what the model holds."""
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    def _expected(self) -> str:
+        return ", ".join(f"{name}: {spec}" for name, spec in self.inputs.items())
+
+
+def load(model: Model, *, signature: str = "serving_default", threads: int | None = None) -> Runtime:
+    """Load a model with the runtime of its format (``Model.format``).
+
+    Args:
+        model: Any model artifact.
+        signature: Which signature, where the format has several.
+        threads: How many threads one call may use; the runtime's own choice when None.
+
+    Raises:
+        ComponentError: When the file is damaged or the signature is not there.
+    """
+    module = importlib.import_module(f"tfopt.runtimes.{model.format}")
+    runtime: Runtime = module.load(model, signature=signature, threads=threads)
+    return runtime

@@ -1,0 +1,66 @@
+"""The `saved_model` runtime: TensorFlow's own executor on one signature."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfopt.artifacts import Model
+from tfopt.errors import ComponentError, nearest
+from tfopt.runtimes import Arrays, Runtime, TensorSpec
+
+
+def load(model: Model, *, signature: str, threads: int | None) -> Runtime:
+    """Load a signature of a SavedModel."""
+    return SavedModelRuntime(model, signature, threads)
+
+
+class SavedModelRuntime(Runtime):
+    """A signature of a SavedModel, called by input name."""
+
+    def __init__(self, model: Model, signature: str, threads: int | None) -> None:
+        """Load it; see `tfopt.runtimes.load`."""
+        import tensorflow as tf
+
+        if threads:
+            _set_threads(threads)
+        try:
+            self._loaded = tf.saved_model.load(str(model.saved_model))
+        except Exception as error:
+            raise ComponentError(f"{model.saved_model}: {_first_line(error)}", "a SavedModel that TensorFlow can load",
+                                 "export it again; a file may be truncated or missing") from error
+        known = self._loaded.signatures
+        if signature not in known:
+            raise ComponentError(f"{model.uri}: no signature {signature!r}", "one of its signatures",
+                                 nearest(signature, known) if known else "export it with a signature")
+        self._call = known[signature]
+        self.inputs = {name: _spec(spec) for name, spec in self._call.structured_input_signature[1].items()}
+        self.outputs = {name: _spec(spec) for name, spec in sorted(self._call.structured_outputs.items())}
+        self._constant = tf.constant
+
+    def run(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
+        """Run the signature."""
+        results = self._call(**{name: self._constant(arrays[name]) for name in self.inputs})
+        return {name: np.asarray(results[name].numpy()) for name in self.outputs}
+
+
+def _spec(spec: Any) -> TensorSpec:
+    shape = tuple(spec.shape) if spec.shape.rank is not None else (None,)
+    return TensorSpec(spec.dtype.name, shape)
+
+
+def _set_threads(threads: int) -> None:
+    """TensorFlow fixes its pools at first use, so this must come first in the process."""
+    import tensorflow as tf
+
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+    except RuntimeError as error:
+        if tf.config.threading.get_intra_op_parallelism_threads() != threads:
+            raise ComponentError(f"threads={threads}", "a process in which TensorFlow has not run yet",
+                                 "load the model with this thread count first, in a fresh process") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
