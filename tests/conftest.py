@@ -1,0 +1,79 @@
+"""What more than one test file needs: real digits as Examples, and a small model really trained on them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope="session")
+def digits_examples(tmp_path_factory) -> Path:
+    """1,797 real 8x8 digits: float ``image`` (0 to 16) and int64 ``label``; 1,400 to train in two shards, 397 to evaluate."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(images))
+    folder = tmp_path_factory.mktemp("digits") / "examples"
+    for split, rows in (("train", np.array_split(order[:1400], 2)), ("eval", [order[1400:]])):
+        for shard, chosen in enumerate(rows):
+            file = folder / f"Split-{split}" / f"data_tfrecord-{shard:05d}-of-{len(rows):05d}.gz"
+            write_examples(file, {"image": images[chosen], "label": labels[chosen]})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def digits_model(tmp_path_factory, digits_examples) -> Path:
+    """A KerasModel artifact: Keras 3, input ``image`` [8,8,1], conv and batch norm with moved statistics, softmax, > 90 %."""
+    import keras
+
+    from tfopt import keras_models
+    from tfopt.artifacts import Examples
+    from tfopt.examples import read_batches
+    from tfopt.runtimes import TensorSpec
+
+    specs = {"image": TensorSpec("float32", (None, 8, 8, 1)), "label": TensorSpec("int64", (None, 1))}
+    train = next(read_batches(Examples(digits_examples).split("train"), specs, batch_size=1400))
+    keras.utils.set_random_seed(0)
+    model = small_digits_model()
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.fit(train["image"], train["label"], epochs=6, batch_size=32, verbose=0)
+    folder = tmp_path_factory.mktemp("digits") / "model"
+    keras_models.save(model, folder)
+    return folder
+
+
+def small_digits_model():
+    """Untrained: rescale, conv + batch norm + relu twice (one depthwise), dense softmax."""
+    import keras
+    from keras import layers
+
+    image = layers.Input((8, 8, 1), name="image")
+    flow = layers.Rescaling(1 / 16)(image)
+    flow = layers.Conv2D(8, 3, padding="same", use_bias=False)(flow)
+    flow = layers.ReLU()(layers.BatchNormalization(momentum=0.9)(flow))
+    flow = layers.DepthwiseConv2D(3, padding="same")(flow)
+    flow = layers.ReLU()(layers.BatchNormalization(momentum=0.9)(flow))
+    flow = layers.Flatten()(layers.MaxPooling2D()(flow))
+    return keras.Model(image, layers.Dense(10, activation="softmax", name="digit")(flow), name="digits")
+
+
+def write_examples(file: Path, columns: dict[str, np.ndarray]) -> None:
+    """Write one TFRecord file (gzip by its name): floats, integers and text or bytes, a row per record."""
+    import tensorflow as tf
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tf.io.TFRecordWriter(str(file), "GZIP" if file.suffix == ".gz" else "") as writer:
+        for row in zip(*columns.values(), strict=True):
+            features = {name: _feature(np.ravel(value)) for name, value in zip(columns, row, strict=True)}
+            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+
+def _feature(values: np.ndarray):
+    import tensorflow as tf
+
+    if values.dtype.kind == "f":
+        return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+    if values.dtype.kind in "iub":
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=values.astype(np.int64)))
+    texts = [value.encode() if isinstance(value, str) else value for value in values.tolist()]
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=texts))
