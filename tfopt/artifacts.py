@@ -27,6 +27,7 @@ class Artifact:
     """
 
     contents = "a file or folder"
+    page: str | None = None  # the file in it that people look at in an engine's interface
 
     def __init__(self, uri: str | Path, metadata: dict[str, Any] | None = None) -> None:
         """Point at a place, without looking at it."""
@@ -59,7 +60,9 @@ class Artifact:
     def check(self) -> None:
         """Raise ComponentError unless the content is whole. A step's outputs are checked too."""
         if not any(self.files()):
-            raise ComponentError(f"{self.uri}: empty", f"{type(self).__name__}: {self.contents}", "give one with content")
+            raise ComponentError(
+                f"{self.uri}: empty", f"{type(self).__name__}: {self.contents}", "give one with content"
+            )
 
     def files(self) -> Iterator[Path]:
         """Every file, sorted, without the model card (which describes them)."""
@@ -121,8 +124,11 @@ class Examples(Artifact):
         """
         if not self.splits.get(name):
             have = ", ".join(self.splits) or "none"
-            raise ComponentError(f"{self.uri}: split {name!r} missing or without files", f"one of its splits: {have}",
-                                 "name another split, or prepare the examples again with it")
+            raise ComponentError(
+                f"{self.uri}: split {name!r} missing or without files",
+                f"one of its splits: {have}",
+                "name another split, or prepare the examples again with it",
+            )
         return self.splits[name]
 
     def check(self) -> None:
@@ -178,7 +184,11 @@ class Model(Artifact):
     def payload(self) -> list[Path]:
         """The files that are deployed, of `format` only."""
         if self.format == "saved_model" and self.saved_model:
-            return sorted(file for file in self.saved_model.rglob("*") if file.is_file() and file.name != "tflite" and file.name != CARD)
+            return sorted(
+                file
+                for file in self.saved_model.rglob("*")
+                if file.is_file() and file.name != "tflite" and file.name != CARD
+            )
         return [self.tflite or self.keras or self.path]
 
     def sizes(self) -> dict[str, int]:
@@ -204,8 +214,10 @@ class Model(Artifact):
 def unique_names(models: list[Model]) -> list[str]:
     """A name for each model of one table: its own, numbered where two share it."""
     names = [model.name for model in models]
-    return [name if names.index(name) == index else f"{name} ({names[: index + 1].count(name)})"
-            for index, name in enumerate(names)]
+    return [
+        name if names.index(name) == index else f"{name} ({names[: index + 1].count(name)})"
+        for index, name in enumerate(names)
+    ]
 
 
 class SavedModel(Model):
@@ -227,8 +239,11 @@ class KerasModel(SavedModel):
     def check(self) -> None:
         """Raise ComponentError unless there is a Keras form."""
         if not self.keras:
-            raise ComponentError(f"{self.uri}: no Keras form", self.contents,
-                                 "save the Keras model as Format-Keras/model.keras beside Format-Serving/")
+            raise ComponentError(
+                f"{self.uri}: no Keras form",
+                self.contents,
+                "save the Keras model as Format-Keras/model.keras beside Format-Serving/",
+            )
 
 
 class TFLiteModel(Model):
@@ -251,7 +266,9 @@ class Report(Artifact):
     def check(self) -> None:
         """Raise ComponentError unless the JSON is there."""
         if not (self.path / self.file).is_file():
-            raise ComponentError(f"{self.uri}: no {self.file}", self.contents, "give the output of the step that makes it")
+            raise ComponentError(
+                f"{self.uri}: no {self.file}", self.contents, "give the output of the step that makes it"
+            )
 
     def read(self) -> dict[str, Any]:
         """Return the JSON."""
@@ -282,6 +299,7 @@ class Decision(Report):
     """Which model was chosen and why, ``decision.json``, and ``report.html`` for people."""
 
     file = "decision.json"
+    page = "report.html"
     contents = "a folder with decision.json and report.html"
 
 

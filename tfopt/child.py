@@ -19,7 +19,9 @@ from tfopt.errors import ComponentError
 T = TypeVar("T")
 
 
-def run_in_child(function: Callable[..., T], *arguments: Any, doing: str, environment: Mapping[str, str] | None = None) -> T:
+def run_in_child(
+    function: Callable[..., T], *arguments: Any, doing: str, environment: Mapping[str, str] | None = None
+) -> T:
     """Call a module-level function in a fresh Python process and return its (picklable) result.
 
     Args:
@@ -37,7 +39,9 @@ def run_in_child(function: Callable[..., T], *arguments: Any, doing: str, enviro
         with log.open("wb") as stream:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tfopt.child", call, answer],
-                env={**os.environ, **(environment or {})}, stdout=stream, stderr=subprocess.STDOUT,
+                env={**os.environ, **(environment or {})},
+                stdout=stream,
+                stderr=subprocess.STDOUT,
             )
             try:
                 code = process.wait()
@@ -45,9 +49,12 @@ def run_in_child(function: Callable[..., T], *arguments: Any, doing: str, enviro
                 process.kill()
                 process.wait()
         if code or not answer.exists():
-            raise ComponentError(f"{doing}: the process {how_it_ended(code)}\n{last_lines(log)}", "a process that ends well",
-                                 "see its last lines above; when it was killed, the machine may be short of memory")
-        worked, result = pickle.loads(answer.read_bytes())  # noqa: S301  (written by our own child)
+            raise ComponentError(
+                f"{doing}: the process {how_it_ended(code)}\n{last_lines(log)}",
+                "a process that ends well",
+                "see its last lines above; when it was killed, the machine may be short of memory",
+            )
+        worked, result = pickle.loads(answer.read_bytes())
     if not worked:
         raise result
     return result  # type: ignore[no-any-return]
@@ -69,7 +76,7 @@ def last_lines(log: Path, count: int = 15) -> str:
 
 def main(call: Path, answer: Path) -> None:
     """Be the child: make the call and leave the answer whole."""
-    module, name, arguments = pickle.loads(call.read_bytes())  # noqa: S301  (written by our own parent)
+    module, name, arguments = pickle.loads(call.read_bytes())
     try:
         result = True, getattr(importlib.import_module(module), name)(*arguments)
     except ComponentError as error:

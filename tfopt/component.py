@@ -40,9 +40,7 @@ class Port:
     description: str
 
 
-def component(
-    *, image: str, cached: bool = True, beam: bool = False
-) -> Callable[[Callable[..., None]], "Component"]:
+def component(*, image: str, cached: bool = True, beam: bool = False) -> Callable[[Callable[..., None]], "Component"]:
     """Declare a function as a component.
 
     Args:
@@ -138,7 +136,9 @@ class Component:
                 raise ComponentError(f"{self.name}: {name}", "a name of its signature", fix)
         for parameter in self.parameters.values():
             if parameter.required and parameter.name not in values:
-                raise ComponentError(f"{self.name}: no {parameter.name}", parameter.expected, f"pass {parameter.name}=…")
+                raise ComponentError(
+                    f"{self.name}: no {parameter.name}", parameter.expected, f"pass {parameter.name}=…"
+                )
         return {
             name: parameter.check(values[name], self.name) if name in values else parameter.default
             for name, parameter in self.parameters.items()
@@ -181,7 +181,9 @@ class Component:
         ports = {}
         for name, given in self.signature.parameters.items():
             optional = given.default is None
-            marked = next((part for part in (self._hints[name], *typing.get_args(self._hints[name])) if _is(part, role)), None)
+            marked = next(
+                (part for part in (self._hints[name], *typing.get_args(self._hints[name])) if _is(part, role)), None
+            )
             if marked is None:
                 continue
             kind = typing.get_args(marked)[0]

@@ -10,6 +10,7 @@
 import importlib.util
 import inspect
 import pkgutil
+import sys
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -59,8 +60,9 @@ class Placeholder:
 
     def _misused(self, how: str) -> ComponentError:
         name = self.parameter.name
-        return ComponentError(f"pipeline parameter {name}: {how}", "a parameter handed on whole to a step",
-                              f"write steps.NAME(…={name})")
+        return ComponentError(
+            f"pipeline parameter {name}: {how}", "a parameter handed on whole to a step", f"write steps.NAME(…={name})"
+        )
 
 
 Value = Reference | Source
@@ -100,13 +102,17 @@ class Dag:
         """
         for name in given:
             if name not in self.sources and name not in self.parameters:
-                raise ComponentError(f"{self.name}: {name}", "a name of its signature",
-                                     nearest(name, [*self.sources, *self.parameters]))
+                raise ComponentError(
+                    f"{self.name}: {name}", "a name of its signature", nearest(name, [*self.sources, *self.parameters])
+                )
         missing = [name for name, source in self.sources.items() if name not in given and not source.optional]
         missing += [name for name, parameter in self.parameters.items() if name not in given and parameter.required]
         if missing:
-            raise ComponentError(f"{self.name}: no {', '.join(missing)}", "a value for each",
-                                 "pass " + " ".join(f"--set {name}=…" for name in missing))
+            raise ComponentError(
+                f"{self.name}: no {', '.join(missing)}",
+                "a value for each",
+                "pass " + " ".join(f"--set {name}=…" for name in missing),
+            )
         values = {name: given.get(name) for name in self.sources}
         values |= {name: p.check(given.get(name, p.default), self.name) for name, p in self.parameters.items()}
         for step in self.steps.values():
@@ -150,7 +156,9 @@ class Steps:
         given = {name: wires.pop(name) for name in component.inputs if name in wires}
         inputs = {port.name: _wire(component, port, given.get(port.name)) for port in component.inputs.values()}
         component.check({name: _sample(component, name, wire) for name, wire in wires.items()})
-        step = Step(id, component, {name: wire for name, wire in inputs.items() if wire is not None and wire != ()}, wires)
+        step = Step(
+            id, component, {name: wire for name, wire in inputs.items() if wire is not None and wire != ()}, wires
+        )
         self._dag.steps[id] = step
         return step
 
@@ -166,12 +174,14 @@ def trace(function: Callable[..., None]) -> Dag:
         if given.kind is given.KEYWORD_ONLY:
             required = given.default is given.empty
             dag.parameters[name] = read_parameter(
-                name, hints[name], None if required else given.default, required, descriptions.get(name, ""))
+                name, hints[name], None if required else given.default, required, descriptions.get(name, "")
+            )
             arguments[name] = Placeholder(dag.parameters[name])
         else:
             kind = next(part for part in (hints[name], *typing.get_args(hints[name])) if hasattr(part, "__metadata__"))
             dag.sources[name] = Source(
-                name, typing.get_args(kind)[0], given.default is None, descriptions.get(name, ""))
+                name, typing.get_args(kind)[0], given.default is None, descriptions.get(name, "")
+            )
             arguments[name] = dag.sources[name]
     function(Steps(dag), **arguments)
     return dag
@@ -186,18 +196,25 @@ def load(pipeline: str) -> Dag:
     if pipeline.endswith(".py"):
         path = Path(pipeline)
         if not path.is_file():
-            raise ComponentError(f"{pipeline}: no such file", "a Python file with a pipeline function", "check the path")
+            raise ComponentError(
+                f"{pipeline}: no such file", "a Python file with a pipeline function", "check the path"
+            )
         spec = importlib.util.spec_from_file_location(path.stem, path)
         assert spec and spec.loader  # a .py file always has a loader
         module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module  # so that components declared in that file are found by their path
         spec.loader.exec_module(module)
     elif pipeline in pipelines():
         module = importlib.import_module(f"tfopt.pipelines.{pipeline}")
     else:
-        raise ComponentError(f"pipeline {pipeline!r}", "a shipped pipeline or a .py file", nearest(pipeline, pipelines()))
+        raise ComponentError(
+            f"pipeline {pipeline!r}", "a shipped pipeline or a .py file", nearest(pipeline, pipelines())
+        )
     name = Path(pipeline).stem
     if not hasattr(module, name):
-        raise ComponentError(f"{pipeline}: no function {name}", "a function named as its file", f"write def {name}(steps, …)")
+        raise ComponentError(
+            f"{pipeline}: no function {name}", "a function named as its file", f"write def {name}(steps, …)"
+        )
     return trace(getattr(module, name))
 
 
@@ -216,14 +233,23 @@ def _wire(component: Component, port: Port, given: Any) -> Wire | None:
     items = given if isinstance(given, list | tuple) else [given]
     for item in items:
         if not isinstance(item, Reference | Source):
-            raise ComponentError(f"{component.name}: {port.name}={item!r}", "an output of a step, or a source of the pipeline",
-                                 'pass step.outputs["NAME"]')
+            raise ComponentError(
+                f"{component.name}: {port.name}={item!r}",
+                "an output of a step, or a source of the pipeline",
+                'pass step.outputs["NAME"]',
+            )
         if not issubclass(item.type, port.type):
-            raise ComponentError(f"{component.name}: {port.name} is a {item.type.__name__}", port.type.__name__,
-                                 f"wire a {port.type.__name__} there")
+            raise ComponentError(
+                f"{component.name}: {port.name} is a {item.type.__name__}",
+                port.type.__name__,
+                f"wire a {port.type.__name__} there",
+            )
     if isinstance(given, list | tuple) != port.many:
-        raise ComponentError(f"{component.name}: {port.name} is {'one' if port.many else 'a list'}",
-                             "a list" if port.many else "one artifact", "add or drop the brackets")
+        raise ComponentError(
+            f"{component.name}: {port.name} is {'one' if port.many else 'a list'}",
+            "a list" if port.many else "one artifact",
+            "add or drop the brackets",
+        )
     return tuple(items) if port.many else items[0]
 
 

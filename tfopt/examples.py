@@ -29,7 +29,9 @@ def read_batches(files: Sequence[str | Path], specs: Mapping[str, TensorSpec], *
     records = iter(read_records(files))
     first = next(records, None)
     if first is None:
-        raise ComponentError(f"{files[0] if files else 'no files'}: no records", "at least one tf.Example", "prepare the examples again")
+        raise ComponentError(
+            f"{files[0] if files else 'no files'}: no records", "at least one tf.Example", "prepare the examples again"
+        )
     parse = _parser(first, specs, str(files[0]))
     batch = [first, *islice(records, batch_size - 1)]
     while batch:
@@ -48,10 +50,13 @@ def read_records(files: Iterable[str | Path]) -> Iterator[bytes]:
     for file in files:
         kind = "GZIP" if str(file).endswith(".gz") else ""
         try:
-            yield from tf.data.TFRecordDataset(str(file), compression_type=kind, buffer_size=1 << 20).as_numpy_iterator()
+            yield from tf.data.TFRecordDataset(
+                str(file), compression_type=kind, buffer_size=1 << 20
+            ).as_numpy_iterator()
         except (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.InvalidArgumentError) as error:
-            raise ComponentError(f"{file}: damaged ({error.message.splitlines()[0]})", "a whole TFRecord file",
-                                 "write it again") from error
+            raise ComponentError(
+                f"{file}: damaged ({error.message.splitlines()[0]})", "a whole TFRecord file", "write it again"
+            ) from error
 
 
 def feature_specs(record: bytes) -> dict[str, TensorSpec]:
@@ -76,15 +81,22 @@ def _parser(record: bytes, specs: Mapping[str, TensorSpec], where: str) -> Any:
     columns = {}
     for name, spec in specs.items():
         if name not in stored:
-            raise ComponentError(f"{where}: no feature {name!r}", f"features {', '.join(stored)}", nearest(name, stored))
+            raise ComponentError(
+                f"{where}: no feature {name!r}", f"features {', '.join(stored)}", nearest(name, stored)
+            )
         have = stored[name]
         if have.dtype != _storage(spec.dtype) and not (have.dtype == "int64" and _storage(spec.dtype) == "float32"):
-            raise ComponentError(f"{where}: feature {name!r} is {have.dtype}", f"{spec}", "prepare the examples with that type")
+            raise ComponentError(
+                f"{where}: feature {name!r} is {have.dtype}", f"{spec}", "prepare the examples with that type"
+            )
         length = int(np.prod([size for size in spec.shape[1:] if size is not None], dtype=int))
         dynamic = None in spec.shape[1:]
         if (have.shape[1] or 0) % length if dynamic else have.shape[1] != length:
-            raise ComponentError(f"{where}: feature {name!r} has {have.shape[1]} values", f"{spec}, {length} values",
-                                 "prepare the examples with that shape")
+            raise ComponentError(
+                f"{where}: feature {name!r} has {have.shape[1]} values",
+                f"{spec}, {length} values",
+                "prepare the examples with that shape",
+            )
         columns[name] = tf.io.FixedLenFeature([have.shape[1]], tf.as_dtype(have.dtype))
     shapes = {name: [-1, *_free(spec.shape[1:])] for name, spec in specs.items()}
 
@@ -92,9 +104,15 @@ def _parser(record: bytes, specs: Mapping[str, TensorSpec], where: str) -> Any:
         try:
             parsed = tf.io.parse_example(tf.constant(records), columns)
         except tf.errors.InvalidArgumentError as error:
-            raise ComponentError(f"{where}: {error.message.splitlines()[0]}", "every record alike",
-                                 "prepare the examples again; records differ in length or type") from error
-        return {name: _typed(parsed[name].numpy(), specs[name]).reshape([len(records), *shapes[name][1:]]) for name in columns}
+            raise ComponentError(
+                f"{where}: {error.message.splitlines()[0]}",
+                "every record alike",
+                "prepare the examples again; records differ in length or type",
+            ) from error
+        return {
+            name: _typed(parsed[name].numpy(), specs[name]).reshape([len(records), *shapes[name][1:]])
+            for name in columns
+        }
 
     return parse
 

@@ -52,9 +52,16 @@ def _open(component: "Component", port: "Port", given: Any) -> Any:
         return [] if port.many else None
     if not given:
         fix = nearest(port.name, [port.name])
-        raise ComponentError(f"{component.name}: no {port.name}", f"{port.type.__name__}: {port.type.contents}", f"pass {port.name}=PATH" if fix else "")
+        raise ComponentError(
+            f"{component.name}: no {port.name}",
+            f"{port.type.__name__}: {port.type.contents}",
+            f"pass {port.name}=PATH" if fix else "",
+        )
     if port.many:
-        return [_open_one(component, port, item) for item in ([given] if isinstance(given, str | Path | Artifact) else given)]
+        return [
+            _open_one(component, port, item)
+            for item in ([given] if isinstance(given, str | Path | Artifact) else given)
+        ]
     return _open_one(component, port, given)
 
 
@@ -73,8 +80,11 @@ def _target(component: "Component", port: "Port", given: Any) -> Artifact:
         raise ComponentError(f"{component.name}: no {port.name}", "a folder to write to", f"pass {port.name}=PATH")
     target = port.type(os.fspath(given))
     if not _is_remote(target.uri) and target.path.exists() and (target.path.is_file() or any(target.path.iterdir())):
-        raise ComponentError(f"{component.name}: {port.name}={target.uri} exists", "a new or empty folder",
-                             "name another folder, or remove that one if you no longer need it")
+        raise ComponentError(
+            f"{component.name}: {port.name}={target.uri} exists",
+            "a new or empty folder",
+            "name another folder, or remove that one if you no longer need it",
+        )
     return target
 
 
@@ -95,9 +105,13 @@ def _staged(targets: dict[str, Artifact]) -> Iterator[dict[str, Artifact]]:
             targets[name].metadata = sibling.metadata
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise ComponentError(f"{error}", "room for the outputs", "free some disk space or write elsewhere") from error
+            raise ComponentError(
+                f"{error}", "room for the outputs", "free some disk space or write elsewhere"
+            ) from error
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR):
-            raise ComponentError(f"{error}", "a folder that can be written", "write elsewhere or mend its permissions") from error
+            raise ComponentError(
+                f"{error}", "a folder that can be written", "write elsewhere or mend its permissions"
+            ) from error
         raise
     finally:
         for sibling in local.values():
@@ -119,8 +133,10 @@ def _write_card(component: "Component", model: Model, inputs: Mapping[str, Any],
         return
     parent = next((given for given in inputs.values() if isinstance(given, Model)), None)
     data = next((given for given in inputs.values() if isinstance(given, Examples)), None)
-    ancestor = {"name": parent.name, "digest": parent.digest, "component": parent.card.get("component")} if parent else None
-    facts = {
+    ancestor = (
+        {"name": parent.name, "digest": parent.digest, "component": parent.card.get("component")} if parent else None
+    )
+    facts: dict[str, Any] = {
         "name": component.name,
         "format": model.format,
         "digest": model.digest,
@@ -133,7 +149,7 @@ def _write_card(component: "Component", model: Model, inputs: Mapping[str, Any],
         "versions": _versions(),
     }
     card.write_text(json.dumps(facts | model.metadata, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-    shown = {"format": model.format, "digest": model.digest, "bytes": facts["sizes"]["raw"]}  # type: ignore[index]
+    shown = {"format": model.format, "digest": model.digest, "bytes": facts["sizes"]["raw"]}
     model.metadata = shown | model.metadata
 
 

@@ -18,8 +18,11 @@ def load(model: Model) -> KerasObject:
         ComponentError: When there is no Keras form, or it cannot be read.
     """
     if model.keras is None:
-        raise ComponentError(f"{model.uri}: no Keras form", "Format-Keras/model.keras or .h5, or such a file",
-                             "save the Keras model beside its SavedModel")
+        raise ComponentError(
+            f"{model.uri}: no Keras form",
+            "Format-Keras/model.keras or .h5, or such a file",
+            "save the Keras model beside its SavedModel",
+        )
     try:
         if _is_keras_2(model.keras):
             import tf_keras
@@ -30,8 +33,11 @@ def load(model: Model) -> KerasObject:
         return keras.models.load_model(model.keras, compile=False)
     except Exception as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ComponentError(f"{model.keras}: {first}", "a file this version of Keras can load",
-                             "save it again; it may be truncated, or use custom objects that are not registered") from error
+        raise ComponentError(
+            f"{model.keras}: {first}",
+            "a file this version of Keras can load",
+            "save it again; it may be truncated, or use custom objects that are not registered",
+        ) from error
 
 
 def is_keras_2(model: KerasObject) -> bool:
@@ -39,7 +45,7 @@ def is_keras_2(model: KerasObject) -> bool:
     return any(base.__module__.startswith("tf_keras.") for base in type(model).__mro__)
 
 
-def serving_function(model: KerasObject, output_names: list[str] | None = None) -> tuple[Callable[..., Any], Specs]:
+def serving_function(model: KerasObject, output_names: list[str] | None = None) -> tuple[Any, Specs]:
     """Return a ``tf.function`` from named inputs to named outputs in inference mode, and its input signature.
 
     Args:
@@ -53,11 +59,16 @@ def serving_function(model: KerasObject, output_names: list[str] | None = None) 
 
     tensors = getattr(model, "inputs", None)
     if not tensors:
-        raise ComponentError(f"{model.name}: a model without known inputs", "a built model",
-                             "call it once on data, or define its inputs with keras.Input")
+        raise ComponentError(
+            f"{model.name}: a model without known inputs",
+            "a built model",
+            "call it once on data, or define its inputs with keras.Input",
+        )
     names = input_names(model)
-    specs = {name: tf.TensorSpec([None, *tensor.shape[1:]], tf.as_dtype(tensor.dtype), name=name)
-             for name, tensor in zip(names, tensors, strict=True)}
+    specs = {
+        name: tf.TensorSpec([None, *tensor.shape[1:]], tf.as_dtype(tensor.dtype), name=name)
+        for name, tensor in zip(names, tensors, strict=True)
+    }
     named_outputs = output_names or list(getattr(model, "output_names", None) or [])
 
     @tf.function(input_signature=[specs], autograph=False)  # type: ignore[untyped-decorator]

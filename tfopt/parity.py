@@ -60,11 +60,15 @@ def check_same_signature(parent: Runtime, child: Runtime) -> None:
     for side in ("inputs", "outputs"):
         before, after = getattr(parent, side), getattr(child, side)
         same = set(before) == set(after) and all(
-            before[name].dtype == after[name].dtype and _agree(before[name].shape[1:], after[name].shape[1:]) for name in before
+            before[name].dtype == after[name].dtype and _agree(before[name].shape[1:], after[name].shape[1:])
+            for name in before
         )
         if not same:
-            raise ComponentError(f"{side} became {_words(after)}", f"the parent's {_words(before)}",
-                                 "report this: a step may not change a signature")
+            raise ComponentError(
+                f"{side} became {_words(after)}",
+                f"the parent's {_words(before)}",
+                "report this: a step may not change a signature",
+            )
 
 
 def _agree(before: tuple[int | None, ...], after: tuple[int | None, ...]) -> bool:
@@ -79,8 +83,11 @@ def _parity(name: str, pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Parity
     parent = np.concatenate([pair[0] for pair in pairs]).astype(np.float64)
     child = np.concatenate([pair[1] for pair in pairs]).astype(np.float64)
     if np.isnan(child).any() and not np.isnan(parent).any():
-        raise ComponentError(f"output {name!r}: NaN in {int(np.isnan(child).sum())} values", "finite values, as the parent gives",
-                             "check the weights for NaN and the inputs for values out of range")
+        raise ComponentError(
+            f"output {name!r}: NaN in {int(np.isnan(child).sum())} values",
+            "finite values, as the parent gives",
+            "check the weights for NaN and the inputs for values out of range",
+        )
     error = np.abs(parent - child)
     classes = parent.ndim == 2 and parent.shape[1] > 1
     agreement = float((parent.argmax(1) == child.argmax(1)).mean()) if classes else None

@@ -1,4 +1,4 @@
-"""One way to run any model: by input name, on numpy arrays. Parity checks, `evaluate` and `benchmark` use nothing else."""
+"""One way to run any model: by input name, on numpy arrays. Parity, `evaluate` and `benchmark` use nothing else."""
 
 import abc
 import importlib
@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Model

@@ -21,7 +21,8 @@ class KerasRuntime(Runtime):
     def __init__(self, model: Model) -> None:
         """Load it; see `tfopt.runtimes.load`."""
         loaded = keras_models.load(model)
-        self._call, signature = keras_models.serving_function(loaded)
+        call, signature = keras_models.serving_function(loaded)
+        self._call: Any = call
         self.inputs = {name: TensorSpec(spec.dtype.name, tuple(spec.shape)) for name, spec in signature.items()}
         concrete = self._call.get_concrete_function(signature)
         self.outputs = {

@@ -30,13 +30,18 @@ class TFLiteRuntime(Runtime):
             self._interpreter = Interpreter(model_path=str(model.tflite), num_threads=threads)
             self._interpreter.allocate_tensors()
         except (ValueError, RuntimeError) as error:
-            raise ComponentError(f"{model.tflite}: {error}", "a file that LiteRT can load",
-                                 "convert it again; it may be truncated, or need --select-tf-ops") from error
+            raise ComponentError(
+                f"{model.tflite}: {error}",
+                "a file that LiteRT can load",
+                "convert it again; it may be truncated, or need --select-tf-ops",
+            ) from error
         self._signature = _choose(self._interpreter.get_signature_list(), signature, model)
         # A file without signatures has nothing but tensor names to be called by.
         runner = self._interpreter.get_signature_runner(self._signature) if self._signature else None
         self._input_details = runner.get_input_details() if runner else _by_name(self._interpreter.get_input_details())
-        self._output_details = runner.get_output_details() if runner else _by_name(self._interpreter.get_output_details())
+        self._output_details = (
+            runner.get_output_details() if runner else _by_name(self._interpreter.get_output_details())
+        )
         self.inputs = {name: _spec(detail) for name, detail in self._input_details.items()}
         self.outputs = {name: _spec(detail) for name, detail in self._output_details.items()}
 
@@ -63,7 +68,9 @@ def _choose(signatures: dict[str, Any], wanted: str, model: Model) -> str | None
     if not signatures:
         return None
     if wanted not in signatures:
-        raise ComponentError(f"{model.uri}: no signature {wanted!r}", "one of its signatures", nearest(wanted, signatures))
+        raise ComponentError(
+            f"{model.uri}: no signature {wanted!r}", "one of its signatures", nearest(wanted, signatures)
+        )
     return wanted
 
 

@@ -1,0 +1,85 @@
+"""The command line of a component, read from its declaration."""
+
+import argparse
+from typing import Any
+
+from tfopt.component import Component, Port
+from tfopt.errors import ComponentError
+from tfopt.parameters import Parameter
+
+
+def parser_for(component: Component, prog: str) -> argparse.ArgumentParser:
+    """Build the parser of ``tfopt NAME``: an option for every input, output and parameter."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description=_escape(component.__doc__ or "").split("Args:")[0].strip(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    inputs, outputs = parser.add_argument_group("inputs"), parser.add_argument_group("outputs")
+    for group, ports in ((inputs, component.inputs), (outputs, component.outputs)):
+        for port in ports.values():
+            _add_port(group, port)
+    group = parser.add_argument_group("parameters")
+    for parameter in component.parameters.values():
+        _add_parameter(group, parameter, component.name)
+    if component.beam:
+        parser.add_argument(
+            "--beam-pipeline-arg",
+            action="append",
+            default=[],
+            metavar="ARG",
+            help="an argument for the Beam pipeline, such as --beam-pipeline-arg=--runner=DirectRunner",
+        )
+    return parser
+
+
+def options(name: str) -> list[str]:
+    """How a name is spelled on the command line, with dashes or with underscores.
+
+    >>> options("select_tf_ops")
+    ['--select-tf-ops', '--select_tf_ops']
+    """
+    return list(dict.fromkeys([f"--{name.replace('_', '-')}", f"--{name}"]))
+
+
+def _add_port(group: Any, port: Port) -> None:
+    text = f"{port.description} [{port.type.__name__}: {port.type.contents}]"
+    group.add_argument(
+        *options(port.name),
+        dest=port.name,
+        metavar="PATH",
+        required=not port.optional,
+        help=_escape(text),
+        default=None,
+        **({"nargs": "+"} if port.many else {}),
+    )
+
+
+def _add_parameter(group: Any, parameter: Parameter, owner: str) -> None:
+    def parse(text: str) -> Any:
+        try:
+            return parameter.parse(text, owner)
+        except ComponentError as error:
+            raise argparse.ArgumentTypeError(f"\n{error}") from None
+
+    default = "required" if parameter.required else f"default: {parameter.default}"
+    kind: dict[str, Any] = {"type": parse, "metavar": "VALUE"}
+    if parameter.type is bool:
+        kind = {"action": argparse.BooleanOptionalAction}
+    elif parameter.type == list[str]:
+        kind = {"nargs": "*", "metavar": "TEXT"}
+    elif parameter.choices:
+        kind["metavar"] = f"{{{','.join(parameter.choices)}}}"
+    group.add_argument(
+        *options(parameter.name),
+        dest=parameter.name,
+        required=parameter.required,
+        default=argparse.SUPPRESS,
+        help=_escape(f"{parameter.description} [{parameter.expected}; {default}]"),
+        **kind,
+    )
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", "%%")

@@ -1,0 +1,177 @@
+"""Running a DAG on this machine with TFX: BeamDagRunner or LocalDagRunner, and SQLite metadata in the run's folder."""
+
+import logging
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tfx.dsl.components.base import base_node
+from tfx.dsl.components.common.importer import Importer
+from tfx.orchestration import metadata
+from tfx.orchestration import pipeline as tfx_pipeline
+
+from tfopt.artifacts import Artifact
+from tfopt.dag import Dag, Reference, Source, Step, Wire
+from tfopt.errors import ComponentError
+from tfopt.tfx import TYPES, Executor, node
+
+log = logging.getLogger("tfopt")
+
+
+@dataclass
+class Outcome:
+    """What one step of a finished run left.
+
+    Attributes:
+        reused: True when an earlier run's outputs were taken.
+        seconds: How long it took in this run.
+        outputs: Its artifacts by name.
+    """
+
+    reused: bool
+    seconds: float
+    outputs: dict[str, Artifact]
+
+
+def run(
+    dag: Dag,
+    values: Mapping[str, Any],
+    root: Path,
+    *,
+    engine: Literal["beam", "local"] = "beam",
+    beam_args: Sequence[str] = (),
+) -> dict[str, Outcome]:
+    """Run a DAG to its end and return what each step left, in order.
+
+    Args:
+        dag: From `tfopt.dag.load` or `trace`.
+        values: A path for each source, a value for each parameter (defaults where left out).
+        root: The run's folder: artifacts and ``metadata.sqlite``. Steps whose inputs, parameters and code have not
+            changed since an earlier run there are reused.
+        engine: Which of TFX's runners walks the DAG.
+        beam_args: Arguments for the Beam components' pipelines.
+
+    Raises:
+        ComponentError: On a wrong value, or a step's own.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    built = pipeline(dag, values, root, beam_args=beam_args)
+    progress = _Progress(dag)
+    logging.getLogger("absl").addHandler(progress)
+    Executor.failure = None
+    try:
+        _runner(engine).run(built)
+    except Exception as error:
+        if Executor.failure is None:
+            raise
+        raise Executor.failure from error
+    finally:
+        logging.getLogger("absl").removeHandler(progress)
+    return _outcomes(dag, root, progress)
+
+
+def pipeline(
+    dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[str] = ()
+) -> tfx_pipeline.Pipeline:
+    """Build the TFX pipeline of a DAG, with its sources imported by content: a changed file is a new artifact."""
+    known = dag.values(values)
+    sources = {name: _importer(source, known[name]) for name, source in dag.sources.items() if known[name]}
+    nodes: dict[str, base_node.BaseNode] = {}
+    for step in dag.steps.values():
+        wires = {name: channel for name, wire in step.inputs.items() if (channel := _channel(wire, sources, nodes))}
+        nodes[step.id] = node(step.component, **wires, **dag.resolve(step, known)).with_id(step.id)
+    return tfx_pipeline.Pipeline(
+        pipeline_name=dag.name,
+        pipeline_root=str(root / "artifacts"),
+        metadata_connection_config=metadata.sqlite_metadata_connection_config(str(root / "metadata.sqlite")),
+        components=[*sources.values(), *nodes.values()],
+        enable_cache=True,
+        beam_pipeline_args=list(beam_args),
+    )
+
+
+def _importer(source: Source, path: Any) -> Importer:
+    uri = str(path)
+    artifact = source.type(uri) if "://" in uri else source.type.open(Path(uri).absolute())
+    facts = {} if "://" in uri else {"digest": artifact.digest}
+    return Importer(source_uri=artifact.uri, artifact_type=TYPES[source.type], custom_properties=facts).with_id(
+        source.name
+    )
+
+
+def _channel(wire: Wire, sources: Mapping[str, Importer], nodes: Mapping[str, base_node.BaseNode]) -> Any:
+    if isinstance(wire, tuple):
+        return [_channel(item, sources, nodes) for item in wire]
+    if isinstance(wire, Reference):
+        return nodes[wire.step].outputs[wire.output]
+    return sources[wire.name].outputs["result"] if wire.name in sources else None
+
+
+def _runner(engine: str) -> Any:
+    if engine == "local":
+        from tfx.orchestration.local.local_dag_runner import LocalDagRunner
+
+        return LocalDagRunner()
+    from tfx.orchestration.beam.beam_dag_runner import BeamDagRunner
+
+    return BeamDagRunner()
+
+
+class _Progress(logging.Handler):
+    """Turns what TFX's runners log of their nodes into one line a step, with its time."""
+
+    def __init__(self, dag: Dag) -> None:
+        super().__init__()
+        self._dag, self._started, self.seconds, self.reused = dag, dict[str, float](), dict[str, float](), set[str]()
+        self._current = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        found = re.fullmatch(r"(?:node|Component) (\S+) is (running|finished)\.", message)
+        if message.startswith("A cached execution"):
+            self.reused.add(self._current)
+        elif found and found[1] in self._dag.steps:
+            self._tell(found[1], found[2])
+
+    def _tell(self, step: str, state: str) -> None:
+        number = f"[{list(self._dag.steps).index(step) + 1}/{len(self._dag.steps)}]"
+        if state == "running":
+            self._current, self._started[step] = step, time.monotonic()
+            log.info("%s %s …", number, step)
+            return
+        self.seconds[step] = time.monotonic() - self._started[step]
+        how = "reused" if step in self.reused else f"done in {self.seconds[step]:.1f} s"
+        log.info("%s %s: %s", number, step, how)
+
+
+def _outcomes(dag: Dag, root: Path, progress: _Progress) -> dict[str, Outcome]:
+    """Read from the metadata store what each step's newest execution left."""
+    config = metadata.sqlite_metadata_connection_config(str(root / "metadata.sqlite"))
+    with metadata.Metadata(config) as handle:
+        return {
+            step.id: Outcome(
+                step.id in progress.reused, progress.seconds.get(step.id, 0.0), _outputs(handle, dag, step)
+            )
+            for step in dag.steps.values()
+        }
+
+
+def _outputs(handle: metadata.Metadata, dag: Dag, step: Step) -> dict[str, Artifact]:
+    store = handle.store
+    context = store.get_context_by_type_and_name("node", f"{dag.name}.{step.id}")
+    newest = max(store.get_executions_by_context(context.id), key=lambda execution: execution.id)
+    events = [event for event in store.get_events_by_execution_ids([newest.id]) if event.type == event.OUTPUT]
+    uris = {
+        artifact.id: artifact.uri for artifact in store.get_artifacts_by_id([event.artifact_id for event in events])
+    }
+    found = {event.path.steps[0].key: uris[event.artifact_id] for event in events}
+    if missing := step.component.outputs.keys() - found.keys():
+        raise ComponentError(
+            f"{step.id}: no record of {', '.join(missing)}",
+            "every output in the metadata store",
+            f"run again; if it persists, remove {handle}",
+        )
+    return {name: port.type(found[name]) for name, port in step.component.outputs.items()}
