@@ -73,18 +73,21 @@ def feature_specs(record: bytes) -> dict[str, TensorSpec]:
     return found
 
 
-def _parser(record: bytes, specs: Mapping[str, TensorSpec], where: str) -> Any:
-    """Return a function from serialized records to arrays, after checking one record against the specs."""
-    import tensorflow as tf
+def check_features(
+    stored: Mapping[str, TensorSpec], specs: Mapping[str, TensorSpec], where: str
+) -> dict[str, TensorSpec]:
+    """Return how the features named in ``specs`` are stored.
 
-    stored = feature_specs(record)
-    columns = {}
+    Raises:
+        ComponentError: When one is absent (the nearest names are offered), or of another type or length.
+    """
+    found = {}
     for name, spec in specs.items():
         if name not in stored:
             raise ComponentError(
                 f"{where}: no feature {name!r}", f"features {', '.join(stored)}", nearest(name, stored)
             )
-        have = stored[name]
+        have = found[name] = stored[name]
         if have.dtype != _storage(spec.dtype) and not (have.dtype == "int64" and _storage(spec.dtype) == "float32"):
             raise ComponentError(
                 f"{where}: feature {name!r} is {have.dtype}", f"{spec}", "prepare the examples with that type"
@@ -97,8 +100,21 @@ def _parser(record: bytes, specs: Mapping[str, TensorSpec], where: str) -> Any:
                 f"{spec}, {length} values",
                 "prepare the examples with that shape",
             )
-        columns[name] = tf.io.FixedLenFeature([have.shape[1]], tf.as_dtype(have.dtype))
-    shapes = {name: [-1, *_free(spec.shape[1:])] for name, spec in specs.items()}
+    return found
+
+
+def as_input(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
+    """Give stored rows of values the dtype and the shape that a model asks for."""
+    typed = array if spec.dtype == "string" else array.astype(spec.dtype, copy=False)
+    return typed.reshape([len(array), *_free(spec.shape[1:])])
+
+
+def _parser(record: bytes, specs: Mapping[str, TensorSpec], where: str) -> Any:
+    """Return a function from serialized records to arrays, after checking one record against the specs."""
+    import tensorflow as tf
+
+    stored = check_features(feature_specs(record), specs, where)
+    columns = {name: tf.io.FixedLenFeature([have.shape[1]], tf.as_dtype(have.dtype)) for name, have in stored.items()}
 
     def parse(records: list[bytes]) -> Batch:
         try:
@@ -109,10 +125,7 @@ def _parser(record: bytes, specs: Mapping[str, TensorSpec], where: str) -> Any:
                 "every record alike",
                 "prepare the examples again; records differ in length or type",
             ) from error
-        return {
-            name: _typed(parsed[name].numpy(), specs[name]).reshape([len(records), *shapes[name][1:]])
-            for name in columns
-        }
+        return {name: as_input(parsed[name].numpy(), specs[name]) for name in columns}
 
     return parse
 
@@ -127,7 +140,3 @@ def _free(sizes: tuple[int | None, ...]) -> list[int]:
     """At most one unknown size, which the reshape works out; further ones are taken as 1."""
     unknown = [index for index, size in enumerate(sizes) if size is None]
     return [-1 if unknown and index == unknown[0] else size or 1 for index, size in enumerate(sizes)]
-
-
-def _typed(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
-    return array if spec.dtype == "string" else array.astype(spec.dtype, copy=False)
