@@ -95,7 +95,7 @@ def _staged(targets: dict[str, Artifact]) -> Iterator[dict[str, Artifact]]:
     local = {name: sibling for name, sibling in siblings.items() if not _is_remote(sibling.uri)}
     try:
         for sibling in local.values():
-            sibling.path.mkdir(parents=True)
+            _make(sibling.path)
         yield siblings
         for name, sibling in local.items():
             with contextlib.suppress(FileNotFoundError):
@@ -108,14 +108,19 @@ def _staged(targets: dict[str, Artifact]) -> Iterator[dict[str, Artifact]]:
             raise ComponentError(
                 f"{error}", "room for the outputs", "free some disk space or write elsewhere"
             ) from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR):
-            raise ComponentError(
-                f"{error}", "a folder that can be written", "write elsewhere or mend its permissions"
-            ) from error
         raise
     finally:
         for sibling in local.values():
             shutil.rmtree(sibling.path, ignore_errors=True)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise ComponentError(
+            str(error), "a folder that can be written", "write elsewhere or mend permissions"
+        ) from error
 
 
 def _sibling(target: Artifact) -> Artifact:

@@ -1,6 +1,5 @@
 """Keras 3 and Keras 2 models on disk: loaded from any form, saved in both, called as they are served."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 

@@ -7,29 +7,30 @@ from numpy.typing import NDArray
 
 from tfopt import keras_models
 from tfopt.artifacts import Model
-from tfopt.runtimes import Arrays, Runtime, TensorSpec
+from tfopt.runtimes import Arrays, Runtime
+from tfopt.runtimes.saved_model import set_threads, spec_of
 
 
 def load(model: Model, *, signature: str, threads: int | None) -> Runtime:
     """Load the Keras form; it has one signature, whatever that is called."""
-    return KerasRuntime(model)
+    return KerasRuntime(model, threads)
 
 
 class KerasRuntime(Runtime):
     """A Keras model, called by input name, with its layers in inference mode."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, threads: int | None) -> None:
         """Load it; see `tfopt.runtimes.load`."""
-        loaded = keras_models.load(model)
-        call, signature = keras_models.serving_function(loaded)
-        self._call: Any = call
-        self.inputs = {name: TensorSpec(spec.dtype.name, tuple(spec.shape)) for name, spec in signature.items()}
-        concrete = self._call.get_concrete_function(signature)
-        self.outputs = {
-            name: TensorSpec(spec.dtype.name, tuple(spec.shape)) for name, spec in concrete.structured_outputs.items()
-        }
+        import tensorflow as tf
 
-    def run(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
+        set_threads(threads)
+        self._call, signature = keras_models.serving_function(keras_models.load(model))
+        self.inputs = {name: spec_of(spec) for name, spec in signature.items()}
+        results = self._call.get_concrete_function(signature).structured_outputs
+        self.outputs = {name: spec_of(spec) for name, spec in sorted(results.items())}
+        self._constant = tf.constant
+
+    def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """Run the model."""
-        results = self._call({name: arrays[name] for name in self.inputs})
+        results = self._call({name: self._constant(arrays[name]) for name in self.inputs})
         return {name: np.asarray(results[name].numpy()) for name in self.outputs}

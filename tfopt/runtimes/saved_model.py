@@ -22,41 +22,41 @@ class SavedModelRuntime(Runtime):
         """Load it; see `tfopt.runtimes.load`."""
         import tensorflow as tf
 
-        if threads:
-            _set_threads(threads)
+        set_threads(threads)
         try:
             self._loaded = tf.saved_model.load(str(model.saved_model))
         except Exception as error:
-            raise ComponentError(
-                f"{model.saved_model}: {_first_line(error)}",
-                "a SavedModel that TensorFlow can load",
-                "export it again; a file may be truncated or missing",
-            ) from error
+            raise ComponentError(f"{model.saved_model}: {_first_line(error)}", "a SavedModel that TensorFlow can load",
+                                 "export it again; a file may be truncated or missing") from error
         known = self._loaded.signatures
         if signature not in known:
-            raise ComponentError(
-                f"{model.uri}: no signature {signature!r}",
-                "one of its signatures",
-                nearest(signature, known) if known else "export it with a signature",
-            )
+            raise ComponentError(f"{model.uri}: no signature {signature!r}", "one of its signatures",
+                                 nearest(signature, known) if known else "export it with a signature")
         self._call = known[signature]
-        self.inputs = {name: _spec(spec) for name, spec in self._call.structured_input_signature[1].items()}
-        self.outputs = {name: _spec(spec) for name, spec in sorted(self._call.structured_outputs.items())}
+        self.inputs = {name: spec_of(spec) for name, spec in self._call.structured_input_signature[1].items()}
+        self.outputs = {name: spec_of(spec) for name, spec in sorted(self._call.structured_outputs.items())}
         self._constant = tf.constant
 
-    def run(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
+    def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """Run the signature."""
         results = self._call(**{name: self._constant(arrays[name]) for name in self.inputs})
         return {name: np.asarray(results[name].numpy()) for name in self.outputs}
 
 
-def _spec(spec: Any) -> TensorSpec:
+def spec_of(spec: Any) -> TensorSpec:
+    """A ``tf.TensorSpec`` in tfopt's words."""
     shape = tuple(spec.shape) if spec.shape.rank is not None else (None,)
     return TensorSpec(spec.dtype.name, shape)
 
 
-def _set_threads(threads: int) -> None:
-    """TensorFlow fixes its pools at first use, so this must come first in the process."""
+def set_threads(threads: int | None) -> None:
+    """Give TensorFlow its thread count; it fixes its pools at first use, so this must come first in the process.
+
+    Raises:
+        ComponentError: When TensorFlow already runs with another count.
+    """
+    if not threads:
+        return
     import tensorflow as tf
 
     try:
@@ -64,11 +64,8 @@ def _set_threads(threads: int) -> None:
         tf.config.threading.set_inter_op_parallelism_threads(1)
     except RuntimeError as error:
         if tf.config.threading.get_intra_op_parallelism_threads() != threads:
-            raise ComponentError(
-                f"threads={threads}",
-                "a process in which TensorFlow has not run yet",
-                "load the model with this thread count first, in a fresh process",
-            ) from error
+            raise ComponentError(f"threads={threads}", "a process in which TensorFlow has not run yet",
+                                 "load the model with this thread count first, in a fresh process") from error
 
 
 def _first_line(error: Exception) -> str:

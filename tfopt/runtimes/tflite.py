@@ -1,5 +1,6 @@
 """The `tflite` runtime: LiteRT's interpreter with XNNPACK, called by signature name."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -30,47 +31,57 @@ class TFLiteRuntime(Runtime):
             self._interpreter = Interpreter(model_path=str(model.tflite), num_threads=threads)
             self._interpreter.allocate_tensors()
         except (ValueError, RuntimeError) as error:
-            raise ComponentError(
-                f"{model.tflite}: {error}",
-                "a file that LiteRT can load",
-                "convert it again; it may be truncated, or need --select-tf-ops",
-            ) from error
-        self._signature = _choose(self._interpreter.get_signature_list(), signature, model)
-        # A file without signatures has nothing but tensor names to be called by.
-        runner = self._interpreter.get_signature_runner(self._signature) if self._signature else None
-        self._input_details = runner.get_input_details() if runner else _by_name(self._interpreter.get_input_details())
-        self._output_details = (
-            runner.get_output_details() if runner else _by_name(self._interpreter.get_output_details())
-        )
-        self.inputs = {name: _spec(detail) for name, detail in self._input_details.items()}
-        self.outputs = {name: _spec(detail) for name, detail in self._output_details.items()}
+            raise _refusal(model, str(error)) from error
+        signatures = self._interpreter.get_signature_list()
+        self._runner = None
+        inputs, outputs = _by_name(self._interpreter.get_input_details()), _by_name(self._interpreter.get_output_details())
+        if signatures:  # a file without any has nothing but tensor names to be called by
+            runner = self._interpreter.get_signature_runner(_choose(signatures, signature, model))
+            inputs, outputs = runner.get_input_details(), runner.get_output_details()
+            # Tensors by index are those of the first subgraph, which is a file's only signature; else ask the runner.
+            self._runner = runner if len(signatures) > 1 else None
+        self._inputs, self._outputs = inputs, outputs
+        self._shapes = {name: tuple(detail["shape"]) for name, detail in inputs.items()}
+        self.inputs = {name: _spec(detail) for name, detail in inputs.items()}
+        self.outputs = {name: _spec(detail) for name, detail in outputs.items()}
 
-    def run(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
-        """Run the interpreter, resizing its inputs when the batch changes."""
-        resized = False
-        for name, detail in self._input_details.items():
-            if tuple(detail["shape"]) != arrays[name].shape:
-                self._interpreter.resize_tensor_input(detail["index"], arrays[name].shape)
-                detail["shape"] = np.array(arrays[name].shape)
-                resized = True
-        if resized:
+    @property
+    def stored_dtypes(self) -> dict[str, str]:
+        """What each input and output really is in the file: ``int8`` where the call takes or gives a float32."""
+        return {name: np.dtype(detail["dtype"]).name for name, detail in (self._inputs | self._outputs).items()}
+
+    def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
+        """Run the interpreter; memory is allocated anew only when a shape changed."""
+        stored = {name: _quantized(arrays[name], detail) for name, detail in self._inputs.items()}
+        raw = self._runner(**stored) if self._runner else self._invoke(stored)
+        return {name: _dequantized(raw[name], detail) for name, detail in self._outputs.items()}
+
+    def _invoke(self, stored: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        shapes = {name: array.shape for name, array in stored.items()}
+        if shapes != self._shapes:
+            for name, shape in shapes.items():
+                self._interpreter.resize_tensor_input(self._inputs[name]["index"], shape)
             self._interpreter.allocate_tensors()
-        for name, detail in self._input_details.items():
-            self._interpreter.set_tensor(detail["index"], _quantized(arrays[name], detail))
+            self._shapes = shapes
+        for name, array in stored.items():
+            self._interpreter.set_tensor(self._inputs[name]["index"], array)
         self._interpreter.invoke()
-        return {
-            name: _dequantized(self._interpreter.get_tensor(detail["index"]), detail)
-            for name, detail in self._output_details.items()
-        }
+        return {name: self._interpreter.get_tensor(detail["index"]) for name, detail in self._outputs.items()}
 
 
-def _choose(signatures: dict[str, Any], wanted: str, model: Model) -> str | None:
-    if not signatures:
-        return None
+def _refusal(model: Model, reason: str) -> ComponentError:
+    flex = sorted(set(re.findall(r"\(Flex(\w+)\)", reason)))
+    if "Flex delegate" in reason or "Regular TensorFlow ops" in reason:
+        return ComponentError(f"{model.tflite}: TensorFlow ops in it ({', '.join(flex) or 'select ops'})",
+                              "a file of LiteRT's own ops: neither LiteRT nor TensorFlow 2.20 and later has the Flex delegate",
+                              "run it where that delegate is linked in, or replace those ops and convert without --select-tf-ops")
+    return ComponentError(f"{model.tflite}: {reason.strip()}", "a file that LiteRT can load",
+                          "convert it again; it may be truncated, or need custom ops")
+
+
+def _choose(signatures: dict[str, Any], wanted: str, model: Model) -> str:
     if wanted not in signatures:
-        raise ComponentError(
-            f"{model.uri}: no signature {wanted!r}", "one of its signatures", nearest(wanted, signatures)
-        )
+        raise ComponentError(f"{model.uri}: no signature {wanted!r}", "one of its signatures", nearest(wanted, signatures))
     return wanted
 
 
@@ -79,7 +90,7 @@ def _by_name(details: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _spec(detail: dict[str, Any]) -> TensorSpec:
-    shape = detail.get("shape_signature", detail["shape"])
+    shape = detail["shape_signature"] if len(detail["shape_signature"]) else detail["shape"]
     dtype = "string" if detail["dtype"] is np.bytes_ else np.dtype(detail["dtype"]).name
     return TensorSpec("float32" if _scale(detail) else dtype, tuple(None if size < 0 else int(size) for size in shape))
 
@@ -93,8 +104,11 @@ def _quantized(array: NDArray[Any], detail: dict[str, Any]) -> NDArray[Any]:
     scale = _scale(detail)
     if not scale:
         return array
+    if np.isnan(array).any():
+        raise ComponentError(f"input {detail['name']!r}: NaN", f"numbers: an {np.dtype(detail['dtype'])} input has no NaN",
+                             "replace missing values first")
     limits = np.iinfo(detail["dtype"])
-    levels = np.rint(array / scale[0]) + scale[1]
+    levels = np.rint(array / np.float32(scale[0])) + scale[1]
     return np.clip(levels, limits.min, limits.max).astype(detail["dtype"])
 
 

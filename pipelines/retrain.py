@@ -1,0 +1,34 @@
+"""The main job: fresh data in, a model retrained, optimized, proven and pushed."""
+
+from tfopt.artifacts import Files, PythonModule
+from tfopt.component import Input
+from tfopt.pipelines.optimize import optimize
+from tfopt.trace import Steps
+
+
+def retrain(
+    steps: Steps,
+    data: Input[Files],
+    module: Input[PythonModule],
+    *,
+    label: str = "label",
+    pack: str | None = None,
+    goals: list[str] = ["accuracy max_degradation 0.01"],  # noqa: B006  (a default is read, never changed)
+    objective: str = "latency",
+    destination: str = "pushed",
+) -> None:
+    """Retrain a model on fresh data, then optimize it, prove it, and push the one that won.
+
+    Args:
+        steps: The components, of whichever engine runs this.
+        data: The raw data: CSV, NPZ, image folders or TFRecords.
+        module: Your Python file, with build_model() and, if wanted, preprocess(features).
+        label: The column or feature that holds the truth.
+        pack: Columns to pack into one feature, such as "image=28x28x1".
+        goals: What a candidate must satisfy, such as "accuracy max_degradation 0.01".
+        objective: What the winner is best at among those that satisfy the goals.
+        destination: The folder that receives numbered versions.
+    """
+    examples = steps.prepare_examples(data=data, label=label, pack=pack).outputs["examples"]
+    trained = steps.train(examples=examples, module=module, label=label).outputs["trained"]
+    optimize(steps, trained, examples, label=label, goals=goals, objective=objective, destination=destination)
