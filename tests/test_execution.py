@@ -2,7 +2,6 @@
 
 import errno
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -139,7 +138,7 @@ def test_the_digest_is_of_the_content_and_of_the_names(digits_model, tmp_path):
 def test_linking_copies_no_bytes(digits_model, tmp_path):
     link_tree(Path(digits_model), tmp_path / "linked")
     file = next(Model(tmp_path / "linked").files())
-    assert os.stat(file).st_nlink > 1
+    assert file.stat().st_nlink > 1
 
 
 def test_keras_2_and_keras_3_forms_are_told_apart(digits_model):

@@ -195,10 +195,7 @@ class Component:
 
 def components() -> dict[str, Component]:
     """Every component tfopt ships, found by listing the folder."""
-    import tfopt.components
-
-    names = sorted(module.name for module in pkgutil.iter_modules(tfopt.components.__path__) if module.ispkg)
-    return {name: find(f"tfopt.components.{name}.component:{name}") for name in names}
+    return {name: find(name) for name in _names()}
 
 
 def find(path: str) -> Component:
@@ -207,16 +204,19 @@ def find(path: str) -> Component:
     Raises:
         ComponentError: When there is none, with the nearest names.
     """
-    if ":" not in path:
-        known = components()
-        if path not in known:
-            raise ComponentError(f"component {path!r}", "the name of a component", nearest(path, known))
-        return known[path]
-    module, _, name = path.partition(":")
-    found = getattr(importlib.import_module(module), name)
+    if ":" not in path and path not in _names():
+        raise ComponentError(f"component {path!r}", "the name of a component", nearest(path, _names()))
+    module, _, name = path.partition(":") if ":" in path else (f"tfopt.components.{path}.component", "", path)
+    found = getattr(importlib.import_module(module), name, None)
     if not isinstance(found, Component):
         raise ComponentError(path, "a function decorated with @component", "check the module and the name")
     return found
+
+
+def _names() -> list[str]:
+    import tfopt.components
+
+    return sorted(module.name for module in pkgutil.iter_modules(tfopt.components.__path__) if module.ispkg)
 
 
 def _is(hint: Any, role: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from absl import logging as absl_logging
 from tfx.dsl.components.base import base_node
 from tfx.dsl.components.common.importer import Importer
 from tfx.orchestration import metadata
@@ -15,7 +16,6 @@ from tfx.orchestration import pipeline as tfx_pipeline
 
 from tfopt.artifacts import Artifact
 from tfopt.dag import Dag, Reference, Source, Step, Wire
-from tfopt.errors import ComponentError
 from tfopt.tfx import TYPES, Executor, node
 
 log = logging.getLogger("tfopt")
@@ -61,6 +61,8 @@ def run(
     built = pipeline(dag, values, root, beam_args=beam_args)
     progress = _Progress(dag)
     logging.getLogger("absl").addHandler(progress)
+    verbosity = absl_logging.get_verbosity()
+    absl_logging.set_verbosity(absl_logging.INFO)  # below that the runners do not say where they are
     Executor.failure = None
     try:
         _runner(engine).run(built)
@@ -69,8 +71,9 @@ def run(
             raise
         raise Executor.failure from error
     finally:
+        absl_logging.set_verbosity(verbosity)
         logging.getLogger("absl").removeHandler(progress)
-    return _outcomes(dag, root, progress)
+    return _outcomes(dag, root)
 
 
 def pipeline(
@@ -125,53 +128,40 @@ class _Progress(logging.Handler):
 
     def __init__(self, dag: Dag) -> None:
         super().__init__()
-        self._dag, self._started, self.seconds, self.reused = dag, dict[str, float](), dict[str, float](), set[str]()
-        self._current = ""
+        self._dag = dag
+        self._started, self._reused = 0.0, False
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
         found = re.fullmatch(r"(?:node|Component) (\S+) is (running|finished)\.", message)
         if message.startswith("A cached execution"):
-            self.reused.add(self._current)
+            self._reused = True
         elif found and found[1] in self._dag.steps:
             self._tell(found[1], found[2])
 
     def _tell(self, step: str, state: str) -> None:
         number = f"[{list(self._dag.steps).index(step) + 1}/{len(self._dag.steps)}]"
         if state == "running":
-            self._current, self._started[step] = step, time.monotonic()
+            self._started, self._reused = time.monotonic(), False
             log.info("%s %s …", number, step)
-            return
-        self.seconds[step] = time.monotonic() - self._started[step]
-        how = "reused" if step in self.reused else f"done in {self.seconds[step]:.1f} s"
-        log.info("%s %s: %s", number, step, how)
+        else:
+            how = "reused" if self._reused else f"done in {time.monotonic() - self._started:.1f} s"
+            log.info("%s %s: %s", number, step, how)
 
 
-def _outcomes(dag: Dag, root: Path, progress: _Progress) -> dict[str, Outcome]:
+def _outcomes(dag: Dag, root: Path) -> dict[str, Outcome]:
     """Read from the metadata store what each step's newest execution left."""
     config = metadata.sqlite_metadata_connection_config(str(root / "metadata.sqlite"))
     with metadata.Metadata(config) as handle:
-        return {
-            step.id: Outcome(
-                step.id in progress.reused, progress.seconds.get(step.id, 0.0), _outputs(handle, dag, step)
-            )
-            for step in dag.steps.values()
-        }
+        return {step.id: _outcome(handle.store, dag, step) for step in dag.steps.values()}
 
 
-def _outputs(handle: metadata.Metadata, dag: Dag, step: Step) -> dict[str, Artifact]:
-    store = handle.store
+def _outcome(store: Any, dag: Dag, step: Step) -> Outcome:
     context = store.get_context_by_type_and_name("node", f"{dag.name}.{step.id}")
     newest = max(store.get_executions_by_context(context.id), key=lambda execution: execution.id)
     events = [event for event in store.get_events_by_execution_ids([newest.id]) if event.type == event.OUTPUT]
-    uris = {
-        artifact.id: artifact.uri for artifact in store.get_artifacts_by_id([event.artifact_id for event in events])
-    }
+    uris = {artifact.id: artifact.uri for artifact in store.get_artifacts_by_id([event.artifact_id for event in events])}
     found = {event.path.steps[0].key: uris[event.artifact_id] for event in events}
-    if missing := step.component.outputs.keys() - found.keys():
-        raise ComponentError(
-            f"{step.id}: no record of {', '.join(missing)}",
-            "every output in the metadata store",
-            f"run again; if it persists, remove {handle}",
-        )
-    return {name: port.type(found[name]) for name, port in step.component.outputs.items()}
+    seconds = (newest.last_update_time_since_epoch - newest.create_time_since_epoch) / 1000
+    outputs = {name: port.type(found[name]) for name, port in step.component.outputs.items()}
+    return Outcome(newest.last_known_state == newest.CACHED, seconds, outputs)

@@ -27,6 +27,7 @@ TYPES: dict[type[artifacts.Artifact], type[dsl.Artifact]] = {
     artifacts.SavedModel: dsl.Model,
     artifacts.KerasModel: dsl.Model,
     artifacts.TFLiteModel: dsl.Model,
+    artifacts.Report: dsl.Artifact,
     artifacts.Evaluation: dsl.Metrics,
     artifacts.Benchmark: dsl.Metrics,
     artifacts.Decision: dsl.HTML,

@@ -1,0 +1,143 @@
+"""The KFP face: what the compiled YAML says, and the container's end of the contract."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests import toys
+from tfopt import kfp
+from tfopt.artifacts import Files
+from tfopt.component import Input
+from tfopt.kfp_step import run_step
+from tfopt.trace import trace
+
+
+def counting(
+    steps, data: Input[Files], extra: Input[Files] | None = None, *, unit: str = "bytes", start: int = 3
+) -> None:
+    """Count and add."""
+    first = steps(toys.count, data=data, unit=unit)
+    second = steps(toys.count, data=data, loud=True)
+    steps(toys.add, reports=[first.outputs["report"], second.outputs["report"]], start=start)
+
+
+@pytest.fixture
+def compiled(tmp_path: Path) -> dict:
+    kfp.compile_pipeline(trace(counting), tmp_path / "p.yaml", "registry.example/tfopt-{kind}:1")
+    return yaml.safe_load((tmp_path / "p.yaml").read_text())
+
+
+def test_the_dag_keeps_its_steps_wires_and_values(compiled):
+    tasks = compiled["root"]["dag"]["tasks"]
+    assert set(tasks) == {"importer", "count", "count-2", "add"}
+    wired = tasks["add"]["inputs"]["artifacts"]
+    assert {name: wire["taskOutputArtifact"]["producerTask"] for name, wire in wired.items()} == {
+        "reports_1": "count",
+        "reports_2": "count-2",
+    }
+    assert tasks["add"]["inputs"]["parameters"] == {"start": {"componentInputParameter": "start"}}
+    assert tasks["count-2"]["inputs"]["parameters"]["loud"] == {"runtimeValue": {"constant": True}}
+    assert compiled["root"]["inputDefinitions"]["parameters"]["start"]["defaultValue"] == 3.0
+
+
+def test_a_step_that_measures_is_never_cached(compiled):
+    tasks = compiled["root"]["dag"]["tasks"]
+    assert tasks["count"]["cachingOptions"] == {"enableCache": True}
+    assert tasks["add"]["cachingOptions"] == {}
+
+
+def test_each_step_runs_the_door_in_the_image_of_its_kind(compiled):
+    container = compiled["deploymentSpec"]["executors"]["exec-count"]["container"]
+    assert container["image"] == "registry.example/tfopt-tf:1"
+    assert container["command"] == ["python", "-m", "tfopt.run", "tests.toys:count"]
+    assert container["args"] == ["--executor-input", "{{$}}"]
+
+
+def executor_input(folder: Path, data: Path) -> str:
+    return json.dumps(
+        {
+            "inputs": {
+                "parameterValues": {"limit": 5.0, "notes": ["a"], "loud": True},
+                "artifacts": {"data": {"artifacts": [{"name": "d", "uri": str(data), "metadata": {}}]}},
+            },
+            "outputs": {
+                "outputFile": str(folder / "executor output" / "output.json"),
+                "artifacts": {
+                    "report": {
+                        "artifacts": [
+                            {
+                                "name": "r",
+                                "type": {"schemaTitle": "system.Artifact"},
+                                "uri": str(folder / "report"),
+                                "metadata": {},
+                            }
+                        ]
+                    }
+                },
+            },
+        }
+    )
+
+
+def test_a_step_reads_executor_input_and_writes_executor_output(tmp_path):
+    data = tmp_path / "data.txt"
+    data.write_text("x" * 9)
+    done = subprocess.run(
+        [sys.executable, "-m", "tfopt.run", "tests.toys:count", "--executor-input", executor_input(tmp_path, data)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert json.loads((tmp_path / "report" / "report.json").read_text()) == {"count": 5.0, "loud": True, "notes": ["a"]}
+    output = json.loads((tmp_path / "executor output" / "output.json").read_text())
+    assert output["artifacts"]["report"]["artifacts"] == [
+        {
+            "name": "r",
+            "type": {"schemaTitle": "system.Artifact"},
+            "uri": str(tmp_path / "report"),
+            "metadata": {"count": 9},
+        }
+    ]
+    assert f"tfopt count --data {data} --report {tmp_path}/report --limit 5 --notes a --loud" in done.stderr
+
+
+def test_a_failing_step_writes_no_executor_output_and_ends_with_1(tmp_path):
+    failed = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tfopt.run",
+            "tests.toys:count",
+            "--executor-input",
+            executor_input(tmp_path, tmp_path / "absent"),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert failed.returncode == 1
+    assert "how to fix:" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_list_inputs_keep_their_order_beyond_nine(tmp_path):
+    artifacts = {}
+    for index in range(1, 12):
+        folder = tmp_path / f"in{index}"
+        folder.mkdir()
+        (folder / "report.json").write_text(json.dumps({"count": index}))
+        artifacts[f"reports_{index}"] = {"artifacts": [{"name": "r", "uri": str(folder)}]}
+    message = {
+        "inputs": {"artifacts": artifacts},
+        "outputs": {
+            "outputFile": str(tmp_path / "o.json"),
+            "artifacts": {"total": {"artifacts": [{"name": "t", "uri": str(tmp_path / "total")}]}},
+        },
+    }
+    run_step(toys.add, json.dumps(message))
+    assert json.loads((tmp_path / "total" / "report.json").read_text())["parts"] == list(range(1, 12))

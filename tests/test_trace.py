@@ -1,0 +1,127 @@
+"""A DAG is checked while it is built, whatever engine will run it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests import toys
+from tfopt.artifacts import Files, Model, Report
+from tfopt.component import Input
+from tfopt.dag import Placeholder, Reference
+from tfopt.errors import ComponentError
+from tfopt.trace import Steps, load, pipelines, trace
+
+
+def pipeline(
+    steps: Steps, data: Input[Files], more: Input[Files] | None = None, *, scale: float = 2.0, unit: str = "bytes"
+) -> None:
+    """Count twice and add.
+
+    Args:
+        steps: The components.
+        data: A file.
+        more: Another.
+        scale: A factor.
+        unit: What is counted.
+    """
+    first = steps(toys.count, data=data, scale=scale, unit=unit)
+    second = steps(toys.count, data=data, loud=True)
+    steps(toys.add, id="sum", reports=[first.outputs["report"], second.outputs["report"]])
+
+
+def test_the_dag_holds_steps_wires_sources_and_parameters():
+    dag = trace(pipeline)
+    assert list(dag.steps) == ["count", "count_2", "sum"]
+    assert dag.steps["sum"].inputs == {
+        "reports": (Reference("count", "report", Report), Reference("count_2", "report", Report))
+    }
+    assert isinstance(dag.steps["count"].parameters["scale"], Placeholder)
+    assert [source.optional for source in dag.sources.values()] == [False, True]
+    assert dag.description == "Count twice and add."
+    assert dag.sources["data"].description == "A file."
+
+
+def test_values_are_checked_against_the_pipeline_and_against_every_step():
+    dag = trace(pipeline)
+    assert dag.values({"data": "x"}) == {"data": "x", "more": None, "scale": 2.0, "unit": "bytes"}
+    with pytest.raises(ComponentError, match="no data"):
+        dag.values({})
+    with pytest.raises(ComponentError, match="did you mean scale"):
+        dag.values({"data": "x", "scal": 1})
+    with pytest.raises(ComponentError, match="float from 0 to 10"):
+        dag.values({"data": "x", "scale": 11.0})
+    with pytest.raises(ComponentError, match="one of bytes, lines"):
+        dag.values({"data": "x", "unit": "words"})
+
+
+def test_wiring_of_another_type_is_refused():
+    def bad(steps, model: Input[Model], examples: Input[Files]) -> None:
+        steps(toys.take_keras, model=model, examples=examples)
+
+    with pytest.raises(ComponentError) as refusal:
+        trace(bad)
+    assert (refusal.value.received, refusal.value.expected) == ("take_keras: model is a Model", "KerasModel")
+
+
+@pytest.mark.parametrize(
+    ("wires", "message"),
+    [
+        ({}, "no reports"),
+        ({"reports": "path"}, "an output of a step"),
+        ({"reports": ["path"]}, "an output of a step"),
+        ({"reports": "REFERENCE"}, "reports is one"),
+        ({"reports": ["REFERENCE"], "extra": ["REFERENCE"]}, "extra is a list"),
+        ({"reports": ["REFERENCE"], "start": "PLACEHOLDER"}, "start='text'"),
+    ],
+)
+def test_a_wrong_wire_is_refused(wires, message):
+    def bad(steps, data: Input[Files], *, text: str = "text") -> None:
+        reference = steps(toys.count, data=data).outputs["report"]
+        known = {"REFERENCE": reference, "PLACEHOLDER": text}
+        steps(
+            toys.add,
+            **{
+                name: [known.get(w, w) for w in wire] if isinstance(wire, list) else known.get(wire, wire)
+                for name, wire in wires.items()
+            },
+        )
+
+    with pytest.raises(ComponentError, match=message):
+        trace(bad)
+
+
+def test_a_dag_may_not_depend_on_a_value_known_only_at_run_time():
+    def decides(steps, *, flag: bool = True) -> None:
+        if flag:
+            steps(toys.count)
+
+    def formats(steps, data: Input[Files], *, text: str = "x") -> None:
+        steps(toys.count, data=data, notes=[f"{text}!"])
+
+    for bad in (decides, formats):
+        with pytest.raises(ComponentError, match="handed on whole"):
+            trace(bad)
+
+
+def test_two_steps_of_one_name_are_refused():
+    def twice(steps, data: Input[Files]) -> None:
+        steps(toys.count, id="same", data=data)
+        steps(toys.count, id="same", data=data)
+
+    with pytest.raises(ComponentError, match="two steps named same"):
+        trace(twice)
+
+
+def test_a_pipeline_is_loaded_by_name_or_from_a_file(tmp_path: Path):
+    assert {"retrain", "optimize"} <= set(pipelines())
+    assert load("optimize").name == "optimize"
+    file = tmp_path / "mine.py"
+    file.write_text("def mine(steps):\n    '''Nothing.'''\n")
+    assert load(str(file)).steps == {}
+    with pytest.raises(ComponentError, match="did you mean retrain"):
+        load("retrian")
+    with pytest.raises(ComponentError, match="no such file"):
+        load(str(tmp_path / "absent.py"))
+    file.write_text("x = 1\n")
+    with pytest.raises(ComponentError, match="no function mine"):
+        load(str(file))
