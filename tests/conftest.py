@@ -23,7 +23,7 @@ def digits_examples(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def digits_model(tmp_path_factory, digits_examples) -> Path:
-    """A KerasModel folder: Keras 3, ``image`` [8,8,1], conv and batch norm with moved statistics, softmax, over 95 %."""
+    """A KerasModel folder: Keras 3, ``image`` [8,8,1], conv and batch norm with moved statistics, softmax, > 95 %."""
     import keras
 
     from tfopt import keras_models

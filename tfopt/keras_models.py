@@ -1,5 +1,10 @@
 """Keras 3 and Keras 2 models on disk: loaded from any form, saved in both, called as they are served."""
 
+import importlib
+import json
+import re
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +28,86 @@ def load(model: Model) -> KerasObject:
             "save the Keras model beside its SavedModel",
         )
     try:
-        if _is_keras_2(model.keras):
-            import tf_keras
-
-            return tf_keras.models.load_model(model.keras, compile=False)
-        import keras
-
+        keras = importlib.import_module("tf_keras" if _is_keras_2(model.keras) else "keras")
         return keras.models.load_model(model.keras, compile=False)
     except Exception as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ComponentError(
-            f"{model.keras}: {first}",
+            f"{model.keras}: {_first_line(error)}",
             "a file this version of Keras can load",
             "save it again; it may be truncated, or use custom objects that are not registered",
         ) from error
+
+
+def save(model: KerasObject, folder: Path, output_names: list[str] | None = None) -> None:
+    """Write both forms into an artifact folder: ``Format-Keras/model.keras`` and ``Format-Serving/saved_model.pb``.
+
+    The SavedModel's ``serving_default`` takes the inputs and returns the outputs by name, with a free batch size.
+
+    Args:
+        model: A built model.
+        folder: The artifact folder.
+        output_names: As for `serving_function`.
+
+    Raises:
+        ComponentError: When a weight is NaN, an input's name cannot be a signature's, or Keras cannot write the model.
+    """
+    import tensorflow as tf
+
+    serve, specs = serving_function(model, output_names)
+    _check_names(model, specs)
+    check_weights(model)
+    (folder / "Format-Keras").mkdir(parents=True, exist_ok=True)
+    try:
+        model.save(folder / "Format-Keras" / "model.keras")
+    except (NotImplementedError, TypeError, ValueError) as error:
+        raise ComponentError(
+            f"model {model.name}: {_first_line(error)}",
+            "a model that Keras can write",
+            "give custom layers a get_config() and register them with keras.saving.register_keras_serializable",
+        ) from error
+    signature = tf.function(lambda **inputs: serve(inputs), autograph=False).get_concrete_function(**specs)
+    module = tf.Module()
+    module.serve = serve
+    module.variables_used = list(signature.graph.variables)
+    kinds = tf.saved_model.experimental.TrackableResource  # lookup tables; a SavedModel refuses what it cannot find
+    module.resources = [item for item in tf.train.TrackableView(model).descendants() if isinstance(item, kinds)]
+    tf.saved_model.save(module, str(folder / "Format-Serving"), signatures={"serving_default": signature})
+
+
+def serving_function(model: KerasObject, output_names: list[str] | None = None) -> tuple[Callable[..., Any], Specs]:
+    """Return a ``tf.function`` from named inputs to named outputs in inference mode, and its input signature.
+
+    Args:
+        model: A built model; inputs and outputs may be one tensor, a list, or a dict.
+        output_names: What to call the outputs, in the order of ``model.outputs``; `served_names` when None.
+
+    Raises:
+        ComponentError: When the model was never built, so that its inputs are unknown, or the names are not as many
+            as the outputs.
+    """
+    import tensorflow as tf
+
+    names = input_names(model)
+    specs = {
+        name: tf.TensorSpec([None, *tensor.shape[1:]], tf.as_dtype(tensor.dtype), name=name)
+        for name, tensor in zip(names, model.inputs, strict=True)
+    }
+    own = served_names(model)
+    served = output_names or own
+    if len(served) != len(own):
+        raise ComponentError(
+            f"{len(served)} output names: {', '.join(served)}",
+            f"one for each of: {', '.join(own)}",
+            "name every output",
+        )
+
+    @tf.function(input_signature=[specs], autograph=False)  # type: ignore[untyped-decorator]
+    def serve(inputs: dict[str, Any]) -> dict[str, Any]:
+        results = model(arrange(model, inputs), training=False)
+        by_key = isinstance(results, dict) and set(results) == set(own)
+        return dict(zip(served, [results[name] for name in own] if by_key else tf.nest.flatten(results), strict=True))
+
+    return serve, specs
 
 
 def is_keras_2(model: KerasObject) -> bool:
@@ -44,89 +115,93 @@ def is_keras_2(model: KerasObject) -> bool:
     return any(base.__module__.startswith("tf_keras.") for base in type(model).__mro__)
 
 
-def serving_function(model: KerasObject, output_names: list[str] | None = None) -> tuple[Any, Specs]:
-    """Return a ``tf.function`` from named inputs to named outputs in inference mode, and its input signature.
+def library(model: KerasObject) -> Any:
+    """The package the model was made with, ``keras`` or ``tf_keras``."""
+    return importlib.import_module("tf_keras" if is_keras_2(model) else "keras")
 
-    Args:
-        model: A built model; inputs and outputs may be one tensor, a list, or a dict.
-        output_names: What to call the outputs, in order; the model's own names when None.
+
+def input_names(model: KerasObject) -> list[str]:
+    """The model's input names, in the order of ``model.inputs``.
 
     Raises:
         ComponentError: When the model was never built, so that its inputs are unknown.
     """
-    import tensorflow as tf
-
-    tensors = getattr(model, "inputs", None)
-    if not tensors:
+    if not getattr(model, "inputs", None):
         raise ComponentError(
             f"{model.name}: a model without known inputs",
-            "a built model",
-            "call it once on data, or define its inputs with keras.Input",
+            "a Functional or Sequential model",
+            "define its inputs with keras.Input (a subclassed model can be called on them in a keras.Model)",
         )
-    names = input_names(model)
-    specs = {
-        name: tf.TensorSpec([None, *tensor.shape[1:]], tf.as_dtype(tensor.dtype), name=name)
-        for name, tensor in zip(names, tensors, strict=True)
-    }
-    named_outputs = output_names or list(getattr(model, "output_names", None) or [])
-
-    @tf.function(input_signature=[specs], autograph=False)  # type: ignore[untyped-decorator]
-    def serve(inputs: dict[str, Any]) -> dict[str, Any]:
-        nested = tf.nest.pack_sequence_as(_structure(model), [inputs[name] for name in names])
-        results = model(nested, training=False)
-        if isinstance(results, dict) and not output_names:
-            return results
-        flat = tf.nest.flatten(results)
-        keys = named_outputs if len(named_outputs) == len(flat) else [f"output_{index}" for index in range(len(flat))]
-        return dict(zip(keys, flat, strict=True))
-
-    return serve, specs
+    return list(model.input_names) if is_keras_2(model) else [tensor.name for tensor in model.inputs]
 
 
-def input_names(model: KerasObject) -> list[str]:
-    """The model's input names, in the order of ``model.inputs``."""
-    if is_keras_2(model):
-        return list(model.input_names)
-    return [tensor.name for tensor in model.inputs]
+def served_names(model: KerasObject) -> list[str]:
+    """What its outputs are called when served, in the order of ``model.outputs``, each name once.
 
-
-def save(model: KerasObject, folder: Path, output_names: list[str] | None = None) -> None:
-    """Write both forms into an artifact folder: ``Format-Keras/model.keras`` and ``Format-Serving/saved_model.pb``.
-
-    The SavedModel's ``serving_default`` takes the inputs and returns the outputs by name, with a free batch size.
+    Outputs in a dict have their keys; others the name of their layer, and two of one layer become ``d`` and ``d_1``.
     """
+    if isinstance(model, library(model).Sequential):
+        return [model.layers[-1].name]
+    if isinstance(model.output, dict) and len(model.output) == len(model.outputs):
+        places = {id(tensor): place for place, tensor in enumerate(model.outputs)}
+        return sorted(model.output, key=lambda key: (places[id(model.output[key])], key))
+    names: list[str] = []
+    for name in model.output_names:
+        same = (f"{name}_{number}" for number in range(1, len(model.output_names)))
+        names.append(name if name not in names else next(new for new in same if new not in names))
+    return names
+
+
+def arrange(model: KerasObject, tensors: Mapping[str, Any]) -> Any:
+    """Nest named tensors as the model takes them: alone, in a list, or in a dict."""
+    if isinstance(model, library(model).Sequential):
+        return tensors[input_names(model)[0]]
+    if is_keras_2(model):
+        import tensorflow as tf
+
+        return tf.nest.pack_sequence_as(model.input, [tensors[name] for name in input_names(model)])
+    return library(model).tree.map_structure(lambda tensor: tensors[tensor.name], model.input)
+
+
+def check_weights(model: KerasObject) -> None:
+    """Raise ComponentError when a weight holds a NaN."""
     import tensorflow as tf
 
-    (folder / "Format-Keras").mkdir(parents=True, exist_ok=True)
-    model.save(folder / "Format-Keras" / "model.keras")
-    serve, specs = serving_function(model, output_names)
-    module = tf.Module()
-    module.weights = [getattr(weight, "value", weight) if not is_keras_2(model) else weight for weight in model.weights]
-    module.serve = serve
-    signature = tf.function(lambda **inputs: serve(inputs), autograph=False).get_concrete_function(**specs)
-    tf.saved_model.save(module, str(folder / "Format-Serving"), signatures={"serving_default": signature})
+    for weight in model.weights:
+        values = tf.convert_to_tensor(weight.numpy())
+        broken = int(tf.math.count_nonzero(tf.math.is_nan(values))) if values.dtype.is_floating else 0
+        if broken:
+            raise ComponentError(
+                f"model {model.name}: {broken} NaN in weight {getattr(weight, 'path', weight.name)}",
+                "finite weights",
+                "train it again with a lower learning rate; a NaN never goes away by itself",
+            )
 
 
-def _structure(model: KerasObject) -> Any:
-    """How the model wants its inputs nested; both Keras versions keep that in a private name only."""
-    functional = getattr(model, "_functional", None) or model
-    for name in ("_inputs_struct", "_nested_inputs"):
-        if getattr(functional, name, None) is not None:
-            return getattr(functional, name)
-    return list(model.inputs) if len(model.inputs) > 1 else model.inputs[0]
+def _check_names(model: KerasObject, names: Iterable[str]) -> None:
+    """A SavedModel would silently serve ``my-image`` as ``my_image``, and the features would not be found."""
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ComponentError(
+                f"model {model.name}: input {name!r}",
+                "a name of ASCII letters, digits and underscores, as TensorFlow signatures have",
+                "rename the input and the feature",
+            )
 
 
 def _is_keras_2(file: Path) -> bool:
     if file.is_dir():
         return True
     if file.suffix == ".keras":
-        import json
-        import zipfile
-
         with zipfile.ZipFile(file) as archive:
             version = json.loads(archive.read("metadata.json")).get("keras_version", "3")
-        return str(version).startswith("2.")
-    import h5py
+    else:
+        import h5py
 
-    with h5py.File(file) as archive:
-        return str(archive.attrs.get("keras_version", "3")).startswith("2.")
+        with h5py.File(file) as archive:
+            version = archive.attrs.get("keras_version", "3")
+    return (version.decode() if isinstance(version, bytes) else str(version)).startswith("2.")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
