@@ -32,14 +32,19 @@ def run_in_child(
 
     Raises:
         ComponentError: The child's own, or one with the last lines it printed when it died.
+        TypeError: When the child could not find the function; addressed to the caller's author.
     """
+    if function.__module__ == "__main__" or "<" in function.__qualname__:
+        raise TypeError(f"{function.__module__}.{function.__qualname__} is not a function of an importable module")
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
         call, answer, log = (Path(folder, name) for name in ("call", "answer", "log"))
-        call.write_bytes(pickle.dumps((function.__module__, function.__qualname__, arguments)))
+        # The search path goes first: what follows may need it to be unpickled.
+        call.write_bytes(pickle.dumps(sys.path) + pickle.dumps((function.__module__, function.__qualname__, arguments)))
         with log.open("wb") as stream:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tfopt.child", call, answer],
                 env={**os.environ, **(environment or {})},
+                stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
             )
@@ -71,12 +76,16 @@ def how_it_ended(code: int) -> str:
 
 def last_lines(log: Path, count: int = 15) -> str:
     """The end of what a process printed."""
-    return "\n".join(log.read_text(errors="replace").splitlines()[-count:])
+    with log.open("rb") as stream:
+        stream.seek(max(0, log.stat().st_size - 500 * count))
+        return "\n".join(stream.read().decode(errors="replace").splitlines()[-count:])
 
 
 def main(call: Path, answer: Path) -> None:
     """Be the child: make the call and leave the answer whole."""
-    module, name, arguments = pickle.loads(call.read_bytes())
+    with call.open("rb") as stream:
+        sys.path[:] = pickle.load(stream)
+        module, name, arguments = pickle.load(stream)
     try:
         result = True, getattr(importlib.import_module(module), name)(*arguments)
     except ComponentError as error:

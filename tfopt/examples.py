@@ -1,7 +1,8 @@
 """Reading Examples as batches of named numpy arrays, exactly as a model's signature asks for them."""
 
+import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -12,82 +13,134 @@ from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import TensorSpec
 
 Batch = dict[str, NDArray[Any]]
+Columns = dict[str, TensorSpec]  # how each feature is stored: (None, length)
+KINDS = {"int64_list": "int64", "float_list": "float32", "bytes_list": "string"}
 
 
 def read_batches(files: Sequence[str | Path], specs: Mapping[str, TensorSpec], *, batch_size: int) -> Iterator[Batch]:
-    """Yield batches of the features named in ``specs``, in the files' order; the last of the split may be smaller.
+    """Yield batches of the features named in ``specs``, in the files' order; only the last may be smaller.
+
+    Records are parsed inside ``tf.data`` and never pass through Python one by one. The arrays may be read-only.
 
     Args:
-        files: TFRecord files of tf.Example, plain or ``.gz``.
+        files: TFRecord files of tf.Example, gzipped where the name ends in ``.gz``; local paths or addresses.
         specs: What to read; a shape's first size is the batch. A feature of integers may feed a float input.
         batch_size: How many records a batch.
 
     Raises:
-        ComponentError: When a feature is absent (the nearest names are offered), of another type or length, or a file
-            is damaged.
+        ComponentError: When a feature is absent (the nearest names are offered), missing from some record, of another
+            type or length, or a file is damaged; with the file and the record's number.
     """
-    records = iter(read_records(files))
-    first = next(records, None)
-    if first is None:
+    import tensorflow as tf
+
+    columns = check_features(feature_specs(_first(files)), specs, _where(files))
+    features = {name: tf.io.FixedLenFeature([have.shape[1]], have.dtype) for name, have in columns.items()}
+    dataset = _dataset(files).batch(batch_size)
+    dataset = dataset.map(lambda records: tf.io.parse_example(records, features)).prefetch(1)
+    try:
+        for parsed in dataset.as_numpy_iterator():
+            yield {name: as_input(parsed[name], spec) for name, spec in specs.items()}
+    except tf.errors.OpError as error:
+        _refuse_first_bad(files, columns)
         raise ComponentError(
-            f"{files[0] if files else 'no files'}: no records", "at least one tf.Example", "prepare the examples again"
-        )
-    parse = _parser(first, specs, str(files[0]))
-    batch = [first, *islice(records, batch_size - 1)]
-    while batch:
-        yield parse(batch)
-        batch = list(islice(records, batch_size))
+            f"{_where(files)}: {_first_line(error)}",
+            "TFRecord files of tf.Example, all alike",
+            "prepare the examples again",
+        ) from error
 
 
 def read_records(files: Iterable[str | Path]) -> Iterator[bytes]:
     """Yield the serialized records of TFRecord files.
 
     Raises:
-        ComponentError: When a file is truncated or is no TFRecord file.
+        ComponentError: When a file is absent, truncated or no TFRecord file.
     """
     import tensorflow as tf
 
     for file in files:
-        kind = "GZIP" if str(file).endswith(".gz") else ""
         try:
-            yield from tf.data.TFRecordDataset(
-                str(file), compression_type=kind, buffer_size=1 << 20
-            ).as_numpy_iterator()
-        except (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.InvalidArgumentError) as error:
+            for block in _dataset([file]).batch(64).as_numpy_iterator():
+                yield from block
+        except tf.errors.OpError as error:
             raise ComponentError(
-                f"{file}: damaged ({error.message.splitlines()[0]})", "a whole TFRecord file", "write it again"
+                f"{file}: damaged or unreadable ({_first_line(error)})",
+                "a whole TFRecord file, gzipped where its name ends in .gz",
+                "write it again, or check its name",
             ) from error
 
 
-def feature_specs(record: bytes) -> dict[str, TensorSpec]:
-    """Return the name, stored type (int64, float32, string) and length of every feature of one record."""
+def sample_records(files: Sequence[str | Path], *, count: int, seed: int) -> list[bytes]:
+    """Draw records evenly from all of the files (a reservoir): the same for the same seed, all if they are fewer."""
+    draw = random.Random(seed)
+    kept: list[bytes] = []
+    for index, record in enumerate(read_records(files)):
+        slot = index if index < count else draw.randrange(index + 1)
+        if slot < count:
+            kept[slot : slot + 1] = [record]
+    return kept
+
+
+def parse_records(records: Sequence[bytes], specs: Mapping[str, TensorSpec], *, where: str = "records") -> Batch:
+    """Return one batch from serialized records, checked as in `read_batches`.
+
+    Args:
+        records: At least one serialized tf.Example.
+        specs: What to read.
+        where: What to call the records in an error.
+
+    Raises:
+        ComponentError: As `read_batches`.
+    """
     import tensorflow as tf
 
-    kinds = {"int64_list": "int64", "float_list": "float32", "bytes_list": "string"}
-    features = tf.train.Example.FromString(record).features.feature
+    columns = check_features(feature_specs(records[0]), specs, where)
+    features = {name: tf.io.FixedLenFeature([have.shape[1]], have.dtype) for name, have in columns.items()}
+    try:
+        parsed = tf.io.parse_example(tf.constant(list(records)), features)
+    except tf.errors.OpError:
+        for index, record in enumerate(records):
+            _check_record(record, columns, f"{where}, record {index}")
+        raise
+    return {name: as_input(parsed[name].numpy(), spec) for name, spec in specs.items()}
+
+
+def feature_specs(record: bytes) -> dict[str, TensorSpec]:
+    """Return the name, stored type (int64, float32, string) and length of every feature of one record.
+
+    Raises:
+        ComponentError: When it is no tf.Example.
+    """
+    import tensorflow as tf
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    try:
+        features = tf.train.Example.FromString(record).features.feature
+    except DecodeError as error:
+        raise ComponentError(
+            f"a record of {len(record)} bytes that is no tf.Example",
+            "serialized tf.Example records",
+            "prepare the examples with: tfopt prepare_examples",
+        ) from error
     found = {}
     for name, feature in sorted(features.items()):
         kind = feature.WhichOneof("kind")
-        if kind:
-            found[name] = TensorSpec(kinds[kind], (None, len(getattr(feature, kind).value)))
+        if kind and getattr(feature, kind).value:  # a feature without values is a missing one
+            found[name] = TensorSpec(KINDS[kind], (None, len(getattr(feature, kind).value)))
     return found
 
 
-def check_features(
-    stored: Mapping[str, TensorSpec], specs: Mapping[str, TensorSpec], where: str
-) -> dict[str, TensorSpec]:
+def check_features(stored: Mapping[str, TensorSpec], specs: Mapping[str, TensorSpec], where: str) -> Columns:
     """Return how the features named in ``specs`` are stored.
 
     Raises:
         ComponentError: When one is absent (the nearest names are offered), or of another type or length.
     """
-    found = {}
     for name, spec in specs.items():
         if name not in stored:
             raise ComponentError(
                 f"{where}: no feature {name!r}", f"features {', '.join(stored)}", nearest(name, stored)
             )
-        have = found[name] = stored[name]
+        have = stored[name]
         if have.dtype != _storage(spec.dtype) and not (have.dtype == "int64" and _storage(spec.dtype) == "float32"):
             raise ComponentError(
                 f"{where}: feature {name!r} is {have.dtype}", f"{spec}", "prepare the examples with that type"
@@ -100,34 +153,69 @@ def check_features(
                 f"{spec}, {length} values",
                 "prepare the examples with that shape",
             )
-    return found
+    return {name: stored[name] for name in specs}
 
 
 def as_input(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
-    """Give stored rows of values the dtype and the shape that a model asks for."""
+    """Give stored rows of values the dtype and the shape that a model asks for.
+
+    Raises:
+        ComponentError: When an integer does not fit into the dtype.
+    """
     typed = array if spec.dtype == "string" else array.astype(spec.dtype, copy=False)
+    if array.dtype.kind == "i" and typed.dtype.kind in "iub" and not np.array_equal(typed, array):
+        raise ComponentError(
+            f"a feature with values from {array.min()} to {array.max()}",
+            f"values of {spec.dtype}",
+            "prepare the examples with values in that range",
+        )
     return typed.reshape([len(array), *_free(spec.shape[1:])])
 
 
-def _parser(record: bytes, specs: Mapping[str, TensorSpec], where: str) -> Any:
-    """Return a function from serialized records to arrays, after checking one record against the specs."""
+def _first(files: Sequence[str | Path]) -> bytes:
+    first = next(read_records(files), None)
+    if first is None:
+        raise ComponentError(f"{_where(files)}: no records", "at least one tf.Example", "prepare the examples again")
+    return first
+
+
+def _dataset(files: Sequence[str | Path]) -> Any:
+    """One dataset over all files in their order, whether plain or gzipped."""
     import tensorflow as tf
 
-    stored = check_features(feature_specs(record), specs, where)
-    columns = {name: tf.io.FixedLenFeature([have.shape[1]], tf.as_dtype(have.dtype)) for name, have in stored.items()}
+    parts = [
+        tf.data.TFRecordDataset(list(names), compression_type=kind, buffer_size=1 << 20)
+        for kind, names in groupby(map(str, files), key=lambda name: "GZIP" if name.endswith(".gz") else "")
+    ]
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.concatenate(part)
+    return whole
 
-    def parse(records: list[bytes]) -> Batch:
-        try:
-            parsed = tf.io.parse_example(tf.constant(records), columns)
-        except tf.errors.InvalidArgumentError as error:
+
+def _refuse_first_bad(files: Sequence[str | Path], columns: Columns) -> None:
+    """Say which record of which file is to blame; only reached when reading failed."""
+    for file in files:
+        for index, record in enumerate(read_records([file])):
+            _check_record(record, columns, f"{file}, record {index}")
+
+
+def _check_record(record: bytes, columns: Columns, where: str) -> None:
+    stored = feature_specs(record)
+    for name, want in columns.items():
+        have = stored.get(name)
+        if have is None:
             raise ComponentError(
-                f"{where}: {error.message.splitlines()[0]}",
-                "every record alike",
-                "prepare the examples again; records differ in length or type",
-            ) from error
-        return {name: as_input(parsed[name].numpy(), specs[name]) for name in columns}
-
-    return parse
+                f"{where}: feature {name!r} is missing",
+                f"{want} in every record",
+                "fill in missing values, or leave such records out, when preparing the examples",
+            )
+        if have != want:
+            raise ComponentError(
+                f"{where}: feature {name!r} is {have}",
+                f"{want}, as in the first record",
+                "prepare the examples with one type and length; pad what differs in length",
+            )
 
 
 def _storage(dtype: str) -> str:
@@ -140,3 +228,11 @@ def _free(sizes: tuple[int | None, ...]) -> list[int]:
     """At most one unknown size, which the reshape works out; further ones are taken as 1."""
     unknown = [index for index, size in enumerate(sizes) if size is None]
     return [-1 if unknown and index == unknown[0] else size or 1 for index, size in enumerate(sizes)]
+
+
+def _where(files: Sequence[str | Path]) -> str:
+    return str(files[0]) if files else "no files"
+
+
+def _first_line(error: Any) -> str:
+    return str(error.message).splitlines()[0]

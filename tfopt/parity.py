@@ -19,8 +19,10 @@ class Parity:
         max_abs_error: Largest absolute difference.
         mean_abs_error: Mean absolute difference.
         output_range: Largest minus smallest value of the parent, at least 1e-12.
-        agreement: Fraction of records whose largest class is the same; None where there are no classes.
+        agreement: Fraction of records whose largest class is the same, or whose values are where these are no floats;
+            None where there are no classes.
         records: How many were compared.
+        constant: Whether the child gives every record the same answer although the parent does not.
     """
 
     max_abs_error: float
@@ -28,6 +30,7 @@ class Parity:
     output_range: float
     agreement: float | None
     records: int
+    constant: bool = False
 
     @property
     def relative_error(self) -> float:
@@ -43,8 +46,8 @@ def compare(parent: Runtime, child: Runtime, batches: Iterable[Arrays]) -> dict[
     """Run both on the same batches and return the parity of each output by its name.
 
     Raises:
-        ComponentError: When the signatures differ (see `check_same_signature`), or an output holds a NaN which the
-            parent's does not.
+        ComponentError: When the signatures differ (see `check_same_signature`), there is nothing to compare, the parent
+            gives a NaN, or the child gives a NaN or infinity where the parent gives a number.
     """
     check_same_signature(parent, child)
     pairs: dict[str, list[tuple[NDArray[Any], NDArray[Any]]]] = {name: [] for name in parent.outputs}
@@ -52,6 +55,8 @@ def compare(parent: Runtime, child: Runtime, batches: Iterable[Arrays]) -> dict[
         expected, received = parent.run(batch), child.run(batch)
         for name, found in pairs.items():
             found.append((expected[name], received[name]))
+    if not all(pairs.values()):
+        raise ComponentError("no inputs to compare on", "at least one batch", "give examples with at least one record")
     return {name: _parity(name, found) for name, found in pairs.items()}
 
 
@@ -80,16 +85,68 @@ def _words(specs: dict[str, Any]) -> str:
 
 
 def _parity(name: str, pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Parity:
-    parent = np.concatenate([pair[0] for pair in pairs]).astype(np.float64)
-    child = np.concatenate([pair[1] for pair in pairs]).astype(np.float64)
-    if np.isnan(child).any() and not np.isnan(parent).any():
+    for parent, child in pairs:
+        if parent.shape != child.shape:
+            raise ComponentError(
+                f"output {name!r}: shape {child.shape}",
+                f"{parent.shape}, as the parent gives",
+                "report this: a step may not change what a model computes",
+            )
+    parent, child = (np.concatenate([np.atleast_1d(pair[side]) for pair in pairs]) for side in (0, 1))
+    if parent.dtype.kind not in "fV":  # V: bfloat16, which numpy knows by size only
+        return _exact(parent, child)
+    parent, child = parent.astype(np.float64), child.astype(np.float64)
+    _check_finite(name, parent, child)
+    error = np.abs(np.subtract(parent, child, where=parent != child, out=np.zeros_like(parent)))  # inf equals inf
+    finite = parent[np.isfinite(parent)]
+    spread = max(float(np.ptp(finite)) if finite.size else 0.0, 1e-12)
+    classes = parent.ndim == 2 and parent.shape[1] > 1
+    agreement = float((parent.argmax(1) == child.argmax(1)).mean()) if classes else None
+    constant = _is_constant(child) and not _is_constant(parent)
+    return Parity(
+        float(error.max(initial=0)),
+        float(error.mean()) if error.size else 0.0,
+        spread,
+        agreement,
+        len(parent),
+        constant,
+    )
+
+
+def _exact(parent: NDArray[Any], child: NDArray[Any]) -> Parity:
+    """Integers, booleans and text are right or wrong."""
+    if parent.dtype.kind in "OSU":
+        different = (parent != child).astype(np.float64)
+        spread = 1.0
+    else:
+        different = np.abs(parent.astype(np.float64) - child.astype(np.float64))
+        spread = max(float(np.ptp(parent.astype(np.float64))), 1e-12) if parent.size else 1e-12
+    right = (different == 0).reshape(len(parent), -1).all(1)
+    return Parity(
+        float(different.max(initial=0)),
+        float(different.mean()),
+        spread,
+        float(right.mean()),
+        len(parent),
+        _is_constant(child) and not _is_constant(parent),
+    )
+
+
+def _check_finite(name: str, parent: NDArray[Any], child: NDArray[Any]) -> None:
+    if np.isnan(parent).any():
         raise ComponentError(
-            f"output {name!r}: NaN in {int(np.isnan(child).sum())} values",
+            f"output {name!r}: the parent gives NaN in {int(np.isnan(parent).sum())} values",
+            "numbers",
+            "check the parent's weights for NaN and the inputs for values out of range",
+        )
+    lost = ~np.isfinite(child) & np.isfinite(parent)
+    if lost.any():
+        raise ComponentError(
+            f"output {name!r}: NaN or infinity in {int(lost.sum())} values",
             "finite values, as the parent gives",
             "check the weights for NaN and the inputs for values out of range",
         )
-    error = np.abs(parent - child)
-    classes = parent.ndim == 2 and parent.shape[1] > 1
-    agreement = float((parent.argmax(1) == child.argmax(1)).mean()) if classes else None
-    spread = max(float(parent.max() - parent.min()), 1e-12)
-    return Parity(float(error.max()), float(error.mean()), spread, agreement, len(parent))
+
+
+def _is_constant(values: NDArray[Any]) -> bool:
+    return len(values) > 1 and bool((values == values[:1]).all())

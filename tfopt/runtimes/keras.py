@@ -24,7 +24,8 @@ class KerasRuntime(Runtime):
         import tensorflow as tf
 
         set_threads(threads)
-        self._call, signature = keras_models.serving_function(keras_models.load(model))
+        serve, signature = keras_models.serving_function(keras_models.load(model))
+        self._call: Any = serve  # a tf.function
         self.inputs = {name: spec_of(spec) for name, spec in signature.items()}
         results = self._call.get_concrete_function(signature).structured_outputs
         self.outputs = {name: spec_of(spec) for name, spec in sorted(results.items())}

@@ -26,12 +26,18 @@ class SavedModelRuntime(Runtime):
         try:
             self._loaded = tf.saved_model.load(str(model.saved_model))
         except Exception as error:
-            raise ComponentError(f"{model.saved_model}: {_first_line(error)}", "a SavedModel that TensorFlow can load",
-                                 "export it again; a file may be truncated or missing") from error
+            raise ComponentError(
+                f"{model.saved_model}: {_first_line(error)}",
+                "a SavedModel that TensorFlow can load",
+                "export it again; a file may be truncated or missing",
+            ) from error
         known = self._loaded.signatures
         if signature not in known:
-            raise ComponentError(f"{model.uri}: no signature {signature!r}", "one of its signatures",
-                                 nearest(signature, known) if known else "export it with a signature")
+            raise ComponentError(
+                f"{model.uri}: no signature {signature!r}",
+                "one of its signatures",
+                nearest(signature, known) if known else "export it with a signature",
+            )
         self._call = known[signature]
         self.inputs = {name: spec_of(spec) for name, spec in self._call.structured_input_signature[1].items()}
         self.outputs = {name: spec_of(spec) for name, spec in sorted(self._call.structured_outputs.items())}
@@ -64,8 +70,11 @@ def set_threads(threads: int | None) -> None:
         tf.config.threading.set_inter_op_parallelism_threads(1)
     except RuntimeError as error:
         if tf.config.threading.get_intra_op_parallelism_threads() != threads:
-            raise ComponentError(f"threads={threads}", "a process in which TensorFlow has not run yet",
-                                 "load the model with this thread count first, in a fresh process") from error
+            raise ComponentError(
+                f"threads={threads}",
+                "a process in which TensorFlow has not run yet",
+                "load the model with this thread count first, in a fresh process",
+            ) from error
 
 
 def _first_line(error: Exception) -> str:

@@ -34,7 +34,10 @@ class TFLiteRuntime(Runtime):
             raise _refusal(model, str(error)) from error
         signatures = self._interpreter.get_signature_list()
         self._runner = None
-        inputs, outputs = _by_name(self._interpreter.get_input_details()), _by_name(self._interpreter.get_output_details())
+        inputs, outputs = (
+            _by_name(self._interpreter.get_input_details()),
+            _by_name(self._interpreter.get_output_details()),
+        )
         if signatures:  # a file without any has nothing but tensor names to be called by
             runner = self._interpreter.get_signature_runner(_choose(signatures, signature, model))
             inputs, outputs = runner.get_input_details(), runner.get_output_details()
@@ -44,11 +47,6 @@ class TFLiteRuntime(Runtime):
         self._shapes = {name: tuple(detail["shape"]) for name, detail in inputs.items()}
         self.inputs = {name: _spec(detail) for name, detail in inputs.items()}
         self.outputs = {name: _spec(detail) for name, detail in outputs.items()}
-
-    @property
-    def stored_dtypes(self) -> dict[str, str]:
-        """What each input and output really is in the file: ``int8`` where the call takes or gives a float32."""
-        return {name: np.dtype(detail["dtype"]).name for name, detail in (self._inputs | self._outputs).items()}
 
     def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """Run the interpreter; memory is allocated anew only when a shape changed."""
@@ -72,16 +70,23 @@ class TFLiteRuntime(Runtime):
 def _refusal(model: Model, reason: str) -> ComponentError:
     flex = sorted(set(re.findall(r"\(Flex(\w+)\)", reason)))
     if "Flex delegate" in reason or "Regular TensorFlow ops" in reason:
-        return ComponentError(f"{model.tflite}: TensorFlow ops in it ({', '.join(flex) or 'select ops'})",
-                              "a file of LiteRT's own ops: neither LiteRT nor TensorFlow 2.20 and later has the Flex delegate",
-                              "run it where that delegate is linked in, or replace those ops and convert without --select-tf-ops")
-    return ComponentError(f"{model.tflite}: {reason.strip()}", "a file that LiteRT can load",
-                          "convert it again; it may be truncated, or need custom ops")
+        return ComponentError(
+            f"{model.tflite}: TensorFlow ops in it ({', '.join(flex) or 'select ops'})",
+            "a file of LiteRT's own ops: neither LiteRT nor TensorFlow 2.20 and later has the Flex delegate",
+            "run it where that delegate is linked in, or replace those ops and convert without --select-tf-ops",
+        )
+    return ComponentError(
+        f"{model.tflite}: {reason.strip()}",
+        "a file that LiteRT can load",
+        "convert it again; it may be truncated, or need custom ops",
+    )
 
 
 def _choose(signatures: dict[str, Any], wanted: str, model: Model) -> str:
     if wanted not in signatures:
-        raise ComponentError(f"{model.uri}: no signature {wanted!r}", "one of its signatures", nearest(wanted, signatures))
+        raise ComponentError(
+            f"{model.uri}: no signature {wanted!r}", "one of its signatures", nearest(wanted, signatures)
+        )
     return wanted
 
 
@@ -105,11 +110,15 @@ def _quantized(array: NDArray[Any], detail: dict[str, Any]) -> NDArray[Any]:
     if not scale:
         return array
     if np.isnan(array).any():
-        raise ComponentError(f"input {detail['name']!r}: NaN", f"numbers: an {np.dtype(detail['dtype'])} input has no NaN",
-                             "replace missing values first")
+        raise ComponentError(
+            f"input {detail['name']!r}: NaN",
+            f"numbers: an {np.dtype(detail['dtype'])} input has no NaN",
+            "replace missing values first",
+        )
     limits = np.iinfo(detail["dtype"])
     levels = np.rint(array / np.float32(scale[0])) + scale[1]
-    return np.clip(levels, limits.min, limits.max).astype(detail["dtype"])
+    clipped: NDArray[Any] = np.clip(levels, limits.min, limits.max).astype(detail["dtype"])
+    return clipped
 
 
 def _dequantized(array: NDArray[Any], detail: dict[str, Any]) -> NDArray[Any]:

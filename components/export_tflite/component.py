@@ -1,0 +1,90 @@
+"""The door of `export_tflite`: what it promises, and what it refuses in the first second."""
+
+import logging
+from typing import Annotated, Literal
+
+from tfopt.artifacts import Examples, Model, TFLiteModel
+from tfopt.component import Between, Input, Output, component
+from tfopt.errors import ComponentError
+
+CALIBRATED = ("int8", "int16x8")
+
+
+@component(image="tf")
+def export_tflite(
+    model: Input[Model],
+    exported: Output[TFLiteModel],
+    examples: Input[Examples] | None = None,
+    *,
+    precision: Literal["float32", "float16", "dynamic", "int8", "int16x8"] = "float32",
+    integer_io: bool = False,
+    calibration_count: Annotated[int, Between(2, None)] = 200,
+    split: str = "train",
+    seed: int = 0,
+    tolerance: Annotated[float, Between(0, None)] | None = None,
+    select_tf_ops: bool = False,
+) -> None:
+    """Convert a model to a LiteRT (TFLite) file that was run and compared with its parent.
+
+    The file keeps the ``serving_default`` signature, its input and output names and a free batch size, and lies in
+    ``Format-Serving/tflite`` beside the SavedModel it came from, where TFX's own Evaluator finds it.
+
+    Float32 answers as its parent does; float16 halves the file and changes answers by about a thousandth; dynamic
+    stores weights in 8 bits and needs no data; int8 computes in 8 bits, the fastest on most phones and on CPUs with
+    VNNI; int16x8 keeps activations in 16 bits, which is the most exact of the integer kinds, and slow on CPUs.
+
+    Args:
+        model: A SavedModel or a Keras model.
+        exported: The LiteRT file with its parent's SavedModel.
+        examples: Real inputs, found by input name. Needed to calibrate int8 and int16x8; for the others they make the
+            comparison with the parent a real one, in place of random inputs.
+        precision: How weights and activations are stored and computed.
+        integer_io: Take and give integers at the inputs and outputs as well, for devices without floats. Only for int8
+            and int16x8; TFX's own Evaluator does not round such inputs, so leave it off for use with that.
+        calibration_count: How many examples set the ranges of the activations, drawn evenly from the split.
+        split: The split to calibrate on. The comparison uses another one where there is one.
+        seed: Draws the examples, and the random inputs.
+        tolerance: Refuse the file when any output differs from the parent's by more than this fraction of its range.
+            When not given: 0.0001 for float32 and 0.01 for float16; the integer kinds are refused when they are broken,
+            that is when half of the records change class, or answers move by a quarter of their range on average.
+        select_tf_ops: Allow ops that LiteRT lacks, to be run by TensorFlow's Flex delegate. A file that has them cannot
+            be run, and so not verified, where that delegate is not linked in, and that includes this machine.
+
+    Raises:
+        ComponentError: When calibration data is missing or too little, when an op cannot be converted (the ops are
+            named), or when the file does not answer as its parent does.
+    """
+    check(model, examples, precision, integer_io, split)
+    from tfopt.child import run_in_child
+    from tfopt.components.export_tflite.exporting import export
+    from tfopt.components.export_tflite.request import Request
+
+    log = logging.getLogger("tfopt")
+    log.info("converting %s to tflite %s", model.name, precision)
+    request = Request(precision, integer_io, calibration_count, split, seed, tolerance, select_tf_ops)
+    exported.metadata |= run_in_child(export, model, examples, exported.path, request, doing="converting to TFLite")
+    log.info("tflite %s: %s", precision, exported.metadata["verified"])
+
+
+def check(model: Model, examples: Examples | None, precision: str, integer_io: bool, split: str) -> None:
+    """Refuse at once what cannot work, before anything heavy is imported."""
+    if (not model.saved_model and not model.keras) or model.format == "tflite":
+        raise ComponentError(
+            f"{model.uri}: a {model.format} model",
+            "a SavedModel or a Keras model",
+            "give the model it was converted from",
+        )
+    if precision in CALIBRATED and examples is None:
+        raise ComponentError(
+            f"precision={precision!r} without examples",
+            "examples to calibrate on",
+            "pass examples=PATH, or precision='dynamic', which needs none",
+        )
+    if precision in CALIBRATED and examples:
+        examples.split(split)
+    if integer_io and precision not in CALIBRATED:
+        raise ComponentError(
+            f"integer_io with precision={precision!r}",
+            f"precision {' or '.join(CALIBRATED)}",
+            "leave integer_io out: the other kinds compute in floats",
+        )
