@@ -1,0 +1,152 @@
+"""Every component runs on a three-layer model through each of its doors, with the same outcome.
+
+The function is called here; TFX's executors are found by class path in a fresh process; KFP's door is the container's
+own command with a real ExecutorInput. A new component needs a line in `ARGUMENTS` only if it is slow or wants a value.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tfopt.artifacts import CARD
+from tfopt.component import Component, components
+
+# Parameters that a component needs, or that keep it quick here.
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "prepare_examples": {"splits": ["train:3", "eval:1"]},
+    "train": {"epochs": 2},
+    "benchmark": {"seconds": 1.0},
+    "push_model": {},
+}
+# What stands for an input: the output of another component, by the name of the input.
+WIRES = {
+    "examples": "prepare_examples.examples",
+    "model": "train.trained",
+    "baseline": "train.trained",
+    "candidates": ["fold_batch_norm.folded", "export_tflite.exported"],
+    "evaluation": "evaluate.evaluation",
+    "benchmark": "benchmark.benchmark",
+    "blessing": "select_model.blessing",
+}
+OWN_WIRES = {"push_model": {"model": "select_model.selected"}}
+EVERY = pytest.mark.parametrize("name", components())
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory) -> dict[str, Path]:
+    """The path of every source, and of every output of every component called as a function."""
+    from sklearn.datasets import load_digits
+
+    folder = tmp_path_factory.mktemp("doors with spaces")
+    images, labels = load_digits(return_X_y=True)
+    np.savez(folder / "digits.npz", image=images[:400].reshape(-1, 8, 8, 1).astype(np.float32), label=labels[:400])
+    known = {"data": folder / "digits.npz", "module": Path(__file__).with_name("three_layers.py")}
+    todo = dict(components())
+    while todo:
+        ready = [name for name in todo if _is_ready(todo[name], known)]
+        assert ready, f"no inputs for {sorted(todo)}: say in WIRES where they come from"
+        for name in ready:
+            outputs = {output: folder / name / output for output in todo[name].outputs}
+            todo.pop(name)(**_inputs(name, known), **outputs, **_arguments(name, folder / "pushed"))
+            known |= {f"{name}.{output}": path for output, path in outputs.items()}
+    return known
+
+
+@EVERY
+def test_the_function_writes_whole_outputs(name: str, world):
+    for output, port in components()[name].outputs.items():
+        port.type.open(world[f"{name}.{output}"])
+        assert not list(world[f"{name}.{output}"].parent.glob(".*partial*"))
+
+
+@pytest.fixture(scope="session")
+def through_tfx(world, tmp_path_factory) -> Path:
+    """The folder in which one fresh process ran every component's TFX executor from its serialized class path."""
+    folder = tmp_path_factory.mktemp("tfx")
+    jobs = {
+        name: {
+            "inputs": {
+                key: [str(p) for p in (path if isinstance(path, list) else [path])]
+                for key, path in _inputs(name, world).items()
+            },
+            "values": _arguments(name, folder / "pushed"),
+        }
+        for name in components()
+    }
+    (folder / "jobs.json").write_text(json.dumps(jobs))
+    subprocess.run([sys.executable, Path(__file__).with_name("tfx_door.py"), folder], check=True, cwd=Path.cwd())
+    return folder
+
+
+@EVERY
+def test_the_tfx_executor_does_the_same_in_a_fresh_process(name: str, world, through_tfx):
+    for output in components()[name].outputs:
+        _assert_alike(world[f"{name}.{output}"], through_tfx / name / output)
+
+
+@EVERY
+def test_the_kfp_door_does_the_same(name: str, world, tmp_path):
+    component = components()[name]
+    artifacts = {}
+    for key, path in _inputs(name, world).items():
+        listed = path if isinstance(path, list) else [path]
+        for index, one in enumerate(listed, 1):
+            slot = f"{key}_{index}" if isinstance(path, list) else key
+            artifacts[slot] = {"artifacts": [{"name": slot, "uri": str(one), "metadata": {}}]}
+    outputs = {
+        key: {"artifacts": [{"name": key, "uri": str(tmp_path / key), "metadata": {}}]} for key in component.outputs
+    }
+    message = {
+        "inputs": {"artifacts": artifacts, "parameterValues": _arguments(name, tmp_path / "pushed")},
+        "outputs": {"artifacts": outputs, "outputFile": str(tmp_path / "executor_output.json")},
+    }
+    subprocess.run([sys.executable, "-m", "tfopt.run", name, "--executor-input", json.dumps(message)], check=True)
+    written = json.loads((tmp_path / "executor_output.json").read_text())["artifacts"]
+    assert set(written) == set(component.outputs)
+    for output, port in component.outputs.items():
+        uri = written[output]["artifacts"][0]["uri"]
+        assert Path(uri).exists()
+        assert uri == str(tmp_path / output) + (f"/{port.type.page}" if port.type.page else "")
+        _assert_alike(world[f"{name}.{output}"], tmp_path / output)
+
+
+def _wires(name: str, component: Component) -> dict[str, Any]:
+    return {port: OWN_WIRES.get(name, {}).get(port, WIRES.get(port, port)) for port in component.inputs}
+
+
+def _is_ready(component: Component, known: dict) -> bool:
+    wired = _wires(component.name, component).values()
+    return all(one in known for wire in wired for one in (wire if isinstance(wire, list) else [wire]))
+
+
+def _inputs(name: str, known: dict) -> dict[str, Any]:
+    return {
+        port: [known[one] for one in wire] if isinstance(wire, list) else known[wire]
+        for port, wire in _wires(name, components()[name]).items()
+    }
+
+
+def _arguments(name: str, destination: Path) -> dict[str, Any]:
+    return ARGUMENTS.get(name, {}) | ({"destination": str(destination)} if name == "push_model" else {})
+
+
+def _assert_alike(one: Path, other: Path) -> None:
+    """The same files; logs of a run carry its time in their names."""
+
+    def names(folder: Path) -> set[str]:
+        return {
+            str(file.relative_to(folder))
+            for file in folder.rglob("*")
+            if file.is_file() and "events.out" not in file.name
+        }
+
+    assert names(one) == names(other)
+    if (one / CARD).exists():
+        cards = [json.loads((folder / CARD).read_text()) for folder in (one, other)]
+        assert cards[0].keys() == cards[1].keys()
+        assert cards[0]["parameters"] == cards[1]["parameters"]
