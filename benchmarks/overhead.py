@@ -2,7 +2,7 @@
 
     python benchmarks/overhead.py [--json FILE]
 
-Goals: the DAG under 1.15x after imports, a step's start under 1.25x of a bare ``import tensorflow``. These are ratios of
+Goals: the DAG under 1.15x after imports, a step's start under 1.25x of ``import tensorflow``. These are ratios of
 one run on one machine; absolute times of different machines do not compare.
 """
 

@@ -119,6 +119,11 @@ class Component:
         return docstring_parser.parse(self.__doc__ or "").short_description or ""
 
     @cached_property
+    def explanation(self) -> str:
+        """The docstring between its first sentence and ``Args:``."""
+        return docstring_parser.parse(self.__doc__ or "").long_description or ""
+
+    @cached_property
     def descriptions(self) -> dict[str, str]:
         """What the docstring's ``Args:`` says of each name."""
         parsed = docstring_parser.parse(self.__doc__ or "", style=docstring_parser.DocstringStyle.GOOGLE)

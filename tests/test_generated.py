@@ -1,0 +1,81 @@
+"""What is generated is what is committed: component pages, the README's table, compiled Kubeflow YAML."""
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tfopt.dag import Placeholder, Reference
+from tfopt.trace import load, pipelines
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("generated")
+    subprocess.run([sys.executable, ROOT / "docs" / "generate.py", folder], check=True)
+    return folder
+
+
+def test_every_generated_file_is_committed_as_it_is(generated: Path):
+    files = [file.relative_to(generated) for file in generated.rglob("*") if file.is_file()]
+    assert len(files) > 10
+    stale = [
+        str(file) for file in files if not (ROOT / file).is_file() or _plain(ROOT / file) != _plain(generated / file)
+    ]
+    assert not stale, "run `make docs`"
+
+
+@pytest.mark.parametrize("name", pipelines())
+def test_the_compiled_dag_is_the_traced_dag(name: str):
+    dag = load(name)
+    tasks = yaml.safe_load((ROOT / "deploy" / "kfp" / "pipelines" / f"{name}.yaml").read_text())["root"]["dag"]["tasks"]
+    shown = {task["taskInfo"]["name"]: task for task in tasks.values()}
+    assert set(shown) == {*dag.steps, *(source.name for source in dag.sources.values() if not source.optional)}
+    for step in dag.steps.values():
+        task = shown[step.id]
+        wired = {
+            key: tasks[wire["taskOutputArtifact"]["producerTask"]]["taskInfo"]["name"]
+            for key, wire in task["inputs"]["artifacts"].items()
+        }
+        expected = {}
+        for key, wire in step.inputs.items():
+            for index, one in enumerate(wire if isinstance(wire, tuple) else [wire], 1):
+                slot = f"{key}_{index}" if isinstance(wire, tuple) else key
+                expected[slot] = one.step if isinstance(one, Reference) else one.name
+        assert wired == expected
+        given = {key: value for key, value in step.parameters.items() if value is not None}
+        values = task["inputs"].get("parameters", {})
+        assert set(values) == set(given)
+        for key, value in given.items():
+            if isinstance(value, Placeholder):
+                assert values[key] == {"componentInputParameter": value.parameter.name}
+            else:
+                assert values[key]["runtimeValue"]["constant"] == value
+
+
+@pytest.mark.parametrize("name", pipelines())
+def test_compiling_needs_no_tensorflow_and_takes_under_three_seconds(name: str, tmp_path: Path):
+    code = f"""
+import sys
+from tfopt.run import main
+assert main(['compile', '{name}', '-o', '{tmp_path}/p.yaml', '--image', 'me/tfopt-{{kind}}:2']) == 0
+assert not {{'tensorflow', 'tfx', 'apache_beam'}} & set(sys.modules)
+"""
+    start = time.monotonic()
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert time.monotonic() - start < 3
+    executors = yaml.safe_load((tmp_path / "p.yaml").read_text())["deploymentSpec"]["executors"].values()
+    images = {found["container"]["image"] for found in executors if "container" in found}
+    assert images <= {"me/tfopt-tf:2", "me/tfopt-beam:2"}
+    assert images
+
+
+def _plain(file: Path) -> str:
+    """Without the line that names the SDK's version."""
+    return re.sub(r"sdkVersion: .*", "", file.read_text())
