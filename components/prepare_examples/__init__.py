@@ -1,0 +1,1 @@
+"""Data files to split TFRecords of tf.Example, on Beam."""

@@ -1,0 +1,49 @@
+"""What the text of one CSV cell is."""
+
+import re
+from collections.abc import Sequence
+from enum import IntEnum
+
+
+class Kind(IntEnum):
+    """The kinds of cells and of feature values; used as an index."""
+
+    MISSING = 0
+    INTEGER = 1
+    NUMBER = 2
+    NOT_FINITE = 3
+    TEXT = 4
+
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(\.[0-9]*)?|(\.[0-9]+))([eE][+-]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
+
+
+def kind(cell: str) -> Kind:
+    """Return the kind of a cell. Python's own `int` and `float` would also take ``1_000``.
+
+    >>> [kind(cell).name for cell in ("7", " -7 ", "7.0", "1e3", "NaN", "", "1_000", "99999999999999999999")]
+    ['INTEGER', 'INTEGER', 'NUMBER', 'NUMBER', 'NOT_FINITE', 'MISSING', 'TEXT', 'NUMBER']
+    """
+    if len(cell) < 19 and cell.isascii() and cell.isdecimal():  # most cells of most files
+        return Kind.INTEGER
+    cell = cell.strip()
+    if not cell:
+        return Kind.MISSING
+    if match := _NUMBER.fullmatch(cell):
+        whole = not any(match.groups()) and -(2**63) <= int(cell) < 2**63
+        return Kind.INTEGER if whole else Kind.NUMBER
+    return Kind.NOT_FINITE if _NOT_FINITE.fullmatch(cell) else Kind.TEXT
+
+
+def kinds_of(cells: Sequence[str]) -> bytes:
+    """Return the kind of every cell of a row, a byte each; a row of whole numbers (pixels) in one look."""
+    together = "".join(cells)
+    if together.isascii() and together.isdecimal() and all(cells) and max(map(len, cells)) < 19:
+        return bytes([Kind.INTEGER]) * len(cells)
+    return bytes(map(kind, cells))
+
+
+def is_number(cell: str) -> bool:
+    """Whether the cell holds a finite number."""
+    return kind(cell) in (Kind.INTEGER, Kind.NUMBER)

@@ -1,0 +1,58 @@
+from typing import Annotated, Literal
+
+from tfopt.artifacts import Examples, Files
+from tfopt.component import Between, Input, Output, component
+
+
+@component(image="beam", beam=True)
+def prepare_examples(
+    data: Input[Files],
+    examples: Output[Examples],
+    *,
+    label: str = "label",
+    splits: list[str] = ["train:8", "eval:2"],  # noqa: B006  (read, never changed)
+    pack: str | None = None,
+    format: Literal["auto", "csv", "npz", "images", "tfrecord"] = "auto",
+    header: Literal["auto", "yes", "no"] = "auto",
+    max_rejected: Annotated[float, Between(0, 1)] = 0.01,
+    seed: int = 0,
+) -> None:
+    """Turn data files into split TFRecords of tf.Example, with counts and a summary of every feature.
+
+    A row's split is drawn from a hash of its content and the seed. So it does not depend on the order of the rows, on
+    the number of files or workers, or on the Beam runner; duplicates of a row share a split, and rows added later move
+    no others. Every row that was read is written or counted as rejected, which is checked at the end.
+
+    Column types are found by reading all the data: `int64`, `float32` or `string`. An empty CSV cell is a missing
+    value, and its example lacks that feature. A label of words becomes the index of the word in sorted order; the words
+    are kept as ``classes`` in ``examples.json``, beside the counts, the summary and the rejected rows.
+
+    Args:
+        data: A CSV (plain or ``.gz``), NPZ or TFRecord file, a folder of such files, or a folder with one subfolder of
+            images per class. May be an address such as ``gs://…``.
+        examples: TFX Examples, ``Split-NAME/data_tfrecord-*.gz``, and ``examples.json``.
+        label: The column, array or feature to predict. For CSV also ``last`` or ``first``. A CSV without a header has
+            the columns ``c0``, ``c1``, …, and its label is stored as ``label``. For images, the name to store it under.
+        splits: Names with integer weights, ``NAME:WEIGHT``.
+        pack: Everything but the label as one float feature, in the columns' order: ``NAME=SIZExSIZE…``, such as
+            ``image=28x28x1``. For images it is the feature's name and the size they are resized to, and must be given.
+        format: What the files are; ``auto`` goes by their names.
+        header: Whether a CSV starts with column names; ``auto`` takes its first row for names when the label is among
+            them or none is a number.
+        max_rejected: The fraction of unusable rows (wrong column count, unparsable number, NaN, undecodable image,
+            no label) that is still acceptable. A column of numbers stays one with that fraction of words in it.
+        seed: Changes which rows fall into which split.
+
+    Raises:
+        ComponentError: When a file is damaged, the label or a column is not what was promised, too many rows are
+            unusable, or a split would be empty.
+    """
+    from tfopt.components.prepare_examples.request import Pack, Request, Splits
+
+    request = Request(
+        label, Splits.parse(splits), Pack.parse(pack) if pack else None, format, header, max_rejected, seed
+    )
+
+    from tfopt.components.prepare_examples.preparation import prepare
+
+    prepare(data.uri, examples, request)

@@ -1,0 +1,174 @@
+"""The type of every column, decided from the survey; and one row in those types."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tfopt.components.prepare_examples import tf_example
+from tfopt.components.prepare_examples.cells import Kind, kind, kinds_of
+from tfopt.components.prepare_examples.request import Pack, Request
+from tfopt.components.prepare_examples.rows import Row, Source
+from tfopt.components.prepare_examples.survey import MOST_CLASSES, NOTHING, Survey
+from tfopt.errors import ComponentError
+
+LARGEST = float(np.finfo(np.float32).max)
+Features = dict[str, tf_example.Values]
+
+
+class UnusableError(Exception):
+    """Why one row cannot be an example."""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The decided types, for writing rows.
+
+    Attributes:
+        label: The name of the label.
+        columns: What each column is read as: ``int64``, ``float32`` or ``string``.
+        classes: The words of a label of words, sorted; empty for another.
+        pack: What takes all columns but the label.
+    """
+
+    label: str
+    columns: dict[str, str]
+    classes: tuple[str, ...]
+    pack: Pack | None
+
+    @property
+    def types(self) -> dict[str, str]:
+        """What is stored: by feature name."""
+        columns = {self.pack.name: "float32", self.label: self.columns[self.label]} if self.pack else dict(self.columns)
+        return columns | ({self.label: "int64"} if self.classes else {})
+
+    def features(self, row: Row, source: Source) -> Features:
+        """Return one row's values by feature name.
+
+        Raises:
+            UnusableError: When a value is not of its column's type, or not finite, or the label is missing.
+        """
+        cells = json.loads(row.payload) if source.format == "csv" else []
+        if cells and self.pack and (quick := self._quickly(cells, self.pack)):
+            return quick
+        found = self._from_cells(cells) if cells else self._from_example(row)
+        label = found.get(self.label, [])
+        if len(label) != 1:
+            raise UnusableError(
+                f"{self.label}: {len(label)} values, one label is expected" if len(label) else "no label"
+            )
+        if self.classes:
+            found[self.label] = [self.classes.index(label[0].decode(errors="replace"))]
+        return self._packed(found, self.pack) if self.pack else found
+
+    def _quickly(self, cells: list[str], pack: Pack) -> Features | None:
+        """A row of whole numbers only, such as pixels, is packed in a tenth of the time."""
+        place = list(self.columns).index(self.label)
+        if kinds_of(cells).strip(bytes([Kind.INTEGER])) or self.columns[self.label] != "int64":
+            return None
+        numbers = list(map(int, cells))
+        label = numbers.pop(place)
+        return {pack.name: np.array(numbers, np.float32), self.label: [label]}
+
+    def _from_cells(self, cells: list[str]) -> Features:
+        named = zip(self.columns.items(), cells, strict=True)
+        return {name: [value] for (name, dtype), cell in named if (value := self._value(name, dtype, cell)) is not None}
+
+    def _value(self, name: str, dtype: str, cell: str) -> int | float | bytes | None:
+        found = kind(cell)
+        if found is Kind.MISSING:
+            return None
+        if dtype == "string" and (found is Kind.TEXT or name != self.label):
+            return cell.encode()
+        if dtype == "int64" and found is Kind.INTEGER:
+            return int(cell)
+        if dtype == "float32" and found in (Kind.INTEGER, Kind.NUMBER) and abs(value := float(cell)) <= LARGEST:
+            return value
+        raise UnusableError(f"{name}: {cell[:50]!r} is no {'finite ' if found is Kind.NOT_FINITE else ''}{dtype}")
+
+    def _from_example(self, row: Row) -> Features:
+        features, types = tf_example.parse(row.payload)
+        for name, values in features.items():
+            wanted = self.columns[name]
+            if types[name] != wanted and (types[name], wanted) != ("int64", "float32"):
+                raise UnusableError(f"{name}: {types[name]} where the others are {wanted}")
+            if wanted == "float32" and not np.isfinite(values).all():
+                raise UnusableError(f"{name}: a value that is not finite")
+        return features
+
+    def _packed(self, found: Features, pack: Pack) -> Features:
+        parts = [np.asarray(found[name], np.float32) for name in self.columns if name != self.label and name in found]
+        packed = np.concatenate(parts) if parts else np.zeros(0, np.float32)
+        if len(packed) != pack.size:
+            missing = [name for name in self.columns if name not in found]
+            raise UnusableError(
+                f"{pack.name}: {len(packed)} values instead of {pack.size}"
+                + (f", {missing[0]} is missing" if missing else "")
+            )
+        return {pack.name: packed, self.label: found[self.label]}
+
+
+def decide(survey: Survey, source: Source, request: Request) -> Schema:
+    """Decide every column's type: the narrowest that all but ``max_rejected`` of its values have.
+
+    Raises:
+        ComponentError: When the label is partly numbers and partly words or has too many different words, or words
+            would have to be packed into a float feature.
+    """
+    kinds = survey.kinds()
+    names = source.columns if source.format == "csv" else sorted(kinds)
+    columns = {name: _type(kinds.get(name, NOTHING), request.max_rejected, name == source.label) for name in names}
+    columns.setdefault(source.label, "int64")
+    _check_label(survey, source, request)
+    pack = None if source.format == "images" else request.pack
+    words = [name for name, dtype in columns.items() if dtype == "string" and name != source.label]
+    if pack and words:
+        raise ComponentError(
+            f"pack={pack}: column {words[0]!r} holds words ({_first(survey, words[0])})",
+            "columns of numbers beside the label",
+            "leave pack out, or remove those columns from the data",
+        )
+    classes = (
+        tuple(sorted(word.decode(errors="replace") for word in survey.words))
+        if columns[source.label] == "string"
+        else ()
+    )
+    return Schema(source.label, columns, classes, pack)
+
+
+def _type(counts: list[int], tolerated: float, is_label: bool) -> str:
+    allowed = tolerated * sum(counts[Kind.INTEGER :])
+    if counts[Kind.TEXT] > allowed:
+        return "string"
+    fractions = counts[Kind.NUMBER]
+    if is_label and counts[Kind.INTEGER] and fractions <= allowed:
+        return "int64"  # a slip in a class index must not make it a regression
+    return "float32" if fractions or not counts[Kind.INTEGER] else "int64"
+
+
+def _check_label(survey: Survey, source: Source, request: Request) -> None:
+    counts = survey.kinds().get(source.label, NOTHING)
+    numbers, words = sum(counts[Kind.INTEGER : Kind.TEXT]), counts[Kind.TEXT]
+    if min(numbers, words) > request.max_rejected * (numbers + words):
+        raise ComponentError(
+            f"label {source.label!r}: {numbers} numbers and {words} words ({_first(survey, source.label)})",
+            "all numbers or all words",
+            "mend the label, or name another column",
+        )
+    if words > numbers and len(survey.words) > MOST_CLASSES:
+        raise ComponentError(
+            f"label {source.label!r}: more than {MOST_CLASSES} different words",
+            "a class or a number",
+            "name the column that holds the class",
+        )
+
+
+def _first(survey: Survey, name: str) -> str:
+    file, line, text = survey.odd[name]
+    return f"first {text!r} in {file} line {line}"
+
+
+def stored_shapes(schema: Schema, source: Source) -> Mapping[str, tuple[int, ...]]:
+    """The shapes that are known beforehand, by feature name."""
+    return {schema.pack.name: schema.pack.shape} if schema.pack else source.shapes

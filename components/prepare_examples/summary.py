@@ -1,0 +1,92 @@
+"""What the examples hold, feature by feature: exact, and the same however the work was divided."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tfopt.components.prepare_examples.tf_example import Values
+
+LONGEST_WORD = 100
+MOST_WORDS = 10_000
+TOP = 10
+
+
+@dataclass
+class FeatureSummary:
+    """Count, range, mean and spread of one feature's numbers, or its commonest words."""
+
+    dtype: str
+    examples: int = 0
+    sizes: set[int] = field(default_factory=set)
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+    low: float | int | None = None
+    high: float | int | None = None
+    words: Counter[bytes] = field(default_factory=Counter)
+    all_words: bool = True
+
+    def add(self, batch: Sequence[Values]) -> None:
+        """Take in the values of some examples."""
+        self.merge(_summarized(self.dtype, batch))
+
+    def merge(self, other: "FeatureSummary") -> None:
+        """Take in another's examples; the squared deviations stay exact where a plain sum of squares would cancel."""
+        self.examples += other.examples
+        self.sizes |= other.sizes
+        if other.count:
+            total, gap = self.count + other.count, other.mean - self.mean
+            self.squares += other.squares + gap * gap * self.count * other.count / total
+            self.mean += gap * other.count / total
+            self.count = total
+        self.low = min((value for value in (self.low, other.low) if value is not None), default=None)
+        self.high = max((value for value in (self.high, other.high) if value is not None), default=None)
+        self.words.update(other.words)
+        self.all_words &= other.all_words
+        if len(self.words) > MOST_WORDS:
+            self.all_words = False
+            self.words = Counter(dict(sorted(self.words.items(), key=_common_first)[:MOST_WORDS]))
+
+    def report(self, shape: tuple[int, ...] | None, examples: int) -> dict[str, Any]:
+        """The summary in plain JSON."""
+        size = next(iter(self.sizes)) if len(self.sizes) == 1 else None
+        facts = {"dtype": self.dtype, "shape": list(shape) if shape else [size], "missing": examples - self.examples}
+        if self.dtype == "string":
+            top = [
+                [word.decode(errors="replace"), count]
+                for word, count in sorted(self.words.items(), key=_common_first)[:TOP]
+            ]
+            return facts | {"distinct": len(self.words), "distinct_is_exact": self.all_words, "top": top}
+        if not self.count:
+            return facts
+        spread = float(np.sqrt(self.squares / self.count))
+        return facts | {"min": self.low, "max": self.high, "mean": _short(self.mean), "std": _short(spread)}
+
+
+def _summarized(dtype: str, batch: Sequence[Values]) -> FeatureSummary:
+    summary = FeatureSummary(dtype, len(batch), {len(values) for values in batch})
+    if dtype == "string":
+        words = [word for values in batch for word in values]
+        summary.words = Counter(word for word in words if len(word) <= LONGEST_WORD)
+        summary.all_words = all(len(word) <= LONGEST_WORD for word in words)
+        return summary
+    if not batch:
+        return summary
+    numbers = np.concatenate([np.asarray(values, dtype) for values in batch])
+    exact = numbers.astype(np.float64)
+    summary.count, summary.mean = len(exact), float(exact.mean())
+    summary.squares = float(np.square(exact - summary.mean).sum())
+    low, high = numbers.min().item(), numbers.max().item()
+    summary.low, summary.high = (low, high) if dtype == "int64" else (_short(low), _short(high))
+    return summary
+
+
+def _common_first(item: tuple[bytes, int]) -> tuple[int, bytes]:
+    return -item[1], item[0]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.9g}")  # what a float32 holds
