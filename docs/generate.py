@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tfopt import kfp
-from tfopt.component import Component, components
+from tfopt.component import Component, Port, components
 from tfopt.parameters import Parameter
 from tfopt.trace import load, pipelines
 
@@ -46,11 +46,7 @@ def page(component: Component) -> str:
     if component.explanation:
         lines += [component.explanation, ""]
     for title, ports in (("Inputs", component.inputs), ("Outputs", component.outputs)):
-        rows = [
-            f"| `{port.name}` | {'list of ' if port.many else ''}{port.type.__name__}{', optional' if port.optional else ''} "
-            f"| {port.description} |"
-            for port in ports.values()
-        ]
+        rows = [f"| `{port.name}` | {_kind(port)} | {port.description} |" for port in ports.values()]
         lines += [f"## {title}", "", "| name | type | what |", "|---|---|---|", *rows, ""]
     rows = [_row(parameter) for parameter in component.parameters.values()]
     if rows:
@@ -59,6 +55,10 @@ def page(component: Component) -> str:
     lines += ["## Use", "", "```console", f"tfopt {component.name} {wires}", "```", ""]
     lines += ["This page is written from the signature and docstring in `component.py` by `make docs`."]
     return "\n".join(lines) + "\n"
+
+
+def _kind(port: Port) -> str:
+    return f"{'list of ' if port.many else ''}{port.type.__name__}{', optional' if port.optional else ''}"
 
 
 def _row(parameter: Parameter) -> str:

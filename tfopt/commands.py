@@ -4,12 +4,13 @@ import argparse
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tfopt import trace
 from tfopt.arguments import parser_for
+from tfopt.artifacts import Artifact, Benchmark, Decision, Evaluation, Pushed
 from tfopt.component import components, find
 from tfopt.dag import Dag
 from tfopt.errors import ComponentError
@@ -88,10 +89,20 @@ def _run(words: list[str]) -> int:
             )
         )
     else:
-        from tfopt.summary import print_outcomes
-
-        print_outcomes(outcomes)
+        _tell({type(output): output for outcome in outcomes.values() for output in outcome.outputs.values()})
     return 0
+
+
+def _tell(left: Mapping[type[Artifact], Any]) -> None:
+    """End a run with what its user came for: the table, the report, the pushed model."""
+    from tfopt.summary import print_summary
+
+    if {Decision, Evaluation, Benchmark} <= left.keys():
+        print_summary(left[Decision], left[Evaluation], left[Benchmark])
+        print(f"report: {left[Decision].path / Decision.page}")
+    if Pushed in left:
+        pushed = left[Pushed].read()
+        print(f"pushed: {pushed['path']}" if pushed["pushed"] else f"not pushed: {pushed['reason']}")
 
 
 def _values(found: Dag, given: Sequence[str]) -> dict[str, Any]:

@@ -160,7 +160,8 @@ def _outcome(store: Any, dag: Dag, step: Step) -> Outcome:
     context = store.get_context_by_type_and_name("node", f"{dag.name}.{step.id}")
     newest = max(store.get_executions_by_context(context.id), key=lambda execution: execution.id)
     events = [event for event in store.get_events_by_execution_ids([newest.id]) if event.type == event.OUTPUT]
-    uris = {artifact.id: artifact.uri for artifact in store.get_artifacts_by_id([event.artifact_id for event in events])}
+    made = store.get_artifacts_by_id([event.artifact_id for event in events])
+    uris = {artifact.id: artifact.uri for artifact in made}
     found = {event.path.steps[0].key: uris[event.artifact_id] for event in events}
     seconds = (newest.last_update_time_since_epoch - newest.create_time_since_epoch) / 1000
     outputs = {name: port.type(found[name]) for name, port in step.component.outputs.items()}

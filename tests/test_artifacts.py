@@ -1,0 +1,122 @@
+"""Whatever people have lying around is an artifact, and what is none is refused with a reason."""
+
+from pathlib import Path
+
+import pytest
+
+from tfopt.artifacts import (
+    Decision,
+    Evaluation,
+    Examples,
+    KerasModel,
+    Model,
+    PythonModule,
+    SavedModel,
+    TFLiteModel,
+    unique_names,
+)
+from tfopt.errors import ComponentError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with one of everything, by shape only."""
+    files = [
+        "artifact/Format-Serving/saved_model.pb",
+        "artifact/Format-Keras/model.keras",
+        "bare/saved_model.pb",
+        "keras2/saved_model.pb",
+        "keras2/keras_metadata.pb",
+        "m.keras",
+        "m.h5",
+        "m.tflite",
+        "lite/Format-Serving/tflite",
+        "lite/Format-Serving/saved_model.pb",
+        "notes.txt",
+        "split/Split-train/data_tfrecord-0.gz",
+        "split/Split-train/_SUCCESS",
+        "split/Split-eval/data_tfrecord-0.gz",
+        "bare_records/part.tfrecord",
+        "module.py",
+    ]
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "empty").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "form"),
+    [
+        ("artifact", KerasModel, "saved_model"),
+        ("artifact", SavedModel, "saved_model"),
+        ("bare", SavedModel, "saved_model"),
+        ("keras2", KerasModel, "saved_model"),
+        ("m.keras", KerasModel, "keras"),
+        ("m.h5", KerasModel, "keras"),
+        ("m.keras", SavedModel, "keras"),
+        ("m.tflite", TFLiteModel, "tflite"),
+        ("lite", TFLiteModel, "tflite"),
+        ("lite", Model, "tflite"),
+    ],
+)
+def test_a_model_is_found_in_every_form(folder, name, kind, form):
+    assert kind.open(folder / name).format == form
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("bare", KerasModel),
+        ("m.tflite", SavedModel),
+        ("m.tflite", KerasModel),
+        ("bare", TFLiteModel),
+        ("notes.txt", Model),
+        ("empty", Model),
+        ("empty", Examples),
+        ("notes.txt", PythonModule),
+        ("empty", Evaluation),
+        ("empty", Decision),
+    ],
+)
+def test_what_is_none_is_refused_with_what_would_be_one(folder, name, kind):
+    with pytest.raises(ComponentError) as refusal:
+        kind.open(folder / name)
+    assert str(folder / name) in refusal.value.received
+    assert refusal.value.fix
+
+
+def test_a_path_that_is_not_there_says_how_far_it_exists(folder):
+    with pytest.raises(ComponentError, match="check the path"):
+        Model.open(folder / "absent")
+    with pytest.raises(ComponentError, match="does not exist either"):
+        Model.open(folder / "absent" / "deeper")
+
+
+def test_the_payload_is_what_is_deployed(folder):
+    assert [file.name for file in Model(folder / "artifact").payload()] == ["saved_model.pb"]
+    assert [file.name for file in Model(folder / "lite").payload()] == ["tflite"]
+    assert Model(folder / "m.h5").sizes()["raw"] == 4
+
+
+def test_examples_are_read_by_split_or_bare(folder):
+    examples = Examples.open(folder / "split")
+    assert {name: [file.name for file in files] for name, files in examples.splits.items()} == {
+        "eval": ["data_tfrecord-0.gz"],
+        "train": ["data_tfrecord-0.gz"],
+    }
+    assert list(Examples.open(folder / "bare_records").splits) == ["all"]
+    assert list(Examples.open(folder / "bare_records" / "part.tfrecord").splits) == ["all"]
+    with pytest.raises(ComponentError, match="one of its splits: eval, train"):
+        examples.split("test")
+
+
+def test_names_in_a_table_are_unique(folder):
+    models = [Model(folder / "m.h5"), Model(folder / "bare"), Model(folder / "m.h5")]
+    assert unique_names(models) == ["m.h5", "bare", "m.h5 (2)"]
+
+
+def test_a_report_refuses_numbers_that_are_none(tmp_path):
+    with pytest.raises(ValueError, match="JSON"):
+        Evaluation(tmp_path / "e").write({"accuracy": float("nan")})
