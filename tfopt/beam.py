@@ -1,9 +1,17 @@
-"""The Beam pipeline of a component, run with whatever arguments the engine was given."""
+"""The Beam pipeline of a component, run with whatever arguments the engine was given.
+
+What is exact on every runner, Dask's included: ``Create | FlatMap (or ParDo with setup) | CombinePerKey with an
+integer key``, and output written inside a Map. Dask's runner drops what ``finish_bundle`` emits and merges tagged
+outputs; its shuffle goes by ``hash(key)``, which for None and for text differs from process to process.
+"""
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
+
+DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
 
 _ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("beam_pipeline_args", default=())
 
@@ -22,7 +30,61 @@ def arguments(given: Sequence[str]) -> Iterator[None]:
 def pipeline() -> Iterator[Any]:
     """Yield a ``beam.Pipeline``; it runs to its end when the block closes."""
     import apache_beam as beam
-    from apache_beam.options.pipeline_options import PipelineOptions
 
-    with beam.Pipeline(options=PipelineOptions(list(_ARGUMENTS.get()))) as opened:
-        yield opened
+    opened = beam.Pipeline(options=_options())
+    try:
+        with opened:
+            yield opened
+    finally:
+        # Dask's runner opens a client for each run, and leaves it open.
+        client = getattr(getattr(opened, "result", None), "client", None)
+        if client is not None:
+            client.close()
+
+
+def workers() -> int:
+    """How many elements the runner works on at once, as far as its arguments tell; for cutting work into parts."""
+    from apache_beam.options.pipeline_options import DirectOptions, WorkerOptions
+
+    options = _options()
+    runner = _runner(options)
+    if runner == "FnApiRunner":
+        return int(options.view_as(DirectOptions).direct_num_workers) or os.cpu_count() or 1
+    if runner.startswith("Dask"):
+        return _dask_threads(options)
+    asked = options.view_as(WorkerOptions)
+    return int(asked.max_num_workers or asked.num_workers or options.get_all_options().get("parallelism") or 8)
+
+
+def _options() -> Any:
+    from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+
+    options = PipelineOptions(list(_ARGUMENTS.get()))
+    if _runner(options) in ("", "DirectRunner", "SwitchingDirectRunner"):
+        # What that name stands for first tries to download another runner, and then runs this one.
+        options.view_as(StandardOptions).runner = "FnApiRunner"
+    if _runner(options).startswith("Dask"):
+        from apache_beam.runners.dask.dask_runner import DaskOptions
+
+        options.view_as(StandardOptions).runner = DASK  # Beam knows it by its whole name only
+        dask = options.view_as(DaskOptions)
+        if not dask.npartitions and not dask.partition_size:
+            dask.partition_size = 1  # the default, 128, would put all the files of most data sets on one worker
+    return options
+
+
+def _runner(options: Any) -> str:
+    from apache_beam.options.pipeline_options import StandardOptions
+
+    return str(options.view_as(StandardOptions).runner or "").rpartition(".")[2]
+
+
+def _dask_threads(options: Any) -> int:
+    import distributed
+    from apache_beam.runners.dask.dask_runner import DaskOptions
+
+    dask = options.view_as(DaskOptions)
+    if not dask.address and not dask.scheduler_file:
+        return os.cpu_count() or 1
+    with distributed.Client(address=dask.address, scheduler_file=dask.scheduler_file, set_as_default=False) as client:
+        return sum(client.nthreads().values()) or 1

@@ -1,0 +1,1 @@
+"""How well each model predicts, against the baseline, on the same records."""

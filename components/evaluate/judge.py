@@ -1,0 +1,196 @@
+"""Running all models on one part of the data, and adding up what their answers are worth."""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfopt import runtimes
+from tfopt.artifacts import Model
+from tfopt.components.evaluate.bootstrap import weights
+from tfopt.components.evaluate.plan import Plan, answer, check_labels, judged_output
+from tfopt.components.evaluate.records import Decoder, read_part
+from tfopt.components.evaluate.totals import BINS, SLICE_BINS, Slice, Sums, Totals
+from tfopt.errors import ComponentError
+from tfopt.examples import check_features
+
+LARGEST_SLICES = 200  # values of one slice feature
+
+Columns = dict[str, NDArray[Any]]
+Place = tuple[str, int]
+
+
+class Contestant:
+    """A model ready to answer, or the reason why it is not.
+
+    Attributes:
+        runtime: The loaded model; None when it failed.
+        output: Which output is judged.
+        failure: Why it failed.
+    """
+
+    def __init__(self, uri: str, plan: Plan) -> None:
+        """Load it; a failure is kept, not raised."""
+        self.runtime: runtimes.Runtime | None = None
+        self.output, self.failure = plan.output, ""
+        try:
+            runtime = runtimes.load(Model(uri))
+            check_features(plan.stored, runtime.inputs, "inputs")
+            # Converters rename a single output; where there are several, the name is all there is.
+            several = len(runtime.outputs) > 1 or plan.output in runtime.outputs
+            self.output = judged_output(runtime, plan.output if several else None)
+            self.runtime = runtime
+        except Exception as error:
+            self.failure = reason(error)
+
+
+class Pool:
+    """The loaded models of this process. Beam makes and drops workers as it likes; loading is too slow to follow it.
+
+    A set of models answers one caller at a time; a second thread gets a set of its own.
+    """
+
+    def __init__(self) -> None:
+        """Hold nothing yet."""
+        self._free: list[tuple[Any, list[Contestant]]] = []
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def borrow(self, plan: Plan) -> Iterator[list[Contestant]]:
+        """Yield the models of a plan, loaded, for one caller."""
+        key = (plan.models, plan.output)
+        with self._lock:
+            self._free = [pair for pair in self._free if pair[0] == key]
+            models = self._free.pop()[1] if self._free else None
+            if models is None:
+                logging.getLogger("tfopt").info("evaluate: loading %d models", len(plan.models))
+                models = [Contestant(uri, plan) for uri, _ in plan.models]
+        yield models
+        with self._lock:
+            self._free.append((key, models))
+
+    def clear(self) -> None:
+        """Give the memory back."""
+        with self._lock:
+            self._free.clear()
+
+
+POOL = Pool()
+
+
+def judge_part(plan: Plan, file: str, part: int, of: int) -> Totals:
+    """Evaluate every model on every ``of``-th batch of a file."""
+    totals = Totals.empty(len(plan.models))
+    name = PurePath(file).name
+    place = (name, 0)
+    with POOL.borrow(plan) as models:
+        try:
+            inputs = {name for model in models if model.runtime for name in model.runtime.inputs}
+            totals.failures = {n: (place, model.failure) for n, model in enumerate(models) if model.failure}
+            decoder = Decoder(plan.stored, plan.question.label, plan.question.slices, inputs)
+            for number, batch in read_part(file, part, of, plan.batch_size):
+                place = (name, number)
+                _judge_batch(plan, models, decoder, batch, place, totals)
+        except ComponentError as error:  # Beam would bury it in its own message
+            totals.refusal = (place, (error.received, error.expected, error.fix))
+    return totals
+
+
+def reason(error: Exception) -> str:
+    """An exception in one line."""
+    if isinstance(error, ComponentError):
+        return f"{error.received} (expected {error.expected})"
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+
+
+def _judge_batch(
+    plan: Plan, models: list[Contestant], decoder: Decoder, batch: Any, place: Place, totals: Totals
+) -> None:
+    question, scoring = plan.question, plan.scoring
+    kept, columns, skipped = decoder.decode(batch)
+    totals.read += len(batch)
+    totals.skipped += skipped
+    if not len(kept):
+        return
+    labels = columns[question.label]
+    check_labels(scoring, question.label, labels)
+    answers = [_answers(plan, number, model, columns, place, totals) for number, model in enumerate(models)]
+    values = np.zeros((len(kept), len(models), len(scoring.metrics)))
+    for number, found in enumerate(answers):
+        if found is not None:
+            values[:, number] = scoring.values(found, labels)
+    drawn = weights(question.seed, place[0], place[1], len(batch), question.replicates)[kept]
+    for key, rows in _groups(question.slices, columns, len(kept)):
+        bins = (BINS if key is None else SLICE_BINS) if scoring.ranks else 0
+        if key not in totals.sums:
+            totals.sums[key] = Sums.empty(len(models), len(scoring.metrics), question.replicates, bins)
+        sums = totals.sums[key]
+        sums.add(drawn[rows], values[rows], plan.metric_grain)
+        for number, found in enumerate(answers):
+            if found is not None and scoring.ranks:
+                sums.add_ranks(number, drawn[rows], labels[rows, 0], scoring.bins(found[rows], bins))
+    _check_slices(totals)
+    _compare(plan, answers, totals)
+
+
+def _answers(
+    plan: Plan, number: int, model: Contestant, columns: Columns, place: Place, totals: Totals
+) -> NDArray[Any] | None:
+    """One model's answers to a batch; None when it has failed in this part."""
+    if number in totals.failures or model.runtime is None:
+        return None
+    try:
+        answers = answer(model.runtime, columns, model.output)
+        if answers.shape[1] != plan.scoring.width:
+            raise ComponentError(
+                f"output {model.output!r} has {answers.shape[1]} values a record",
+                f"{plan.scoring.width}, as the baseline's",
+                "export it with the baseline's outputs",
+            )
+    except Exception as error:
+        totals.failures[number] = (place, reason(error))
+        return None
+    totals.answered[number] += len(answers)
+    finite = np.isfinite(answers).all(1)
+    if not finite.all():  # counted, and the model becomes an error; its sums no longer matter
+        totals.broken[number] += int((~finite).sum())
+        answers = np.where(finite[:, None], answers, 0)
+    return answers
+
+
+def _groups(features: tuple[str, ...], columns: Columns, count: int) -> Iterator[tuple[Slice | None, Any]]:
+    """Yield all the records under None, then the rows of each value of each slice feature."""
+    yield None, slice(0, count)
+    for feature in features:
+        values = columns[feature][:, 0]
+        for value in np.unique(values):
+            plain = value.decode(errors="replace") if isinstance(value, bytes) else int(value)
+            yield (feature, plain), np.flatnonzero(values == value)
+
+
+def _check_slices(totals: Totals) -> None:
+    found = [key[0] for key in totals.sums if key]
+    for feature in set(found):
+        if found.count(feature) > LARGEST_SLICES:
+            raise ComponentError(
+                f"slice feature {feature!r} has more than {LARGEST_SLICES} values",
+                "a feature with few values",
+                "store it in coarser steps",
+            )
+
+
+def _compare(plan: Plan, answers: list[NDArray[Any] | None], totals: Totals) -> None:
+    parent = answers[0]
+    if parent is None:
+        return
+    parent_class = plan.scoring.classes(parent)
+    for number, child in enumerate(answers[1:], 1):
+        if child is not None:
+            child_class = plan.scoring.classes(child)
+            same = None if parent_class is None else parent_class == child_class
+            totals.differences.add(number, parent, child, same, plan.output_grain)

@@ -1,0 +1,104 @@
+"""Records from shards: read in parts that many workers share, decoded in batches, and counted apart from both."""
+
+import gzip
+import struct
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfopt.errors import ComponentError
+from tfopt.examples import read_records
+from tfopt.runtimes import TensorSpec
+
+__all__ = ["Decoder", "count_records", "parts", "read_part", "read_records"]
+
+
+def parts(files: list[str], workers: int) -> list[tuple[str, int, int]]:
+    """Cut the files into at least as many parts as there are workers: ``(file, part, of how many)``."""
+    each = -(-workers // len(files))
+    return [(file, part, each) for file in files for part in range(each)]
+
+
+def read_part(file: str, part: int, of: int, batch_size: int) -> Iterator[tuple[int, Any]]:
+    """Yield every ``of``-th batch of a file, with its place: the batches are the same whoever reads them.
+
+    The other parts' batches are passed over inside TensorFlow's reader. That costs their decompression, which is small
+    beside running models, and lets a single gzipped shard keep many workers busy.
+
+    Raises:
+        ComponentError: When the file is truncated or is no TFRecord file.
+    """
+    import tensorflow as tf
+
+    kind = "GZIP" if file.endswith(".gz") else ""
+    data = tf.data.TFRecordDataset(file, compression_type=kind, buffer_size=1 << 20)
+    batches = data.batch(batch_size).enumerate().shard(of, part).prefetch(2)
+    try:
+        for place, batch in batches:
+            yield int(place), batch
+    except tf.errors.OpError as error:
+        raise ComponentError(
+            f"{file}: damaged ({error.message.splitlines()[0]})", "a whole TFRecord file", "write it again"
+        ) from error
+
+
+class Decoder:
+    """Turns serialized tf.Examples into columns, and leaves out what cannot be used, with the reason."""
+
+    def __init__(
+        self, stored: Mapping[str, TensorSpec], label: str, slices: Iterable[str], inputs: Iterable[str]
+    ) -> None:
+        """Decode the label, the slice features and the models' inputs, as the first records stored them."""
+        import tensorflow as tf
+
+        self.label = label
+        self.columns = {
+            name: tf.io.FixedLenFeature([stored[name].shape[1]], tf.as_dtype(stored[name].dtype))
+            for name in sorted({label, *slices, *inputs})
+        }
+
+    def decode(self, batch: Any) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]], Counter[str]]:
+        """Return the places of the usable records in the batch, their columns, and why the others were skipped."""
+        import tensorflow as tf
+
+        kept, skipped = np.arange(len(batch)), Counter[str]()
+        try:
+            columns = tf.io.parse_example(batch, self.columns)
+        except tf.errors.InvalidArgumentError:  # some record is at fault; find out which
+            reasons = [self._fault(record) for record in batch]
+            skipped.update(reason for reason in reasons if reason)
+            kept = np.flatnonzero([reason is None for reason in reasons])
+            columns = tf.io.parse_example(tf.gather(batch, kept), self.columns)
+        arrays = {name: column.numpy() for name, column in columns.items()}
+        if arrays[self.label].dtype.kind == "f" and not np.isfinite(arrays[self.label]).all():
+            known = np.isfinite(arrays[self.label]).all(1)
+            skipped["label is NaN or infinite"] += int((~known).sum())
+            kept, arrays = kept[known], {name: array[known] for name, array in arrays.items()}
+        return kept, arrays, skipped
+
+    def _fault(self, record: Any) -> str | None:
+        import tensorflow as tf
+
+        try:
+            tf.io.parse_single_example(record, self.columns)
+        except tf.errors.InvalidArgumentError:
+            try:
+                found = tf.train.Example.FromString(record.numpy()).features.feature
+            except Exception:
+                return "not a tf.Example"
+            return "no label" if self.label not in found else "a feature missing, or of another type or length"
+        return None
+
+
+def count_records(file: str) -> int:
+    """Count the records of a TFRecord file by its framing alone, without the reader that `read_part` uses."""
+    count = 0
+    with gzip.open(file) if file.endswith(".gz") else Path(file).open("rb") as stream:
+        while len(header := stream.read(12)) == 12:
+            stream.seek(struct.unpack("<Q", header[:8])[0] + 4, 1)
+            count += 1
+    return count
