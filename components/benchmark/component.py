@@ -1,0 +1,73 @@
+"""How fast and how large is each model, measured so that the differences can be believed?"""
+
+from typing import Annotated
+
+from tfopt.artifacts import Benchmark, Examples, Model
+from tfopt.component import Between, Input, Output, component
+from tfopt.errors import ComponentError
+
+
+@component(image="tf", cached=False)
+def benchmark(
+    baseline: Input[Model],
+    candidates: Input[list[Model]],
+    benchmark: Output[Benchmark],
+    examples: Input[Examples] | None = None,
+    *,
+    batch_sizes: list[str] = ["1", "32"],  # noqa: B006  (a declaration: never changed)
+    threads: Annotated[int, Between(1)] = 1,
+    seconds: Annotated[float, Between(0.1)] = 8.0,
+    rounds: Annotated[int, Between(8, 1000)] = 30,
+    min_effect: Annotated[float, Between(0, 1)] = 0.03,
+    split: str = "eval",
+    seed: int = 0,
+) -> None:
+    """Measure latency, throughput, load time, memory and size of models, against a baseline.
+
+    Each model has a fresh process of its own, pinned to as many cores as it has threads. The models are warmed up until
+    their times settle and then take turns in short bursts, in an order drawn at random for each round, so that whatever
+    else the machine does meets all of them alike. A call takes named numpy arrays and returns named numpy arrays. Speed
+    against the baseline is a ratio with a 99 % interval and a verdict: *faster*, *slower* or *within noise*.
+
+    A candidate that fails is a row with its error. A model that was still settling, or whose rounds lie far apart, is
+    marked ``"stable": false``.
+
+    Args:
+        baseline: The model that the others are compared with.
+        candidates: The other models, of any format.
+        benchmark: ``benchmark.json``, and every recorded call in ``samples.parquet``.
+        examples: Real inputs, by input name. Without them inputs are random, as the signature asks.
+        batch_sizes: Examples in a call. A model of a fixed batch size is measured at that one only, if it is here.
+        threads: Threads, and cores, of each model.
+        seconds: How long each model is measured, over all batch sizes. Loading and warm-up come on top.
+        rounds: How many turns each model takes at each batch size; 8 is the fewest that allow a 99 % interval.
+        min_effect: A relative difference in speed too small to matter. Two processes of the same model differ by 1 to
+            2 % for as long as they live, by where their memory came to lie, and no number of rounds evens that out.
+        split: Which of the examples are used.
+        seed: For the order of the turns and for random inputs.
+
+    Raises:
+        ComponentError: When the baseline fails, there are fewer cores than threads, or the examples do not fit.
+    """
+    sizes = _parse(batch_sizes)
+    files = examples.split(split) if examples else []
+
+    from tfopt.components.benchmark.measurement import run
+    from tfopt.components.benchmark.turns import Plan
+
+    plan = Plan(sizes, threads, seconds, rounds, seed)
+    content = run([baseline, *candidates], plan, files, min_effect, benchmark.path / "samples.parquet")
+    benchmark.write(content)
+    benchmark.metadata["models"] = len(content["models"])
+    benchmark.metadata["failed"] = sum(bool(row["error"]) for row in content["models"])
+
+
+def _parse(batch_sizes: list[str]) -> list[int]:
+    wrong = [word for word in batch_sizes if not (word.isdecimal() and int(word) > 0)]
+    if wrong or not batch_sizes:
+        raise ComponentError(
+            f"benchmark: batch_sizes={batch_sizes}",
+            "whole numbers from 1, at least one",
+            'pass batch_sizes=["1", "32"]',
+        )
+    return sorted({int(word) for word in batch_sizes})

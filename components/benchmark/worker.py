@@ -1,0 +1,150 @@
+"""Inside one model's process: load it once, then run it whenever the parent gives it a turn.
+
+A plain ``python -m``, so that nothing of the parent is in it: its memory and its first call are the model's own. It
+answers over a pipe and leaves when that closes, so no death of the parent can leave it running.
+"""
+
+import gc
+import importlib
+import itertools
+import os
+import pickle
+import re
+import sys
+import time
+import traceback
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+# What each format needs imported, so that importing is not counted as loading.
+PACKAGES = {"saved_model": "tensorflow", "keras": "tensorflow", "tflite": "ai_edge_litert.interpreter"}
+
+
+class Worker:
+    """One model, and the inputs it is called with. The parent calls the public methods by name."""
+
+    def load(self, uri: str, threads: int) -> dict[str, Any]:
+        """Load the model; return what that took and its inputs."""
+        from tfopt import runtimes
+        from tfopt.artifacts import Model
+
+        model = Model(uri)
+        start = time.perf_counter()
+        if model.format in PACKAGES:
+            importlib.import_module(PACKAGES[model.format])
+        imported = time.perf_counter()
+        memory = _peak_memory()
+        self._runtime = runtimes.load(model, threads=threads)
+        return {
+            "import_seconds": imported - start,
+            "load_seconds": time.perf_counter() - imported,
+            "runtime_memory_bytes": memory,
+            "inputs": self._runtime.inputs,
+        }
+
+    def feed(self, file: str) -> None:
+        """Read the records which every call is made of, an array for each input."""
+        with Path(file).open("rb") as stream:  # not over the pipe, whose buffers would count as the model's memory
+            self._records: dict[str, Any] = pickle.load(stream)
+
+    def prepare(self, batch_size: int) -> dict[str, Any]:
+        """Cut the records into batches of a size and make a first call; return its time and the outputs with NaN."""
+        import numpy as np
+
+        count = max((len(array) for array in self._records.values() if array.ndim), default=1)
+        whole = max(1, count // batch_size)
+        self._batches = [
+            {
+                name: array[index * batch_size :][:batch_size] if array.ndim else array
+                for name, array in self._records.items()
+            }
+            for index in range(whole)
+        ]
+        self._runtime.check(self._batches[0])
+        start = time.perf_counter()
+        outputs = self._runtime.run(self._batches[0])
+        seconds = time.perf_counter() - start
+        strange = [name for name, array in outputs.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
+        return {"seconds": seconds, "not_finite": strange}
+
+    def burst(self, seconds: float, settle: float) -> "NDArray[np.int64]":
+        """Call the model for some time and return the nanoseconds of each call.
+
+        The first ``settle`` seconds are not in it: another model has had the caches until now, and the threads of its
+        pool may still be spinning. A call longer than all of this stands for itself.
+        """
+        import numpy as np
+
+        clock, run, batches = time.perf_counter_ns, self._runtime.run, itertools.cycle(self._batches)
+        taken: list[int] = []
+        opened = clock()
+        settled, closed = opened + int(settle * 1e9), opened + int((settle + seconds) * 1e9)
+        gc.disable()
+        while (now := clock()) < closed or not taken:
+            batch = next(batches)
+            start = clock()
+            run(batch)
+            end = clock()
+            if now >= settled or end >= closed:
+                taken.append(end - start)
+        gc.enable()
+        return np.array(taken, np.int64)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the peak memory, and how TensorFlow was set up where it was imported."""
+        found: dict[str, Any] = {"peak_memory_bytes": _peak_memory()}
+        if "tensorflow" in sys.modules:
+            found["tensorflow"] = _tensorflow()
+        return found
+
+
+def main(descriptor: int, cores: list[int]) -> None:
+    """Answer the parent until it closes the pipe."""
+    os.sched_setaffinity(0, cores)  # before any library starts its threads, which inherit it
+    pipe, worker = Connection(descriptor), Worker()
+    while True:
+        try:
+            name, arguments = pipe.recv()
+        except EOFError:
+            return
+        try:
+            answer = True, getattr(worker, name)(*arguments)
+        except Exception as error:  # whatever a model raises is a result of the benchmark
+            traceback.print_exc()
+            answer = False, _reason(error)
+        pipe.send(answer)
+
+
+def _peak_memory() -> int:
+    """The high-water mark of this process since it began.
+
+    Not ``resource.getrusage``: Linux carries its ``ru_maxrss`` over an exec, so it would be the parent's.
+    """
+    marks = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(marks[1]) * 1024 if marks else 0
+
+
+def _tensorflow() -> dict[str, Any]:
+    import tensorflow as tf
+
+    return {
+        "compiler": tf.sysconfig.get_build_info().get("cpu_compiler"),
+        "gpus": [device.name for device in tf.config.list_physical_devices("GPU")],
+    }
+
+
+def _reason(error: Exception) -> str:
+    from tfopt.errors import ComponentError
+
+    if isinstance(error, ComponentError):
+        return f"{error.received}; expected {error.expected}"
+    return f"{type(error).__name__}: {error}"[:1000]
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), [int(core) for core in sys.argv[2].split(",")])
