@@ -42,16 +42,18 @@ def test_the_dag_holds_steps_wires_sources_and_parameters():
 
 
 def test_values_are_checked_against_the_pipeline_and_against_every_step():
-    dag = trace(pipeline)
-    assert dag.values({"data": "x"}) == {"data": "x", "more": None, "scale": 2.0, "unit": "bytes"}
+    dag, here = trace(pipeline), str(Path(__file__).absolute())
+    assert dag.values({"data": __file__}) == {"data": here, "more": None, "scale": 2.0, "unit": "bytes"}
+    with pytest.raises(ComponentError, match="no such file"):
+        dag.values({"data": "x"})
     with pytest.raises(ComponentError, match="no data"):
         dag.values({})
     with pytest.raises(ComponentError, match="did you mean scale"):
         dag.values({"data": "x", "scal": 1})
     with pytest.raises(ComponentError, match="float from 0 to 10"):
-        dag.values({"data": "x", "scale": 11.0})
+        dag.values({"data": here, "scale": 11.0})
     with pytest.raises(ComponentError, match="one of bytes, lines"):
-        dag.values({"data": "x", "unit": "words"})
+        dag.values({"data": here, "unit": "words"})
 
 
 def test_wiring_of_another_type_is_refused():

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import json
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ def _run(words: list[str]) -> int:
     values = _values(found, given.set)
     root = (given.root or Path("runs", found.name)).absolute()
     found.values(values)  # wrong values are refused before TFX's imports
-    with _quiet_engine(root):
+    with _quiet_engine(root / "run.log"):
         from tfopt import engine
 
         outcomes = engine.run(found, values, root, engine=given.engine, beam_args=given.beam_pipeline_arg)
@@ -148,26 +149,29 @@ def _compile(words: list[str]) -> int:
 
 
 @contextlib.contextmanager
-def _quiet_engine(root: Path) -> Iterator[None]:
-    """Send what TFX, Beam and TensorFlow log to ``run.log`` in the run's folder, not over our progress."""
-    root.mkdir(parents=True, exist_ok=True)
-    handler = logging.FileHandler(root / "run.log")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    logger = logging.getLogger()
-    previous = logger.handlers[:]
-    logger.handlers[:] = [handler]
-    logger.setLevel(logging.INFO)
-    logging.getLogger("tfopt").addHandler(handler)
+def _quiet_engine(log: Path) -> Iterator[None]:
+    """Send what TFX, Beam and TensorFlow say to a file, not over our progress; native code writes to the descriptor."""
     from absl import logging as absl_logging
 
-    absl_logging.set_verbosity(absl_logging.INFO)
-    absl_logging.get_absl_handler().setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.handlers[:] = previous
-        logging.getLogger("tfopt").removeHandler(handler)
-        handler.close()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    terminal = os.dup(2)
+    with log.open("a") as stream, os.fdopen(terminal, "w", buffering=1) as ours:
+        os.dup2(stream.fileno(), 2)
+        handler = logging.StreamHandler(stream)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+        ours_now = logging.getLogger("tfopt").handlers
+        progress = next(found for found in ours_now if isinstance(found, logging.StreamHandler))
+        logging.getLogger().handlers[:] = [handler]
+        logging.getLogger("tfopt").addHandler(handler)
+        absl_logging.get_absl_handler().setLevel(logging.CRITICAL)  # it would write beside `handler`
+        before = progress.setStream(ours)
+        try:
+            yield
+        finally:
+            progress.setStream(before)
+            logging.getLogger("tfopt").removeHandler(handler)
+            logging.getLogger().handlers.remove(handler)
+            os.dup2(terminal, 2)
 
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {

@@ -7,8 +7,10 @@
 `tfopt.trace` calls the function with a recorder: wiring and values are checked right there, before anything runs.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Artifact
@@ -90,7 +92,8 @@ class Dag:
         """Return every source and parameter with its checked value, as an engine needs before it starts.
 
         Raises:
-            ComponentError: On an unknown name, a missing one, or a value that some step would refuse.
+            ComponentError: On an unknown name, a missing one, a path with nothing of its type, or a value that some
+                step would refuse.
         """
         for name in given:
             if name not in self.sources and name not in self.parameters:
@@ -105,7 +108,7 @@ class Dag:
                 "a value for each",
                 "pass " + " ".join(f"--set {name}=…" for name in missing),
             )
-        values = {name: given.get(name) for name in self.sources}
+        values = {name: _there(source, given.get(name)) for name, source in self.sources.items()}
         values |= {name: p.check(given.get(name, p.default), self.name) for name, p in self.parameters.items()}
         for step in self.steps.values():
             step.component.check(self.resolve(step, values))
@@ -117,3 +120,11 @@ class Dag:
             name: values[value.parameter.name] if isinstance(value, Placeholder) else value
             for name, value in step.parameters.items()
         }
+
+
+def _there(source: Source, path: Any) -> str | None:
+    """The absolute path of a source that exists and holds what it should, or its remote address."""
+    if path is None:
+        return None
+    uri = os.fspath(path)
+    return uri if "://" in uri else str(source.type.open(Path(uri).absolute()).path)

@@ -96,13 +96,9 @@ def pipeline(
     )
 
 
-def _importer(source: Source, path: Any) -> Importer:
-    uri = str(path)
-    artifact = source.type(uri) if "://" in uri else source.type.open(Path(uri).absolute())
-    facts = {} if "://" in uri else {"digest": artifact.digest}
-    return Importer(source_uri=artifact.uri, artifact_type=TYPES[source.type], custom_properties=facts).with_id(
-        source.name
-    )
+def _importer(source: Source, uri: str) -> Importer:
+    facts = {} if "://" in uri else {"digest": source.type(uri).digest}
+    return Importer(source_uri=uri, artifact_type=TYPES[source.type], custom_properties=facts).with_id(source.name)
 
 
 def _channel(wire: Wire, sources: Mapping[str, Importer], nodes: Mapping[str, base_node.BaseNode]) -> Any:

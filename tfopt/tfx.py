@@ -117,10 +117,10 @@ class Executor(base_executor.BaseExecutor):
     """Runs any component in TFX; which one is an execution property.
 
     Attributes:
-        failure: What the last component refused with in this process; the runners hand on only its text.
+        failure: What ended the last component in this process; the runners hand on only its text.
     """
 
-    failure: ComponentError | None = None
+    failure: ComponentError | KeyboardInterrupt | None = None
 
     def Do(self, input_dict: Any, output_dict: Any, exec_properties: dict[str, Any]) -> None:  # noqa: N802  (TFX's name)
         """Bring remote artifacts here, run the function, send its outputs back and publish their metadata."""
@@ -140,7 +140,7 @@ class Executor(base_executor.BaseExecutor):
             local = {name: _place(component, artifact.uri, Path(folder, name)) for name, artifact in outputs.items()}
             try:
                 written = component(**inputs, **local, **parameters)
-            except ComponentError as error:
+            except (ComponentError, KeyboardInterrupt) as error:
                 Executor.failure = error
                 raise
             for name, artifact in outputs.items():
