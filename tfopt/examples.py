@@ -111,7 +111,7 @@ def feature_specs(record: bytes) -> dict[str, TensorSpec]:
         ComponentError: When it is no tf.Example.
     """
     import tensorflow as tf
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from google.protobuf.message import DecodeError
 
     try:
         features = tf.train.Example.FromString(record).features.feature

@@ -23,6 +23,8 @@ class Parity:
             None where there are no classes.
         records: How many were compared.
         constant: Whether the child gives every record the same answer although the parent does not.
+        correlation: Pearson's, over all values; it sees a wrong answer where most values are near zero and their mean
+            error says little. None for what is no float or does not vary.
     """
 
     max_abs_error: float
@@ -31,6 +33,7 @@ class Parity:
     agreement: float | None
     records: int
     constant: bool = False
+    correlation: float | None = None
 
     @property
     def relative_error(self) -> float:
@@ -102,25 +105,29 @@ def _parity(name: str, pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Parity
     spread = max(float(np.ptp(finite)) if finite.size else 0.0, 1e-12)
     classes = parent.ndim == 2 and parent.shape[1] > 1
     agreement = float((parent.argmax(1) == child.argmax(1)).mean()) if classes else None
-    constant = _is_constant(child) and not _is_constant(parent)
     return Parity(
-        float(error.max(initial=0)),
-        float(error.mean()) if error.size else 0.0,
-        spread,
-        agreement,
-        len(parent),
-        constant,
+        max_abs_error=float(error.max(initial=0)),
+        mean_abs_error=float(error.mean()) if error.size else 0.0,
+        output_range=spread,
+        agreement=agreement,
+        records=len(parent),
+        constant=_is_constant(child) and not _is_constant(parent),
+        correlation=_correlation(parent, child),
     )
+
+
+def _correlation(parent: NDArray[Any], child: NDArray[Any]) -> float | None:
+    if not np.isfinite(parent).all() or np.ptp(parent) == 0 or np.ptp(child) == 0:
+        return None
+    return float(np.corrcoef(parent.ravel(), child.ravel())[0, 1])
 
 
 def _exact(parent: NDArray[Any], child: NDArray[Any]) -> Parity:
     """Integers, booleans and text are right or wrong."""
     if parent.dtype.kind in "OSU":
-        different = (parent != child).astype(np.float64)
-        spread = 1.0
-    else:
-        different = np.abs(parent.astype(np.float64) - child.astype(np.float64))
-        spread = max(float(np.ptp(parent.astype(np.float64))), 1e-12) if parent.size else 1e-12
+        parent, child = parent == parent, parent == child
+    different = np.abs(parent.astype(np.float64) - child.astype(np.float64))
+    spread = max(float(np.ptp(parent.astype(np.float64))), 1e-12) if parent.size else 1e-12
     right = (different == 0).reshape(len(parent), -1).all(1)
     return Parity(
         float(different.max(initial=0)),

@@ -25,9 +25,9 @@ class KerasRuntime(Runtime):
 
         set_threads(threads)
         serve, signature = keras_models.serving_function(keras_models.load(model))
-        self._call: Any = serve  # a tf.function
+        self._call = serve
         self.inputs = {name: spec_of(spec) for name, spec in signature.items()}
-        results = self._call.get_concrete_function(signature).structured_outputs
+        results = serve.get_concrete_function(signature).structured_outputs  # type: ignore[attr-defined]
         self.outputs = {name: spec_of(spec) for name, spec in sorted(results.items())}
         self._constant = tf.constant
 
