@@ -1,0 +1,1 @@
+"""Train the user's Keras model."""

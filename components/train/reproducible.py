@@ -1,0 +1,43 @@
+"""The same seed, the same weights: what is drawn, what is named, and how ops add up; put back as it was afterwards."""
+
+import contextlib
+import random
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+
+@contextlib.contextmanager
+def reproducible(seed: int) -> Iterator[None]:
+    """Seed every generator, count layer names from nothing, and make ops deterministic while the block runs."""
+    from tensorflow.python.framework import config  # only there can determinism be switched off again
+
+    was_on = config.is_op_determinism_enabled()
+    policies = [(keras, keras.mixed_precision.global_policy()) for keras in _loaded()]
+    for keras in _loaded():
+        keras.backend.clear_session()  # or an output would be called dense_7 because of what ran before
+    draw_from(seed)
+    config.enable_op_determinism()
+    try:
+        yield
+    finally:
+        if not was_on:
+            config.disable_op_determinism()
+        for keras, policy in policies:
+            keras.mixed_precision.set_global_policy(policy)
+
+
+def draw_from(seed: int) -> None:
+    """Seed Python, numpy, TensorFlow and each Keras that is loaded; again after an import that may have loaded one."""
+    import numpy as np
+    import tensorflow as tf
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    tf.random.set_seed(seed)
+    for keras in _loaded():
+        keras.utils.set_random_seed(seed % 2**32)
+
+
+def _loaded() -> list[Any]:
+    return [sys.modules[name] for name in ("keras", "tf_keras") if name in sys.modules]
