@@ -1,0 +1,1 @@
+"""Batch norms folded into the layers before them."""

@@ -1,0 +1,45 @@
+"""The door of `fold_batch_norm`: what it promises."""
+
+from typing import Annotated
+
+from tfopt.artifacts import Examples, SavedModel
+from tfopt.component import Between, Input, Output, component
+
+
+@component(image="tf")
+def fold_batch_norm(
+    model: Input[SavedModel],
+    folded: Output[SavedModel],
+    examples: Input[Examples] | None = None,
+    *,
+    tolerance: Annotated[float, Between(0, 1)] | None = None,
+) -> None:
+    """Fold batch normalization into the layers before it: fewer operations, the same answers.
+
+    In inference a batch norm multiplies each channel by a number and adds another, and so does the convolution or dense
+    layer right before it: the two become one layer with other weights. Both Keras versions, Sequential, Functional and
+    nested models, Conv1D/2D/3D, their transposes, depthwise and separable convolutions, and Dense.
+
+    What was folded into what, and why any batch norm stays, is in the model card under ``report``. Layers keep their
+    names, those that nothing is folded into keep their exact weights, and inputs and outputs keep names, types and
+    shapes. The result is loaded again and run beside the model before it is handed on. A model without a Keras form, or
+    without a batch norm that can be folded, is handed on unchanged, and the report says why.
+
+    Args:
+        model: A SavedModel with its Keras form, or a .keras or .h5 file.
+        folded: The same model with fewer batch norms, as a SavedModel and a Keras file.
+        examples: Real inputs for the comparison, found by input name; random ones are used without them.
+        tolerance: Refuse the result when an output differs by more than this fraction of its range. When not given:
+            0.00001 for one fold, 0.0001 for several, 0.01 where layers compute in float16, and 0.05 in bfloat16.
+
+    Raises:
+        ComponentError: When the Keras form cannot be read, a weight is NaN, the SavedModel serves something else than
+            its Keras form computes, or the folded model answers otherwise.
+
+    Reference:
+        Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference",
+        CVPR 2018, section 3.2.
+    """
+    from tfopt.components.fold_batch_norm.folding import fold
+
+    folded.metadata |= fold(model, folded.path, examples, tolerance)

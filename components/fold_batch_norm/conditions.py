@@ -1,0 +1,86 @@
+"""What the theorem of `algebra` needs, a condition each: the reason to refuse in words, or None."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tfopt.components.fold_batch_norm.algebra import CHANNEL_AXES, Weights
+from tfopt.components.fold_batch_norm.graph import LIBRARIES, Layer
+
+BATCH_NORMS = ("BatchNormalization", "BatchNormalizationBase")
+
+
+def is_batch_norm(layer: Layer) -> bool:
+    """Whether it is a batch norm of either Keras, or derived from one."""
+    return any(base.__name__ in BATCH_NORMS and _is_library(base) for base in type(layer).__mro__)
+
+
+def named(layer: Layer) -> str:
+    """A layer as reasons call it."""
+    return f"{layer.name!r} ({type(layer).__name__})"
+
+
+def of_batch_norm(norm: Layer, times: int) -> str | None:
+    """Conditions on the batch norm alone, which is called so many times."""
+    if not _is_library(type(norm)):
+        return f"{type(norm).__name__} is derived from BatchNormalization and may compute something else"
+    if times > 1:
+        return f"it is shared: called {times} times"
+    if getattr(norm, "virtual_batch_size", None) is not None:
+        return f"virtual_batch_size={norm.virtual_batch_size} lets it take only some batch sizes"
+    if len(_axes(norm)) > 1:
+        return f"it normalizes axes {_axes(norm)} together, not one axis of channels"
+    broken = int(np.sum(norm.moving_variance.numpy().astype(np.float64) + norm.epsilon <= 0))
+    return f"its variance plus epsilon is not above zero in {broken} channels" if broken else None
+
+
+def of_layer(layer: Layer, times: int) -> str | None:
+    """Conditions on the layer before it alone, which is called so many times."""
+    if is_batch_norm(layer):
+        return f"it follows {layer.name!r}, which could not be folded itself"
+    if type(layer).__name__ not in CHANNEL_AXES or not _is_library(type(layer)):
+        return f"it follows {named(layer)}, which is no convolution or dense layer"
+    activation = getattr(layer.activation, "__name__", str(layer.activation))
+    if layer.activation is not None and activation != "linear":
+        return f"{layer.name!r} applies its activation {activation} first"
+    if times > 1:
+        return f"{layer.name!r} is shared: called {times} times"
+    if getattr(layer, "quantization_mode", None) or getattr(layer, "lora_enabled", False):
+        return f"{layer.name!r} is quantized or has LoRA weights"
+    return None
+
+
+def of_tensor(layer: Layer, others: Sequence[str], *, is_output: bool) -> str | None:
+    """Nobody but the batch norm may read what is between the two."""
+    if is_output:
+        return f"the output of {layer.name!r} is an output of the model as well"
+    return f"the output of {layer.name!r} also goes to {', '.join(map(repr, others))}" if others else None
+
+
+def of_pair(norm: Layer, layer: Layer, rank: int) -> str | None:
+    """The two must agree on which axis the channels are, and on the precision they compute in."""
+    axis, channels = _axes(norm)[0] % rank, 1 if getattr(layer, "data_format", None) == "channels_first" else rank - 1
+    if axis != channels:
+        return f"it normalizes axis {axis}, but the channels of {layer.name!r} are axis {channels}"
+    if norm.compute_dtype != layer.compute_dtype:
+        return f"it computes in {norm.compute_dtype}, but {layer.name!r} in {layer.compute_dtype}"
+    return None
+
+
+def of_weights(layer: Layer, folded: Weights) -> str | None:
+    """The new weights must have a place in the layer's precision."""
+    import tensorflow as tf
+
+    limit = min(float(tf.as_dtype(dtype).max) for dtype in (layer.compute_dtype, layer.variable_dtype))
+    fits = all(bool((np.abs(array.astype(np.float64)) <= limit).all()) for array in folded)
+    return None if fits else f"the weights of {layer.name!r} would leave the range of {layer.compute_dtype}"
+
+
+def _is_library(kind: type) -> bool:
+    return kind.__module__.startswith(LIBRARIES)
+
+
+def _axes(norm: Layer) -> list[int]:
+    axis: Any = norm.axis
+    return [int(axis)] if isinstance(axis, int) else [int(one) for one in axis]

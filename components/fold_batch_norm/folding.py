@@ -1,0 +1,77 @@
+"""The whole of the work: plan, rewrite, write, verify, and say what was done."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from tfopt import keras_models, runtimes
+from tfopt.artifacts import CARD, Examples, SavedModel
+from tfopt.components.fold_batch_norm.graph import Layer
+from tfopt.components.fold_batch_norm.plan import Plan, Verdict, make_plan
+from tfopt.components.fold_batch_norm.rewriting import folded
+from tfopt.components.fold_batch_norm.signature import output_names
+from tfopt.components.fold_batch_norm.verification import verify
+from tfopt.execution import link_tree
+
+ONE_FOLD, MANY_FOLDS = 1e-5, 1e-4  # of the output's range: a float32 weight is rounded once more for each fold
+HALF = {"float16": 1e-2, "bfloat16": 5e-2}  # there parent and child both round every layer's output
+
+log = logging.getLogger("tfopt")
+
+
+def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: float | None) -> dict[str, Any]:
+    """Write the folded model into the staging folder ``target`` and return what the model card should say.
+
+    Raises:
+        ComponentError: When the model cannot be read, or the folded one does not answer as it does.
+    """
+    if model.keras is None:
+        log.info("fold_batch_norm: %s has no Keras form, so it is passed on unchanged", model.name)
+        _pass_on(model, target)
+        return _facts([], "unchanged: it has no Keras form, and its graph of TensorFlow ops is not looked into here")
+    keras_model = keras_models.load(model)
+    keras_models.check_weights(keras_model)
+    plan = make_plan(keras_model)
+    summary = _log(plan.verdicts)
+    if not plan.folded:
+        _pass_on(model, target, keras_model)
+        return _facts(plan.verdicts, f"unchanged: {summary}")
+    parent = runtimes.load(model)
+    names = output_names(model, parent, keras_model)
+    keras_models.save(folded(keras_model, plan), target, names)
+    allowed = _tolerance(keras_model, plan) if tolerance is None else tolerance
+    verified = verify(parent, SavedModel(target), examples, allowed)
+    return {**_facts(plan.verdicts, summary), "verified": verified}
+
+
+def _facts(verdicts: list[Verdict], summary: str) -> dict[str, Any]:
+    report = {"summary": summary, "batch_norms": [verdict.facts() for verdict in verdicts]}
+    return {"name": "folded", "folded": sum(verdict.refused is None for verdict in verdicts), "report": report}
+
+
+def _log(verdicts: list[Verdict]) -> str:
+    refused = [verdict for verdict in verdicts if verdict.refused]
+    summary = f"{len(verdicts) - len(refused)} of {len(verdicts)} batch norms folded" if verdicts else "no batch norms"
+    log.info("fold_batch_norm: %s", summary)
+    for verdict in refused:
+        log.info("  %s stays: %s", verdict.batch_norm, verdict.refused)
+    return summary
+
+
+def _pass_on(model: SavedModel, target: Path, keras_model: Layer | None = None) -> None:
+    """Hand the model on as it is, by links; export it first where it is only a Keras file."""
+    if model.saved_model is None:
+        keras_models.save(keras_model, target)
+        return
+    if model.saved_model == model.path:
+        link_tree(model.path, target / "Format-Serving")
+        (target / "Format-Serving" / CARD).unlink(missing_ok=True)
+        return
+    for form in model.path.glob("Format-*"):
+        link_tree(form, target / form.name)
+
+
+def _tolerance(model: Layer, plan: Plan) -> float:
+    computed_in = {getattr(layer, "compute_dtype", None) for layer in model._flatten_layers()}
+    usual = ONE_FOLD if len(plan.folded) == 1 else MANY_FOLDS
+    return max([usual, *(HALF[dtype] for dtype in HALF if dtype in computed_in)])

@@ -1,0 +1,77 @@
+"""Inputs to compare two models on: examples where there are some, else random values that fit the signature."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfopt.artifacts import Examples
+from tfopt.errors import ComponentError
+from tfopt.examples import Batch, parse_records, sample_records
+from tfopt.runtimes import TensorSpec
+
+OPEN_SIZE = 32  # of a dimension which the signature leaves open
+
+Specs = Mapping[str, TensorSpec]
+
+
+def probe(examples: Examples | None, specs: Specs, *, records: int, seed: int = 0) -> tuple[Batch, str]:
+    """Return inputs by name, and where they come from.
+
+    Args:
+        examples: Real inputs; of several splits one that is not ``train`` is taken.
+        specs: What the model takes.
+        records: At most how many.
+        seed: Draws the examples or the random values.
+
+    Raises:
+        ComponentError: When the examples do not fit, or only examples would do.
+    """
+    if examples is None:
+        return random_batch(specs, records=records, seed=seed), "random inputs"
+    split = next((name for name in examples.splits if name != "train"), "train")
+    where = f"split {split!r}"
+    drawn = sample_records(examples.split(split), count=records, seed=seed)
+    if not drawn:
+        raise ComponentError(f"{where}: no examples", "at least one to compare on", "prepare the examples again")
+    return parse_records(drawn, specs, where=where), f"examples, {where}"
+
+
+def cut(batch: Batch, specs: Specs, size: int) -> Iterator[Batch]:
+    """Cut into batches of this size; of the model's own size where that is fixed, and then without a smaller rest."""
+    fixed, total = _fixed_size(specs), len(next(iter(batch.values())))
+    for start in range(0, total - fixed + 1 if fixed else total, fixed or size):
+        yield {name: array[start : start + (fixed or size)] for name, array in batch.items()}
+
+
+def random_batch(specs: Specs, *, records: int, seed: int) -> Batch:
+    """Return random values; an input of some name and type is the same for every model.
+
+    Raises:
+        ComponentError: When an input takes text, of which nothing sensible can be made up.
+    """
+    rows = max(records, _fixed_size(specs))
+    return {name: _random(name, spec, rows, seed) for name, spec in specs.items()}
+
+
+def _random(name: str, spec: TensorSpec, rows: int, seed: int) -> NDArray[Any]:
+    shape = [rows, *(size or OPEN_SIZE for size in spec.shape[1:])] if spec.shape else []
+    draw = np.random.default_rng([seed, *name.encode()])
+    if "float" in spec.dtype:
+        return np.asarray(draw.random(shape)).astype(spec.dtype)
+    if spec.dtype in ("int8", "uint8"):  # pixels, or quantized values
+        limits = np.iinfo(spec.dtype)
+        return np.asarray(draw.integers(limits.min, limits.max, shape, endpoint=True), spec.dtype)
+    if spec.dtype == "bool" or "int" in spec.dtype:  # a 0 or 1 is in every vocabulary, mask and choice
+        return np.asarray(draw.integers(0, 2, shape)).astype(spec.dtype)
+    raise ComponentError(
+        f"input {name!r} takes {spec.dtype}, and there are no examples",
+        "examples with such values",
+        f"pass examples=PATH, with a feature {name!r}",
+    )
+
+
+def _fixed_size(specs: Specs) -> int:
+    """The batch size that the signature fixes; 0 when it is free."""
+    return next((spec.shape[0] for spec in specs.values() if spec.shape and spec.shape[0]), 0)
