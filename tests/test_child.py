@@ -1,0 +1,114 @@
+"""Work in a child process: its answer, its refusal, and every way it can die, come back as they should."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+from tfopt.child import run_in_child
+from tfopt.errors import ComponentError
+
+
+def double(values):
+    return values * 2
+
+
+def refuse(what):
+    raise ComponentError(what, "something else", "try again")
+
+
+def crash(message):
+    print(message)
+    raise ValueError(message)
+
+
+def die(number):
+    print("Größe: last words", flush=True)
+    os.kill(os.getpid(), number)
+
+
+def talk(lines):
+    for line in range(lines):
+        print("line", line, "x" * 100)
+    sys.exit(3)
+
+
+def environment_of(name):
+    return os.environ.get(name), os.getpid(), sys.stdin.read()
+
+
+def unpicklable():
+    return lambda: None
+
+
+def sleep_and_tell(file):
+    file.write_text(str(os.getpid()))
+    time.sleep(120)
+
+
+def test_the_answer_comes_back_whole():
+    values = np.arange(200_000.0)
+    np.testing.assert_array_equal(run_in_child(double, values, doing="doubling"), values * 2)
+
+
+def test_the_child_is_another_process_with_its_own_environment_and_no_input():
+    value, process, typed = run_in_child(environment_of, "TFOPT_X", doing="looking", environment={"TFOPT_X": "é"})
+    assert value == "é" and process != os.getpid() and typed == "" and "TFOPT_X" not in os.environ
+
+
+def test_its_refusal_is_ours():
+    with pytest.raises(ComponentError) as error:
+        run_in_child(refuse, "a thing", doing="trying")
+    assert (error.value.received, error.value.expected, error.value.fix) == ("a thing", "something else", "try again")
+
+
+@pytest.mark.parametrize(
+    ("function", "argument", "words"),
+    [
+        (crash, "kaputt", ["status 1", "ValueError: kaputt", "line", "in crash"]),
+        (die, signal.SIGKILL, ["was killed by SIGKILL", "Größe: last words"]),
+        (die, signal.SIGSEGV, ["was killed by SIGSEGV", "Größe: last words"]),
+        (talk, 100_000, ["status 3", "line 99999 x"]),
+    ],
+)
+def test_its_death_is_an_error_with_its_last_lines(function, argument, words):
+    with pytest.raises(ComponentError) as error:
+        run_in_child(function, argument, doing="converting")
+    assert error.value.received.startswith("converting: the process ")
+    assert all(word in error.value.received for word in words)
+    assert "memory" in error.value.fix and len(error.value.received) < 10_000
+
+
+def test_an_answer_that_cannot_travel_is_an_error():
+    with pytest.raises(ComponentError, match="pickle"):
+        run_in_child(unpicklable, doing="answering")
+
+
+def test_a_function_the_child_could_not_find_is_the_authors_error():
+    with pytest.raises(TypeError, match="not a function of an importable module"):
+        run_in_child(lambda: None, doing="x")
+
+
+def test_interrupting_us_ends_the_child(tmp_path):
+    program = textwrap.dedent("""
+        import sys, pathlib
+        from tests import test_child
+        from tfopt.child import run_in_child
+        run_in_child(test_child.sleep_and_tell, pathlib.Path(sys.argv[1]), doing="sleeping")
+    """)
+    told = tmp_path / "pid"
+    ours = subprocess.Popen([sys.executable, "-c", program, told], stderr=subprocess.DEVNULL)
+    try:
+        while not (told.exists() and told.read_text()):
+            time.sleep(0.05)
+        ours.send_signal(signal.SIGINT)
+        ours.wait(30)
+    finally:
+        ours.kill()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(told.read_text()), 0)
