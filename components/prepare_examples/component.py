@@ -23,9 +23,10 @@ def prepare_examples(
     the number of files or workers, or on the Beam runner; duplicates of a row share a split, and rows added later move
     no others. Every row that was read is written or counted as rejected, which is checked at the end.
 
-    Column types are found by reading all the data: `int64`, `float32` or `string`. An empty CSV cell is a missing
-    value, and its example lacks that feature. A label of words becomes the index of the word in sorted order; the words
-    are kept as ``classes`` in ``examples.json``, beside the counts, the summary and the rejected rows.
+    Column types are found by reading all the data: ``int64``, ``float32``, or ``string`` where more than a tenth of the
+    values are words. An empty CSV cell is a missing value, and its example lacks that feature. A label of words becomes
+    the index of the word in sorted order. ``examples.json`` holds those words as ``classes``, the counts, a summary of
+    each feature, and the rejected rows.
 
     Args:
         data: A CSV (plain or ``.gz``), NPZ or TFRecord file, a folder of such files, or a folder with one subfolder of
@@ -40,7 +41,7 @@ def prepare_examples(
         header: Whether a CSV starts with column names; ``auto`` takes its first row for names when the label is among
             them or none is a number.
         max_rejected: The fraction of unusable rows (wrong column count, unparsable number, NaN, undecodable image,
-            no label) that is still acceptable. A column of numbers stays one with that fraction of words in it.
+            no label) that is still acceptable.
         seed: Changes which rows fall into which split.
 
     Raises:

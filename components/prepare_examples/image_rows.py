@@ -60,19 +60,13 @@ def inspect(root: str, files: dict[str, int], request: Request) -> Source:
 
 
 def read(file: str, source: Source) -> Iterator[Row]:
-    """Yield the one row of an image file.
-
-    Raises:
-        ComponentError: When the file cannot be read at all.
-    """
+    """Yield the one row of an image file; a file that is no image, or cannot be read, is an unusable row."""
     name = source.name(file)
-    with reading(file) as stream:
-        content = stream.read()
     image, label = source.columns
     try:
-        pixels = decode(content, *source.image)
+        pixels = decode(_content(file), *source.image)
     except Exception as error:  # Pillow's decoders raise nearly everything on damaged content
-        yield Row(name, 0, problem=f"no image: {error}")
+        yield Row(name, 0, problem=_reason(error))
         return
     row: dict[str, tf_example.Values] = {image: pixels.ravel(), label: [source.classes.index(name.split("/")[0])]}
     yield Row(name, 0, tf_example.serialize(row, {image: "float32", label: "int64"}))
@@ -92,13 +86,23 @@ def decode(content: bytes, height: int, width: int, channels: int) -> NDArray[np
     return np.asarray(image, np.float32).reshape(height, width, channels)
 
 
+def _reason(error: Exception) -> str:
+    if isinstance(error, ComponentError):
+        return "cannot be read"
+    # Pillow's own words would name an address in memory, another in each run.
+    return "no image" if "BytesIO" in str(error) else f"no image: {error or type(error).__name__}"
+
+
 def _size(file: str) -> tuple[int, int, int]:
     from PIL import Image
 
-    with reading(file) as stream:
-        content = stream.read()
     try:
-        with Image.open(io.BytesIO(content)) as image:
+        with Image.open(io.BytesIO(_content(file))) as image:
             return image.height, image.width, 1 if image.mode in ("1", "L") else 3
     except Exception:  # it is only a proposal
         return 224, 224, 3
+
+
+def _content(file: str) -> bytes:
+    with reading(file) as stream:
+        return stream.read()

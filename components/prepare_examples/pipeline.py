@@ -1,7 +1,8 @@
-"""The Beam pipeline: read every row, survey them all, then write them shard by shard in the types the survey found.
+"""The two Beam pipelines: survey every row; then write them shard by shard in the types that were found.
 
-Only what every runner does right is used: integer keys, no tagged outputs, no `finish_bundle`, no Beam sink (see
-`tfopt.beam`). Refusals travel as data, since an exception raised on a worker comes back as text.
+Each is one line from the files to a result: no side inputs, no tagged outputs, no `finish_bundle`, no Beam sink, and
+integer keys, which is what all runners do right (`tfopt.beam`). A result comes back through a file, the one way that
+every runner has, and refusals travel as data, since an exception raised on a worker comes back as text.
 """
 
 import pickle
@@ -9,56 +10,54 @@ from collections.abc import Iterable
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.pvalue import AsList, AsSingleton
 
 from tfopt.beam import pipeline
 from tfopt.components.prepare_examples import sources
 from tfopt.components.prepare_examples.places import reading, remove, writing
-from tfopt.components.prepare_examples.request import Request
 from tfopt.components.prepare_examples.rows import Source
-from tfopt.components.prepare_examples.schema import Schema, decide
+from tfopt.components.prepare_examples.schema import Schema
 from tfopt.components.prepare_examples.shards import Layout, Shard, write_shard
 from tfopt.components.prepare_examples.survey import Survey
 from tfopt.errors import ComponentError
 
-Refusal = tuple[str, str, str]
-Result = tuple[Survey, Schema | Refusal, list[Shard]]
+KEYED = tuple[int, Any]
 
 
-def run(source: Source, layout: Layout, request: Request, target: str) -> Result:
-    """Run it. The result comes back through a file, the one way that every runner has."""
-    answer = f"{target}/.result"
-    try:
-        with pipeline() as opened:
-            rows = (
-                opened
-                | "files" >> beam.Create(list(source.files))
-                | "spread" >> beam.Reshuffle()
-                | "read" >> beam.FlatMap(sources.read, source).with_output_types(Any)
-            )
-            survey = (
-                rows
-                | "one" >> beam.WithKeys(0)
-                | "survey" >> beam.CombinePerKey(Surveying(source)).with_output_types(tuple[int, Any])
-                | "all" >> beam.Values().with_output_types(Any)
-            )
-            schema = AsSingleton(survey | "decide" >> beam.Map(_decided, source, request).with_output_types(Any))
-            shards = (
-                rows
-                | "usable" >> beam.Filter(_is_usable)
-                | "place" >> beam.Map(layout.place).with_output_types(tuple[int, Any])
-                | "group" >> beam.GroupByKey()
-                | "write" >> beam.Map(_written, schema, layout.names(), source, target).with_output_types(Any)
-            )
-            _ = survey | "answer" >> beam.Map(_answered, schema, AsList(shards), answer)
-        with reading(answer) as stream:
-            result: Result = pickle.loads(stream.read())
-        return result
-    finally:
-        remove([answer])
+def survey(source: Source, target: str) -> Survey:
+    """Read everything once, and tell what it is. Of images that is known: one row a file."""
+    if source.format == "images":
+        count = len(source.files)
+        return Survey(rows=count, promised=count, files=count)
+    answer = f"{target}/.survey"
+    with pipeline() as opened:
+        _ = (
+            _rows(opened, source)
+            | "together" >> beam.WithKeys(0).with_output_types(KEYED)
+            | "survey" >> beam.CombinePerKey(Surveying(source)).with_output_types(KEYED)
+            | "answer" >> beam.Map(_answer, answer)
+        )
+    found: Survey = _answered(answer)
+    return found
 
 
-class Surveying(beam.CombineFn):  # type: ignore[misc]
+def write(source: Source, schema: Schema, layout: Layout, target: str) -> list[Shard]:
+    """Read everything again, write each row to its shard, and report on the shards, sorted by name."""
+    answer = f"{target}/.shards"
+    with pipeline() as opened:
+        _ = (
+            _rows(opened, source)
+            | "row" >> beam.Filter(_is_row)
+            | "place" >> beam.Map(layout.place).with_output_types(KEYED)
+            | "shards" >> beam.GroupByKey()
+            | "write" >> beam.Map(_written, layout.names(), schema, source, target).with_output_types(Any)
+            | "together" >> beam.WithKeys(0).with_output_types(KEYED)
+            | "all" >> beam.GroupByKey()
+            | "answer" >> beam.Map(_answer, answer)
+        )
+    return sorted(_answered(answer), key=lambda shard: str(shard.name))
+
+
+class Surveying(beam.CombineFn):  # type: ignore[misc]  # Beam has no types
     """`Survey` as Beam combines it."""
 
     def __init__(self, source: Source) -> None:
@@ -78,8 +77,8 @@ class Surveying(beam.CombineFn):  # type: ignore[misc]
     def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
         """Take in other surveys."""
         total = Survey()
-        for survey in accumulators:
-            total.merge(survey)
+        for part in accumulators:
+            total.merge(part)
         return total
 
     def extract_output(self, accumulator: Any) -> Any:
@@ -87,23 +86,34 @@ class Surveying(beam.CombineFn):  # type: ignore[misc]
         return accumulator
 
 
-def _decided(survey: Any, source: Any, request: Any) -> Any:
-    try:
-        return decide(survey, source, request)
-    except ComponentError as error:
-        return error.received, error.expected, error.fix
+def _rows(opened: Any, source: Source) -> Any:
+    files = opened | "files" >> beam.Create(list(source.files)) | "spread" >> beam.Reshuffle()
+    return files | "read" >> beam.FlatMap(sources.read, source).with_output_types(Any)
 
 
-def _is_usable(row: Any) -> bool:
-    return bool(row.usable)
+def _is_row(row: Any) -> bool:
+    return not row.damage and not row.end
 
 
-def _written(keyed: Any, schema: Any, names: Any, source: Any, target: Any) -> Any:
-    """A shard, unwritten when the data were refused already."""
-    name = names[keyed[0]]
-    return write_shard(name, keyed[1], schema, source, target) if isinstance(schema, Schema) else Shard(name)
+def _written(keyed: Any, names: Any, schema: Any, source: Any, target: Any) -> Any:
+    return write_shard(names[keyed[0]], keyed[1], schema, source, target)
 
 
-def _answered(survey: Any, schema: Any, shards: Any, answer: Any) -> None:
+def _answer(keyed: Any, answer: str) -> None:
+    result = keyed[1] if isinstance(keyed[1], Survey) else list(keyed[1])
     with writing(answer) as stream:
-        stream.write(pickle.dumps((survey, schema, sorted(shards, key=lambda shard: shard.name))))
+        stream.write(pickle.dumps(result))
+
+
+def _answered(answer: str) -> Any:
+    try:
+        with reading(answer) as stream:
+            result = pickle.loads(stream.read())
+    except ComponentError as error:
+        raise ComponentError(
+            "the Beam runner ended without a result",
+            "a runner that writes to the output's address",
+            "give workers on other machines an address that they share with this one",
+        ) from error
+    remove([answer])
+    return result

