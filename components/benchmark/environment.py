@@ -42,7 +42,7 @@ def tensorflow(facts: dict[str, Any], log: Path) -> dict[str, Any]:
             whether oneDNN, which brings its own code for them, is on.
     """
     printed = log.read_text(errors="replace")
-    unused = re.search(r"enable the following instructions: ([A-Z0-9_ ]+), in other operations", printed)
+    unused = re.search(r"enable the following instructions: ([A-Z0-9_. ]+), in other operations", printed)
     return {
         **facts,
         "instruction_sets_not_in_the_build": unused[1].split() if unused else None,

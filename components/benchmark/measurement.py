@@ -52,7 +52,7 @@ def run(
         "threads": plan.threads,
         "inputs": inputs.facts(),
         "interval": {
-            "method": "Hodges-Lehmann over rounds, exact signed-rank interval",
+            "method": "Hodges-Lehmann, signed-rank",
             "level": LEVEL,
             "min_effect": min_effect,
         },

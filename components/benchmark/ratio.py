@@ -13,6 +13,7 @@ Reference: Hodges and Lehmann 1963, "Estimates of location based on rank tests";
 """
 
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,7 @@ def location(values: NDArray[np.float64]) -> tuple[float, float, float]:
     return float(np.median(means)), float(means[cut]), float(means[-1 - cut])
 
 
+@cache
 def _cut(count: int) -> int:
     """How many of the pairwise means lie outside the interval at either side."""
     ways = np.ones(1)  # of drawing signs for the ranks so far, by the sum of the positive ones
