@@ -18,7 +18,7 @@ def weights(seed: int, file: str, batch: int, records: int, replicates: int) -> 
     """Return how often each record of a batch counts in each replicate, ``[records, replicates]``."""
     bits = np.random.SFC64(np.random.SeedSequence([seed % 2**32, zlib.crc32(file.encode()), batch]))
     words = np.random.Generator(bits).bytes(2 * records * replicates)
-    return _counts()[np.frombuffer(words, np.uint16)].reshape(records, replicates)
+    return _counts().take(np.frombuffer(words, np.uint16)).reshape(records, replicates)
 
 
 def interval(replicates: NDArray[np.float64]) -> tuple[float, float] | None:

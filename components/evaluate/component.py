@@ -51,12 +51,12 @@ def evaluate(
     Reference:
         Chamandy et al., "Estimating Uncertainty for Massive Data Streams", 2012 (the Poisson bootstrap).
     """
-    from tfopt.components.evaluate.pipeline import evaluate_models
+    from tfopt.components.evaluate.pipeline import evaluate_models, save
     from tfopt.components.evaluate.plan import Question
 
     question = Question(label, split, task, output, tuple(slices), top_k, replicates, seed)
     content = evaluate_models(baseline, candidates, examples, question, evaluation.uri)
-    evaluation.write(content)
+    save(content, evaluation)
     first = next(iter(content["models"][0]["metrics"]))
     scores = {m["name"]: m["metrics"][first]["value"] for m in content["models"] if not m["error"]}
     evaluation.metadata |= {f"{first}[{name}]": value for name, value in scores.items()}

@@ -1,8 +1,5 @@
 """Running all models on one part of the data, and adding up what their answers are worth."""
 
-import contextlib
-import logging
-import threading
 from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any
@@ -10,77 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt import runtimes
-from tfopt.artifacts import Model
 from tfopt.components.evaluate.bootstrap import weights
-from tfopt.components.evaluate.plan import Plan, answer, check_labels, judged_output
+from tfopt.components.evaluate.contestants import POOL, Contestant, answer, reason
+from tfopt.components.evaluate.plan import Plan, check_labels
 from tfopt.components.evaluate.records import Decoder, read_part
 from tfopt.components.evaluate.totals import BINS, SLICE_BINS, Slice, Sums, Totals
 from tfopt.errors import ComponentError
-from tfopt.examples import check_features
+from tfopt.remote import fetched
 
 LARGEST_SLICES = 200  # values of one slice feature
 
 Columns = dict[str, NDArray[Any]]
 Place = tuple[str, int]
-
-
-class Contestant:
-    """A model ready to answer, or the reason why it is not.
-
-    Attributes:
-        runtime: The loaded model; None when it failed.
-        output: Which output is judged.
-        failure: Why it failed.
-    """
-
-    def __init__(self, uri: str, plan: Plan) -> None:
-        """Load it; a failure is kept, not raised."""
-        self.runtime: runtimes.Runtime | None = None
-        self.output, self.failure = plan.output, ""
-        try:
-            runtime = runtimes.load(Model(uri))
-            check_features(plan.stored, runtime.inputs, "inputs")
-            # Converters rename a single output; where there are several, the name is all there is.
-            several = len(runtime.outputs) > 1 or plan.output in runtime.outputs
-            self.output = judged_output(runtime, plan.output if several else None)
-            self.runtime = runtime
-        except Exception as error:
-            self.failure = reason(error)
-
-
-class Pool:
-    """The loaded models of this process. Beam makes and drops workers as it likes; loading is too slow to follow it.
-
-    A set of models answers one caller at a time; a second thread gets a set of its own.
-    """
-
-    def __init__(self) -> None:
-        """Hold nothing yet."""
-        self._free: list[tuple[Any, list[Contestant]]] = []
-        self._lock = threading.Lock()
-
-    @contextlib.contextmanager
-    def borrow(self, plan: Plan) -> Iterator[list[Contestant]]:
-        """Yield the models of a plan, loaded, for one caller."""
-        key = (plan.models, plan.output)
-        with self._lock:
-            self._free = [pair for pair in self._free if pair[0] == key]
-            models = self._free.pop()[1] if self._free else None
-            if models is None:
-                logging.getLogger("tfopt").info("evaluate: loading %d models", len(plan.models))
-                models = [Contestant(uri, plan) for uri, _ in plan.models]
-        yield models
-        with self._lock:
-            self._free.append((key, models))
-
-    def clear(self) -> None:
-        """Give the memory back."""
-        with self._lock:
-            self._free.clear()
-
-
-POOL = Pool()
 
 
 def judge_part(plan: Plan, file: str, part: int, of: int) -> Totals:
@@ -93,19 +31,12 @@ def judge_part(plan: Plan, file: str, part: int, of: int) -> Totals:
             inputs = {name for model in models if model.runtime for name in model.runtime.inputs}
             totals.failures = {n: (place, model.failure) for n, model in enumerate(models) if model.failure}
             decoder = Decoder(plan.stored, plan.question.label, plan.question.slices, inputs)
-            for number, batch in read_part(file, part, of, plan.batch_size):
+            for number, batch in read_part(fetched(file), part, of, plan.batch_size):
                 place = (name, number)
                 _judge_batch(plan, models, decoder, batch, place, totals)
         except ComponentError as error:  # Beam would bury it in its own message
             totals.refusal = (place, (error.received, error.expected, error.fix))
     return totals
-
-
-def reason(error: Exception) -> str:
-    """An exception in one line."""
-    if isinstance(error, ComponentError):
-        return f"{error.received} (expected {error.expected})"
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
 
 
 def _judge_batch(

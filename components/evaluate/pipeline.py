@@ -1,9 +1,13 @@
 """The Beam pipeline: parts of shards in, one `Totals` out, and a check that nothing was lost or doubled on the way."""
 
+import json
 import logging
 import pickle
+import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -11,13 +15,15 @@ from apache_beam.io.filesystems import FileSystems
 
 from tfopt import beam as runner
 from tfopt import runtimes
-from tfopt.artifacts import Examples, Model, unique_names
+from tfopt.artifacts import Evaluation, Examples, Model, unique_names
 from tfopt.components.evaluate import records
-from tfopt.components.evaluate.judge import POOL, judge_part
+from tfopt.components.evaluate.contestants import POOL
+from tfopt.components.evaluate.judge import judge_part
 from tfopt.components.evaluate.plan import Plan, Question, make_plan
 from tfopt.components.evaluate.summary import check_conserved, summarize
 from tfopt.components.evaluate.totals import Totals
 from tfopt.errors import ComponentError
+from tfopt.remote import fetched, files_at, is_remote, send
 
 
 def evaluate_models(
@@ -28,18 +34,30 @@ def evaluate_models(
     Raises:
         ComponentError: See the component.
     """
-    files = [str(file) for file in examples.split(question.split)]
+    files = split_files(examples, question.split)
     models = [baseline, *candidates]
-    names = unique_names(models)
-    with runtimes.load(baseline) as runtime:
-        plan = make_plan(question, models, runtime, files)
+    here = [type(model).open(fetched(model.uri), model.metadata) for model in models]
+    names = unique_names(here)
+    with runtimes.load(here[0]) as runtime:
+        plan = make_plan(question, here, runtime, files)
+    plan = replace(plan, models=tuple((given.uri, model.digest) for given, model in zip(models, here, strict=True)))
     with ThreadPoolExecutor(1) as background:
         counting = background.submit(count, examples, question.split, files)
         totals = run(plan, files, f"{target}/.totals")
         if totals.refusal:
             raise ComponentError(*totals.refusal[1])
         check_conserved(counting.result(), totals, names)
-    return summarize(plan, totals, models, names)
+    return summarize(plan, totals, here, names)
+
+
+def save(content: dict[str, Any], evaluation: Evaluation) -> None:
+    """Write ``evaluation.json``, here or at an address."""
+    if not is_remote(evaluation.uri):
+        evaluation.write(content)
+        return
+    with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
+        Evaluation(folder).write(content)
+        send(Path(folder), evaluation.uri)
 
 
 def run(plan: Plan, files: list[str], place: str) -> Totals:
@@ -65,9 +83,26 @@ def run(plan: Plan, files: list[str], place: str) -> Totals:
     return totals
 
 
+def split_files(examples: Examples, split: str) -> list[str]:
+    """The record files of a split, here or at an address.
+
+    Raises:
+        ComponentError: When there are none.
+    """
+    if not is_remote(examples.uri):
+        return [str(file) for file in examples.split(split)]
+    start = f"{examples.uri.rstrip('/')}/Split-{split}/"
+    files = [file for file in files_at(examples.uri) if file.startswith(start)]
+    if not files:
+        raise ComponentError(f"{start}: no files", Examples.contents, "name another split, or check the address")
+    return files
+
+
 def count(examples: Examples, split: str, files: list[str]) -> int:
     """How many records there should be: what was written down when they were made, else counted by their framing."""
-    return sum(records.count_records(file) for file in files)
+    sidecar = examples.path / "examples.json"
+    written = json.loads(sidecar.read_text())["splits"].get(split) if sidecar.is_file() else None
+    return written if written is not None else sum(records.count_records(fetched(file)) for file in files)
 
 
 class Judge(beam.DoFn):  # type: ignore[misc]  # Beam has no types

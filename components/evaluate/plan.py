@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
 from tfopt.components.evaluate import records
+from tfopt.components.evaluate.contestants import answer, judged_output
 from tfopt.components.evaluate.scores import Scoring, looks_like_logits
 from tfopt.components.evaluate.totals import grain_of
 from tfopt.errors import ComponentError, nearest
-from tfopt.examples import as_input, check_features, feature_specs
+from tfopt.examples import check_features, feature_specs
+from tfopt.remote import fetched
 from tfopt.runtimes import Runtime, TensorSpec
 
 LARGEST_BATCH, BATCH_BYTES = 256, 32 << 20
@@ -97,44 +99,6 @@ def make_plan(question: Question, models: list[Model], baseline: Runtime, files:
     )
 
 
-def judged_output(runtime: Runtime, wanted: str | None) -> str:
-    """Return the name of the output to judge: the one asked for, or the only one.
-
-    Raises:
-        ComponentError: When there are several and none is asked for, or none of that name.
-    """
-    known = ", ".join(f"{name}: {spec}" for name, spec in runtime.outputs.items())
-    if wanted in runtime.outputs:
-        return str(wanted)
-    if wanted is not None:
-        raise ComponentError(f"no output {wanted!r}", f"one of {known}", nearest(wanted, runtime.outputs))
-    if len(runtime.outputs) > 1:
-        raise ComponentError(
-            f"{len(runtime.outputs)} outputs", f"one of {known}", "pass output=NAME to say which is judged"
-        )
-    return next(iter(runtime.outputs))
-
-
-def answer(runtime: Runtime, columns: Mapping[str, NDArray[Any]], output: str) -> NDArray[Any]:
-    """Run a model on stored columns and return ``[records, numbers]``; a model with a fixed batch gets such batches."""
-    arrays = {name: as_input(columns[name], spec) for name, spec in runtime.inputs.items()}
-    count = len(next(iter(arrays.values())))
-    fixed = next((spec.shape[0] for spec in runtime.inputs.values() if spec.shape and spec.shape[0]), None)
-    found = []
-    for start in range(0, count, fixed or count):
-        chunk = {name: array[start : start + (fixed or count)] for name, array in arrays.items()}
-        if fixed:
-            chunk = {name: np.resize(array, (fixed, *array.shape[1:])) for name, array in chunk.items()}
-        runtime.check(chunk)
-        found.append(runtime.run(chunk)[output])
-    answers = np.concatenate(found)[:count] if fixed else found[0]
-    if len(answers) != count:
-        raise ComponentError(
-            f"output {output!r}: {len(answers)} rows for {count} records", "a row for each record", "export it again"
-        )
-    return answers.reshape(count, -1)
-
-
 def check_labels(scoring: Scoring, label: str, labels: NDArray[Any]) -> None:
     """Raise ComponentError unless every label is one of the classes the model knows."""
     if scoring.task == "regression":
@@ -153,7 +117,7 @@ def _stored_features(files: list[str]) -> dict[str, TensorSpec]:
     """The features of the first records; one alone might lack the label."""
     found: dict[str, TensorSpec] = {}
     met = 0
-    for record in itertools.islice(records.read_records(files), 64):
+    for record in itertools.islice(records.read_records(fetched(file) for file in files), 64):
         met += 1
         try:
             found = {**feature_specs(record), **found}
@@ -208,7 +172,7 @@ def _first_batch(
 ) -> dict[str, NDArray[Any]]:
     decoder = records.Decoder(stored, question.label, question.slices, baseline.inputs)
     for file in files:
-        for _, batch in records.read_part(file, 0, 1, size):
+        for _, batch in records.read_part(fetched(file), 0, 1, size):
             kept, columns, _ = decoder.decode(batch)
             if len(kept):
                 return columns

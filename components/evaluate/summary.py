@@ -142,10 +142,10 @@ def _judged(plan: Plan, sums: Sums, number: int) -> dict[str, Any]:
 def _measured(plan: Plan, sums: Sums, number: int) -> Iterator[tuple[str, Any, Any, dict[str, float]]]:
     """Yield each metric's name, its value and replicates, the baseline's, and what else is to say of it."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        resampled = sums.resampled / sums.weight[:, None, None]
+        resampled = sums.resampled / sums.weight
     for index, name in enumerate(plan.scoring.metrics):
         own, parent = (
-            (float(sums.total[model, index] / sums.records), resampled[:, model, index]) for model in (number, 0)
+            (float(sums.total[model, index] / sums.records), resampled[model, index]) for model in (number, 0)
         )
         yield name, own, parent, {}
     if sums.histogram is None or sums.resampled_histogram is None:

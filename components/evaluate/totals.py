@@ -26,7 +26,7 @@ class Sums:
         records: How many.
         weight: Sum of the bootstrap weights, ``[replicates]``.
         total: Sum of each metric, ``[models, metrics]``.
-        resampled: The same with weights, ``[replicates, models, metrics]``.
+        resampled: The same with weights, ``[models, metrics, replicates]``.
         histogram: Records by class and rank, ``[models, 2, bins]``; None where there is no AUC.
         resampled_histogram: The same with weights, ``[models, 2, bins, replicates]``.
     """
@@ -45,7 +45,7 @@ class Sums:
             0,
             np.zeros(replicates),
             np.zeros((models, metrics)),
-            np.zeros((replicates, models, metrics)),
+            np.zeros((models, metrics, replicates)),
             np.zeros((models, 2, bins), np.int64) if bins else None,
             np.zeros((models, 2, bins, replicates), np.int32) if bins else None,
         )
@@ -53,11 +53,12 @@ class Sums:
     def add(self, weights: Array, values: Array, grain: Array) -> None:
         """Add records: weights ``[records, replicates]``, values ``[records, models, metrics]``."""
         count, models, metrics = values.shape
-        resampled = weights.T @ values.reshape(count, -1).astype(np.float32)
+        # Not the @ operator: for a matrix this thin, BLAS's threads cost a busy machine more than they bring.
+        resampled = np.einsum("nr,nv->vr", weights, values.reshape(count, -1).astype(np.float32))
         self.records += count
         self.weight += weights.sum(0)
         self.total += rounded(values.sum(0), grain)
-        self.resampled += rounded(resampled.reshape(-1, models, metrics), grain)
+        self.resampled += rounded(resampled.reshape(models, metrics, -1), grain[:, None])
 
     def add_ranks(self, model: int, weights: Array, labels: Array, bins: Array) -> None:
         """Add records to a model's histograms: their class and their bin."""

