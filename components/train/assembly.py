@@ -127,7 +127,7 @@ def _as_inputs(model: Any, user: UserModule, result: Any) -> Tensors:
     is_tensor = keras_models.library(model).backend.is_keras_tensor
     for name, spec in wanted.items():
         got = _spec(result[name]) if is_tensor(result[name]) else type(result[name]).__name__
-        if isinstance(got, str) or got.dtype != spec.dtype or not _fits(got.shape, spec.shape):
+        if isinstance(got, str) or not _fits(got, spec):
             raise ComponentError(
                 f"module {user.path}: preprocess() returned {name}: {got}",
                 f"{spec}, as the model's input of that name",
@@ -159,5 +159,8 @@ def _spec(tensor: Any) -> TensorSpec:
     return TensorSpec(dtype, (None, *tensor.shape[1:]))
 
 
-def _fits(got: tuple[int | None, ...], wanted: tuple[int | None, ...]) -> bool:
-    return len(got) == len(wanted) and all(want in (None, have) for have, want in zip(got, wanted, strict=True))
+def _fits(got: TensorSpec, wanted: TensorSpec) -> bool:
+    floats = "float" in got.dtype and "float" in wanted.dtype  # layers cast those, under mixed precision
+    same_rank = len(got.shape) == len(wanted.shape)
+    sizes = same_rank and all(want in (None, have) for have, want in zip(got.shape, wanted.shape, strict=True))
+    return sizes and (floats or got.dtype == wanted.dtype)

@@ -15,7 +15,7 @@ def train(
     label: str = "label",
     epochs: Annotated[int, Between(1, None)] = 20,
     batch_size: Annotated[int, Between(1, None)] = 64,
-    patience: Annotated[int, Between(0, None)] = 3,
+    patience: Annotated[int, Between(0, None)] = 5,
     seed: int = 0,
 ) -> None:
     """Train the Keras model of the user's module, and save it with its preprocessing inside.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 class ScalarLog:
-    """Event files under a folder, laid out as Keras does: ``train`` and ``validation``, tagged ``epoch_loss`` and so on."""
+    """Event files under a folder, laid out as Keras does: ``train`` and ``validation``, tagged ``epoch_loss`` etc."""
 
     def __init__(self, folder: Path) -> None:
         """Open both."""

@@ -1,0 +1,290 @@
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conftest import write_examples
+from tfopt import keras_models, runtimes
+from tfopt.artifacts import Examples, KerasModel
+from tfopt.components.train.component import train
+from tfopt.examples import read_batches
+from tfopt.runtimes import TensorSpec
+
+DIGITS = """
+import keras
+from keras import layers
+
+def preprocess(features):
+    return {"image": layers.Rescaling(1 / 16, name="scale")(features["image"])}
+
+def build_model():
+    image = layers.Input((8, 8, 1), name="image")
+    flow = layers.Conv2D(8, 3, padding="same", use_bias=False)(image)
+    flow = layers.ReLU()(layers.BatchNormalization(momentum=0.9)(flow))
+    flow = layers.Dropout(0.1)(layers.Flatten()(layers.MaxPooling2D()(flow)))
+    model = keras.Model(image, layers.Dense(10, activation="softmax", name="digit")(flow), name="digits")
+    model.compile(RATE, loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+""".replace("RATE", "keras.optimizers.Adam(0.005)")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, digits_examples) -> KerasModel:
+    """Digits, four epochs; the module's path has spaces and letters beyond ASCII."""
+    folder = tmp_path_factory.mktemp("mit Größe und Maß")
+    module = write(folder / "mein modell ü.py", DIGITS)
+    return train(digits_examples, module, folder / "trained", epochs=4, batch_size=32)["trained"]
+
+
+def test_saved_model_takes_raw_features_and_is_as_good_as_the_validation_said(trained, digits_examples):
+    served = runtimes.load(KerasModel.open(trained.path))
+    assert served.inputs == {"image": TensorSpec("float32", (None, 8, 8, 1))}
+    assert list(served.outputs) == ["digit"]
+    accuracy, loss = scores(served, digits_examples)
+    assert accuracy > 0.9
+    assert accuracy == pytest.approx(trained.metadata["metrics"]["val_accuracy"], abs=1e-6)
+    assert loss == pytest.approx(trained.metadata["metrics"]["val_loss"], rel=1e-4)
+
+
+def test_keras_form_is_one_flat_graph_with_moved_statistics(trained):
+    model = keras_models.load(trained)
+    assert [layer.name for layer in model.layers][:3] == ["image", "scale", "conv2d"]
+    norm = next(layer for layer in model.layers if layer.name == "batch_normalization")
+    assert np.abs(norm.moving_mean.numpy()).max() > 0.05
+    assert np.abs(norm.moving_variance.numpy() - 1).max() > 0.05
+
+
+def test_both_forms_were_compared_and_the_card_says_so(trained):
+    verified = KerasModel.open(trained.path).card["verified"]["digit"]
+    assert verified["relative_error"] <= 1e-5
+    assert verified["records"] == 397
+    assert trained.metadata["examples"] == {"train": 1400, "eval": 397}
+
+
+def test_history_and_tensorboard_logs_lie_beside_the_model(trained):
+    history = json.loads((trained.path / "history.json").read_text())
+    losses = [epoch["val_loss"] for epoch in history["epochs"]]
+    assert len(losses) == 4
+    assert history["best_epoch"] == losses.index(min(losses)) + 1
+    assert logged(trained.path / "logs" / "validation", "epoch_loss") == pytest.approx(losses)
+    assert logged(trained.path / "logs" / "train", "epoch_accuracy") == pytest.approx(
+        [epoch["accuracy"] for epoch in history["epochs"]]
+    )
+    assert not [file for file in (trained.path / "Format-Serving").rglob("*") if "events" in file.name]
+
+
+def test_early_stopping_keeps_the_best_weights(tmp_path, digits_examples, caplog):
+    """The learning rate jumps after two epochs of 44 steps, so the third and fourth are worse."""
+    jump = "keras.optimizers.SGD(keras.optimizers.schedules.PiecewiseConstantDecay([88], [0.05, 3.0]))"
+    module = write(tmp_path / "module.py", DIGITS.replace("keras.optimizers.Adam(0.005)", jump))
+    with caplog.at_level(logging.INFO, "tfopt"):
+        kept = train(digits_examples, module, tmp_path / "out", epochs=9, batch_size=32, patience=2)["trained"]
+    history = json.loads((kept.path / "history.json").read_text())
+    assert (history["best_epoch"], len(history["epochs"]), history["stopped_early"]) == (2, 4, True)
+    assert history["epochs"][3]["val_loss"] > 2 * history["epochs"][1]["val_loss"]
+    _, loss = scores(runtimes.load(kept), digits_examples)
+    assert loss == pytest.approx(history["epochs"][1]["val_loss"], rel=1e-4)
+    lines = [record.message for record in caplog.records if record.message.startswith("epoch ")]
+    assert len(lines) == 4
+    assert lines[1].startswith(f"epoch 2/9: loss {history['epochs'][1]['loss']:.4g}, accuracy ")
+
+
+def test_a_seed_decides_every_weight(tmp_path, digits_examples):
+    module = write(tmp_path / "module.py", DIGITS)
+    weights = [
+        keras_models.load(
+            train(digits_examples, module, tmp_path / f"out{run}", epochs=1, seed=seed)["trained"]
+        ).weights
+        for run, seed in enumerate([7, 7, 8])
+    ]
+    same = [np.array_equal(a.numpy(), b.numpy()) for a, b in zip(weights[0], weights[1], strict=True)]
+    other = [np.array_equal(a.numpy(), b.numpy()) for a, b in zip(weights[0], weights[2], strict=True)]
+    assert all(same)
+    assert not any(other)
+
+
+def test_determinism_and_policies_do_not_outlive_training(tmp_path, digits_examples):
+    import keras
+    from tensorflow.python.framework import config
+
+    text = DIGITS.replace('name="digit"', 'name="digit", dtype="float32"')
+    text += "\nkeras.mixed_precision.set_global_policy('mixed_bfloat16')\n"
+    module = write(tmp_path / "module.py", text)
+    trained = train(digits_examples, module, tmp_path / "out", epochs=1)["trained"]
+    assert not config.is_op_determinism_enabled()
+    assert keras.mixed_precision.global_policy().name == "float32"
+    conv = next(layer for layer in keras_models.load(trained).layers if layer.name == "conv2d")
+    assert conv.dtype_policy.name == "mixed_bfloat16"
+
+
+def test_keras_2_module_gives_a_keras_2_model(tmp_path, digits_examples):
+    module = write(tmp_path / "module.py", DIGITS.replace("keras", "tf_keras").replace("tf_tf_", "tf_"))
+    trained = train(digits_examples, module, tmp_path / "out", epochs=3)["trained"]
+    model = keras_models.load(trained)
+    assert keras_models.is_keras_2(model)
+    assert [layer.name for layer in model.layers][:2] == ["image", "scale"]
+    accuracy, loss = scores(runtimes.load(trained), digits_examples)
+    assert accuracy > 0.8
+    assert loss == pytest.approx(trained.metadata["metrics"]["val_loss"], rel=1e-4)
+
+
+def test_module_without_preprocess_may_be_sequential_with_logits(tmp_path, digits_examples):
+    text = """
+import keras
+def build_model():
+    model = keras.Sequential([keras.Input((8, 8, 1), name="image"), keras.layers.Rescaling(1 / 16),
+                              keras.layers.Flatten(), keras.layers.Dense(10, name="logits")])
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+"""
+    trained = train(digits_examples, write(tmp_path / "m.py", text), tmp_path / "out", epochs=1)["trained"]
+    assert list(runtimes.load(trained).outputs) == ["logits"]
+    assert set(trained.metadata["metrics"]) == {"val_loss"}
+
+
+FRUIT = """
+import keras
+from keras import layers
+
+colours = layers.StringLookup(vocabulary=["green", "red"])
+
+def preprocess(features):
+    assert set(features) == {"size", "colour", "count", "noise"}
+    size, count = features["size"] / 10.0, keras.ops.cast(features["count"], "float32")
+    return {"numbers": layers.Concatenate()([size, count]), "colour_id": colours(features["colour"])}
+
+def build_model():
+    numbers = layers.Input((3,), name="numbers")
+    colour = layers.Input((1,), name="colour_id", dtype="int64")
+    both = layers.Concatenate()([numbers, layers.Flatten()(layers.Embedding(3, 2)(colour))])
+    model = keras.Model([colour, numbers], layers.Dense(1, name="price")(layers.Dense(8, "relu")(both)))
+    model.compile("adam", "mse", metrics=["mae"])
+    return model
+"""
+
+
+def test_preprocessing_of_text_and_integers_is_served_and_unused_features_are_not_asked_for(tmp_path):
+    examples = fruit(tmp_path)
+    trained = train(examples, write(tmp_path / "m.py", FRUIT), tmp_path / "out", label="price", epochs=2)["trained"]
+    served = runtimes.load(trained)
+    assert served.inputs == {
+        "size": TensorSpec("float32", (None, 2)),
+        "colour": TensorSpec("string", (None, 1)),
+        "count": TensorSpec("int64", (None, 1)),
+    }
+    row = {"size": np.ones((1, 2), "float32"), "count": np.ones((1, 1), "int64")}
+    red, green = (served.run({**row, "colour": np.array([[text]], object)})["price"] for text in ("red", "green"))
+    assert red != green
+
+
+def test_raw_shape_of_the_sidecar_reaches_preprocess(tmp_path, digits_examples):
+    """Images stored as 8x8 for a model of 4x4: only examples.json can tell their shape."""
+    import shutil
+
+    shutil.copytree(digits_examples, tmp_path / "examples")
+    facts = {"features": {"image": {"dtype": "float32", "shape": [8, 8, 1]}, "label": {"dtype": "int64", "shape": []}}}
+    (tmp_path / "examples" / "examples.json").write_text(json.dumps(facts))
+    text = DIGITS.replace("(8, 8, 1)", "(4, 4, 1)").replace(
+        'layers.Rescaling(1 / 16, name="scale")', "layers.AveragePooling2D(2)"
+    )
+    trained = train(tmp_path / "examples", write(tmp_path / "m.py", text), tmp_path / "out", epochs=1)["trained"]
+    assert runtimes.load(trained).inputs == {"image": TensorSpec("float32", (None, 8, 8, 1))}
+
+
+TWO_BY_TWO = """
+import keras
+from keras import layers
+
+def build_model():
+    image = layers.Input((8, 8, 1), name="image")
+    mean = layers.Input((1,), name="mean")
+    flow = layers.Concatenate()([layers.Rescaling(1 / 16)(layers.Flatten()(image)), mean])
+    main = layers.Dense(10, activation="softmax", name="main")(layers.Dense(32, "relu")(flow))
+    early = layers.Dense(10, activation="softmax", name="early")(flow)
+    model = keras.Model(INPUTS, OUTPUTS)
+    model.compile("adam", loss=LOSS, loss_weights=WEIGHTS)
+    return model
+"""
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "loss", "weights", "names"),
+    [
+        ("[mean, image]", "[main, early]", "['sparse_categorical_crossentropy'] * 2", "[1, 0.3]", {"main", "early"}),
+        (
+            "{'mean': mean, 'image': image}",
+            "{'digit': main, 'aux': early}",
+            "{'digit': 'sparse_categorical_crossentropy', 'aux': keras.losses.SparseCategoricalCrossentropy()}",
+            "None",
+            {"digit", "aux"},
+        ),
+    ],
+)
+def test_two_inputs_and_two_outputs_that_share_the_label(tmp_path, inputs, outputs, loss, weights, names):
+    text = TWO_BY_TWO.replace("INPUTS", inputs).replace("OUTPUTS", outputs).replace("LOSS", loss)
+    module = write(tmp_path / "m.py", text.replace("WEIGHTS", weights))
+    trained = train(with_mean(tmp_path), module, tmp_path / "out", epochs=6, batch_size=16)["trained"]
+    served = runtimes.load(trained)
+    assert set(served.outputs) == names
+    specs = {**served.inputs, "label": TensorSpec("int64", (None,))}
+    batch = next(read_batches(Examples(tmp_path / "two").split("eval"), specs, batch_size=400))
+    label = batch.pop("label").ravel()
+    for output in served.run(batch).values():
+        assert (output.argmax(1) == label).mean() > 0.6
+
+
+def scores(served: runtimes.Runtime, examples: Path) -> tuple[float, float]:
+    """Accuracy and cross entropy on the eval split, in plain numpy."""
+    specs = {**served.inputs, "label": TensorSpec("int64", (None,))}
+    batch = next(read_batches(Examples(examples).split("eval"), specs, batch_size=400))
+    label = batch["label"].ravel()
+    chances = served.run({"image": batch["image"]})["digit"].astype(np.float64)
+    chosen = np.clip(chances[np.arange(len(label)), label], 1e-7, 1)
+    return float((chances.argmax(1) == label).mean()), float(-np.log(chosen).mean())
+
+
+def logged(folder: Path, tag: str) -> list[float]:
+    """The values of one tag in a folder of event files."""
+    events = [
+        tf.compat.v1.Event.FromString(record)
+        for file in sorted(folder.iterdir())
+        for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator()
+    ]
+    return [
+        float(tf.make_ndarray(value.tensor)) for event in events for value in event.summary.value if value.tag == tag
+    ]
+
+
+def fruit(folder: Path) -> Path:
+    """Made-up rows of every type, with a float label."""
+    random = np.random.default_rng(0)
+    for split, count in (("train", 120), ("eval", 40)):
+        size, kind = random.random((count, 2)).astype(np.float32), random.integers(0, 2, count)
+        columns = {
+            "size": size,
+            "colour": np.array(["green", "red"], object)[kind],
+            "count": random.integers(1, 9, count),
+            "noise": size[:, 0],
+            "price": (size.sum(1) + kind).astype(np.float32),
+        }
+        write_examples(folder / "fruit" / f"Split-{split}" / "data_tfrecord-00000-of-00001", columns)
+    return folder / "fruit"
+
+
+def with_mean(folder: Path) -> Path:
+    """Digits with a second feature, plain and gzipped shards mixed."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    columns = {"image": images, "mean": images.mean(1), "label": labels}
+    for name, rows in (("train/a.gz", slice(0, 700)), ("train/b", slice(700, 1400)), ("eval/a.gz", slice(1400, 1797))):
+        write_examples(folder / "two" / f"Split-{name}", {key: column[rows] for key, column in columns.items()})
+    return folder / "two"
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
