@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.errors import ComponentError
-from tfopt.runtimes import Arrays, Runtime
+from tfopt.runtimes import Arrays, Runtime, TensorSpec
 
 
 @dataclass
@@ -68,8 +68,7 @@ def check_same_signature(parent: Runtime, child: Runtime) -> None:
     for side in ("inputs", "outputs"):
         before, after = getattr(parent, side), getattr(child, side)
         same = set(before) == set(after) and all(
-            before[name].dtype == after[name].dtype and _agree(before[name].shape[1:], after[name].shape[1:])
-            for name in before
+            before[name].dtype == after[name].dtype and _agree(before[name], after[name]) for name in before
         )
         if not same:
             raise ComponentError(
@@ -79,8 +78,11 @@ def check_same_signature(parent: Runtime, child: Runtime) -> None:
             )
 
 
-def _agree(before: tuple[int | None, ...], after: tuple[int | None, ...]) -> bool:
-    return len(before) == len(after) and all(a == b or None in (a, b) for a, b in zip(before, after, strict=True))
+def _agree(before: TensorSpec, after: TensorSpec) -> bool:
+    if not (before.ranked and after.ranked):
+        return True
+    sizes = before.shape[1:], after.shape[1:]
+    return len(sizes[0]) == len(sizes[1]) and all(a == b or None in (a, b) for a, b in zip(*sizes, strict=True))
 
 
 def _words(specs: dict[str, Any]) -> str:

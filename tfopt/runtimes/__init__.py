@@ -22,13 +22,17 @@ class TensorSpec:
     Attributes:
         dtype: A numpy dtype name (``float32``, ``int64``, …) or ``string``.
         shape: Sizes; None where unknown or dynamic. The first is the batch.
+        ranked: False where not even the number of sizes is known, as in some old SavedModels.
     """
 
     dtype: str
     shape: tuple[int | None, ...]
+    ranked: bool = True
 
     def __str__(self) -> str:
         """Print as ``float32[?,28,28,1]``."""
+        if not self.ranked:
+            return f"{self.dtype}[...]"
         return f"{self.dtype}[{','.join('?' if size is None else str(size) for size in self.shape)}]"
 
 
@@ -66,8 +70,7 @@ class Runtime(abc.ABC):
             if name not in arrays:
                 raise ComponentError(f"no input {name!r}", f"inputs {self._expected()}", nearest(name, arrays))
             array = arrays[name]
-            same_rank = array.ndim == len(spec.shape)
-            fits = same_rank and all(want in (None, have) for want, have in zip(spec.shape, array.shape, strict=True))
+            fits = not spec.ranked or _fits(array.shape, spec.shape)
             kind = "string" if array.dtype.kind in "OSU" else array.dtype.name
             if kind != spec.dtype or not fits:
                 got = TensorSpec(kind, array.shape)
@@ -105,3 +108,8 @@ def load(model: Model, *, signature: str = "serving_default", threads: int | Non
     module = importlib.import_module(f"tfopt.runtimes.{model.format}")
     runtime: Runtime = module.load(model, signature=signature, threads=threads)
     return runtime
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    same_rank = len(shape) == len(wanted)
+    return same_rank and all(want in (None, have) for want, have in zip(wanted, shape, strict=True))

@@ -51,8 +51,9 @@ class SavedModelRuntime(Runtime):
 
 def spec_of(spec: Any) -> TensorSpec:
     """A ``tf.TensorSpec`` in tfopt's words."""
-    shape = tuple(spec.shape) if spec.shape.rank is not None else (None,)
-    return TensorSpec(spec.dtype.name, shape)
+    if spec.shape.rank is None:
+        return TensorSpec(spec.dtype.name, (None,), ranked=False)
+    return TensorSpec(spec.dtype.name, tuple(spec.shape))
 
 
 def set_threads(threads: int | None) -> None:

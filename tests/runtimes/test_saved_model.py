@@ -1,0 +1,119 @@
+"""The saved_model runtime: any dtype, any order, and clear words about damaged folders."""
+
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.runtimes import formulas
+from tfopt import runtimes
+from tfopt.artifacts import Model
+from tfopt.child import run_in_child
+from tfopt.errors import ComponentError
+from tfopt.runtimes import TensorSpec
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """Inputs zeta, alpha and words; outputs z, a, and upper, in an order of no alphabet."""
+
+    def serve(zeta, words, alpha):
+        return {"z": zeta * 2, "upper": tf.strings.upper(words), "a": zeta + tf.cast(alpha, tf.float32)}
+
+    specs = {"zeta": ([None, 2], tf.float32), "words": ([None], tf.string), "alpha": ([None, 1], tf.int64)}
+    return formulas.saved(tmp_path_factory.mktemp("mixed") / "model", serve, **specs)
+
+
+def test_inputs_and_outputs_go_by_name_text_included(mixed):
+    runtime = runtimes.load(Model(mixed))
+    assert runtime.inputs == {
+        "zeta": TensorSpec("float32", (None, 2)),
+        "words": TensorSpec("string", (None,)),
+        "alpha": TensorSpec("int64", (None, 1)),
+    }
+    assert list(runtime.outputs) == ["a", "upper", "z"]
+    zeta, alpha = np.array([[1, 2], [3, 4]], np.float32), np.array([[10], [20]])
+    for words in (np.array(["a", "ß"], object), np.array(["a", "ß"]), np.array([b"a", "ß".encode()])):
+        answer = runtime.run({"words": words, "alpha": alpha, "zeta": zeta})
+        assert answer["upper"].tolist() == [b"A", "ß".encode()]  # bytes beyond ASCII stay as they are
+        assert answer["a"].tolist() == [[11, 12], [23, 24]] and answer["z"].tolist() == [[2, 4], [6, 8]]
+
+
+@pytest.mark.parametrize(
+    ("change", "received", "fix"),
+    [
+        ({"zeta": None, "zetta": np.ones((1, 2), np.float32)}, "no input 'zeta'", "did you mean zetta?"),
+        ({"qqq": np.ones(1)}, "input 'qqq'", "known: alpha, words, zeta"),
+        ({"zeta": np.ones((1, 3), np.float32)}, "input 'zeta': float32[1,3]", "reshape"),
+        ({"zeta": np.ones(2, np.float32)}, "input 'zeta': float32[2]", "reshape"),
+        ({"zeta": np.ones((1, 2))}, "input 'zeta': float64[1,2]", "convert it to float32"),
+        ({"words": np.ones(1, np.float32)}, "input 'words': float32[1]", "convert it to string"),
+    ],
+)
+def test_wrong_names_dtypes_and_shapes_are_refused_even_after_right_ones(mixed, change, received, fix):
+    runtime = runtimes.load(Model(mixed))
+    good = {"zeta": np.ones((1, 2), np.float32), "words": np.array(["a"]), "alpha": np.ones((1, 1), np.int64)}
+    runtime.run(good)
+    with pytest.raises(ComponentError) as error:
+        runtime.run({name: array for name, array in (good | change).items() if array is not None})
+    assert error.value.received == received and fix in error.value.fix
+    assert runtime.run(good)["z"].tolist() == [[2, 2]]
+
+
+def test_a_nan_goes_in_and_comes_out(mixed):
+    given = {"zeta": np.array([[np.nan, 1]], np.float32), "words": np.array(["a"]), "alpha": np.ones((1, 1), np.int64)}
+    np.testing.assert_array_equal(runtimes.load(Model(mixed)).run(given)["z"], [[np.nan, 2]])
+
+
+def test_an_input_of_unknown_rank_takes_any(tmp_path):
+    model = formulas.saved(tmp_path / "model", lambda x: {"sum": tf.reduce_sum(x)}, x=(None, tf.float32))
+    runtime = runtimes.load(Model(model))
+    assert str(runtime.inputs["x"]) == "float32[...]"
+    assert runtime.run({"x": np.ones((2, 3, 4), np.float32)})["sum"] == 24
+
+
+def test_another_signature_is_chosen_by_name(tmp_path):
+    module = tf.Module()
+    for name, factor in (("serving_default", 1.0), ("tripled", 3.0)):
+        module.__setattr__(
+            name, tf.function(lambda x, by=factor: {"y": by * x}, input_signature=[tf.TensorSpec([None])])
+        )
+    chosen = {"serving_default": module.serving_default, "tripled": module.tripled}
+    tf.saved_model.save(module, str(tmp_path / "model"), signatures=chosen)
+    runtime = runtimes.load(Model(tmp_path / "model"), signature="tripled")
+    assert runtime.run({"x": np.ones(2, np.float32)})["y"].tolist() == [3, 3]
+    with pytest.raises(ComponentError) as error:
+        runtimes.load(Model(tmp_path / "model"), signature="trippled")
+    assert "no signature 'trippled'" in error.value.received and error.value.fix == "did you mean tripled?"
+
+
+def test_a_saved_model_without_signatures_is_refused(tmp_path):
+    tf.saved_model.save(tf.Module(), str(tmp_path / "model"))
+    with pytest.raises(ComponentError, match="export it with a signature"):
+        runtimes.load(Model(tmp_path / "model"))
+
+
+@pytest.mark.parametrize(
+    ("file", "keep"),
+    [("saved_model.pb", 0), ("saved_model.pb", 0.5), ("variables/variables.data-00000-of-00001", 0.5),
+     ("variables/variables.index", 0.5), ("variables/variables.index", None)],
+)  # fmt: skip
+def test_damaged_folders_are_refused(digits_model, tmp_path, file, keep):
+    shutil.copytree(digits_model / "Format-Serving", tmp_path / "größe 1")
+    damaged = tmp_path / "größe 1" / file
+    if keep is None:
+        damaged.unlink()
+    else:
+        damaged.write_bytes(damaged.read_bytes()[: int(damaged.stat().st_size * keep)])
+    with pytest.raises(ComponentError) as error:
+        runtimes.load(Model(tmp_path / "größe 1"))
+    assert str(tmp_path / "größe 1") in error.value.received
+    assert error.value.expected == "a SavedModel that TensorFlow can load" and "truncated" in error.value.fix
+
+
+def test_threads_are_set_in_a_fresh_process_and_refused_in_a_used_one(mixed):
+    assert run_in_child(formulas.threads_after_loading, mixed, 1, doing="loading") == 1
+    runtimes.load(Model(mixed))  # TensorFlow runs now, with its own count
+    with pytest.raises(ComponentError, match="fresh process"):
+        runtimes.load(Model(mixed), threads=57)
