@@ -2,11 +2,13 @@
 
 What is exact on every runner, Dask's included: ``Create | FlatMap (or ParDo with setup) | CombinePerKey with an
 integer key``, and output written inside a Map. Dask's runner drops what ``finish_bundle`` emits and merges tagged
-outputs; its shuffle goes by ``hash(key)``, which for None and for text differs from process to process.
+outputs; its shuffle goes by ``hash(key)``, which for None and for text differs from process to process; a side input
+from behind a shuffle arrives twice; and of several branches only the last one is run.
 """
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -28,13 +30,21 @@ def arguments(given: Sequence[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def pipeline() -> Iterator[Any]:
-    """Yield a ``beam.Pipeline``; it runs to its end when the block closes."""
+    """Yield a ``beam.Pipeline``; it runs to its end when the block closes.
+
+    Raises:
+        OSError: A worker's, with its number: a full disk, for instance.
+    """
     import apache_beam as beam
 
     opened = beam.Pipeline(options=_options())
     try:
         with opened:
             yield opened
+    except RuntimeError as error:  # what a worker raised comes back as text
+        if found := re.search(r"\[Errno (\d+)\] ([^\n\[]*)", str(error)):
+            raise OSError(int(found[1]), found[2].strip()) from error
+        raise
     finally:
         # Dask's runner opens a client for each run, and leaves it open.
         client = getattr(getattr(opened, "result", None), "client", None)

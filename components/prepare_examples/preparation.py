@@ -21,7 +21,7 @@ def prepare(uri: str, examples: Examples, request: Request) -> None:
 
     Raises:
         ComponentError: When the data cannot be used as asked. Nothing is left at a remote address then.
-        OSError: When a shard could not be written.
+        OSError: When something could not be written.
     """
     source = sources.inspect(uri, request)
     layout = Layout.plan(source, request)
@@ -62,10 +62,7 @@ def check_shards(survey: Survey, shards: list[Shard], source: Source, request: R
 
     Raises:
         ComponentError: When rows were lost or rejected beyond the limit, or a split is empty.
-        OSError: When a shard could not be written.
     """
-    if failure := next((shard.failure for shard in shards if shard.failure), None):
-        raise failure
     rejects = Rejects()
     for shard in shards:
         rejects.merge(shard.rejects)

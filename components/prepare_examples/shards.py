@@ -33,7 +33,6 @@ class Shard:
     rejects: Rejects = field(default_factory=Rejects)
     features: dict[str, FeatureSummary] = field(default_factory=dict)
     labels: Counter[int] = field(default_factory=Counter)
-    failure: OSError | None = None
 
     @property
     def split(self) -> str:
@@ -88,15 +87,12 @@ def write_shard(
     shard = Shard(name)
     rows = iter(sorted(keyed_rows, key=lambda pair: (pair[0], pair[1].file, pair[1].line)))
     types = schema.types
-    try:
-        with writing(f"{target.rstrip('/')}/{shard.name}") as stream:
-            while batch := [row for _, row in islice(rows, BATCH)]:
-                usable = _usable(batch, schema, source, shard.rejects)
-                for features in usable:
-                    write(stream, tf_example.serialize(features, types))
-                _report(shard, usable, schema)
-    except OSError as error:  # a full disk, for instance; raised again with its number where it is understood
-        shard.failure = OSError(error.errno, error.strerror, error.filename)
+    with writing(f"{target.rstrip('/')}/{shard.name}") as stream:
+        while batch := [row for _, row in islice(rows, BATCH)]:
+            usable = _usable(batch, schema, source, shard.rejects)
+            for features in usable:
+                write(stream, tf_example.serialize(features, types))
+            _report(shard, usable, schema)
     return shard
 
 
