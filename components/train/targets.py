@@ -2,12 +2,13 @@
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tfopt import keras_models
 from tfopt.components.train.survey import Survey
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import TensorSpec
 
 ANY_SHAPE = ("ctc",)  # built-in losses whose labels are not shaped like the output
@@ -40,18 +41,26 @@ class Target:
             )
 
 
+def check_label(label: str, features: Mapping[str, TensorSpec], where: str) -> None:
+    """Raise ComponentError when there is no such feature, or it is text."""
+    if label not in features:
+        raise ComponentError(
+            f"{where}: no feature {label!r} to learn", f"features {', '.join(features)}", nearest(label, features)
+        )
+    if features[label].dtype == "string":
+        raise ComponentError(
+            f"{where}: label {label!r} is text",
+            "numbers: int64 for classes, float32 for values",
+            "prepare the examples with the classes numbered from 0",
+        )
+
+
 def targets(model: Any, label: str, stored: TensorSpec) -> list[Target]:
     """Return the target of each output, in the order of ``model.outputs``. Outputs share the label.
 
     Raises:
-        ComponentError: When the label is text, or its type or length does not fit an output's loss.
+        ComponentError: When the label's type or length does not fit an output's loss.
     """
-    if stored.dtype == "string":
-        raise ComponentError(
-            f"label {label!r} is text",
-            "numbers: int64 for classes, float32 for values",
-            "prepare the examples with the classes numbered from 0",
-        )
     losses = _losses(model)
     return [
         _target(name, losses[name], tuple(tensor.shape[1:]), label, stored)

@@ -13,7 +13,7 @@ from tfopt.components.train.dataset import Source
 from tfopt.components.train.learning import learn
 from tfopt.components.train.reproducible import draw_from, reproducible
 from tfopt.components.train.survey import survey
-from tfopt.components.train.targets import Target, arrange_like_outputs, targets
+from tfopt.components.train.targets import Target, arrange_like_outputs, check_label, targets
 from tfopt.components.train.user_module import UserModule
 from tfopt.errors import ComponentError
 from tfopt.examples import check_features, feature_specs, read_batches, read_records
@@ -41,7 +41,7 @@ def train_module(
     files = {split: examples.split(split) for split in ("train", "eval")}
     with reproducible(seed):
         stored = feature_specs(_first_record(files["train"]))
-        check_features(stored, {label: stored.get(label, TensorSpec("int64", (None, 1)))}, str(examples.path))
+        check_label(label, stored, str(examples.path))
         user = UserModule(module)
         draw_from(seed)
         parts = assemble(user, stored, examples, label)

@@ -6,29 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import write_examples
+from tests.components.train_modules import DIGITS, FRUIT, TWO_BY_TWO, fruit, with_mean, write
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.train.component import train
 from tfopt.examples import read_batches
 from tfopt.runtimes import TensorSpec
-
-DIGITS = """
-import keras
-from keras import layers
-
-def preprocess(features):
-    return {"image": layers.Rescaling(1 / 16, name="scale")(features["image"])}
-
-def build_model():
-    image = layers.Input((8, 8, 1), name="image")
-    flow = layers.Conv2D(8, 3, padding="same", use_bias=False)(image)
-    flow = layers.ReLU()(layers.BatchNormalization(momentum=0.9)(flow))
-    flow = layers.Dropout(0.1)(layers.Flatten()(layers.MaxPooling2D()(flow)))
-    model = keras.Model(image, layers.Dense(10, activation="softmax", name="digit")(flow), name="digits")
-    model.compile(RATE, loss="sparse_categorical_crossentropy", metrics=["accuracy"])
-    return model
-""".replace("RATE", "keras.optimizers.Adam(0.005)")
 
 
 @pytest.fixture(scope="module")
@@ -145,27 +128,6 @@ def build_model():
     assert set(trained.metadata["metrics"]) == {"val_loss"}
 
 
-FRUIT = """
-import keras
-from keras import layers
-
-colours = layers.StringLookup(vocabulary=["green", "red"])
-
-def preprocess(features):
-    assert set(features) == {"size", "colour", "count", "noise"}
-    size, count = features["size"] / 10.0, keras.ops.cast(features["count"], "float32")
-    return {"numbers": layers.Concatenate()([size, count]), "colour_id": colours(features["colour"])}
-
-def build_model():
-    numbers = layers.Input((3,), name="numbers")
-    colour = layers.Input((1,), name="colour_id", dtype="int64")
-    both = layers.Concatenate()([numbers, layers.Flatten()(layers.Embedding(3, 2)(colour))])
-    model = keras.Model([colour, numbers], layers.Dense(1, name="price")(layers.Dense(8, "relu")(both)))
-    model.compile("adam", "mse", metrics=["mae"])
-    return model
-"""
-
-
 def test_preprocessing_of_text_and_integers_is_served_and_unused_features_are_not_asked_for(tmp_path):
     examples = fruit(tmp_path)
     trained = train(examples, write(tmp_path / "m.py", FRUIT), tmp_path / "out", label="price", epochs=2)["trained"]
@@ -192,22 +154,6 @@ def test_raw_shape_of_the_sidecar_reaches_preprocess(tmp_path, digits_examples):
     )
     trained = train(tmp_path / "examples", write(tmp_path / "m.py", text), tmp_path / "out", epochs=1)["trained"]
     assert runtimes.load(trained).inputs == {"image": TensorSpec("float32", (None, 8, 8, 1))}
-
-
-TWO_BY_TWO = """
-import keras
-from keras import layers
-
-def build_model():
-    image = layers.Input((8, 8, 1), name="image")
-    mean = layers.Input((1,), name="mean")
-    flow = layers.Concatenate()([layers.Rescaling(1 / 16)(layers.Flatten()(image)), mean])
-    main = layers.Dense(10, activation="softmax", name="main")(layers.Dense(32, "relu")(flow))
-    early = layers.Dense(10, activation="softmax", name="early")(flow)
-    model = keras.Model(INPUTS, OUTPUTS)
-    model.compile("adam", loss=LOSS, loss_weights=WEIGHTS)
-    return model
-"""
 
 
 @pytest.mark.parametrize(
@@ -256,35 +202,3 @@ def logged(folder: Path, tag: str) -> list[float]:
     return [
         float(tf.make_ndarray(value.tensor)) for event in events for value in event.summary.value if value.tag == tag
     ]
-
-
-def fruit(folder: Path) -> Path:
-    """Made-up rows of every type, with a float label."""
-    random = np.random.default_rng(0)
-    for split, count in (("train", 120), ("eval", 40)):
-        size, kind = random.random((count, 2)).astype(np.float32), random.integers(0, 2, count)
-        columns = {
-            "size": size,
-            "colour": np.array(["green", "red"], object)[kind],
-            "count": random.integers(1, 9, count),
-            "noise": size[:, 0],
-            "price": (size.sum(1) + kind).astype(np.float32),
-        }
-        write_examples(folder / "fruit" / f"Split-{split}" / "data_tfrecord-00000-of-00001", columns)
-    return folder / "fruit"
-
-
-def with_mean(folder: Path) -> Path:
-    """Digits with a second feature, plain and gzipped shards mixed."""
-    from sklearn.datasets import load_digits
-
-    images, labels = load_digits(return_X_y=True)
-    columns = {"image": images, "mean": images.mean(1), "label": labels}
-    for name, rows in (("train/a.gz", slice(0, 700)), ("train/b", slice(700, 1400)), ("eval/a.gz", slice(1400, 1797))):
-        write_examples(folder / "two" / f"Split-{name}", {key: column[rows] for key, column in columns.items()})
-    return folder / "two"
-
-
-def write(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
