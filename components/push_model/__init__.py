@@ -1,0 +1,1 @@
+"""Put a blessed model where a server looks for it."""

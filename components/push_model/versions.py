@@ -1,0 +1,169 @@
+"""A folder of numbered versions, each of which appears by one rename."""
+
+import contextlib
+import errno
+import os
+import shutil
+import socket
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tfopt.artifacts import Artifact, Model
+from tfopt.components.push_model.layouts import contents
+from tfopt.errors import ComponentError
+
+LATEST = "latest"
+TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)  # what renaming to an existing name says
+
+
+class Versions:
+    """The versions in a destination, under names that are numbers."""
+
+    def __init__(self, destination: str, layout: str) -> None:
+        """Point at a folder, which need not exist yet."""
+        self.folder, self.layout = Path(destination).expanduser().absolute(), layout
+
+    def push(self, model: Model, keep: int | None = None) -> dict[str, Any]:
+        """Add a model as the newest version, unless it is that already.
+
+        Args:
+            model: What is pushed.
+            keep: How many versions stay; None for all.
+
+        Raises:
+            ComponentError: When the folder cannot be written; nothing of this version is then in it.
+        """
+        files = contents(model, self.layout)
+        previous = self.newest()
+        with _understood(self.folder), self._staging() as stage:
+            _fill(stage, files)
+            if previous is not None and Artifact(self.path(previous)).digest == Artifact(stage).digest:
+                return self._facts(previous, previous, "the newest version is this very model already")
+            version = self._publish(stage)
+            if self.layout == "plain":
+                self._point(version)
+            for old in self.all()[: -keep or None] if keep else ():
+                self._remove(old)
+        return self._facts(version, previous, "blessed")
+
+    def unpushed(self, reason: str) -> dict[str, Any]:
+        """The facts of a model that is not pushed, for a reason."""
+        facts = self._facts(None, self.newest(), f"not blessed: {reason}")
+        return facts | {"pushed": False}
+
+    def all(self) -> list[int]:
+        """The numbers there are, oldest first."""
+        names = [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else []
+        return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
+
+    def newest(self) -> int | None:
+        """The largest number; None when there is none."""
+        return max(self.all(), default=None)
+
+    def path(self, version: int) -> Path:
+        """The folder of a version, whatever zeros someone wrote before its number."""
+        return next((path for path in self.folder.iterdir() if _is(path, version)), self.folder / str(version))
+
+    def _publish(self, stage: Path) -> int:
+        """Rename under the next free number. One that another push has just taken cannot be renamed over."""
+        while True:
+            version = (self.newest() or 0) + 1
+            try:
+                stage.rename(self.folder / str(version))
+            except OSError as error:
+                if error.errno not in TAKEN:
+                    raise
+            else:
+                _sync(self.folder)
+                return version
+
+    def _point(self, version: int) -> None:
+        """Let ``latest`` lead to the newest version, which by now may be another push's."""
+        pointed: int | None = None
+        while pointed != (newest := self.newest() or version):
+            link = self.folder / f".{LATEST}-{uuid.uuid4().hex}"
+            link.symlink_to(str(newest))
+            link.replace(self.folder / LATEST)
+            pointed = newest
+
+    def _remove(self, version: int) -> None:
+        """Take a version out of sight at once, then delete it; another push may be doing the same."""
+        grave = self._hidden()
+        with contextlib.suppress(FileNotFoundError):
+            self.path(version).rename(grave)
+            shutil.rmtree(grave)
+
+    @contextlib.contextmanager
+    def _staging(self) -> Iterator[Path]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for stale in self.folder.glob(f"{_prefix()}*"):
+            if not Path("/proc", stale.name.split("-")[-2]).exists():  # its process was killed
+                shutil.rmtree(stale, ignore_errors=True)
+        stage = self._hidden()
+        stage.mkdir()
+        try:
+            yield stage
+        finally:
+            shutil.rmtree(stage, ignore_errors=True)
+
+    def _hidden(self) -> Path:
+        """A name that servers do not take for a version, beside the versions, since a rename cannot cross disks."""
+        return self.folder / f"{_prefix()}{os.getpid()}-{uuid.uuid4().hex}"
+
+    def _facts(self, version: int | None, previous: int | None, reason: str) -> dict[str, Any]:
+        return {
+            "pushed": True,
+            "destination": str(self.folder),
+            "version": version,
+            "path": None if version is None else str(self.path(version)),
+            "layout": self.layout,
+            "reason": reason,
+            "previous": previous,
+        }
+
+
+def _prefix() -> str:
+    """Other machines may push here too; only their own can tell which of their processes live."""
+    return f".partial-{socket.gethostname()}-"
+
+
+def _fill(stage: Path, files: dict[str, Path]) -> None:
+    """Copy: what is served must not share its content with a run's folder."""
+    for place, source in files.items():
+        target = stage / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, target)
+        _sync(target)
+    for folder in [*(path for path in stage.rglob("*") if path.is_dir()), stage]:
+        _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    """Have it on the disk before the rename that makes it visible, should the power fail."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _understood(folder: Path) -> Iterator[None]:
+    """What the operating system refuses, in three parts."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise ComponentError(
+            f"push_model: destination={folder}: {error.strerror or error}",
+            "room for one more version" if full else "a folder that can be written",
+            "free some space, or pass keep=N to keep fewer versions"
+            if full
+            else "mend its permissions, or push elsewhere",
+        ) from error
+
+
+def _is(path: Path, version: int) -> bool:
+    return path.name.isascii() and path.name.isdecimal() and int(path.name) == version

@@ -1,0 +1,1 @@
+"""Decide: goals, objective, Pareto front, one model, and a page that shows why."""

@@ -1,0 +1,77 @@
+"""Decide which of the measured models is used from now on, and show why."""
+
+from typing import Literal
+
+from tfopt.artifacts import Benchmark, Blessing, Decision, Evaluation, Model
+from tfopt.component import Input, Output, component
+
+
+@component(image="tf", cached=False)
+def select_model(
+    baseline: Input[Model],
+    candidates: Input[list[Model]],
+    evaluation: Input[Evaluation],
+    benchmark: Input[Benchmark],
+    selected: Output[Model],
+    decision: Output[Decision],
+    blessing: Output[Blessing],
+    *,
+    goals: list[str] = ["quality max_degradation 1%"],  # noqa: B006  (a declared default, never changed)
+    objective: Literal["latency", "throughput", "size", "size_gzipped", "memory", "quality"] = "latency",
+    confidence: Literal["interval", "point"] = "interval",
+) -> None:
+    """Choose exactly one model: the best candidate that meets every goal, or the parent.
+
+    A goal is a metric, one of three words and a number: "accuracy threshold 0.95" (at least, or at most where less is
+    better), "latency min_improvement 20%", "accuracy max_degradation 0.01". The last two compare with the parent, in
+    the metric's own unit or in percent of the parent's value. Any measured metric can be named: those of the
+    evaluation ("quality" stands for its main one), and latency, latency_p90, latency_p99 (ms, batch size 1),
+    throughput (examples a second, largest batch), size, size_gzipped, memory (bytes), load (s) and error (largest
+    difference to the parent's output).
+
+    Among the candidates that meet the goals and are proven better than the parent at the objective, the best is
+    chosen, and of those that cannot be told from it the smallest. When none is proven better, the parent stays. It is
+    blessed when it meets the thresholds, which are the goals that apply to it.
+
+    Args:
+        baseline: The parent that the candidates are compared with; always a candidate itself.
+        candidates: The other models, as they were given to evaluate and benchmark.
+        evaluation: How well they predict.
+        benchmark: How fast and how large they are.
+        selected: The chosen model, whole, with its card.
+        decision: ``decision.json``, with a reason for each model, and ``report.html``.
+        blessing: Whether the chosen model may be pushed, as TFX's ModelBlessing and InfraBlessing say it.
+        goals: What a candidate must satisfy.
+        objective: What the chosen model is best at.
+        confidence: What a goal is held against: the bad end of the interval, where one was measured, so that a goal
+            met is a goal proven; or the measured point alone, for when the examples are few and you accept the risk.
+
+    Raises:
+        ComponentError: When a goal cannot be read or its metric was not measured, or when a report does not hold one
+            of the models.
+    """
+    from tfopt.components.select_model.deciding import Question, decide
+    from tfopt.components.select_model.goals import read_goals
+    from tfopt.components.select_model.handing_on import hand_on
+    from tfopt.components.select_model.report import write_report
+
+    question = Question(read_goals(goals), objective, confidence == "interval")
+    verdict = decide([baseline, *candidates], evaluation.read(), benchmark.read(), question)
+    hand_on(verdict.chosen, verdict.content["selected"], selected)
+    content = verdict.content | {"selected_digest": Model(selected.path).digest}
+    decision.write(content)
+    write_report(decision, [baseline, *candidates], evaluation, benchmark)
+    _bless(blessing, content)
+    decision.metadata |= {
+        "selected": content["selected"],
+        "blessed": int(content["blessed"]),
+        "reason": content["reason"],
+    }
+
+
+def _bless(blessing: Blessing, content: dict[str, object]) -> None:
+    """Say it as TFX does: a marker file for people, an integer property for Pusher."""
+    facts = {"blessed": content["blessed"], "reason": content["reason"], "model_digest": content["selected_digest"]}
+    blessing.write(facts)
+    (blessing.path / ("BLESSED" if content["blessed"] else "NOT_BLESSED")).touch()
+    blessing.metadata |= {"blessed": int(bool(content["blessed"])), "reason": content["reason"]}

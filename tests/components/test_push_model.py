@@ -1,0 +1,280 @@
+"""Versions appear whole, numbered and blessed, and what was served before stays."""
+
+import json
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.reports import DIGITS, TRAINED, make_models
+from tfopt import runtimes
+from tfopt.artifacts import Blessing, Model, Pushed
+from tfopt.components.push_model.component import push_model
+from tfopt.components.push_model.versions import Versions
+from tfopt.errors import ComponentError
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return make_models([DIGITS[4]], tmp_path / "models")[0]
+
+
+def bless(model: Path, folder: Path, *, blessed: bool = True, digest: str | None = None) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    Blessing(folder).write({"blessed": blessed, "reason": "so said", "model_digest": digest or Model(model).digest})
+    return folder
+
+
+def push(model: Path, destination: Path, *, blessed: bool = True, **parameters) -> Pushed:
+    number = len(list(model.parent.glob("pushed*")))
+    blessing = bless(model, model.parent / "blessing", blessed=blessed)
+    target = model.parent / f"pushed {number}"
+    return push_model(model, blessing, target, destination=str(destination), **parameters)["pushed"]
+
+
+def changed(model: Path, text: str) -> Path:
+    """The same model with another content."""
+    other = model.with_name(f"{model.name} {text[:20]}")
+    shutil.copytree(model, other)
+    (other / "Format-Serving" / "tflite").write_text(text)
+    return other
+
+
+def tree(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
+
+
+def test_each_push_is_the_next_number_and_the_others_stay(model, tmp_path):
+    destination = tmp_path / "served here, größer"
+    first, second = push(model, destination), push(changed(model, "new"), destination)
+    assert first.read() == {
+        "pushed": True,
+        "destination": str(destination),
+        "version": 1,
+        "path": str(destination / "1"),
+        "layout": "tf_serving",
+        "reason": "blessed",
+        "previous": None,
+        "digest": Model(model).digest,
+    }
+    assert (second.read()["version"], second.read()["previous"]) == (2, 1)
+    assert second.metadata == {
+        "pushed": 1, "pushed_destination": str(destination / "2"), "pushed_version": "2", "reason": "blessed"
+    }  # fmt: skip
+    assert sorted(path.name for path in destination.iterdir()) == ["1", "2"]
+    assert (destination / "1" / "model.tflite").read_text() == "flatbuffer 0"
+    assert (destination / "2" / "model.tflite").read_text() == "new"
+
+
+def test_a_number_counts_whatever_else_is_in_the_folder(model, tmp_path):
+    for name in ("000007", "12-old", "²", "models.config"):
+        (tmp_path / "served" / name).mkdir(parents=True)
+    assert push(model, tmp_path / "served").read()["version"] == 8
+
+
+def test_tensorflow_serving_gets_the_saved_model_in_the_version_folder_and_it_answers(digits_model, tmp_path):
+    destination = tmp_path / "served"
+    blessing = bless(digits_model, tmp_path / "blessing")
+    push_model(digits_model, blessing, tmp_path / "pushed", destination=str(destination))
+    served = tree(destination / "1")
+    assert {"saved_model.pb", "variables/variables.index"} <= set(served)
+    assert not any("Format" in file or "keras" in file for file in served)
+    images = {"image": np.random.default_rng(0).random((3, 8, 8, 1), np.float32) * 16}
+    answers = []
+    for path in (digits_model, destination / "1"):
+        with runtimes.load(Model.open(path)) as runtime:
+            answers.append(runtime.run(images)["digit"])
+    np.testing.assert_array_equal(*answers)
+
+
+def test_plain_is_the_file_beside_its_card_with_a_link_to_the_newest(model, tmp_path):
+    destination = tmp_path / "plain"
+    push(model, destination, layout="plain")
+    push(changed(model, "new"), destination, layout="plain")
+    assert tree(destination / "2") == ["model.tflite", "model_card.json"]
+    assert (destination / "latest").readlink() == Path("2")
+    assert json.loads((destination / "latest" / "model_card.json").read_text())["name"] == "tflite int8"
+
+
+def test_plain_holds_a_saved_model_and_a_keras_file(digits_model, tmp_path):
+    models = {"saved_model/saved_model.pb": digits_model, "model.keras": digits_model / "Format-Keras" / "model.keras"}
+    for number, (place, given) in enumerate(models.items(), 1):
+        blessing = bless(given, tmp_path / "blessing")
+        push_model(given, blessing, tmp_path / f"p{number}", destination=str(tmp_path / "plain"), layout="plain")
+        assert (tmp_path / "plain" / str(number) / place).is_file()
+
+
+def test_tensorflow_serving_is_not_given_what_it_cannot_load(digits_model, tmp_path):
+    given = digits_model / "Format-Keras" / "model.keras"
+    with pytest.raises(ComponentError) as refusal:
+        push_model(given, bless(given, tmp_path / "b"), tmp_path / "p", destination=str(tmp_path / "served"))
+    assert "keras" in refusal.value.received
+    assert "layout='plain'" in refusal.value.fix
+    assert not (tmp_path / "served").exists()
+
+
+def test_what_is_pushed_shares_nothing_with_the_artifact(model, tmp_path):
+    push(model, tmp_path / "served")
+    (tmp_path / "served" / "1" / "model.tflite").write_text("edited by hand")
+    assert (model / "Format-Serving" / "tflite").read_text() == "flatbuffer 0"
+
+
+def test_the_unblessed_is_not_pushed_and_the_previous_stays(model, tmp_path):
+    push(model, tmp_path / "served")
+    pushed = push(changed(model, "worse"), tmp_path / "served", blessed=False)
+    found = pushed.read()
+    assert (found["pushed"], found["version"], found["path"], found["previous"]) == (False, None, None, 1)
+    assert found["reason"] == "not blessed: so said"
+    assert pushed.metadata["pushed"] == 0
+    assert [path.name for path in (tmp_path / "served").iterdir()] == ["1"]
+
+
+def test_the_unblessed_makes_no_destination(model, tmp_path):
+    push(model, tmp_path / "served", blessed=False)
+    assert not (tmp_path / "served").exists()
+
+
+@pytest.mark.parametrize("blessed", [True, False])
+def test_a_blessing_of_another_model_is_refused(model, tmp_path, blessed):
+    blessing = bless(model, tmp_path / "b", blessed=blessed, digest="f" * 64)
+    with pytest.raises(ComponentError) as refusal:
+        push_model(model, blessing, tmp_path / "p", destination=str(tmp_path / "served"))
+    assert "ffffffffffff" in refusal.value.received
+    assert refusal.value.expected == "the blessing of this very model"
+    assert "select_model" in refusal.value.fix
+    assert not (tmp_path / "served").exists()
+
+
+def test_the_newest_is_not_pushed_again_but_an_older_one_is(model, tmp_path):
+    push(model, tmp_path / "served")
+    again = push(model, tmp_path / "served").read()
+    assert (again["pushed"], again["version"], again["previous"]) == (True, 1, 1)
+    assert again["reason"] == "the newest version is this very model already"
+    push(changed(model, "new"), tmp_path / "served")
+    assert push(model, tmp_path / "served").read()["version"] == 3  # a roll back is a push
+
+
+def test_the_newest_that_someone_damaged_is_pushed_again(model, tmp_path):
+    push(model, tmp_path / "served")
+    (tmp_path / "served" / "1" / "model.tflite").write_text("edited by hand")
+    assert push(model, tmp_path / "served").read()["version"] == 2
+
+
+def test_keep_removes_the_oldest(model, tmp_path):
+    for number in range(5):
+        push(changed(model, str(number)), tmp_path / "served", keep=2)
+    assert sorted(path.name for path in (tmp_path / "served").iterdir()) == ["4", "5"]
+
+
+@pytest.mark.parametrize("layout", ["tf_serving", "plain"])
+def test_pushes_at_once_get_a_number_each_and_all_are_whole(model, tmp_path, layout):
+    models = [changed(model, f"model {number}") for number in range(12)]
+    versions = Versions(str(tmp_path / "served"), layout)
+    with ThreadPoolExecutor(12) as pool:
+        facts = list(pool.map(lambda path: versions.push(Model(path)), models))
+    assert sorted(fact["version"] for fact in facts) == list(range(1, 13))
+    for path, fact in zip(models, facts, strict=True):
+        pushed = Path(fact["path"]) / "model.tflite"
+        assert pushed.read_bytes() == (path / "Format-Serving" / "tflite").read_bytes()
+    if layout == "plain":
+        assert (tmp_path / "served" / "latest").readlink() == Path("12")
+    assert not list((tmp_path / "served").glob(".*"))
+
+
+def test_a_reader_never_sees_a_version_that_is_not_whole(model, tmp_path):
+    served, stop, seen = tmp_path / "served", threading.Event(), []
+    served.mkdir()
+
+    def look() -> None:
+        while not stop.is_set():
+            seen.extend(len(tree(path)) for path in served.iterdir() if path.name.isdecimal())
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for number in range(30):
+        Versions(str(served), "tf_serving").push(Model(changed(model, str(number))))
+    stop.set()
+    reader.join()
+    assert set(seen) == {2}
+
+
+def test_a_kill_in_the_middle_leaves_nothing_to_be_served_and_the_next_push_clears_it(model, tmp_path):
+    large = changed(model, "large")
+    with (large / "Format-Serving" / "tflite").open("wb") as stream:
+        stream.truncate(4 << 30)  # a hole: takes no room here, and long to copy
+    served = tmp_path / "served"
+    push(model, served)
+    code = (
+        "import sys; from tfopt.artifacts import Model; from tfopt.components.push_model.versions import Versions\n"
+        "Versions(sys.argv[1], 'tf_serving').push(Model(sys.argv[2]))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, served, large])
+    while not list(served.glob(".partial-*/model.tflite")):
+        assert process.poll() is None
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert [path.name for path in served.iterdir() if not path.name.startswith(".")] == ["1"]
+    assert list(served.glob(".partial-*"))
+    assert push(changed(model, "new"), served).read()["version"] == 2
+    assert sorted(path.name for path in served.iterdir()) == ["1", "2"]
+
+
+def test_another_push_in_progress_is_left_alone(model, tmp_path):
+    served = tmp_path / "served"
+    (served / ".partial-otherhost-1234567-abc").mkdir(parents=True)
+    push(model, served)
+    assert (served / ".partial-otherhost-1234567-abc").is_dir()
+
+
+def test_a_destination_that_cannot_be_written_is_refused(model, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(ComponentError) as refusal:
+        push(model, tmp_path / "file" / "served")
+    assert "Not a directory" in refusal.value.received
+    assert refusal.value.expected == "a folder that can be written"
+    assert refusal.value.fix
+
+
+def test_a_full_destination_is_refused_and_what_is_served_stays(model, tmp_path):
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", small]
+    mounted = not subprocess.run(mount, check=False, capture_output=True).returncode
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        push(model, small)
+        large = changed(model, "x" * 200_000)
+        blessing = bless(large, tmp_path / "b")
+        if not mounted:  # only root may mount; a limit on the size of files ends a copy just as early
+            resource.setrlimit(resource.RLIMIT_FSIZE, (64_000, limits[1]))
+        with pytest.raises(ComponentError) as refusal:
+            push_model(large, blessing, tmp_path / "p", destination=str(small))
+        assert [path.name for path in small.iterdir()] == ["1"]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        if mounted:
+            subprocess.run(["umount", small], check=True)
+    assert ("No space left" if mounted else "too large") in refusal.value.received
+    assert ("keep=N" if mounted else "push elsewhere") in refusal.value.fix
+    assert not (tmp_path / "p").exists()
+
+
+def test_an_address_is_refused_with_the_reason(model, tmp_path):
+    with pytest.raises(ComponentError) as refusal:
+        push_model(model, bless(model, tmp_path / "b"), tmp_path / "p", destination="gs://bucket/served")
+    assert "no rename" in refusal.value.expected
+
+
+def test_the_parent_is_pushed_like_any_other(tmp_path):
+    parent = make_models([TRAINED], tmp_path / "models")[0]
+    push(parent, tmp_path / "served")
+    assert tree(tmp_path / "served" / "1") == ["assets.extra/model_card.json", "saved_model.pb"]

@@ -1,0 +1,404 @@
+"""Exactly one model comes out, never one that is not proven better, and every model has its reason."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.reports import DIGITS, TRAINED, Row, benchmark_content, evaluation_content, make_models, write_reports
+from tfopt.artifacts import Blessing, Decision, Model
+from tfopt.components.select_model.choice import choose, is_proven, pareto_front
+from tfopt.components.select_model.component import select_model
+from tfopt.components.select_model.goals import read_goals
+from tfopt.errors import ComponentError
+from tfopt.measurements import join
+
+ONE_POINT = ["accuracy max_degradation 0.01"]
+
+
+def decide(rows: list[Row], folder: Path, **parameters) -> dict:
+    """Run the component on these rows and return ``decision.json``."""
+    models = make_models(rows, folder / "models")
+    evaluation, benchmark = write_reports(rows, models, folder, samples=False)
+    outputs = select_model(
+        baseline=models[0], candidates=models[1:], evaluation=evaluation, benchmark=benchmark,
+        selected=folder / "selected", decision=folder / "decision", blessing=folder / "blessing",
+        **{"goals": ONE_POINT} | parameters,
+    )  # fmt: skip
+    return outputs["decision"].read()
+
+
+def reason(decision: dict, name: str) -> str:
+    return "; ".join(next(row["reasons"] for row in decision["models"] if row["name"] == name))
+
+
+def test_the_fastest_that_keeps_the_accuracy_is_chosen_with_a_reason_for_each(tmp_path):
+    decision = decide(DIGITS, tmp_path)
+    assert decision["selected"] == "tflite int8"
+    assert decision["blessed"]
+    assert decision["reason"] == (
+        "tflite int8: 10.6x as fast (10.3x to 10.9x), accuracy 97.70% (-0.40 points, -0.85 to +0.05), 76% smaller."
+    )
+    assert [row["name"] for row in decision["models"] if row["chosen"]] == ["tflite int8"]
+    assert [row["passed"] for row in decision["models"]] == [True, True, True, True, True, False]
+    assert all(row["reasons"] for row in decision["models"])
+    assert (
+        reason(decision, "pruned 90%")
+        == "1.30x as fast, but loses 2.10 points of accuracy; the goal allows 1.00 points"
+    )
+    assert reason(decision, "folded") == "tflite int8 is faster: 0.0389 ms against 0.301 ms"
+
+
+def test_the_chosen_model_is_linked_whole_with_its_card_and_digest(tmp_path):
+    decision = decide(DIGITS, tmp_path)
+    chosen, selected = tmp_path / "models" / "4 tflite int8", Model.open(tmp_path / "selected")
+    assert selected.digest == Model(chosen).digest == decision["selected_digest"]
+    assert selected.card == Model(chosen).card
+    same = selected.path / "Format-Serving" / "tflite"
+    assert same.stat().st_ino == (chosen / "Format-Serving" / "tflite").stat().st_ino
+
+
+@pytest.mark.parametrize(
+    ("rows", "blessed"),
+    [
+        ([TRAINED, Row("pruned", "saved_model")], True),
+        ([TRAINED, Row("slow", speedup=(0.5, 0.49, 0.51, "slower"), p50=0.8)], True),
+        ([TRAINED, Row("noisy", speedup=(1.08, 0.99, 1.18, "within noise"), p50=0.38, size=1000)], True),
+        ([replace(TRAINED, accuracy=0.7), replace(DIGITS[4], accuracy=0.69, delta=(-0.01, -0.02, 0.0))], False),
+    ],
+    ids=["nothing faster", "slower", "within noise", "all below the threshold"],
+)
+def test_the_parent_stays_unless_something_is_proven_better(tmp_path, rows, blessed):
+    decision = decide(rows, tmp_path, goals=["accuracy max_degradation 0.05", "accuracy threshold 0.9"])
+    assert decision["selected"] == "trained"
+    assert decision["blessed"] is blessed
+    assert Model(tmp_path / "selected").digest == decision["models"][0]["digest"]
+
+
+def test_a_model_that_is_only_smaller_says_so_and_wins_by_size(tmp_path):
+    rows = [TRAINED, Row("noisy", speedup=(1.08, 0.99, 1.18, "within noise"), size=18_640)]
+    said = reason(decide(rows, tmp_path / "a"), "noisy")
+    assert said == "not proven faster: 1.08x as fast (0.99x to 1.18x), within noise; it is 90% smaller"
+    assert decide(rows, tmp_path / "b", objective="size")["selected"] == "noisy"
+
+
+def test_of_equally_fast_models_the_smaller_is_chosen(tmp_path):
+    rows = [
+        TRAINED,
+        Row("large", p50=0.1, speedup=(4.1, 3.9, 4.3, "faster"), size=90_000),
+        Row("small", p50=0.102, speedup=(4.0, 3.8, 4.2, "faster"), size=30_000),
+    ]
+    decision = decide(rows, tmp_path)
+    assert decision["selected"] == "small"
+    assert reason(decision, "large") == "cannot be told from small in latency, which is 67% smaller"
+
+
+@pytest.mark.parametrize(
+    ("objective", "selected"),
+    [
+        ("latency", "tflite int8"),
+        ("throughput", "tflite int8"),
+        ("size", "tflite int8"),
+        ("size_gzipped", "tflite int8"),
+        ("memory", "tflite int8"),
+        ("quality", "better"),
+    ],
+)
+def test_the_objective_decides(tmp_path, objective, selected):
+    better = Row("better", accuracy=0.99, delta=(0.009, 0.004, 0.014), speedup=(0.5, 0.4, 0.6, "slower"), memory=9e8)
+    assert decide([*DIGITS[:5], better], tmp_path, objective=objective)["selected"] == selected
+
+
+def test_a_peak_of_memory_a_little_lower_proves_nothing(tmp_path):
+    rows = [TRAINED, Row("thrifty", memory=int(TRAINED.memory * 0.97))]
+    assert decide(rows, tmp_path, objective="memory")["selected"] == "trained"
+
+
+@pytest.mark.parametrize(
+    ("goal", "passed"),
+    [
+        ("accuracy threshold 0.96", True),
+        ("accuracy threshold 0.98", False),
+        ("latency threshold 0.0389", True),
+        ("latency threshold 0.038", False),
+        ("latency_p99 threshold 0.06", True),
+        ("throughput threshold 30000", True),
+        ("size threshold 45100", True),
+        ("size_gzipped threshold 41000", False),
+        ("memory threshold 9e7", False),
+        ("load threshold 0.02", True),
+        ("error threshold 0.2", True),
+        ("error threshold 0.1", False),
+        ("latency min_improvement 0.37", True),
+        ("latency min_improvement 0.38", False),
+        ("latency min_improvement 90%", True),
+        ("latency min_improvement 91%", False),
+        ("throughput min_improvement 930%", True),
+        ("throughput min_improvement 931%", False),
+        ("size min_improvement 75%", True),
+        ("accuracy min_improvement 0", False),
+        ("accuracy max_degradation 0.0085", True),
+        ("accuracy max_degradation 0.0084", False),
+        ("accuracy max_degradation 0.87%", True),
+        ("accuracy max_degradation 0.86%", False),
+        ("log_loss max_degradation 0.0021", True),
+        ("log_loss max_degradation 0.002", False),
+        ("quality max_degradation 1%", True),
+    ],
+)
+def test_each_kind_of_goal_is_held_against_the_bad_end_of_the_interval(tmp_path, goal, passed):
+    decision = decide([TRAINED, DIGITS[4]], tmp_path, goals=[goal])
+    assert decision["models"][1]["passed"] is passed
+    assert bool(passed) == (decision["selected"] == "tflite int8")
+
+
+def test_an_unproven_goal_says_what_it_would_take_and_a_point_passes_it(tmp_path):
+    goals = ["accuracy max_degradation 0.006"]
+    decision = decide([TRAINED, DIGITS[4]], tmp_path / "a", goals=goals)
+    assert reason(decision, "tflite int8") == (
+        "10.6x as fast, but is not proven good enough: loses 0.40 points of accuracy, but perhaps loses 0.85 points of "
+        "accuracy; the goal allows 0.60 points; about 5,100 examples in place of 1,000 could tell"
+    )
+    assert decide([TRAINED, DIGITS[4]], tmp_path / "b", goals=goals, confidence="point")["selected"] == "tflite int8"
+
+
+def test_thresholds_apply_to_the_parent_too_and_a_candidate_that_meets_them_replaces_it(tmp_path):
+    slower = Row("better", accuracy=0.99, delta=(0.009, 0.004, 0.014), speedup=(0.9, 0.88, 0.92, "slower"), p50=0.46)
+    decision = decide([TRAINED, slower], tmp_path, goals=["accuracy threshold 0.975"])
+    assert decision["selected"] == "better"
+    assert reason(decision, "trained").startswith("accuracy is not proven: 98.10% measured, but only 97.20% is sure")
+
+
+@pytest.mark.parametrize("broken", [{"error": "NaN in 3 answers"}, {"benchmark_error": "the process was killed"}])
+def test_a_candidate_that_failed_is_rejected_with_the_reason_it_gave(tmp_path, broken):
+    decision = decide([TRAINED, replace(DIGITS[4], **broken), DIGITS[3]], tmp_path)
+    assert decision["selected"] == "tflite dynamic"
+    assert not decision["models"][1]["passed"]
+    assert not decision["models"][1]["pareto"]
+    assert reason(decision, "tflite int8") == f"could not be measured: {next(iter(broken.values()))}"
+
+
+def test_models_of_the_same_content_are_told_apart_by_name(tmp_path):
+    rows = [TRAINED, DIGITS[4], DIGITS[4]]
+    models = make_models(rows[:2], tmp_path / "models")
+    models.append(models[1])
+    evaluation, benchmark = write_reports(rows, models, tmp_path, samples=False)
+    outputs = select_model(
+        baseline=models[0], candidates=models[1:], evaluation=evaluation, benchmark=benchmark, selected=tmp_path / "s",
+        decision=tmp_path / "d", blessing=tmp_path / "b",
+    )  # fmt: skip
+    listed = outputs["decision"].read()["models"]
+    assert [row["name"] for row in listed] == ["trained", "tflite int8", "tflite int8 (2)"]
+    assert sum(row["chosen"] for row in listed) == 1
+
+
+def test_a_model_measured_at_another_batch_size_only_is_rejected_not_compared(tmp_path):
+    models = make_models([TRAINED, DIGITS[4]], tmp_path / "models")
+    evaluation, benchmark = write_reports([TRAINED, DIGITS[4]], models, tmp_path, samples=False)
+    content = benchmark.read()
+    for part in ("latency", "throughput", "speedup"):
+        del content["models"][1][part]["1"]
+    benchmark.write(content)
+    outputs = select_model(models[0], models[1:], evaluation, benchmark, *(tmp_path / name for name in "sdb"))
+    row = outputs["decision"].read()["models"][1]
+    assert (row["chosen"], row["pareto"]) == (False, False)
+    assert row["reasons"] == ["latency was not measured for it"]
+
+
+@pytest.mark.parametrize("blessed", [True, False])
+def test_the_blessing_is_what_stock_tfx_reads(tmp_path, blessed):
+    from tfx.components.util import model_utils
+    from tfx.types import standard_artifacts
+
+    decision = decide(DIGITS[:2], tmp_path, goals=[f"accuracy threshold {0.9 if blessed else 0.99}"])
+    given = Blessing.open(tmp_path / "blessing")
+    assert given.read() == {
+        "blessed": blessed,
+        "reason": decision["reason"],
+        "model_digest": Model(tmp_path / "selected").digest,
+    }
+    marker = "BLESSED" if blessed else "NOT_BLESSED"
+    assert sorted(file.name for file in given.path.iterdir()) == [marker, "blessing.json"]
+    assert (given.path / marker).stat().st_size == 0
+    for kind, check in (
+        (standard_artifacts.ModelBlessing, model_utils.is_model_blessed),
+        (standard_artifacts.InfraBlessing, model_utils.is_infra_validated),
+    ):
+        artifact = kind()
+        artifact.set_int_custom_property("blessed", int(blessed))
+        assert check(artifact) is blessed
+
+
+@pytest.mark.parametrize("kind", ["saved_model", "tflite", "keras"])
+def test_what_people_have_lying_around_is_handed_on_as_an_artifact(tmp_path, digits_model, kind):
+    raw = {"saved_model": digits_model / "Format-Serving", "keras": digits_model / "Format-Keras" / "model.keras"}
+    if kind == "tflite":
+        raw["tflite"] = tmp_path / "größe 1.tflite"
+        raw["tflite"].write_bytes(b"flatbuffer")
+    parent = make_models([TRAINED], tmp_path / "models")[0]
+    rows = [TRAINED, replace(DIGITS[2], name=raw[kind].name)]
+    evaluation, benchmark = write_reports(rows, [parent, raw[kind]], tmp_path, samples=False)
+    before = Model(raw[kind]).digest
+    select_model(parent, [raw[kind]], evaluation, benchmark, *(tmp_path / name for name in ("selected", "d", "b")))
+    selected = Model.open(tmp_path / "selected")
+    assert selected.format == kind
+    assert selected.card["digest"] == selected.digest == Decision(tmp_path / "d").read()["selected_digest"]
+    assert selected.card["name"] == raw[kind].name
+    assert Model(raw[kind]).digest == before
+    assert all(file.stat().st_nlink == 1 for file in selected.files())  # copies: the original may change
+
+
+@pytest.mark.parametrize(
+    ("goal", "received", "fix"),
+    [
+        ("accuracy", "'accuracy'", "write it like that"),
+        ("accuracy max_degredation 0.01", "max_degredation", "did you mean max_degradation?"),
+        ("accuracy threshold high", "high", "write a number in place of high"),
+        ("accuracy threshold nan", "nan", "write a number"),
+        ("accuracy threshold 95%", "95%", "write accuracy threshold 95"),
+        ("accuracy threshold 95", "95", "write accuracy threshold 0.95"),
+        ("accuracy max_degradation 1", "1", "write accuracy max_degradation 0.01"),
+        ("latency max_degradation -5%", "-5%", "write latency min_improvement 5%"),
+        ("acuracy threshold 0.9", "acuracy was not measured", "did you mean"),
+        ("mean_squared_error threshold 1", "was not measured", "known: accuracy"),
+    ],
+)
+def test_a_goal_that_cannot_be_meant_is_refused_in_three_parts(tmp_path, goal, received, fix):
+    with pytest.raises(ComponentError) as refusal:
+        decide(DIGITS[:2], tmp_path, goals=[goal])
+    assert received in refusal.value.received
+    assert refusal.value.expected
+    assert fix in refusal.value.fix
+    assert not (tmp_path / "decision").exists()
+
+
+def test_an_unmeasured_metric_is_answered_with_those_that_were(tmp_path):
+    with pytest.raises(ComponentError) as refusal:
+        decide(DIGITS[:2], tmp_path, goals=["auc threshold 0.9"])
+    for metric in ("accuracy", "log_loss", "latency_p99", "throughput", "size_gzipped", "memory", "load", "error"):
+        assert metric in refusal.value.expected
+
+
+def test_the_default_goal_fits_a_regression_too(tmp_path):
+    models = make_models(DIGITS[:2], tmp_path / "models")
+    evaluation, benchmark = write_reports(DIGITS[:2], models, tmp_path, samples=False)
+    content = evaluation.read()
+    for row in content["models"]:
+        row["metrics"] = {"mean_absolute_error": {"value": 2.5, "low": 2.4, "high": 2.6, "higher_is_better": False}}
+        row["delta"] = {"mean_absolute_error": {"value": 0.03, "low": 0.01, "high": 0.04}} if row["delta"] else {}
+        row["slices"] = []
+    evaluation.write(content)
+    outputs = select_model(models[0], models[1:], evaluation, benchmark, *(tmp_path / name for name in "sdb"))
+    assert outputs["decision"].read()["models"][1]["reasons"] == [
+        "1.37x as fast, but is 0.03 worse in mean absolute error; the goal allows 0.025 (1%)"
+    ]
+
+
+@pytest.mark.parametrize("report", ["evaluation", "benchmark"])
+def test_a_model_that_a_report_does_not_have_is_refused(tmp_path, report):
+    models = make_models(DIGITS[:3], tmp_path / "models")
+    evaluation, benchmark = write_reports(DIGITS[:3], models, tmp_path, samples=False)
+    given = {"evaluation": evaluation, "benchmark": benchmark}[report]
+    content = given.read()
+    del content["models"][2]
+    given.write(content)
+    with pytest.raises(ComponentError) as refusal:
+        select_model(models[0], models[1:], evaluation, benchmark, *(tmp_path / name for name in "sdb"))
+    assert f"not in the {report}" in refusal.value.received
+    assert "trained" in refusal.value.expected
+    assert "measure it again" in refusal.value.fix
+    assert not (tmp_path / "s").exists()
+
+
+def test_reports_on_another_parent_are_refused(tmp_path):
+    models = make_models(DIGITS[:3], tmp_path / "models")
+    evaluation, benchmark = write_reports(DIGITS[:3], models, tmp_path, samples=False)
+    with pytest.raises(ComponentError, match="compares with trained"):
+        select_model(models[1], [models[0], models[2]], evaluation, benchmark, *(tmp_path / name for name in "sdb"))
+
+
+def test_a_parent_that_could_not_be_measured_is_refused(tmp_path):
+    with pytest.raises(ComponentError, match="the parent trained: it crashed"):
+        decide([replace(TRAINED, benchmark_error="it crashed"), DIGITS[4]], tmp_path)
+
+
+ROWS = st.builds(
+    Row,
+    name=st.just(""),
+    format=st.just("tflite"),
+    accuracy=st.floats(0.9, 1.0),
+    delta=st.tuples(st.floats(-0.03, 0.01), st.floats(0, 0.01), st.floats(0, 0.01)).map(
+        lambda d: (d[0], d[0] - d[1], d[0] + d[2])
+    ),
+    p50=st.sampled_from([0.1, 0.2, 0.4]),
+    speedup=st.tuples(st.floats(0.5, 4.0), st.floats(1.0, 1.3)).map(
+        lambda s: (
+            s[0], s[0] / s[1], s[0] * s[1],
+            "faster" if s[0] / s[1] > 1.03 else "slower" if s[0] * s[1] < 1 / 1.03 else "within noise",
+        )
+    ),
+    size=st.sampled_from([1000, 2000, 4000]),
+    error=st.sampled_from([None, None, None, "it crashed"]),
+)  # fmt: skip
+OBJECTIVES = st.sampled_from(["latency", "throughput", "size", "memory", "accuracy"])
+
+
+def measured(rows: list[Row]):
+    rows = [TRAINED, *(replace(row, name=f"{number} {row}") for number, row in enumerate(rows))]
+    digests = [f"{row.name:*>9}" for row in rows]
+    content = evaluation_content(rows, digests, slices=False), benchmark_content(rows, digests)
+    return join([(row.name, digest, row.format) for row, digest in zip(rows, digests, strict=True)], *content)
+
+
+def passing(models, proven):
+    goals = read_goals(["accuracy max_degradation 0.01", "size threshold 3000000"])
+    return {
+        model.name
+        for model in models
+        if not model.error and not any(goal.failure(model, proven=proven, examples=1000) for goal in goals)
+    }
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(ROWS, max_size=5), OBJECTIVES, st.booleans())
+def test_whatever_is_chosen_meets_all_goals_and_is_proven_better_or_is_the_parent(rows, objective, proven):
+    models = measured(rows)
+    passed = passing(models, proven)
+    chosen = choose(models, passed, objective)
+    assert chosen is models[0] or (chosen.name in passed and is_proven(chosen, objective))
+    if chosen is models[0]:
+        assert not any(is_proven(model, objective) for model in models[1:] if model.name in passed)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(ROWS, max_size=5), OBJECTIVES, st.randoms())
+def test_the_order_of_the_candidates_does_not_change_the_choice(rows, objective, random):
+    models = measured(rows)
+    passed = passing(models, True)
+    shuffled = models[1:]
+    random.shuffle(shuffled)
+    assert choose(models, passed, objective).name == choose([models[0], *shuffled], passed, objective).name
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(ROWS, max_size=6))
+def test_the_pareto_front_is_what_nothing_beats(rows):
+    models = measured(rows)
+    front = pareto_front(models, "accuracy")
+    merits = {m.name: (m.value("accuracy"), -m.value("latency"), -m.value("size")) for m in models if not m.error}
+    for name, own in merits.items():
+        beaten = any(other != own and all(b >= a for a, b in zip(own, other, strict=True)) for other in merits.values())
+        assert (name in front) is not beaten
+    assert front
+
+
+def test_nothing_the_inputs_share_with_the_outputs_is_written_to(tmp_path):
+    models = make_models(DIGITS[:2], tmp_path / "models")
+    before = {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in tmp_path.rglob("*") if file.is_file()}
+    evaluation, benchmark = write_reports(DIGITS[:2], models, tmp_path, samples=False)
+    select_model(models[0], models[1:], evaluation, benchmark, *(tmp_path / name for name in "sdb"))
+    assert {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in before} == before
+    assert json.loads((tmp_path / "s" / "model_card.json").read_text())["name"] == "folded"

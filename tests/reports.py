@@ -1,0 +1,186 @@
+"""Evaluation and benchmark reports as those steps write them, on models given as a table."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tfopt.artifacts import Benchmark, Evaluation, Model, unique_names
+
+EXAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is to be measured of one model; intervals are value, low, high."""
+
+    name: str
+    format: str = "tflite"
+    accuracy: float = 0.98
+    delta: tuple[float, float, float] | None = (0.0, 0.0, 0.0)
+    p50: float = 0.4
+    speedup: tuple[float, float, float, str] | None = (1.0, 0.98, 1.02, "within noise")
+    size: int = 150_000
+    memory: int = 300_000_000
+    error: str | None = None
+    benchmark_error: str | None = None
+
+
+TRAINED = Row("trained", "saved_model", 0.981, None, 0.412, None, 186_400, 512_000_000)
+DIGITS = [
+    TRAINED,
+    Row("folded", "saved_model", 0.981, (0.0, 0.0, 0.0), 0.301, (1.37, 1.33, 1.41, "faster"), 171_200, 508_000_000),
+    Row("tflite float32", accuracy=0.981, p50=0.0612, speedup=(6.73, 6.6, 6.86, "faster"), size=158_300, memory=96e6),
+    Row("tflite dynamic", "tflite", 0.980, (-0.001, -0.003, 0.001), 0.0574, (7.18, 7.0, 7.35, "faster"), 48_900, 95e6),
+    Row("tflite int8", "tflite", 0.977, (-0.004, -0.0085, 0.0005), 0.0389, (10.6, 10.3, 10.9, "faster"), 45_100, 92e6),
+    Row("pruned 90%", "saved_model", 0.96, (-0.021, -0.031, -0.012), 0.318, (1.3, 1.25, 1.34, "faster"), 171_900),
+]
+
+
+def make_models(rows: list[Row], folder: Path) -> list[Path]:
+    """An artifact folder for each row, with a card and files of the right names (which nothing runs)."""
+    return [_make(row, number, folder / f"{number} {row.name}") for number, row in enumerate(rows)]
+
+
+def write_reports(rows: list[Row], models: list[Path], folder: Path, *, samples: bool = True, slices: bool = True):
+    """Write what evaluate and benchmark would have written, and return the two artifacts."""
+    opened = [Model.open(model) for model in models]
+    rows = [replace(row, name=name) for row, name in zip(rows, unique_names(opened), strict=True)]
+    evaluation, benchmark = Evaluation(folder / "evaluation"), Benchmark(folder / "benchmark")
+    evaluation.write(evaluation_content(rows, [model.digest for model in opened], slices=slices))
+    benchmark.write(benchmark_content(rows, [model.digest for model in opened]))
+    if samples:
+        _write_samples(rows, benchmark.path / "samples.parquet")
+    return evaluation, benchmark
+
+
+def evaluation_content(rows: list[Row], digests: list[str], *, slices: bool = True) -> dict:
+    return {
+        "split": "eval",
+        "label": "label",
+        "task": "classification",
+        "output": "digit",
+        "counts": {"read": EXAMPLES + 2, "evaluated": EXAMPLES, "skipped": 2},
+        "interval": {"method": "poisson bootstrap", "replicates": 400, "level": 0.95, "seed": 0},
+        "baseline": rows[0].name,
+        "models": [_evaluated(row, digest, slices) for row, digest in zip(rows, digests, strict=True)],
+    }
+
+
+def benchmark_content(rows: list[Row], digests: list[str]) -> dict:
+    return {
+        "environment": {
+            "cpu": {"model": "Intel(R) Xeon(R) Processor @ 2.10GHz", "cores": 2, "instruction_sets": ["avx2", "fma"]},
+            "versions": {"python": "3.11.7", "tensorflow": "2.21.0", "ai-edge-litert": "2.3.0"},
+            "load": {"average_before": [0.2, 0.3, 0.2], "busy": 0.55},
+        },
+        "baseline": rows[0].name,
+        "batch_sizes": [1, 32],
+        "threads": 1,
+        "models": [_benchmarked(row, digest) for row, digest in zip(rows, digests, strict=True)],
+    }
+
+
+def _make(row: Row, number: int, path: Path) -> Path:
+    serving = path / "Format-Serving"
+    serving.mkdir(parents=True)
+    (serving / "saved_model.pb").write_text(f"graph {number if row.format == 'saved_model' else 0}")
+    if row.format == "tflite":
+        (serving / "tflite").write_text(f"flatbuffer {number}")
+    made = {"saved_model": "fold_batch_norm", "tflite": "export_tflite"}[row.format] if number else "train"
+    ancestor = {"name": "trained", "digest": "0" * 64, "component": "train"}
+    card = {
+        "name": row.name,
+        "component": made,
+        "parameters": {"precision": row.name.split()[-1]} if row.format == "tflite" else {},
+        "parent": ancestor if number else None,
+        "lineage": [ancestor] if number else [],
+        "data": {"digest": "da7a" * 16},
+        "versions": {"tfopt": "0.1.0", "tensorflow": "2.21.0"},
+    }
+    if number:
+        card["verified"] = "64 records, largest difference 1.2e-06 of the output range"
+    (path / "model_card.json").write_text(json.dumps(card))
+    return path
+
+
+def _evaluated(row: Row, digest: str, slices: bool) -> dict:
+    facts = {"name": row.name, "digest": digest, "format": row.format, "error": row.error}
+    if row.error:
+        return facts | {"metrics": {}, "delta": {}, "parity": {}, "slices": []}
+    classes = [
+        {"feature": "label", "value": value, "count": 90 + value}
+        | _judged(row, row.accuracy - 0.002 * value, None if row.delta is None else np.multiply(row.delta, value / 4))
+        for value in range(10)
+    ]
+    worst = abs(row.delta[0]) if row.delta else 0
+    return facts | {
+        **_judged(row, row.accuracy, row.delta),
+        "parity": {"max_abs_error": 1e-6 + worst * 40, "mean_abs_error": 1e-7 + worst / 9, "agreement": 1 - worst * 1.5}
+        if row.delta
+        else {},
+        "slices": classes if slices else [],
+    }
+
+
+def _judged(row: Row, accuracy: float, delta) -> dict:
+    metrics = {
+        "accuracy": _interval(accuracy, accuracy - 0.009, accuracy + 0.008) | {"higher_is_better": True},
+        "top_5_accuracy": _interval(0.999, 0.997, 1.0) | {"higher_is_better": True},
+        "log_loss": _interval(0.0712, 0.0561, 0.0863) | {"higher_is_better": False},
+    }
+    deltas = {
+        "accuracy": _interval(*delta),
+        "top_5_accuracy": _interval(0.0, 0.0, 0.0),
+        "log_loss": _interval(0.0009, -0.0003, 0.0021),
+    } if delta is not None else {}  # fmt: skip
+    return {"metrics": metrics, "delta": deltas}
+
+
+def _benchmarked(row: Row, digest: str) -> dict:
+    facts = {"name": row.name, "digest": digest, "format": row.format, "error": row.benchmark_error or row.error}
+    facts["sizes"] = {"raw": row.size, "gzipped": int(row.size * 0.91)}
+    if facts["error"]:
+        return facts | {"latency": {}, "throughput": {}, "speedup": {}, "peak_memory_bytes": None, "load_seconds": None}
+    latency = {
+        "p50": row.p50, "p90": row.p50 * 1.09, "p99": row.p50 * 1.4, "mean": row.p50 * 1.03, "samples": 3000,
+        "stable": row.name != "folded",
+    }  # fmt: skip
+    large = {key: value * 25 if isinstance(value, float) else value for key, value in latency.items()}
+    speedup = dict(zip(("value", "low", "high", "verdict"), row.speedup, strict=True)) if row.speedup else None
+    return facts | {
+        "load_seconds": 0.02,
+        "first_call_seconds": 0.004,
+        "peak_memory_bytes": row.memory,
+        "latency": {"1": latency, "32": large},
+        "throughput": {"1": 1000 / row.p50, "32": 1280 / row.p50},
+        "speedup": {"1": speedup, "32": speedup} if speedup else {},
+        "notes": ["batch size 1: the middle half of the rounds spreads over 14%"] if row.name == "folded" else [],
+    }
+
+
+def _interval(value: float, low: float, high: float) -> dict:
+    return {"value": float(value), "low": float(low), "high": float(high)}
+
+
+def _write_samples(rows: list[Row], file: Path) -> None:
+    random = np.random.default_rng(0)
+    tables = []
+    for row in rows:
+        if row.error or row.benchmark_error:
+            continue
+        for size, scale in ((1, 1), (32, 25)):
+            calls = row.p50 * scale * 1e6 * random.lognormal(0, 0.08, 3000) * (1 + 0.4 * (random.random(3000) < 0.02))
+            tables.append(
+                pa.table({
+                    "model": pa.array([row.name] * 3000).dictionary_encode(),
+                    "batch_size": pa.array([size] * 3000, pa.int32()),
+                    "round": pa.array(np.repeat(range(30), 100), pa.int32()),
+                    "call": pa.array(list(range(100)) * 30, pa.int32()),
+                    "nanoseconds": pa.array(calls.astype("int64")),
+                })
+            )  # fmt: skip
+    pq.write_table(pa.concat_tables(tables, promote_options="default"), file)
