@@ -204,4 +204,6 @@ def _is_keras_2(file: Path) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """What went wrong, without the configuration that Keras quotes around it."""
+    cause = str(error).rpartition("Exception encountered: ")[2].strip()
+    return (cause.splitlines() or [type(error).__name__])[0].partition(" Full object config:")[0]

@@ -8,6 +8,7 @@ from typing import Any
 
 from tfopt import keras_models, parity, runtimes
 from tfopt.artifacts import Examples, KerasModel
+from tfopt.components.train import user_module
 from tfopt.components.train.assembly import Assembly, assemble
 from tfopt.components.train.dataset import Source
 from tfopt.components.train.learning import learn
@@ -52,12 +53,16 @@ def train_module(
             parts.model, user, sources, trained.path, epochs=epochs, batch_size=batch_size, patience=patience, seed=seed
         )
     keras_models.save(parts.saved, trained.path)
+    own = _own_layers(parts.saved)
+    if own:
+        log.warning("%s: your own layers; steps that change the Keras form can not load them", ", ".join(own))
     best = history["epochs"][history["best_epoch"] - 1]
     trained.metadata |= {
         "name": "trained",
         "best_epoch": history["best_epoch"],
         "epochs": len(history["epochs"]),
         "metrics": {name: value for name, value in best.items() if name.startswith("val_")},
+        "own_layers": own,
         "examples": {split: source.count for split, source in sources.items()},
         "verified": _verify(trained, files["eval"]),
     }
@@ -100,6 +105,14 @@ def _transform(
         return tuple(arranged) if isinstance(arranged, list) else arranged, arrange_like_outputs(parts.model, labels)
 
     return transform
+
+
+def _own_layers(model: Any) -> list[str]:
+    """The classes which the module defines, and which no other process knows."""
+    layers = list(model.layers)
+    for layer in layers:
+        layers.extend(getattr(layer, "layers", ()))
+    return sorted({type(layer).__name__ for layer in layers if type(layer).__module__ == user_module.NAME})
 
 
 def _verify(trained: KerasModel, files: list[Path]) -> dict[str, Any]:

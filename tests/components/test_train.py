@@ -182,6 +182,28 @@ def test_two_inputs_and_two_outputs_that_share_the_label(tmp_path, inputs, outpu
         assert (output.argmax(1) == label).mean() > 0.6
 
 
+def test_own_layers_are_trained_and_a_warning_says_what_that_costs(tmp_path, digits_examples, caplog):
+    """The module also has a dataclass with postponed annotations, which looks its own module up."""
+    text = "from __future__ import annotations\nfrom dataclasses import dataclass\n" + DIGITS.replace(
+        "def build_model", OWN_LAYER + "\ndef build_model"
+    ).replace("layers.ReLU()(", "Doubled()(")
+    trained = train(digits_examples, write(tmp_path / "m.py", text), tmp_path / "out", epochs=1)["trained"]
+    assert trained.metadata["own_layers"] == ["Doubled"]
+    assert "Doubled: your own layers" in caplog.text
+
+
+OWN_LAYER = """
+@dataclass
+class Setting:
+    factor: float = 2.0
+
+@keras.saving.register_keras_serializable()
+class Doubled(layers.Layer):
+    def call(self, inputs):
+        return inputs * Setting().factor
+"""
+
+
 def scores(served: runtimes.Runtime, examples: Path) -> tuple[float, float]:
     """Accuracy and cross entropy on the eval split, in plain numpy."""
     specs = {**served.inputs, "label": TensorSpec("int64", (None,))}

@@ -175,6 +175,12 @@ def test_nan_in_a_weight_that_no_loss_sees(refused):
     refused(text, "8 NaN in weight batch_normalization/moving_mean", "finite weights", "train it again", epochs=1)
 
 
+def test_own_layer_that_is_not_registered(refused):
+    layer = "class Doubled(layers.Layer):\n    def call(self, inputs):\n        return inputs * 2\n\n"
+    text = DIGITS.replace("def build_model", layer + "def build_model").replace("layers.ReLU()(", "Doubled()(")
+    refused(text, "Could not locate class 'Doubled'", "can load", "not registered", epochs=1)
+
+
 def test_no_module(tmp_path, digits_examples):
     with pytest.raises(ComponentError, match="no such file"):
         train(digits_examples, tmp_path / "nothing.py", tmp_path / "out")
