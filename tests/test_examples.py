@@ -153,6 +153,22 @@ def test_a_truncated_file_is_named(shards, name, keep):
     assert error.value.expected.startswith("a whole TFRecord file")
 
 
+def test_no_cut_through_a_gzip_file_loses_records_in_silence(tmp_path):
+    write_examples(tmp_path / "whole.gz", rows(0, 40))
+    content, part = (tmp_path / "whole.gz").read_bytes(), tmp_path / "part.gz"
+    silent = []
+    for kept in [5, 12, 30, *range(len(content) - 60, len(content) - 8)]:  # some of these cuts fall between two records
+        part.write_bytes(content[:kept])
+        try:
+            silent.append(len(list(read_records([part]))))
+        except ComponentError as error:
+            assert "part.gz: damaged" in error.received
+    assert set(silent) <= {40}
+    part.write_bytes(content + content)  # several gzip members make one file
+    assert len(list(read_records([part]))) == 80
+    assert sum(len(batch["image"]) for batch in read_batches([part], IMAGE, batch_size=9)) == 80
+
+
 def test_what_is_no_tfrecord_file_is_refused(tmp_path):
     (tmp_path / "text.tfrecord").write_text("hello, I am not a TFRecord file at all\n" * 20)
     plain = tmp_path / "plain"

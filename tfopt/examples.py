@@ -1,8 +1,7 @@
 """Reading Examples as batches of named numpy arrays, exactly as a model's signature asks for them."""
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,18 @@ from numpy.typing import NDArray
 
 from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import TensorSpec
+from tfopt.tfrecords import FRAME, check_whole, dataset, read_records
+
+__all__ = [
+    "Batch",
+    "as_input",
+    "check_features",
+    "feature_specs",
+    "parse_records",
+    "read_batches",
+    "read_records",
+    "sample_records",
+]
 
 Batch = dict[str, NDArray[Any]]
 Columns = dict[str, TensorSpec]  # how each feature is stored: (None, length)
@@ -35,10 +46,15 @@ def read_batches(files: Sequence[str | Path], specs: Mapping[str, TensorSpec], *
 
     columns = check_features(feature_specs(_first(files)), specs, _where(files))
     features = {name: tf.io.FixedLenFeature([have.shape[1]], have.dtype) for name, have in columns.items()}
-    dataset = _dataset(files).batch(batch_size)
-    dataset = dataset.map(lambda records: tf.io.parse_example(records, features)).prefetch(1)
+
+    def parse(records: Any) -> Any:
+        sizes = tf.strings.length(records) + FRAME
+        return tf.io.parse_example(records, features), tf.reduce_sum(tf.cast(sizes, tf.int64))
+
+    total = 0
     try:
-        for parsed in dataset.as_numpy_iterator():
+        for parsed, size in dataset(files).batch(batch_size).map(parse).prefetch(1).as_numpy_iterator():
+            total += int(size)
             yield {name: as_input(parsed[name], spec) for name, spec in specs.items()}
     except tf.errors.OpError as error:
         _refuse_first_bad(files, columns)
@@ -47,26 +63,7 @@ def read_batches(files: Sequence[str | Path], specs: Mapping[str, TensorSpec], *
             "TFRecord files of tf.Example, all alike",
             "prepare the examples again",
         ) from error
-
-
-def read_records(files: Iterable[str | Path]) -> Iterator[bytes]:
-    """Yield the serialized records of TFRecord files.
-
-    Raises:
-        ComponentError: When a file is absent, truncated or no TFRecord file.
-    """
-    import tensorflow as tf
-
-    for file in files:
-        try:
-            for block in _dataset([file]).batch(64).as_numpy_iterator():
-                yield from block
-        except tf.errors.OpError as error:
-            raise ComponentError(
-                f"{file}: damaged or unreadable ({_first_line(error)})",
-                "a whole TFRecord file, gzipped where its name ends in .gz",
-                "write it again, or check its name",
-            ) from error
+    check_whole(files, total)
 
 
 def sample_records(files: Sequence[str | Path], *, count: int, seed: int) -> list[bytes]:
@@ -177,20 +174,6 @@ def _first(files: Sequence[str | Path]) -> bytes:
     if first is None:
         raise ComponentError(f"{_where(files)}: no records", "at least one tf.Example", "prepare the examples again")
     return first
-
-
-def _dataset(files: Sequence[str | Path]) -> Any:
-    """One dataset over all files in their order, whether plain or gzipped."""
-    import tensorflow as tf
-
-    parts = [
-        tf.data.TFRecordDataset(list(names), compression_type=kind, buffer_size=1 << 20)
-        for kind, names in groupby(map(str, files), key=lambda name: "GZIP" if name.endswith(".gz") else "")
-    ]
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole.concatenate(part)
-    return whole
 
 
 def _refuse_first_bad(files: Sequence[str | Path], columns: Columns) -> None:
