@@ -40,7 +40,7 @@ def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: 
     names = output_names(model, parent, keras_model)
     keras_models.save(folded(keras_model, plan), target, names)
     allowed = _tolerance(keras_model, plan) if tolerance is None else tolerance
-    verified = verify(parent, SavedModel(target), examples, allowed)
+    verified = verify(model, parent, SavedModel(target), examples, allowed)
     return {**_facts(plan.verdicts, summary), "verified": verified}
 
 

@@ -1,6 +1,6 @@
-"""Which batch norms vanish into which layers, and for each of the others the reason why not. Nothing is changed here."""
+"""Which batch norms vanish into which layers, and why each of the others stays. Nothing is changed here."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -80,11 +80,15 @@ def _collect(graphs: dict[int, _Graph], model: Layer, path: str, *, training: bo
 
 
 class _Judge:
-    """Gives the verdicts of one graph, in the order of its calls, so that a chain of batch norms folds into one layer."""
+    """Gives the verdicts of one graph, in the order of its calls: a chain of batch norms folds into one layer."""
 
     def __init__(self, plan: Plan, graph: _Graph, times: Counter[int]) -> None:
         self.plan, self.graph, self.times = plan, graph, times
         self.maker = {id(tensor): call.layer for call in graph.calls for tensor in call.outputs}
+        self.readers: dict[int, list[Call]] = defaultdict(list)
+        for call in graph.calls:
+            for tensor in call.inputs:
+                self.readers[id(tensor)].append(call)
         self.outputs = {id(tensor) for tensor in graph.model.outputs}
         self.takes_in: dict[int, Layer] = {}  # the layer a folded batch norm went into, by the batch norm's id
 
@@ -122,9 +126,7 @@ class _Judge:
             return "it is called with training=True, and so uses the statistics of the batch"
         if layer is None:
             return "nothing is before it but an input"
-        others = [
-            other.layer.name for other in self.graph.calls for one in other.inputs if one is tensor and other != call
-        ]
+        others = [reader.layer.name for reader in self.readers[id(tensor)] if reader is not call]
         return (
             conditions.of_batch_norm(norm, self.times[id(norm)])
             or conditions.of_layer(layer, self.times[id(layer)])

@@ -1,0 +1,56 @@
+"""Models with batch norms whose statistics are far from trivial, for the tests of `fold_batch_norm`."""
+
+import numpy as np
+
+from tfopt.components.fold_batch_norm.conditions import is_batch_norm
+from tfopt.components.fold_batch_norm.plan import make_plan
+from tfopt.components.fold_batch_norm.rewriting import folded
+
+
+def randomized(model, seed=0):
+    """Move every weight away from what it starts as; scales of both signs."""
+    draw = np.random.default_rng(seed)
+    for layer in model._flatten_layers():
+        if is_batch_norm(layer):
+            signs = draw.choice([-1, 1], layer.moving_mean.shape)
+            if layer.scale:
+                layer.gamma.assign(signs * draw.uniform(0.3, 2, layer.gamma.shape))
+            if layer.center:
+                layer.beta.assign(draw.normal(0, 1, layer.beta.shape))
+            layer.moving_mean.assign(draw.normal(0, 1, layer.moving_mean.shape))
+            layer.moving_variance.assign(draw.uniform(0.2, 3, layer.moving_variance.shape))
+        elif getattr(layer, "use_bias", False) and getattr(layer, "bias", None) is not None:
+            layer.bias.assign(draw.normal(0, 0.5, layer.bias.shape))
+    return model
+
+
+def fold(model):
+    """Return the folded model and the verdicts, by name: the layer folded into, or the reason for refusing."""
+    plan = make_plan(model)
+    return folded(model, plan), {
+        verdict.batch_norm: verdict.folded_into or verdict.refused for verdict in plan.verdicts
+    }
+
+
+def batch_norms(model):
+    return [layer.name for layer in model._flatten_layers() if is_batch_norm(layer)]
+
+
+def inputs_for(model, records=8, seed=1):
+    """Normal values for every input, in the order of the model's inputs."""
+    draw = np.random.default_rng(seed)
+    arrays = [draw.normal(0, 1, [records, *tensor.shape[1:]]).astype("float32") for tensor in model.inputs]
+    return arrays[0] if len(arrays) == 1 else arrays
+
+
+def difference(before, after, inputs=None):
+    """The largest difference of any output, in units of its range."""
+    inputs = inputs_for(before) if inputs is None else inputs
+    pairs = zip(_outputs(before, inputs), _outputs(after, inputs), strict=True)
+    return max(float(np.abs(a - b).max() / np.ptp(a)) for a, b in pairs)
+
+
+def _outputs(model, inputs):
+    results = model(inputs, training=False)
+    results = [results[key] for key in sorted(results)] if isinstance(results, dict) else results
+    return [np.asarray(one, np.float64) for one in (results if isinstance(results, list | tuple) else [results])]

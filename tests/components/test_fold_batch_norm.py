@@ -1,0 +1,238 @@
+"""`fold_batch_norm` as a component: what is written, reported, kept and refused."""
+
+import importlib
+import json
+import logging
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.components.batch_norm_models import batch_norms, inputs_for, randomized
+from tfopt import keras_models, runtimes
+from tfopt.artifacts import SavedModel
+from tfopt.components.fold_batch_norm.component import fold_batch_norm
+from tfopt.errors import ComponentError
+
+KERAS = pytest.mark.parametrize("keras", ["keras", "tf_keras"], indirect=True)
+
+
+@pytest.fixture
+def keras(request):
+    return importlib.import_module(request.param)
+
+
+@pytest.fixture(scope="module")
+def folded_digits(tmp_path_factory, digits_model, digits_examples) -> SavedModel:
+    return fold_batch_norm(digits_model, tmp_path_factory.mktemp("fold") / "folded", digits_examples)["folded"]
+
+
+def test_a_trained_model_loses_its_batch_norms_and_none_of_its_answers(folded_digits, digits_model):
+    assert batch_norms(keras_models.load(folded_digits)) == []
+    card = SavedModel.open(folded_digits.path).card
+    assert card["name"] == "folded"
+    assert card["report"]["summary"] == "2 of 2 batch norms folded"
+    into = [fold["folded_into"] for fold in card["report"]["batch_norms"]]
+    assert [name.rstrip("_0123456789") for name in into] == ["conv2d", "depthwise_conv2d"]
+    assert card["verified"]["inputs"] == "examples, split 'eval'"
+    assert card["verified"]["outputs"]["digit"]["relative_error"] < 1e-5
+    assert card["verified"]["outputs"]["digit"]["agreement"] == 1
+    assert card["parent"]["digest"] == SavedModel.open(digits_model).digest
+
+
+def test_both_forms_answer_as_the_parent_on_inputs_never_seen(folded_digits, digits_model):
+    images = {"image": np.random.default_rng(5).uniform(0, 16, (100, 8, 8, 1)).astype("float32")}
+    expected = runtimes.load(SavedModel(digits_model)).run(images)["digit"]
+    for form in (folded_digits.path, folded_digits.keras):
+        assert np.abs(runtimes.load(SavedModel(form)).run(images)["digit"] - expected).max() < 1e-5
+
+
+def test_signature_names_and_layer_names_stay(folded_digits, digits_model):
+    before, after = runtimes.load(SavedModel(digits_model)), runtimes.load(SavedModel(folded_digits.path))
+    assert (before.inputs, before.outputs) == (after.inputs, after.outputs)
+    kept = [layer.name for layer in keras_models.load(SavedModel(digits_model)).layers]
+    assert [layer.name for layer in keras_models.load(folded_digits).layers] == [
+        name for name in kept if "batch_norm" not in name
+    ]
+
+
+def test_folding_again_hands_the_model_on_unchanged(folded_digits, tmp_path):
+    again = fold_batch_norm(folded_digits, tmp_path / "again")["folded"]
+    assert SavedModel(again.path).digest == SavedModel(folded_digits.path).digest
+    assert json.loads((again.path / "model_card.json").read_text())["report"]["summary"] == "unchanged: no batch norms"
+    assert _linked(
+        again.path / "Format-Serving" / "saved_model.pb", folded_digits.path / "Format-Serving/saved_model.pb"
+    )
+
+
+def test_a_saved_model_without_a_keras_form_is_handed_on_with_the_reason(digits_model, tmp_path, caplog):
+    bare = digits_model / "Format-Serving"
+    with caplog.at_level(logging.INFO, "tfopt"):
+        folded = fold_batch_norm(bare, tmp_path / "folded")["folded"]
+    assert "it has no Keras form" in folded.metadata["report"]["summary"]
+    assert "no Keras form" in caplog.text
+    assert _linked(folded.path / "Format-Serving" / "saved_model.pb", bare / "saved_model.pb")
+    assert runtimes.load(SavedModel(folded.path)).inputs == runtimes.load(SavedModel(bare)).inputs
+
+
+@KERAS
+@pytest.mark.parametrize("kind", ["keras", "h5"])
+def test_a_keras_file_is_folded_and_exported(keras, kind, tmp_path, caplog):
+    image = keras.Input((8, 8, 3), name="image")
+    flow = keras.layers.BatchNormalization(name="n")(keras.layers.Conv2D(4, 3, name="c")(image))
+    flow = keras.layers.BatchNormalization(name="stays")(keras.layers.ReLU(name="r")(flow))
+    model = randomized(keras.Model(image, flow))
+    file = tmp_path / "mein Modell ü" / f"model.{kind}"
+    file.parent.mkdir()
+    model.save(file)
+    with caplog.at_level(logging.INFO, "tfopt"):
+        folded = fold_batch_norm(file, tmp_path / "gefaltet ü")["folded"]
+    assert "1 of 2 batch norms folded" in caplog.text
+    assert "stays stays: it follows 'r' (ReLU), which is no convolution or dense layer" in caplog.text
+    assert folded.metadata["verified"]["inputs"] == "random inputs"
+    images = inputs_for(model)
+    answer = runtimes.load(SavedModel(folded.path)).run({"image": images})["stays"]
+    assert np.abs(answer - np.asarray(model(images, training=False))).max() < 1e-5 * np.ptp(answer)
+
+
+@KERAS
+def test_a_sequential_model_stays_one(keras, tmp_path):
+    layers = [keras.Input((8, 8, 3), name="image"), keras.layers.DepthwiseConv2D(3), keras.layers.BatchNormalization()]
+    randomized(keras.Sequential([*layers, keras.layers.Flatten(), keras.layers.Dense(3)])).save(tmp_path / "m.keras")
+    folded = keras_models.load(fold_batch_norm(tmp_path / "m.keras", tmp_path / "folded")["folded"])
+    assert isinstance(folded, keras.Sequential)
+    assert len(folded.layers) == 3
+
+
+@KERAS
+@pytest.mark.parametrize("nested", [dict, list])
+def test_several_inputs_and_outputs_keep_names_and_places(keras, nested, tmp_path):
+    layers = keras.layers
+    image, extra = keras.Input((6, 6, 2), name="image"), keras.Input((5,), name="extra")
+    left = layers.BatchNormalization(name="left")(layers.Conv2D(3, 3)(image))
+    right = layers.BatchNormalization(name="right")(layers.Dense(4)(extra))
+    inputs = {"image": image, "extra": extra} if nested is dict else [image, extra]
+    outputs = {"z": left, "a": right} if nested is dict else [left, right]
+    model = randomized(keras.Model(inputs, outputs))
+    keras_models.save(model, tmp_path / "parent")
+    folded = fold_batch_norm(tmp_path / "parent", tmp_path / "folded")["folded"]
+    before, after = runtimes.load(SavedModel(tmp_path / "parent")), runtimes.load(SavedModel(folded.path))
+    assert set(after.outputs) == ({"a", "z"} if nested is dict else {"left", "right"})
+    assert (before.inputs, before.outputs) == (after.inputs, after.outputs)
+    assert batch_norms(keras_models.load(folded)) == []
+
+
+def test_outputs_that_keras_3_exported_by_number_keep_their_numbers(tmp_path):
+    import keras
+
+    image = keras.Input((6, 6, 2), name="image")
+    conv = keras.layers.BatchNormalization(name="z")(keras.layers.Conv2D(3, 3)(image))
+    model = randomized(keras.Model(image, [conv, keras.layers.Dense(2, name="a")(conv)]))
+    model.export(tmp_path / "parent" / "Format-Serving", verbose=False)
+    (tmp_path / "parent" / "Format-Keras").mkdir()
+    model.save(tmp_path / "parent" / "Format-Keras" / "model.keras")
+    folded = fold_batch_norm(tmp_path / "parent", tmp_path / "folded")["folded"]
+    outputs = runtimes.load(SavedModel(folded.path)).outputs
+    assert [spec.shape[-1] for spec in (outputs["output_0"], outputs["output_1"])] == [3, 2]
+
+
+def test_a_saved_model_of_keras_2_is_its_own_keras_form(tmp_path):
+    import tf_keras
+
+    model = tf_keras.Sequential([tf_keras.Input((5,), name="x"), tf_keras.layers.Dense(4),
+                                 tf_keras.layers.BatchNormalization(), tf_keras.layers.Dense(3)])  # fmt: skip
+    randomized(model).save(tmp_path / "parent", save_format="tf")
+    folded = fold_batch_norm(tmp_path / "parent", tmp_path / "folded")["folded"]
+    assert folded.metadata["folded"] == 1
+
+
+@KERAS
+def test_a_subclassed_model_is_handed_on_with_the_reason(keras, tmp_path):
+    model = _subclassed(keras)
+    randomized(model)
+    serve = tf.function(lambda x: {"y": model(x, training=False)})
+    signature = serve.get_concrete_function(tf.TensorSpec([None, 5], name="x"))
+    tf.saved_model.save(model, str(tmp_path / "parent" / "Format-Serving"), signatures=signature)
+    (tmp_path / "parent" / "Format-Keras").mkdir()
+    model.save(tmp_path / "parent" / "Format-Keras" / "model.keras")
+    report = fold_batch_norm(tmp_path / "parent", tmp_path / "folded")["folded"].metadata["report"]
+    assert report["summary"] == "unchanged: 0 of 1 batch norms folded"
+    assert "inside" in report["batch_norms"][0]["refused"]
+    assert "which has no graph of Keras layers" in report["batch_norms"][0]["refused"]
+
+
+@KERAS
+def test_nan_in_a_weight_is_refused_by_name(keras, tmp_path):
+    model = keras.Sequential(
+        [keras.Input((5,)), keras.layers.Dense(4, name="hidden"), keras.layers.BatchNormalization()]
+    )
+    model.get_layer("hidden").bias.assign([0, float("nan"), 0, 0])
+    model.save(tmp_path / "m.keras")
+    _refused(tmp_path, tmp_path / "m.keras", "1 NaN in weight hidden/bias")
+
+
+def test_a_truncated_file_is_refused(digits_model, tmp_path):
+    content = (digits_model / "Format-Keras" / "model.keras").read_bytes()
+    (tmp_path / "m.keras").write_bytes(content[: len(content) // 2])
+    _refused(tmp_path, tmp_path / "m.keras", "m.keras")
+
+
+def test_an_answer_beyond_the_tolerance_is_refused(digits_model, tmp_path):
+    _refused(tmp_path, digits_model, "of the folded model differs by", tolerance=0.0)
+
+
+def test_a_signature_the_keras_form_does_not_account_for_is_refused(digits_model, tmp_path):
+    def serve(**arguments):
+        return {"digit": tf.reduce_sum(next(iter(arguments.values())), [1, 2, 3])}
+
+    for name, names, also, said in (("inputs", "picture", {}, "serving_default takes picture"),
+                                    ("signatures", "image", {"raw": "image"}, "signatures raw beside")):  # fmt: skip
+        parent = tmp_path / name
+        (parent / "Format-Keras").mkdir(parents=True)
+        os.link(digits_model / "Format-Keras" / "model.keras", parent / "Format-Keras" / "model.keras")
+        signatures = {key: tf.function(serve).get_concrete_function(**{each: tf.TensorSpec([None, 8, 8, 1], name=each)})
+                      for key, each in {"serving_default": names, **also}.items()}  # fmt: skip
+        tf.saved_model.save(tf.Module(), str(parent / "Format-Serving"), signatures=signatures)
+        _refused(tmp_path, parent, said)
+
+
+def test_examples_without_the_model_s_input_are_refused_with_the_nearest_name(digits_examples, tmp_path):
+    import keras
+
+    model = keras.Sequential([keras.Input((8, 8, 1), name="images"), keras.layers.Conv2D(2, 3)])
+    model.add(keras.layers.BatchNormalization())
+    model.save(tmp_path / "m.keras")
+    error = _refused(tmp_path, tmp_path / "m.keras", "no feature 'images'", examples=digits_examples)
+    assert error.fix == "did you mean image?"
+
+
+def _refused(folder: Path, model: Path, received: str, **arguments) -> ComponentError:
+    with pytest.raises(ComponentError) as refusal:
+        fold_batch_norm(model, folder / "folded", **arguments)
+    assert received in refusal.value.received
+    assert refusal.value.expected
+    assert refusal.value.fix
+    assert not list(folder.glob("*folded*")), "something was left behind"
+    return refusal.value
+
+
+def _linked(one: Path, other: Path) -> bool:
+    return one.stat().st_ino == other.stat().st_ino
+
+
+def _subclassed(keras):
+    @keras.saving.register_keras_serializable("tests")
+    class Net(keras.Model):
+        def __init__(self, **options):
+            super().__init__(**options)
+            self.dense = keras.layers.Dense(4)
+            self.norm = keras.layers.BatchNormalization()
+
+        def call(self, inputs, training=False):
+            return self.norm(self.dense(inputs), training=training)
+
+    model = Net()
+    model(np.zeros((1, 5), "float32"))
+    return model
