@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
+from tfopt.errors import ComponentError
+
 DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
 
 _ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("beam_pipeline_args", default=())
@@ -63,7 +65,8 @@ def workers() -> int:
     if runner.startswith("Dask"):
         return _dask_threads(options)
     asked = options.view_as(WorkerOptions)
-    return int(asked.max_num_workers or asked.num_workers or options.get_all_options().get("parallelism") or 8)
+    parallelism = options.get_all_options().get("parallelism") or 0
+    return max(asked.max_num_workers or asked.num_workers or parallelism, 0) or 8
 
 
 def _options() -> Any:
@@ -78,6 +81,13 @@ def _options() -> Any:
 
         options.view_as(StandardOptions).runner = DASK  # Beam knows it by its whole name only
         dask = options.view_as(DaskOptions)
+        if str(dask.address).startswith("inproc:"):
+            # The partitions of such a cluster share one list of results inside Beam's Dask runner.
+            raise ComponentError(
+                f"dask_client_address={dask.address}",
+                "a cluster of processes; on one inside this process, Beam's Dask runner counts records twice",
+                "start it with LocalCluster(processes=True)",
+            )
         if not dask.npartitions and not dask.partition_size:
             dask.partition_size = 1  # the default, 128, would put all the files of most data sets on one worker
     return options

@@ -68,7 +68,7 @@ class Decoder:
         kept, skipped = np.arange(len(batch)), Counter[str]()
         try:
             columns = tf.io.parse_example(batch, self.columns)
-        except tf.errors.InvalidArgumentError:  # some record is at fault; find out which
+        except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # some record is at fault; find out which
             reasons = [self._fault(record) for record in batch]
             skipped.update(reason for reason in reasons if reason)
             kept = np.flatnonzero([reason is None for reason in reasons])
@@ -85,7 +85,7 @@ class Decoder:
 
         try:
             tf.io.parse_single_example(record, self.columns)
-        except tf.errors.InvalidArgumentError:
+        except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # its message quotes the bytes, or fails to
             try:
                 found = tf.train.Example.FromString(record.numpy()).features.feature
             except Exception:

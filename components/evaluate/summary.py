@@ -22,8 +22,8 @@ def check_conserved(expected: int, totals: Totals, names: list[str]) -> None:
     if totals.read != expected:
         raise ComponentError(
             f"{totals.read} records read",
-            f"the {expected} that the files hold",
-            f"{fix}, or the files changed meanwhile",
+            f"the {expected} that the split holds",
+            f"{fix}; or the files have changed",
         )
     skipped = sum(totals.skipped.values())
     if skipped == totals.read:

@@ -1,0 +1,322 @@
+"""The component on real digits: numbers as in scikit-learn, errors in three parts, every record accounted for."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from sklearn import metrics as sk
+
+from tests.conftest import write_examples
+from tfopt import runtimes
+from tfopt.artifacts import Examples, Model
+from tfopt.components.evaluate.component import evaluate
+from tfopt.errors import ComponentError
+from tfopt.examples import read_batches
+from tfopt.runtimes import TensorSpec
+
+
+@pytest.fixture(scope="module")
+def digits(digits_examples):
+    specs = {"image": TensorSpec("float32", (None, 8, 8, 1)), "label": TensorSpec("int64", (None, 1))}
+    return next(read_batches(Examples(digits_examples).split("eval"), specs, batch_size=397))
+
+
+@pytest.fixture(scope="module")
+def worse(tmp_path_factory, digits_model):
+    """The digits model with noise in its last layer, as a bare Keras file."""
+    return changed(digits_model, tmp_path_factory.mktemp("worse") / "worse.keras", noise=0.2)
+
+
+@pytest.fixture(scope="module")
+def lite(tmp_path_factory, digits_model):
+    import tensorflow as tf
+
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(digits_model / "Format-Serving"))
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    file = tmp_path_factory.mktemp("lite") / "lite.tflite"
+    file.write_bytes(converter.convert())
+    return file
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory, digits_model, lite, worse, digits_examples):
+    target = tmp_path_factory.mktemp("result") / "evaluation"
+    twin = digits_model / "Format-Keras" / "model.keras"
+    found = evaluate(digits_model, [lite, worse, twin], digits_examples, target, slices=["label"], top_k=2)
+    assert sorted(file.name for file in target.iterdir()) == ["evaluation.json"]
+    return found["evaluation"]
+
+
+@pytest.fixture
+def run(tmp_path, digits_model, digits_examples):
+    """Evaluate with something changed; the model is its own candidate unless another is named."""
+
+    def run(**changes):
+        given = {"baseline": digits_model, "candidates": [digits_model], "examples": digits_examples}
+        return evaluate(**given | {"evaluation": tmp_path / "evaluation", "replicates": 100} | changes)[
+            "evaluation"
+        ].read()
+
+    return run
+
+
+def changed(model, file, *, noise=0.0, nan=False):
+    import keras
+
+    loaded = keras.models.load_model(model / "Format-Keras" / "model.keras")
+    kernel, bias = loaded.layers[-1].get_weights()
+    kernel = kernel + noise * np.random.default_rng(0).normal(size=kernel.shape)
+    bias[3] = np.nan if nan else bias[3]
+    loaded.layers[-1].set_weights([kernel, bias])
+    loaded.save(file)
+    return file
+
+
+def predictions(model, digits):
+    with runtimes.load(Model(model)) as runtime:
+        return next(iter(runtime.run({"image": digits["image"]}).values()))
+
+
+def value(row, metric):
+    return row["metrics"][metric]["value"]
+
+
+def test_every_metric_of_every_format_is_the_one_of_scikit_learn(result, digits, digits_model, lite, worse):
+    content, labels = result.read(), digits["label"][:, 0]
+    assert [row["format"] for row in content["models"]] == ["saved_model", "tflite", "keras", "keras"]
+    for row, model in zip(content["models"], [digits_model, lite, worse], strict=False):
+        answers = predictions(model, digits)
+        assert row["error"] is None
+        assert value(row, "accuracy") == pytest.approx(sk.accuracy_score(labels, answers.argmax(1)), abs=1e-12)
+        assert value(row, "top_2_accuracy") == pytest.approx(sk.top_k_accuracy_score(labels, answers, k=2), abs=1e-12)
+        assert value(row, "log_loss") == pytest.approx(sk.log_loss(labels, answers), rel=1e-5)
+    assert (content["task"], content["output_kind"]) == ("classification", "probabilities")
+    assert content["counts"] == {"read": 397, "evaluated": 397, "skipped": 0, "skipped_because": {}}
+    assert value(content["models"][2], "accuracy") < value(content["models"][0], "accuracy")
+
+
+def test_slices_add_up_to_the_whole_and_are_each_the_metric_of_their_records(result, digits, lite):
+    row = result.read()["models"][1]
+    assert [part["value"] for part in row["slices"]] == list(range(10))
+    assert sum(part["count"] for part in row["slices"]) == 397
+    mean = sum(part["count"] * value(part, "log_loss") for part in row["slices"]) / 397
+    assert mean == pytest.approx(value(row, "log_loss"), rel=1e-7)
+    labels, classes = digits["label"][:, 0], predictions(lite, digits).argmax(1)
+    for part in row["slices"]:
+        assert value(part, "accuracy") == pytest.approx((classes == labels)[labels == part["value"]].mean(), abs=1e-9)
+        assert (
+            part["delta"]["accuracy"]["low"] <= part["delta"]["accuracy"]["value"] <= part["delta"]["accuracy"]["high"]
+        )
+
+
+def test_a_difference_has_an_interval_that_holds_it_and_is_nothing_for_an_equal_model(result):
+    baseline, _, worse, twin = result.read()["models"]
+    assert baseline["delta"] == baseline["parity"] == {}
+    for row in (worse, twin):
+        for metric, delta in row["delta"].items():
+            assert delta["value"] == pytest.approx(value(row, metric) - value(baseline, metric), abs=1e-12)
+            assert delta["low"] <= delta["value"] <= delta["high"]
+    assert worse["delta"]["log_loss"]["low"] > 0, "so much noise is no chance"
+    assert all(delta == {"value": 0, "low": 0, "high": 0} for delta in twin["delta"].values())
+
+
+def test_parity_is_measured_on_the_outputs_themselves(result, digits, digits_model, lite):
+    parent, child = predictions(digits_model, digits), predictions(lite, digits)
+    parity = result.read()["models"][1]["parity"]
+    error = np.abs(parent.astype(float) - child)
+    # The same model in batches of 256 and of 397 may differ in the last bit of a float32.
+    assert parity["max_abs_error"] == pytest.approx(error.max(), abs=1e-6)
+    assert parity["mean_abs_error"] == pytest.approx(error.mean(), rel=1e-4, abs=1e-8)
+    assert parity["agreement"] == (parent.argmax(1) == child.argmax(1)).mean()
+    assert result.read()["models"][3]["parity"] == {"max_abs_error": 0, "mean_abs_error": 0, "agreement": 1}
+
+
+def test_engines_are_shown_the_first_metric_of_each_model(result):
+    shown = [f"accuracy[{row['name']}]" for row in result.read()["models"]]
+    assert list(result.metadata) == shown
+
+
+def test_a_candidate_that_fails_is_a_row_and_the_others_stand(run, tmp_path, digits_model, lite, result):
+    broken, other = tmp_path / "broken.tflite", tmp_path / "other.keras"
+    broken.write_bytes(lite.read_bytes()[:2000])
+    nan = changed(digits_model, tmp_path / "nan.keras", nan=True)
+    model_with("pixels", 10).save(other)
+    narrow = tmp_path / "narrow.keras"
+    model_with("image", 7).save(narrow)
+    content = run(candidates=[broken, lite, nan, other, narrow], slices=["label"])
+    rows = {row["name"]: row for row in content["models"]}
+    assert "broken.tflite" in rows["broken.tflite"]["error"]
+    assert rows["nan.keras"]["error"] == "NaN or infinity in 397 of 397 answers"
+    assert "no feature 'pixels'" in rows["other.keras"]["error"]
+    assert "7 values a record (expected 10, as the baseline's)" in rows["narrow.keras"]["error"]
+    for name in ("broken.tflite", "nan.keras", "other.keras", "narrow.keras"):
+        assert rows[name]["metrics"] == rows[name]["delta"] == rows[name]["parity"] == {}
+    alone = result.read()["models"][1]
+    assert rows["lite.tflite"]["error"] is None
+    assert value(rows["lite.tflite"], "log_loss") == value(alone, "log_loss")
+
+
+def test_a_baseline_with_nan_is_refused(run, tmp_path, digits_model):
+    nan = changed(digits_model, tmp_path / "nan.keras", nan=True)
+    with pytest.raises(ComponentError, match=r"(?s)NaN or infinity in 256 .*finite outputs.*weights for NaN"):
+        run(baseline=nan)
+    assert not (tmp_path / "evaluation").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "received", "fix"),
+    [
+        ({"label": "lable"}, "no label 'lable'", "did you mean label"),
+        ({"split": "test"}, "split 'test' missing", "name another split"),
+        ({"task": "regression"}, "output of 10 values a record", "pass the task"),
+        ({"task": "binary"}, "output of 10 values a record", "pass the task"),
+        ({"label": "image", "task": "classification"}, r"label 'image' is float32\[\?,64\]", "task=regression"),
+        ({"output": "digits"}, "no output 'digits'", "did you mean digit"),
+        ({"slices": ["labels"]}, "no slice feature 'labels'", "did you mean label"),
+        ({"slices": ["image"]}, "slice feature 'image' is float32", "as an integer"),
+    ],
+)
+def test_a_question_the_examples_or_the_model_cannot_answer_is_refused(run, changes, received, fix):
+    with pytest.raises(ComponentError) as refusal:
+        run(**changes)
+    assert refusal.match(f"(?s)received: .*{received}.*expected: .+how to fix: .*{fix}")
+
+
+@pytest.mark.parametrize(
+    ("labels", "received"),
+    [
+        (["three"] * 5, "label 'label' is text"),
+        ([1, 2, 10, 3, 4], "label 'label' has the value 10"),
+        ([1, -1, 2, 3, 4], "label 'label' has the value -1"),
+    ],
+)
+def test_labels_that_are_no_class_of_the_model_are_refused(run, tmp_path, labels, received):
+    write(tmp_path, {"image": np.ones((5, 64)), "label": np.array(labels)})
+    with pytest.raises(ComponentError, match=f"(?s){received}.*expected: .*how to fix: "):
+        run(examples=tmp_path / "examples")
+
+
+def test_a_bad_label_far_into_the_data_is_refused_as_well(run, tmp_path):
+    write(tmp_path, {"image": np.ones((600, 64)), "label": np.r_[np.zeros(599, int), 12]})
+    with pytest.raises(
+        ComponentError, match=r"(?s)label 'label' has the value 12.*class from 0 to 9.*number the classes"
+    ):
+        run(examples=tmp_path / "examples")
+
+
+def test_a_model_whose_input_is_no_feature_is_refused_with_the_nearest_name(run, tmp_path):
+    model_with("images", 10).save(tmp_path / "other.keras")
+    with pytest.raises(ComponentError, match=r"(?s)no feature 'images'.*did you mean image"):
+        run(baseline=tmp_path / "other.keras")
+
+
+def test_which_of_several_outputs_is_judged_must_be_said(run, tmp_path, digits_model):
+    import keras
+
+    image = keras.layers.Input((8, 8, 1), name="image")
+    flow = keras.layers.Flatten()(image)
+    heads = {name: keras.layers.Dense(10, name=name)(flow) for name in ("digit", "again")}
+    keras.Model(image, heads).save(tmp_path / "two.keras")
+    with pytest.raises(ComponentError, match=r"(?s)2 outputs.*one of .*digit.*pass output=NAME"):
+        run(baseline=tmp_path / "two.keras", candidates=[digits_model])
+    content = run(baseline=tmp_path / "two.keras", candidates=[digits_model], output="digit")
+    assert content["output"] == "digit"
+    assert content["output_kind"] == "logits"
+    assert content["models"][1]["error"] is None
+
+
+def test_an_empty_split_and_a_damaged_shard_are_refused(run, tmp_path, digits_examples):
+    write(tmp_path, {"image": np.ones((0, 64)), "label": np.ones(0, int)})
+    with pytest.raises(ComponentError, match=r"(?s)no records.*prepare the examples again"):
+        run(examples=tmp_path / "examples")
+    shutil.copytree(digits_examples, tmp_path / "cut")
+    shard = next((tmp_path / "cut" / "Split-eval").iterdir())
+    shard.write_bytes(shard.read_bytes()[:-4000])
+    with pytest.raises(ComponentError, match=r"(?s)damaged.*a whole TFRecord file.*write it again"):
+        run(examples=tmp_path / "cut")
+
+
+def test_records_that_cannot_be_used_are_skipped_counted_and_named(run, tmp_path, digits):
+    import tensorflow as tf
+
+    write(tmp_path, {"image": digits["image"].reshape(397, -1), "label": digits["label"]})
+    shard = tmp_path / "examples" / "Split-eval" / "more_tfrecord"
+    write_examples(shard, {"image": digits["image"].reshape(397, -1)[:3]})
+    whole = list(tf.data.TFRecordDataset(str(shard)).as_numpy_iterator())
+    with tf.io.TFRecordWriter(str(shard)) as writer:
+        for record in (*whole, b"not an example at all", whole[0][:100]):
+            writer.write(record)
+    content = run(examples=tmp_path / "examples")
+    assert content["counts"]["skipped_because"] == {"no label": 3, "not a tf.Example": 2}
+    assert content["counts"]["read"] == 402
+    assert content["counts"]["evaluated"] == 397
+    assert value(content["models"][0], "accuracy") > 0.9
+
+
+def test_a_shard_lost_after_it_was_counted_fails_the_step(run, tmp_path, digits_examples):
+    folder = tmp_path / "examples"
+    shutil.copytree(digits_examples, folder)
+    (folder / "examples.json").write_text(json.dumps({"splits": {"train": 1400, "eval": 397}}))
+    assert run(examples=folder, split="train")["counts"]["read"] == 1400
+    next((folder / "Split-train").glob("*00001-of*")).unlink()
+    with pytest.raises(
+        ComponentError, match=r"(?s)700 records read.*the 1400 that the split holds.*files have changed"
+    ):
+        run(examples=folder, split="train", evaluation=tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_regression_is_judged_by_its_errors_and_auto_finds_it_by_the_float_label(run, tmp_path):
+    import keras
+
+    generator = np.random.default_rng(0)
+    images = generator.random((700, 64))
+    target = images[:, :2] * 3e-6  # as small as some physical units are: nothing may be rounded away
+    write(tmp_path, {"image": images, "label": target})
+    image = keras.layers.Input((8, 8, 1), name="image")
+    dense = keras.layers.Dense(2, name="amount")
+    model = keras.Model(image, dense(keras.layers.Flatten()(image)))
+    kernel = np.zeros((64, 2))
+    kernel[[0, 1], [0, 1]] = 2e-6
+    dense.set_weights([kernel, np.zeros(2)])
+    model.save(tmp_path / "amount.keras")
+    content = run(
+        baseline=tmp_path / "amount.keras", candidates=[tmp_path / "amount.keras"], examples=tmp_path / "examples"
+    )
+    assert (content["task"], content["output_kind"]) == ("regression", "numbers")
+    answers = images.astype(np.float32)[:, :2] * 2e-6
+    row = content["models"][1]
+    assert value(row, "mean_absolute_error") == pytest.approx(sk.mean_absolute_error(target, answers), rel=1e-5)
+    assert value(row, "mean_squared_error") == pytest.approx(sk.mean_squared_error(target, answers), rel=1e-5)
+    assert row["metrics"]["mean_squared_error"]["higher_is_better"] is False
+    assert row["parity"]["agreement"] is None
+    assert row["name"] == "amount.keras (2)"
+
+
+def test_a_model_with_a_fixed_batch_answers_every_record(run, tmp_path, digits_model):
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(digits_model / "Format-Serving")
+    spec = tf.TensorSpec([100, 8, 8, 1], tf.float32, name="image")
+    serve = tf.function(lambda image: loaded.signatures["serving_default"](image=image), input_signature=[spec])
+    module = tf.Module()
+    module.loaded = loaded
+    tf.saved_model.save(module, str(tmp_path / "fixed"), signatures=serve.get_concrete_function())
+    row = run(candidates=[tmp_path / "fixed"])["models"][1]
+    assert row["error"] is None
+    assert row["parity"]["max_abs_error"] < 1e-6
+    assert row["parity"]["agreement"] == 1
+
+
+def write(folder, columns):
+    file = folder / "examples" / "Split-eval" / "data_tfrecord-00000-of-00001.gz"
+    write_examples(file, columns)
+
+
+def model_with(name, classes):
+    import keras
+
+    image = keras.layers.Input((8, 8, 1), name=name)
+    dense = keras.layers.Dense(classes, activation="softmax", name="digit")
+    return keras.Model(image, dense(keras.layers.Flatten()(image)))

@@ -1,0 +1,167 @@
+"""The arithmetic under `evaluate`: weights, intervals, areas and losses against SciPy's and scikit-learn's."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn import metrics as sk
+
+from tfopt.components.evaluate.bootstrap import interval, weights
+from tfopt.components.evaluate.scores import Scoring, auc, looks_like_logits
+from tfopt.components.evaluate.summary import check_conserved
+from tfopt.components.evaluate.totals import BINS, Sums, Totals, grain_of
+from tfopt.errors import ComponentError
+
+
+def resampled(values, *, seed=0, replicates=400, batch=256):
+    """The replicates of the mean of ``[records, models, metrics]``, added up batch by batch."""
+    grain = grain_of(values[:batch].mean((0, 1)))
+    sums = Sums.empty(values.shape[1], values.shape[2], replicates, 0)
+    for number, start in enumerate(range(0, len(values), batch)):
+        rows = values[start : start + batch]
+        sums.add(weights(seed, "file", number, len(rows), replicates), rows, grain)
+    return sums.resampled / sums.weight
+
+
+def test_weights_are_poisson_with_mean_one():
+    drawn = weights(0, "data_tfrecord-00000-of-00001.gz", 3, 2000, 500)
+    found = np.bincount(drawn.astype(int).ravel(), minlength=9)
+    expected = stats.poisson(1).pmf(np.arange(9)) * drawn.size
+    assert stats.chisquare(found[:7], expected[:7] * found[:7].sum() / expected[:7].sum()).pvalue > 1e-3
+    assert drawn.mean() == pytest.approx(1, abs=5e-3)
+    assert np.abs(np.corrcoef(drawn[:, :5].T) - np.eye(5)).max() < 0.1, "replicates are independent"
+
+
+def test_weights_depend_on_seed_file_and_batch_and_on_nothing_else():
+    first = weights(1, "a", 0, 8, 100)
+    assert (first == weights(1, "a", 0, 8, 100)).all()
+    for other in (weights(2, "a", 0, 8, 100), weights(1, "b", 0, 8, 100), weights(1, "a", 1, 8, 100)):
+        assert (first != other).any()
+    assert (weights(1, "a", 0, 5, 100) == first[:5]).all(), "a record keeps its weights when the batch is cut short"
+
+
+def test_the_interval_is_as_wide_as_that_of_scipy():
+    values = np.random.default_rng(0).gamma(1.5, size=800)
+    ours = interval(resampled(values[:, None, None], replicates=4000)[0, 0])
+    theirs = stats.bootstrap((values,), np.mean, n_resamples=4000, method="percentile", rng=1).confidence_interval
+    assert ours == pytest.approx(tuple(theirs), rel=0.01)
+
+
+def test_the_paired_interval_is_that_of_the_differences_and_far_narrower_than_an_unpaired_one():
+    generator = np.random.default_rng(0)
+    parent = generator.gamma(2.0, size=1000)
+    child = parent + generator.normal(0.02, 0.1, size=1000)
+    found = resampled(np.stack([parent, child], 1)[:, :, None], replicates=4000)
+    low, high = interval(found[1, 0] - found[0, 0])
+    theirs = stats.bootstrap((child - parent,), np.mean, n_resamples=4000, method="percentile", rng=1)
+    assert (low, high) == pytest.approx(tuple(theirs.confidence_interval), abs=1e-3)
+    assert high - low < 0.2 * np.subtract(*interval(found[1, 0])[::-1])
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says():
+    generator = np.random.default_rng(0)
+    trials, covered = 400, 0
+    for trial in range(trials):
+        parent = generator.random(300) < 0.9
+        child = np.where(generator.random(300) < 0.08, ~parent, parent)
+        truth = 0.08 * (0.1 - 0.9)
+        found = resampled(np.stack([parent, child], 1)[:, :, None].astype(float), seed=trial)
+        low, high = interval(found[1, 0] - found[0, 0])
+        covered += low <= truth <= high
+    assert 0.91 <= covered / trials <= 0.98
+
+
+def test_sums_are_the_same_to_the_last_bit_in_any_order():
+    generator = np.random.default_rng(0)
+    values = generator.gamma(0.3, size=(40, 256, 2, 1)) * 1e-3
+    grain = grain_of(values[0].mean((0, 1)))
+
+    def total(order):
+        sums = Sums.empty(2, 1, 100, 0)
+        for number in order:
+            part = Sums.empty(2, 1, 100, 0)
+            part.add(weights(0, "file", number, 256, 100), values[number], grain)
+            sums.merge(part)
+        return sums
+
+    first, other = total(range(40)), total(generator.permutation(40))
+    assert (first.total == other.total).all()
+    assert (first.resampled == other.resampled).all()
+    assert first.total[:, 0] / 10240 == pytest.approx(values.mean((0, 1))[:, 0], rel=1e-8)
+
+
+@pytest.mark.parametrize("task", ["binary", "classification"])
+@pytest.mark.parametrize("logits", [True, False])
+def test_binary_scores_are_those_of_scikit_learn_and_the_area_is_within_its_resolution(task, logits):
+    generator = np.random.default_rng(0)
+    labels = (generator.random(3000) < 0.3).astype(int)
+    score = generator.normal(labels * 2.0 - 1, 1.5)
+    chance = 1 / (1 + np.exp(-score))
+    given = score if logits else chance
+    both = np.stack([-score / 2, score / 2] if logits else [1 - chance, chance], 1)
+    answers = given[:, None] if task == "binary" else both
+    assert looks_like_logits(answers, task) is logits
+    scoring = Scoring(task, logits, answers.shape[1], 5)
+    accuracy, loss = scoring.values(answers, labels[:, None]).mean(0)
+    assert accuracy == pytest.approx(sk.accuracy_score(labels, score > 0))
+    assert loss == pytest.approx(sk.log_loss(labels, chance), rel=1e-6)
+    sums = Sums.empty(1, 2, 100, BINS)
+    drawn = weights(0, "file", 0, 3000, 100)
+    sums.add_ranks(0, drawn, labels, scoring.bins(answers, BINS))
+    area, resolution = auc(sums.histogram[0])
+    assert resolution < 0.005
+    assert area == pytest.approx(sk.roc_auc_score(labels, score), abs=resolution)
+    replicates = auc(np.moveaxis(sums.resampled_histogram[0], -1, 0))[0]
+    weighted = [sk.roc_auc_score(labels, score, sample_weight=drawn[:, column]) for column in range(100)]
+    assert replicates == pytest.approx(np.array(weighted), abs=2 * resolution)
+
+
+def test_logits_and_their_probabilities_score_the_same():
+    generator = np.random.default_rng(0)
+    logits, labels = generator.normal(size=(500, 10)) * 1.5, generator.integers(0, 10, (500, 1))
+    chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    assert looks_like_logits(logits, "classification")
+    assert not looks_like_logits(chances, "classification")
+    from_logits = Scoring("classification", True, 10, 3).values(logits, labels)
+    from_chances = Scoring("classification", False, 10, 3).values(chances, labels)
+    assert from_logits == pytest.approx(from_chances, rel=1e-9)
+    assert from_logits[:, 2].mean() == pytest.approx(sk.log_loss(labels, chances), rel=1e-9)
+    assert from_logits[:, 1].mean() == pytest.approx(sk.top_k_accuracy_score(labels, logits, k=3))
+
+
+def test_a_model_that_answers_the_same_for_all_classes_does_not_pass_as_right():
+    answers, labels = np.full((10, 10), 0.1), np.arange(10)[:, None]
+    accuracy, top, _ = Scoring("classification", False, 10, 3).values(answers, labels).mean(0)
+    assert (accuracy, top) == (0.1, 0.3)
+
+
+def test_regression_errors_are_those_of_scikit_learn():
+    generator = np.random.default_rng(0)
+    labels, answers = generator.normal(size=(2, 300, 3))
+    absolute, squared = Scoring("regression", False, 3, 5).values(answers, labels).mean(0)
+    assert absolute == pytest.approx(sk.mean_absolute_error(labels, answers))
+    assert squared == pytest.approx(sk.mean_squared_error(labels, answers))
+
+
+@pytest.mark.parametrize(
+    ("read", "skipped", "answered", "message"),
+    [
+        (273, 0, 273, "(?s)273 records read.*the 400 that the split holds.*another runner"),
+        (800, 0, 800, "(?s)800 records read.*the 400 that the split holds"),
+        (400, 3, 396, "(?s)b: 396 records evaluated and 3 skipped.*together the 400 that were read"),
+        (400, 400, 0, "(?s)all 400 records skipped: 400 x no label.*prepare the examples again"),
+    ],
+)
+def test_records_that_do_not_add_up_are_an_error(read, skipped, answered, message):
+    totals = Totals.empty(2)
+    totals.read, totals.answered = read, np.array([read - skipped, answered])
+    totals.skipped["no label"] = skipped
+    with pytest.raises(ComponentError, match=message):
+        check_conserved(400, totals, ["a", "b"])
+
+
+def test_records_that_add_up_pass_even_where_a_failed_model_answered_none():
+    totals = Totals.empty(2)
+    totals.read, totals.answered = 400, np.array([398, 0])
+    totals.skipped["no label"] = 2
+    totals.failures[1] = (("file", 0), "cannot be loaded")
+    check_conserved(400, totals, ["a", "b"])

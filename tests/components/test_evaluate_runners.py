@@ -1,0 +1,94 @@
+"""One answer on every runner that runs here: in this process, in threads, in processes, and on a Dask cluster."""
+
+import distributed
+import numpy as np
+import pytest
+
+from tests.conftest import write_examples
+from tfopt import beam
+from tfopt.components.evaluate.component import evaluate
+from tfopt.components.evaluate.records import count_records, parts, read_part
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    """2,000 records of a two-class problem in one gzipped shard and a small plain one, and two Keras models."""
+    folder = tmp_path_factory.mktemp("runners")
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=(2000, 4))
+    labels = (values.sum(1) + generator.normal(size=2000) > 0).astype(int)
+    site = np.array(["north", "south", "süd"])[generator.integers(0, 3, 2000)]
+    split = folder / "examples" / "Split-eval"
+    for file, rows in (("a_tfrecord.gz", slice(0, 1900)), ("b_tfrecord", slice(1900, None))):
+        write_examples(split / file, {"x": values[rows], "label": labels[rows], "site": site[rows]})
+    return {
+        "baseline": model(folder / "parent.keras", np.ones(4)),
+        "candidates": [model(folder / "child.keras", np.array([1, 1, 1, 0.2]))],
+        "examples": folder / "examples",
+        "slices": ["site"],
+        "replicates": 100,
+    }
+
+
+@pytest.fixture(scope="module")
+def expected(given, tmp_path_factory):
+    return evaluate(**given, evaluation=tmp_path_factory.mktemp("expected") / "evaluation")["evaluation"].read()
+
+
+def model(file, kernel):
+    import keras
+
+    x = keras.layers.Input((4,), name="x")
+    dense = keras.layers.Dense(1, activation="sigmoid", name="chance")
+    built = keras.Model(x, dense(x))
+    dense.set_weights([kernel[:, None], np.zeros(1)])
+    built.save(file)
+    return file
+
+
+def test_the_result_is_whole(expected):
+    assert expected["task"] == "binary"
+    assert expected["counts"]["evaluated"] == 2000
+    parent, child = expected["models"]
+    assert list(parent["metrics"]) == ["accuracy", "log_loss", "auc"]
+    assert parent["metrics"]["auc"]["resolution"] < 0.01
+    assert child["delta"]["auc"]["low"] < child["delta"]["auc"]["value"] < child["delta"]["auc"]["high"] < 0
+    assert [part["value"] for part in parent["slices"]] == ["north", "south", "süd"]
+    assert sum(part["count"] for part in parent["slices"]) == 2000
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--direct_num_workers=3"],
+        ["--direct_num_workers=2", "--direct_running_mode=multi_threading"],
+        ["--direct_num_workers=2", "--direct_running_mode=multi_processing"],
+    ],
+    ids=["in memory", "threads", "processes"],
+)
+def test_beams_own_runner_gives_the_same_with_more_workers(given, expected, tmp_path, arguments):
+    with beam.arguments(arguments):
+        assert evaluate(**given, evaluation=tmp_path / "evaluation")["evaluation"].read() == expected
+
+
+def test_a_dask_cluster_of_processes_gives_the_same_twice_over(given, expected, tmp_path):
+    with distributed.LocalCluster(2, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
+        with beam.arguments(["--runner=DaskRunner", f"--dask_client_address={cluster.scheduler_address}"]):
+            for name in ("first", "second"):
+                assert evaluate(**given, evaluation=tmp_path / name)["evaluation"].read() == expected
+        assert not [name for name in cluster.scheduler.clients if name.startswith("Client-")]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_parts_of_shards_are_the_same_batches_whoever_reads_them(given, workers):
+    files = sorted(str(file) for file in (given["examples"] / "Split-eval").iterdir())
+    pieces = parts(files, workers)
+    assert len(pieces) >= workers
+    found = {}
+    for file, part, of in pieces:
+        for place, batch in read_part(file, part, of, 64):
+            assert (file, place) not in found
+            found[file, place] = batch.numpy().tolist()
+    whole = {(file, place): batch.numpy().tolist() for file in files for place, batch in read_part(file, 0, 1, 64)}
+    assert found == whole
+    assert [count_records(file) for file in files] == [1900, 100]
