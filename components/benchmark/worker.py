@@ -65,7 +65,6 @@ class Worker:
             }
             for index in range(whole)
         ]
-        self._runtime.check(self._batches[0])
         start = time.perf_counter()
         outputs = self._runtime.run(self._batches[0])
         seconds = time.perf_counter() - start

@@ -19,6 +19,7 @@ from tfopt.artifacts import Benchmark
 from tfopt.components.benchmark.component import benchmark
 from tfopt.components.benchmark.environment import tensorflow
 from tfopt.components.benchmark.inputs import random_records, read_records
+from tfopt.components.benchmark.ratio import speedup
 from tfopt.errors import ComponentError
 from tfopt.runtimes import TensorSpec
 
@@ -136,6 +137,14 @@ def test_every_recorded_call_is_in_the_samples(models, tmp_path):
             assert times.mean() == pytest.approx(latency["mean"])
             for name, part in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
                 assert times.quantile(part) == pytest.approx(latency[name])
+
+
+def test_the_samples_give_the_same_speedup_again(models, tmp_path):
+    content = run(models["small"], [models["middle"]], tmp_path / "out", batch_sizes=["8"])
+    samples = pq.read_table(tmp_path / "out" / "samples.parquet").to_pandas()
+    medians = samples.groupby(["model", "round"], observed=True)["nanoseconds"].median()
+    again = speedup(medians["small.tflite"].to_numpy(), medians["middle.tflite"].to_numpy(), min_effect=0.03)
+    assert content["models"][1]["speedup"]["8"] == pytest.approx(again.facts())
 
 
 def test_every_format_is_measured_on_real_inputs_with_its_environment(
@@ -312,6 +321,7 @@ def test_random_inputs_fit_the_signature_and_are_the_same_for_every_model():
     }
     assert set(np.unique(found["token"])) == {0, 1}
     assert found["pixels"].max() > 200
+    assert not np.array_equal(found["token"], found["mask"])
     alone = random_records({"token": specs["token"]}, 6, seed=1)
     assert np.array_equal(alone["token"], found["token"])
     assert not np.array_equal(found["image"], random_records(specs, 6, seed=2)["image"])
@@ -331,13 +341,17 @@ def test_text_inputs_need_examples_and_records_start_again_where_there_are_too_f
 def test_interrupted_it_leaves_no_process_and_no_output(models, tmp_path, kind):
     words = ["--baseline", models["small"], "--candidates", models["large"], "--benchmark", tmp_path / "out"]
     command = [sys.executable, "-m", "tfopt.run", "benchmark", *words, "--seconds", "60"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
         own = wait_until(lambda: len(found := psutil.Process(process.pid).children()) == 2 and found)
         wait_until(lambda: all(child.cpu_times().user > 0.5 for child in own))
         assert all(len(child.cpu_affinity()) == 1 for child in own)
         assert all(child.environ()["OMP_NUM_THREADS"] == "1" for child in own)
         process.send_signal(kind)
         assert process.wait(20) != 0
+    finally:
+        process.kill()
+        process.wait()
     wait_until(lambda: not any(child.is_running() for child in own), 20)
     assert not (tmp_path / "out").exists()
     assert kind == signal.SIGKILL or not list(tmp_path.iterdir())
