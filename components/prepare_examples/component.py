@@ -10,6 +10,7 @@ def prepare_examples(
     examples: Output[Examples],
     *,
     label: str = "label",
+    label_at: Literal["last", "first"] = "last",
     splits: list[str] = ["train:8", "eval:2"],  # noqa: B006  (read, never changed)
     pack: str | None = None,
     format: Literal["auto", "csv", "npz", "images", "tfrecord"] = "auto",
@@ -32,8 +33,8 @@ def prepare_examples(
         data: A CSV (plain or ``.gz``), NPZ or TFRecord file, a folder of such files, or a folder with one subfolder of
             images per class. May be an address such as ``gs://…``.
         examples: TFX Examples, ``Split-NAME/data_tfrecord-*.gz``, and ``examples.json``.
-        label: The column, array or feature to predict. For CSV also ``last`` or ``first``. A CSV without a header has
-            the columns ``c0``, ``c1``, …, and its label is stored as ``label``. For images, the name to store it under.
+        label: The column, array or feature to predict, and the name it is stored under.
+        label_at: Where the label is in a CSV without a header; the other columns are called ``c0``, ``c1``, ….
         splits: Names with integer weights, ``NAME:WEIGHT``.
         pack: Everything but the label as one float feature, in the columns' order: ``NAME=SIZExSIZE…``, such as
             ``image=28x28x1``. For images it is the feature's name and the size they are resized to, and must be given.
@@ -51,7 +52,7 @@ def prepare_examples(
     from tfopt.components.prepare_examples.request import Pack, Request, Splits
 
     request = Request(
-        label, Splits.parse(splits), Pack.parse(pack) if pack else None, format, header, max_rejected, seed
+        label, label_at, Splits.parse(splits), Pack.parse(pack) if pack else None, format, header, max_rejected, seed
     )
 
     from tfopt.components.prepare_examples.preparation import prepare

@@ -23,8 +23,13 @@ def inspect(root: str, files: dict[str, int], request: Request) -> Source:
     file, head = next(heads, (root, []))
     if not head:
         raise ComponentError(f"{root}: empty", "a CSV with rows", "give one with content")
-    first = [cell.strip() for cell in head[0][1]]
-    header = _has_header(first, request)
+    line, cells, problem = head[0]
+    if problem:
+        raise ComponentError(
+            f"{file}: line {line}: {problem}", "a CSV in UTF-8", "mend that line, or the file's encoding"
+        )
+    first = [cell.strip() for cell in cells]
+    header = _has_header(first, head[-1][1], request, file)
     if header and len(head) == 1 and all(len(more) == 1 for _, more in heads):
         raise ComponentError(
             f"{file}: a header and no rows",
@@ -33,10 +38,8 @@ def inspect(root: str, files: dict[str, int], request: Request) -> Source:
         )
     columns = first if header else [f"c{index}" for index in range(len(first))]
     _check_names(columns, file)
-    place = _label_place(columns, header, request.label, file)
-    if not header:
-        columns[place] = "label"
-    label = columns[place]
+    label = request.label
+    columns[_label_place(columns, header, request, file)] = label
     if len(columns) == 1:
         raise ComponentError(
             f"{file}: only the label, column {label!r}", "at least one more column", "separate the columns with commas"
@@ -99,10 +102,18 @@ def _is_text(cells: list[str]) -> bool:
     return True
 
 
-def _has_header(first: list[str], request: Request) -> bool:
-    if request.header == "auto":
-        return request.label in first or not any(is_number(cell) for cell in first)
-    return request.header == "yes"
+def _has_header(first: list[str], second: list[str], request: Request, file: str) -> bool:
+    if request.header != "auto":
+        return request.header == "yes"
+    if request.label in first or not any(map(is_number, first)):
+        return True
+    if any(not is_number(above) and is_number(below) for above, below in zip(first, second, strict=False)):
+        raise ComponentError(
+            f"{file}: the first line has words where the second has numbers, and no {request.label!r}: {','.join(first)[:100]}",
+            "a header with the label, or none",
+            'name the label as the header does, or pass header="no" if that line is data',
+        )
+    return False
 
 
 def _check_names(columns: list[str], file: str) -> None:
@@ -119,18 +130,12 @@ def _check_names(columns: list[str], file: str) -> None:
         )
 
 
-def _label_place(columns: list[str], header: bool, label: str, file: str) -> int:
-    if label in columns:
-        return columns.index(label)
-    if label in ("last", "first"):
-        return -1 if label == "last" else 0
+def _label_place(columns: list[str], header: bool, request: Request, file: str) -> int:
     if not header:
-        raise ComponentError(
-            f"{file}: label={label!r}, and the file has no header",
-            f"last, first, or one of c0 … {columns[-1]}",
-            'pass label="last" if the label is the last column, or header="yes" if the first line is one',
-        )
-    fix = nearest(label, columns if len(columns) <= 20 else [*columns[:10], *columns[-10:]])
+        return -1 if request.label_at == "last" else 0
+    if request.label in columns:
+        return columns.index(request.label)
+    fix = nearest(request.label, columns if len(columns) <= 20 else [*columns[:10], *columns[-10:]])
     if len(columns) == 1 and (";" in columns[0] or "\t" in columns[0]):
         fix = "separate the columns with commas"
-    raise ComponentError(f"{file}: no column {label!r}", "the name of a column, last or first", fix)
+    raise ComponentError(f"{file}: no column {request.label!r}", "the name of a column", fix)

@@ -101,6 +101,7 @@ class Request:
     """The component's parameters, checked."""
 
     label: str
+    label_at: str
     splits: Splits
     pack: Pack | None
     format: str

@@ -60,7 +60,7 @@ def mnist_file() -> Path:
 @pytest.fixture(scope="module")
 def mnist(mnist_file, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("mnist") / "examples"
-    prepare_examples(data=mnist_file, examples=folder, label="last", pack="image=28x28x1")
+    prepare_examples(data=mnist_file, examples=folder, pack="image=28x28x1")
     return folder
 
 
@@ -163,11 +163,11 @@ def test_splits_are_named_weighted_and_listed_as_tfx_does(flowers, tmp_path):
     ("text", "parameters", "names"),
     [
         ("a,b,label\n1,2,0\n3,4,1\n5,6,0\n", {}, {"a", "b", "label"}),
-        ("a,b,goal\n1,2,0\n3,4,1\n5,6,0\n", {"label": "last"}, {"a", "b", "goal"}),
+        ("a,b,goal\n1,2,0\n3,4,1\n5,6,0\n", {"label": "goal"}, {"a", "b", "goal"}),
         ("goal,1,2\n0,2,3\n1,4,5\n", {"label": "goal"}, {"goal", "1", "2"}),
-        ("1,2,0\n3,4,1\n5,6,0\n", {"label": "first"}, {"label", "c1", "c2"}),
-        ("1,2,0\n3,4,1\n5,6,0\n", {"label": "c1"}, {"c0", "label", "c2"}),
-        ("x,y,z\nu,v,w\n", {"label": "last", "header": "no"}, {"c0", "c1", "label"}),
+        ("1,2,0\n3,4,1\n5,6,0\n", {"label_at": "first", "label": "goal"}, {"goal", "c1", "c2"}),
+        ("1,2,0\n3,4,1\n5,6,0\n", {}, {"c0", "c1", "label"}),
+        ("x,y,z\nu,v,w\n", {"header": "no"}, {"c0", "c1", "label"}),
         ("1,2,3\n5,6,7\n", {"label": "3", "header": "yes"}, {"1", "2", "3"}),
         ("\ufeffa,label\r\n1,0\r\n\r\n2,1\r\n", {}, {"a", "label"}),
     ],
