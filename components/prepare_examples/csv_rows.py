@@ -109,7 +109,7 @@ def _has_header(first: list[str], second: list[str], request: Request, file: str
         return True
     if any(not is_number(above) and is_number(below) for above, below in zip(first, second, strict=False)):
         raise ComponentError(
-            f"{file}: the first line has words where the second has numbers, and no {request.label!r}: {','.join(first)[:100]}",
+            f"{file}: words where the second line has numbers, and no {request.label!r}: {','.join(first)[:100]}",
             "a header with the label, or none",
             'name the label as the header does, or pass header="no" if that line is data',
         )

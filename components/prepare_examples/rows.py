@@ -1,6 +1,7 @@
 """What every reader gives: the source as its first look found it, then its rows one by one."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tfopt.components.prepare_examples.places import relative
 from tfopt.errors import ComponentError
@@ -37,9 +38,8 @@ class Source:
         return relative(file, self.root)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One row, or why there is none.
+class Row(NamedTuple):
+    """One row, or why there is none. A plain tuple underneath, since Beam pickles every single one.
 
     Attributes:
         file: Where it comes from, as seen from the data.

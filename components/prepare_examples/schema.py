@@ -77,6 +77,8 @@ class Schema:
         return {name: [value] for (name, dtype), cell in named if (value := self._value(name, dtype, cell)) is not None}
 
     def _value(self, name: str, dtype: str, cell: str) -> int | float | bytes | None:
+        if dtype == "float32" and (value := _number(cell)) is not None:
+            return value
         found = kind(cell)
         if found is Kind.MISSING:
             return None
@@ -84,8 +86,6 @@ class Schema:
             return cell.encode()
         if dtype == "int64" and found is Kind.INTEGER:
             return int(cell)
-        if dtype == "float32" and found in (Kind.INTEGER, Kind.NUMBER) and abs(value := float(cell)) <= LARGEST:
-            return value
         raise UnusableError(f"{name}: {cell[:50]!r} is no {'finite ' if found is Kind.NOT_FINITE else ''}{dtype}")
 
     def _from_example(self, row: Row) -> Features:
@@ -108,6 +108,15 @@ class Schema:
                 + (f", {missing[0]} is missing" if missing else "")
             )
         return {pack.name: packed, self.label: found[self.label]}
+
+
+def _number(cell: str) -> float | None:
+    """A number that float32 can hold."""
+    try:
+        value = float(cell)
+    except ValueError:
+        return None
+    return value if -LARGEST <= value <= LARGEST and "_" not in cell and cell.isascii() else None
 
 
 def decide(survey: Survey, source: Source, request: Request) -> Schema:

@@ -75,7 +75,10 @@ def _summarized(dtype: str, batch: Sequence[Values]) -> FeatureSummary:
         return summary
     if not batch:
         return summary
-    numbers = np.concatenate([np.asarray(values, dtype) for values in batch])
+    if isinstance(batch[0], list):  # from a CSV, one value each
+        numbers = np.array([value for values in batch for value in values], dtype)
+    else:
+        numbers = np.concatenate([np.asarray(values, dtype) for values in batch])
     exact = numbers.astype(np.float64)
     summary.count, summary.mean = len(exact), float(exact.mean())
     summary.squares = float(np.square(exact - summary.mean).sum())

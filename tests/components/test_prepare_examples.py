@@ -288,7 +288,7 @@ def test_our_tf_example_is_tensorflows(tmp_path):
 
 
 def test_large_data_are_cut_into_shards_that_together_hold_the_same(flowers, tmp_path):
-    request = Request("label", Splits.parse(["train:3", "eval:1"]), None, "auto", "auto", 0.01, 0)
+    request = Request("label", "last", Splits.parse(["train:3", "eval:1"]), None, "auto", "auto", 0.01, 0)
     source = sources.inspect(str(flowers), request)
     for name, layout in (("one", {"train": 1, "eval": 1}), ("many", {"train": 3, "eval": 2})):
         (tmp_path / name).mkdir()

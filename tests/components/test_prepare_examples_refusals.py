@@ -36,7 +36,7 @@ def refusal(data, folder, **parameters) -> ComponentError:
         ("x,y,label\n", {}, "a header and no rows", 'header="no"'),
         ("x,y,label\n", {"header": "yes"}, "a header and no rows", "content"),
         (GOOD, {"label": "labell"}, "no column 'labell'", "did you mean label?"),
-        ("digit,0,1\n5,2,3\n", {}, "words where the second has numbers", 'header="no"'),
+        ("digit,0,1\n5,2,3\n", {}, "words where the second line has numbers", 'header="no"'),
         ('"a"b,label\n5,2\n', {}, "line 1: ',' expected", "mend that line"),
         ("a;b;label\n1;2;3\n", {}, "no column 'label'", "commas"),
         ("label\n1\n2\n", {}, "only the label", "commas"),
