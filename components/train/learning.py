@@ -76,7 +76,7 @@ class Watch:
     def __init__(self, epochs: int, board: ScalarLog) -> None:
         """Count up to so many epochs, and write them on the board too."""
         self.epochs, self.board = epochs, board
-        self.history: list[dict[str, float]] = []
+        self.history: list[dict[str, float | None]] = []
         self._started = 0.0
 
     def begin(self, epoch: int, logs: object = None) -> None:
@@ -92,8 +92,9 @@ class Watch:
         self._check(logs, "val_loss", f"the validation after epoch {epoch + 1}")
         loss_first = sorted(logs, key=lambda name: (name.startswith("val_"), "loss" not in name))
         numbers = {name: float(logs[name]) for name in loss_first}
-        self.history.append(numbers)
-        self.board.write(epoch, numbers)
+        finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
+        self.history.append({name: finite.get(name) for name in numbers})  # a metric without a value is null in JSON
+        self.board.write(epoch, finite)
         shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
         log.info("epoch %d/%d: %s (%.1f s)", epoch + 1, self.epochs, shown, time.monotonic() - self._started)
 

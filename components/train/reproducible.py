@@ -13,7 +13,7 @@ def reproducible(seed: int) -> Iterator[None]:
     from tensorflow.python.framework import config  # only there can determinism be switched off again
 
     was_on = config.is_op_determinism_enabled()
-    policies = [(keras, keras.mixed_precision.global_policy()) for keras in _loaded()]
+    policies = {keras.__name__: keras.mixed_precision.global_policy() for keras in _loaded()}
     for keras in _loaded():
         keras.backend.clear_session()  # or an output would be called dense_7 because of what ran before
     draw_from(seed)
@@ -23,8 +23,8 @@ def reproducible(seed: int) -> Iterator[None]:
     finally:
         if not was_on:
             config.disable_op_determinism()
-        for keras, policy in policies:
-            keras.mixed_precision.set_global_policy(policy)
+        for keras in _loaded():
+            keras.mixed_precision.set_global_policy(policies.get(keras.__name__, "float32"))
 
 
 def draw_from(seed: int) -> None:

@@ -70,7 +70,7 @@ def targets(model: Any, label: str, stored: TensorSpec) -> list[Target]:
 
 def arrange_like_outputs(model: Any, labels: list[Any]) -> Any:
     """Nest the labels of the outputs as the model nests its outputs."""
-    if isinstance(getattr(model, "output", None) if len(labels) > 1 else None, dict):
+    if isinstance(getattr(model, "output", None), dict):  # a Keras 3 Sequential has none
         return dict(zip(keras_models.served_names(model), labels, strict=True))
     return tuple(labels) if len(labels) > 1 else labels[0]
 

@@ -167,6 +167,7 @@ def test_raw_shape_of_the_sidecar_reaches_preprocess(tmp_path, digits_examples):
             "None",
             {"digit", "aux"},
         ),
+        ("[image, mean]", "{'only': main}", "'sparse_categorical_crossentropy'", "None", {"only"}),
     ],
 )
 def test_two_inputs_and_two_outputs_that_share_the_label(tmp_path, inputs, outputs, loss, weights, names):
@@ -180,6 +181,14 @@ def test_two_inputs_and_two_outputs_that_share_the_label(tmp_path, inputs, outpu
     label = batch.pop("label").ravel()
     for output in served.run(batch).values():
         assert (output.argmax(1) == label).mean() > 0.6
+
+
+def test_metric_without_a_value_is_null_in_the_history(tmp_path, digits_examples):
+    nan = 'metrics=[lambda true, predicted: keras.ops.mean(predicted) * float("nan")]'
+    module = write(tmp_path / "m.py", DIGITS.replace('metrics=["accuracy"]', nan))
+    trained = train(digits_examples, module, tmp_path / "out", epochs=1)["trained"]
+    numbers = json.loads((trained.path / "history.json").read_text())["epochs"][0]
+    assert [name for name, value in numbers.items() if value is None] == ["lambda", "val_lambda"]
 
 
 def test_own_layers_are_trained_and_a_warning_says_what_that_costs(tmp_path, digits_examples, caplog):
