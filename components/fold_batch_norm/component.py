@@ -17,8 +17,8 @@ def fold_batch_norm(
     """Fold batch normalization into the layers before it: fewer operations, the same answers.
 
     In inference a batch norm multiplies each channel by a number and adds another, and so does the convolution or dense
-    layer right before it: the two become one layer with other weights. Both Keras versions, Sequential, Functional and
-    nested models, Conv1D/2D/3D, their transposes, depthwise and separable convolutions, and Dense.
+    layer right before it: the two become one layer with other weights. This holds for Conv1D/2D/3D, their transposes,
+    depthwise and separable convolutions and Dense, in Sequential, Functional and nested models of both Keras versions.
 
     What was folded into what, and why any batch norm stays, is in the model card under ``report``. Layers keep their
     names, those that nothing is folded into keep their exact weights, and inputs and outputs keep names, types and
@@ -30,7 +30,8 @@ def fold_batch_norm(
         folded: The same model with fewer batch norms, as a SavedModel and a Keras file.
         examples: Real inputs for the comparison, found by input name; random ones are used without them.
         tolerance: Refuse the result when an output differs by more than this fraction of its range. When not given:
-            0.00001 for one fold, 0.0001 for several, 0.01 where layers compute in float16, and 0.05 in bfloat16.
+            0.00001 for each layer with a kernel and 0.0001 at most, 0.01 where layers compute in float16, and 0.05
+            where they compute in bfloat16.
 
     Raises:
         ComponentError: When the Keras form cannot be read, a weight is NaN, the SavedModel serves something else than

@@ -7,14 +7,15 @@ from typing import Any
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import CARD, Examples, SavedModel
 from tfopt.components.fold_batch_norm.graph import Layer
-from tfopt.components.fold_batch_norm.plan import Plan, Verdict, make_plan
+from tfopt.components.fold_batch_norm.plan import Verdict, make_plan
 from tfopt.components.fold_batch_norm.rewriting import folded
 from tfopt.components.fold_batch_norm.signature import output_names
 from tfopt.components.fold_batch_norm.verification import verify
 from tfopt.execution import link_tree
 
-ONE_FOLD, MANY_FOLDS = 1e-5, 1e-4  # of the output's range: a float32 weight is rounded once more for each fold
+PER_KERNEL, AT_MOST = 1e-5, 1e-4  # of the output's range: a rounding grows on its way through the layers after it
 HALF = {"float16": 1e-2, "bfloat16": 5e-2}  # there parent and child both round every layer's output
+SHOWN = 5
 
 log = logging.getLogger("tfopt")
 
@@ -39,7 +40,7 @@ def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: 
     parent = runtimes.load(model)
     names = output_names(model, parent, keras_model)
     keras_models.save(folded(keras_model, plan), target, names)
-    allowed = _tolerance(keras_model, plan) if tolerance is None else tolerance
+    allowed = _tolerance(keras_model) if tolerance is None else tolerance
     verified = verify(model, parent, SavedModel(target), examples, allowed)
     return {**_facts(plan.verdicts, summary), "verified": verified}
 
@@ -53,8 +54,10 @@ def _log(verdicts: list[Verdict]) -> str:
     refused = [verdict for verdict in verdicts if verdict.refused]
     summary = f"{len(verdicts) - len(refused)} of {len(verdicts)} batch norms folded" if verdicts else "no batch norms"
     log.info("fold_batch_norm: %s", summary)
-    for verdict in refused:
+    for verdict in refused[:SHOWN]:
         log.info("  %s stays: %s", verdict.batch_norm, verdict.refused)
+    if len(refused) > SHOWN:
+        log.info("  %d more stay: see report in the model card", len(refused) - SHOWN)
     return summary
 
 
@@ -71,7 +74,7 @@ def _pass_on(model: SavedModel, target: Path, keras_model: Layer | None = None) 
         link_tree(form, target / form.name)
 
 
-def _tolerance(model: Layer, plan: Plan) -> float:
+def _tolerance(model: Layer) -> float:
+    kernels = sum(len(weight.shape) > 1 for weight in model.weights)
     computed_in = {getattr(layer, "compute_dtype", None) for layer in model._flatten_layers()}
-    usual = ONE_FOLD if len(plan.folded) == 1 else MANY_FOLDS
-    return max([usual, *(HALF[dtype] for dtype in HALF if dtype in computed_in)])
+    return max([min(PER_KERNEL * kernels, AT_MOST), *(HALF[dtype] for dtype in HALF if dtype in computed_in)])

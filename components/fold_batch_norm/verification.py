@@ -55,7 +55,7 @@ def _compare(
             raise ComponentError(
                 f"output {name!r} of the folded model differs by {parity.relative_error:.2g} of its range",
                 f"at most {tolerance:g}",
-                "pass a larger tolerance if that is harmless: with layers of half precision, or in a network so sensitive "
+                "pass a larger tolerance if that is harmless, as with half precision, or in a network so sensitive "
                 "that its own rounding moves it as far",
             )
     return found

@@ -170,6 +170,20 @@ def test_models_in_models_are_folded_once_however_often_they_are_called(keras):
 
 
 @KERAS
+def test_a_model_class_that_only_names_its_graph_is_folded(keras):
+    class Net(keras.Model):
+        def __init__(self):
+            image = keras.Input((8, 8, 3), name="image")
+            super().__init__(image, _norm(keras)(_conv(keras)(image)), name="net")
+
+    image = keras.Input((8, 8, 3))
+    model = randomized(keras.Model(image, keras.layers.ReLU()(Net()(image))))
+    after, verdicts = fold(model)
+    assert verdicts == {"net/n": "net/c"}
+    assert difference(model, after) < ONE_FOLD
+
+
+@KERAS
 def test_masks_and_recurrent_layers_live_beside_a_fold(keras):
     layers = keras.layers
     tokens = keras.Input((7,), dtype="int32")
