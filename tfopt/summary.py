@@ -33,8 +33,8 @@ def print_summary(
     measured = join([(row["name"], row["digest"], row["format"]) for row in listed], quality, benchmark.read())
     metric = main_metric(quality)
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    table.add_column("model", max_width=18, overflow="fold")
-    for title in (wording.title(metric), "difference", "latency", "speed", "size"):
+    table.add_column("model", max_width=16, overflow="fold")
+    for title in (wording.title(metric).replace(" ", "\n"), "difference", "latency", "speed", "size"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("chosen, or why not", ratio=1, overflow="fold")
     for row, model in zip(listed, measured, strict=True):
@@ -69,5 +69,6 @@ def _cells(row: Mapping[str, Any], model: Measured, metric: str) -> list[str]:
 def _status(row: Mapping[str, Any]) -> str:
     if row["chosen"]:
         return "chosen"
-    said = "; ".join(row["reasons"])
+    first, *more = row["reasons"]
+    said = f"{first} (and {len(more)} more)" if more else first
     return said if row["passed"] else f"rejected: {said}"

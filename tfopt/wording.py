@@ -33,7 +33,7 @@ def amount(metric: str, value: float) -> str:
     if metric == "throughput":
         return f"{value:,.0f}/s" if abs(value) >= 100 else f"{value:.3g}/s"
     unit = UNITS.get(metric)
-    return f"{_digits(value, 3)} {unit}" if unit else _digits(value, 4)
+    return f"{_digits(value, 3)} {unit}" if unit else _bare(_digits(value, 4))
 
 
 def change(metric: str, value: float) -> str:
@@ -48,10 +48,12 @@ def change(metric: str, value: float) -> str:
 def distance(metric: str, value: float) -> str:
     """A difference without its sign.
 
-    >>> distance("accuracy", 0.01), distance("latency", 1.5)
-    ('1.00 points', '1.50 ms')
+    >>> distance("accuracy", 0.01), distance("latency", 1.5), distance("log_loss", 0.0012345)
+    ('1.00 points', '1.50 ms', '0.00123')
     """
-    return f"{100 * value:.2f} points" if is_share(metric) else amount(metric, value)
+    if is_share(metric):
+        return f"{100 * value:.2f} points"
+    return amount(metric, value) if metric in UNITS or metric in BYTES else _bare(_digits(value, 3))
 
 
 def change_between(metric: str, low: float | None, high: float | None) -> str:
@@ -109,5 +111,9 @@ def _digits(value: float, count: int) -> str:
         return f"{mantissa.rstrip('0').rstrip('.')}e{int(power)}"
     if abs(value) >= 10 ** (count - 1):
         return f"{value:,.0f}"
-    text = f"{value:#.{count}g}".rstrip(".")
-    return text.rstrip("0").rstrip(".") if count > 3 and "." in text else text
+    return f"{value:#.{count}g}".rstrip(".")
+
+
+def _bare(text: str) -> str:
+    """Without zeros at the end that say nothing where there is no unit to line up."""
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text

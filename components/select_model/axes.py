@@ -97,6 +97,15 @@ def markup(svg: ET.Element) -> str:
     return ET.tostring(svg, encoding="unicode")
 
 
+def shortened(name: str, most: int) -> str:
+    """A name that is not too long for a picture; the tables have it whole.
+
+    >>> shortened("tflite int8", 26), len(shortened("a folder with a very long name 2026-11-21", 26))
+    ('tflite int8', 26)
+    """
+    return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-most // 2 :]}"
+
+
 def plain(value: float) -> str:
     """A tick's label.
 

@@ -77,17 +77,20 @@ def decide(
     return Verdict(models[names.index(chosen.name)], content)
 
 
-def _failures(model: Measured, goals: Sequence[Goal], proven: bool, examples: int) -> list[str]:
-    found = (goal.failure(model, proven=proven, examples=examples) for goal in goals)
-    return [failure for failure in found if failure]
+def _failures(model: Measured, goals: Sequence[Goal], proven: bool, examples: int) -> list[tuple[str, str]]:
+    """The metric of each goal that a model misses, and how it does."""
+    found = ((goal.metric, goal.failure(model, proven=proven, examples=examples)) for goal in goals)
+    return [(metric, failure) for metric, failure in found if failure]
 
 
-def _reasons(model: Measured, chosen: Measured, failures: list[str], objective: str, quality: str) -> list[str]:
+def _reasons(
+    model: Measured, chosen: Measured, failures: list[tuple[str, str]], objective: str, quality: str
+) -> list[str]:
     if model is not chosen:
         return reasons.not_chosen(model, chosen, failures, objective)
     if model.parent:
         return [reasons.merits(model, objective, quality)]
-    return failures or ["the parent: nothing is proven better within the goals"]
+    return [said for _, said in failures] or ["the parent: nothing is proven better within the goals"]
 
 
 def _check_row(title: str, report: Mapping[str, Any], name: str, model: Model, *, is_parent: bool) -> None:

@@ -61,12 +61,11 @@ class Goal:
         worst = found.interval[0 if up else 1] if proven else found.value
         if _reaches(worst if up else -worst, self.number if up else -self.number):
             return None
-        said, side = wording.title(self.metric), "at least" if up else "at most"
-        wanted = f"the goal asks for {side} {wording.amount(self.metric, self.number)}"
+        said, value = wording.title(self.metric), wording.amount(self.metric, found.value)
+        wanted = f"the goal asks for at {'least' if up else 'most'} {wording.amount(self.metric, self.number)}"
         if _reaches(found.value if up else -found.value, self.number if up else -self.number):
-            sure = f"{wording.amount(self.metric, found.value)} measured, but only {wording.amount(self.metric, worst)}"
-            return f"{said} is not proven: {sure} is sure, and {wanted}"
-        return f"{said} is {wording.amount(self.metric, found.value)}; {wanted}"
+            return f"not proven: {said} is {value}, perhaps {wording.amount(self.metric, worst)}; {wanted}"
+        return f"{said} is {value}; {wanted}"
 
     def _misses_parent(self, model: Measured, proven: bool, examples: int) -> str | None:
         gain = model.gain(self.metric)
@@ -77,8 +76,10 @@ class Goal:
         found, allowed = _moved(self.metric, gain.value), self._allowed(wanted)
         if not _reaches(gain.value, wanted):
             return f"{found}; {allowed}"
+        both_worse = gain.value < 0 and worst < 0
+        perhaps = wording.distance(self.metric, -worst) if both_worse else _moved(self.metric, worst)
         more = _examples_needed(gain.value, worst, wanted, examples) if self.metric in model.quality["metrics"] else ""
-        return f"is not proven good enough: {found}, but perhaps {_moved(self.metric, worst)}; {allowed}{more}"
+        return f"not proven: {found}, perhaps {perhaps}; {allowed}{more}"
 
     def needed_gain(self, model: Measured) -> float:
         """How much better than the parent's the metric must be, in its own unit; negative where it may be worse."""

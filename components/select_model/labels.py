@@ -4,8 +4,26 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-DIRECTIONS = (0, 180, 45, -45, 135, -135, 90, -90)  # degrees, in the order of preference; 90 is up
-RINGS = (0, 14, 30, 48)
+DIRECTIONS = (
+    0,
+    180,
+    45,
+    -45,
+    135,
+    -135,
+    90,
+    -90,
+    20,
+    -20,
+    160,
+    -160,
+    68,
+    -68,
+    112,
+    -112,
+)  # degrees, in the order of preference; 90 is up
+RINGS = (0, 14, 30, 48, 68, 92)
+NEAR = 7  # a label this near to another point would be taken for that one's
 
 
 @dataclass(frozen=True)
@@ -38,6 +56,15 @@ class Anchor:
     width: float
     height: float
 
+    def around(self, room: float) -> Box:
+        """The square around the point."""
+        reach = self.radius + room
+        return Box(self.x - reach, self.y - reach, 2 * reach, 2 * reach)
+
+    def touches(self, other: "Anchor") -> bool:
+        """Whether the points cover each other."""
+        return math.hypot(self.x - other.x, self.y - other.y) < self.radius + other.radius
+
 
 def place(anchors: Sequence[Anchor], taken: Sequence[Box], frame: Box) -> list[Box]:
     """Return a box for each anchor's label, those with the least room first served.
@@ -47,11 +74,12 @@ def place(anchors: Sequence[Anchor], taken: Sequence[Box], frame: Box) -> list[B
         taken: What else must not be covered.
         frame: Where labels may be.
     """
-    points = [Box(a.x - a.radius, a.y - a.radius, 2 * a.radius, 2 * a.radius) for a in anchors]
+    points = [a.around(0) for a in anchors]
     crowded = sorted(range(len(anchors)), key=lambda index: -_neighbours(anchors, index))
     placed: dict[int, Box] = {}
     for index in crowded:
-        others = [*taken, *points, *placed.values()]
+        strangers = [a.around(NEAR) for other, a in enumerate(anchors) if other != index]
+        others = [*taken, *points, *strangers, *placed.values()]
         boxes = [_beside(anchors[index], degrees, ring) for ring in RINGS for degrees in DIRECTIONS]
         costs = [
             100 * box.outside(frame) + 10 * sum(box.overlap(other) for other in others) + order

@@ -43,12 +43,20 @@ def pace(model: Measured) -> str:
     return said if ratio["verdict"] == "faster" else f"{said}: {ratio['verdict']}"
 
 
-def not_chosen(model: Measured, chosen: Measured, failures: Sequence[str], objective: str) -> list[str]:
-    """Why not this one."""
+def not_chosen(model: Measured, chosen: Measured, failures: Sequence[tuple[str, str]], objective: str) -> list[str]:
+    """Why not this one.
+
+    Args:
+        model: The one that is not chosen.
+        chosen: The one that is.
+        failures: The metric of each goal that the model misses, and how it does.
+        objective: What the chosen one is best at.
+    """
     if model.error:
-        return [f"could not be measured: {model.error}"]
+        return [f"could not be measured: {' '.join(model.error.split())}"]
     if failures:
-        return [_but(model, failure) for failure in failures]
+        first, *more = failures
+        return [_but(model, *first), *(said for _, said in more)]
     if model.parent is None:
         return [f"{chosen.name} is {_better(objective)}: {_against(chosen, model, objective)}"]
     if objective not in model.metrics:
@@ -56,21 +64,23 @@ def not_chosen(model: Measured, chosen: Measured, failures: Sequence[str], objec
     if not is_proven(model, objective) and chosen.parent is None:
         return [_unproven(model, objective)]
     if is_equal(model, chosen, objective) and is_equal(chosen, model, objective):
-        return [
-            f"cannot be told from {chosen.name} in {wording.title(objective)}, which is "
-            f"{wording.smaller(chosen.value('size'), model.value('size'))}"
-        ]
+        size = wording.smaller(chosen.value("size"), model.value("size"))
+        return [f"cannot be told from {chosen.name} in {wording.title(objective)}; {chosen.name} is {size}"]
     return [f"{chosen.name} is {_better(objective)}: {_against(chosen, model, objective)}"]
 
 
-def _but(model: Measured, failure: str) -> str:
+def _but(model: Measured, metric: str, failure: str) -> str:
     """Say first what speaks for a model that is fast or small, then what it would take."""
     ratio = model.speedup(model.small_batch)
-    if ratio and ratio["verdict"] == "faster":
+    if ratio and ratio["verdict"] == "faster" and not metric.startswith(("latency", "throughput")):
         return f"{wording.times(ratio['value'])} as fast, but {failure}"
-    if model.parent and model.value("size") < 0.9 * model.parent.value("size"):
+    if model.parent and _is_small(model) and not metric.startswith("size"):
         return f"{wording.smaller(model.value('size'), model.parent.value('size'))}, but {failure}"
     return failure
+
+
+def _is_small(model: Measured) -> bool:
+    return bool(model.parent and model.value("size") < 0.9 * model.parent.value("size"))
 
 
 def _unproven(model: Measured, objective: str) -> str:
@@ -84,7 +94,7 @@ def _unproven(model: Measured, objective: str) -> str:
         said = f"slower: {found}" if ratio["verdict"] == "slower" else f"not proven faster: {found}, {ratio['verdict']}"
     else:
         said = f"not proven {_better(objective)}: {_against(model, model.parent, objective)}"
-    if objective != "size" and model.value("size") < 0.9 * model.parent.value("size"):
+    if objective != "size" and _is_small(model):
         return f"{said}; it is {wording.smaller(model.value('size'), model.parent.value('size'))}"
     return said
 

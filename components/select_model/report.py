@@ -78,7 +78,10 @@ def _pictures(content: Mapping[str, Any], measured: Sequence[Measured], metric: 
     view = View(whole, metric, front, content["selected"], _limits(content, measured[0], metric))
     calls = read_samples(samples, measured[0].small_batch)
     return {
-        "choice": [scatter(view, WIDE, 440, "choice-wide"), scatter(view, NARROW, 420, "choice-narrow")],
+        "choice": [
+            scatter(view, WIDE, 360 + 14 * len(whole), "choice-wide"),
+            scatter(view, NARROW, 300 + 24 * len(whole), "choice-narrow"),
+        ],
         "spread": [
             spread(whole, calls, content["selected"], width, f"spread-{name}")
             for width, name in ((WIDE, "wide"), (NARROW, "narrow"))

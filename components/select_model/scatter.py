@@ -1,12 +1,13 @@
 """The picture of the choice: quality up, latency across, size as area, Pareto front filled."""
 
+import itertools
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
 from tfopt import wording
-from tfopt.components.select_model.axes import LETTER, Axis, element, markup, picture, plain, spanning
+from tfopt.components.select_model.axes import LETTER, Axis, element, markup, picture, plain, shortened, spanning
 from tfopt.components.select_model.labels import Anchor, Box, place
 from tfopt.measurements import Measured
 
@@ -40,32 +41,34 @@ def scatter(view: View, width: int, height: int, key: str) -> str:
     across, up = _axes(view, frame)
     _grid(svg, view, across, up, frame)
     taken = _limits(svg, view, up, frame)
-    _front_line(svg, view, across, up)
-    points = [_Point(model, across, up, view) for model in sorted(view.models, key=lambda m: -m.value("size"))]
+    taken += _front_line(svg, view, across, up)
+    points = [_Point(model, across, up, view, width) for model in sorted(view.models, key=lambda m: -m.value("size"))]
+    for point in points:
+        point.draw(svg)
     for point in points:
         taken += point.bars(svg)
     boxes = place([point.anchor for point in points], taken, frame)
-    for point in points:
-        point.draw(svg)
     for point, box in zip(points, boxes, strict=True):
-        point.label(svg, box)
+        crowded = any(point.anchor.touches(other.anchor) for other in points if other is not point)
+        point.label(svg, box, crowded=crowded)
     return markup(svg)
 
 
 class _Point:
     """One model in the picture."""
 
-    def __init__(self, model: Measured, across: Axis, up: Axis, view: View) -> None:
+    def __init__(self, model: Measured, across: Axis, up: Axis, view: View, width: int) -> None:
         self.model, self.across, self.up, self.view = model, across, up, view
         self.x, self.y = across(model.value("latency")), up(model.value(view.metric))
         largest = max(other.value("size") for other in view.models)
-        self.radius = max(LEAST, LARGEST * math.sqrt(model.value("size") / largest))
+        self.radius = max(LEAST, LARGEST * math.sqrt(width / 760 * model.value("size") / largest))
+        self.name = shortened(model.name, 26 if width > 500 else 17)
         self.size = wording.data_size(model.value("size"))
         self.kind = "chosen" if model.name == view.chosen else "parent" if model.parent is None else "other"
 
     @property
     def anchor(self) -> Anchor:
-        letters = max(len(self.model.name), len(self.size))
+        letters = max(len(self.name), len(self.size))
         return Anchor(self.x, self.y, self.radius, letters * LETTER + 4, 28)
 
     def bars(self, svg: ET.Element) -> list[Box]:
@@ -88,21 +91,20 @@ class _Point:
         element(group, "title", self._tooltip())
         element(group, "circle", class_=f"bubble {self.kind} {on_front}", cx=self.x, cy=self.y, r=self.radius)
 
-    def label(self, svg: ET.Element, box: Box) -> None:
-        """Write name and size, with a line to the point where they are far from it."""
-        middle, line = box.left + box.width / 2, box.top + 11
+    def label(self, svg: ET.Element, box: Box, *, crowded: bool) -> None:
+        """Write name and size, with a line to the point where it is not plain which point is meant."""
         near_x = min(max(self.x, box.left), box.left + box.width)
         near_y = min(max(self.y, box.top), box.top + box.height)
         gap = math.hypot(near_x - self.x, near_y - self.y) - self.radius
-        if gap > 12:
-            part = self.radius / (gap + self.radius)
-            x, y = self.x + (near_x - self.x) * part, self.y + (near_y - self.y) * part
-            element(svg, "line", class_="leader", x1=x, y1=y, x2=near_x, y2=near_y)
+        if gap > 12 or crowded:
+            element(svg, "line", class_="leader", x1=self.x, y1=self.y, x2=near_x, y2=near_y)
+            element(svg, "circle", class_="centre", cx=self.x, cy=self.y, r=1.8)
+        middle, line = box.left + box.width / 2, box.top + 11
         side, x = ("start", box.left) if box.left >= self.x else ("end", box.left + box.width)
         if box.left < self.x < box.left + box.width:
             side, x = "middle", middle
         text = element(svg, "text", class_=f"label {self.kind}", x=x, y=line, text_anchor=side)
-        element(text, "tspan", self.model.name, class_="name")
+        element(text, "tspan", self.name, class_="name")
         element(text, "tspan", self.size, class_="size", x=x, dy=14)
 
     def _tooltip(self) -> str:
@@ -139,11 +141,10 @@ def _grid(svg: ET.Element, view: View, across: Axis, up: Axis, frame: Box) -> No
         x = across(value)
         element(svg, "line", class_="grid", x1=x, y1=frame.top, x2=x, y2=bottom)
         element(svg, "text", plain(value), class_="tick", x=x, y=bottom + 18, text_anchor="middle")
-    batch = view.models[0].small_batch
-    said = f"latency in ms (p50, batch size {batch}): faster to the left"
+    said = "latency in ms (p50), faster to the left"
     element(svg, "text", said, class_="axis", x=frame.left + frame.width / 2, y=bottom + 40, text_anchor="middle")
     turned = f"translate(14 {frame.top + frame.height / 2:.1f}) rotate(-90)"
-    said = f"{wording.title(view.metric)}: better upwards"
+    said = f"{wording.title(view.metric)}, better upwards"
     element(svg, "text", said, class_="axis", text_anchor="middle", transform=turned)
 
 
@@ -154,12 +155,12 @@ def _limits(svg: ET.Element, view: View, up: Axis, frame: Box) -> list[Box]:
         element(svg, "line", class_="limit", x1=frame.left, y1=y, x2=right, y2=y)
         element(svg, "text", name, class_="limit-name", x=right - 4, y=y + 14, text_anchor="end")
         width = len(name) * LETTER
-        taken += [Box(right - 4 - width, y + 3, width, 14), Box(frame.left, y - 1, frame.width, 2)]
+        taken += [Box(right - 4 - width, y + 3, width, 14), Box(frame.left, y - 4, frame.width, 8)]
     return taken
 
 
-def _front_line(svg: ET.Element, view: View, across: Axis, up: Axis) -> None:
-    """Steps through the models that are best in quality for their latency."""
+def _front_line(svg: ET.Element, view: View, across: Axis, up: Axis) -> list[Box]:
+    """Draw steps through the models that are best in quality for their latency."""
     steps: list[tuple[float, float]] = []
     for model in sorted(view.models, key=lambda m: (m.value("latency"), up(m.value(view.metric)))):
         x, y = across(model.value("latency")), up(model.value(view.metric))
@@ -168,6 +169,10 @@ def _front_line(svg: ET.Element, view: View, across: Axis, up: Axis) -> None:
     if len(steps) > 1:
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in steps)
         element(svg, "polyline", class_="front-line", points=points)
+    return [
+        Box(min(x1, x2) - 1, min(y1, y2) - 1, abs(x2 - x1) + 2, abs(y2 - y1) + 2)
+        for (x1, y1), (x2, y2) in itertools.pairwise(steps)
+    ]
 
 
 def _title(view: View) -> str:

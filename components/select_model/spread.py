@@ -1,6 +1,6 @@
 """How the time of a call is distributed, model by model, on one axis."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from pyarrow import compute, parquet
 
 from tfopt import wording
-from tfopt.components.select_model.axes import Axis, element, markup, picture, plain, spanning
+from tfopt.components.select_model.axes import Axis, element, markup, picture, plain, shortened, spanning
 from tfopt.measurements import Measured
 
 Samples = Mapping[str, NDArray[np.float64]]
-ROW, HILL, BINS = 66, 26, 80  # pixels of a row, and of the hill in it; bins of the histogram
+ROW, HILL, BINS = 66, 26, 120  # pixels of a row, and of the hill in it; bins of the histogram
 
 
 def read_samples(file: Path, batch_size: str) -> dict[str, NDArray[np.float64]]:
@@ -34,7 +34,9 @@ def spread(models: Sequence[Measured], samples: Samples, chosen: str, width: int
     rows = sorted(models, key=lambda model: model.value("latency"))
     height = ROW * len(rows) + 52
     title = f"Time of a call of {len(rows)} models, batch size {rows[0].small_batch}"
-    svg = picture(width, height, key, title, "; ".join(f"{model.name}: {_figures(model)}" for model in rows))
+    svg = picture(
+        width, height, key, title, "; ".join(f"{model.name}: {_figures(model, _QUANTILES)}" for model in rows)
+    )
     axis = _axis(rows, samples, width)
     bottom = height - 44
     for value in axis.ticks(56):
@@ -52,10 +54,11 @@ def _row(
     svg: ET.Element, model: Measured, calls: NDArray[np.float64] | None, axis: Axis, top: float, kind: str
 ) -> None:
     group = element(svg, "g")
-    element(group, "title", f"{model.name}: {_figures(model)}")
+    element(group, "title", f"{model.name}: {_figures(model, _QUANTILES)}")
     text = element(group, "text", class_=f"label {kind}", x=axis.start, y=top + 13)
-    element(text, "tspan", model.name, class_="name")
-    element(text, "tspan", f"  {_figures(model)}", class_="size")
+    most, names = (40, [*_QUANTILES]) if axis.end > 500 else (17, ["p50", "p99"])
+    element(text, "tspan", shortened(model.name, most), class_="name")
+    element(text, "tspan", _figures(model, names), class_="size", dx=8)
     base = top + 22 + HILL
     if calls is not None and len(calls):
         element(group, "path", class_=f"hill {kind}", d=_hill(calls, axis, base))
@@ -83,9 +86,8 @@ def _hill(calls: NDArray[np.float64], axis: Axis, base: float) -> str:
     return f"M{' L'.join([*points, f'{axis(edges[-1]):.1f},{base:.1f}'])} Z"
 
 
-def _figures(model: Measured) -> str:
-    ends = (f"{name} {wording.amount('latency', model.value(key))}" for name, key in _QUANTILES.items())
-    return ", ".join(ends)
+def _figures(model: Measured, names: Iterable[str]) -> str:
+    return ", ".join(f"{name} {wording.amount('latency', model.value(_QUANTILES[name]))}" for name in names)
 
 
 _QUANTILES = {"p50": "latency", "p90": "latency_p90", "p99": "latency_p99"}

@@ -1,0 +1,50 @@
+"""A page in a real browser: what it shows, measured from a frame around it, and what its console says."""
+
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+OPTIONS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
+    "--host-resolver-rules=MAP * ~NOTFOUND",  # the page must do without a network
+    "--allow-file-access-from-files", "--virtual-time-budget=3000", "--enable-logging=stderr", "--v=0",
+]  # fmt: skip
+DARK = "--blink-settings=preferredColorScheme=0"
+FRAME = """<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark">
+<body style="margin:0"><iframe id="page" src="{page}" style="width:{width}px;height:3000px;border:0"></iframe>
+<pre id="found"></pre>
+<script>onload = () => {{
+  const frame = document.getElementById("page"), page = frame.contentDocument, view = frame.contentWindow;
+  document.getElementById("found").textContent = JSON.stringify(({script})(page, view));
+}}</script>"""
+
+
+def browse(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Chromium once, with a profile of its own."""
+    chromium = shutil.which("chromium")
+    assert chromium, "Debian's package chromium is needed: make chromium"
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        command = [chromium, *OPTIONS, f"--user-data-dir={profile}", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+
+
+def measure(page: Path, script: str, *, width: int = 1200, dark: bool = False) -> Any:
+    """What a JavaScript function of (document, window) finds in the page, laid out this wide."""
+    frame = page.with_name("frame.html")
+    frame.write_text(FRAME.format(page=page.name, width=width, script=script), encoding="utf-8")
+    done = browse("--dump-dom", *([DARK] if dark else []), frame.as_uri())
+    found = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert found and found[1], done.stderr
+    return json.loads(unescape(found[1]))
+
+
+def console(page: Path) -> list[str]:
+    """Everything the page makes the browser's console say."""
+    done = browse("--dump-dom", page.as_uri())
+    return [line for line in done.stderr.splitlines() if "CONSOLE" in line]

@@ -1,0 +1,254 @@
+"""The page of a decision, in headless Chromium: complete, true to its JSON, legible everywhere, alone in one file."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.chromium import DARK, browse, console, measure
+from tests.reports import DIGITS, TRAINED, Row, make_models, write_reports
+from tfopt.artifacts import Decision
+from tfopt.components.select_model.component import select_model
+
+LONG = "quantized aware of pruning, <b>2026</b> & ä, in a folder with a very long name"
+CROWD = [
+    *DIGITS,
+    replace(DIGITS[4], name=LONG, p50=0.0392, size=44_800),
+    replace(DIGITS[3], name="tflite float16", p50=0.0571, size=79_000),
+    replace(DIGITS[1], name="xla", p50=0.305, accuracy=0.9811),
+    replace(DIGITS[5], name="clustered", accuracy=0.9605),
+    replace(DIGITS[2], name="openvino", error="cannot load: <op> 'Erf' is not linked in"),
+]
+OVERLAPS = """(page, view) => {
+  const found = [];
+  for (const picture of page.querySelectorAll("svg.picture")) {
+    if (view.getComputedStyle(picture).display === "none") continue;
+    const frame = picture.getBoundingClientRect();
+    const texts = [...picture.querySelectorAll("text")].map(t => [t.textContent, t.getBoundingClientRect()]);
+    texts.forEach(([one, a], index) => {
+      if (a.left < frame.left || a.right > frame.right || a.top < frame.top || a.bottom > frame.bottom)
+        found.push("cut off: " + one);
+      for (const [other, b] of texts.slice(index + 1)) {
+        const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+        const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+        if (across > 1 && down > 3) found.push(one + " over " + other);
+      }
+    });
+  }
+  return found;
+}"""
+CONTRAST = """(page, view) => {
+  const canvas = page.createElement("canvas").getContext("2d", {willReadFrequently: true});
+  const rgb = colour => {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
+    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = element => {
+    for (let e = element; e; e = e.parentElement) {
+      const colour = rgb(view.getComputedStyle(e).backgroundColor);
+      if (colour[3] === 255) return colour;
+    }
+    return [255, 255, 255, 255];
+  };
+  const found = [];
+  for (const element of page.body.querySelectorAll("*")) {
+    const own = [...element.childNodes].some(node => node.nodeType === 3 && node.textContent.trim());
+    if (!own || !element.getClientRects().length) continue;
+    const style = view.getComputedStyle(element);
+    const ink = light(rgb(element.closest("svg") ? style.fill : style.color)), paper = light(behind(element));
+    const ratio = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+    found.push([ratio, element.textContent.trim().slice(0, 40)]);
+  }
+  return found.sort((a, b) => a[0] - b[0]);
+}"""
+TABLE = """(page, view) => Object.fromEntries([...page.querySelectorAll("#main-table tbody tr")].map(
+  row => [row.dataset.model, [...row.cells].map(cell => cell.innerText)]))"""
+
+
+def report(rows: list[Row], folder: Path, *, samples: bool = True, slices: bool = True, **parameters) -> Path:
+    models = make_models(rows, folder / "models")
+    evaluation, benchmark = write_reports(rows, models, folder, samples=samples, slices=slices)
+    places = (folder / name for name in ("selected", "decision with ä", "blessing"))
+    goals = {"goals": ["accuracy max_degradation 0.01"]} | parameters
+    outputs = select_model(models[0], models[1:], evaluation, benchmark, *places, **goals)
+    return outputs["decision"].path / "report.html"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> Path:
+    return report(DIGITS, tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory) -> Path:
+    return report(CROWD, tmp_path_factory.mktemp("crowd"))
+
+
+def test_the_console_stays_empty(crowd, tmp_path):
+    assert console(crowd) == []
+    loud = tmp_path / "loud.html"
+    loud.write_text("<script>console.error('loud')</script>")
+    assert console(loud)
+
+
+def test_it_is_one_file_that_asks_for_no_other(crowd):
+    text = crowd.read_text()
+    assert sorted(file.name for file in crowd.parent.iterdir() if file.suffix != ".html" or file == crowd) == [
+        "decision.json",
+        "report.html",
+    ]
+    assert "http" not in text.replace('<meta http-equiv="Content-Security-Policy"', "")
+    assert not re.search(r"<script|@import|url\(|<link rel=(?!\"icon\" href=\"data:,\")", text)
+    assert len(text) < 300_000
+
+
+def test_the_verdict_comes_first_with_its_reason(page):
+    decision = Decision(page.parent).read()
+    found = measure(page, "page => [page.title, page.querySelector('header').innerText]")
+    assert found[0].startswith("tflite int8 was chosen")
+    lines = found[1].split("\n")
+    assert lines[1:] and "tflite int8 was chosen" in lines
+    assert decision["reason"].replace("10.6x", "10.6×")[:24] in found[1]  # noqa: RUF001
+    assert "Blessed: it may be pushed" in lines
+
+
+def test_the_table_says_what_the_json_says(page):
+    table = measure(page, TABLE)
+    for row in Decision(page.parent).read()["models"]:
+        name, accuracy, change, latency, speed, size, why = table[row["name"]]
+        metrics = row["metrics"]
+        assert row["name"] in name
+        assert ("Pareto front" in name) is row["pareto"]
+        assert accuracy == f"{100 * metrics['accuracy']:.2f}%"
+        assert latency.startswith(f"{metrics['latency']:#.3g} ms\np99 {metrics['latency_p99']:#.3g} ms")
+        assert size == f"{metrics['size'] / 1000:.3g} kB\n{metrics['size_gzipped'] / 1000:#.3g} kB gzipped"
+        assert (why.startswith("Chosen"), why.startswith("Rejected")) == (row["chosen"], not row["passed"])
+        assert ("–" in change) is row["parent"]  # noqa: RUF001
+    assert table["tflite int8"][2] == "−0.40 points\n−0.85 to +0.05"  # noqa: RUF001
+    assert table["tflite int8"][4] == "10.6×\nfaster\n10.3× to 10.9×"  # noqa: RUF001
+    assert "unsteady" in table["folded"][3]
+    assert "loses 2.10 points of accuracy; the goal allows 1.00 points" in table["pruned 90%"][6]
+
+
+def test_the_pictures_show_every_model_its_front_and_what_they_mean(page):
+    found = measure(
+        page,
+        """page => [...page.querySelectorAll("svg.wide")].map(svg => ({
+          role: svg.getAttribute("role"),
+          named: svg.getAttribute("aria-labelledby").split(" ").map(id => page.getElementById(id).textContent),
+          front: [...svg.querySelectorAll(".bubble.front")].map(c => c.parentNode.querySelector("title").textContent),
+          bubbles: svg.querySelectorAll(".bubble").length, hills: svg.querySelectorAll(".hill").length,
+          bars: svg.querySelectorAll(".bar").length, limits: svg.querySelectorAll(".limit").length }))""",
+    )
+    choice, spread = found
+    assert choice["role"] == spread["role"] == "img"
+    assert (choice["bubbles"], choice["bars"], choice["limits"], spread["hills"]) == (6, 10, 1, 6)
+    assert {text.split(":")[0] for text in choice["front"]} == {"tflite float32", "tflite dynamic", "tflite int8"}
+    assert "tflite int8: 97.70%, 0.0389 ms, 45.1 kB, on the Pareto front" in choice["named"][1]
+    assert "trained: p50 0.412 ms, p90 0.449 ms, p99 0.577 ms" in spread["named"][1]
+
+
+def test_a_bubble_sits_where_its_numbers_say(page):
+    """Two models' places give the axes; a third must agree with them."""
+    found = measure(
+        page,
+        """page => Object.fromEntries([...page.querySelectorAll("#choice ~ svg.wide .bubble")].map(c =>
+          [c.parentNode.querySelector("title").textContent.split(":")[0], ["cx", "cy", "r"].map(
+            name => Number(c.getAttribute(name)))]))""",
+    )
+    import math
+
+    numbers = {row.name: (math.log(row.p50), row.accuracy, row.size) for row in DIGITS}
+    for axis in (0, 1):
+        (a, b, c) = (found[name][axis] for name in ("trained", "tflite int8", "pruned 90%"))
+        (u, v, w) = (numbers[name][axis] for name in ("trained", "tflite int8", "pruned 90%"))
+        assert (c - a) / (b - a) == pytest.approx((w - u) / (v - u), abs=0.01)
+    assert found["tflite int8"][0] < found["trained"][0]
+    assert found["trained"][1] < found["pruned 90%"][1]
+    area = [found[name][2] ** 2 / numbers[name][2] for name in ("trained", "tflite int8")]
+    assert area[0] == pytest.approx(area[1], rel=0.05)
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_no_text_in_a_picture_covers_another_or_is_cut_off(page, crowd, width):
+    assert measure(page, OVERLAPS, width=width) == []
+    assert measure(crowd, OVERLAPS, width=width) == []
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1200])
+def test_the_page_never_scrolls_sideways(crowd, width):
+    found = measure(
+        crowd,
+        """(page, view) => [page.documentElement.scrollWidth, [...page.body.querySelectorAll("*")].filter(
+          e => !e.closest(".scroll, svg, thead") && e.getBoundingClientRect().right > view.innerWidth + 0.5).map(
+          e => e.tagName + " " + e.className)]""",
+        width=width,
+    )
+    assert found == [width, []]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_every_text_has_the_contrast_that_wcag_asks_for(crowd, dark):
+    found = measure(crowd, CONTRAST, dark=dark)
+    assert len(found) > 200
+    assert [entry for entry in found if entry[0] < 4.5] == []
+
+
+def test_dark_mode_is_dark(page, tmp_path):
+    paper = "(page, view) => view.getComputedStyle(page.body).backgroundColor"
+    light, dark = (measure(page, paper, dark=dark) for dark in (False, True))
+    assert min(map(int, re.findall(r"\d+", light))) > 230
+    assert max(map(int, re.findall(r"\d+", dark))) < 40
+    shots = [tmp_path / "light.png", tmp_path / "dark.png"]
+    for shot, more in zip(shots, ([], [DARK]), strict=True):
+        browse(f"--screenshot={shot}", "--window-size=1200,3000", *more, page.as_uri())
+    from PIL import Image
+
+    means = [sum(Image.open(shot).convert("L").resize((1, 1)).getpixel((0, 0)) for _ in (0,)) for shot in shots]
+    assert means[0] > 220
+    assert means[1] < 60
+
+
+def test_what_models_are_called_is_text_not_markup(crowd):
+    names = measure(crowd, "page => [...page.querySelectorAll('.model')].map(e => e.textContent)")
+    assert LONG in names
+    assert "cannot load: <op> 'Erf'" in measure(crowd, TABLE)["openvino"][6]
+
+
+def test_slices_parity_lineage_environment_and_commands_are_there(page):
+    found = measure(page, "page => page.querySelector('main').innerText")
+    for expected in (
+        "label = 9", "Same answers as the parent?", "export_tflite precision=int8",
+        "Verified: 64 records, largest difference 1.2e-06", "Intel(R) Xeon(R)", "1,000 evaluated of 1,002 read",
+        "poisson bootstrap, 400 replicates, 95%, seed 0",
+        "tfopt select_model --baseline trained/ --candidates folded/ tflite_float32/",
+        "--goals 'accuracy max_degradation 0.01' --objective latency --confidence interval",
+    ):  # fmt: skip
+        assert expected in found
+    assert measure(page, "page => [...page.querySelectorAll('table')].every(t => t.querySelector('th[scope=row]'))")
+
+
+@pytest.mark.parametrize(
+    ("rows", "parameters"),
+    [
+        ([TRAINED, Row("same", "saved_model", accuracy=0.981, p50=0.412, size=186_400)], {}),
+        ([TRAINED, replace(DIGITS[4], error="it crashed")], {}),
+        (DIGITS[:2], {"goals": ["accuracy threshold 0.999"]}),
+        (DIGITS[:2], {"goals": []}),
+        (DIGITS, {"goals": ["size min_improvement 99%"], "objective": "size", "confidence": "point"}),
+    ],
+    ids=["all the same", "one that failed", "not blessed", "no goals", "nothing passes"],
+)
+def test_it_copes_with(tmp_path, rows, parameters):
+    page = report(rows, tmp_path, samples=False, slices=False, **parameters)
+    assert console(page) == []
+    assert measure(page, OVERLAPS, width=390) == []
+    said = measure(page, "page => page.querySelector('header').innerText")
+    decision = Decision(page.parent).read()
+    assert ("Not blessed: it must not be pushed" in said) is not decision["blessed"]
+    if decision["selected"] == "trained":
+        assert "trained stays" in said
