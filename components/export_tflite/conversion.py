@@ -72,9 +72,9 @@ def _refusal(message: str, request: Request) -> ComponentError:
             f"ops that {request.precision} has",
             "choose another precision",
         )
-    last = next((line for line in reversed(message.strip().splitlines()) if line.strip()), "no reason given")
+    first = (message.strip().splitlines() or ["no reason given"])[0]
     return ComponentError(
-        f"the converter failed: {message.strip().splitlines()[0][:300] if message.strip() else last}",
+        f"the converter failed: {first[:300]}",
         f"a model that converts to {request.precision}",
         "try another precision; the converter may not know this graph",
     )
