@@ -1,5 +1,6 @@
 """Running all models on one part of the data, and adding up what their answers are worth."""
 
+import time
 from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any
@@ -27,6 +28,7 @@ def judge_part(plan: Plan, file: str, part: int, of: int) -> Totals:
     name = PurePath(file).name
     place = (name, 0)
     with POOL.borrow(plan) as models:
+        totals.began = time.time()
         try:
             inputs = {name for model in models if model.runtime for name in model.runtime.inputs}
             totals.failures = {n: (place, model.failure) for n, model in enumerate(models) if model.failure}
@@ -36,6 +38,7 @@ def judge_part(plan: Plan, file: str, part: int, of: int) -> Totals:
                 _judge_batch(plan, models, decoder, batch, place, totals)
         except ComponentError as error:  # Beam would bury it in its own message
             totals.refusal = (place, (error.received, error.expected, error.fix))
+        totals.ended = time.time()
     return totals
 
 

@@ -5,6 +5,7 @@ not depend on the order, that is, on the runner. The grain is 2^-28 of the basel
 """
 
 import copy
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -126,6 +127,8 @@ class Totals:
         refusal: The three parts of the error that ends the step, with the place.
         sums: Over all records (the key None) and over each slice.
         differences: Of the outputs.
+        began: When the first worker had its models loaded, in seconds since 1970.
+        ended: When the last worker was done.
     """
 
     answered: Array
@@ -136,6 +139,8 @@ class Totals:
     failures: dict[int, tuple[tuple[str, int], str]] = field(default_factory=dict)
     refusal: tuple[tuple[str, int], tuple[str, str, str]] | None = None
     sums: dict[Slice | None, Sums] = field(default_factory=dict)
+    began: float = math.inf
+    ended: float = 0.0
 
     @classmethod
     def empty(cls, models: int) -> Self:
@@ -144,6 +149,7 @@ class Totals:
 
     def merge(self, other: "Totals") -> None:
         """Take over what another part found."""
+        self.began, self.ended = min(self.began, other.began), max(self.ended, other.ended)
         self.read += other.read
         self.skipped += other.skipped
         self.answered += other.answered
