@@ -1,10 +1,12 @@
 import contextlib
 import csv
+import errno
 import gzip
 import io
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +18,12 @@ import tfopt.beam
 from tfopt.artifacts import Examples
 from tfopt.components.prepare_examples import pipeline, sources, tf_example
 from tfopt.components.prepare_examples.component import prepare_examples
+from tfopt.components.prepare_examples.preparation import check_shards, check_survey
 from tfopt.components.prepare_examples.request import Pack, Request, Splits
 from tfopt.components.prepare_examples.schema import decide
-from tfopt.components.prepare_examples.shards import Layout
+from tfopt.components.prepare_examples.shards import Layout, Shard
+from tfopt.components.prepare_examples.survey import Survey
+from tfopt.errors import ComponentError
 
 FLOWERS = "height,width,colour,notes,label\n" + "".join(
     f'{n % 7},{n / 8},{"red" if n % 3 else "blue"},"n, ""{n % 5}""\nnext line",{"iris" if n % 2 else "aster"}\n'
@@ -306,6 +311,28 @@ def test_the_weights_share_the_whole_range_of_hashes():
     edges = [0, 2**62 - 1, 2**62, 3 * 2**62 - 1, 3 * 2**62, 2**64 - 1]
     assert [splits.at(edge) for edge in edges] == ["a", "a", "b", "b", "c", "c"]
     assert Pack.parse(" image = 28x28x1".replace(" ", "")).size == 784
+
+
+def test_rows_that_a_runner_lost_are_noticed_wherever_it_lost_them(flowers):
+    request = Request("label", "last", Splits.parse(["train:1"]), None, "auto", "auto", 0.01, 0)
+    source = sources.inspect(str(flowers), request)
+    whole = Survey(rows=60, promised=60, files=1)
+    shard = Shard("Split-train/data_tfrecord-00000-of-00001.gz", written=60)
+    check_survey(whole, source, request)
+    assert check_shards(whole, [shard], source, request).count == 0
+    for lossy in (Survey(rows=59, promised=60, files=1), Survey(rows=60, promised=60, files=0)):
+        with pytest.raises(ComponentError, match="runner lost data"):
+            check_survey(lossy, source, request)
+    with pytest.raises(ComponentError, match="60 rows read, 59 written and 0 rejected"):
+        check_shards(whole, [replace(shard, written=59)], source, request)
+
+
+def test_a_full_disk_on_a_worker_is_an_oserror_with_its_number(tmp_path):
+    import apache_beam as beam
+
+    with pytest.raises(OSError, match="No space left") as caught, tfopt.beam.pipeline() as opened:
+        _ = opened | beam.Create(["/dev/full"]) | beam.Map(lambda place: Path(place).write_text("x"))
+    assert caught.value.errno == errno.ENOSPC
 
 
 @pytest.mark.parametrize("runner", ["multi_processing", "dask"])
