@@ -21,7 +21,9 @@ FRAME = """<!doctype html><meta charset="utf-8"><meta name="color-scheme" conten
 <pre id="found"></pre>
 <script>onload = () => {{
   const frame = document.getElementById("page"), page = frame.contentDocument, view = frame.contentWindow;
-  document.getElementById("found").textContent = JSON.stringify(({script})(page, view));
+  const scripts = {{{scripts}}};
+  document.getElementById("found").textContent = JSON.stringify(
+    Object.fromEntries(Object.entries(scripts).map(([name, script]) => [name, script(page, view)])));
 }}</script>"""
 
 
@@ -34,17 +36,22 @@ def browse(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
 
 
-def measure(page: Path, script: str, *, width: int = 1200, dark: bool = False) -> Any:
-    """What a JavaScript function of (document, window) finds in the page, laid out this wide."""
-    frame = page.with_name("frame.html")
-    frame.write_text(FRAME.format(page=page.name, width=width, script=script), encoding="utf-8")
+def measure(page: Path, scripts: dict[str, str], *, width: int = 1200, dark: bool = False) -> dict[str, Any]:
+    """What JavaScript functions of (document, window) find in the page, laid out this wide; and the ``console``."""
+    frame = page.with_name(f"frame-{width}-{dark}.html")
+    written = ", ".join(f"{json.dumps(name)}: {script}" for name, script in scripts.items())
+    frame.write_text(FRAME.format(page=page.name, width=width, scripts=written), encoding="utf-8")
     done = browse("--dump-dom", *([DARK] if dark else []), frame.as_uri())
+    frame.unlink()
     found = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
     assert found and found[1], done.stderr
-    return json.loads(unescape(found[1]))
+    return json.loads(unescape(found[1])) | {"console": _console(done)}
 
 
 def console(page: Path) -> list[str]:
     """Everything the page makes the browser's console say."""
-    done = browse("--dump-dom", page.as_uri())
+    return _console(browse("--dump-dom", page.as_uri()))
+
+
+def _console(done: subprocess.CompletedProcess[str]) -> list[str]:
     return [line for line in done.stderr.splitlines() if "CONSOLE" in line]

@@ -1,6 +1,7 @@
 """The table that ends a run: everything that matters, in 100 columns, in any terminal."""
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
@@ -32,13 +33,15 @@ def test_it_shows_each_model_and_why(printed, capsys):
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 100
     assert text.isascii()
-    assert text.splitlines()[0].split() == "model accuracy difference latency speed size chosen, or why not".split()
+    assert re.split(r"\s{2,}", text.splitlines()[0].strip()) == [
+        "model", "accuracy", "difference", "latency", "speed", "size", "chosen, or why not"
+    ]  # fmt: skip
     row = next(line for line in text.splitlines() if line.startswith("tflite int8"))
-    assert row.split() == "tflite int8 97.70% -0.40 points 0.0389 ms 10.6x 45.1 kB chosen".split()
+    assert " ".join(row.split()) == "tflite int8 97.70% -0.40 points 0.0389 ms 10.6x 45.1 kB chosen"
     below = text.splitlines()[text.splitlines().index(row) + 1]
-    assert below.split() == "tflite -0.85 to +0.05 faster 41.0 kB gz".split()
+    assert " ".join(below.split()) == "tflite -0.85 to +0.05 faster 41.0 kB gz"
     assert "rejected: 1.30x" in text
-    assert text.rstrip().endswith("76% smaller.") or "smaller." in text.splitlines()[-1]
+    assert text.rstrip().endswith("smaller.")
 
 
 def test_it_says_when_nothing_will_be_pushed(printed, capsys):
