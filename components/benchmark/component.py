@@ -16,21 +16,23 @@ def benchmark(
     *,
     batch_sizes: list[str] = ["1", "32"],  # noqa: B006  (a declaration: never changed)
     threads: Annotated[int, Between(1)] = 1,
-    seconds: Annotated[float, Between(0.1)] = 8.0,
-    rounds: Annotated[int, Between(8, 1000)] = 30,
+    seconds: Annotated[float, Between(0.1)] = 6.0,
+    rounds: Annotated[int, Between(8, 1000)] = 15,
     min_effect: Annotated[float, Between(0, 1)] = 0.03,
     split: str = "eval",
     seed: int = 0,
 ) -> None:
     """Measure latency, throughput, load time, memory and size of models, against a baseline.
 
-    Each model has a fresh process of its own, pinned to as many cores as it has threads. The models are warmed up until
-    their times settle and then take turns in short bursts, in an order drawn at random for each round, so that whatever
-    else the machine does meets all of them alike. A call takes named numpy arrays and returns named numpy arrays. Speed
-    against the baseline is a ratio with a 99 % interval and a verdict: *faster*, *slower* or *within noise*.
+    Each model has a fresh process of its own, pinned to as many cores as it has threads and, where this is allowed, put
+    before everything else on them. In every round each model is loaded anew, since the place of its memory alone makes
+    one load several percent faster than the next, and then all take turns in short bursts, so that whatever else the
+    machine does meets all alike. A call takes named numpy arrays and returns named numpy arrays. Speed against the
+    baseline is a ratio with a 99 % interval and a verdict: *faster*, *slower* or *within noise*.
 
-    A candidate that fails is a row with its error. A model that was still settling, or whose rounds lie far apart, is
-    marked ``"stable": false``.
+    A candidate that fails is a row with its error. Numbers of a model that never settled, whose rounds lie far apart,
+    or whose cores others used, are marked ``"stable": false``; ``disturbed`` is the part of its cores that others had.
+    Peak memory is that of the whole process, with the runtime and one set of inputs.
 
     Args:
         baseline: The model that the others are compared with.
@@ -40,9 +42,8 @@ def benchmark(
         batch_sizes: Examples in a call. A model of a fixed batch size is measured at that one only, if it is here.
         threads: Threads, and cores, of each model.
         seconds: How long each model is measured, over all batch sizes. Loading and warm-up come on top.
-        rounds: How many turns each model takes at each batch size; 8 is the fewest that allow a 99 % interval.
-        min_effect: A relative difference in speed too small to matter. Two processes of the same model differ by 1 to
-            2 % for as long as they live, by where their memory came to lie, and no number of rounds evens that out.
+        rounds: How often each model is loaded and measured; 8 is the fewest that allow a 99 % interval.
+        min_effect: A relative difference in speed too small to matter.
         split: Which of the examples are used.
         seed: For the order of the turns and for random inputs.
 

@@ -24,9 +24,10 @@ class Contender:
         error: Why it dropped out.
         notes: What a reader of its numbers should know.
         facts: Seconds and bytes, by their names in ``benchmark.json``.
-        warm: For each batch size it can do, whether its bursts agreed before it was measured.
+        warm: For each batch size it can do, whether its bursts agreed when it was tried.
         call_seconds: For each batch size, about how long a call takes.
         samples: For each batch size, the nanoseconds of the calls of each round.
+        others: For each batch size, the part of its cores' time that others had, in each turn.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Contender:
     warm: dict[int, bool] = field(default_factory=dict)
     call_seconds: dict[int, float] = field(default_factory=dict)
     samples: dict[int, list[NDArray[np.int64]]] = field(default_factory=dict)
+    others: dict[int, list[float]] = field(default_factory=dict)
 
     @contextlib.contextmanager
     def dropping_out(self) -> Iterator[None]:
@@ -58,7 +60,7 @@ class Contender:
                     "mend it, or name another; candidates are measured against it",
                 ) from failure
 
-    def burst_medians(self, batch_size: int) -> NDArray[np.float64]:
+    def round_medians(self, batch_size: int) -> NDArray[np.float64]:
         """The median nanoseconds of a call, of each round."""
         return np.array([np.median(burst) for burst in self.samples[batch_size]])
 

@@ -40,6 +40,7 @@ def run(
         with _processes(models, cores, Path(folder)) as contenders:
             measure(contenders, plan, inputs.file)
         described = environment.fingerprint(cores) | {
+            "nice": contenders[0].facts["nice"],
             "load": load.facts(),
             "tensorflow": _tensorflow(contenders),
         }

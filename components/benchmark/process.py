@@ -41,6 +41,7 @@ class ModelProcess:
                 [*command, ",".join(map(str, cores)), model.uri],  # the model only to be seen in a list of processes
                 env=_environment(len(cores)),
                 pass_fds=[theirs.fileno()],
+                start_new_session=True,  # for the scheduler; it ends with the pipe, not with a terminal
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,

@@ -1,12 +1,12 @@
-"""How much faster one model is than another, from bursts measured in turns: a ratio, its interval and a verdict.
+"""How much faster one model is than another, from rounds of turns: a ratio, its interval and a verdict.
 
-Each round gives both models a burst, in an order drawn at random, and one number: the logarithm of the ratio of the two
-bursts' medians. What slows the machine for longer than a round slows both and cancels. Were the models equally fast,
-the draw alone would make that number as likely positive as negative, of any size: its distribution is symmetric about
-the true log ratio whatever the machine's noise looks like. That is the one assumption of Wilcoxon's signed-rank
-distribution, so the estimate and the exact interval that belong to it are used: the median of the pairwise means of the
-rounds, and a pair of their order statistics. Neither a bootstrap nor a t-interval is: on 30 rounds with the heavy tails
-of a shared machine both are only approximate, and a single disturbed round moves them.
+Each round loads both models anew, lets them take turns in an order drawn at random, and gives one number: the logarithm
+of the ratio of their median times. What slows the machine for longer than a round slows both and cancels. Were the
+models equally fast, the draw and the luck of the loads would make that number as likely positive as negative, of any
+size: its distribution is symmetric about the true log ratio whatever the noise looks like. That is the one assumption
+of Wilcoxon's signed-rank distribution, so the estimate and the exact interval that belong to it are used: the median of
+the pairwise means of the rounds, and a pair of their order statistics. Neither a bootstrap nor a t-interval is: on so
+few rounds, with the heavy tails of a shared machine, both are only approximate, and one disturbed round moves them.
 
 Reference: Hodges and Lehmann 1963, "Estimates of location based on rank tests"; Hollander, Wolfe and Chicken 2014,
 "Nonparametric statistical methods", sections 3.2 and 3.3.
@@ -47,7 +47,7 @@ class Speedup:
 
 
 def speedup(baseline: NDArray[np.float64], candidate: NDArray[np.float64], *, min_effect: float) -> Speedup:
-    """Compare the burst medians of two models, round by round.
+    """Compare the median times of two models, round by round.
 
     Args:
         baseline: Times of the baseline, one of each round.

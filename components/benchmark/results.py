@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 from tfopt.components.benchmark.contender import Contender
 from tfopt.components.benchmark.ratio import speedup
 
-STEADY = 0.1  # a measurement is stable when the middle half of its bursts lies within this part of their median
+STEADY = 0.1  # a measurement is stable when the middle half of its rounds lies within this part of their median
+DISTURBED = 0.05  # nor when others had its cores for longer than this part of the time
 FACTS = ("import_seconds", "load_seconds", "first_call_seconds", "runtime_memory_bytes", "peak_memory_bytes")
 SCHEMA = pa.schema([
     ("model", pa.dictionary(pa.int32(), pa.string())),
@@ -35,15 +36,15 @@ def row(contender: Contender, baseline: Contender, min_effect: float) -> dict[st
         **{name: contender.facts.get(name) for name in FACTS},
         "latency": latency,
         "throughput": {
-            str(size): float(size * 1e9 / np.median(_burst_means(contender, size))) for size in contender.samples
+            str(size): float(size * 1e9 / np.median(_round_means(contender, size))) for size in contender.samples
         },
         "speedup": {
             str(size): speedup(
-                baseline.burst_medians(size), contender.burst_medians(size), min_effect=min_effect
+                baseline.round_medians(size), contender.round_medians(size), min_effect=min_effect
             ).facts()
             for size in compared
         },
-        "notes": contender.notes + _instability(contender),
+        "notes": contender.notes + [note for size in contender.samples for note in _instability(contender, size)],
     }
 
 
@@ -51,8 +52,8 @@ def write_samples(contenders: Sequence[Contender], file: Path) -> None:
     """Write every recorded call of every model."""
     with pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
         for contender in contenders:
-            for batch_size, bursts in contender.samples.items():
-                writer.write_table(_table(contender.name, batch_size, bursts))
+            for batch_size, rounds in contender.samples.items():
+                writer.write_table(_table(contender.name, batch_size, rounds))
 
 
 def _latency(contender: Contender, batch_size: int) -> dict[str, Any]:
@@ -64,39 +65,44 @@ def _latency(contender: Contender, batch_size: int) -> dict[str, Any]:
         "p99": p99,
         "mean": float(calls.mean()),
         "samples": len(calls),
-        "stable": contender.warm[batch_size] and _spread(contender, batch_size) <= STEADY,
+        "disturbed": _others(contender, batch_size),
+        "stable": not _instability(contender, batch_size),
     }
 
 
-def _burst_means(contender: Contender, batch_size: int) -> list[float]:
-    return [float(burst.mean()) for burst in contender.samples[batch_size]]
+def _round_means(contender: Contender, batch_size: int) -> list[float]:
+    return [float(calls.mean()) for calls in contender.samples[batch_size]]
 
 
 def _spread(contender: Contender, batch_size: int) -> float:
-    low, middle, high = np.percentile(contender.burst_medians(batch_size), [25, 50, 75])
+    low, middle, high = np.percentile(contender.round_medians(batch_size), [25, 50, 75])
     return float((high - low) / middle)
 
 
-def _instability(contender: Contender) -> list[str]:
-    notes = []
-    for size in contender.samples:
-        if not contender.warm[size]:
-            notes.append(f"batch size {size}: still settling when warm-up ended")
-        if _spread(contender, size) > STEADY:
-            notes.append(
-                f"batch size {size}: the middle half of the rounds spreads over {_spread(contender, size):.0%}"
-            )
-    return notes
+def _others(contender: Contender, batch_size: int) -> float:
+    # Ticks of 10 ms say little of one turn and enough of all; a model that left its core idle can come out below 0.
+    return max(0.0, float(np.mean(contender.others[batch_size])))
 
 
-def _table(name: str, batch_size: int, bursts: list[Any]) -> pa.Table:
-    lengths = [len(burst) for burst in bursts]
+def _instability(contender: Contender, batch_size: int) -> list[str]:
+    """Why the numbers of this batch size should be taken with care."""
+    spread, others = _spread(contender, batch_size), _others(contender, batch_size)
+    reasons = {
+        "still settling when warm-up ended": not contender.warm[batch_size],
+        f"the middle half of the rounds spreads over {spread:.0%}": spread > STEADY,
+        f"other processes had its cores for {others:.0%} of the time": others > DISTURBED,
+    }
+    return [f"batch size {batch_size}: {reason}" for reason, applies in reasons.items() if applies]
+
+
+def _table(name: str, batch_size: int, rounds: list[Any]) -> pa.Table:
+    lengths = [len(calls) for calls in rounds]
     total = sum(lengths)
     columns = [
         pa.DictionaryArray.from_arrays(np.zeros(total, np.int32), [name]),
         np.full(total, batch_size, np.int32),
-        np.repeat(np.arange(len(bursts), dtype=np.int32), lengths),
+        np.repeat(np.arange(len(rounds), dtype=np.int32), lengths),
         np.concatenate([np.arange(length, dtype=np.int32) for length in lengths]),
-        np.concatenate(bursts),
+        np.concatenate(rounds),
     ]
     return pa.table(columns, schema=SCHEMA)

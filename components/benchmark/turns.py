@@ -1,4 +1,9 @@
-"""Who runs when: every model is loaded and warmed up by itself, then all take turns, one short burst at a time."""
+"""Who runs when: every model is tried by itself, then in each round all are loaded anew and take turns.
+
+Loading anew is not for the load time. Which physical memory the weights of a model get decides how they share the
+caches, for as long as it is loaded: measured twice, one load of a small model was within 0.1 % of itself, and the next
+load of the same file up to 10 % faster or slower. One load each would take that luck for a difference between models.
+"""
 
 import logging
 import random
@@ -17,6 +22,7 @@ from tfopt.runtimes import TensorSpec
 log = logging.getLogger("tfopt")
 
 WARM_BURSTS, WARM_TOLERANCE = 3, 0.05  # a model is warm when so many bursts in a row are within this of each other
+TURNS = 2  # of a round; the order of the second is the first's in the mirror, so that drift cancels
 SETTLING = 0.15  # the part of a turn that is not recorded
 OVERTIME = 2.0  # how many times the planned seconds may be used before rounds are dropped
 
@@ -31,7 +37,7 @@ class Plan:
         batch_sizes: In the order they are measured.
         threads: Of each model.
         seconds: Of each model, over all batch sizes, warm-up apart.
-        rounds: How many turns each model gets at each batch size.
+        rounds: How many times each model is loaded and measured.
         seed: Of the order of the turns.
     """
 
@@ -42,18 +48,13 @@ class Plan:
     seed: int
 
     @property
-    def share(self) -> float:
-        """The seconds of one model at one batch size."""
-        return self.seconds / len(self.batch_sizes)
-
-    @property
     def burst(self) -> float:
         """The seconds of one turn."""
-        return self.share / self.rounds
+        return self.seconds / len(self.batch_sizes) / self.rounds / TURNS
 
 
 def measure(contenders: Sequence[Contender], plan: Plan, feed: Feed) -> None:
-    """Load every model and measure it at every batch size it can do. Only one process is ever at work.
+    """Measure every model at every batch size it can do. Only one process is ever at work.
 
     Args:
         contenders: Filled in as they go.
@@ -65,86 +66,85 @@ def measure(contenders: Sequence[Contender], plan: Plan, feed: Feed) -> None:
     """
     for contender in contenders:
         with contender.dropping_out():
-            _load(contender, plan.threads, feed)
-    for batch_size in plan.batch_sizes:
-        ready = []
-        for contender in contenders:
+            _try(contender, plan, feed)
+    draw, order = random.Random(plan.seed), list(contenders)
+    rounds = _affordable_rounds(order, plan)
+    for number in range(rounds):
+        log.info("round %d of %d", number + 1, rounds)
+        draw.shuffle(order)
+        for contender in _still_in(order):
             with contender.dropping_out():
-                if not contender.error and _warm_up(contender, batch_size, plan):
-                    ready.append(contender)
-        _take_turns(ready, batch_size, plan)
-    for contender in contenders:
-        with contender.dropping_out():
-            _finish(contender)
+                contender.process.ask("reload")
+        for batch_size in plan.batch_sizes:
+            _take_turns([contender for contender in order if batch_size in contender.warm], batch_size, plan)
 
 
-def _load(contender: Contender, threads: int, feed: Feed) -> None:
+def _try(contender: Contender, plan: Plan, feed: Feed) -> None:
+    """Load and warm up, and note what only a fresh process can tell: first call, memory, what it can do."""
     log.info("loading %s", contender.name)
-    found = contender.process.ask("load", contender.model.uri, threads)
+    found = contender.process.ask("load", contender.model.uri, plan.threads)
     contender.process.ask("feed", str(feed(found.pop("inputs"))))
     contender.facts |= found
+    for batch_size in plan.batch_sizes:
+        try:
+            first = contender.process.ask("prepare", batch_size)
+        except ModelDied:
+            raise
+        except ModelFailed as refusal:
+            contender.notes.append(f"batch size {batch_size} is not measured: {refusal}")
+            continue
+        contender.facts.setdefault("first_call_seconds", first["seconds"])
+        contender.notes += [f"batch size {batch_size}: output {name!r} is not finite" for name in first["not_finite"]]
+        _warm_up(contender, batch_size, plan)
+    if not contender.warm:
+        raise ModelFailed("; ".join(contender.notes))
+    contender.facts |= contender.process.ask("facts")
 
 
-def _warm_up(contender: Contender, batch_size: int, plan: Plan) -> bool:
-    """Call it until bursts agree or half its time has gone; False when it does not do this batch size."""
-    try:
-        first = contender.process.ask("prepare", batch_size)
-    except ModelDied:
-        raise
-    except ModelFailed as refusal:
-        contender.notes.append(f"batch size {batch_size} is not measured: {refusal}")
-        return False
-    contender.facts.setdefault("first_call_seconds", first["seconds"])
-    contender.notes += [f"batch size {batch_size}: output {name!r} is not finite" for name in first["not_finite"]]
-    limit = time.monotonic() + plan.share / 2
+def _warm_up(contender: Contender, batch_size: int, plan: Plan) -> None:
+    """Call it until bursts agree, or half the time it will be measured has gone."""
+    limit = time.monotonic() + plan.seconds / len(plan.batch_sizes) / 2
     medians: list[float] = []
     warm = False
     while not warm and (len(medians) < WARM_BURSTS or time.monotonic() < limit):
-        medians.append(float(np.median(contender.process.ask("burst", plan.burst, 0.0))))
+        calls, _ = contender.process.ask("burst", plan.burst, 0.0)
+        medians.append(float(np.median(calls)))
         last = medians[-WARM_BURSTS:]
         warm = len(last) == WARM_BURSTS and max(last) <= min(last) * (1 + WARM_TOLERANCE)
     contender.warm[batch_size] = warm
     contender.call_seconds[batch_size] = medians[-1] / 1e9
-    return True
 
 
-def _take_turns(ready: Sequence[Contender], batch_size: int, plan: Plan) -> None:
-    """Give each a burst in every round. The order is drawn, and mirrored in the next round, so that drift cancels."""
-    rounds = _affordable_rounds(ready, batch_size, plan)
-    draw, order = random.Random(f"{plan.seed}/{batch_size}"), list(ready)
+def _take_turns(order: Sequence[Contender], batch_size: int, plan: Plan) -> None:
+    """Warm each up again, which is quick now, and give each a burst in every turn."""
+    for contender in _still_in(order):
+        with contender.dropping_out():
+            contender.process.ask("prepare", batch_size)
+            contender.process.ask("burst", plan.burst / 2, 0.0)
     settling = plan.burst * SETTLING
-    for number in range(rounds):
-        if number % max(1, rounds // 3) == 0:
-            log.info("batch size %d: round %d of %d", batch_size, number + 1, rounds)
-        if number % 2:
-            order.reverse()
-        else:
-            draw.shuffle(order)
-        for contender in order:
-            if not contender.error:
-                with contender.dropping_out():
-                    burst = contender.process.ask("burst", plan.burst - settling, settling)
-                    contender.samples.setdefault(batch_size, []).append(burst)
+    bursts = []
+    for turn in range(TURNS):
+        for contender in _still_in(order[::-1] if turn % 2 else order):
+            with contender.dropping_out():
+                bursts.append((contender, *contender.process.ask("burst", plan.burst - settling, settling)))
+    for contender in _still_in(order):
+        own = [burst for owner, *burst in bursts if owner is contender]
+        contender.samples.setdefault(batch_size, []).append(np.concatenate([calls for calls, _ in own]))
+        contender.others.setdefault(batch_size, []).extend(others for _, others in own)
 
 
-def _affordable_rounds(ready: Sequence[Contender], batch_size: int, plan: Plan) -> int:
-    """Fewer than planned where single calls are longer than a turn. Settled before the first: never after a look."""
-    one_round = sum(max(plan.burst, contender.call_seconds[batch_size]) for contender in ready)
-    affordable = int(OVERTIME * plan.share * len(ready) / one_round) if ready else 0
+def _affordable_rounds(contenders: Sequence[Contender], plan: Plan) -> int:
+    """Fewer than planned where loads or single calls take long. Settled before the first: never after a look."""
+    ready = _still_in(contenders)
+    loads = sum(contender.facts["load_seconds"] + contender.facts["first_call_seconds"] for contender in ready)
+    bursts = (TURNS + 0.5) * sum(max(plan.burst, call) for one in ready for call in one.call_seconds.values())
+    affordable = int(OVERTIME * plan.seconds * len(ready) / (loads + bursts))
     rounds = min(plan.rounds, max(FEWEST_ROUNDS, affordable))
     if rounds < plan.rounds:
-        slowest = max(contender.call_seconds[batch_size] for contender in ready)
-        note = (
-            f"batch size {batch_size}: {rounds} rounds instead of {plan.rounds}, since calls take up to {slowest:.2g} s"
-        )
         for contender in ready:
-            contender.notes.append(note)
+            contender.notes.append(f"{rounds} rounds instead of {plan.rounds}; each would take {loads + bursts:.2g} s")
     return rounds
 
 
-def _finish(contender: Contender) -> None:
-    if contender.error:
-        return
-    if not contender.samples:
-        raise ModelFailed("; ".join(contender.notes))
-    contender.facts |= contender.process.ask("facts")
+def _still_in(contenders: Sequence[Contender]) -> list[Contender]:
+    return [contender for contender in contenders if not contender.error]
