@@ -239,6 +239,17 @@ def test_a_batch_norm_in_training_mode_by_its_model_stays(keras):
 
 
 @KERAS
+def test_a_batch_norm_called_for_inference_explicitly_vanishes(keras):
+    inner = _chain(keras, _conv(keras), keras.layers.ReLU(), _conv(keras, name="d"), _norm(keras), name="inner")
+    image = keras.Input((8, 8, 3))
+    flow = inner(image, training=False)
+    model = randomized(keras.Model(image, _norm(keras, name="m")(_conv(keras, name="e")(flow), training=False)))
+    after, verdicts = fold(model)
+    assert verdicts == {"inner/n": "inner/d", "m": "e"}
+    assert difference(model, after) < ONE_FOLD
+
+
+@KERAS
 def test_a_batch_norm_out_of_reach_is_reported_with_the_layer_around_it(keras):
     class Block(keras.layers.Layer):
         def __init__(self):
@@ -346,8 +357,8 @@ def _chain(keras, *layers, name=None):
     return keras.Model(image, flow, name=name)
 
 
-def _conv(keras, activation=None, **options):
-    return keras.layers.Conv2D(4, 3, activation=activation, padding="same", name="c", **options)
+def _conv(keras, activation=None, name="c", **options):
+    return keras.layers.Conv2D(4, 3, activation=activation, padding="same", name=name, **options)
 
 
 def _norm(keras, name="n", **options):
