@@ -13,6 +13,7 @@ def retrain(
     *,
     label: str = "label",
     pack: str | None = None,
+    epochs: int = 20,
     goals: list[str] = ["accuracy max_degradation 0.01"],  # noqa: B006  (a default is read, never changed)
     objective: str = "latency",
     destination: str = "pushed",
@@ -25,10 +26,11 @@ def retrain(
         module: Your Python file, with build_model() and, if wanted, preprocess(features).
         label: The column or feature that holds the truth.
         pack: Columns to pack into one feature, such as "image=28x28x1".
+        epochs: The most passes over the data; training stops earlier when it no longer improves.
         goals: What a candidate must satisfy, such as "accuracy max_degradation 0.01".
         objective: What the winner is best at among those that satisfy the goals.
         destination: The folder that receives numbered versions.
     """
     examples = steps.prepare_examples(data=data, label=label, pack=pack).outputs["examples"]
-    trained = steps.train(examples=examples, module=module, label=label).outputs["trained"]
+    trained = steps.train(examples=examples, module=module, label=label, epochs=epochs).outputs["trained"]
     optimize(steps, trained, examples, label=label, goals=goals, objective=objective, destination=destination)

@@ -92,7 +92,8 @@ def test_a_crash_has_no_traceback_unless_asked(data, tmp_path, capsys):
 
 def test_list_and_describe_speak_to_people_and_machines(capsys):
     assert main(["list"]) == 0
-    assert all(name in (listed := capsys.readouterr().out) for name in components()), listed
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in components())
     assert main(["list", "--json"]) == 0
     assert {found["name"] for found in json.loads(capsys.readouterr().out)} == set(components())
     for name, component in components().items():

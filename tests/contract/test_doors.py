@@ -52,7 +52,7 @@ def world(tmp_path_factory) -> dict[str, Path]:
         assert ready, f"no inputs for {sorted(todo)}: say in WIRES where they come from"
         for name in ready:
             outputs = {output: folder / name / output for output in todo[name].outputs}
-            todo.pop(name)(**_inputs(name, known), **outputs, **_arguments(name, folder / "pushed"))
+            todo.pop(name)(**_inputs(name, known), **outputs, **_arguments(name, folder / "served"))
             known |= {f"{name}.{output}": path for output, path in outputs.items()}
     return known
 
@@ -74,7 +74,7 @@ def through_tfx(world, tmp_path_factory) -> Path:
                 key: [str(p) for p in (path if isinstance(path, list) else [path])]
                 for key, path in _inputs(name, world).items()
             },
-            "values": _arguments(name, folder / "pushed"),
+            "values": _arguments(name, folder / "served"),
         }
         for name in components()
     }
@@ -102,7 +102,7 @@ def test_the_kfp_door_does_the_same(name: str, world, tmp_path):
         key: {"artifacts": [{"name": key, "uri": str(tmp_path / key), "metadata": {}}]} for key in component.outputs
     }
     message = {
-        "inputs": {"artifacts": artifacts, "parameterValues": _arguments(name, tmp_path / "pushed")},
+        "inputs": {"artifacts": artifacts, "parameterValues": _arguments(name, tmp_path / "served")},
         "outputs": {"artifacts": outputs, "outputFile": str(tmp_path / "executor_output.json")},
     }
     subprocess.run([sys.executable, "-m", "tfopt.run", name, "--executor-input", json.dumps(message)], check=True)
