@@ -17,7 +17,7 @@ def run_fn(fn_args: Any) -> None:
     columns = {name: tf.io.FixedLenFeature([1], tf.float32) for name in FEATURES}
     columns["species"] = tf.io.FixedLenFeature([1], tf.int64)
     files = tf.io.gfile.glob(list(fn_args.train_files))
-    records = tf.data.TFRecordDataset(files, compression_type="GZIP").batch(32)
+    records = tf.data.TFRecordDataset(files, compression_type="GZIP").shuffle(1000, seed=0).batch(32)
     parsed = records.map(lambda batch: tf.io.parse_example(batch, columns)).map(lambda row: (row, row.pop("species")))
     inputs = {name: keras.Input((1,), name=name) for name in FEATURES}
     flow = keras.layers.Dense(16, use_bias=False)(keras.layers.Concatenate()(list(inputs.values())))
