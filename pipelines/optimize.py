@@ -13,7 +13,7 @@ def optimize(
     examples: Input[Examples],
     *,
     label: str = "label",
-    goals: list[str] = ["accuracy max_degradation 0.01"],  # noqa: B006  (a default is read, never changed)
+    goals: list[str] = ["quality max_degradation 1%"],  # noqa: B006  (a default is read, never changed)
     objective: str = "latency",
     destination: str = "pushed",
 ) -> None:
@@ -24,7 +24,7 @@ def optimize(
         model: A trained model, the parent every candidate is compared with.
         examples: Examples with the splits train (calibration) and eval (measurement).
         label: The feature that holds the truth.
-        goals: What a candidate must satisfy, such as "accuracy max_degradation 0.01".
+        goals: What a candidate must satisfy, such as "accuracy max_degradation 0.5%"; quality is the main metric.
         objective: What the winner is best at among those that satisfy the goals.
         destination: The folder that receives numbered versions.
     """

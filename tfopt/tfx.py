@@ -222,8 +222,8 @@ def _implementation(component: Component) -> str:
     """A digest of the component's code and the library's, so that no cached result outlives the code that made it."""
     library = Path(tfopt.__file__).parent
     own = Path(component.function.__code__.co_filename).resolve().parent
-    files = [*library.glob("*.py"), *library.glob("runtimes/*.py"), *own.glob("*.py")]
+    files = [*library.glob("*.py"), *library.glob("artifacts/*.py"), *library.glob("runtimes/*.py"), *own.iterdir()]
     total = hashlib.sha256()
-    for file in sorted(files):
+    for file in sorted(file for file in files if file.is_file() and file.suffix != ".md"):
         total.update(file.name.encode() + file.read_bytes())
     return total.hexdigest()[:16]
