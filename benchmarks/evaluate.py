@@ -7,8 +7,7 @@ convolutional SavedModel (weights as initialised; speed does not depend on them)
 reads the same files with tf.data and runs the same runtimes and metrics, without a bootstrap. A worker has one thread,
 so that a second worker has something to win. The steady state lasts from the moment when the first worker has its
 models loaded to the last record; all the rest of a run is its start-up (processes, imports, loading, the report). One
-worker takes turns with the plain loop, three times; the median counts. Only ratios within one run mean anything. Where
-all the work is in this process the ratio of processor time is given too: on a busy machine it is the steadier one.
+worker takes turns with the plain loop, three times; the median counts. Only ratios within one run mean anything.
 """
 
 import argparse
@@ -29,8 +28,7 @@ os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_NUM_INTRAOP_THREADS": "1", "TF_N
 import numpy as np
 
 BATCH = 256
-IN_PROCESS = ("plain loop", "DirectRunner", "DirectRunner, threads")
-Seconds = tuple[float, float, float]  # in all, in the steady state, and of this process on any processor
+Seconds = tuple[float, float]  # in all, and in the steady state
 
 
 def main() -> None:
@@ -66,14 +64,13 @@ def measure_all(folder: Path, models: list[Path], count: int, workers: list[int]
 
 def row(runner: str, workers: int, count: int, seconds: Seconds) -> dict[str, Any]:
     """What one line of the table says of a run."""
-    total, steady, processor = seconds
+    total, steady = seconds
     return {
         "runner": runner,
         "workers": workers,
         "start_up_seconds": total - steady,
         "steady_seconds": steady,
         "examples_per_second": count / steady,
-        "processor_seconds": processor if runner in IN_PROCESS else None,
     }
 
 
@@ -84,7 +81,7 @@ def plain_loop(folder: Path, models: list[Path]) -> Seconds:
     from tfopt import runtimes
     from tfopt.artifacts import Model
 
-    start, processor = time.time(), time.process_time()
+    start = time.time()
     features = {"image": tf.io.FixedLenFeature([784], tf.float32), "label": tf.io.FixedLenFeature([1], tf.int64)}
     files = sorted(str(file) for file in (folder / "examples").glob("Split-eval/*"))
     loaded = [runtimes.load(Model(model)) for model in models]
@@ -99,7 +96,7 @@ def plain_loop(folder: Path, models: list[Path]) -> Seconds:
             loss[number] -= np.log(np.clip(answers[np.arange(len(label)), label], 1e-7, 1)).sum()
         seen += len(label)
     ended = time.time()
-    return ended - start, ended - began, time.process_time() - processor
+    return ended - start, ended - began
 
 
 def evaluate(folder: Path, models: list[Path], arguments: list[str]) -> Seconds:
@@ -113,13 +110,13 @@ def evaluate(folder: Path, models: list[Path], arguments: list[str]) -> Seconds:
     log = logging.getLogger("tfopt")
     log.setLevel(logging.INFO)
     log.addHandler(handler)
-    start, processor = time.time(), time.process_time()
+    start = time.time()
     with tempfile.TemporaryDirectory(dir=folder) as target, beam.arguments(arguments):
         component.evaluate(models[0], models[1:], folder / "examples", f"{target}/evaluation")
-    total, processor = time.time() - start, time.process_time() - processor
+    total = time.time() - start
     log.removeHandler(handler)
     steady: Any = next(line.args for line in heard if "models loaded" in line.msg)
-    return total, steady[1], processor
+    return total, steady[1]
 
 
 def runners(workers: list[int]) -> Iterator[tuple[str, int, contextlib.AbstractContextManager[list[str]]]]:
@@ -222,10 +219,9 @@ def cpu_model() -> str:
 def print_row(rows: list[dict[str, Any]], row: dict[str, Any]) -> None:
     """One line: the ratio to the plain loop, and to the same runner with its fewest workers."""
     speed, own = row["examples_per_second"], next(other for other in rows if other["runner"] == row["runner"])
-    busy = row["processor_seconds"] and f"{rows[0]['processor_seconds'] / row['processor_seconds']:.2f}"
     print(
         f"{row['runner']:26} {row['workers']:7} {row['start_up_seconds']:11.1f} {speed:11.0f} "
-        f"{speed / rows[0]['examples_per_second']:13.2f} {busy or '':>13} {speed / own['examples_per_second']:11.2f}",
+        f"{speed / rows[0]['examples_per_second']:13.2f} {speed / own['examples_per_second']:11.2f}",
         flush=True,
     )
 
@@ -239,7 +235,6 @@ def print_table(result: dict[str, Any]) -> None:
         ("start-up s", 11),
         ("examples/s", 11),
         ("x plain loop", 13),
-        ("by processor", 13),
         ("x fewest", 11),
     )
     print(" " * 26, *(f"{name:>{width}}" for name, width in names))

@@ -96,9 +96,12 @@ class Decoder:
 
 def count_records(file: str) -> int:
     """Count the records of a TFRecord file by its framing alone, without the reader that `read_part` uses."""
-    count = 0
+    count, ahead, held = 0, 0, b""  # how far ahead of what is held the next record starts
     with gzip.open(file) if file.endswith(".gz") else Path(file).open("rb") as stream:
-        while len(header := stream.read(12)) == 12:
-            stream.seek(struct.unpack("<Q", header[:8])[0] + 4, 1)
-            count += 1
+        while block := stream.read(1 << 20):
+            held += block
+            while ahead + 12 <= len(held):  # 8 bytes of length, 4 of its checksum, the record, 4 of its checksum
+                ahead += struct.unpack_from("<Q", held, ahead)[0] + 16
+                count += 1
+            held, ahead = held[ahead:], max(ahead - len(held), 0)
     return count
