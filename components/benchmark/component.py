@@ -43,7 +43,8 @@ def benchmark(
         threads: Threads, and cores, of each model.
         seconds: How long each model is measured, over all batch sizes. Loading and warm-up come on top.
         rounds: How often each model is loaded and measured; 8 is the fewest that allow a 99 % interval.
-        min_effect: A relative difference in speed too small to matter.
+        min_effect: A relative difference in speed too small to matter. It also covers what loading anew does not even
+            out: two processes of the same model, TensorFlow's above all, were seen to differ by 1 to 2 % throughout.
         split: Which of the examples are used.
         seed: For the order of the turns and for random inputs.
 
