@@ -86,6 +86,9 @@ def test_sums_are_the_same_to_the_last_bit_in_any_order():
     first, other = total(range(40)), total(generator.permutation(40))
     assert (first.total == other.total).all()
     assert (first.resampled == other.resampled).all()
+    whole = sum(weights(0, "file", number, 256, 100).sum(0) for number in range(40))
+    assert (first.weight == whole).all()
+    assert first.records == 10240
     assert first.total[:, 0] / 10240 == pytest.approx(values.mean((0, 1))[:, 0], rel=1e-8)
 
 
@@ -113,6 +116,17 @@ def test_binary_scores_are_those_of_scikit_learn_and_the_area_is_within_its_reso
     replicates = auc(np.moveaxis(sums.resampled_histogram[0], -1, 0))[0]
     weighted = [sk.roc_auc_score(labels, score, sample_weight=drawn[:, column]) for column in range(100)]
     assert replicates == pytest.approx(np.array(weighted), abs=2 * resolution)
+
+
+def test_equal_scores_count_half_so_that_a_coarse_output_has_the_area_of_scikit_learn():
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 2, 2000)
+    score = np.round(np.clip(0.3 + 0.3 * labels + generator.normal(0, 0.2, 2000), 0, 1) * 8) / 8
+    histogram = np.zeros((2, BINS))
+    np.add.at(histogram, (labels, Scoring("binary", False, 1, 5).bins(score[:, None], BINS)), 1)
+    area, resolution = auc(histogram)
+    assert area == pytest.approx(sk.roc_auc_score(labels, score), abs=1e-12)
+    assert resolution > 0.02, "the histogram cannot know that these ties are real"
 
 
 def test_logits_and_their_probabilities_score_the_same():
