@@ -1,5 +1,7 @@
 """What more than one test file needs: real digits as Examples, and a small model really trained on them."""
 
+import gzip
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +68,20 @@ def write_examples(file: Path, columns: dict[str, np.ndarray]) -> None:
         for row in zip(*columns.values(), strict=True):
             features = {name: _feature(np.ravel(value)) for name, value in zip(columns, row, strict=True)}
             writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+
+def cut_between_records(file: Path) -> int:
+    """Cut a gzipped TFRecord file so that TensorFlow takes it for a whole one; return how many records it has left."""
+    import tensorflow as tf
+
+    unpacked, records, start = gzip.decompress(file.read_bytes()), 0, 0
+    while start < len(unpacked) // 2:
+        start += int.from_bytes(unpacked[start : start + 8], "little") + 16
+        records += 1
+    packer = zlib.compressobj(wbits=31)
+    file.write_bytes(packer.compress(unpacked[:start]) + packer.flush(zlib.Z_SYNC_FLUSH))
+    assert len(list(tf.data.TFRecordDataset(str(file), "GZIP"))) == records
+    return records
 
 
 def _feature(values: np.ndarray):

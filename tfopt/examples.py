@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import TensorSpec
-from tfopt.tfrecords import FRAME, check_whole, dataset, read_records
+from tfopt.tfrecords import check_whole, dataset, framed, read_records
 
 __all__ = [
     "Batch",
@@ -48,8 +48,7 @@ def read_batches(files: Sequence[str | Path], specs: Mapping[str, TensorSpec], *
     features = {name: tf.io.FixedLenFeature([have.shape[1]], have.dtype) for name, have in columns.items()}
 
     def parse(records: Any) -> Any:
-        sizes = tf.strings.length(records) + FRAME
-        return tf.io.parse_example(records, features), tf.reduce_sum(tf.cast(sizes, tf.int64))
+        return tf.io.parse_example(records, features), framed(records)
 
     total = 0
     try:

@@ -3,7 +3,6 @@
 import gzip
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ def read_records(files: Iterable[str | Path]) -> Iterator[bytes]:
     for file in files:
         size = 0
         try:
-            for block in dataset([file]).batch(64).as_numpy_iterator():
+            for block in opened(str(file)).batch(64).as_numpy_iterator():
                 yield from block
                 size += sum(map(len, block)) + FRAME * len(block)
         except tf.errors.OpError as error:
@@ -36,14 +35,23 @@ def dataset(files: Sequence[str | Path]) -> Any:
     """One ``tf.data`` dataset of serialized records over all files in their order."""
     import tensorflow as tf
 
-    parts = [
-        tf.data.TFRecordDataset(list(names), compression_type="GZIP" if zipped else "", buffer_size=1 << 20)
-        for zipped, names in groupby(map(str, files), key=_is_gzip)
-    ]
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole.concatenate(part)
-    return whole
+    names = tf.constant([str(file) for file in files], tf.string)
+    return tf.data.Dataset.from_tensor_slices(names).flat_map(tf.autograph.experimental.do_not_convert(opened))
+
+
+def opened(file: Any) -> Any:
+    """The dataset of one file, for ``tf.data`` to call with its name."""
+    import tensorflow as tf
+
+    kind = tf.where(tf.strings.regex_full_match(file, r".*\.gz"), "GZIP", "")
+    return tf.data.TFRecordDataset(file, compression_type=kind, buffer_size=1 << 20)
+
+
+def framed(records: Any) -> Any:
+    """How many bytes a tensor of serialized records takes in a file, for `check_whole`."""
+    import tensorflow as tf
+
+    return tf.reduce_sum(tf.cast(tf.strings.length(records) + FRAME, tf.int64))
 
 
 def check_whole(files: Sequence[str | Path], size: int) -> None:
@@ -51,7 +59,7 @@ def check_whole(files: Sequence[str | Path], size: int) -> None:
 
     Args:
         files: What was read to the end.
-        size: How many bytes that gave, `FRAME` for each record included.
+        size: How many bytes that gave, as `framed` counts them.
 
     Raises:
         ComponentError: When one of them is truncated.

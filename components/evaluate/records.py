@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.errors import ComponentError
 from tfopt.examples import read_records
 from tfopt.runtimes import TensorSpec
+from tfopt.tfrecords import check_whole, damaged, framed, opened
 
 __all__ = ["Decoder", "count_records", "parts", "read_part", "read_records"]
 
@@ -26,24 +26,27 @@ def parts(files: list[str], workers: int) -> list[tuple[str, int, int]]:
 def read_part(file: str, part: int, of: int, batch_size: int) -> Iterator[tuple[int, Any]]:
     """Yield every ``of``-th batch of a file, with its place: the batches are the same whoever reads them.
 
-    The other parts' batches are passed over inside TensorFlow's reader. That costs their decompression, which is small
-    beside running models, and lets a single gzipped shard keep many workers busy.
+    The other parts' batches are emptied inside TensorFlow's reader, and only measured here, so that each reader knows
+    the file to be whole. That costs their decompression, which is small beside running models, and lets a single
+    gzipped shard keep many workers busy.
 
     Raises:
         ComponentError: When the file is truncated or is no TFRecord file.
     """
     import tensorflow as tf
 
-    kind = "GZIP" if file.endswith(".gz") else ""
-    data = tf.data.TFRecordDataset(file, compression_type=kind, buffer_size=1 << 20)
-    batches = data.batch(batch_size).enumerate().shard(of, part).prefetch(2)
+    def mine_alone(place: Any, batch: Any) -> Any:
+        return place, batch[: tf.where(place % of == part, tf.size(batch), 0)], framed(batch)
+
+    size = 0
     try:
-        for place, batch in batches:
-            yield int(place), batch
+        for place, batch, read in opened(file).batch(batch_size).enumerate().map(mine_alone).prefetch(2):
+            size += int(read)
+            if len(batch):
+                yield int(place), batch
     except tf.errors.OpError as error:
-        raise ComponentError(
-            f"{file}: damaged ({error.message.splitlines()[0]})", "a whole TFRecord file", "write it again"
-        ) from error
+        raise damaged(file, error.message.splitlines()[0]) from error
+    check_whole([file], size)
 
 
 class Decoder:

@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 
 from tfopt.runtimes import TensorSpec
+from tfopt.tfrecords import opened
 
 BLOCK = 256  # records parsed by one call
 SHUFFLED = 20_000  # records that wait to be drawn when the split is too large for memory
@@ -52,7 +53,7 @@ class Source:
         as_written = tf.autograph.experimental.do_not_convert
         files = tf.data.Dataset.from_tensor_slices([str(file) for file in self.files])
         records = files.interleave(
-            as_written(_records), cycle_length=min(len(self.files), 8), num_parallel_calls=tf.data.AUTOTUNE
+            as_written(opened), cycle_length=min(len(self.files), 8), num_parallel_calls=tf.data.AUTOTUNE
         )
         return records.batch(BLOCK).map(as_written(self._parse), num_parallel_calls=tf.data.AUTOTUNE)
 
@@ -77,13 +78,6 @@ def _counted(batches: Any, count: int) -> Any:
     import tensorflow as tf
 
     return batches.apply(tf.data.experimental.assert_cardinality(count)).prefetch(2)
-
-
-def _records(file: Any) -> Any:
-    import tensorflow as tf
-
-    kind = tf.where(tf.strings.regex_full_match(file, r".*\.gz"), "GZIP", "")
-    return tf.data.TFRecordDataset(file, compression_type=kind, buffer_size=1 << 20)
 
 
 def _typed(values: Any, spec: TensorSpec) -> Any:

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from sklearn import metrics as sk
 
-from tests.conftest import write_examples
+from tests.conftest import cut_between_records, write_examples
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
 from tfopt.components.evaluate.component import evaluate
+from tfopt.components.evaluate.records import read_part
 from tfopt.errors import ComponentError
 from tfopt.examples import read_batches
 from tfopt.runtimes import TensorSpec
@@ -235,6 +236,29 @@ def test_an_empty_split_and_a_damaged_shard_are_refused(run, tmp_path, digits_ex
     shard.write_bytes(shard.read_bytes()[:-4000])
     with pytest.raises(ComponentError, match=r"(?s)damaged.*a whole TFRecord file.*write it again"):
         run(examples=tmp_path / "cut")
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_a_shard_cut_between_two_records_is_refused(run, tmp_path, digits_examples, counted):
+    folder = tmp_path / "examples"
+    shutil.copytree(digits_examples, folder)
+    left = cut_between_records(folder / "Split-train" / "data_tfrecord-00000-of-00002.gz")
+    if counted:  # whatever was written down when they were made
+        (folder / "examples.json").write_text(json.dumps({"splits": {"train": 700 + left}}))
+    with pytest.raises(ComponentError, match=r"(?s)00000-of-00002.gz: damaged.*a whole TFRecord file.*write it again"):
+        run(examples=folder, split="train")
+
+
+def test_every_reader_of_a_part_notices_that_the_file_was_cut(tmp_path):
+    file = tmp_path / "a.gz"
+    write_examples(file, {"label": np.arange(100)})
+    whole = [list(read_part(str(file), part, 3, 8)) for part in range(3)]
+    assert [[place for place, _ in batches] for batches in whole] == [[0, 3, 6, 9, 12], [1, 4, 7, 10], [2, 5, 8, 11]]
+    assert sum(len(batch) for batches in whole for _, batch in batches) == 100
+    cut_between_records(file)
+    for part in range(3):
+        with pytest.raises(ComponentError, match=r"a\.gz: damaged"):
+            list(read_part(str(file), part, 3, 8))
 
 
 def test_records_that_cannot_be_used_are_skipped_counted_and_named(run, tmp_path, digits):

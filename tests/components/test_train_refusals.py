@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.components.train_modules import DIGITS, FRUIT, TWO_BY_TWO, fruit, with_mean, write
-from tests.conftest import write_examples
+from tests.conftest import cut_between_records, write_examples
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
 
@@ -152,6 +152,12 @@ def test_truncated_file(refused, tmp_path, digits_examples):
     file = tmp_path / "examples" / "Split-train" / "data_tfrecord-00001-of-00002.gz"
     file.write_bytes(file.read_bytes()[:-500])
     refused(DIGITS, "data_tfrecord-00001-of-00002.gz", "TFRecord", examples=tmp_path / "examples")
+
+
+def test_a_file_cut_between_two_records(refused, tmp_path, digits_examples):
+    shutil.copytree(digits_examples, tmp_path / "examples")
+    cut_between_records(tmp_path / "examples" / "Split-train" / "data_tfrecord-00001-of-00002.gz")
+    refused(DIGITS, "00001-of-00002.gz: damaged", "a whole TFRecord", "again", examples=tmp_path / "examples")
 
 
 def test_nan_in_a_feature(refused, tmp_path):
