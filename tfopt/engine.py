@@ -61,8 +61,9 @@ def run(
     built = pipeline(dag, values, root, beam_args=beam_args)
     progress = _Progress(dag)
     logging.getLogger("absl").addHandler(progress)
-    verbosity = absl_logging.get_verbosity()
+    verbosity, printed = absl_logging.get_verbosity(), absl_logging.get_absl_handler().level
     absl_logging.set_verbosity(absl_logging.INFO)  # below that the runners do not say where they are
+    absl_logging.get_absl_handler().setLevel(max(printed, logging.WARNING))  # but nobody wants to read it all
     Executor.failure = None
     try:
         _runner(engine).run(built)
@@ -72,6 +73,7 @@ def run(
         raise Executor.failure from error
     finally:
         absl_logging.set_verbosity(verbosity)
+        absl_logging.get_absl_handler().setLevel(printed)
         logging.getLogger("absl").removeHandler(progress)
     return _outcomes(dag, root)
 
