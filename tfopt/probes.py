@@ -1,6 +1,7 @@
-"""Inputs to compare two models on: examples where there are some, else random values that fit the signature."""
+"""Inputs to run models on: examples where there are some, else random values that fit the signature."""
 
 from collections.abc import Iterator, Mapping
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -9,28 +10,31 @@ from numpy.typing import NDArray
 from tfopt.artifacts import Examples
 from tfopt.errors import ComponentError
 from tfopt.examples import Batch, parse_records, sample_records
-from tfopt.runtimes import TensorSpec
+from tfopt.runtimes import TensorSpec, fixed_batch
 
-OPEN_SIZE = 32  # of a dimension which the signature leaves open
+OPEN_SIZE = 64  # of a dimension which the signature leaves open
 
 Specs = Mapping[str, TensorSpec]
 
 
-def probe(examples: Examples | None, specs: Specs, *, records: int, seed: int = 0) -> tuple[Batch, str]:
+def probe(
+    examples: Examples | None, specs: Specs, *, records: int, seed: int = 0, seen: str = "train"
+) -> tuple[Batch, str]:
     """Return inputs by name, and where they come from.
 
     Args:
-        examples: Real inputs; of several splits one that is not ``train`` is taken.
+        examples: Real inputs.
         specs: What the model takes.
         records: At most how many.
         seed: Draws the examples or the random values.
+        seen: The split that the model was made with; another one is taken where there is one.
 
     Raises:
         ComponentError: When the examples do not fit, or only examples would do.
     """
     if examples is None:
         return random_batch(specs, records=records, seed=seed), "random inputs"
-    split = next((name for name in examples.splits if name != "train"), "train")
+    split = next((name for name in examples.splits if name != seen), seen)
     where = f"split {split!r}"
     drawn = sample_records(examples.split(split), count=records, seed=seed)
     if not drawn:
@@ -38,11 +42,19 @@ def probe(examples: Examples | None, specs: Specs, *, records: int, seed: int = 
     return parse_records(drawn, specs, where=where), f"examples, {where}"
 
 
-def cut(batch: Batch, specs: Specs, size: int) -> Iterator[Batch]:
-    """Cut into batches of this size; of the model's own size where that is fixed, and then without a smaller rest."""
-    fixed, total = _fixed_size(specs), len(next(iter(batch.values())))
-    for start in range(0, total - fixed + 1 if fixed else total, fixed or size):
-        yield {name: array[start : start + (fixed or size)] for name, array in batch.items()}
+def cut(batch: Batch, specs: Specs, *sizes: int) -> Iterator[Batch]:
+    """Cut into batches of these sizes, the last one again and again.
+
+    Where the model fixes the size they are all of that, and a smaller rest is left out.
+    """
+    fixed, start = fixed_batch(specs), 0
+    total = max((len(array) for array in batch.values() if array.ndim), default=1)
+    for size in chain(sizes, repeat(sizes[-1])):
+        end = start + (fixed or size)
+        if start >= total or (fixed and end > total):
+            return
+        yield {name: array[start:end] if array.ndim else array for name, array in batch.items()}
+        start = end
 
 
 def random_batch(specs: Specs, *, records: int, seed: int) -> Batch:
@@ -51,7 +63,7 @@ def random_batch(specs: Specs, *, records: int, seed: int) -> Batch:
     Raises:
         ComponentError: When an input takes text, of which nothing sensible can be made up.
     """
-    rows = max(records, _fixed_size(specs))
+    rows = max(records, fixed_batch(specs) or 0)
     return {name: _random(name, spec, rows, seed) for name, spec in specs.items()}
 
 
@@ -70,8 +82,3 @@ def _random(name: str, spec: TensorSpec, rows: int, seed: int) -> NDArray[Any]:
         "examples with such values",
         f"pass examples=PATH, with a feature {name!r}",
     )
-
-
-def _fixed_size(specs: Specs) -> int:
-    """The batch size that the signature fixes; 0 when it is free."""
-    return next((spec.shape[0] for spec in specs.values() if spec.shape and spec.shape[0]), 0)

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.errors import ComponentError
+from tfopt.examples import read_batches
+from tfopt.probes import OPEN_SIZE, random_batch
 from tfopt.runtimes import TensorSpec
-
-OPEN_SIZE = 64  # of a dimension which the signature leaves open, in random inputs
 
 
 class Inputs:
@@ -34,7 +33,7 @@ class Inputs:
             batched = {name: spec for name, spec in specs.items() if spec.shape}  # no record holds a scalar switch
             arrays = read_records(self._examples, batched, self._records) if self._examples else {}
             rest = {name: spec for name, spec in specs.items() if name not in arrays}
-            file.write_bytes(pickle.dumps(arrays | random_records(rest, self._records, self._seed)))
+            file.write_bytes(pickle.dumps(arrays | random_batch(rest, records=self._records, seed=self._seed)))
         return file
 
     def facts(self) -> dict[str, Any]:
@@ -46,36 +45,5 @@ class Inputs:
 
 def read_records(files: Sequence[Path], specs: Mapping[str, TensorSpec], records: int) -> dict[str, NDArray[Any]]:
     """Return the first records of some files; they start again where there are too few."""
-    from tfopt.examples import read_batches
-
     batch = next(iter(read_batches(files, specs, batch_size=records)))
     return {name: array[np.arange(records) % len(array)] for name, array in batch.items()}
-
-
-def random_records(specs: Mapping[str, TensorSpec], records: int, seed: int) -> dict[str, NDArray[Any]]:
-    """Return random records: an input of some name and type is the same for every model.
-
-    Raises:
-        ComponentError: When an input takes strings or another type without sensible random values.
-    """
-    return {
-        name: _random(name, spec, (records, *(OPEN_SIZE if size is None else size for size in spec.shape[1:])), seed)
-        for name, spec in specs.items()
-    }
-
-
-def _random(name: str, spec: TensorSpec, shape: tuple[int, ...], seed: int) -> NDArray[Any]:
-    generator = np.random.default_rng([seed, *name.encode()])
-    shape = shape if spec.shape else ()
-    if spec.dtype in ("float16", "float32", "float64"):
-        return np.asarray(generator.random(shape), spec.dtype)
-    if spec.dtype in ("int8", "uint8"):  # pixels, or quantized values
-        limits = np.iinfo(spec.dtype)
-        return np.asarray(generator.integers(limits.min, limits.max, shape, endpoint=True), spec.dtype)
-    if spec.dtype == "bool" or "int" in spec.dtype:  # a 0 or 1 is in every vocabulary, mask and choice
-        return np.asarray(generator.integers(0, 1, shape, endpoint=True), spec.dtype)
-    raise ComponentError(
-        f"input {name!r} takes {spec.dtype}, and there are no examples",
-        "records with such values",
-        "pass examples=PATH, with a feature of that name",
-    )

@@ -14,7 +14,7 @@ from tfopt.artifacts import Model
 from tfopt.errors import ComponentError, nearest
 from tfopt.examples import as_input, check_features
 from tfopt.remote import fetched
-from tfopt.runtimes import Runtime
+from tfopt.runtimes import Runtime, fixed_batch
 
 if TYPE_CHECKING:
     from tfopt.components.evaluate.plan import Plan
@@ -100,7 +100,7 @@ def answer(runtime: Runtime, columns: Mapping[str, NDArray[Any]], output: str) -
     """Run a model on stored columns and return ``[records, numbers]``; a model with a fixed batch gets such batches."""
     arrays = {name: as_input(columns[name], spec) for name, spec in runtime.inputs.items()}
     count = len(next(iter(arrays.values())))
-    fixed = next((spec.shape[0] for spec in runtime.inputs.values() if spec.shape and spec.shape[0]), None)
+    fixed = fixed_batch(runtime.inputs)
     found = []
     for start in range(0, count, fixed or count):
         chunk = {name: array[start : start + (fixed or count)] for name, array in arrays.items()}

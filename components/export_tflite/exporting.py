@@ -6,9 +6,13 @@ from typing import Any
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, TFLiteModel
-from tfopt.components.export_tflite import inputs, verification
+from tfopt.components.export_tflite import calibration, verification
 from tfopt.components.export_tflite.request import Request
 from tfopt.execution import link_tree
+from tfopt.probes import cut, probe
+
+CHECKED = 256  # records to compare on: enough to see a broken model, few enough to take seconds
+RANDOM = 36  # without examples
 
 
 def export(model: Model, examples: Examples | None, target: Path, request: Request) -> dict[str, Any]:
@@ -24,8 +28,8 @@ def export(model: Model, examples: Examples | None, target: Path, request: Reque
     parent = runtimes.load(model)
     feed, facts = None, {}
     if request.precision in conversion.INTEGER and examples:
-        sampled, facts["calibration"] = inputs.calibration(examples, parent.inputs, request)
-        feed = list(inputs.cut(sampled, parent.inputs, 1))
+        sampled, facts["calibration"] = calibration.sample(examples, parent.inputs, request)
+        feed = list(cut(sampled, parent.inputs, 1))
     content = conversion.convert(serving, request, feed)
     facts["ops"] = flatbuffer.describe(content)
     (serving / "tflite").write_bytes(content)
@@ -51,7 +55,8 @@ def _verify(
 ) -> dict[str, Any]:
     if ops["flex"]:
         return {"run": False, "reason": f"needs TensorFlow's Flex delegate for {', '.join(ops['flex'])}"}
-    given, source = inputs.comparison(examples, parent.inputs, request)
+    records = CHECKED if examples else RANDOM
+    given, source = probe(examples, parent.inputs, records=records, seed=request.seed, seen=request.split)
     with runtimes.load(child) as loaded:
         outputs = verification.verify(parent, loaded, given, request, stored=ops["io"], real=examples is not None)
     return {"run": True, "inputs": source, "records": len(next(iter(given.values()))), "outputs": outputs}

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tfopt.components.export_tflite.inputs import cut
 from tfopt.components.export_tflite.request import Request
 from tfopt.errors import ComponentError
 from tfopt.examples import Batch
 from tfopt.parity import Parity, compare
+from tfopt.probes import cut
 from tfopt.runtimes import Runtime
 
 EXACT = {"float32": 1e-4}  # the largest difference in units of the output's range

@@ -36,6 +36,11 @@ class TensorSpec:
         return f"{self.dtype}[{','.join('?' if size is None else str(size) for size in self.shape)}]"
 
 
+def fixed_batch(specs: Mapping[str, TensorSpec]) -> int | None:
+    """The batch size that a signature fixes; None when it is free."""
+    return next((spec.shape[0] for spec in specs.values() if spec.shape and spec.shape[0]), None)
+
+
 class Runtime(abc.ABC):
     """A loaded model.
 
