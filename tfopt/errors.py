@@ -23,6 +23,15 @@ class ComponentError(Exception):
         return f"received: {self.received}\nexpected: {self.expected}\nhow to fix: {self.fix}"
 
 
+def first_line(error: BaseException) -> str:
+    r"""The first line of what an exception says; its type where it says nothing.
+
+    >>> first_line(ValueError("no such op\n  at node 3")), first_line(KeyError())
+    ('no such op', 'KeyError')
+    """
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Name the known words closest to a mistyped one, for the third part of an error.
 

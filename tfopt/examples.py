@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.errors import ComponentError, nearest
+from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.runtimes import TensorSpec
 from tfopt.tfrecords import check_whole, dataset, framed, read_records
 
@@ -58,7 +58,7 @@ def read_batches(files: Sequence[str | Path], specs: Mapping[str, TensorSpec], *
     except tf.errors.OpError as error:
         _refuse_first_bad(files, columns)
         raise ComponentError(
-            f"{_where(files)}: {_first_line(error)}",
+            f"{_where(files)}: {first_line(error)}",
             "TFRecord files of tf.Example, all alike",
             "prepare the examples again",
         ) from error
@@ -214,7 +214,3 @@ def _free(sizes: tuple[int | None, ...]) -> list[int]:
 
 def _where(files: Sequence[str | Path]) -> str:
     return str(files[0]) if files else "no files"
-
-
-def _first_line(error: Any) -> str:
-    return str(error.message).splitlines()[0]

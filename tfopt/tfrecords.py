@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, first_line
 
 FRAME = 16  # what a TFRecord file adds to each record: its length and two checksums
 SMALLEST_GZIP = 18  # a header and a trailer
@@ -27,7 +27,7 @@ def read_records(files: Iterable[str | Path]) -> Iterator[bytes]:
                 yield from block
                 size += sum(map(len, block)) + FRAME * len(block)
         except tf.errors.OpError as error:
-            raise damaged(file, str(error.message).splitlines()[0]) from error
+            raise damaged(file, error) from error
         check_whole([file], size)
 
 
@@ -70,10 +70,10 @@ def check_whole(files: Sequence[str | Path], size: int) -> None:
         _unpack(file)
 
 
-def damaged(file: str | Path, reason: str) -> ComponentError:
+def damaged(file: str | Path, error: Exception) -> ComponentError:
     """The refusal of a file that cannot be read to its end."""
     return ComponentError(
-        f"{file}: damaged or unreadable ({reason})",
+        f"{file}: damaged or unreadable ({first_line(error)})",
         "a whole TFRecord file, gzipped where its name ends in .gz",
         "write it again, or check its name",
     )
@@ -105,4 +105,4 @@ def _unpack(file: str) -> None:
             while unpacked.read(1 << 20):
                 pass
     except (EOFError, OSError, zlib.error) as error:
-        raise damaged(file, str(error)) from error
+        raise damaged(file, error) from error

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tfopt import runtimes
 from tfopt.artifacts import Model
-from tfopt.errors import ComponentError, nearest
+from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.examples import as_input, check_features
 from tfopt.remote import fetched
 from tfopt.runtimes import Runtime, fixed_batch
@@ -120,4 +120,4 @@ def reason(error: Exception) -> str:
     """An exception in one line."""
     if isinstance(error, ComponentError):
         return f"{error.received} (expected {error.expected})"
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+    return f"{type(error).__name__}: {first_line(error)}"

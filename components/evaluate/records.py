@@ -45,7 +45,7 @@ def read_part(file: str, part: int, of: int, batch_size: int) -> Iterator[tuple[
             if len(batch):
                 yield int(place), batch
     except tf.errors.OpError as error:
-        raise damaged(file, error.message.splitlines()[0]) from error
+        raise damaged(file, error) from error
     check_whole([file], size)
 
 

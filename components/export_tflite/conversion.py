@@ -6,7 +6,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from tfopt.components.export_tflite.request import Request
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, first_line
 from tfopt.examples import Batch
 
 OPS = tf.lite.OpsSet
@@ -46,10 +46,11 @@ def convert(saved_model: Path, request: Request, feed: list[Batch] | None) -> by
     try:
         return bytes(converter.convert())
     except Exception as error:
-        raise _refusal(str(error), request) from error
+        raise _refusal(error, request) from error
 
 
-def _refusal(message: str, request: Request) -> ComponentError:
+def _refusal(error: Exception, request: Request) -> ComponentError:
+    message = str(error)
     custom, select = _named(message, "Custom ops"), _named(message, "TF Select ops")
     no_kernel = sorted(set(re.findall(r"not yet supported for op: '(\w+)'", message)))
     expected = "a model of ops that LiteRT has"
@@ -72,9 +73,8 @@ def _refusal(message: str, request: Request) -> ComponentError:
             f"ops that {request.precision} has",
             "choose another precision",
         )
-    first = (message.strip().splitlines() or ["no reason given"])[0]
     return ComponentError(
-        f"the converter failed: {first[:300]}",
+        f"the converter failed: {first_line(error)[:300]}",
         f"a model that converts to {request.precision}",
         "try another precision; the converter may not know this graph",
     )

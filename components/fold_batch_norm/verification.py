@@ -6,7 +6,7 @@ import numpy as np
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, first_line
 from tfopt.examples import Batch
 from tfopt.parity import Parity, compare
 from tfopt.probes import cut, probe
@@ -69,7 +69,7 @@ def _largest(parent: Runtime, batches: list[Batch], source: str) -> dict[str, fl
         raise
     except Exception as error:
         raise ComponentError(
-            f"the model fails on {source}: {str(error).strip().splitlines()[0]}",
+            f"the model fails on {source}: {first_line(error)}",
             "a model that can be run here, to compare it with the folded one",
             "pass examples=PATH with real inputs; fold a model made for another device on that device",
         ) from error

@@ -12,7 +12,7 @@ from tfopt import keras_models
 from tfopt.components.train.dataset import Source
 from tfopt.components.train.tensorboard import ScalarLog
 from tfopt.components.train.user_module import UserModule
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, first_line
 
 log = logging.getLogger("tfopt")
 
@@ -109,9 +109,10 @@ class Watch:
 
 def _explained(error: Exception, user: UserModule) -> ComponentError:
     quoted = user.quote(error)
-    text = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return ComponentError(
-        f"training with {user.path} raised\n{quoted}" if quoted else f"training: {type(error).__name__}: {text}",
+        f"training with {user.path} raised\n{quoted}"
+        if quoted
+        else f"training: {type(error).__name__}: {first_line(error)}",
         "a model that learns from batches of these examples",
         "mend the model, or its loss and metrics; --debug shows the whole traceback",
     )

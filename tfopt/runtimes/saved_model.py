@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
-from tfopt.errors import ComponentError, nearest
+from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.runtimes import Arrays, Runtime, TensorSpec
 
 
@@ -27,7 +27,7 @@ class SavedModelRuntime(Runtime):
             self._loaded = tf.saved_model.load(str(model.saved_model))
         except Exception as error:
             raise ComponentError(
-                f"{model.saved_model}: {_first_line(error)}",
+                f"{model.saved_model}: {first_line(error)}",
                 "a SavedModel that TensorFlow can load",
                 "export it again; a file may be truncated or missing",
             ) from error
@@ -76,7 +76,3 @@ def set_threads(threads: int | None) -> None:
                 "a process in which TensorFlow has not run yet",
                 "load the model with this thread count first, in a fresh process",
             ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
