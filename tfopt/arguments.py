@@ -1,6 +1,7 @@
 """The command line of a component, read from its declaration."""
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 from tfopt.component import Component, Port
@@ -12,7 +13,7 @@ def parser_for(component: Component, prog: str) -> argparse.ArgumentParser:
     """Build the parser of ``tfopt NAME``: an option for every input, output and parameter."""
     parser = argparse.ArgumentParser(
         prog=prog,
-        description=_escape(component.__doc__ or "").split("Args:")[0].strip(),
+        description=_escape(f"{component.summary}\n\n{component.explanation}".strip()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -34,19 +35,29 @@ def parser_for(component: Component, prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-def options(name: str) -> list[str]:
-    """How a name is spelled on the command line, with dashes or with underscores.
+def option(name: str) -> str:
+    """How a name is spelled on the command line.
 
-    >>> options("select_tf_ops")
-    ['--select-tf-ops', '--select_tf_ops']
+    >>> option("select_tf_ops")
+    '--select-tf-ops'
     """
-    return list(dict.fromkeys([f"--{name.replace('_', '-')}", f"--{name}"]))
+    return f"--{name.replace('_', '-')}"
+
+
+def dashed(words: Sequence[str]) -> list[str]:
+    """Take ``--select_tf_ops`` for ``--select-tf-ops``; values are left alone.
+
+    >>> dashed(["--select_tf_ops", "--label=my_label", "my_file"])
+    ['--select-tf-ops', '--label=my_label', 'my_file']
+    """
+    split = [word.partition("=") if word.startswith("--") else ("", "", word) for word in words]
+    return [name.replace("_", "-") + equals + value for name, equals, value in split]
 
 
 def _add_port(group: Any, port: Port) -> None:
     text = f"{port.description} [{port.type.__name__}: {port.type.contents}]"
     group.add_argument(
-        *options(port.name),
+        option(port.name),
         dest=port.name,
         metavar="PATH",
         required=not port.optional,
@@ -72,7 +83,7 @@ def _add_parameter(group: Any, parameter: Parameter, owner: str) -> None:
     elif parameter.choices:
         kind["metavar"] = f"{{{','.join(parameter.choices)}}}"
     group.add_argument(
-        *options(parameter.name),
+        option(parameter.name),
         dest=parameter.name,
         required=parameter.required,
         default=argparse.SUPPRESS,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import tfopt
 from tfopt import commands
-from tfopt.arguments import parser_for
+from tfopt.arguments import dashed, parser_for
 from tfopt.errors import ComponentError, nearest
 
 # TensorFlow's start-up banner would drown ours; whoever wants it sets the variable.
@@ -89,7 +89,7 @@ def _component(name: str, words: list[str]) -> int:
 
         run_step(component, words[1])
         return 0
-    given = vars(parser.parse_args(words))
+    given = vars(parser.parse_args(dashed(words)))
     as_json = given.pop("json")
     with beam.arguments(given.pop("beam_pipeline_arg", [])):
         outputs = component(**{key: value for key, value in given.items() if value is not None})

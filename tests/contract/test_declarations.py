@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from tfopt.arguments import options, parser_for
+from tfopt.arguments import dashed, option, parser_for
 from tfopt.component import Component, components
 from tfopt.errors import ComponentError
 from tfopt.trace import trace
@@ -57,12 +57,11 @@ def test_the_command_line_gives_back_every_value(component: Component):
     values |= {port.name: [f"ä/{port.name}"] if port.many else f"ä/{port.name}" for port in component.inputs.values()}
     words: list[str] = []
     for name, value in values.items():
-        option = options(name)[0]
         if isinstance(value, bool):
-            words.append(option if value else option.replace("--", "--no-"))
+            words.append(option(name) if value else option(name).replace("--", "--no-"))
         else:
-            words += [option, *(value if isinstance(value, list) else [str(value)])]
-    given = vars(parser_for(component, "tfopt")).items() and vars(parser_for(component, "tfopt").parse_args(words))
+            words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]
+    given = vars(parser_for(component, "tfopt").parse_args(dashed(words)))
     assert {name: given[name] for name in values} == values
 
 
