@@ -4,41 +4,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from apache_beam.io.filesystem import FileMetadata
-from apache_beam.io.localfilesystem import LocalFileSystem
 
+import tests.shelf  # noqa: F401  (Beam finds file systems by their being defined)
 from tfopt import remote
 from tfopt.components.evaluate.component import evaluate
 from tfopt.errors import ComponentError
-
-SCHEME = "shelf://"
-
-
-class Shelf(LocalFileSystem):
-    """Beam finds it by its scheme, as it finds an object store's."""
-
-    @classmethod
-    def scheme(cls):
-        return "shelf"
-
-    def has_dirs(self):
-        return False
-
-    def _list(self, dir_or_prefix):
-        for found in super()._list(dir_or_prefix.removeprefix(SCHEME)):
-            yield FileMetadata(SCHEME + found.path, found.size_in_bytes, found.last_updated_in_seconds)
-
-    def _path_open(self, path, mode, *more, **options):
-        return super()._path_open(path.removeprefix(SCHEME), mode, *more, **options)
-
-    def create(self, path, *more, **options):
-        return super().create(path.removeprefix(SCHEME), *more, **options)
-
-    def exists(self, path):
-        return super().exists(path.removeprefix(SCHEME))
-
-    def delete(self, paths):
-        super().delete([path.removeprefix(SCHEME) for path in paths])
 
 
 def test_a_folder_is_fetched_once_as_it_is_gzip_included(tmp_path):

@@ -1,7 +1,9 @@
 """Real models in real processes: the verdicts are right, a failure is a row, and nothing is left running."""
 
 import contextlib
+import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -324,11 +326,13 @@ def test_examples_without_an_input_are_refused_with_the_nearest_names(models, di
         run(models["small"], [models["large"]], tmp_path / "again", examples=digits_examples, split="test")
 
 
-def test_calls_longer_than_a_turn_mean_fewer_rounds_and_a_note(models, tmp_path):
+def test_calls_longer_than_a_turn_mean_fewer_rounds_and_a_note(models, tmp_path, caplog):
     large = models["large"]
-    content = run(large, [large], tmp_path / "out", seconds=0.1, rounds=200, batch_sizes=["2048"])
+    with caplog.at_level(logging.INFO, "tfopt"):
+        content = run(large, [large], tmp_path / "out", seconds=0.1, rounds=200, batch_sizes=["2048"])
     rounds = set(pq.read_table(tmp_path / "out" / "samples.parquet")["round"].to_pylist())
     assert 8 <= len(rounds) < 100
+    assert re.fullmatch(rf"round {len(rounds)} of {len(rounds)}, \d+ s left", caplog.messages[-1])
     for row in content["models"]:
         assert any(f"{len(rounds)} rounds instead of 200" in note for note in row["notes"])
 

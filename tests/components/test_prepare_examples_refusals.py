@@ -1,15 +1,13 @@
 import gzip
 import json
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from apache_beam.io.filesystem import FileMetadata
-from apache_beam.io.localfilesystem import LocalFileSystem
 from PIL import Image
 
+import tests.shelf  # noqa: F401  (Beam finds file systems by their being defined)
 from tfopt.artifacts import Examples
 from tfopt.components.prepare_examples.component import prepare_examples
 from tfopt.errors import ComponentError
@@ -210,35 +208,6 @@ def test_undecodable_images_are_counted_shown_and_refused_beyond_the_limit(pets,
     report = json.loads((tmp_path / "a" / "examples.json").read_text())
     assert (report["splits"], report["rejected"]["count"]) == ({"all": 7}, 3)
     assert Examples(tmp_path / "a").digest == Examples(tmp_path / "b").digest
-
-
-class Shelf(LocalFileSystem):
-    """A file system of Beam's that is no local path: ``shelf://`` before an absolute path."""
-
-    @classmethod
-    def scheme(cls):
-        return "shelf"
-
-    def open(self, path, *args, **kwargs):
-        return super().open(path.removeprefix("shelf://"), *args, **kwargs)
-
-    def create(self, path, *args, **kwargs):
-        os.makedirs(os.path.dirname(path.removeprefix("shelf://")), exist_ok=True)  # noqa: PTH103, PTH120
-        return super().create(path.removeprefix("shelf://"), *args, **kwargs)
-
-    def exists(self, path):
-        return super().exists(path.removeprefix("shelf://"))
-
-    def delete(self, paths):
-        super().delete([path.removeprefix("shelf://") for path in paths])
-
-    def metadata(self, path):
-        found = super().metadata(path.removeprefix("shelf://"))
-        return FileMetadata(path, found.size_in_bytes)
-
-    def _list(self, dir_or_prefix):
-        for found in super()._list(dir_or_prefix.removeprefix("shelf://")):
-            yield FileMetadata(f"shelf://{found.path}", found.size_in_bytes)
 
 
 def test_addresses_are_read_and_written_as_local_files_are(tmp_path):
