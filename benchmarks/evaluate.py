@@ -115,7 +115,7 @@ def evaluate(folder: Path, models: list[Path], arguments: list[str]) -> Seconds:
         component.evaluate(models[0], models[1:], folder / "examples", f"{target}/evaluation")
     total = time.time() - start
     log.removeHandler(handler)
-    steady: Any = next(line.args for line in heard if "models loaded" in line.msg)
+    steady: Any = next(line.args for line in heard if "with all models loaded" in line.msg)
     return total, steady[1]
 
 

@@ -1,6 +1,6 @@
 """How closely a child model follows its parent, on the same inputs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tfopt.errors import ComponentError
 from tfopt.runtimes import Arrays, Runtime, TensorSpec
+from tfopt.wording import distance
 
 
 @dataclass
@@ -43,6 +44,19 @@ class Parity:
     def facts(self) -> dict[str, Any]:
         """Everything, for a model card."""
         return {**asdict(self), "relative_error": self.relative_error}
+
+
+def in_words(outputs: Mapping[str, Mapping[str, Any]]) -> str:
+    """Say in a line what a model card holds of each output; of several that of the largest difference for its range.
+
+    >>> in_words({"digit": Parity(0.1361, 0.001, 1.0, 0.75, 200).facts()})
+    'agrees on 150 of 200 records, largest difference 0.136'
+    """
+    name, worst = max(outputs.items(), key=lambda output: float(output[1]["relative_error"]))
+    agreement, records = worst["agreement"], worst["records"]
+    said = f"{records} records" if agreement is None else f"agrees on {round(agreement * records)} of {records} records"
+    where = f" in {name}" if len(outputs) > 1 else ""
+    return f"{said}, largest difference {distance('error', worst['max_abs_error'])}{where}"
 
 
 def compare(parent: Runtime, child: Runtime, batches: Iterable[Arrays]) -> dict[str, Parity]:

@@ -68,9 +68,10 @@ def measure(contenders: Sequence[Contender], plan: Plan, feed: Feed) -> None:
         with contender.dropping_out():
             _try(contender, plan, feed)
     draw, order = random.Random(plan.seed), list(contenders)
-    rounds = _affordable_rounds(order, plan)
+    rounds, began = _affordable_rounds(order, plan), time.monotonic()
     for number in range(rounds):
-        log.info("round %d of %d", number + 1, rounds)
+        left = f", {(time.monotonic() - began) / number * (rounds - number):.0f} s left" if number else ""
+        log.info("round %d of %d%s", number + 1, rounds, left)
         draw.shuffle(order)
         for contender in _still_in(order):
             with contender.dropping_out():

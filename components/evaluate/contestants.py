@@ -63,7 +63,7 @@ class Pool:
             self._free = [pair for pair in self._free if pair[0] == key]
             models = self._free.pop()[1] if self._free else None
             if models is None:
-                logging.getLogger("tfopt").info("evaluate: loading %d models", len(plan.models))
+                logging.getLogger("tfopt").info("loading %d models", len(plan.models))
                 models = [Contestant(uri, plan) for uri, _ in plan.models]
         yield models
         with self._lock:

@@ -64,7 +64,7 @@ def run(plan: Plan, files: list[str], place: str) -> Totals:
     """Run the pipeline and return the totals, which the last step leaves at ``place``."""
     pieces = records.parts(files, runner.workers())
     log = logging.getLogger("tfopt")
-    log.info("evaluate: %d models on %d parts of %d files", len(plan.models), len(pieces), len(files))
+    log.info("evaluating %d models on %d parts of %d files", len(plan.models), len(pieces), len(files))
     try:
         with runner.pipeline() as pipeline:
             (
@@ -79,7 +79,7 @@ def run(plan: Plan, files: list[str], place: str) -> Totals:
     with FileSystems.open(place) as stream:
         totals: Totals = pickle.loads(stream.read())  # written by our own workers
     FileSystems.delete([place])
-    log.info("evaluate: %d records in %.1f s, models loaded", totals.read, totals.ended - totals.began)
+    log.info("%d records in %.1f s with all models loaded", totals.read, totals.ended - totals.began)
     return totals
 
 

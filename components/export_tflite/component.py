@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from tfopt.artifacts import Examples, Model, TFLiteModel
 from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
+from tfopt.wording import data_size
 
 CALIBRATED = ("int8", "int16x8")
 
@@ -63,7 +64,17 @@ def export_tflite(
     log.info("converting %s to tflite %s", model.name, precision)
     request = Request(precision, integer_io, calibration_count, split, seed, tolerance, select_tf_ops)
     exported.metadata |= run_in_child(export, model, examples, exported.path, request, doing="converting to TFLite")
-    log.info("tflite %s: %s", precision, exported.metadata["verified"])
+    log.info("%s", summary(exported))
+
+
+def summary(exported: TFLiteModel) -> str:
+    """What came of it, in a line."""
+    from tfopt.parity import in_words
+
+    facts = exported.metadata
+    verified, size = facts["verified"], (exported.path / "Format-Serving" / "tflite").stat().st_size
+    answers = in_words(verified["outputs"]) if verified["run"] else f"not run: {verified['reason']}"
+    return f"{facts['name']}: {data_size(size)}, {answers}"
 
 
 def check(model: Model, examples: Examples | None, precision: str, integer_io: bool, split: str) -> None:

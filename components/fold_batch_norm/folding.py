@@ -12,6 +12,7 @@ from tfopt.components.fold_batch_norm.rewriting import folded
 from tfopt.components.fold_batch_norm.signature import output_names
 from tfopt.components.fold_batch_norm.verification import verify
 from tfopt.execution import link_tree
+from tfopt.parity import in_words
 
 PER_KERNEL, AT_MOST = 1e-5, 1e-4  # of the output's range: a rounding grows on its way through the layers after it
 HALF = {"float16": 1e-2, "bfloat16": 5e-2}  # there parent and child both round every layer's output
@@ -27,7 +28,7 @@ def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: 
         ComponentError: When the model cannot be read, or the folded one does not answer as it does.
     """
     if model.keras is None:
-        log.info("fold_batch_norm: %s has no Keras form, so it is passed on unchanged", model.name)
+        log.info("%s has no Keras form, so it is passed on unchanged", model.name)
         _pass_on(model, target)
         return _facts([], "unchanged: it has no Keras form, and its graph of TensorFlow ops is not looked into here")
     keras_model = keras_models.load(model)
@@ -42,6 +43,7 @@ def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: 
     keras_models.save(folded(keras_model, plan), target, names)
     allowed = _tolerance(keras_model) if tolerance is None else tolerance
     verified = verify(model, parent, SavedModel(target), examples, allowed)
+    log.info("%s", in_words(verified["outputs"]))
     return {**_facts(plan.verdicts, summary), "verified": verified}
 
 
@@ -53,7 +55,7 @@ def _facts(verdicts: list[Verdict], summary: str) -> dict[str, Any]:
 def _log(verdicts: list[Verdict]) -> str:
     refused = [verdict for verdict in verdicts if verdict.refused]
     summary = f"{len(verdicts) - len(refused)} of {len(verdicts)} batch norms folded" if verdicts else "no batch norms"
-    log.info("fold_batch_norm: %s", summary)
+    log.info("%s", summary)
     for verdict in refused[:SHOWN]:
         log.info("  %s stays: %s", verdict.batch_norm, verdict.refused)
     if len(refused) > SHOWN:

@@ -28,7 +28,7 @@ def prepare(uri: str, examples: Examples, request: Request) -> None:
     target = examples.uri.rstrip("/")
     from tfopt.components.prepare_examples import pipeline  # Beam is imported once the first look is passed
 
-    logger.info("reading %d %s file(s)", len(source.files), source.format)
+    logger.info("reading %d %s file%s", len(source.files), source.format, "s" * (len(source.files) > 1))
     survey = pipeline.survey(source, target)
     check_survey(survey, source, request)
     schema = decide(survey, source, request)
@@ -42,7 +42,8 @@ def prepare(uri: str, examples: Examples, request: Request) -> None:
     except BaseException:
         remove(f"{target}/{name}" for name in layout.names())
         raise
-    logger.info("%d rows rejected; written: %s", rejects.count, content["splits"])
+    written = ", ".join(f"{name} {count}" for name, count in content["splits"].items())
+    logger.info("written: %s; %d rows rejected", written, rejects.count)
     examples.metadata |= report.metadata(content)
 
 

@@ -1,5 +1,6 @@
 """Put the chosen model where it is served from, whole or not at all, and only when it is blessed."""
 
+import logging
 from typing import Annotated, Literal
 
 from tfopt.artifacts import Blessing, Model, Pushed
@@ -55,6 +56,7 @@ def push_model(
     versions = Versions(destination, layout)
     facts = versions.unpushed(said["reason"]) if not said["blessed"] else versions.push(model, keep)
     pushed.write(facts | {"digest": model.digest})
+    logging.getLogger("tfopt").info("%s: %s", facts["path"] or "not pushed", facts["reason"])
     pushed.metadata |= {
         "pushed": int(facts["pushed"]),
         "pushed_destination": facts["path"] or "",

@@ -1,5 +1,6 @@
 """Decide which of the measured models is used from now on, and show why."""
 
+import logging
 from typing import Literal
 
 from tfopt.artifacts import Benchmark, Blessing, Decision, Evaluation, Model
@@ -62,6 +63,7 @@ def select_model(
     decision.write(content)
     write_report(decision, [baseline, *candidates], evaluation, benchmark)
     _bless(blessing, content)
+    logging.getLogger("tfopt").info("%s", content["reason"])
     decision.metadata |= {
         "selected": content["selected"],
         "blessed": int(content["blessed"]),
