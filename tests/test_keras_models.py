@@ -114,6 +114,12 @@ def test_nested_model_keeps_all_its_outputs(kit, tmp_path):
     assert all(name.startswith(inner) for name in served.outputs)
 
 
+def test_variables_keep_their_names_in_the_saved_model(tmp_path, caplog):
+    with caplog.at_level("INFO", "absl"):  # where TensorFlow lists every one that it calls unknown_1 and so on
+        keras_models.save(two_by_two(keras), tmp_path)
+    assert "unknown" not in caplog.text
+
+
 def test_random_state_is_saved_too(tmp_path):
     a = keras.Input((4,), name="a")
     keras_models.save(keras.Model(a, Noise(name="o")(a)), tmp_path)

@@ -65,9 +65,9 @@ def save(model: KerasObject, folder: Path, output_names: list[str] | None = None
             "a model that Keras can write",
             "give custom layers a get_config() and register them with keras.saving.register_keras_serializable",
         ) from error
-    signature = tf.function(lambda **inputs: serve(inputs), autograph=False).get_concrete_function(**specs)
+    body = serve.python_function  # type: ignore[attr-defined]  # through `serve`, the graph would be stored twice
+    signature = tf.function(lambda **inputs: body(inputs), autograph=False).get_concrete_function(**specs)
     module = tf.Module()
-    module.serve = serve
     module.variables_used = list(signature.graph.variables)
     kinds = tf.saved_model.experimental.TrackableResource  # lookup tables; a SavedModel refuses what it cannot find
     module.resources = [item for item in tf.train.TrackableView(model).descendants() if isinstance(item, kinds)]
