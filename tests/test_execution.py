@@ -46,6 +46,14 @@ def test_a_kill_leaves_no_output_and_the_next_run_clears_what_it_left(data, tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", data.parent.name]
 
 
+def test_of_several_outputs_all_appear_or_none(data, tmp_path):
+    (tmp_path / "ok").mkdir()
+    with pytest.raises((ComponentError, OSError)):
+        toys.two(data=data, first=tmp_path / "ok" / "first", second=tmp_path / "ok" / "second")
+    assert [path.name for path in (tmp_path / "ok").iterdir()] == ["second"]  # what somebody else put there stays
+    assert (tmp_path / "ok" / "second" / "theirs").exists()
+
+
 def test_an_output_that_exists_is_never_overwritten(data, tmp_path):
     toys.count(data, tmp_path / "out")
     with pytest.raises(ComponentError, match="exists"):

@@ -75,6 +75,22 @@ def fail(
 
 
 @component(image="tf")
+def two(data: Input[Files], first: Output[Report], second: Output[Report]) -> None:
+    """Write two reports, while somebody else takes the place of the second.
+
+    Args:
+        data: Anything.
+        first: Whole.
+        second: Whole, and too late.
+    """
+    first.write({"a": 1})
+    second.write({"a": 2})
+    taken = second.path.with_name("second")
+    taken.mkdir()
+    (taken / "theirs").write_text("theirs")
+
+
+@component(image="tf")
 def copy_model(model: Input[Model], copied: Output[Model], *, note: str = "as it was") -> None:
     """Pass a model on.
 

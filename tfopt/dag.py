@@ -17,6 +17,7 @@ from tfopt.artifacts import Artifact
 from tfopt.component import Component
 from tfopt.errors import ComponentError, nearest
 from tfopt.parameters import Parameter
+from tfopt.remote import is_remote
 
 
 @dataclass(frozen=True)
@@ -127,4 +128,4 @@ def _there(source: Source, path: Any) -> str | None:
     if path is None:
         return None
     uri = os.fspath(path)
-    return uri if "://" in uri else str(source.type.open(Path(uri).absolute()).path)
+    return uri if is_remote(uri) else str(source.type.open(Path(uri).absolute()).path)

@@ -16,6 +16,7 @@ from tfx.orchestration import pipeline as tfx_pipeline
 
 from tfopt.artifacts import Artifact
 from tfopt.dag import Dag, Reference, Source, Step, Wire
+from tfopt.remote import is_remote
 from tfopt.tfx import TYPES, Executor, node
 
 log = logging.getLogger("tfopt")
@@ -99,7 +100,7 @@ def pipeline(
 
 
 def _importer(source: Source, uri: str) -> Importer:
-    facts = {} if "://" in uri else {"digest": source.type(uri).digest}
+    facts = {} if is_remote(uri) else {"digest": source.type(uri).digest}
     return Importer(source_uri=uri, artifact_type=TYPES[source.type], custom_properties=facts).with_id(source.name)
 
 

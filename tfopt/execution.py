@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import tfopt
 from tfopt.artifacts import CARD, Artifact, Examples, Model
-from tfopt.errors import ComponentError, nearest
+from tfopt.errors import ComponentError
+from tfopt.remote import is_remote
 
 if TYPE_CHECKING:
     from tfopt.component import Component, Port
@@ -31,7 +32,7 @@ def execute(component: "Component", arguments: Mapping[str, Any]) -> dict[str, A
     with _staged(targets) as staged:
         component.function(**inputs, **staged, **parameters)
         for artifact in staged.values():
-            if not _is_remote(artifact.uri):
+            if not is_remote(artifact.uri):
                 artifact.check()
             if isinstance(artifact, Model):
                 _write_card(component, artifact, inputs, parameters)
@@ -51,24 +52,18 @@ def _open(component: "Component", port: "Port", given: Any) -> Any:
     if not given and port.optional:
         return [] if port.many else None
     if not given:
-        fix = nearest(port.name, [port.name])
-        raise ComponentError(
-            f"{component.name}: no {port.name}",
-            f"{port.type.__name__}: {port.type.contents}",
-            f"pass {port.name}=PATH" if fix else "",
-        )
+        expected = f"{port.type.__name__}: {port.type.contents}"
+        raise ComponentError(f"{component.name}: no {port.name}", expected, f"pass {port.name}=PATH")
     if port.many:
-        return [
-            _open_one(component, port, item)
-            for item in ([given] if isinstance(given, str | Path | Artifact) else given)
-        ]
+        listed = [given] if isinstance(given, str | Path | Artifact) else given
+        return [_open_one(component, port, item) for item in listed]
     return _open_one(component, port, given)
 
 
 def _open_one(component: "Component", port: "Port", given: Any) -> Artifact:
     known = given.metadata if isinstance(given, Artifact) else None
     uri = os.fspath(given)
-    if not _is_remote(uri):
+    if not is_remote(uri):
         return port.type.open(uri, known)
     if not component.beam:
         raise ComponentError(f"{component.name}: {port.name}={uri}", "a local path", "copy it to this machine first")
@@ -79,7 +74,7 @@ def _target(component: "Component", port: "Port", given: Any) -> Artifact:
     if not given:
         raise ComponentError(f"{component.name}: no {port.name}", "a folder to write to", f"pass {port.name}=PATH")
     target = port.type(os.fspath(given))
-    if not _is_remote(target.uri) and target.path.exists() and (target.path.is_file() or any(target.path.iterdir())):
+    if not is_remote(target.uri) and target.path.exists() and (target.path.is_file() or any(target.path.iterdir())):
         raise ComponentError(
             f"{component.name}: {port.name}={target.uri} exists",
             "a new or empty folder",
@@ -91,8 +86,9 @@ def _target(component: "Component", port: "Port", given: Any) -> Artifact:
 @contextlib.contextmanager
 def _staged(targets: dict[str, Artifact]) -> Iterator[dict[str, Artifact]]:
     """Yield a working sibling for each target; rename all of them at the end, or leave nothing."""
-    siblings = {name: target if _is_remote(target.uri) else _sibling(target) for name, target in targets.items()}
-    local = {name: sibling for name, sibling in siblings.items() if not _is_remote(sibling.uri)}
+    siblings = {name: target if is_remote(target.uri) else _sibling(target) for name, target in targets.items()}
+    local = {name: sibling for name, sibling in siblings.items() if not is_remote(sibling.uri)}
+    placed: list[Path] = []
     try:
         for sibling in local.values():
             _make(sibling.path)
@@ -100,14 +96,15 @@ def _staged(targets: dict[str, Artifact]) -> Iterator[dict[str, Artifact]]:
         for name, sibling in local.items():
             with contextlib.suppress(FileNotFoundError):
                 targets[name].path.rmdir()
-            sibling.path.rename(targets[name].path)
+            placed.append(sibling.path.rename(targets[name].path))
         for name, sibling in siblings.items():
             targets[name].metadata = sibling.metadata
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise ComponentError(
-                f"{error}", "room for the outputs", "free some disk space or write elsewhere"
-            ) from error
+    except BaseException as error:
+        for path in placed:  # of several outputs, all or none
+            shutil.rmtree(path, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            fix = "free some disk space or write elsewhere"
+            raise ComponentError(f"{error}", "room for the outputs", fix) from error
         raise
     finally:
         for sibling in local.values():
@@ -171,7 +168,3 @@ def _link(source: str | Path, target: str | Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
-
-
-def _is_remote(uri: str) -> bool:
-    return "://" in uri

@@ -23,6 +23,7 @@ from tfopt import artifacts, beam
 from tfopt.component import Component, Port, find
 from tfopt.errors import ComponentError
 from tfopt.parameters import Parameter
+from tfopt.remote import is_remote
 
 COMPONENT, IMPLEMENTATION = "component", "implementation"
 EXAMPLES, MODEL = standard_artifacts.Examples, standard_artifacts.Model
@@ -182,7 +183,7 @@ def _gather(component: Component, port: Port, input_dict: Any, folder: Path) -> 
 
 
 def _place(component: Component, uri: str, local: Path) -> str:
-    return uri if "://" not in uri or component.beam else str(local)
+    return str(local) if is_remote(uri) and not component.beam else uri
 
 
 def _copy(source: str, target: str) -> None:

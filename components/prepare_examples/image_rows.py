@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.components.prepare_examples import tf_example
-from tfopt.components.prepare_examples.places import is_remote, reading, relative
+from tfopt.components.prepare_examples.places import reading, relative
 from tfopt.components.prepare_examples.request import Request
 from tfopt.components.prepare_examples.rows import Row, Source
 from tfopt.errors import ComponentError
+from tfopt.remote import is_remote
 
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from tfopt.errors import ComponentError
+from tfopt.remote import is_remote
 
 
 def list_files(uri: str) -> dict[str, int]:
@@ -24,11 +25,6 @@ def relative(file: str, root: str) -> str:
     """
     inside = file.removeprefix(root.rstrip("/") + "/")
     return inside if inside != file else file.rpartition("/")[2]
-
-
-def is_remote(uri: str) -> bool:
-    """Whether it is an address rather than a path."""
-    return "://" in uri
 
 
 @contextlib.contextmanager

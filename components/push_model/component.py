@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from tfopt.artifacts import Blessing, Model, Pushed
 from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
+from tfopt.remote import is_remote
 
 
 @component(image="tf", cached=False)
@@ -40,7 +41,7 @@ def push_model(
     """
     from tfopt.components.push_model.versions import Versions
 
-    if "://" in destination:
+    if is_remote(destination):
         raise ComponentError(
             f"push_model: destination={destination}",
             "a folder on this machine, mounted if need be: an object store has no rename that shows a version whole",
