@@ -139,7 +139,9 @@ def dask(workers: int) -> Iterator[list[str]]:
     """A cluster of processes with one thread each."""
     import distributed
 
-    with distributed.LocalCluster(workers, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+    with distributed.LocalCluster(
+        n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as cluster:
         yield ["--runner=DaskRunner", f"--dask_client_address={cluster.scheduler_address}"]
 
 
