@@ -40,7 +40,10 @@ def read_part(file: str, part: int, of: int, batch_size: int) -> Iterator[tuple[
 
     size = 0
     try:
-        for place, batch, read in opened(file).batch(batch_size).enumerate().map(mine_alone).prefetch(2):
+        batches = opened(file).batch(batch_size).enumerate().map(mine_alone).prefetch(8)
+        options = tf.data.Options()
+        options.threading.private_threadpool_size = 1  # not TensorFlow's own, where reading would wait for the models
+        for place, batch, read in batches.with_options(options):
             size += int(read)
             if len(batch):
                 yield int(place), batch
