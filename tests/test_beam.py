@@ -72,7 +72,7 @@ def test_no_other_runner_is_fetched_behind_the_users_back(tmp_path, caplog):
 
 
 def test_dasks_client_is_closed_after_each_run_and_work_is_spread(tmp_path):
-    with distributed.LocalCluster(1, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
         with beam.arguments(["--runner=DaskRunner", f"--dask_client_address={cluster.scheduler_address}"]):
             assert beam.workers() == 2
             assert square(tmp_path) == 328350
@@ -83,7 +83,7 @@ def test_dasks_client_is_closed_after_each_run_and_work_is_spread(tmp_path):
 
 def test_a_dask_cluster_in_this_process_is_refused_for_it_counts_twice():
     with (
-        distributed.LocalCluster(1, processes=False, dashboard_address=None) as cluster,
+        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
         beam.arguments(["--runner=DaskRunner", f"--dask_client_address={cluster.scheduler_address}"]),
     ):
         with pytest.raises(ComponentError, match=r"(?s)inproc://.*a cluster of processes.*processes=True"):

@@ -72,7 +72,7 @@ def test_beams_own_runner_gives_the_same_with_more_workers(given, expected, tmp_
 
 
 def test_a_dask_cluster_of_processes_gives_the_same_twice_over(given, expected, tmp_path):
-    with distributed.LocalCluster(2, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
         with beam.arguments(["--runner=DaskRunner", f"--dask_client_address={cluster.scheduler_address}"]):
             for name in ("first", "second"):
                 assert evaluate(**given, evaluation=tmp_path / name)["evaluation"].read() == expected
