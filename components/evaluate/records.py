@@ -88,13 +88,14 @@ class Decoder:
 
     def _fault(self, record: Any) -> str | None:
         import tensorflow as tf
+        from google.protobuf.message import DecodeError
 
         try:
             tf.io.parse_single_example(record, self.columns)
         except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # its message quotes the bytes, or fails to
             try:
                 found = tf.train.Example.FromString(record.numpy()).features.feature
-            except Exception:
+            except DecodeError:
                 return "not a tf.Example"
             return "no label" if self.label not in found else "a feature missing, or of another type or length"
         return None
