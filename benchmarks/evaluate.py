@@ -7,7 +7,7 @@ convolutional SavedModel (weights as initialised; speed does not depend on them)
 reads the same files with tf.data and runs the same runtimes and metrics, without a bootstrap. A worker has one thread,
 so that a second worker has something to win. The steady state lasts from the moment when the first worker has its
 models loaded to the last record; all the rest of a run is its start-up (processes, imports, loading, the report). One
-worker takes turns with the plain loop, three times; the median counts. Only ratios within one run mean anything.
+worker takes turns with the plain loop, five times; the median counts. Only ratios within one run mean anything.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def main() -> None:
 def measure_all(folder: Path, models: list[Path], count: int, workers: list[int]) -> list[dict[str, Any]]:
     """Measure the plain loop in turns with one worker in this process, then every other runner."""
     plain_loop(folder, models)  # the first use of TensorFlow is nobody's fault
-    turns = [(plain_loop(folder, models), evaluate(folder, models, [])) for _ in range(3)]
+    turns = [(plain_loop(folder, models), evaluate(folder, models, [])) for _ in range(5)]
     plain, direct = (sorted(times, key=lambda time: time[1])[1] for times in zip(*turns, strict=True))
     rows = [row("plain loop", 1, count, plain), row("DirectRunner", 1, count, direct)]
     for runner, number, arguments in runners(workers):
@@ -87,7 +87,9 @@ def plain_loop(folder: Path, models: list[Path]) -> Seconds:
     loaded = [runtimes.load(Model(model)) for model in models]
     right, loss, seen, began = np.zeros(len(loaded)), np.zeros(len(loaded)), 0, time.time()
     data = tf.data.TFRecordDataset(files, compression_type="GZIP", buffer_size=1 << 20).batch(BATCH).prefetch(2)
-    for serialized in data:
+    options = tf.data.Options()
+    options.autotune.enabled = False  # else its end may wait for the tuner, which would flatter `evaluate`
+    for serialized in data.with_options(options):
         batch = tf.io.parse_example(serialized, features)
         image, label = batch["image"].numpy().reshape(-1, 28, 28, 1), batch["label"].numpy()[:, 0]
         for number, model in enumerate(loaded):

@@ -1,13 +1,16 @@
 """Running all models on one part of the data, and adding up what their answers are worth."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.components.evaluate.ahead import ahead
 from tfopt.components.evaluate.bootstrap import weights
 from tfopt.components.evaluate.contestants import POOL, Contestant, answer, reason
 from tfopt.components.evaluate.plan import Plan, check_labels
@@ -33,53 +36,74 @@ def judge_part(plan: Plan, file: str, part: int, of: int) -> Totals:
             inputs = {name for model in models if model.runtime for name in model.runtime.inputs}
             totals.failures = {n: (place, model.failure) for n, model in enumerate(models) if model.failure}
             decoder = Decoder(plan.stored, plan.question.label, plan.question.slices, inputs)
-            for number, batch in read_part(fetched(file), part, of, plan.batch_size):
-                place = (name, number)
-                _judge_batch(plan, models, decoder, batch, place, totals)
+            for batch in ahead(_batches(plan, decoder, file, part, of), 4):
+                place = batch.place
+                _judge_batch(plan, models, batch, totals)
         except ComponentError as error:  # Beam would bury it in its own message
             totals.refusal = (place, (error.received, error.expected, error.fix))
         totals.ended = time.time()
     return totals
 
 
-def _judge_batch(
-    plan: Plan, models: list[Contestant], decoder: Decoder, batch: Any, place: Place, totals: Totals
-) -> None:
-    question, scoring = plan.question, plan.scoring
-    kept, columns, skipped = decoder.decode(batch)
-    totals.read += len(batch)
-    totals.skipped += skipped
-    if not len(kept):
-        return
+@dataclass(frozen=True)
+class Batch:
+    """A batch that is ready for the models.
+
+    Attributes:
+        place: The file's name, and which of its batches this is.
+        read: Records in it.
+        skipped: How many cannot be used, by reason.
+        columns: The label, slices and inputs of those that can.
+        weights: Their bootstrap weights, ``[records, replicates]``.
+    """
+
+    place: Place
+    read: int
+    skipped: Counter[str]
+    columns: Columns
+    weights: NDArray[np.float32]
+
+
+def _batches(plan: Plan, decoder: Decoder, file: str, part: int, of: int) -> Iterator[Batch]:
+    question, name = plan.question, PurePath(file).name
+    for number, records in read_part(fetched(file), part, of, plan.batch_size):
+        kept, columns, skipped = decoder.decode(records)
+        drawn = weights(question.seed, name, number, len(records), question.replicates)
+        yield Batch((name, number), len(records), skipped, columns, drawn if not skipped else drawn[kept])
+
+
+def _judge_batch(plan: Plan, models: list[Contestant], batch: Batch, totals: Totals) -> None:
+    question, scoring, columns = plan.question, plan.scoring, batch.columns
+    totals.read += batch.read
+    totals.skipped += batch.skipped
     labels = columns[question.label]
+    if not len(labels):
+        return
     check_labels(scoring, question.label, labels)
-    answers = [_answers(plan, number, model, columns, place, totals) for number, model in enumerate(models)]
-    values = np.zeros((len(kept), len(models), len(scoring.metrics)))
+    answers = [_answers(plan, number, model, batch, totals) for number, model in enumerate(models)]
+    values = np.zeros((len(labels), len(models), len(scoring.metrics)))
     for number, found in enumerate(answers):
         if found is not None:
             values[:, number] = scoring.values(found, labels)
-    drawn = weights(question.seed, place[0], place[1], len(batch), question.replicates)[kept]
-    for key, rows in _groups(question.slices, columns, len(kept)):
+    for key, rows in _groups(question.slices, columns, len(labels)):
         bins = (BINS if key is None else SLICE_BINS) if scoring.ranks else 0
         if key not in totals.sums:
             totals.sums[key] = Sums.empty(len(models), len(scoring.metrics), question.replicates, bins)
         sums = totals.sums[key]
-        sums.add(drawn[rows], values[rows], plan.metric_grain)
+        sums.add(batch.weights[rows], values[rows], plan.metric_grain)
         for number, found in enumerate(answers):
             if found is not None and scoring.ranks:
-                sums.add_ranks(number, drawn[rows], labels[rows, 0], scoring.bins(found[rows], bins))
+                sums.add_ranks(number, batch.weights[rows], labels[rows, 0], scoring.bins(found[rows], bins))
     _check_slices(totals)
     _compare(plan, answers, totals)
 
 
-def _answers(
-    plan: Plan, number: int, model: Contestant, columns: Columns, place: Place, totals: Totals
-) -> NDArray[Any] | None:
+def _answers(plan: Plan, number: int, model: Contestant, batch: Batch, totals: Totals) -> NDArray[Any] | None:
     """One model's answers to a batch; None when it has failed in this part."""
     if number in totals.failures or model.runtime is None:
         return None
     try:
-        answers = answer(model.runtime, columns, model.output)
+        answers = answer(model.runtime, batch.columns, model.output)
         if answers.shape[1] != plan.scoring.width:
             raise ComponentError(
                 f"output {model.output!r} has {answers.shape[1]} values a record",
@@ -87,7 +111,7 @@ def _answers(
                 "export it with the baseline's outputs",
             )
     except Exception as error:
-        totals.failures[number] = (place, reason(error))
+        totals.failures[number] = (batch.place, reason(error))
         return None
     totals.answered[number] += len(answers)
     finite = np.isfinite(answers).all(1)

@@ -26,27 +26,20 @@ def parts(files: list[str], workers: int) -> list[tuple[str, int, int]]:
 def read_part(file: str, part: int, of: int, batch_size: int) -> Iterator[tuple[int, Any]]:
     """Yield every ``of``-th batch of a file, with its place: the batches are the same whoever reads them.
 
-    The other parts' batches are emptied inside TensorFlow's reader, and only measured here, so that each reader knows
-    the file to be whole. That costs their decompression, which is small beside running models, and lets a single
-    gzipped shard keep many workers busy.
+    The other parts' batches are only measured, so that each reader knows the file to be whole. That costs their
+    decompression, which is small beside running models, and lets a single gzipped shard keep many workers busy.
 
     Raises:
         ComponentError: When the file is truncated or is no TFRecord file.
     """
     import tensorflow as tf
 
-    def mine_alone(place: Any, batch: Any) -> Any:
-        return place, batch[: tf.where(place % of == part, tf.size(batch), 0)], framed(batch)
-
     size = 0
     try:
-        batches = opened(file).batch(batch_size).enumerate().map(mine_alone).prefetch(8)
-        options = tf.data.Options()
-        options.threading.private_threadpool_size = 1  # not TensorFlow's own, where reading would wait for the models
-        for place, batch, read in batches.with_options(options):
-            size += int(read)
-            if len(batch):
-                yield int(place), batch
+        for place, batch in enumerate(opened(file).batch(batch_size)):
+            size += int(framed(batch))
+            if place % of == part:
+                yield place, batch
     except tf.errors.OpError as error:
         raise damaged(file, error) from error
     check_whole([file], size)
