@@ -3,7 +3,7 @@ from typing import Annotated, Literal
 import pytest
 
 from tfopt.errors import ComponentError
-from tfopt.parameters import Between, read_parameter
+from tfopt.parameters import Between, Reads, read_parameter
 
 
 def parameter(hint, default=None, required=False):
@@ -51,6 +51,20 @@ def test_a_value_is_taken_or_refused_by_its_declared_type(hint, good, bad):
 )
 def test_a_value_is_read_from_text(hint, text, value):
     assert parameter(hint).parse(text, "owner") == value
+
+
+def test_text_in_a_small_language_is_read_when_it_is_given():
+    def parse(text):
+        if text != "good":
+            raise ComponentError(f"{text} text", "good text", "write good")
+
+    hint = Annotated[str, Reads(parse, "good")]
+    assert parameter(hint).check("good", "owner") == "good"
+    assert parameter(hint).sample() == "good"
+    assert parameter(hint | None).check(None, "owner") is None
+    with pytest.raises(ComponentError) as refusal:
+        parameter(hint).check("bad", "owner")
+    assert (refusal.value.received, refusal.value.fix) == ("owner: p: bad text", "write good")
 
 
 def test_a_mistyped_choice_is_answered_with_the_nearest():

@@ -20,9 +20,9 @@ import docstring_parser
 
 from tfopt.artifacts import Artifact
 from tfopt.errors import ComponentError, nearest
-from tfopt.parameters import Between, Parameter, read_parameter
+from tfopt.parameters import Between, Parameter, Reads, read_parameter
 
-__all__ = ["Between", "Component", "Input", "Output", "Port", "component", "components", "find"]
+__all__ = ["Between", "Component", "Input", "Output", "Port", "Reads", "component", "components", "find"]
 
 T = TypeVar("T")
 Input = Annotated[T, "input"]

@@ -17,7 +17,7 @@ import tfopt
 from tfopt import artifacts
 from tfopt.component import Component, Port
 from tfopt.dag import Dag, Placeholder, Reference, Source, Step, Value
-from tfopt.parameters import Parameter
+from tfopt.parameters import Parameter, read_parameter
 
 TYPES: dict[type[artifacts.Artifact], type[dsl.Artifact]] = {
     artifacts.Files: dsl.Artifact,
@@ -95,7 +95,7 @@ def compile_pipeline(dag: Dag, file: Path, image: str | None = None) -> None:
     build.__name__ = dag.name
     build.__doc__ = dag.description
     uris = [
-        Parameter(f"{s.name}_uri", str, None, True, False, (), None, s.description)
+        read_parameter(f"{s.name}_uri", str, None, True, s.description)
         for s in dag.sources.values()
         if not s.optional
     ]

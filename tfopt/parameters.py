@@ -2,6 +2,7 @@
 
 import json
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -36,6 +37,19 @@ class Between:
 
 
 @dataclass(frozen=True)
+class Reads:
+    """Text, or a list of texts, in a small language of its own: ``Annotated[str, Reads(Shape.parse, "28x28x1")]``.
+
+    Attributes:
+        parse: What reads it in the step. It is called when the DAG is built too, for the ComponentError it may raise.
+        example: Some value that can be read.
+    """
+
+    parse: Callable[[Any], Any]
+    example: str | tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Parameter:
     """One parameter as its signature declares it.
 
@@ -47,6 +61,7 @@ class Parameter:
         optional: Whether None (not given) is a value.
         choices: The allowed words of a ``Literal``.
         between: The allowed range of a number.
+        reads: The language of a text.
         description: From the docstring.
     """
 
@@ -57,13 +72,14 @@ class Parameter:
     optional: bool
     choices: tuple[str, ...]
     between: Between | None
+    reads: Reads | None
     description: str
 
     def check(self, value: Any, owner: str) -> Any:
         """Return the value in its declared type.
 
         Raises:
-            ComponentError: When it has another type, is no choice, or lies outside the range.
+            ComponentError: When it has another type, is no choice, lies outside the range, or cannot be read.
         """
         if value is None and self.optional:
             return None
@@ -74,6 +90,8 @@ class Parameter:
             raise self._refusal(value, owner)
         if (self.choices and value not in self.choices) or (self.between and value not in self.between):
             raise self._refusal(value, owner)
+        if self.reads:
+            self._read(value, owner)
         return value
 
     def parse(self, text: str, owner: str) -> Any:
@@ -102,6 +120,8 @@ class Parameter:
         """Some allowed value, for where the real one is known only at run time."""
         if self.choices:
             return self.choices[0]
+        if self.reads:
+            return self.reads.example if self.type is str else list(self.reads.example)
         return self.type(self.between.low or self.between.high or 0) if self.between else self.type()
 
     @property
@@ -111,6 +131,13 @@ class Parameter:
             return f"one of {', '.join(self.choices)}"
         word = "list of strings" if self.type == list[str] else self.type.__name__
         return f"{word} {self.between}" if self.between else word
+
+    def _read(self, value: Any, owner: str) -> None:
+        assert self.reads
+        try:
+            self.reads.parse(value)
+        except ComponentError as error:
+            raise ComponentError(f"{owner}: {self.name}: {error.received}", error.expected, error.fix) from error
 
     def _refusal(self, value: Any, owner: str) -> ComponentError:
         hint = f"pass {self.name}={self.default!r} (the default)" if self.default is not None else "change the value"
@@ -131,11 +158,12 @@ def read_parameter(name: str, hint: Any, default: Any, required: bool, descripti
     optional = get_origin(hint) in (Union, types.UnionType) and type(None) in get_args(hint)
     if optional:
         hint = next(part for part in get_args(hint) if part is not type(None))
-    between = None
+    between, reads = None, None
     if get_origin(hint) is Annotated:
-        hint, between = get_args(hint)[:2]
+        hint, limit = get_args(hint)[:2]
+        between, reads = (limit, None) if isinstance(limit, Between) else (None, limit)
     choices = get_args(hint) if get_origin(hint) is Literal else ()
     hint = str if choices else hint
     if hint not in PLAIN:
         raise TypeError(f"parameter {name}: {hint} is not one of bool, int, float, str, list[str], Literal")
-    return Parameter(name, hint, default, required, optional, choices, between, description)
+    return Parameter(name, hint, default, required, optional, choices, between, reads, description)

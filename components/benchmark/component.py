@@ -3,8 +3,8 @@
 from typing import Annotated
 
 from tfopt.artifacts import Benchmark, Examples, Model
-from tfopt.component import Between, Input, Output, component
-from tfopt.errors import ComponentError
+from tfopt.component import Between, Input, Output, Reads, component
+from tfopt.components.benchmark.batch_sizes import read_sizes
 
 
 @component(image="tf", cached=False)
@@ -14,7 +14,7 @@ def benchmark(
     benchmark: Output[Benchmark],
     examples: Input[Examples] | None = None,
     *,
-    batch_sizes: list[str] = ["1", "32"],  # noqa: B006  (a declaration: never changed)
+    batch_sizes: Annotated[list[str], Reads(read_sizes, ("1", "32"))] = ["1", "32"],  # noqa: B006  (a declaration: never changed)
     threads: Annotated[int, Between(1)] = 1,
     seconds: Annotated[float, Between(0.1)] = 6.0,
     rounds: Annotated[int, Between(8, 1000)] = 15,
@@ -51,25 +51,13 @@ def benchmark(
     Raises:
         ComponentError: When the baseline fails, there are fewer cores than threads, or the examples do not fit.
     """
-    sizes = _parse(batch_sizes)
     files = examples.split(split) if examples else []
 
     from tfopt.components.benchmark.measurement import run
     from tfopt.components.benchmark.turns import Plan
 
-    plan = Plan(sizes, threads, seconds, rounds, seed)
+    plan = Plan(read_sizes(batch_sizes), threads, seconds, rounds, seed)
     content = run([baseline, *candidates], plan, files, min_effect, benchmark.path / "samples.parquet")
     benchmark.write(content)
     benchmark.metadata["models"] = len(content["models"])
     benchmark.metadata["failed"] = sum(bool(row["error"]) for row in content["models"])
-
-
-def _parse(batch_sizes: list[str]) -> list[int]:
-    wrong = [word for word in batch_sizes if not (word.isdecimal() and int(word) > 0)]
-    if wrong or not batch_sizes:
-        raise ComponentError(
-            f"benchmark: batch_sizes={batch_sizes}",
-            "whole numbers from 1, at least one",
-            'pass batch_sizes=["1", "32"]',
-        )
-    return sorted({int(word) for word in batch_sizes})

@@ -1,7 +1,8 @@
 from typing import Annotated, Literal
 
 from tfopt.artifacts import Examples, Files
-from tfopt.component import Between, Input, Output, component
+from tfopt.component import Between, Input, Output, Reads, component
+from tfopt.components.prepare_examples.request import Pack, Request, Splits
 
 
 @component(image="beam", beam=True)
@@ -11,8 +12,8 @@ def prepare_examples(
     *,
     label: str = "label",
     label_at: Literal["last", "first"] = "last",
-    splits: list[str] = ["train:8", "eval:2"],  # noqa: B006  (read, never changed)
-    pack: str | None = None,
+    splits: Annotated[list[str], Reads(Splits.parse, ("train:8", "eval:2"))] = ["train:8", "eval:2"],  # noqa: B006  (read, never changed)
+    pack: Annotated[str, Reads(Pack.parse, "image=28x28x1")] | None = None,
     format: Literal["auto", "csv", "npz", "images", "tfrecord"] = "auto",
     header: Literal["auto", "yes", "no"] = "auto",
     max_rejected: Annotated[float, Between(0, 1)] = 0.01,
@@ -49,8 +50,6 @@ def prepare_examples(
         ComponentError: When a file is damaged, the label or a column is not what was promised, too many rows are
             unusable, or a split would be empty.
     """
-    from tfopt.components.prepare_examples.request import Pack, Request, Splits
-
     request = Request(
         label, label_at, Splits.parse(splits), Pack.parse(pack) if pack else None, format, header, max_rejected, seed
     )

@@ -1,10 +1,11 @@
 """Decide which of the measured models is used from now on, and show why."""
 
 import logging
-from typing import Literal
+from typing import Annotated, Literal
 
 from tfopt.artifacts import Benchmark, Blessing, Decision, Evaluation, Model
-from tfopt.component import Input, Output, component
+from tfopt.component import Input, Output, Reads, component
+from tfopt.components.select_model.goals import read_goals
 
 
 @component(image="tf", cached=False)
@@ -17,7 +18,7 @@ def select_model(
     decision: Output[Decision],
     blessing: Output[Blessing],
     *,
-    goals: list[str] = ["quality max_degradation 1%"],  # noqa: B006  (a declared default, never changed)
+    goals: Annotated[list[str], Reads(read_goals, ("quality max_degradation 1%",))] = ["quality max_degradation 1%"],  # noqa: B006  (a declared default, never changed)
     objective: Literal["latency", "throughput", "size", "size_gzipped", "memory", "quality"] = "latency",
     confidence: Literal["interval", "point"] = "interval",
 ) -> None:
@@ -52,7 +53,6 @@ def select_model(
             of the models.
     """
     from tfopt.components.select_model.deciding import Question, decide
-    from tfopt.components.select_model.goals import read_goals
     from tfopt.components.select_model.handing_on import hand_on
     from tfopt.components.select_model.report import write_report
 

@@ -143,6 +143,8 @@ def _wrong_values(parameter):
         yield parameter.type(parameter.between.high + 1)
     if parameter.between and parameter.type is float:
         yield float("nan")
+    if parameter.reads:
+        yield "\n" if parameter.type is str else ["\n"]
 
 
 def _required(component: Component) -> dict:
