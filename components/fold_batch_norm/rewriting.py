@@ -3,8 +3,8 @@
 from typing import Any
 
 from tfopt import keras_models
-from tfopt.components.fold_batch_norm.graph import Layer, calls, is_graph, rebuild
 from tfopt.components.fold_batch_norm.plan import Plan
+from tfopt.keras_graph import Layer, calls, is_graph, rebuild
 
 
 def folded(model: Layer, plan: Plan) -> Layer:

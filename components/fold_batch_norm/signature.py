@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tfopt import keras_models
 from tfopt.artifacts import SavedModel
-from tfopt.components.fold_batch_norm.graph import Layer
 from tfopt.errors import ComponentError
+from tfopt.keras_graph import Layer
 from tfopt.runtimes import Runtime, TensorSpec
 from tfopt.runtimes.saved_model import spec_of
 
