@@ -15,6 +15,8 @@ from tfopt.child import how_it_ended, last_lines
 # Each of these libraries reads its thread count once, when it is imported.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
 
+PATIENCE = 1800.0  # seconds for one answer: compiling a large model may take minutes, but some calls never return
+
 
 class ModelFailed(Exception):  # noqa: N818  (a result, not an error of ours)
     """The model could not do what was asked; the text says why. Its process can be asked again."""
@@ -56,6 +58,9 @@ class ModelProcess:
         """
         try:
             self._pipe.send((name, arguments))
+            if not self._pipe.poll(PATIENCE):
+                self._process.kill()
+                raise ModelDied(f"gave no answer to {name!r} in {PATIENCE:g} seconds, and was stopped")
             worked, answer = self._pipe.recv()
         except (EOFError, OSError):
             code = self._process.wait()
