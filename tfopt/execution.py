@@ -135,8 +135,11 @@ def _write_card(component: "Component", model: Model, inputs: Mapping[str, Any],
         return
     parent = next((given for given in inputs.values() if isinstance(given, Model)), None)
     data = next((given for given in inputs.values() if isinstance(given, Examples)), None)
+    kept = ("component", "parameters")
     ancestor = (
-        {"name": parent.name, "digest": parent.digest, "component": parent.card.get("component")} if parent else None
+        {"name": parent.name, "digest": parent.digest, **{key: parent.card.get(key) for key in kept}}
+        if parent
+        else None
     )
     facts: dict[str, Any] = {
         "name": component.name,
