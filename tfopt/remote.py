@@ -19,21 +19,20 @@ def is_remote(uri: str) -> bool:
     return "://" in uri
 
 
-def files_at(uri: str) -> list[str]:
-    """Every file below an address, sorted.
+def files_at(uri: str) -> dict[str, int]:
+    """Every file below an address, or the one that it names, sorted, with its size in bytes.
 
     Raises:
         ComponentError: When the address cannot be listed.
     """
     try:
-        matched = _file_systems().match([f"{uri.rstrip('/')}/**"])
+        return _matched(f"{uri.rstrip('/')}/**") or _matched(uri.rstrip("/"))
     except Exception as error:
         raise ComponentError(
             f"{uri}: {error}",
             "an address that Beam can list",
             "check it, your credentials, and that Beam's extra for it is installed",
         ) from error
-    return sorted(found.path for result in matched for found in result.metadata_list)
 
 
 def fetched(uri: str) -> str:
@@ -46,9 +45,9 @@ def fetched(uri: str) -> str:
             partial = Path(tempfile.mkdtemp(dir=_cache())) / target.name
             inside = files_at(uri)
             for file in inside:
-                _copy(file, partial / file.removeprefix(uri.rstrip("/") + "/"))
+                _copy(file, partial / file.removeprefix(uri.rstrip("/")).lstrip("/"))
             if not inside:
-                _copy(uri, partial)
+                _copy(uri, partial)  # for the error it raises
             target.parent.mkdir(exist_ok=True)
             partial.rename(target)
     return str(target)
@@ -60,6 +59,11 @@ def send(folder: Path, uri: str) -> None:
         place = f"{uri.rstrip('/')}/{file.relative_to(folder).as_posix()}"
         with file.open("rb") as source, _file_systems().create(place, compression_type="uncompressed") as target:
             shutil.copyfileobj(source, target)
+
+
+def _matched(pattern: str) -> dict[str, int]:
+    found = _file_systems().match([pattern])
+    return dict(sorted((file.path, file.size_in_bytes) for result in found for file in result.metadata_list))
 
 
 def _copy(uri: str, target: Path) -> None:

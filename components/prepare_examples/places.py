@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from tfopt.errors import ComponentError
-from tfopt.remote import is_remote
+from tfopt.remote import files_at, is_remote
 
 
 def list_files(uri: str) -> dict[str, int]:
     """Every file at or below an address with its bytes, sorted; hidden files (``.name``, ``_name``) are left out."""
-    found = _remote_files(uri) if is_remote(uri) else list(_local_files(Path(uri)))
-    return {file: size for file, size in sorted(found) if file == uri or not _is_hidden(relative(file, uri))}
+    found = files_at(uri) if is_remote(uri) else dict(sorted(_local_files(Path(uri))))
+    return {file: size for file, size in found.items() if file == uri or not _is_hidden(relative(file, uri))}
 
 
 def relative(file: str, root: str) -> str:
@@ -74,23 +74,6 @@ def _local_files(path: Path) -> Iterator[tuple[str, int]]:
     for file in [path] if path.is_file() else path.rglob("*"):
         if file.is_file():
             yield str(file), file.stat().st_size
-
-
-def _remote_files(uri: str) -> list[tuple[str, int]]:
-    try:
-        below = _matched(f"{uri.rstrip('/')}/**")
-        return below or _matched(uri.rstrip("/"))
-    except Exception as error:
-        raise ComponentError(
-            f"{uri}: {error}",
-            "an address that Beam can list",
-            "check it, your credentials, and that Beam's extra for it is installed",
-        ) from error
-
-
-def _matched(pattern: str) -> list[tuple[str, int]]:
-    found = _filesystems().match([pattern])
-    return [(file.path, file.size_in_bytes) for result in found for file in result.metadata_list]
 
 
 def _open(uri: str) -> IO[bytes]:
