@@ -10,6 +10,7 @@ from tfopt.artifacts import (
     Examples,
     KerasModel,
     Model,
+    OnnxModel,
     PythonModule,
     SavedModel,
     TFLiteModel,
@@ -30,6 +31,8 @@ def folder(tmp_path: Path) -> Path:
         "m.keras",
         "m.h5",
         "m.tflite",
+        "m.onnx",
+        "onnx/Format-Serving/model.onnx",
         "lite/Format-Serving/tflite",
         "lite/Format-Serving/saved_model.pb",
         "notes.txt",
@@ -59,6 +62,9 @@ def folder(tmp_path: Path) -> Path:
         ("m.tflite", TFLiteModel, "tflite"),
         ("lite", TFLiteModel, "tflite"),
         ("lite", Model, "tflite"),
+        ("m.onnx", OnnxModel, "onnx"),
+        ("onnx", OnnxModel, "onnx"),
+        ("onnx", Model, "onnx"),
     ],
 )
 def test_a_model_is_found_in_every_form(folder, name, kind, form):
@@ -72,6 +78,8 @@ def test_a_model_is_found_in_every_form(folder, name, kind, form):
         ("m.tflite", SavedModel),
         ("m.tflite", KerasModel),
         ("bare", TFLiteModel),
+        ("bare", OnnxModel),
+        ("m.onnx", SavedModel),
         ("notes.txt", Model),
         ("empty", Model),
         ("empty", Examples),
@@ -97,6 +105,7 @@ def test_a_path_that_is_not_there_says_how_far_it_exists(folder):
 def test_the_payload_is_what_is_deployed(folder):
     assert [file.name for file in Model(folder / "artifact").payload()] == ["saved_model.pb"]
     assert [file.name for file in Model(folder / "lite").payload()] == ["tflite"]
+    assert [file.name for file in Model(folder / "onnx").payload()] == ["model.onnx"]
     assert Model(folder / "m.h5").sizes()["raw"] == 4
 
 

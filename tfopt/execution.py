@@ -160,7 +160,7 @@ def _write_card(component: "Component", model: Model, inputs: Mapping[str, Any],
 
 def _versions() -> dict[str, str]:
     found = {"tfopt": tfopt.__version__}
-    for package in ("tensorflow", "keras", "tf-keras", "ai-edge-litert", "numpy"):
+    for package in ("tensorflow", "keras", "tf-keras", "ai-edge-litert", "onnxruntime", "tf2onnx", "numpy"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
     return found

@@ -41,6 +41,7 @@ TYPES: dict[type[artifacts.Artifact], Any] = {
     artifacts.SavedModel: _artifact("SavedModel"),
     artifacts.KerasModel: _artifact("KerasModel"),
     artifacts.TFLiteModel: _artifact("TFLiteModel"),
+    artifacts.OnnxModel: _artifact("OnnxModel"),
     artifacts.Report: _artifact("Report"),
     artifacts.Evaluation: _artifact("Evaluation"),
     artifacts.Benchmark: _artifact("Benchmark"),

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # What each format needs imported, so that importing is not counted as loading.
-PACKAGES = {"saved_model": "tensorflow", "keras": "tensorflow", "tflite": "ai_edge_litert.interpreter"}
+PACKAGES = {
+    "saved_model": "tensorflow",
+    "keras": "tensorflow",
+    "tflite": "ai_edge_litert.interpreter",
+    "onnx": "onnxruntime",
+}
 
 
 class Worker:

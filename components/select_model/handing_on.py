@@ -21,6 +21,8 @@ def hand_on(model: Model, name: str, selected: Model) -> None:
         shutil.copytree(model.saved_model, serving)
     elif model.tflite:
         _copy(model.tflite, serving / "tflite")
+    elif model.onnx:
+        _copy(model.onnx, serving / "model.onnx")
     elif model.keras:
         _copy(model.keras, selected.path / "Format-Keras" / f"model{model.keras.suffix}")
     if not (selected.path / CARD).exists():

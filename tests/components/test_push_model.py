@@ -104,8 +104,10 @@ def test_plain_is_the_file_beside_its_card_with_a_link_to_the_newest(model, tmp_
     assert json.loads((destination / "latest" / "model_card.json").read_text())["name"] == "tflite int8"
 
 
-def test_plain_holds_a_saved_model_and_a_keras_file(digits_model, tmp_path):
+def test_plain_holds_a_saved_model_a_keras_file_and_an_onnx_file(digits_model, tmp_path):
     models = {"saved_model/saved_model.pb": digits_model, "model.keras": digits_model / "Format-Keras" / "model.keras"}
+    models["model.onnx"] = tmp_path / "mine.onnx"
+    models["model.onnx"].write_bytes(b"onnx")
     for number, (place, given) in enumerate(models.items(), 1):
         blessing = bless(given, tmp_path / "blessing")
         push_model(given, blessing, tmp_path / f"p{number}", destination=str(tmp_path / "plain"), layout="plain")

@@ -241,12 +241,12 @@ def test_the_blessing_is_what_stock_tfx_reads(tmp_path, blessed):
         assert check(artifact) is blessed
 
 
-@pytest.mark.parametrize("kind", ["saved_model", "tflite", "keras"])
+@pytest.mark.parametrize("kind", ["saved_model", "tflite", "onnx", "keras"])
 def test_what_people_have_lying_around_is_handed_on_as_an_artifact(tmp_path, digits_model, kind):
     raw = {"saved_model": digits_model / "Format-Serving", "keras": digits_model / "Format-Keras" / "model.keras"}
-    if kind == "tflite":
-        raw["tflite"] = tmp_path / "größe 1.tflite"
-        raw["tflite"].write_bytes(b"flatbuffer")
+    if kind in ("tflite", "onnx"):
+        raw[kind] = tmp_path / f"größe 1.{kind}"
+        raw[kind].write_bytes(b"content")
     parent = make_models([TRAINED], tmp_path / "models")[0]
     rows = [TRAINED, replace(DIGITS[2], name=raw[kind].name)]
     evaluation, benchmark = write_reports(rows, [parent, raw[kind]], tmp_path, samples=False)

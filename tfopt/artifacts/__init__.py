@@ -2,12 +2,12 @@
 
 A subclass is accepted wherever its base is: wiring a `TFLiteModel` into an ``Input[KerasModel]`` fails when the DAG is
 built, wiring a `KerasModel` into an ``Input[SavedModel]`` does not. Whatever people have lying around is an artifact
-too: a bare SavedModel folder, a ``.keras``, ``.h5`` or ``.tflite`` file, a folder of TFRecords.
+too: a bare SavedModel folder, a ``.keras``, ``.h5``, ``.tflite`` or ``.onnx`` file, a folder of TFRecords.
 """
 
 from tfopt.artifacts.base import CARD, Artifact
 from tfopt.artifacts.data import Examples, Files, PythonModule
-from tfopt.artifacts.models import KerasModel, Model, SavedModel, TFLiteModel, unique_names
+from tfopt.artifacts.models import KerasModel, Model, OnnxModel, SavedModel, TFLiteModel, unique_names
 from tfopt.artifacts.reports import Benchmark, Blessing, Decision, Evaluation, Pushed, Report
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Files",
     "KerasModel",
     "Model",
+    "OnnxModel",
     "Pushed",
     "PythonModule",
     "Report",

@@ -13,7 +13,7 @@ from tfopt.errors import ComponentError
 class Model(Artifact):
     """A trained model in any format, with its ``model_card.json``."""
 
-    contents = "a model: SavedModel folder, .keras, .h5, .tflite, or an artifact folder with Format-Serving/"
+    contents = "a model: SavedModel folder, .keras, .h5, .tflite, .onnx, or an artifact folder with Format-Serving/"
 
     @cached_property
     def saved_model(self) -> Path | None:
@@ -38,14 +38,22 @@ class Model(Artifact):
             return named
         return self.path if self.path.suffix == ".tflite" and self.path.is_file() else None
 
+    @cached_property
+    def onnx(self) -> Path | None:
+        """The ONNX file."""
+        named = self.path / "Format-Serving" / "model.onnx"
+        if named.is_file():
+            return named
+        return self.path if self.path.suffix == ".onnx" and self.path.is_file() else None
+
     @property
     def format(self) -> str:
-        """What is served and measured: ``tflite``, ``saved_model`` or ``keras``.
+        """What is served and measured: ``tflite``, ``onnx``, ``saved_model`` or ``keras``.
 
         Raises:
             ComponentError: When it is none of them.
         """
-        for name in ("tflite", "saved_model", "keras"):
+        for name in ("tflite", "onnx", "saved_model", "keras"):
             if getattr(self, name):
                 return name
         raise ComponentError(f"{self.uri}: no model in it", self.contents, "check the path")
@@ -62,7 +70,7 @@ class Model(Artifact):
                 for file in self.saved_model.rglob("*")
                 if file.is_file() and file.name != "tflite" and file.name != CARD
             )
-        return [self.tflite or self.keras or self.path]
+        return [self.tflite or self.onnx or self.keras or self.path]
 
     def sizes(self) -> dict[str, int]:
         """Bytes of the `payload`, raw and gzipped file by file."""
@@ -128,3 +136,14 @@ class TFLiteModel(Model):
         """Raise ComponentError unless there is a flatbuffer."""
         if not self.tflite:
             raise ComponentError(f"{self.uri}: no tflite file", self.contents, "make one with: tfopt export_tflite")
+
+
+class OnnxModel(Model):
+    """An ONNX model, ``Format-Serving/model.onnx``."""
+
+    contents = "an ONNX model: Format-Serving/model.onnx, or a .onnx file"
+
+    def check(self) -> None:
+        """Raise ComponentError unless there is an ONNX file."""
+        if not self.onnx:
+            raise ComponentError(f"{self.uri}: no model.onnx", self.contents, "make one with: tfopt export_onnx")

@@ -1,0 +1,96 @@
+"""The `onnx` runtime: ONNX Runtime on the CPU, called by input name."""
+
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfopt.artifacts import Model
+from tfopt.errors import ComponentError, first_line
+from tfopt.runtimes import Arrays, Runtime, TensorSpec
+
+# What ONNX Runtime calls a type, where numpy has another name for it.
+DTYPES = {"float": "float32", "double": "float64"}
+
+
+def load(model: Model, *, signature: str, threads: int | None) -> Runtime:
+    """Load the graph; an ONNX file has one signature, whatever that is called."""
+    return OnnxRuntime(model, threads)
+
+
+class OnnxRuntime(Runtime):
+    """An ONNX model, called by input name.
+
+    Text is UTF-8 in ONNX; it is taken as bytes or text and given as bytes, as TensorFlow does.
+    """
+
+    def __init__(self, model: Model, threads: int | None) -> None:
+        """Load it; see `tfopt.runtimes.load`."""
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4  # what goes wrong is raised as well
+        options.inter_op_num_threads = 1
+        options.intra_op_num_threads = threads or 0
+        try:
+            self._session = onnxruntime.InferenceSession(str(model.onnx), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # its exceptions share no base
+            raise _refusal(model, error) from error
+        self.inputs = {given.name: _spec(given) for given in self._session.get_inputs()}
+        self.outputs = {given.name: _spec(given) for given in self._session.get_outputs()}
+        self._names = list(self.outputs)
+        self._text = [name for specs in (self.inputs, self.outputs) for name in specs if specs[name].dtype == "string"]
+
+    def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
+        """Run the graph."""
+        if self._text:
+            arrays = {name: _as_text(name, array) if name in self._text else array for name, array in arrays.items()}
+        results = dict(zip(self._names, self._session.run(self._names, arrays), strict=True))
+        return {name: _as_bytes(array) if name in self._text else array for name, array in results.items()}
+
+    def close(self) -> None:
+        """Give back the session's memory and its threads."""
+        del self._session
+
+
+def _refusal(model: Model, error: Exception) -> ComponentError:
+    said = first_line(error)
+    unknown = re.search(
+        r"No Op registered for (\S+)|(\S+)\(-?\d+\) is not a registered function/op|implementation for (\w+)", said
+    )
+    if unknown:
+        name = next(filter(None, unknown.groups()))
+        return ComponentError(
+            f"{model.onnx}: op {name}, which ONNX Runtime does not have",
+            "a graph of ops that it has",
+            "convert it again with another opset, or express the op with others in the model",
+        )
+    return ComponentError(
+        f"{model.onnx}: {said}",
+        "a file that ONNX Runtime can load",
+        "convert it again; it may be truncated, or its weights may lie in another file that is not there",
+    )
+
+
+def _spec(given: Any) -> TensorSpec:
+    named = re.search(r"tensor\((\w+)\)", given.type)
+    dtype = named[1] if named else given.type
+    return TensorSpec(DTYPES.get(dtype, dtype), tuple(size if isinstance(size, int) else None for size in given.shape))
+
+
+def _as_text(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    """Decoded here: ONNX Runtime would take ``b"a"`` for the text "b'a'"."""
+    try:
+        texts = [value.decode() if isinstance(value, bytes) else str(value) for value in array.ravel()]
+    except UnicodeDecodeError as error:
+        raise ComponentError(
+            f"input {name!r}: bytes that are no text ({error})",
+            "UTF-8 text, which is all that ONNX has",
+            "decode images and other binary features before the model",
+        ) from error
+    return np.array(texts, object).reshape(array.shape)
+
+
+def _as_bytes(array: NDArray[Any]) -> NDArray[Any]:
+    return np.array([text.encode() for text in array.ravel()], object).reshape(array.shape)
