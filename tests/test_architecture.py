@@ -15,6 +15,7 @@ SOURCES = sorted(
         *ROOT.glob("tfopt/*.py"),
         *ROOT.glob("tfopt/runtimes/*.py"),
         *ROOT.glob("tfopt/artifacts/*.py"),
+        *ROOT.glob("tfopt/training/*.py"),
     ]
 )
 
@@ -40,7 +41,7 @@ def test_components_do_not_import_each_other(folder: Path):
 
 
 def test_the_library_imports_no_component():
-    for file in [*ROOT.glob("tfopt/*.py"), *ROOT.glob("tfopt/runtimes/*.py")]:
+    for file in [*ROOT.glob("tfopt/*.py"), *ROOT.glob("tfopt/runtimes/*.py"), *ROOT.glob("tfopt/training/*.py")]:
         assert not {name for name in imports(file) if name.startswith("tfopt.components.")}, file
 
 

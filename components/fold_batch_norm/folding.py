@@ -8,11 +8,11 @@ from tfopt import keras_models, runtimes
 from tfopt.artifacts import CARD, Examples, SavedModel
 from tfopt.components.fold_batch_norm.plan import Verdict, make_plan
 from tfopt.components.fold_batch_norm.rewriting import folded
-from tfopt.components.fold_batch_norm.signature import output_names
 from tfopt.components.fold_batch_norm.verification import verify
 from tfopt.execution import link_tree
 from tfopt.keras_graph import Layer
 from tfopt.parity import in_words
+from tfopt.served import output_names
 
 PER_KERNEL, AT_MOST = 1e-5, 1e-4  # of the output's range: a rounding grows on its way through the layers after it
 HALF = {"float16": 1e-2, "bfloat16": 5e-2}  # there parent and child both round every layer's output

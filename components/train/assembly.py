@@ -9,9 +9,9 @@ from typing import Any
 
 from tfopt import keras_models
 from tfopt.artifacts import Examples
-from tfopt.components.train.user_module import UserModule
 from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import TensorSpec
+from tfopt.training.user_module import UserModule
 
 Tensors = dict[str, Any]
 

@@ -46,7 +46,7 @@ def train(
     Reference:
         ``docs/adr/0004-preprocessing-is-part-of-the-model.md``.
     """
-    from tfopt.components.train import user_module
+    from tfopt.training import user_module
 
     for split in ("train", "eval"):
         examples.split(split)

@@ -1,25 +1,22 @@
 """The work of `train`: assemble, look at the data, learn, and save what was checked."""
 
 import logging
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tfopt import keras_models, parity, runtimes
 from tfopt.artifacts import Examples, KerasModel
-from tfopt.components.train import user_module
-from tfopt.components.train.assembly import Assembly, assemble
-from tfopt.components.train.dataset import Source
-from tfopt.components.train.learning import learn
-from tfopt.components.train.reproducible import draw_from, reproducible
-from tfopt.components.train.survey import survey
-from tfopt.components.train.targets import Target, arrange_like_outputs, check_label, targets
-from tfopt.components.train.user_module import UserModule
+from tfopt.components.train.assembly import assemble
 from tfopt.errors import ComponentError
-from tfopt.examples import check_features, feature_specs, read_batches, read_records
-from tfopt.runtimes import TensorSpec
+from tfopt.examples import feature_specs, read_batches
 from tfopt.runtimes import keras as keras_runtime
+from tfopt.training import user_module
+from tfopt.training.learning import learn
+from tfopt.training.reproducible import draw_from, reproducible
+from tfopt.training.sources import first_record, read_sources
+from tfopt.training.targets import check_label
+from tfopt.training.user_module import UserModule
 
 TOLERANCE = 1e-5  # of the output's range: the same graph, computed twice
 COMPARED = 512  # records
@@ -41,12 +38,12 @@ def train_module(
     """Train, and write the model, its history and its logs into ``trained``. The arguments are the component's."""
     files = {split: examples.split(split) for split in ("train", "eval")}
     with reproducible(seed):
-        stored = feature_specs(_first_record(files["train"]))
+        stored = feature_specs(first_record(files["train"]))
         check_label(label, stored, str(examples.path))
         user = UserModule(module)
         draw_from(seed)
         parts = assemble(user, stored, examples, label)
-        sources = _sources(files, parts, stored, label)
+        sources = read_sources(files, parts.model, parts.preprocessing, parts.inputs, stored, label)
         sizes = parts.saved.count_params(), sources["train"].count, sources["eval"].count
         log.info("training %s: %d parameters, %d examples, %d to validate", parts.model.name, *sizes)
         history = learn(
@@ -66,45 +63,6 @@ def train_module(
         "examples": {split: source.count for split, source in sources.items()},
         "verified": _verify(trained, files["eval"]),
     }
-
-
-def _first_record(files: list[Path]) -> bytes:
-    first = next(read_records(files), None)
-    if first is None:
-        raise ComponentError(f"{files[0]}: no records", "at least one tf.Example", "prepare the examples again")
-    return first
-
-
-def _sources(
-    files: dict[str, list[Path]], parts: Assembly, stored: dict[str, TensorSpec], label: str
-) -> dict[str, Source]:
-    """Check each split against the model and its losses, and say how it is read."""
-    learnt = targets(parts.model, label, stored[label])
-    specs = {**parts.inputs, label: stored[label]}
-    transform = _transform(parts, learnt, label)
-    sources = {}
-    for split, shards in files.items():
-        columns = check_features(feature_specs(_first_record(shards)), specs, f"{shards[0]}")
-        found = survey(split, shards, specs, label)
-        for target in learnt:
-            target.check(split, label, found)
-        sources[split] = Source(shards, found.count, columns, parts.inputs, transform)
-    return sources
-
-
-def _transform(
-    parts: Assembly, learnt: list[Target], label: str
-) -> Callable[[dict[str, Any], dict[str, Any]], tuple[Any, Any]]:
-    def transform(inputs: dict[str, Any], stored: dict[str, Any]) -> tuple[Any, Any]:
-        import tensorflow as tf
-
-        if parts.preprocessing is not None:
-            inputs = parts.preprocessing(keras_models.arrange(parts.preprocessing, inputs), training=False)
-        arranged = keras_models.arrange(parts.model, inputs)
-        labels = [tf.reshape(stored[label], [-1, *target.shape]) for target in learnt]
-        return tuple(arranged) if isinstance(arranged, list) else arranged, arrange_like_outputs(parts.model, labels)
-
-    return transform
 
 
 def _own_layers(model: Any) -> list[str]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfopt import keras_models
-from tfopt.components.train.survey import Survey
 from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import TensorSpec
+from tfopt.training.survey import Survey
 
 ANY_SHAPE = ("ctc",)  # built-in losses whose labels are not shaped like the output
 

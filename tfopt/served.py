@@ -6,14 +6,13 @@ from pathlib import Path
 from tfopt import keras_models
 from tfopt.artifacts import SavedModel
 from tfopt.errors import ComponentError
-from tfopt.keras_graph import Layer
 from tfopt.runtimes import Runtime, TensorSpec
 from tfopt.runtimes.saved_model import spec_of
 
 KNOWN = {"serving_default", "serve", "__saved_model_init_op"}  # Keras exports the first under the second name as well
 
 
-def output_names(model: SavedModel, parent: Runtime, keras_model: Layer) -> list[str]:
+def output_names(model: SavedModel, parent: Runtime, keras_model: keras_models.KerasObject) -> list[str]:
     """Return what is served as the Keras model's outputs, in their order.
 
     Raises:
@@ -33,7 +32,7 @@ def output_names(model: SavedModel, parent: Runtime, keras_model: Layer) -> list
     raise ComponentError(
         f"serving_default returns {', '.join(served)}",
         f"the outputs of the Keras form: {', '.join(own)}",
-        "export the Keras model with its own output names, or fold its .keras file alone",
+        "export the Keras model with its own output names, or give its .keras file alone",
     )
 
 
@@ -46,18 +45,18 @@ def _check_signatures(folder: Path) -> None:
         raise ComponentError(
             f"{folder}: signatures {', '.join(others)} beside serving_default",
             "serving_default alone: the Keras form says nothing of the others, and they would be lost",
-            "export the model without them, or fold its .keras file alone",
+            "export the model without them, or give its .keras file alone",
         )
 
 
-def _check_inputs(parent: Runtime, keras_model: Layer) -> None:
+def _check_inputs(parent: Runtime, keras_model: keras_models.KerasObject) -> None:
     specs = {name: spec_of(spec) for name, spec in keras_models.serving_function(keras_model)[1].items()}
     same = set(specs) == set(parent.inputs)
     if not same or not all(_agree(spec, parent.inputs[name]) for name, spec in specs.items()):
         raise ComponentError(
             f"serving_default takes {_words(parent.inputs)}",
             f"the inputs of the Keras form: {_words(specs)}",
-            "export the Keras model with its own inputs, or fold its .keras file alone",
+            "export the Keras model with its own inputs, or give its .keras file alone",
         )
 
 

@@ -4,15 +4,15 @@ import json
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tfopt import keras_models
-from tfopt.components.train.dataset import Source
-from tfopt.components.train.tensorboard import ScalarLog
-from tfopt.components.train.user_module import UserModule
 from tfopt.errors import ComponentError, first_line
+from tfopt.training.dataset import Source
+from tfopt.training.tensorboard import ScalarLog
+from tfopt.training.user_module import UserModule
 
 log = logging.getLogger("tfopt")
 
@@ -27,6 +27,8 @@ def learn(
     batch_size: int,
     patience: int,
     seed: int,
+    start_from_epoch: int = 0,
+    more: Sequence[Any] = (),
 ) -> dict[str, Any]:
     """Train the model, leave it with the weights of its best epoch, and return its history.
 
@@ -39,6 +41,8 @@ def learn(
         batch_size: Examples per step.
         patience: Epochs without a lower validation loss before it stops.
         seed: Of the order of the examples.
+        start_from_epoch: Epochs before this one, counted from 0, are never the best.
+        more: Callbacks that go first.
 
     Raises:
         ComponentError: When a loss is NaN or infinite, or the model raises.
@@ -46,14 +50,16 @@ def learn(
     callbacks = keras_models.library(model).callbacks
     board = ScalarLog(folder / "logs")
     watch = Watch(epochs, board)
-    stopping = callbacks.EarlyStopping("val_loss", mode="min", patience=patience, restore_best_weights=True)
+    stopping = callbacks.EarlyStopping(
+        "val_loss", mode="min", patience=patience, restore_best_weights=True, start_from_epoch=start_from_epoch
+    )
     told = callbacks.LambdaCallback(on_epoch_begin=watch.begin, on_train_batch_end=watch.batch, on_epoch_end=watch.end)
     try:
         model.fit(
             sources["train"].shuffled(batch_size, seed),
             validation_data=sources["eval"].in_order(),
             epochs=epochs,
-            callbacks=[told, stopping],
+            callbacks=[*more, told, stopping],
             shuffle=False,  # the dataset does that
             verbose=0,
         )

@@ -1,0 +1,1 @@
+"""What learning from examples takes: the user's module, the data, the loop. Shared by `train` and what fine-tunes."""
