@@ -1,0 +1,236 @@
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.graph import saved_models
+from tfopt import runtimes
+from tfopt.artifacts import SavedModel
+from tfopt.errors import ComponentError
+from tfopt.graph.saved_model import Frozen, read, read_graph, write, write_graph
+
+INPUTS = {
+    "two_ends": {
+        "serving_default": {
+            "zebra": np.random.default_rng(1).normal(size=(3, 5, 3)).astype(np.float32),
+            "animal": np.array(["dog", "fish", "bird"], object),
+        },
+        "embed": {"row": np.random.default_rng(2).normal(size=(2, 3)).astype(np.float32)},
+    },
+    "control_flow": {
+        "serving_default": {"x": np.array([[0.3, -0.7]], np.float32), "n": np.int32(3)},
+    },
+    "estimator": {
+        "serving_default": {"x": np.random.default_rng(3).normal(size=(6, 4)).astype(np.float32)},
+        "words": {"word": np.array(["two", "three", "one"], object)},
+    },
+}
+KINDS = pytest.mark.parametrize("kind", INPUTS)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory) -> dict[str, Path]:
+    """A folder for each kind of SavedModel; what they were made from (the vocabulary) is gone."""
+    found = {}
+    for kind in (*INPUTS, "counter", "mutable_table"):
+        folder = tmp_path_factory.mktemp(kind)
+        getattr(saved_models, kind)(folder / "model")
+        for file in folder.glob("*.txt"):
+            file.unlink()
+        found[kind] = folder / "model"
+    return found
+
+
+@pytest.fixture(scope="module")
+def frozen(exported) -> dict[str, Frozen]:
+    return {kind: read(exported[kind]) for kind in INPUTS}
+
+
+@pytest.fixture(scope="module")
+def written(frozen, tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("written")
+    for kind, model in frozen.items():
+        write(model, folder / kind)
+    return {kind: folder / kind for kind in frozen}
+
+
+@KINDS
+def test_every_signature_answers_exactly_as_before(kind, exported, written):
+    for key, arrays in INPUTS[kind].items():
+        before, after = (runtimes.load(SavedModel(one[kind]), signature=key) for one in (exported, written))
+        for name, expected in before.run(arrays).items():
+            received = after.run(arrays)[name]
+            if expected.dtype.kind == "f":
+                np.testing.assert_allclose(received, expected, rtol=2e-6, atol=1e-6)
+            else:
+                assert received.tolist() == expected.tolist()
+
+
+@KINDS
+def test_names_dtypes_and_shapes_stay_with_their_unknown_dimensions(kind, exported, written):
+    for key in INPUTS[kind]:
+        before, after = (runtimes.load(SavedModel(one[kind]), signature=key) for one in (exported, written))
+        assert (after.inputs, after.outputs) == (before.inputs, before.outputs)
+
+
+@KINDS
+def test_a_written_model_is_read_again_as_it_is(kind, frozen, written, tmp_path):
+    again = read(written[kind])
+    assert {key: (dict(one.inputs), list(one.outputs)) for key, one in again.signatures.items()} == {
+        key: (dict(one.inputs), list(one.outputs)) for key, one in frozen[kind].signatures.items()
+    }
+    assert len(again.graph.node) <= len(frozen[kind].graph.node) + len(again.outputs)
+
+
+def test_the_signature_on_disk_says_what_the_parents_said(exported, written):
+    def on_disk(folder):
+        from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
+
+        signatures = Proto.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs[0].signature_def
+        return {
+            key: [
+                {name: (info.dtype, str(info.tensor_shape)) for name, info in side.items()}
+                for side in (one.inputs, one.outputs)
+            ]
+            for key, one in signatures.items()
+            if not key.startswith("__")
+        }
+
+    for kind in INPUTS:
+        assert on_disk(written[kind]) == on_disk(exported[kind])
+
+
+def test_signatures_share_their_constants(frozen):
+    import tensorflow as tf
+
+    shapes = [
+        tf.make_ndarray(node.attr["value"].tensor).shape for node in frozen["two_ends"].graph.node if node.op == "Const"
+    ]
+    assert shapes.count((3, 4)) == 1
+
+
+def test_nothing_is_left_of_variables_calls_and_custom_gradients(frozen):
+    for model in frozen.values():
+        found = [*model.graph.node, *(node for one in model.graph.library.function for node in one.node_def)]
+        assert not {node.op for node in found} & {
+            "VarHandleOp",
+            "VariableV2",
+            "ReadVariableOp",
+            "StatefulPartitionedCall",
+        }
+        assert not any("_gradient_op_type" in node.attr for node in found)
+
+
+def test_while_and_if_keep_their_functions(frozen):
+    model = frozen["control_flow"]
+    ops = {node.op for node in model.graph.node}
+    assert ops & {"While", "StatelessWhile"}
+    assert ops & {"If", "StatelessIf"}
+    assert len(model.graph.library.function) == 4
+    assert not ops & {"Switch", "Merge", "Enter"}
+
+
+def test_a_written_model_serves_from_a_fresh_process_without_the_files_it_came_from(written, tmp_path):
+    moved = tmp_path / "moved"
+    shutil.copytree(written["two_ends"], moved)
+    code = f"""
+import tensorflow as tf
+model = tf.saved_model.load({str(moved)!r})
+answer = model.signatures["serving_default"](zebra=tf.zeros([1, 2, 3]), animal=tf.constant(["bird"]))
+assert answer["number"].numpy().tolist() == [2.0], answer
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert [file.name for file in (moved / "assets").iterdir()] == ["vocabulary.txt"]
+
+
+def test_two_models_with_tables_of_one_name_do_not_mix_in_a_process(exported, written, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(written["two_ends"], other)
+    (other / "assets" / "vocabulary.txt").write_text("bird\ncat\n")
+    loaded = [runtimes.load(SavedModel(folder)) for folder in (written["two_ends"], other)]
+    arrays = {"zebra": np.zeros((1, 1, 3), np.float32), "animal": np.array(["bird"], object)}
+    assert [float(model.run(arrays)["number"][0]) for model in loaded] == [2.0, 0.0]
+
+
+def test_writing_is_deterministic(exported, tmp_path):
+    files = []
+    for name in ("one", "two"):
+        write(read(exported["two_ends"]), tmp_path / name)
+        files.append((tmp_path / name / "saved_model.pb").read_bytes())
+    assert files[0] == files[1]
+
+
+def test_an_unused_input_stays(tmp_path):
+    import tensorflow as tf
+
+    @tf.function(input_signature=[tf.TensorSpec([2], tf.float32, name="used"), tf.TensorSpec([2], name="unused")])
+    def serve(used, unused):
+        return {"same": used, "again": used}
+
+    tf.saved_model.save(tf.Module(), str(tmp_path / "model"), signatures=serve)
+    write(read(tmp_path / "model"), tmp_path / "written")
+    loaded = runtimes.load(SavedModel(tmp_path / "written"))
+    assert list(loaded.inputs) == ["unused", "used"]
+    answer = loaded.run({"used": np.array([1, 2], np.float32), "unused": np.zeros(2, np.float32)})
+    assert answer["same"].tolist() == answer["again"].tolist() == [1, 2]
+
+
+def test_what_is_written_converts_to_tflite(digits_model, tmp_path):
+    from tfopt.components.export_tflite.component import export_tflite
+
+    write(read(digits_model / "Format-Serving"), tmp_path / "model")
+    lite = export_tflite(model=tmp_path / "model", exported=tmp_path / "lite")["exported"]
+    assert lite.metadata["verified"]["run"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [("counter", "changes its variables while it serves.*Assign"), ("mutable_table", "MutableHashTable")],
+)
+def test_state_that_a_graph_cannot_hold_is_refused_by_name(kind, says, exported):
+    with pytest.raises(ComponentError, match=says):
+        read(exported[kind])
+
+
+def test_a_folder_without_a_model_or_with_a_cut_one_is_refused(tmp_path, exported):
+    with pytest.raises(ComponentError, match="saved_model.pb"):
+        read(tmp_path)
+    (tmp_path / "saved_model.pb").write_bytes((exported["counter"] / "saved_model.pb").read_bytes()[:-20])
+    with pytest.raises(ComponentError, match="export it again"):
+        read(tmp_path)
+
+
+def test_a_missing_asset_is_refused_when_written(frozen, tmp_path):
+    model = frozen["two_ends"]
+    lost = replace(model, assets={tensor: tmp_path / "lost.txt" for tensor in model.assets})
+    with pytest.raises(ComponentError, match="lost.txt"):
+        write(lost, tmp_path / "written")
+
+
+def test_a_graph_goes_out_and_comes_in_with_named_ends(exported, tmp_path, digits_model):
+    model = read(digits_model / "Format-Serving")
+    signature = model.signatures["serving_default"]
+    write_graph(model, tmp_path / "digits.pb")
+    feeds = [end.tensor for end in signature.inputs.values()]
+    fetches = [end.node for end in signature.outputs.values()]
+    again = read_graph(tmp_path / "digits.pb", feeds, fetches)
+    write(again, tmp_path / "model")
+    parent, child = (runtimes.load(SavedModel(path)) for path in (digits_model, tmp_path / "model"))
+    image = np.random.default_rng(0).uniform(0, 16, (4, 8, 8, 1)).astype(np.float32)
+    (expected,), (received,) = (one.run({next(iter(one.inputs)): image}).values() for one in (parent, child))
+    np.testing.assert_allclose(received, expected, atol=1e-6)
+
+
+def test_a_graph_with_wrong_names_or_without_its_tables_is_refused(tmp_path, frozen):
+    with pytest.raises(ComponentError, match="lookup tables"):
+        write_graph(frozen["two_ends"], tmp_path / "graph.pb")
+    write_graph(frozen["control_flow"], tmp_path / "graph.pb")
+    with pytest.raises(ComponentError, match="no tensor nowhere"):
+        read_graph(tmp_path / "graph.pb", ["nowhere"], ["serving_default_y"])
+    (tmp_path / "graph.pb").write_bytes(b"no graph")
+    with pytest.raises(ComponentError, match="GraphDef"):
+        read_graph(tmp_path / "graph.pb", ["x"], ["y"])

@@ -1,0 +1,213 @@
+"""SavedModels read into one frozen graph, and frozen graphs written as SavedModels.
+
+A frozen model has no variables: their values are constants of the graph, and cannot be trained or restored any more.
+What changes its variables while it serves therefore cannot be frozen, and is refused.
+
+The written SavedModel holds one MetaGraph with an initialization op and no object graph, TensorFlow's older form: the
+only one in which several signatures share one graph. ``tf.saved_model.load``, TensorFlow Serving and the converters
+read both.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from tfopt.errors import ComponentError, first_line
+from tfopt.graph import freezing
+from tfopt.graph.frozen import PREDICT, Endpoint, Frozen, Signature
+
+__all__ = ["Endpoint", "Frozen", "Signature", "read", "read_graph", "write", "write_graph"]
+
+INIT = "__saved_model_init_op"  # the key under which TensorFlow 2 lists the initialization op among the signatures
+OWN = {INIT, "__saved_model_train_op"}
+LIMIT = 2**31 - 1  # bytes in one protocol buffer
+
+
+def read(model_path: Path) -> Frozen:
+    """Read the SavedModel in a folder, of TensorFlow 1 or 2, with all of its signatures.
+
+    Raises:
+        ComponentError: When it cannot be loaded, has no signatures, takes or returns what is no plain tensor, changes
+            its variables, or keeps state that a graph cannot hold (mutable tables, iterators, …).
+    """
+    import tensorflow as tf
+
+    proto = _parse(model_path)
+    signatures = {key: _signature(key, proto.signature_def[key]) for key in sorted(set(proto.signature_def) - OWN)}
+    if not signatures:
+        raise ComponentError(f"{model_path}: no signatures", "at least one", "export it with a signature")
+    assets = {item.tensor_info.name: model_path / "assets" / item.filename for item in _assets(proto)}
+    frozen = Frozen(None, signatures, _init_op(proto), assets)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        try:
+            loaded = tf.compat.v1.saved_model.load(session, list(proto.meta_info_def.tags), str(model_path))
+        except Exception as error:
+            raise ComponentError(
+                f"{model_path}: {first_line(error)}",
+                "a SavedModel that TensorFlow can load",
+                "export it again; a file may be truncated or missing",
+            ) from error
+        frozen.graph = loaded.graph_def
+        return freezing.freeze(frozen, session)
+
+
+def write(frozen: Frozen, folder: Path) -> None:
+    """Write a SavedModel with the same signatures: names, dtypes, shapes, tables and assets.
+
+    Args:
+        frozen: The model.
+        folder: Where ``saved_model.pb`` goes; made when it does not exist.
+
+    Raises:
+        ComponentError: When the graph is larger than 2 GiB, which no SavedModel without variables can be, or a file
+            that it names is gone.
+    """
+    import tensorflow as tf
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
+
+    proto = Proto(saved_model_schema_version=1)
+    meta = proto.meta_graphs.add()
+    meta.meta_info_def.tags.append("serve")
+    meta.meta_info_def.tensorflow_version = tf.version.VERSION
+    meta.meta_info_def.tensorflow_git_version = tf.version.GIT_VERSION
+    meta.graph_def.CopyFrom(frozen.graph)
+    for key, signature in frozen.signatures.items():
+        _write_signature(meta.signature_def[key], signature)
+    if frozen.initializer:
+        meta.collection_def["saved_model_main_op"].node_list.value.append(frozen.initializer)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_assets(meta, frozen.assets, folder)
+    if proto.ByteSize() > LIMIT:
+        raise ComponentError(f"a graph of {proto.ByteSize()} bytes", "at most 2 GiB", "leave this model as it is")
+    (folder / "saved_model.pb").write_bytes(proto.SerializeToString(deterministic=True))
+
+
+def read_graph(file: Path, inputs: list[str], outputs: list[str]) -> Frozen:
+    """Read a frozen GraphDef, ``.pb``, whose inputs and outputs are called as the nodes given.
+
+    Args:
+        file: A serialized GraphDef.
+        inputs: Nodes or tensors that are fed: ``image`` or ``image:0``.
+        outputs: Nodes or tensors that are wanted.
+
+    Raises:
+        ComponentError: When it is no GraphDef, a name is not in it, or it still has variables.
+    """
+    import tensorflow as tf
+    from google.protobuf.message import DecodeError
+
+    try:
+        graph = tf.compat.v1.GraphDef.FromString(file.read_bytes())
+        with tf.Graph().as_default() as imported:
+            tf.import_graph_def(graph, name="")
+    except (DecodeError, ValueError, tf.errors.OpError) as error:
+        raise ComponentError(
+            f"{file}: {first_line(error)}",
+            "a serialized GraphDef",
+            "check the file; a SavedModel goes in as its folder",
+        ) from error
+    ends = [_ends(imported, names, file) for names in (inputs, outputs)]
+    frozen = Frozen(graph, {"serving_default": Signature(*ends)})
+    return freezing.freeze(frozen, None)
+
+
+def write_graph(frozen: Frozen, file: Path) -> None:
+    """Write the graph alone, as a serialized GraphDef.
+
+    Raises:
+        ComponentError: When the model needs what a GraphDef cannot hold: an initialization op, or assets.
+    """
+    if frozen.initializer or frozen.assets:
+        raise ComponentError("a model with lookup tables or assets", "one without", "write it as a SavedModel")
+    file.write_bytes(frozen.graph.SerializeToString(deterministic=True))
+
+
+def _parse(folder: Path) -> Any:
+    from google.protobuf.message import DecodeError
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
+
+    try:
+        graphs = Proto.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
+    except (OSError, DecodeError) as error:
+        raise ComponentError(
+            f"{folder}: {first_line(error)}", "a folder with a saved_model.pb that can be read", "export it again"
+        ) from error
+    serving = [graph for graph in graphs if "serve" in graph.meta_info_def.tags]
+    if not serving:
+        tags = ["+".join(graph.meta_info_def.tags) for graph in graphs]
+        raise ComponentError(f"{folder}: tags {', '.join(tags) or 'none'}", "a graph tagged serve", "export it again")
+    return min(serving, key=lambda graph: len(graph.meta_info_def.tags))  # [serve], rather than [serve, gpu]
+
+
+def _signature(key: str, proto: Any) -> Signature:
+    sides = (
+        {name: _endpoint(key, name, side[name]) for name in sorted(side)} for side in (proto.inputs, proto.outputs)
+    )
+    return Signature(*sides, method=proto.method_name or PREDICT)
+
+
+def _endpoint(key: str, name: str, info: Any) -> Endpoint:
+    import tensorflow as tf
+
+    if info.WhichOneof("encoding") != "name":
+        raise ComponentError(
+            f"signature {key!r}: {name!r} is a {info.WhichOneof('encoding')}",
+            "plain tensors",
+            "export the model with dense inputs and outputs",
+        )
+    shape = tf.TensorShape(info.tensor_shape)
+    sizes = None if shape.rank is None else tuple(shape.as_list())
+    return Endpoint(info.name, tf.as_dtype(info.dtype).name, sizes)
+
+
+def _init_op(proto: Any) -> str | None:
+    """The initialization op, from each of the three places where TensorFlow has kept it."""
+    if INIT in proto.signature_def:
+        return str(proto.signature_def[INIT].outputs[INIT].name)
+    for collection in ("saved_model_main_op", "legacy_init_op"):
+        for name in proto.collection_def[collection].node_list.value if collection in proto.collection_def else ():
+            return str(name)
+    return None
+
+
+def _assets(proto: Any) -> list[Any]:
+    from tensorflow.core.protobuf.meta_graph_pb2 import AssetFileDef
+
+    if proto.asset_file_def or "saved_model_assets" not in proto.collection_def:
+        return list(proto.asset_file_def)
+    return [AssetFileDef.FromString(item.value) for item in proto.collection_def["saved_model_assets"].any_list.value]
+
+
+def _write_signature(proto: Any, signature: Signature) -> None:
+    import tensorflow as tf
+
+    proto.method_name = signature.method
+    for ends, side in ((signature.inputs, proto.inputs), (signature.outputs, proto.outputs)):
+        for name, end in ends.items():
+            side[name].name = end.tensor
+            side[name].dtype = tf.as_dtype(end.dtype).as_datatype_enum
+            side[name].tensor_shape.CopyFrom(tf.TensorShape(end.shape).as_proto())
+
+
+def _write_assets(meta: Any, assets: dict[str, Path], folder: Path) -> None:
+    for number, (tensor, file) in enumerate(sorted(assets.items())):
+        taken = {item.filename for item in meta.asset_file_def}
+        name = f"{number}_{file.name}" if file.name in taken else file.name
+        meta.asset_file_def.add(filename=name).tensor_info.name = tensor
+        (folder / "assets").mkdir(exist_ok=True)
+        try:
+            shutil.copyfile(file, folder / "assets" / name)
+        except OSError as error:
+            raise ComponentError(f"asset {error}", "the model's files", "export the model again") from error
+
+
+def _ends(graph: Any, names: list[str], file: Path) -> dict[str, Endpoint]:
+    found = {}
+    for name in names:
+        try:
+            tensor = graph.get_tensor_by_name(name if ":" in name else f"{name}:0")
+        except (KeyError, ValueError) as error:
+            raise ComponentError(f"{file}: no tensor {name}", "a node of the graph", "check the name") from error
+        sizes = None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
+        found[name.rpartition("/")[2].partition(":")[0]] = Endpoint(tensor.name, tensor.dtype.name, sizes)
+    return found
