@@ -1,0 +1,46 @@
+"""Rows for `fold_scale`."""
+
+import tensorflow as tf
+
+from tests.graph.rewrites.fold_batch_norm import biased, conv, depthwise, image, transposed
+from tests.graph.table import feed, holds, refuses, weights
+
+
+def dense(*, transpose_b=False, dtype="float32"):
+    """A product with a matrix."""
+    return tf.matmul(feed(None, 3, dtype=dtype), weights(*((5, 3) if transpose_b else (3, 5)), dtype=dtype), transpose_b=transpose_b)  # fmt: skip  # noqa: E501
+
+
+TABLE = [
+    holds("a convolution", lambda: conv(image()) * weights(4), gone="Mul"),
+    holds("the constant first", lambda: weights(1, 1, 1, 4) * conv(image())),
+    holds("a bias between", lambda: biased(conv(image())) * weights(4)),
+    holds("one number", lambda: conv(image()) * weights()),
+    holds("a quotient", lambda: conv(image()) / weights(4, low=0.5), gone="RealDiv"),
+    holds("channels first", lambda: conv(image("NCHW"), data_format="NCHW") * weights(4, 1, 1)),
+    holds("depthwise", lambda: depthwise(image(), multiplier=2) * weights(8)),
+    holds("transposed", lambda: transposed(feed(2, 6, 6, 4)) * weights(4)),
+    holds("a matrix", lambda: dense() * weights(5)),
+    holds("a transposed matrix", lambda: dense(transpose_b=True) * weights(1, 5)),
+    *(
+        holds(dtype, lambda d=dtype: dense(dtype=d) * weights(5, dtype=d))
+        for dtype in ("float64", "float16", "bfloat16")
+    ),
+    holds("a chain", lambda: dense() * weights(5) * weights() * weights(1), fires=3),
+    refuses(
+        "a factor that varies over the image", lambda: conv(image()) * weights(4, 4), because="one number per channel"
+    ),
+    refuses(
+        "the channels of another layout",
+        lambda: conv(image("NCHW"), data_format="NCHW") * weights(4),
+        because="one number per channel",
+    ),
+    refuses("a factor of more axes", lambda: dense() * weights(2, 1, 5), because="one number per channel"),
+    refuses(
+        "a broadcast of the one channel", lambda: conv(image(), out=1) * weights(3), because="one number per channel"
+    ),
+    refuses("a division by zero", lambda: conv(image()) / tf.constant([1.0, 0, 1, 1]), because="not be finite"),
+    refuses(
+        "integers", lambda: tf.matmul(feed(2, 2, dtype="int32"), tf.constant([[1, 2], [3, 4]])) * 3, because="int32"
+    ),
+]

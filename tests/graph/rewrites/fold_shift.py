@@ -1,0 +1,32 @@
+"""Rows for `fold_shift`."""
+
+import tensorflow as tf
+
+from tests.graph.rewrites.fold_batch_norm import biased, conv, depthwise, image
+from tests.graph.rewrites.fold_scale import dense
+from tests.graph.table import feed, holds, refuses, weights
+
+TABLE = [
+    holds("a bias more", lambda: biased(conv(image())) + weights(4), gone="AddV2"),
+    holds("a bias of its own", lambda: conv(image()) + weights(1, 1, 1, 4), gone="AddV2"),
+    holds("the constant first", lambda: weights(4) + depthwise(image())),
+    holds("two BiasAdd", lambda: biased(biased(conv(image())))),
+    holds("one number", lambda: conv(image()) + weights()),
+    holds("less", lambda: biased(conv(image())) - weights(4), gone="Sub"),
+    holds("subtracted from it", lambda: weights(4) - biased(conv(image())), gone="Sub"),
+    holds("subtracted from it, without a bias", lambda: weights(5) - dense()),
+    holds("after a difference", lambda: tf.nn.bias_add(dense() - weights(5), weights(5)), fires=2),
+    holds("channels first", lambda: biased(conv(image("NCHW"), data_format="NCHW"), layout="NCHW") + weights(4, 1, 1)),
+    holds("a volume", lambda: conv(feed(None, 4, 4, 4, 2), window=(2, 2, 2)) + weights(4)),
+    *(
+        holds(dtype, lambda d=dtype: dense(dtype=d) + weights(5, dtype=d))
+        for dtype in ("float64", "float16", "bfloat16")
+    ),
+    refuses(
+        "what varies over the image", lambda: biased(conv(image())) + weights(4, 1), because="one number per channel"
+    ),
+    refuses("more axes", lambda: dense() + weights(2, 1, 5), because="one number per channel"),
+    refuses(
+        "the one channel made several", lambda: conv(image(), out=1) + weights(3), because="one number per channel"
+    ),
+]

@@ -1,0 +1,41 @@
+"""Whether two graphs compute the same, on random inputs."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tfopt.graph.evaluation import evaluate
+
+TOLERANCE = {"float64": 1e-14, "float32": 1e-6, "float16": 4e-3, "bfloat16": 3e-2}  # of the largest value
+
+
+def assert_same_function(before, after, outputs: Sequence[str] = ("y",), *, seed: int = 0) -> None:
+    """Run both on the same random inputs; infinite and NaN values must be in the same places."""
+    feeds = probes(before, seed)
+    fetches = [f"{name}:0" for name in outputs]
+    for name, one, other in zip(
+        outputs, evaluate(before, fetches, feeds), evaluate(after, fetches, feeds), strict=True
+    ):
+        assert one.dtype == other.dtype, name
+        assert one.shape == other.shape, name
+        tolerance = TOLERANCE.get(one.dtype.name, 0)
+        a, b = one.astype(np.float64), other.astype(np.float64)
+        np.testing.assert_array_equal(np.isfinite(a), np.isfinite(b), err_msg=name)
+        np.testing.assert_array_equal(np.isnan(a), np.isnan(b), err_msg=name)
+        a, b = np.nan_to_num(a), np.nan_to_num(b)
+        assert np.abs(a - b).max(initial=0) <= tolerance * np.abs(a).max(initial=0), name
+
+
+def probes(graph_def, seed: int = 0) -> dict:
+    """Normal values for every placeholder; 2 where a size is open."""
+    import tensorflow as tf
+
+    draw = np.random.default_rng(seed)
+    feeds = {}
+    for node in graph_def.node:
+        if node.op == "Placeholder":
+            shape = [size.size if size.size >= 0 else 2 for size in node.attr["shape"].shape.dim]
+            dtype = tf.as_dtype(node.attr["dtype"].type)
+            values = draw.normal(0, 1, shape) * (1 if dtype.is_floating else 3)
+            feeds[f"{node.name}:0"] = values.astype(dtype.as_numpy_dtype)
+    return feeds

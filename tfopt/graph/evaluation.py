@@ -1,0 +1,24 @@
+"""Runs a GraphDef, or a part of it, as it stands: none of TensorFlow's own optimizers gets at it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+
+def evaluate(graph_def: Any, fetches: Sequence[str], feeds: Mapping[str, Any] | None = None) -> list[NDArray[Any]]:
+    """Return the values of tensors (``name:0``), given those of others.
+
+    Raises:
+        tf.errors.OpError: What TensorFlow raises when an operation fails.
+    """
+    import tensorflow as tf
+
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.optimizer_options.opt_level = tf.compat.v1.OptimizerOptions.L0
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    with tf.Graph().as_default() as graph:
+        tf.graph_util.import_graph_def(graph_def, name="")
+    with tf.compat.v1.Session(graph=graph, config=config) as session:
+        values: list[NDArray[Any]] = session.run(list(fetches), dict(feeds or {}))
+    return values

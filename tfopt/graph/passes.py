@@ -1,0 +1,64 @@
+"""The order in which laws are tried, as data, and the run of such an order until nothing changes any more."""
+
+from collections.abc import Sequence
+
+from tfopt.errors import ComponentError, nearest
+from tfopt.graph.engine import apply
+from tfopt.graph.report import Report
+from tfopt.graph.rewrites import laws
+from tfopt.graph.rule import Rule
+from tfopt.graph.view import Graph
+
+ROUNDS = 8  # a law late in the order may make room for an early one; more than three were never seen
+
+# Each line says why it stands where it does.
+ORDER: tuple[tuple[str, str], ...] = (
+    ("strip_unused", "first: what nobody reads costs every later law time, and its edges make consumers"),
+    ("drop_control_edges", "before the drops, which leave a node alone that somebody waits for"),
+    ("drop_training_nodes", "before everything that looks at neighbours: afterwards neighbours are neighbours"),
+    ("fold_constants", "before the folds: they look for one constant where a graph computes it from several"),
+    ("fold_batch_norm", "the larger law before its two halves"),
+    ("fold_scale", "before the shift: a batch norm multiplies first, and the bias in between must follow"),
+    ("fold_shift", "after the scale, whose last operation it meets"),
+)
+
+
+def run(names: Sequence[str], graph: Graph, report: Report) -> int:
+    """Try laws in this order, again and again until none fires, and return how often one did.
+
+    Args:
+        names: Of laws.
+        graph: Is changed.
+        report: Is told what fired and what was refused.
+    """
+    total = 0
+    for _ in range(ROUNDS):
+        fired = sum(run_one(name, graph, report) for name in names)
+        total += fired
+        if not fired:
+            break
+    report.forget_gone(graph.nodes)
+    return total
+
+
+def run_one(name: str, graph: Graph, report: Report) -> int:
+    """Try one law everywhere, and return how often it fired.
+
+    Raises:
+        ComponentError: When there is none of this name.
+    """
+    if name not in laws():
+        raise ComponentError(f"pass {name!r}", "the name of a law", nearest(name, laws()))
+    law = laws()[name]
+    return apply({name: law}, graph, report) if isinstance(law, Rule) else law.run(graph, report)
+
+
+def unmet(names: Sequence[str]) -> dict[str, list[str]]:
+    """What laws of an order require that none before them ensures, by law."""
+    known: set[str] = set()
+    found: dict[str, list[str]] = {}
+    for name in names:
+        missing = [need for need in laws()[name].requires if need not in known]
+        found |= {name: missing} if missing else {}
+        known |= set(laws()[name].ensures)
+    return found

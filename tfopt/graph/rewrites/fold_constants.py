@@ -1,0 +1,98 @@
+"""A function of constants is a constant.
+
+    f(c) = c'
+
+    before    Const(variance) -> AddV2(Const(epsilon)) -> Rsqrt -> y
+    after     Const(1 / sqrt(variance + epsilon)) -> y
+
+TensorFlow itself computes the values, all of them in one run. Needs: operations without effects and without control
+edges, and results whose size is known before and that are at most `LARGEST` or no larger than what they are made of: a
+graph that fills a gigabyte with zeros when it runs should not carry it on disk.
+"""
+
+import math
+
+from tfopt.graph.evaluation import evaluate
+from tfopt.graph.operations import is_pure, output_types
+from tfopt.graph.report import Report
+from tfopt.graph.rule import Maker, Whole
+from tfopt.graph.view import Graph, GraphDef, Node, Tensor
+
+LARGEST = 10 * 2**20  # bytes; what Grappler takes
+KEPT = ("QuantizeV2", "Dequantize", "FakeQuantWithMinMaxVars", "FakeQuantWithMinMaxVarsPerChannel")
+
+
+def run(graph: Graph, report: Report) -> int:
+    """Replace what is computed from constants and read by something else."""
+    sizes = {name: _size(graph, name) for name, node in graph.nodes.items() if graph.is_constant(Tensor(name))}
+    known = dict(sizes)
+    for name in graph.downstream():
+        node = graph.nodes[name]
+        if name in known or not node.inputs or any(tensor.node not in known for tensor in node.inputs):
+            continue
+        reason = _refusal(graph, node, sum(known[tensor.node] for tensor in node.inputs))
+        if reason:
+            report.refuse("fold_constants", name, reason)
+        else:
+            known[name] = _size(graph, name)
+    frontier = [
+        tensor for name in known.keys() - sizes.keys() for tensor in _read_outside(graph, graph.nodes[name], known)
+    ]
+    if frontier:
+        _replace(graph, frontier, report)
+    return len(frontier)
+
+
+def _refusal(graph: Graph, node: Node, given: int) -> str | None:
+    if not is_pure(node) or node.op in KEPT:
+        return f"{node.op} must run every time"
+    if node.controls or node.name in graph.fed:
+        return "it carries a control edge, or is fed from outside"
+    size = _size(graph, node.name)
+    if size < 0:
+        return "its size is not known"
+    return f"it would take {size:,} bytes" if size > max(LARGEST, given) else None
+
+
+def _size(graph: Graph, name: str) -> int:
+    """Bytes of all outputs; -1 where that is not known."""
+    import tensorflow as tf
+
+    total, node = 0, graph.nodes[name]
+    for index, kind in enumerate(output_types(node)):
+        shape = graph.shape(Tensor(name, index))
+        if shape is None or None in shape:
+            return -1
+        total += math.prod(size or 0 for size in shape) * max(tf.as_dtype(kind).size or 8, 1)
+    return total
+
+
+def _read_outside(graph: Graph, node: Node, known: dict[str, int]) -> list[Tensor]:
+    outside = [reader for reader in graph.readers(node.name) if reader.name not in known]
+    read = {tensor for reader in outside for tensor in reader.inputs if tensor.node == node.name}
+    asked = {Tensor(node.name)} if node.name in graph.fetched or graph.waiting(node.name) else set()
+    return sorted(read | asked)
+
+
+def _replace(graph: Graph, frontier: list[Tensor], report: Report) -> None:
+    values = evaluate(_ancestors(graph, frontier), [f"{tensor.node}:{tensor.output}" for tensor in frontier])
+    for tensor, value in zip(frontier, values, strict=True):
+        node = graph.nodes[tensor.node]
+        made = Maker(graph, node, []).constant(f"value_{tensor.output}", value)
+        graph.know_shape(made, tensor)
+        report.fire("fold_constants", node.name)
+        graph.redirect(tensor, made)
+        if tensor.output == 0 and len(output_types(node)) == 1:
+            graph.remove(node.name)
+            graph.rename(made.node, node.name)
+
+
+def _ancestors(graph: Graph, tensors: list[Tensor]) -> GraphDef:
+    part = Graph.of(graph.to_graph_def(), fetched={tensor.node for tensor in tensors})
+    from tfopt.graph.rewrites import strip_unused
+
+    strip_unused.run(part, Report())
+    return part.to_graph_def()
+
+
+LAW = Whole(run, requires=("direct edges",), ensures=("folded constants",))
