@@ -1,0 +1,141 @@
+"""How often `benchmark` is wrong: the same model twice, and one that is 5 % slower, over and over.
+
+    python benchmarks/verdicts.py [--trials 200] [--seconds 2] [--format tflite] [--load 0] [--json FILE]
+
+A trial measures three models as a pipeline would: a stack of 20 equal dense layers, its copy, and the same stack with a
+21st layer, which is 5 % more work. "faster" or "slower" for the copy is a false verdict; anything but "slower" for the
+longer stack is a miss. ``--load 2`` keeps two other processes busy all the while. Goals: at most 2 % false verdicts of
+200, and at least 90 % of the slowdowns found.
+"""
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+
+import numpy as np
+
+LAYERS, WIDTH = 20, 256
+
+
+def main() -> None:
+    """Run the trials and print what came of them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=2.0, help="how long each model is measured in a trial")
+    parser.add_argument("--format", choices=["tflite", "saved_model"], default="tflite")
+    parser.add_argument("--load", type=int, default=0, help="busy processes beside the benchmark")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="tfopt-bench-") as folder, busy(given.load):
+        models = write_models(Path(folder), given.format)
+        trials = [trial(models, Path(folder), given.seconds, number) for number in progress(given.trials)]
+    result = {"format": given.format, "load": given.load, "seconds": given.seconds, "trials": trials}
+    print_result(result)
+    if given.json:
+        given.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def trial(models: list[Path], folder: Path, seconds: float, number: int) -> dict[str, Any]:
+    """One benchmark, as `tfopt benchmark` runs it, with a seed of its own."""
+    from tfopt.components.benchmark import component
+
+    with tempfile.TemporaryDirectory(dir=folder) as target:
+        outputs = component.benchmark(
+            models[0], models[1:], f"{target}/benchmark", batch_sizes=["1"], seconds=seconds, seed=number
+        )
+        rows = outputs["benchmark"].read()["models"][1:]
+    return {name: row["speedup"]["1"] for name, row in zip(("same", "slower"), rows, strict=True)}
+
+
+def print_result(result: dict[str, Any]) -> None:
+    """Count the verdicts, with the part of them that is wrong."""
+    trials = result["trials"]
+    print(
+        f"\n{len(trials)} trials, {result['format']}, {result['seconds']:g} s a model, {result['load']} busy processes"
+    )
+    print(f"{os.cpu_count()} cores, {cpu_model()}")
+    for name, right in (("same", "within noise"), ("slower", "slower")):
+        found = Counter(one[name]["verdict"] for one in trials)
+        ratio = np.median([one[name]["value"] for one in trials])
+        width = np.median([one[name]["high"] / one[name]["low"] - 1 for one in trials])
+        said = ", ".join(f"{verdict} {count}" for verdict, count in found.most_common())
+        print(
+            f"{name:7} {100 * found[right] / len(trials):5.1f} % right ({said}); "
+            f"median speedup {ratio:.3f}, median width of the interval {100 * width:.1f} %"
+        )
+
+
+def write_models(folder: Path, format: str) -> list[Path]:
+    """Write the stack, its copy, and the stack with a layer more."""
+    import tensorflow as tf
+
+    rng = np.random.default_rng(0)
+    written = []
+    for name, layers in (("model", LAYERS), ("copy", LAYERS), ("longer", LAYERS + 1)):
+        module = tf.Module()
+        weights = [tf.constant(rng.normal(0, WIDTH**-0.5, (WIDTH, WIDTH)), tf.float32) for _ in range(layers)]
+        module.f = tf.function(stack(weights), input_signature=[tf.TensorSpec([None, WIDTH], name="x")])
+        tf.saved_model.save(module, str(folder / name), signatures=module.f.get_concrete_function())
+        written.append(folder / name)
+        if format == "tflite":
+            written[-1] = folder / f"{name}.tflite"
+            written[-1].write_bytes(tf.lite.TFLiteConverter.from_saved_model(str(folder / name)).convert())
+    return written
+
+
+def stack(weights: list[Any]) -> Callable[[Any], dict[str, Any]]:
+    """Dense layers of these weights, each with a ReLU."""
+    import tensorflow as tf
+
+    def run(x: Any) -> dict[str, Any]:
+        for weight in weights:
+            x = tf.nn.relu(x @ weight)
+        return {"y": x}
+
+    return run
+
+
+@contextlib.contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """Keep some cores busy, as other people's work would."""
+    rivals = [multiprocessing.get_context("spawn").Process(target=never_rest, daemon=True) for _ in range(processes)]
+    for rival in rivals:
+        rival.start()
+    try:
+        yield
+    finally:
+        for rival in rivals:
+            rival.kill()
+
+
+def never_rest() -> None:
+    """Move memory about and compute, for ever."""
+    numbers = np.random.default_rng(0).normal(size=1 << 20)
+    while True:
+        numbers = np.sqrt(np.abs(numbers[::-1])) + 1e-3
+
+
+def progress(trials: int) -> Iterator[int]:
+    """Say how far it is."""
+    for number in range(trials):
+        print(f"\rtrial {number + 1} of {trials}", end="", flush=True)
+        yield number
+
+
+def cpu_model() -> str:
+    """The processor's name, as Linux gives it."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+if __name__ == "__main__":
+    main()
