@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,13 @@ def test_a_kill_leaves_no_output_and_the_next_run_clears_what_it_left(data, tmp_
     assert list(tmp_path.glob(".out.partial-*"))
     toys.count(data, tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", data.parent.name]
+
+
+def test_what_a_killed_step_left_is_cleared_when_the_next_has_the_same_number_as_in_containers(data, tmp_path):
+    (tmp_path / f".out.partial-{os.getpid()}" / "half").mkdir(parents=True)
+    toys.count(data, tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.json"]
+    assert not list(tmp_path.glob(".out.partial-*"))
 
 
 def test_of_several_outputs_all_appear_or_none(data, tmp_path):

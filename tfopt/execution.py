@@ -123,7 +123,8 @@ def _make(folder: Path) -> None:
 def _sibling(target: Artifact) -> Artifact:
     path = target.path.absolute()
     for stale in path.parent.glob(f".{path.name}.partial-*") if path.parent.is_dir() else ():
-        if not Path("/proc", stale.name.rpartition("-")[2]).exists():  # its process was killed
+        owner = stale.name.rpartition("-")[2]
+        if owner == str(os.getpid()) or not Path("/proc", owner).exists():  # killed; in a container each has number 1
             shutil.rmtree(stale, ignore_errors=True)
     return type(target)(path.with_name(f".{path.name}.partial-{os.getpid()}"))
 
@@ -160,7 +161,16 @@ def _write_card(component: "Component", model: Model, inputs: Mapping[str, Any],
 
 def _versions() -> dict[str, str]:
     found = {"tfopt": tfopt.__version__}
-    for package in ("tensorflow", "keras", "tf-keras", "ai-edge-litert", "onnxruntime", "tf2onnx", "numpy"):
+    for package in (
+        "tensorflow",
+        "tensorflow-cpu",
+        "keras",
+        "tf-keras",
+        "ai-edge-litert",
+        "onnxruntime",
+        "tf2onnx",
+        "numpy",
+    ):
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
     return found
