@@ -4,15 +4,22 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tfopt import runtimes
+from tfopt import calibration, runtimes
 from tfopt.artifacts import Examples, Model, TFLiteModel
-from tfopt.components.export_tflite import calibration, verification
 from tfopt.components.export_tflite.request import Request
+from tfopt.errors import ComponentError
+from tfopt.examples import Batch
 from tfopt.execution import link_tree
-from tfopt.probes import cut, probe
+from tfopt.probes import cut
+from tfopt.verification import verify
 
-CHECKED = 256  # records to compare on: enough to see a broken model, few enough to take seconds
-RANDOM = 36  # without examples
+ADVICE = {
+    "float32": "pass a larger tolerance if this is known to be harmless",
+    "float16": "choose float32; values may be out of float16's range",
+    "dynamic": "choose float16 or float32",
+    "int8": "calibrate on more and more typical examples, or choose int16x8, dynamic or float16",
+    "int16x8": "calibrate on more and more typical examples, or choose dynamic or float16",
+}
 
 
 def export(model: Model, examples: Examples | None, target: Path, request: Request) -> dict[str, Any]:
@@ -26,14 +33,16 @@ def export(model: Model, examples: Examples | None, target: Path, request: Reque
     serving = target / "Format-Serving"
     _place_saved_model(model, serving)
     parent = runtimes.load(model)
-    feed, facts = None, {}
+    sampled, feed, facts = None, None, {}
     if request.precision in conversion.INTEGER and examples:
-        sampled, facts["calibration"] = calibration.sample(examples, parent.inputs, request)
+        sampled, facts["calibration"] = calibration.sample(
+            examples, parent.inputs, count=request.calibration_count, split=request.split, seed=request.seed
+        )
         feed = list(cut(sampled, parent.inputs, 1))
     content = conversion.convert(serving, request, feed)
     facts["ops"] = flatbuffer.describe(content)
     (serving / "tflite").write_bytes(content)
-    facts["verified"] = _verify(parent, TFLiteModel(target), examples, facts["ops"], request)
+    facts["verified"] = _verify(parent, TFLiteModel(target), examples, sampled, facts["ops"], request)
     name = f"tflite {request.precision}" + (" integer io" if request.integer_io else "")
     return {"name": name, "precision": request.precision, **facts}
 
@@ -51,12 +60,31 @@ def _place_saved_model(model: Model, serving: Path) -> None:
 
 
 def _verify(
-    parent: runtimes.Runtime, child: TFLiteModel, examples: Examples | None, ops: dict[str, Any], request: Request
+    parent: runtimes.Runtime,
+    child: TFLiteModel,
+    examples: Examples | None,
+    sampled: Batch | None,
+    ops: dict[str, Any],
+    request: Request,
 ) -> dict[str, Any]:
     if ops["flex"]:
         return {"run": False, "reason": f"needs TensorFlow's Flex delegate for {', '.join(ops['flex'])}"}
-    records = CHECKED if examples else RANDOM
-    given, source = probe(examples, parent.inputs, records=records, seed=request.seed, seen=request.split)
+    floats = sorted(name for name, dtype in ops["io"].items() if "FLOAT" in dtype)
+    if request.integer_io and floats:
+        raise ComponentError(
+            f"{', '.join(floats)}: float in the converted file",
+            "integer inputs and outputs",
+            "leave integer_io out: an op beside them has no integer kernel",
+        )
     with runtimes.load(child) as loaded:
-        outputs = verification.verify(parent, loaded, given, request, stored=ops["io"], real=examples is not None)
-    return {"run": True, "inputs": source, "records": len(next(iter(given.values()))), "outputs": outputs}
+        return verify(
+            parent,
+            loaded,
+            examples,
+            sampled,
+            precision=request.precision,
+            tolerance=request.tolerance,
+            split=request.split,
+            seed=request.seed,
+            advice=ADVICE[request.precision],
+        )

@@ -1,0 +1,94 @@
+"""What a model is calibrated on: examples drawn from a split, and how far its ranges depend on which ones."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tfopt.artifacts import Examples
+from tfopt.errors import ComponentError
+from tfopt.examples import Batch, parse_records, sample_records
+from tfopt.runtimes import TensorSpec
+
+Ranges = Mapping[str, tuple[float, float]]  # the least and the largest value of each activation
+
+
+def sample(
+    examples: Examples, specs: Mapping[str, TensorSpec], *, count: int, split: str, seed: int
+) -> tuple[Batch, dict[str, Any]]:
+    """Return the inputs to calibrate on, and what the model card says of them.
+
+    Raises:
+        ComponentError: When the split has fewer than two examples, or not the model's inputs.
+    """
+    where = f"split {split!r}"
+    records = sample_records(examples.split(split), count=count, seed=seed)
+    if len(records) < 2:
+        raise ComponentError(
+            f"{where}: {len(records)} examples",
+            "at least 2 to calibrate on, and 100 to do it well",
+            "name a larger split, or prepare more examples",
+        )
+    facts = {
+        "requested": count,
+        "used": len(records),
+        "split": split,
+        "seed": seed,
+        "digest": hashlib.sha256(b"".join(hashlib.sha256(record).digest() for record in records)).hexdigest(),
+    }
+    if len(records) < count:
+        facts["note"] = f"the split has only {len(records)} examples"
+    return parse_records(records, specs, where=where), facts
+
+
+def halves(feed: list[Batch]) -> tuple[list[Batch], list[Batch]]:
+    """Two disjoint parts of what is calibrated on, every other batch in each."""
+    return feed[::2], feed[1::2]
+
+
+def stability(one: Ranges, other: Ranges) -> dict[str, Any]:
+    """Say how far the ranges found on two disjoint halves of the data lie apart, for the model card.
+
+    The difference of an activation is that of both ends together, as a fraction of the range of the two halves.
+    Differences of a tenth are common, since a largest value is a matter of luck; much more asks for more examples.
+
+    >>> stability({"relu": (0.0, 8.0), "add": (-1.0, 1.0)}, {"relu": (0.0, 10.0), "add": (-1.0, 1.0)})
+    {'activations': 2, 'median_difference': 0.1, 'largest_difference': 0.2, 'least_stable': 'relu'}
+    """
+    differences = {name: _difference(one[name], other[name]) for name in one if name in other}
+    worst = max(differences, key=differences.__getitem__, default=None)
+    return {
+        "activations": len(differences),
+        "median_difference": float(np.median(list(differences.values()) or [0.0])),
+        "largest_difference": differences[worst] if worst else 0.0,
+        "least_stable": worst,
+    }
+
+
+def unseen(given: Batch, calibrated: Batch | None) -> tuple[Batch, int]:
+    """Return the records that were not calibrated on, and how many were; all of them, as given, without any others.
+
+    A comparison on what the ranges were fitted to would flatter the result.
+    """
+    if calibrated is None:
+        return given, 0
+    known = set(_digests(calibrated))
+    new = [index for index, digest in enumerate(_digests(given)) if digest not in known]
+    seen = max(len(array) for array in given.values() if array.ndim) - len(new)
+    return {name: array[new] if array.ndim else array for name, array in given.items()} if new else given, seen
+
+
+def _difference(one: tuple[float, float], other: tuple[float, float]) -> float:
+    span = max(one[1], other[1]) - min(one[0], other[0])
+    return float((abs(one[0] - other[0]) + abs(one[1] - other[1])) / span) if span > 0 else 0.0
+
+
+def _digests(batch: Batch) -> list[bytes]:
+    columns = [array for _, array in sorted(batch.items()) if array.ndim]
+    return [hashlib.sha256(b"".join(map(_bytes, row))).digest() for row in zip(*columns, strict=True)]
+
+
+def _bytes(value: Any) -> bytes:
+    array = np.asarray(value)
+    return repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
