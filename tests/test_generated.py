@@ -33,7 +33,8 @@ def test_every_generated_file_is_committed_as_it_is(generated: Path):
 @pytest.mark.parametrize("name", pipelines())
 def test_the_compiled_dag_is_the_traced_dag(name: str):
     dag = load(name)
-    tasks = yaml.safe_load((ROOT / "deploy" / "kfp" / "pipelines" / f"{name}.yaml").read_text())["root"]["dag"]["tasks"]
+    compiled = yaml.safe_load_all((ROOT / "deploy" / "kfp" / "pipelines" / f"{name}.yaml").read_text())
+    tasks = next(compiled)["root"]["dag"]["tasks"]
     shown = {task["taskInfo"]["name"]: task for task in tasks.values()}
     assert set(shown) == {*dag.steps, *(source.name for source in dag.sources.values() if not source.optional)}
     for step in dag.steps.values():
@@ -67,7 +68,8 @@ assert main(['compile', '{name}', '-o', '{tmp_path}/p.yaml', '--image', 'me/tfop
 assert not {{'tensorflow', 'tfx', 'apache_beam'}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
-    executors = yaml.safe_load((tmp_path / "p.yaml").read_text())["deploymentSpec"]["executors"].values()
+    compiled = yaml.safe_load_all((tmp_path / "p.yaml").read_text())
+    executors = next(compiled)["deploymentSpec"]["executors"].values()
     images = {found["container"]["image"] for found in executors if "container" in found}
     assert images <= {"me/tfopt-tf:2", "me/tfopt-beam:2"}
     assert images

@@ -12,6 +12,7 @@ from tests import toys
 from tfopt import kfp
 from tfopt.artifacts import Files
 from tfopt.component import Input
+from tfopt.kfp_images import Images
 from tfopt.kfp_step import run_step
 from tfopt.trace import trace
 
@@ -27,8 +28,8 @@ def counting(
 
 @pytest.fixture
 def compiled(tmp_path: Path) -> dict:
-    kfp.compile_pipeline(trace(counting), tmp_path / "p.yaml", "registry.example/tfopt-{kind}:1")
-    return yaml.safe_load((tmp_path / "p.yaml").read_text())
+    kfp.compile_pipeline(trace(counting), tmp_path / "p.yaml", Images(["registry.example/tfopt-{kind}:1"]))
+    return next(yaml.safe_load_all((tmp_path / "p.yaml").read_text()))
 
 
 def test_the_dag_keeps_its_steps_wires_and_values(compiled):

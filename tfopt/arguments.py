@@ -1,10 +1,11 @@
-"""The command line of a component, read from its declaration."""
+"""The command line of a component, read from its declaration, and of a DAG."""
 
 import argparse
 from collections.abc import Sequence
 from typing import Any
 
 from tfopt.component import Component, Port
+from tfopt.dag import Dag
 from tfopt.errors import ComponentError
 from tfopt.parameters import Parameter
 
@@ -52,6 +53,22 @@ def dashed(words: Sequence[str]) -> list[str]:
     """
     split = [word.partition("=") if word.startswith("--") else ("", "", word) for word in words]
     return [name.replace("_", "-") + equals + value for name, equals, value in split]
+
+
+def assigned(dag: Dag, given: Sequence[str]) -> dict[str, Any]:
+    """Read what ``--set NAME=VALUE`` says: text for a source, a checked value for a parameter.
+
+    Raises:
+        ComponentError: When there is no ``=``, or a parameter does not take the value.
+    """
+    values: dict[str, Any] = {}
+    for pair in given:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise ComponentError(f"--set {pair}", "NAME=VALUE", f"write --set {pair}=…")
+        parameter = dag.parameters.get(name)
+        values[name] = parameter.parse(text, dag.name) if parameter else text
+    return values
 
 
 def _add_port(group: Any, port: Port) -> None:

@@ -1,20 +1,19 @@
-"""What ``tfopt`` does besides running one component: list, describe, run a DAG, compile a DAG."""
+"""What ``tfopt`` does besides running one component: list, describe, run a DAG; and `tfopt.kubeflow`'s commands."""
 
 import argparse
 import contextlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfopt import trace
-from tfopt.arguments import parser_for
+from tfopt import kubeflow, trace
+from tfopt.arguments import assigned, parser_for
 from tfopt.artifacts import Artifact, Benchmark, Decision, Evaluation, Pushed
 from tfopt.component import components, find
 from tfopt.dag import Dag
-from tfopt.errors import ComponentError
 
 
 def _list(words: list[str]) -> int:
@@ -68,7 +67,7 @@ def _run(words: list[str]) -> int:
     if given.set == ["help"]:
         print(_values_help(found))
         return 0
-    values = _values(found, given.set)
+    values = assigned(found, given.set)
     root = (given.root or Path("runs", found.name)).absolute()
     found.values(values)  # wrong values are refused before TFX's imports
     with _quiet_engine(root / "run.log"):
@@ -106,17 +105,6 @@ def _tell(left: Mapping[type[Artifact], Any]) -> None:
         print(f"pushed: {pushed['path']}" if pushed["pushed"] else f"not pushed: {pushed['reason']}")
 
 
-def _values(found: Dag, given: Sequence[str]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for pair in given:
-        name, equals, text = pair.partition("=")
-        if not equals:
-            raise ComponentError(f"--set {pair}", "NAME=VALUE", f"write --set {pair}=…")
-        parameter = found.parameters.get(name)
-        values[name] = parameter.parse(text, found.name) if parameter else text
-    return values
-
-
 def _values_help(found: Dag) -> str:
     lines = [f"{found.name}: {found.description}", ""]
     for source in found.sources.values():
@@ -127,25 +115,6 @@ def _values_help(found: Dag) -> str:
         default = "required" if parameter.required else f"default: {parameter.default}"
         lines.append(f"  --set {parameter.name}=VALUE  {parameter.description} [{parameter.expected}; {default}]")
     return "\n".join(lines)
-
-
-def _compile(words: list[str]) -> int:
-    from tfopt import kfp
-
-    parser = argparse.ArgumentParser(prog="tfopt compile", description="Write Kubeflow Pipelines v2 YAML.")
-    parser.add_argument("pipeline", help="a shipped pipeline, a .py file, or a component (for its component.yaml)")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.yaml", help="where to write")
-    parser.add_argument(
-        "--image", metavar="REF", help="the image of the steps; {kind} in it stands for each step's kind"
-    )
-    given = parser.parse_args(words)
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    if given.pipeline in components():
-        kfp.compile_component(components()[given.pipeline], given.output, given.image)
-    else:
-        kfp.compile_pipeline(trace.load(given.pipeline), given.output, given.image)
-    print(given.output)
-    return 0
 
 
 @contextlib.contextmanager
@@ -178,5 +147,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "list": _list,
     "describe": _describe,
     "run": _run,
-    "compile": _compile,
+    "compile": kubeflow.compile,
+    "submit": kubeflow.submit,
+    "schedule": kubeflow.schedule,
 }

@@ -12,7 +12,7 @@ import inspect
 import pkgutil
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
@@ -40,23 +40,37 @@ class Port:
     description: str
 
 
-def component(*, image: str, cached: bool = True, beam: bool = False) -> Callable[[Callable[..., None]], "Component"]:
+@dataclass(frozen=True)
+class Needs:
+    """What a step is given where steps share machines: cores, memory as Kubernetes writes it, GPUs."""
+
+    cpu: float
+    memory: str
+    gpu: int
+
+
+def component(
+    *, image: str, cached: bool = True, beam: bool = False, cpu: float = 1, memory: str = "4Gi", gpu: int = 0
+) -> Callable[[Callable[..., None]], "Component"]:
     """Declare a function as a component.
 
     Args:
         image: The kind of container image it needs (a folder of ``deploy/images``).
         cached: False where a result must never be reused by Kubeflow (a measurement, a decision, a push).
         beam: True where the work is a Beam pipeline, which then gets the runner's arguments.
+        cpu: Cores that Kubeflow gives a step, no more and no less; ``--kfp-option`` changes it, memory and gpu.
+        memory: As Kubernetes writes it.
+        gpu: How many.
     """
-    return lambda function: Component(function, image, cached, beam)
+    return lambda function: Component(function, image, cached, beam, Needs(cpu, memory, gpu))
 
 
 class Component:
     """A declared function, callable with paths and parameter values."""
 
-    def __init__(self, function: Callable[..., None], image: str, cached: bool, beam: bool) -> None:
+    def __init__(self, function: Callable[..., None], image: str, cached: bool, beam: bool, needs: Needs) -> None:
         """Keep the function; the signature is read when first asked for."""
-        self.function, self.image, self.cached, self.beam = function, image, cached, beam
+        self.function, self.image, self.cached, self.beam, self.needs = function, image, cached, beam, needs
         self.name = function.__name__
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
@@ -175,6 +189,7 @@ class Component:
             "image": self.image,
             "cached": self.cached,
             "beam": self.beam,
+            "needs": asdict(self.needs),
         }
 
     @cached_property

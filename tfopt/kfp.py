@@ -5,6 +5,7 @@ imports neither TensorFlow nor TFX.
 """
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Optional
@@ -13,50 +14,35 @@ from kfp import compiler, dsl
 from kfp.dsl import Input as KfpInput
 from kfp.dsl import Output as KfpOutput
 
-import tfopt
 from tfopt import artifacts
 from tfopt.component import Component, Port
 from tfopt.dag import Dag, Placeholder, Reference, Source, Step, Value
+from tfopt.errors import ComponentError, first_line
+from tfopt.kfp_images import Images
+from tfopt.kfp_options import Options
+from tfopt.kfp_step import page_of
 from tfopt.parameters import Parameter, read_parameter
 
 TYPES: dict[type[artifacts.Artifact], type[dsl.Artifact]] = {
-    artifacts.Files: dsl.Artifact,
-    artifacts.PythonModule: dsl.Artifact,
+    artifacts.Artifact: dsl.Artifact,
     artifacts.Examples: dsl.Dataset,
     artifacts.Model: dsl.Model,
-    artifacts.SavedModel: dsl.Model,
-    artifacts.KerasModel: dsl.Model,
-    artifacts.TFLiteModel: dsl.Model,
-    artifacts.Report: dsl.Artifact,
     artifacts.Evaluation: dsl.Metrics,
     artifacts.Benchmark: dsl.Metrics,
-    artifacts.Decision: dsl.HTML,
-    artifacts.Blessing: dsl.Artifact,
-    artifacts.Pushed: dsl.Artifact,
 }
 
 
-def image_for(component: Component, image: str | None = None) -> str:
-    """The image a step runs in: the given reference, where ``{kind}`` stands for the component's kind.
-
-    Args:
-        component: Declares its kind (a folder of ``deploy/images``).
-        image: A reference such as ``ghcr.io/me/tfopt-{kind}:1.2``; the project's own name and version when None.
-    """
-    return (image or f"tfopt-{{kind}}:{tfopt.__version__}").replace("{kind}", component.image)
-
-
 def container_component(
-    component: Component, lengths: Mapping[str, int], image: str | None = None
+    component: Component, lengths: Mapping[str, int], images: Images | None = None
 ) -> Callable[..., Any]:
     """Build the KFP component of a declaration.
 
     Args:
         component: The declaration.
         lengths: How many elements each list input has; it becomes one KFP input per element, ``NAME_1``, ``NAME_2``, …
-        image: See `image_for`.
+        images: The project's own when None.
     """
-    used = image_for(component, image)
+    used = (images or Images()).of(component.image)
 
     def build(*_: Any) -> dsl.ContainerSpec:
         return dsl.ContainerSpec(
@@ -72,49 +58,77 @@ def container_component(
     return dsl.container_component(build)  # type: ignore[no-any-return]
 
 
-def compile_component(component: Component, file: Path, image: str | None = None) -> None:
+def compile_component(component: Component, file: Path, images: Images | None = None) -> None:
     """Write ``component.yaml``; list inputs get one element, the least that a pipeline of others can wire."""
     lengths = {port.name: 1 for port in component.inputs.values() if port.many}
-    compiler.Compiler().compile(container_component(component, lengths, image), str(file))
+    compiler.Compiler().compile(container_component(component, lengths, images), str(file))
 
 
-def compile_pipeline(dag: Dag, file: Path, image: str | None = None) -> None:
-    """Write a DAG as native KFP v2 YAML. Sources become parameters ``NAME_uri``, imported when the run starts."""
+def compile_pipeline(dag: Dag, file: Path, images: Images | None = None, options: Options | None = None) -> None:
+    """Write a DAG as native KFP v2 YAML. Sources become parameters ``NAME_uri``, imported when the run starts.
+
+    Raises:
+        ComponentError: When an option does not fit the DAG, or KFP's compiler refuses it.
+    """
+    images, options = images or Images(), options or Options()
+    options.check(dag)
 
     def build(*values: Any) -> None:  # KFP hands them over in the signature's order
         given = dict(zip(signature.parameters, values, strict=True))
         sources = {
-            source.name: _imported(source, given[uri])
+            source.name: _imported(source, given[uri], options)
             for source in dag.sources.values()
             if (uri := f"{source.name}_uri") in given
         }
         tasks: dict[str, Any] = {}
         for step in dag.steps.values():
-            tasks[step.id] = _task(step, sources, tasks, given, image)
+            tasks[step.id] = task = _task(step, sources, tasks, given, images)
+            options.apply(task, step.id, step.component)
 
     build.__name__ = dag.name
     build.__doc__ = dag.description
     uris = [
-        read_parameter(f"{s.name}_uri", str, None, True, s.description)
-        for s in dag.sources.values()
-        if not s.optional
+        read_parameter(f"{s.name}_uri", str, None, True, s.description) for s in dag.sources.values() if not s.optional
     ]
     signature = inspect.Signature(list(_parameters({p.name: p for p in [*uris, *dag.parameters.values()]})))
     build.__signature__ = signature  # type: ignore[attr-defined]
     build.__annotations__ = {name: given.annotation for name, given in signature.parameters.items()}
     description = " ".join([dag.description, *(f"{p.name}: {p.description}" for p in dag.parameters.values())])
-    compiler.Compiler().compile(
-        dsl.pipeline(name=dag.name.replace("_", "-"), description=description)(build), str(file)
-    )
+    decorate = dsl.pipeline(name=pipeline_name(dag), description=description, pipeline_root=options.root)
+    try:
+        compiler.Compiler().compile(decorate(build), str(file))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ComponentError(
+            f"{dag.name}: {first_line(error)}", "a DAG that KFP's compiler accepts", "change the DAG as that line says"
+        ) from error
 
 
-def _imported(source: Source, uri: Any) -> Any:
-    task = dsl.importer(artifact_uri=uri, artifact_class=TYPES[source.type], reimport=False)
+def pipeline_name(dag: Dag) -> str:
+    """What the pipeline is called on the server.
+
+    Raises:
+        ComponentError: When Kubernetes, whose objects get that name, would refuse it.
+    """
+    name = dag.name.replace("_", "-")
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+        raise ComponentError(
+            f"pipeline {dag.name}",
+            "at most 63 small letters, digits and underscores, a letter or digit at both ends",
+            "rename the pipeline's function and file",
+        )
+    return name
+
+
+def _imported(source: Source, uri: Any, options: Options) -> Any:
+    # An artifact imported again is the same one to KFP's cache, whatever its content has become since: only the user
+    # knows that an address never changes its content.
+    again = options.of(source.name).get("reuse") != "yes"
+    task = dsl.importer(artifact_uri=uri, artifact_class=_type(source.type), reimport=again)
     return task.set_display_name(source.name).output
 
 
 def _task(
-    step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any], given: Mapping[str, Any], image: str | None
+    step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any], given: Mapping[str, Any], images: Images
 ) -> Any:
     def channel(value: Value) -> Any:
         if isinstance(value, Reference):
@@ -135,7 +149,7 @@ def _task(
         if value is not None
     }
     lengths = {name: len(wire) for name, wire in step.inputs.items() if isinstance(wire, tuple)}
-    task = container_component(step.component, lengths, image)(**wires, **values)
+    task = container_component(step.component, lengths, images)(**wires, **values)
     task.set_display_name(step.id)
     task.set_caching_options(step.component.cached)
     return task
@@ -144,12 +158,14 @@ def _task(
 def _ports(component: Component, lengths: Mapping[str, int]) -> Any:
     for port in component.inputs.values():
         for name in _spread(port, lengths):
-            hint = KfpInput[TYPES[port.type]]
+            hint = KfpInput[_type(port.type)]
             hint = Optional[hint] if port.optional else hint
             default = {"default": None} if port.optional else {}
             yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hint, **default)
     for port in component.outputs.values():
-        yield inspect.Parameter(port.name, inspect.Parameter.KEYWORD_ONLY, annotation=KfpOutput[TYPES[port.type]])
+        yield inspect.Parameter(port.name, inspect.Parameter.KEYWORD_ONLY, annotation=KfpOutput[_type(port.type)])
+        if port.type.page:
+            yield inspect.Parameter(page_of(port.name), inspect.Parameter.KEYWORD_ONLY, annotation=KfpOutput[dsl.HTML])
 
 
 def _parameters(parameters: Mapping[str, Parameter]) -> Any:
@@ -158,6 +174,10 @@ def _parameters(parameters: Mapping[str, Parameter]) -> Any:
         default = {} if parameter.required else {"default": parameter.default}
         hint = Optional[hint] if parameter.optional else hint
         yield inspect.Parameter(parameter.name, inspect.Parameter.KEYWORD_ONLY, annotation=hint, **default)
+
+
+def _type(type: type[artifacts.Artifact]) -> type[dsl.Artifact]:
+    return next(TYPES[base] for base in type.__mro__ if base in TYPES)
 
 
 def _spread(port: Port, lengths: Mapping[str, int]) -> list[str]:
@@ -169,6 +189,7 @@ def _docstring(component: Component, lengths: Mapping[str, int]) -> str:
     taken = [(name, port.description) for port in component.inputs.values() for name in _spread(port, lengths)]
     taken += [(name, parameter.description) for name, parameter in component.parameters.items()]
     given = [(name, port.description) for name, port in component.outputs.items()]
+    given += [(page_of(name), f"The page of {name}.") for name, port in component.outputs.items() if port.type.page]
     lines = [component.summary, "", "Args:", *(f"    {name}: {text}" for name, text in taken)]
     return "\n".join([*lines, "", "Returns:", *(f"    {name}: {text}" for name, text in given)])
 

@@ -3,12 +3,14 @@
 import json
 import logging
 import shlex
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tfopt import artifacts
 from tfopt.component import Component, Port
+from tfopt.errors import ComponentError, first_line
+from tfopt.remote import is_remote
 
 log = logging.getLogger("tfopt")
 
@@ -17,39 +19,78 @@ def run_step(component: Component, executor_input: str) -> None:
     """Be the container: run the component as KFP's ExecutorInput says, and write its ExecutorOutput.
 
     Raises:
-        ComponentError: The component's own. No output file is written then, and the step fails.
+        ComponentError: The component's own; or the message is no ExecutorInput, an input is not where it says, or the
+            component ended the process. No output file is written then, and the step fails.
     """
-    message = json.loads(executor_input)
-    given, wanted = message.get("inputs", {}), message["outputs"]
+    given, wanted = _message(executor_input, component)
     placed = {
         name: found["artifacts"][0] for name, found in given.get("artifacts", {}).items() if found.get("artifacts")
     }
     inputs = {port.name: _given(port, placed) for port in component.inputs.values()}
     values = {name: _typed(component, name, value) for name, value in given.get("parameterValues", {}).items()}
     targets = {name: found["artifacts"][0] for name, found in wanted["artifacts"].items()}
-    arguments = {**inputs, **{name: _local(target["uri"]) for name, target in targets.items()}, **values}
+    asked = {name: _local(targets[name]["uri"]) for name in component.outputs}  # a server may add its own, for its logs
+    arguments = {**inputs, **asked, **values}
     log.info("the same by hand: %s", _command_line(component, arguments))
-    outputs = component(**arguments)
-    listed = {
-        name: {"artifacts": [_shown(component.outputs[name], target, outputs[name])]}
-        for name, target in targets.items()
-    }
+    try:
+        outputs = component(**arguments)
+    except SystemExit as error:  # even exit code 0: KFP takes a missing output for a warning
+        raise ComponentError(
+            f"{component.name} ended the process with {error.code}",
+            "a component that returns, or raises",
+            "return from the function (or from the code of yours that it calls) instead",
+        ) from error
+    listed = {}
+    for name, output in outputs.items():
+        listed[name] = {"artifacts": [{**targets[name], "metadata": _plain(output.metadata)}]}
+        if output.page and page_of(name) in targets:
+            page = Path(_local(targets[page_of(name)]["uri"]))
+            page.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(output.path / output.page, page)
+            listed[page_of(name)] = {"artifacts": [targets[page_of(name)]]}
     file = Path(wanted["outputFile"])
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps({"artifacts": listed}))
 
 
+def page_of(output: str) -> str:
+    """The KFP output that holds an output's page: its interface renders an artifact that is one file."""
+    return f"{output}_page"
+
+
+def _message(executor_input: str, component: Component) -> tuple[dict[str, Any], dict[str, Any]]:
+    try:
+        message = json.loads(executor_input)
+        given, wanted = message.get("inputs", {}), message["outputs"]
+        Path(wanted["outputFile"])
+        missing = [name for name in component.outputs if not wanted["artifacts"][name]["artifacts"][0]["uri"]]
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        missing = [f"{type(error).__name__}: {first_line(error)}"]
+    if missing:
+        raise ComponentError(
+            f"--executor-input {executor_input[:80]!r}: {', '.join(missing)}",
+            f"KFP's ExecutorInput, with a place for {', '.join(component.outputs)}",
+            "run the step from its compiled pipeline or component.yaml, of this version",
+        )
+    return given, wanted
+
+
 def _given(port: Port, placed: Mapping[str, Any]) -> Any:
     if not port.many:
-        return _local(placed[port.name]["uri"].removesuffix(f"/{port.type.page}")) if port.name in placed else None
+        return _there(port, placed[port.name]["uri"]) if port.name in placed else None
     keys = [key for key in placed if key.startswith(f"{port.name}_") and key.removeprefix(f"{port.name}_").isdigit()]
-    return [_local(placed[key]["uri"]) for key in sorted(keys, key=lambda key: int(key.rpartition("_")[2]))]
+    return [_there(port, placed[key]["uri"]) for key in sorted(keys, key=lambda key: int(key.rpartition("_")[2]))]
 
 
-def _shown(port: Port, target: Mapping[str, Any], output: artifacts.Artifact) -> dict[str, Any]:
-    """What KFP's interface is told: metadata, and for a page the page itself, since it renders a file only."""
-    uri = f"{target['uri']}/{port.type.page}" if port.type.page else target["uri"]
-    return {**target, "uri": uri, "metadata": _plain(output.metadata)}
+def _there(port: Port, uri: str) -> str:
+    path = _local(uri)
+    if not is_remote(path) and not Path(path).exists():
+        raise ComponentError(
+            f"{port.name}: nothing at {uri} (looked at {path})",
+            f"{port.type.__name__}: {port.type.contents}",
+            "check the address; or, when it is another step's output, why that step left none",
+        )
+    return path
 
 
 def _local(uri: str) -> str:

@@ -64,6 +64,8 @@ def _usage() -> str:
         "commands:\n"
         "  run PIPELINE        run a DAG here: retrain, optimize, or a .py file of yours\n"
         "  compile PIPELINE    write a DAG as Kubeflow Pipelines v2 YAML\n"
+        "  submit PIPELINE     run a DAG on a Kubeflow Pipelines server\n"
+        "  schedule PIPELINE   run it there again and again\n"
         "  list                the components\n"
         "  describe NAME       a component's inputs, outputs and parameters\n\n"
         f"components:\n{listed}\n\n"
@@ -77,7 +79,7 @@ def _component(name: str, words: list[str]) -> int:
 
     if ":" not in name and name not in components():
         print(
-            f"tfopt: no command or component {name!r}; {nearest(name, [*components(), 'run', 'compile'])}",
+            f"tfopt: no command or component {name!r}; {nearest(name, [*components(), *commands.COMMANDS])}",
             file=sys.stderr,
         )
         return 2

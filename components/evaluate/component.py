@@ -4,7 +4,7 @@ from tfopt.artifacts import Evaluation, Examples, Model
 from tfopt.component import Between, Input, Output, component
 
 
-@component(image="beam", beam=True)
+@component(image="beam", beam=True, cpu=2, memory="8Gi")
 def evaluate(
     baseline: Input[Model],
     candidates: Input[list[Model]],

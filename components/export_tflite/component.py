@@ -11,7 +11,7 @@ from tfopt.wording import data_size
 CALIBRATED = ("int8", "int16x8")
 
 
-@component(image="tf")
+@component(image="tf", memory="8Gi")
 def export_tflite(
     model: Input[Model],
     exported: Output[TFLiteModel],

@@ -5,7 +5,7 @@ from tfopt.component import Between, Input, Output, Reads, component
 from tfopt.components.prepare_examples.request import Pack, Request, Splits
 
 
-@component(image="beam", beam=True)
+@component(image="beam", beam=True, cpu=2, memory="8Gi")
 def prepare_examples(
     data: Input[Files],
     examples: Output[Examples],

@@ -6,7 +6,7 @@ from tfopt.artifacts import Examples, KerasModel, PythonModule
 from tfopt.component import Between, Input, Output, component
 
 
-@component(image="tf")
+@component(image="tf", cpu=4, memory="8Gi")
 def train(
     examples: Input[Examples],
     module: Input[PythonModule],

@@ -113,7 +113,8 @@ def test_kfp_compiles_it_and_loads_it_back(component: Component, tmp_path: Path)
     spec = kfp_components.load_component_from_file(str(tmp_path / "component.yaml")).component_spec
     artifacts = {f"{port.name}_1" if port.many else port.name for port in component.inputs.values()}
     assert set(spec.inputs) == artifacts | set(component.parameters)
-    assert set(spec.outputs) == set(component.outputs)
+    pages = {f"{port.name}_page" for port in component.outputs.values() if port.type.page}
+    assert set(spec.outputs) == pages | set(component.outputs)
     for name, parameter in component.parameters.items():
         assert spec.inputs[name].optional == (not parameter.required)
         if parameter.default is not None:

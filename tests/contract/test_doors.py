@@ -98,8 +98,10 @@ def test_the_kfp_door_does_the_same(name: str, world, tmp_path):
         for index, one in enumerate(listed, 1):
             slot = f"{key}_{index}" if isinstance(path, list) else key
             artifacts[slot] = {"artifacts": [{"name": slot, "uri": str(one), "metadata": {}}]}
+    pages = {f"{key}_page": port.type.page for key, port in component.outputs.items() if port.type.page}
     outputs = {
-        key: {"artifacts": [{"name": key, "uri": str(tmp_path / key), "metadata": {}}]} for key in component.outputs
+        key: {"artifacts": [{"name": key, "uri": str(tmp_path / key), "metadata": {}}]}
+        for key in [*component.outputs, *pages]
     }
     message = {
         "inputs": {"artifacts": artifacts, "parameterValues": _arguments(name, tmp_path / "served")},
@@ -107,11 +109,12 @@ def test_the_kfp_door_does_the_same(name: str, world, tmp_path):
     }
     subprocess.run([sys.executable, "-m", "tfopt.run", name, "--executor-input", json.dumps(message)], check=True)
     written = json.loads((tmp_path / "executor_output.json").read_text())["artifacts"]
-    assert set(written) == set(component.outputs)
-    for output, port in component.outputs.items():
-        uri = written[output]["artifacts"][0]["uri"]
-        assert Path(uri).exists()
-        assert uri == str(tmp_path / output) + (f"/{port.type.page}" if port.type.page else "")
+    assert set(written) == {*component.outputs, *pages}
+    for output in written:
+        assert written[output]["artifacts"][0]["uri"] == str(tmp_path / output)
+    for page, file in pages.items():
+        assert (tmp_path / page).read_bytes() == (tmp_path / page.removesuffix("_page") / file).read_bytes()
+    for output in component.outputs:
         _assert_alike(world[f"{name}.{output}"], tmp_path / output)
 
 
