@@ -6,7 +6,7 @@ import numpy as np
 
 
 def two_ends(folder: Path) -> None:
-    """Two inputs of two dtypes, two outputs, dynamic batch and length, two signatures that share a kernel and a table."""
+    """Two inputs of two dtypes, two outputs, dynamic batch and length, a table, two signatures with one kernel."""
     import tensorflow as tf
 
     class Model(tf.Module):

@@ -1,4 +1,4 @@
-"""What a SavedModel is to the graph optimizations: one graph of constants, and what of it is served under which name."""
+"""What a SavedModel is to the graph optimizations: one graph of constants, and what of it is served by which name."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ class Frozen:
     """A model as one graph without variables, shared by all of its signatures.
 
     Attributes:
-        graph: A ``tf.compat.v1.GraphDef``: variables are constants, calls are inlined, If and While keep their functions.
+        graph: A ``tf.compat.v1.GraphDef``: variables are constants, calls inlined; If and While keep their functions.
         signatures: By key, without TensorFlow's own (``__saved_model_init_op``).
         initializer: The node that must run once after loading, such as the one that fills the lookup tables.
         assets: The file that each ``node:0`` of a file name stands for; copied when the model is written.

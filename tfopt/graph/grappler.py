@@ -29,22 +29,22 @@ OPTIMIZERS: Mapping[str, str] = MappingProxyType(
         "auto_mixed_precision_cpu": "auto_mixed_precision_onednn_bfloat16",
     }
 )
-# In this order. Not: remapper, whose _Fused ops only TensorFlow can read; layout and mixed precision, whose gain depends
-# on the machine; debug_stripper, which removes checks that somebody put there.
+# In this order. Not: remapper, whose _Fused ops only TensorFlow can read; layout and mixed precision, whose gain
+# depends on the machine; debug_stripper, which removes checks that somebody put there.
 PORTABLE = ("function", "pruning", "shape", "constant_folding", "arithmetic", "common_subgraph", "loop", "dependency")
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
-def run(frozen: Frozen, optimizers: Sequence[str] = PORTABLE, *, layout: str | None = None) -> Frozen:
+def run(frozen: Frozen, optimizers: Sequence[str] = PORTABLE) -> Frozen:
     """Return the model as these of Grappler's optimizers leave it, each run in the order given.
 
-    Signatures, and the nodes that are `Frozen.protected`, stay. Kernels are chosen as on this machine's CPU: the remapper,
-    the layout optimizer and mixed precision act only on nodes with a device, so each node has the CPU's meanwhile.
+    Signatures, and the nodes that are `Frozen.protected`, stay. The remapper, the layout optimizer and mixed precision
+    act only on nodes with a device, so each node has this machine's CPU meanwhile. On a CPU, ``layout`` takes NCHW to
+    NHWC, and nothing the other way.
 
     Args:
         frozen: The model, which is left as it is.
         optimizers: Names of `OPTIMIZERS`.
-        layout: The layout that convolutions get from ``layout``: ``NHWC`` or ``NCHW``; Grappler's own choice when None.
 
     Raises:
         ComponentError: When a name is unknown, or an optimizer fails.
@@ -62,8 +62,7 @@ def run(frozen: Frozen, optimizers: Sequence[str] = PORTABLE, *, layout: str | N
     rewriting.min_graph_nodes = -1
     rewriting.meta_optimizer_iterations = rewriting.ONE if len(optimizers) == 1 else rewriting.TWO
     rewriting.fail_on_optimizer_errors = True
-    if layout:
-        rewriting.cpu_layout_conversion = {"NCHW": rewriting.NHWC_TO_NCHW, "NHWC": rewriting.NCHW_TO_NHWC}[layout]
+    rewriting.cpu_layout_conversion = rewriting.NCHW_TO_NHWC  # the other way it refuses to go on a CPU
     try:
         graph = tf_optimizer.OptimizeGraph(config, _item(frozen))
     except (RuntimeError, ValueError, tf.errors.OpError) as error:

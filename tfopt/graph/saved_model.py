@@ -106,8 +106,8 @@ def read_graph(file: Path, inputs: list[str], outputs: list[str]) -> Frozen:
             "a serialized GraphDef",
             "check the file; a SavedModel goes in as its folder",
         ) from error
-    ends = [_ends(imported, names, file) for names in (inputs, outputs)]
-    frozen = Frozen(graph, {"serving_default": Signature(*ends)})
+    signature = Signature(_ends(imported, inputs, file), _ends(imported, outputs, file))
+    frozen = Frozen(graph, {"serving_default": signature})
     return freezing.freeze(frozen, None)
 
 
@@ -140,10 +140,10 @@ def _parse(folder: Path) -> Any:
 
 
 def _signature(key: str, proto: Any) -> Signature:
-    sides = (
+    inputs, outputs = (
         {name: _endpoint(key, name, side[name]) for name in sorted(side)} for side in (proto.inputs, proto.outputs)
     )
-    return Signature(*sides, method=proto.method_name or PREDICT)
+    return Signature(inputs, outputs, proto.method_name or PREDICT)
 
 
 def _endpoint(key: str, name: str, info: Any) -> Endpoint:

@@ -1,0 +1,96 @@
+"""Each of Grappler's optimizers, run offline on a model and saved: is the effect kept, and what is it worth?
+
+    python benchmarks/grappler.py                      # the table of docs/grappler.md, MobileNetV2 with random weights
+    python benchmarks/grappler.py --model PATH         # another SavedModel
+
+Nodes are those of the graph that was written. *Offline* is the latency of the model that is read, frozen and written
+without any optimizer, over that of the model with this one alone, on the same inputs, taking turns; Grappler runs at
+start for both, as it always does. Under 1.05 is within the noise of a machine that does other things.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from tfopt import keras_models, runtimes
+from tfopt.artifacts import SavedModel
+from tfopt.graph import grappler
+from tfopt.graph.frozen import nodes
+from tfopt.graph.saved_model import read, write
+from tfopt.probes import random_batch
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--rounds", type=int, default=30)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        model = given.model or mobile_net(Path(scratch, "model"))
+        folder = SavedModel.open(model).saved_model
+        assert folder
+        frozen = read(folder)
+        write(frozen, Path(scratch, "frozen"))
+        before = Counter(node.op for node in nodes(frozen.graph))
+        print(f"frozen: {before.total()} nodes\n")
+        print(
+            "| optimizer | nodes | ops gone | ops new | kept in the saved model | offline |\n|---|---|---|---|---|---|"
+        )
+        for names in (*((name,) for name in grappler.OPTIMIZERS), grappler.PORTABLE, (*grappler.PORTABLE, "remapper")):
+            written = Path(scratch, "-".join(names))
+            write(grappler.run(frozen, names), written)
+            after = Counter(node.op for node in nodes(read(written).graph))
+            kept = "yes" if after != before else "nothing to do here"
+            ratio = speed_up(Path(scratch, "frozen"), written, given.rounds)
+            print(
+                f"| {said(names)} | {after.total()} | {listed(before - after)} | {listed(after - before)} "
+                f"| {kept} | {ratio:.2f} |",
+                flush=True,
+            )
+
+
+def mobile_net(folder: Path) -> Path:
+    """MobileNetV2 as Keras 3 exports it, with random weights."""
+    import keras
+
+    keras.utils.set_random_seed(0)
+    keras_models.save(keras.applications.MobileNetV2(weights=None), folder)
+    return folder
+
+
+def speed_up(parent: Path, child: Path, rounds: int) -> float:
+    """The median of the ratios of latencies at batch 1, round by round."""
+    models = [runtimes.load(SavedModel(path)) for path in (parent, child)]
+    batch = random_batch(models[0].inputs, records=1, seed=0)
+    ratios = []
+    for number in range(rounds + 3):
+        times = []
+        for model in models:
+            start = time.perf_counter()
+            model.run(batch)
+            times.append(time.perf_counter() - start)
+        if number >= 3:  # the first are warm-up
+            ratios.append(times[0] / times[1])
+    return float(np.round(statistics.median(ratios), 3))
+
+
+def said(names: tuple[str, ...]) -> str:
+    """Which optimizers."""
+    if len(names) == 1:
+        return f"`{names[0]}`"
+    return "the default (all that are portable)" + (", and `remapper`" if "remapper" in names else "")
+
+
+def listed(ops: Counter[str]) -> str:
+    """The three most frequent ops."""
+    return ", ".join(f"{count} {op}" for op, count in ops.most_common(3)) or "-"
+
+
+if __name__ == "__main__":
+    main()

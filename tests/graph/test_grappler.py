@@ -1,0 +1,153 @@
+"""Each of Grappler's optimizers: what it does offline is kept in the SavedModel, or it does nothing there."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfopt import runtimes
+from tfopt.artifacts import SavedModel
+from tfopt.errors import ComponentError
+from tfopt.graph import grappler
+from tfopt.graph.frozen import Endpoint, Frozen, Signature, nodes
+from tfopt.graph.saved_model import read, write
+
+X = tf.TensorSpec([None, 4, 4, 8], tf.float32, name="x")
+DRAW = np.random.default_rng(0)
+KERNEL = DRAW.normal(size=(3, 3, 8, 8)).astype(np.float32)
+BIAS = DRAW.normal(size=8).astype(np.float32)
+
+
+def conv(x):
+    return tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(x, KERNEL, 1, "SAME"), BIAS))
+
+
+def called(x):
+    return tf.function(lambda y: tf.tanh(y))(x)
+
+
+def training_leftovers(x):
+    return tf.identity(tf.stop_gradient(tf.identity(x))) * 2.0
+
+
+def checked(x):
+    return tf.debugging.check_numerics(x, "no numbers") * 2.0
+
+
+def volume(x):
+    return tf.cast(tf.reduce_prod(tf.shape(x)), tf.float32) + x
+
+
+def constants(x):
+    return x * (tf.constant(BIAS) * 2.0 + 1.0)
+
+
+def square(x):
+    return tf.pow(x, 2.0)
+
+
+def channels_first(x):
+    y = tf.nn.max_pool(tf.transpose(x, [0, 3, 1, 2]), 2, 2, "VALID", data_format="NCHW")
+    return tf.transpose(tf.tanh(y), [0, 2, 3, 1])
+
+
+def twice(x):
+    return tf.tanh(x) * 2.0 + tf.tanh(x) * 3.0
+
+
+def dead_branch(x):
+    dead, alive = tf.raw_ops.Switch(data=x, pred=tf.constant(True))
+    return tf.raw_ops.Merge(inputs=[tf.tanh(dead), tf.nn.relu(alive)])[0] * 2.0
+
+
+def waits(x):
+    with tf.control_dependencies([tf.no_op(), tf.identity(x)]):
+        return x * 2.0
+
+
+# What it is tried on, and an op of which fewer or more (signed) are left.
+KEPT = {
+    "function": (called, "PartitionedCall", -1),
+    "pruning": (training_leftovers, "StopGradient", -1),
+    "debug_stripper": (checked, "CheckNumerics", -1),
+    "shape": (volume, "Prod", -1),
+    "constant_folding": (constants, "AddV2", -1),
+    "arithmetic": (square, "Pow", -1),
+    "common_subgraph": (twice, "Tanh", -1),
+    "loop": (dead_branch, "Switch", -1),
+    "dependency": (waits, "NoOp", -1),
+    "layout": (channels_first, "Transpose", +2),
+    "remapper": (conv, "_FusedConv2D", +1),
+    "auto_mixed_precision_cpu": (conv, "Cast", +1),
+}
+ONLY_ELSEWHERE = {"auto_mixed_precision": "acts on nodes placed on a GPU"}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_it_does_is_kept_in_the_saved_model_and_computes_the_same(name, tmp_path):
+    function, op, change = KEPT[name]
+    before = frozen(function)
+    after = grappler.run(before, [name])
+    write(before, tmp_path / "before")
+    write(after, tmp_path / "after")
+    counts = [Counter(node.op for node in nodes(graph)) for graph in (before.graph, on_disk(tmp_path / "after"))]
+    difference = counts[1][op] - counts[0][op]
+    assert difference <= change if change < 0 else difference >= change, counts
+    x = DRAW.normal(size=(2, 4, 4, 8)).astype(np.float32)
+    parent, child = (runtimes.load(SavedModel(tmp_path / one)) for one in ("before", "after"))
+    tolerance = 0.1 if "mixed" in name else 1e-5
+    np.testing.assert_allclose(child.run({"x": x})["y"], parent.run({"x": x})["y"], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ONLY_ELSEWHERE)
+def test_what_it_would_do_elsewhere_it_does_not_do_here(name):
+    before = frozen(conv)
+    assert ops(grappler.run(before, [name])) == ops(before)
+
+
+def test_every_optimizer_has_its_test():
+    assert set(grappler.OPTIMIZERS) == {*KEPT, *ONLY_ELSEWHERE}
+
+
+def test_the_default_leaves_only_ops_that_converters_read():
+    after = grappler.run(frozen(conv))
+    assert not [op for op in ops(after) if op.startswith("_")]
+
+
+def test_the_model_given_stays_as_it_is_and_nodes_keep_no_device():
+    before = frozen(conv)
+    copy = before.graph.SerializeToString(deterministic=True)
+    after = grappler.run(before, ["remapper"])
+    assert before.graph.SerializeToString(deterministic=True) == copy
+    assert not {node.device for node in nodes(after.graph)} - {""}
+
+
+def test_a_model_read_from_disk_keeps_its_signature(digits_model, tmp_path):
+    parent = read(digits_model / "Format-Serving")
+    write(grappler.run(parent), tmp_path / "model")
+    before, after = (runtimes.load(SavedModel(path)) for path in (digits_model, tmp_path / "model"))
+    assert (after.inputs, after.outputs) == (before.inputs, before.outputs)
+    assert len(on_disk(tmp_path / "model").node) < len(parent.graph.node)
+
+
+def test_an_unknown_optimizer_is_refused_with_the_nearest():
+    with pytest.raises(ComponentError, match="did you mean remapper"):
+        grappler.run(frozen(conv), ["remaper"])
+
+
+def frozen(function) -> Frozen:
+    concrete = tf.function(function).get_concrete_function(X)
+    (y,) = concrete.outputs
+    ends = {"x": Endpoint("x:0", "float32", (None, 4, 4, 8))}, {"y": Endpoint(y.name, "float32", tuple(y.shape))}
+    return Frozen(concrete.graph.as_graph_def(), {"serving_default": Signature(*ends)})
+
+
+def ops(model: Frozen) -> Counter:
+    return Counter(node.op for node in nodes(model.graph))
+
+
+def on_disk(folder):
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
+
+    return Proto.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs[0].graph_def
