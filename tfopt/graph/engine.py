@@ -85,6 +85,8 @@ def _refusal(graph: Graph, binding: Binding) -> str | None:
             return f"the {_word(role, node)} has {graph.uses(node.name)} consumers"
         if graph.waiting(node.name):
             return f"another node waits for the {_word(role, node)} by a control edge"
+    if root.name in graph.fetched and len(output_types(root)) > 1:
+        return f"the {_word('root', root)} is an output of the graph, and gives several"
     for reader in graph.readers(root.name):
         if any(tensor.node == root.name and tensor.output for tensor in reader.inputs):
             return f"not only the first output of the {_word('root', root)} is read"

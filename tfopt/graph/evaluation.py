@@ -12,6 +12,13 @@ def evaluate(graph_def: Any, fetches: Sequence[str], feeds: Mapping[str, Any] | 
     Raises:
         tf.errors.OpError: What TensorFlow raises when an operation fails.
     """
+    with session(graph_def) as opened:
+        values: list[NDArray[Any]] = opened.run(list(fetches), dict(feeds or {}))
+    return values
+
+
+def session(graph_def: Any) -> Any:
+    """Return an open ``tf.compat.v1.Session`` on a graph."""
     import tensorflow as tf
 
     config = tf.compat.v1.ConfigProto()
@@ -19,6 +26,4 @@ def evaluate(graph_def: Any, fetches: Sequence[str], feeds: Mapping[str, Any] | 
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     with tf.Graph().as_default() as graph:
         tf.graph_util.import_graph_def(graph_def, name="")
-    with tf.compat.v1.Session(graph=graph, config=config) as session:
-        values: list[NDArray[Any]] = session.run(list(fetches), dict(feeds or {}))
-    return values
+    return tf.compat.v1.Session(graph=graph, config=config)

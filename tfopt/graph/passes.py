@@ -1,9 +1,11 @@
 """The order in which laws are tried, as data, and the run of such an order until nothing changes any more."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tfopt.errors import ComponentError, nearest
 from tfopt.graph.engine import apply
+from tfopt.graph.frozen import Frozen
 from tfopt.graph.report import Report
 from tfopt.graph.rewrites import laws
 from tfopt.graph.rule import Rule
@@ -39,6 +41,19 @@ def run(names: Sequence[str], graph: Graph, report: Report) -> int:
             break
     report.forget_gone(graph.nodes)
     return total
+
+
+def view(frozen: Frozen) -> Graph:
+    """The graph of a frozen model, which keeps what the model names."""
+    fed = {end.node for signature in frozen.signatures.values() for end in signature.inputs.values()}
+    return Graph.of(frozen.graph, fed=fed, fetched=frozen.protected - fed | set(frozen.outputs))
+
+
+def optimize(frozen: Frozen, names: Sequence[str], report: Report) -> Frozen:
+    """Return a frozen model after laws tried in this order until none fires; see `run`."""
+    graph = view(frozen)
+    run(names, graph, report)
+    return replace(frozen, graph=graph.to_graph_def())
 
 
 def run_one(name: str, graph: Graph, report: Report) -> int:

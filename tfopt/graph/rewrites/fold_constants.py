@@ -24,7 +24,11 @@ KEPT = ("QuantizeV2", "Dequantize", "FakeQuantWithMinMaxVars", "FakeQuantWithMin
 
 def run(graph: Graph, report: Report) -> int:
     """Replace what is computed from constants and read by something else."""
-    sizes = {name: _size(graph, name) for name, node in graph.nodes.items() if graph.is_constant(Tensor(name))}
+    sizes = {
+        name: node.attr["value"].tensor.ByteSize()
+        for name, node in graph.nodes.items()
+        if graph.is_constant(Tensor(name)) and not node.controls  # in a loop of version 1 these say which one
+    }
     known = dict(sizes)
     for name in graph.downstream():
         node = graph.nodes[name]
