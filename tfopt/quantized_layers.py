@@ -1,0 +1,144 @@
+"""Keras 3 layers that compute in floats what an 8-bit runtime will compute, so that training can make up for it.
+
+Both round in the forward pass and let gradients through. TensorFlow's fake-quantization ops hold the ranges, and the
+TFLite converter takes its scales from there, so that what was learnt is what runs.
+
+Reference:
+    Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR
+    2018, sections 3 and 3.1; the integer kernels' rules: TensorFlow, "LiteRT 8-bit quantization specification".
+"""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+MOMENTUM = 0.99  # of the moving ranges
+
+
+@keras.saving.register_keras_serializable("tfopt")
+class FakeQuantize(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
+    """Round activations to 256 levels between ``low`` and ``high``, which follow the batches while training.
+
+    Attributes:
+        observing: While True, widen the range to what passes through, and change nothing.
+    """
+
+    def __init__(self, fixed: tuple[float, float] | None = None, **kwargs: Any) -> None:
+        """Take a fixed range, for an op whose 8-bit form has no other (softmax, sigmoid, tanh); else learn it."""
+        super().__init__(**{"dtype": "float32", **kwargs})
+        self.fixed = tuple(fixed) if fixed else None
+        self.observing = False
+
+    def build(self, input_shape: Any) -> None:
+        """Make the two ends of the range; zero always lies within."""
+        low, high = self.fixed or (0.0, 0.0)
+        self.low = _number(self, "low", low, ())
+        self.high = _number(self, "high", high, ())
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        """Return the rounded values, float32."""
+        if not self.fixed and (self.observing or training):
+            low, high = tf.minimum(tf.reduce_min(inputs), 0.0), tf.maximum(tf.reduce_max(inputs), 0.0)
+            if self.observing:
+                self.low.assign(tf.minimum(self.low, low))
+                self.high.assign(tf.maximum(self.high, high))
+            else:
+                self.low.assign(MOMENTUM * self.low + (1 - MOMENTUM) * low)
+                self.high.assign(MOMENTUM * self.high + (1 - MOMENTUM) * high)
+        if self.observing:
+            return inputs
+        return tf.quantization.fake_quant_with_min_max_vars(inputs, self.low, self.high)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """As the input."""
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments."""
+        return {**super().get_config(), "fixed": self.fixed}
+
+
+@keras.saving.register_keras_serializable("tfopt")
+class QuantizedKernel(keras.layers.Wrapper):  # type: ignore[misc]
+    """A Dense, Conv1D, Conv2D or DepthwiseConv2D layer that computes with its kernel rounded to 255 levels around zero.
+
+    A convolution has one scale for each output channel, which a batch norm after it may change without touching a
+    level; a Dense layer has one scale, which is as far as the TFLite converter follows.
+
+    Attributes:
+        observing: While True, note the kernel's limits and compute with the kernel as it is.
+    """
+
+    def __init__(self, layer: Any, one_scale: bool = False, **kwargs: Any) -> None:
+        """Wrap a layer. ``one_scale`` gives every channel the same scale, so that shared weights stay shared."""
+        super().__init__(layer, **{"dtype": layer.dtype_policy, "name": layer.name, **kwargs})
+        self.one_scale = one_scale
+        self.observing = False
+
+    def build(self, input_shape: Any) -> None:
+        """Make the limits, one or one for each channel, and set them from the kernel."""
+        super().build(input_shape)
+        shape = self._by_channel().shape
+        self.low = _number(self, "low", 0.0, shape)
+        self.high = _number(self, "high", 0.0, shape)
+        self.measure()
+
+    @property
+    def kernel(self) -> Any:
+        """The wrapped layer's kernel, unrounded."""
+        return next(weight for weight in self.layer.weights if weight.name == "kernel")
+
+    def measure(self) -> None:
+        """Set the limits to the kernel's largest absolute values."""
+        limits = self._by_channel()
+        self.low.assign(-limits)
+        self.high.assign(limits)
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        """Return what the layer makes of the inputs."""
+        if training or self.observing:
+            self.measure()
+        if self.observing:
+            return self.layer(inputs)
+        with keras.StatelessScope(state_mapping=[(self.kernel, self.rounded())]):
+            return self.layer(inputs)
+
+    def rounded(self) -> Any:
+        """The kernel on its levels, float32."""
+        values = tf.cast(tf.convert_to_tensor(self.kernel.value), tf.float32)
+        if self.high.ndim == 0:
+            return tf.quantization.fake_quant_with_min_max_vars(values, self.low, self.high, narrow_range=True)
+        channels_last = tf.reshape(values, self._channels_last())
+        rounded = tf.quantization.fake_quant_with_min_max_vars_per_channel(
+            channels_last, self.low, self.high, narrow_range=True
+        )
+        return tf.reshape(rounded, values.shape)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """As the layer's."""
+        return self.layer.compute_output_shape(input_shape)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments."""
+        return {**super().get_config(), "one_scale": self.one_scale}
+
+    def _channels_last(self) -> tuple[int, ...]:
+        """The kernel's shape with all its output channels on the last axis."""
+        shape = tuple(self.kernel.shape)
+        depthwise = isinstance(self.layer, keras.layers.DepthwiseConv2D)
+        return (*shape[:-2], 1, shape[-2] * shape[-1]) if depthwise else shape
+
+    def _by_channel(self) -> Any:
+        size = tf.abs(tf.cast(tf.convert_to_tensor(self.kernel.value), tf.float32))
+        if isinstance(self.layer, keras.layers.Dense):
+            return tf.reduce_max(size)
+        channels = tf.reshape(size, [-1, self._channels_last()[-1]])
+        largest = tf.reduce_max(channels, axis=0)
+        return tf.fill(tf.shape(largest), tf.reduce_max(largest)) if self.one_scale else largest
+
+
+def _number(layer: Any, name: str, value: float, shape: tuple[int, ...]) -> Any:
+    return layer.add_weight(
+        name=name, shape=shape, initializer=keras.initializers.Constant(value), trainable=False, dtype="float32"
+    )
