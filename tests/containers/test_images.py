@@ -1,0 +1,81 @@
+"""Each image starts as Kubernetes starts it, holds what its list says and nothing of the machine that built it."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+import tfopt
+from tests.containers import docker_host
+from tests.containers.conftest import run
+
+pytestmark = pytest.mark.containers
+KINDS = ("tf", "beam", "tfx")
+IMPORTS = {
+    "tf": "tensorflow_model_optimization, ai_edge_litert.interpreter, ai_edge_quantizer, onnxruntime, tf2onnx",
+    "beam": "apache_beam",
+    "tfx": "tfx.v1",
+}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request) -> str:
+    return request.param
+
+
+def test_an_image_lists_the_components_as_a_stranger_on_a_read_only_root(image, kind):
+    listed = run(image(kind), "python", "-m", "tfopt.run", "list")
+    here = subprocess.run([sys.executable, "-m", "tfopt.run", "list"], capture_output=True, text=True, check=True)
+    assert listed.stdout == here.stdout, listed.stderr
+
+
+def test_an_image_imports_what_it_is_for(image, kind):
+    started = time.monotonic()
+    imported = run(image(kind), "python", "-c", f"import {IMPORTS[kind]}")
+    assert imported.returncode == 0, imported.stderr
+    print(f"\n{kind}: {_inspect(image(kind))['Size'] / 1e9:.2f} GB, imports in {time.monotonic() - started:.1f} s")
+
+
+def test_an_image_has_no_entrypoint_a_user_without_rights_and_labels(image, kind):
+    config = _inspect(image(kind))["Config"]
+    assert not config.get("Entrypoint")
+    assert config["User"] == "10001:10001"
+    labels = {name.removeprefix("org.opencontainers.image."): value for name, value in config["Labels"].items()}
+    assert labels["title"] == f"tfopt-{kind}"
+    assert labels["version"] == tfopt.__version__
+    assert labels["licenses"] == "Apache-2.0"
+    assert re.fullmatch("[0-9a-f]{40}", labels["revision"])
+
+
+def test_an_image_holds_exactly_the_packages_of_its_list(image, kind):
+    listed = json.loads(run(image(kind), "pip", "list", "--format", "json").stdout)
+    held = {(_plain(found["name"]), found["version"]) for found in listed}
+    pins = re.findall(r"^([\w.-]+)==(\S+)", (docker_host.ROOT / "requirements" / f"{kind}.txt").read_text(), re.M)
+    wanted = {(_plain(name), version) for name, version in pins} | {("tfopt", tfopt.__version__)}
+    assert {found for found in held if found[0] != "pip"} == wanted - {found for found in wanted if found[0] == "pip"}
+
+
+def test_nothing_of_the_building_machine_stays_in_an_image(image, kind):
+    asked = "env; find / -xdev ( -name pip.conf -o -path '/run/secrets/*' ) -not -path '/proc/*'"
+    found = run(image(kind), "sh", "-c", asked.replace("(", r"\(").replace(")", r"\)")).stdout
+    assert "secrets" not in found
+    assert "pip.conf" not in found
+    secrets = subprocess.run(["docker", "history", "--no-trunc", image(kind)], capture_output=True, text=True).stdout
+    assert "BEGIN CERTIFICATE" not in secrets
+
+
+@pytest.mark.parametrize("package", ["apache_beam", "tfx"])
+def test_the_smallest_image_has_neither_beam_nor_tfx(image, package):
+    refused = run(image("tf"), "python", "-c", f"import {package}")
+    assert f"No module named '{package}'" in refused.stderr
+
+
+def _inspect(tag: str) -> dict:
+    return json.loads(subprocess.run(["docker", "image", "inspect", tag], capture_output=True, check=True).stdout)[0]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
