@@ -1,0 +1,1 @@
+"""Zero weights, or remove channels."""

@@ -1,0 +1,92 @@
+"""The door of `prune`: what it promises, and what it refuses in the first second."""
+
+from typing import Annotated, Literal
+
+from tfopt.artifacts import Examples, KerasModel, PythonModule
+from tfopt.component import Between, Input, Output, Reads, component
+from tfopt.components.prune.pattern import Pattern, parse_block, parse_ratio
+from tfopt.errors import ComponentError
+from tfopt.orders import check_order
+
+
+@component(image="tf")
+def prune(
+    model: Input[KerasModel],
+    pruned: Output[KerasModel],
+    examples: Input[Examples] | None = None,
+    module: Input[PythonModule] | None = None,
+    *,
+    sparsity: Annotated[float, Between(0, 0.99)] = 0.5,
+    pattern: Literal["magnitude", "n_m", "block"] = "magnitude",
+    ratio: Annotated[str, Reads(parse_ratio, "2:4")] = "2:4",
+    block: Annotated[str, Reads(parse_block, "1x4")] = "1x4",
+    schedule: Literal["constant", "polynomial"] = "polynomial",
+    layers: list[str] = [],  # noqa: B006  (a default is read, never changed)
+    label: str = "label",
+    epochs: Annotated[int, Between(1, None)] = 10,
+    batch_size: Annotated[int, Between(1, None)] = 64,
+    learning_rate: Annotated[float, Between(0, None)] | None = None,
+    seed: int = 0,
+) -> None:
+    """Set the smallest weights to zero, and fine-tune the others so that the answers stay good.
+
+    Kernels of dense, convolution and recurrent layers are pruned, in Sequential, Functional, nested and, with Keras 3,
+    subclassed models. With a module the model is fine-tuned: the module is the one it was trained with, and gives the
+    loss, the optimizer and the metrics; the split ``train`` is learnt, and the best epoch on ``eval`` at the final
+    sparsity is kept. Without a module the weights are set to zero and that is all. Keras 3 models learn under masks of
+    ours, Keras 2 models with TensorFlow's pruning toolkit; the masks are the same.
+
+    What came of each layer is in the model card under ``report``: its zeros, its bytes raw and gzipped, and which
+    runtime can turn the zeros into speed or why none can. What it cost in answers is there under ``verified``. Most
+    runtimes gain nothing from zeros but a smaller file once it is compressed.
+
+    Args:
+        model: A Keras model that was neither pruned, clustered nor quantized.
+        pruned: The same model with zeros in it: its Keras form, without wrappers, and its SavedModel.
+        examples: To fine-tune on, and to measure the difference on; random inputs measure it without them.
+        module: The Python file with ``build_model`` that the model was trained with.
+        sparsity: The part of each kernel that becomes zero. The pattern n_m has its own.
+        pattern: Which weights go: the smallest ones (magnitude), all but the N largest of every M input channels (n_m),
+            or the weakest blocks of a matrix (block).
+        ratio: For n_m: how many of how many neighbours stay.
+        block: For block: how many input and output channels go or stay together.
+        schedule: While fine-tuning: prune at once (constant), or more and more over the first half (polynomial).
+        layers: Names of the layers to prune, with * for any letters; every layer with a kernel when empty.
+        label: The feature to learn.
+        epochs: How many times to go over the split.
+        batch_size: How many examples a step learns from.
+        learning_rate: In place of that of the module's optimizer.
+        seed: Draws the order of the examples.
+
+    Raises:
+        ComponentError: When the model was pruned, clustered or quantized before, no layer fits the pattern, the module
+            and the model do not fit, or the pruned model gives every input the same answer.
+
+    Reference:
+        Zhu and Gupta, "To prune, or not to prune: exploring the efficacy of pruning for model compression", 2017;
+        Mishra et al., "Accelerating Sparse Deep Neural Networks", 2021, for 2:4.
+    """
+    check_order(model, "prune")
+    check(examples, module)
+    from tfopt.components.prune.pruning import Request, prune_weights
+
+    wanted = Pattern(pattern, parse_ratio(ratio), parse_block(block))
+    request = Request(sparsity, wanted, schedule, layers, label, epochs, batch_size, learning_rate, seed)
+    pruned.metadata |= prune_weights(model, examples, module.path if module else None, pruned.path, request)
+
+
+def check(examples: Examples | None, module: PythonModule | None) -> None:
+    """Refuse at once what cannot be fine-tuned."""
+    if module is None:
+        return
+    if examples is None:
+        raise ComponentError(
+            "a module without examples",
+            "examples to fine-tune on, with the splits train and eval",
+            "pass examples=PATH, or leave the module out to prune without fine-tuning",
+        )
+    for split in ("train", "eval"):
+        examples.split(split)
+    from tfopt.training.user_module import check_syntax
+
+    check_syntax(module.path)

@@ -1,0 +1,173 @@
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.components.train_modules import DIGITS, TWO_BY_TWO, with_mean, write
+from tfopt import keras_models, runtimes
+from tfopt.artifacts import Examples, KerasModel
+from tfopt.components.export_tflite.component import export_tflite
+from tfopt.components.prune.component import prune
+from tfopt.components.prune.masks import is_n_m
+from tfopt.components.train.component import train
+from tfopt.examples import read_batches
+from tfopt.runtimes import TensorSpec
+
+KERAS_2 = DIGITS.replace("keras", "tf_keras").replace("tf_tf_", "tf_")
+TUNED = {"epochs": 6, "batch_size": 32}
+
+
+@pytest.fixture(scope="module", params=["keras 3", "keras 2"])
+def parent(request, tmp_path_factory, digits_examples) -> KerasModel:
+    """Digits, with its preprocessing inside and its module beside it."""
+    folder = tmp_path_factory.mktemp(request.param)
+    module = write(folder / "module.py", DIGITS if request.param == "keras 3" else KERAS_2)
+    return train(digits_examples, module, folder / "trained", epochs=8, batch_size=32)["trained"]
+
+
+@pytest.fixture(scope="module")
+def pruned(parent, digits_examples) -> KerasModel:
+    module = parent.path.parent / "module.py"
+    return prune(parent, parent.path.parent / "pruned", digits_examples, module, sparsity=0.6, **TUNED)["pruned"]
+
+
+def test_fine_tuning_heals_what_pruning_took(pruned, parent, digits_examples):
+    raw = prune(parent, parent.path.parent / "raw", digits_examples, sparsity=0.6)["pruned"]
+    before, hurt, healed = (accuracy(model, digits_examples) for model in (parent, raw, pruned))
+    assert healed > before - 0.03
+    assert healed > hurt
+    tuned = pruned.metadata["fine_tuned"]
+    assert tuned["before"]["val_accuracy"] == pytest.approx(before, abs=1e-6)
+    assert tuned["after"]["val_accuracy"] == pytest.approx(healed, abs=1e-6)
+    assert tuned["best_epoch"] >= 4  # the masks are final from the middle of six epochs on
+
+
+def test_zeros_are_exact_in_both_forms_and_weights_beside_them_learnt(pruned, parent):
+    model, dense = keras_models.load(pruned), keras_models.load(parent)
+    assert zeros(model) == {"conv2d": 43, "digit": 768}  # 60 % of 3x3x1x8 and of 128x10
+    moved = kernel(model, "digit") != kernel(dense, "digit")
+    assert moved[kernel(model, "digit") != 0].all()
+    stored = tf.train.load_checkpoint(str(pruned.path / "Format-Serving" / "variables" / "variables"))
+    tensors = [stored.get_tensor(name) for name in stored.get_variable_to_shape_map() if name.startswith("variables")]
+    found = {tensor.shape: int((tensor == 0).sum()) for tensor in tensors}
+    assert found[(3, 3, 1, 8)] == 43
+    assert found[(128, 10)] == 768
+
+
+def test_zeros_survive_the_export_to_tflite_in_its_bytes(pruned, tmp_path):
+    from ai_edge_litert import schema_py_generated as schema
+
+    exported = export_tflite(pruned, tmp_path / "lite", precision="float32")["exported"]
+    file = schema.ModelT.InitFromPackedBuf(exported.tflite.read_bytes(), 0)
+    stored = [bytes(buffer.data) for buffer in file.buffers if buffer.data is not None]
+    floats = [np.frombuffer(data, np.float32) for data in stored if len(data) % 4 == 0]
+    found = {len(values): int((values == 0).sum()) for values in floats if len(values) in (72, 1280)}
+    assert found == {72: 43, 1280: 768}
+
+
+def test_the_result_is_a_plain_model_of_the_same_layers_and_signature(pruned, parent):
+    model, dense = keras_models.load(pruned), keras_models.load(parent)
+    assert keras_models.is_keras_2(model) == keras_models.is_keras_2(dense)
+    assert [(type(layer), layer.name) for layer in model.layers] == [(type(i), i.name) for i in dense.layers]
+    assert [weight.shape for weight in model.weights] == [weight.shape for weight in dense.weights]
+    served, before = runtimes.load(pruned), runtimes.load(parent)
+    assert (served.inputs, served.outputs) == (before.inputs, before.outputs)
+
+
+def test_the_report_says_what_each_layer_has_and_who_can_use_it(pruned):
+    report = KerasModel.open(pruned.path).card["report"]
+    conv, dense = report["layers"]
+    assert (conv["layer"], dense["layer"]) == ("conv2d", "digit")
+    assert dense["sparsity"] == pytest.approx(0.6)
+    assert dense["bytes"] == 5120
+    assert dense["gzipped"] < 0.6 * dense["gzipped_before"]
+    assert dense["speed"]["xnnpack"] == "no: it has sparse 1x1 convolutions only"
+    assert dense["speed"]["tensorrt"].startswith("no: it takes 2 zeros in every 4")
+    assert report["speed"] == "zeros make the file smaller, and no runtime faster"
+    assert report["sparsity"] == pytest.approx(811 / 1352)
+
+
+def test_two_of_four_are_zero_along_the_input_channels_and_tensorrt_can_use_it(
+    parent, digits_examples, tmp_path, caplog
+):
+    module = parent.path.parent / "module.py"
+    with caplog.at_level(logging.INFO, "tfopt"):
+        out = prune(parent, tmp_path / "out", digits_examples, module, pattern="n_m", epochs=2, batch_size=32)["pruned"]
+    model = keras_models.load(out)
+    assert is_n_m(kernel(model, "digit"), 2, 4, 0)
+    assert zeros(model) == {"conv2d": 0, "digit": 640}
+    conv, dense = out.metadata["report"]["layers"]
+    assert conv["left"] == "1 input channels are not divisible by 4, of 2:4"
+    assert dense["speed"]["tensorrt"].startswith("yes: in float16 or int8")
+    assert "digit    50.0% zeros" in caplog.text
+    assert accuracy(out, digits_examples) > 0.93
+
+
+def test_blocks_go_or_stay_together(parent, digits_examples, tmp_path):
+    module = parent.path.parent / "module.py"
+    options = {"pattern": "block", "block": "4x2", "schedule": "constant", "epochs": 2, "batch_size": 32}
+    out = prune(parent, tmp_path / "out", digits_examples, module, **options)["pruned"]
+    tiles = (kernel(keras_models.load(out), "digit") != 0).reshape(32, 4, 5, 2).sum((1, 3))
+    assert set(np.unique(tiles)) == {0, 8}
+    assert (tiles == 0).sum() == 80
+
+
+def test_without_a_module_the_card_says_what_it_cost(digits_model, digits_examples, tmp_path):
+    out = prune(digits_model, tmp_path / "out", digits_examples, sparsity=0.7)["pruned"]
+    dense, model = keras_models.load(KerasModel(digits_model)), keras_models.load(out)
+    same = kernel(model, "digit") != 0
+    np.testing.assert_array_equal(kernel(model, "digit")[same], kernel(dense, "digit")[same])
+    for mine, other in zip(model.weights, dense.weights, strict=True):
+        if mine.path.rpartition("/")[2] != "kernel":
+            np.testing.assert_array_equal(mine.numpy(), other.numpy())
+    depthwise = next(layer for layer in model.layers if "Depthwise" in type(layer).__name__)
+    assert depthwise.kernel.numpy().all()
+    card = KerasModel.open(out.path).card
+    assert card["name"] == "pruned 70%"
+    assert card["fine_tuned"]["reason"].startswith("no module")
+    assert card["verified"]["inputs"] == "examples, split 'eval'"
+    assert 0.3 < card["verified"]["outputs"]["digit"]["agreement"] < 1
+    assert not (out.path / "history.json").exists()
+
+
+def test_a_learning_rate_of_zero_leaves_the_weights_that_stay(parent, digits_examples, tmp_path):
+    """So the module's optimizer was really given another one."""
+    module = parent.path.parent / "module.py"
+    options = {"epochs": 1, "learning_rate": 0.0, "schedule": "constant"}
+    out = prune(parent, tmp_path / "out", digits_examples, module, **options)["pruned"]
+    tuned, before = (kernel(keras_models.load(model), "digit") for model in (out, parent))
+    np.testing.assert_array_equal(tuned[tuned != 0], before[tuned != 0])
+    assert (tuned == 0).sum() == 640
+
+
+def test_two_inputs_and_two_outputs_named_in_the_loss(tmp_path):
+    text = TWO_BY_TWO.replace("INPUTS", "{'mean': mean, 'image': image}").replace("WEIGHTS", "{'digit': 1, 'aux': 0.3}")
+    loss = "{'digit': 'sparse_categorical_crossentropy', 'aux': 'sparse_categorical_crossentropy'}"
+    text = text.replace("OUTPUTS", "{'digit': main, 'aux': early}").replace("LOSS", loss)
+    examples = with_mean(tmp_path)
+    for name, source in (("three", text), ("two", text.replace("keras", "tf_keras"))):
+        module = write(tmp_path / f"{name}.py", source)
+        trained = train(examples, module, tmp_path / f"t_{name}", epochs=4, batch_size=16)["trained"]
+        out = prune(trained, tmp_path / f"p_{name}", examples, module, sparsity=0.5, epochs=4, batch_size=16)["pruned"]
+        found = zeros(keras_models.load(out))
+        assert sorted(found.values()) == [160, 325, 1040]  # half of 32x10, 65x10 and 65x32
+        assert set(runtimes.load(out).outputs) == {"digit", "aux"}
+        assert set(out.metadata["fine_tuned"]["after"]) >= {"val_loss"}
+
+
+def accuracy(model: KerasModel, examples: Path) -> float:
+    specs = {"image": TensorSpec("float32", (None, 8, 8, 1)), "label": TensorSpec("int64", (None, 1))}
+    batch = next(read_batches(Examples(examples).split("eval"), specs, batch_size=400))
+    answers = runtimes.load(model).run({"image": batch["image"]})["digit"]
+    return float((answers.argmax(1) == batch["label"].ravel()).mean())
+
+
+def kernel(model, name: str) -> np.ndarray:
+    return model.get_layer(name).kernel.numpy()
+
+
+def zeros(model) -> dict[str, int]:
+    layers = [layer for layer in model.layers if type(layer).__name__ in ("Conv2D", "Dense")]
+    return {layer.name: int((layer.kernel.numpy() == 0).sum()) for layer in layers}

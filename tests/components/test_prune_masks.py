@@ -1,0 +1,169 @@
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfopt.components.prune import masks
+from tfopt.components.prune.kernels import find_kernels
+from tfopt.components.prune.masking import Masks
+from tfopt.components.prune.pattern import Pattern, parse_block, parse_ratio
+from tfopt.components.prune.schedule import plan
+from tfopt.components.prune.toolkit import _toolkit_schedule
+from tfopt.errors import ComponentError
+
+PATTERNS = {
+    "magnitude": (Pattern("magnitude"), {}),
+    "2:4": (Pattern("n_m", ratio=(2, 4)), {"sparsity_m_by_n": (2, 4)}),
+    "1:4": (Pattern("n_m", ratio=(1, 4)), {"sparsity_m_by_n": (3, 4)}),
+    "1x4": (Pattern("block", block=(1, 4)), {"block_size": (1, 4)}),
+    "3x3": (Pattern("block", block=(3, 3)), {"block_size": (3, 3)}),  # divides neither side
+}
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_masks_are_those_of_the_toolkit_for_the_same_weights(name):
+    import tf_keras
+    from tensorflow_model_optimization.sparsity import keras as toolkit
+
+    pattern, options = PATTERNS[name]
+    tf_keras.utils.set_random_seed(7)
+    layers = [tf_keras.layers.Flatten(), tf_keras.layers.Dense(23)]
+    if pattern.name != "block":  # the toolkit takes matrices only there
+        layers.insert(0, tf_keras.layers.Conv2D(5, 3))
+    model = tf_keras.Sequential([tf_keras.Input((4, 4, 8)), *layers])
+    kernels = [kernel.values for kernel in find_kernels(model, Pattern("magnitude"), [])]
+    schedule = toolkit.ConstantSparsity(0.7, begin_step=0, frequency=1)
+    wrapped = toolkit.prune_low_magnitude(model, pruning_schedule=schedule, **options)
+    wrapped.compile(tf_keras.optimizers.SGD(0.0), "mse")
+    wrapped.fit(np.ones((1, 4, 4, 8)), np.ones((1, 23)), callbacks=[toolkit.UpdatePruningStep()], verbose=0)
+    theirs = [mask.numpy() for layer in wrapped.layers for _, mask, _ in getattr(layer, "pruning_vars", [])]
+    assert len(theirs) == len(kernels) > 0
+    for weights, mask in zip(kernels, theirs, strict=True):
+        np.testing.assert_array_equal(masks.mask(weights, pattern, 0.7, -2), mask)
+
+
+@pytest.mark.parametrize(("kind", "steps"), [("polynomial", 1000), ("polynomial", 50), ("constant", 70)])
+def test_the_schedule_is_that_of_the_toolkit_step_by_step(kind, steps):
+    ours = plan(kind, 0.8, steps=steps)
+    theirs = _toolkit_schedule(ours)
+    for step in range(1, steps + 1):
+        due, sparsity = theirs(tf.constant(step, tf.int64))
+        assert bool(due) == ours.due(step)
+        if due:
+            assert float(sparsity) == pytest.approx(ours.sparsity(step), abs=1e-6)
+    assert ours.due(ours.end)
+    assert ours.sparsity(ours.end) == pytest.approx(0.8)
+    assert ours.end <= steps / 2 + 1
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 7])
+def test_a_short_training_still_reaches_its_sparsity(steps):
+    schedule = plan("polynomial", 0.8, steps=steps)
+    assert schedule.due(schedule.end)
+    assert schedule.end <= steps
+    assert schedule.sparsity(schedule.end) == pytest.approx(0.8)
+
+
+def test_equal_weights_are_pruned_to_the_sparsity_asked_for():
+    assert masks.magnitude(np.ones((10, 10)), 0.8).sum() == 20
+    assert masks.magnitude(np.zeros((10, 10)), 0.8).sum() == 20
+    assert masks.n_m(np.ones((8, 3)), 1, 4, axis=0).sum() == 6
+    assert masks.blocks(np.ones((8, 8)), 0.75, 2, 2).sum() == 16
+
+
+def test_groups_lie_along_the_axis():
+    weights = np.random.default_rng(0).normal(size=(3, 3, 8, 5))
+    pruned = weights * masks.n_m(weights, 2, 4, axis=2)
+    assert masks.is_n_m(pruned, 2, 4, 2)
+    assert not masks.is_n_m(pruned, 2, 4, 0)
+    assert not masks.is_n_m(weights, 2, 4, 2)
+    kept = np.abs(pruned).reshape(9, 2, 4, 5).sum(2)
+    np.testing.assert_allclose(kept, np.sort(np.abs(weights).reshape(9, 2, 4, 5), axis=2)[:, :, 2:].sum(2))
+
+
+@pytest.mark.parametrize("text", ["4:2", "2:2", "0:4", "2-4", "two:four", ""])
+def test_a_ratio_that_is_none_is_refused(text):
+    with pytest.raises(ComponentError, match="write 2:4"):
+        parse_ratio(text)
+
+
+@pytest.mark.parametrize("text", ["1x1", "0x4", "4", "x", "axb"])
+def test_a_block_that_is_none_is_refused(text):
+    with pytest.raises(ComponentError, match="write 1x4"):
+        parse_block(text)
+
+
+OPTIMIZERS = {
+    "sgd": lambda keras: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
+    "adam": lambda keras: keras.optimizers.Adam(0.05),
+    "adamw": lambda keras: keras.optimizers.AdamW(0.05, weight_decay=0.1, global_clipnorm=0.5),
+    "lamb": lambda keras: keras.optimizers.Lamb(0.05),
+    "muon": lambda keras: keras.optimizers.Muon(0.05),  # its steps mix every weight of a matrix
+    "accumulating": lambda keras: keras.optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=2),
+    "averaging": lambda keras: keras.optimizers.Adam(0.05, use_ema=True, ema_overwrite_frequency=3),
+}
+
+
+@pytest.mark.parametrize(("optimizer", "jit"), [*((name, False) for name in OPTIMIZERS), ("sgd", True), ("adam", True)])
+def test_masked_weights_stay_zero_after_every_step_and_the_optimizer_knows_nothing_of_them(optimizer, jit):
+    import keras
+
+    model, data = small()
+    kernels = find_kernels(model, Pattern("magnitude"), [])
+    pruning = Masks(kernels, Pattern("magnitude"))
+    model.compile(OPTIMIZERS[optimizer](keras), "mse", jit_compile=jit)
+    model.fit(*data, epochs=1, batch_size=8, verbose=0)  # momentum is there when the masks come
+    pruning.guard(model.optimizer)
+    model.make_train_function(force=True)
+    before = [kernel.values for kernel in kernels]
+    zeros: list[int] = []
+    counting = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: zeros.append(sum((kernel.values == 0).sum() for kernel in kernels))
+    )
+    schedule = plan("constant", 0.75, steps=12)
+    model.fit(*data, epochs=3, batch_size=8, verbose=0, callbacks=[pruning.callback(model, schedule), counting])
+    assert zeros == [84] * 12  # 75 % of 8x8 and 8x6
+    for kernel, was in zip(kernels, before, strict=True):
+        live = kernel.values != 0
+        assert (kernel.values != was)[live].all()
+        slots = [v for v in model.optimizer.variables if v.shape == kernel.variable.shape and "iter" not in v.path]
+        own = [v for v in slots if kernel.variable.path.replace("/", "_") in v.path]
+        assert own
+        for slot in own:
+            assert not slot.numpy()[~live].any(), slot.path
+
+
+def test_the_polynomial_schedule_prunes_more_and_more_and_then_leaves_the_masks():
+    model, data = small()
+    kernels = find_kernels(model, Pattern("magnitude"), [])
+    pruning = Masks(kernels, Pattern("magnitude"))
+    model.compile("adam", "mse")
+    pruning.guard(model.optimizer)
+    schedule = plan("polynomial", 0.75, steps=40)
+    patterns = []
+    import keras
+
+    seen = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: patterns.append(kernels[0].values != 0)
+    )
+    model.fit(*data, epochs=10, batch_size=8, verbose=0, callbacks=[pruning.callback(model, schedule), seen])
+    counts = [int(pattern.sum()) for pattern in patterns]
+    assert counts[0] == 64
+    assert counts == sorted(counts, reverse=True)
+    assert len(set(counts)) > 10
+    assert counts[schedule.end - 1] == 16
+    for pattern in patterns[schedule.end :]:
+        np.testing.assert_array_equal(pattern, patterns[schedule.end - 1])
+    for earlier, later in itertools.pairwise(patterns):
+        assert not (later & ~earlier).any()  # what is gone stays gone
+
+
+def small():
+    """Two dense layers of 8x8 and 8x6, and 32 records."""
+    import keras
+
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(8, "tanh"), keras.layers.Dense(6)])
+    draw = np.random.default_rng(0)
+    return model, (draw.normal(size=(32, 8)).astype("float32"), draw.normal(size=(32, 6)).astype("float32"))
