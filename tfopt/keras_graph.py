@@ -3,7 +3,7 @@
 Both Keras versions record every call of a layer on symbolic tensors, and keep the record in private names only.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,22 +62,24 @@ def calls(model: Layer) -> Iterator[Call]:
                 yield Call(node.operation, tuple(given.args), dict(given.kwargs), given.keras_tensors, node.outputs)
 
 
-def rebuild(model: Layer, substitute: Callable[[Layer], Layer | None]) -> Layer:
+def rebuild(model: Layer, substitute: Callable[[Layer], Layer | None], inputs: Sequence[Any] = ()) -> Layer:
     """Return a model like this one with other layers in place of some.
 
-    Layers that stay are the same objects, weights, tables and all; so are the inputs.
+    Layers that stay are the same objects, weights, tables and all; so are the inputs, unless others are given.
 
     Args:
         model: A graph model.
         substitute: Gives the layer to call in place of one, which may be that one; None hands its input on. A layer of
             another kind is called on the first input alone.
+        inputs: In place of the model's own, in their order.
     """
     library = keras_models.library(model)
+    inputs = inputs or model.inputs
     if isinstance(model, library.Sequential):
         kept = [new for layer in model.layers if (new := substitute(layer)) is not None]
-        return library.Sequential([model.inputs[0], *kept], name=model.name)
+        return library.Sequential([inputs[0], *kept], name=model.name)
     tree = _tree(model)
-    made = {id(tensor): tensor for tensor in model.inputs}
+    made = dict(zip(map(id, model.inputs), inputs, strict=True))
 
     def given(leaf: Any) -> Any:
         return made.get(id(leaf), leaf)
@@ -92,7 +94,9 @@ def rebuild(model: Layer, substitute: Callable[[Layer], Layer | None]) -> Layer:
         else:
             results = layer(made[id(call.inputs[0])])
         made |= zip(map(id, call.outputs), tree.flatten(results), strict=True)
-    return library.Model(model.input, tree.map_structure(given, model.output), name=model.name)
+    return library.Model(
+        tree.map_structure(given, model.input), tree.map_structure(given, model.output), name=model.name
+    )
 
 
 def _network(model: Layer) -> Any:
