@@ -19,10 +19,15 @@ ORDER: tuple[tuple[str, str], ...] = (
     ("drop_control_edges", "before the drops, which leave a node alone that somebody waits for"),
     ("drop_training_nodes", "before everything that looks at neighbours: afterwards neighbours are neighbours"),
     ("fold_constants", "before the folds: they look for one constant where a graph computes it from several"),
+    ("fuse_products_of_slices", "before the folds, which then have one kernel to fold into"),
     ("fold_batch_norm", "the larger law before its two halves"),
     ("fold_scale", "before the shift: a batch norm multiplies first, and the bias in between must follow"),
     ("fold_shift", "after the scale, whose last operation it meets"),
+    ("share_equal_nodes", "after every fold: what is shared has several consumers, and cannot be folded into"),
 )
+
+# What makes a graph plain enough for laws that look at neighbours and constants.
+NORMALIZING = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants", "strip_unused")
 
 
 def run(names: Sequence[str], graph: Graph, report: Report) -> int:

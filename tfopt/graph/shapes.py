@@ -13,6 +13,10 @@ def shapes_of(graph_def: Any) -> dict[tuple[str, int], Shape]:
     meta = MetaGraphDef(graph_def=graph_def)
     wanted = meta.graph_def.node.add(name="_wanted", op="NoOp").name  # it wants one, of whose shape it says nothing
     meta.collection_def["train_op"].node_list.value.append(wanted)
+    for node in meta.graph_def.node:
+        if node.op == "Placeholder":  # it would not believe what a placeholder says of itself
+            node.op = "ImmutableConst"
+            node.attr["memory_region_name"].s = b""
     found: dict[tuple[str, int], Shape] = {}
     for name, outputs in Item(meta).GetOpProperties().items():
         for index, output in enumerate(outputs):
