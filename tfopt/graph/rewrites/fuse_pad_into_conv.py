@@ -1,0 +1,66 @@
+"""Zeros around the data of a convolution are its padding.
+
+    conv(pad(x), K, VALID) = conv(x, K, SAME)
+
+    before    x -> Pad -> Conv2D(K, VALID) -> y
+    after     x -> Conv2D(K, SAME) -> y
+
+What Keras's ZeroPadding2D before a strided convolution becomes. Needs: exactly the zeros that SAME adds, which for a
+stride other than 1 depends on the size of the data. Other paddings could be written as EXPLICIT, but the converters to
+other formats would have to make a Pad of that again.
+"""
+
+from tfopt.graph.pattern import const, one_of, op
+from tfopt.graph.rule import Maker, Match, Rule
+from tfopt.graph.view import Tensor
+
+PAD = one_of(
+    op(("Pad", "MirrorPad"), "x", const("paddings"), role="pad"),
+    op("PadV2", "x", const("paddings"), const("value"), role="pad"),
+)
+PATTERN = op(("Conv2D", "Conv3D", "DepthwiseConv2dNative"), PAD, "kernel")
+
+
+def when(match: Match) -> str | None:
+    """Refuse other zeros than those of SAME."""
+    if match.attr("padding") != "VALID":
+        return f"the convolution's own padding is {match.attr('padding')}"
+    if match.node("pad").op == "MirrorPad" or (match.has("value") and match.array("value") != 0):
+        return "what is added is not zero"
+    wanted = _same(match)
+    if isinstance(wanted, str):
+        return wanted
+    found = [(int(before), int(after)) for before, after in match.array("paddings")]
+    return None if found == wanted else f"zeros {found}; SAME adds {wanted}"
+
+
+def rewrite(match: Match, make: Maker) -> Tensor:
+    """The convolution of what was padded."""
+    conv = match.node()
+    return make.node(conv.op, match.tensor("x"), match.tensor("kernel"), like=conv, padding="SAME")
+
+
+def _same(match: Match) -> list[tuple[int, int]] | str:
+    """The zeros that SAME adds before and after, for each axis; or why that is not known.
+
+    Reference: tf.nn.convolution, "Note on padding".
+    """
+    layout = match.attr("data_format") or "NHWC"
+    shape, kernel, strides = match.shape("x"), match.shape("kernel"), match.attr("strides")
+    dilations = match.attr("dilations") or [1] * len(strides)
+    if shape is None or kernel is None:
+        return "the shape of the data or of the kernel is not known"
+    zeros, windows = [(0, 0)] * len(shape), iter(kernel)
+    for axis, letter in enumerate(layout):
+        if letter in "NC":
+            continue
+        window, size, stride = next(windows), shape[axis], strides[axis]
+        if window is None or (size is None and stride != 1):
+            return "the size of the data is not known, and the stride is not 1"
+        reach, size = (window - 1) * dilations[axis] + 1, size or 1  # with stride 1 any size gives the same
+        total = max((-(-size // stride) - 1) * stride + reach - size, 0)
+        zeros[axis] = (total // 2, total - total // 2)
+    return zeros
+
+
+LAW = Rule((PATTERN,), when, rewrite)
