@@ -34,23 +34,21 @@ class Images:
         self._every, self._one = f"tfopt-{{kind}}:{tfopt.__version__}", {}
         for text in given:
             kind, equals, reference = text.partition("=")
+            _check(reference if equals else text.replace("{kind}", "tf"), text)
             if equals:
-                self._one[kind] = _checked(reference, kind)
+                self._one[kind] = reference
             else:
                 self._every = text
-                _checked(text, "tf")
 
     def of(self, kind: str) -> str:
         """The reference for a kind of image."""
         return self._one.get(kind) or self._every.replace("{kind}", kind)
 
 
-def _checked(text: str, kind: str) -> str:
-    reference = text.replace("{kind}", kind)
+def _check(reference: str, given: str) -> None:
     if not _REFERENCE.fullmatch(reference):
         raise ComponentError(
-            f"--image {text}",
+            f"--image {given}",
             "an image reference: [registry/]name[:tag][@sha256:64 hexadecimal digits], in small letters",
             f"write for example --image registry.example/tfopt-{{kind}}:{tfopt.__version__}",
         )
-    return reference
