@@ -68,7 +68,8 @@ def prune(
     """
     check_order(model, "prune")
     check(examples, module)
-    from tfopt.components.prune.pruning import Request, prune_weights
+    from tfopt.components.prune.pruning import prune_weights
+    from tfopt.components.prune.request import Request
 
     wanted = Pattern(pattern, parse_ratio(ratio), parse_block(block))
     request = Request(sparsity, wanted, schedule, layers, label, epochs, batch_size, learning_rate, seed)

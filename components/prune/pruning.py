@@ -1,43 +1,25 @@
 """The whole of the work: mask, fine-tune where there is a module, write, and say what it cost."""
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tfopt import keras_models, parity, runtimes
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.prune import report
-from tfopt.components.prune.kernels import Kernel, find_kernels
+from tfopt.components.prune.fine_tuning import fine_tune
+from tfopt.components.prune.kernels import find_kernels
 from tfopt.components.prune.masking import Masks
-from tfopt.components.prune.pattern import Pattern
-from tfopt.components.prune.schedule import plan
+from tfopt.components.prune.request import Request
 from tfopt.errors import ComponentError
 from tfopt.probes import cut, probe
 from tfopt.served import output_names
-from tfopt.training.learning import learn
 from tfopt.training.reproducible import draw_from, reproducible
-from tfopt.training.tuning import compile_like, scores, sources_of
 from tfopt.training.user_module import UserModule
 
 RECORDS, BATCH = 512, 64
 
 log = logging.getLogger("tfopt")
-
-
-@dataclass(frozen=True)
-class Request:
-    """What was asked for, under the component's names."""
-
-    sparsity: float
-    pattern: Pattern
-    schedule: str
-    layers: list[str]
-    label: str
-    epochs: int
-    batch_size: int
-    learning_rate: float | None
-    seed: int
 
 
 def prune_weights(
@@ -57,58 +39,17 @@ def prune_weights(
         kernels = find_kernels(keras_model, request.pattern, request.layers)
         before = report.gzipped_sizes(kernels)
         if user and examples:
-            keras_model, tuned = _fine_tune(keras_model, kernels, user, examples, target, request)
+            keras_model, tuned = fine_tune(keras_model, kernels, user, examples, target, request)
         else:
             Masks(kernels, request.pattern).draw(request.sparsity)
             tuned = {"reason": "no module: pruned after training, without fine-tuning"}
-        with runtimes.load(model) as parent:
-            keras_models.save(keras_model, target, output_names(model, parent, keras_model))
-            cost = _cost(parent, KerasModel(target), examples)
+    with runtimes.load(model) as parent:
+        keras_models.save(keras_model, target, output_names(model, parent, keras_model))
+        cost = _cost(parent, KerasModel(target), examples)
     found = report.describe(kernels, before)
     for line in [*report.table(found), parity.in_words(cost["outputs"])]:
         log.info("%s", line)
     return {"name": _name(request), "report": found, "fine_tuned": tuned, "verified": cost}
-
-
-def _fine_tune(
-    model: Any, kernels: list[Kernel], user: UserModule, examples: Examples, folder: Path, request: Request
-) -> tuple[Any, dict[str, Any]]:
-    """Return the model, plain again, with the best weights it had at its final sparsity, and what that took."""
-    compile_like(model, user, request.learning_rate)
-    sources = sources_of(model, examples, request.label)
-    before = scores(model, sources)
-    masks, steps = Masks(kernels, request.pattern), -(-sources["train"].count // request.batch_size)
-    kind = "constant" if request.pattern.name == "n_m" else request.schedule  # a ratio has no degrees
-    schedule = plan(kind, request.sparsity, steps=steps * request.epochs)
-    learner, guard = model, None
-    if keras_models.is_keras_2(model):
-        from tfopt.components.prune import toolkit
-
-        learner, guard = toolkit.wrap(model, kernels, request.pattern, schedule), toolkit.callback()
-        compile_like(learner, user, request.learning_rate)
-    else:
-        masks.guard(model.optimizer)
-        guard = masks.callback(model, schedule)
-    history = learn(
-        learner,
-        user,
-        sources,
-        folder,
-        epochs=request.epochs,
-        batch_size=request.batch_size,
-        patience=request.epochs,
-        seed=request.seed,
-        start_from_epoch=schedule.end // steps,
-        more=[guard],
-    )
-    if learner is model:
-        masks.apply()
-    else:
-        model = toolkit.strip(learner)
-    best = history["epochs"][history["best_epoch"] - 1]
-    after = {name: best[name] for name in before if name in best}
-    log.info("%s", ", ".join(f"{name} {before[name]:.4g} -> {after[name]:.4g}" for name in after if after[name]))
-    return model, {"best_epoch": history["best_epoch"], "epochs": request.epochs, "before": before, "after": after}
 
 
 def _cost(parent: runtimes.Runtime, child: KerasModel, examples: Examples | None) -> dict[str, Any]:

@@ -1,0 +1,20 @@
+"""What was asked for, as one value."""
+
+from dataclasses import dataclass
+
+from tfopt.components.prune.pattern import Pattern
+
+
+@dataclass(frozen=True)
+class Request:
+    """The parameters of `prune`, under the same names."""
+
+    sparsity: float
+    pattern: Pattern
+    schedule: str
+    layers: list[str]
+    label: str
+    epochs: int
+    batch_size: int
+    learning_rate: float | None
+    seed: int
