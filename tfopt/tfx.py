@@ -45,6 +45,7 @@ TYPES: dict[type[artifacts.Artifact], Any] = {
     artifacts.Report: _artifact("Report"),
     artifacts.Evaluation: _artifact("Evaluation"),
     artifacts.Benchmark: _artifact("Benchmark"),
+    artifacts.Inspection: _artifact("Inspection"),
     artifacts.Decision: _artifact("Decision"),
     artifacts.Blessing: standard_artifacts.ModelBlessing,
     artifacts.Pushed: standard_artifacts.PushedModel,

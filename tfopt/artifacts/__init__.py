@@ -8,7 +8,7 @@ too: a bare SavedModel folder, a ``.keras``, ``.h5``, ``.tflite`` or ``.onnx`` f
 from tfopt.artifacts.base import CARD, Artifact
 from tfopt.artifacts.data import Examples, Files, PythonModule
 from tfopt.artifacts.models import KerasModel, Model, OnnxModel, SavedModel, TFLiteModel, unique_names
-from tfopt.artifacts.reports import Benchmark, Blessing, Decision, Evaluation, Pushed, Report
+from tfopt.artifacts.reports import Benchmark, Blessing, Decision, Evaluation, Inspection, Pushed, Report
 
 __all__ = [
     "CARD",
@@ -19,6 +19,7 @@ __all__ = [
     "Evaluation",
     "Examples",
     "Files",
+    "Inspection",
     "KerasModel",
     "Model",
     "OnnxModel",

@@ -45,6 +45,14 @@ class Benchmark(Report):
     contents = "a folder with benchmark.json"
 
 
+class Inspection(Report):
+    """What a model consists of, ``inspection.json``, and ``report.html`` for people."""
+
+    file = "inspection.json"
+    page = "report.html"
+    contents = "a folder with inspection.json and report.html"
+
+
 class Decision(Report):
     """Which model was chosen and why, ``decision.json``, and ``report.html`` for people."""
 
