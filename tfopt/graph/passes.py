@@ -19,6 +19,7 @@ ORDER: tuple[tuple[str, str], ...] = (
     ("drop_control_edges", "before the drops, which leave a node alone that somebody waits for"),
     ("drop_training_nodes", "before everything that looks at neighbours: afterwards neighbours are neighbours"),
     ("fold_constants", "before the folds: they look for one constant where a graph computes it from several"),
+    ("fold_branches", "as soon as conditions are constants: every later law then sees what is in the branch"),
     ("fuse_pad_into_conv", "any time before the layout changes; a convolution keeps its kernel"),
     ("fuse_products_of_slices", "before the folds, which then have one kernel to fold into"),
     ("fold_batch_norm", "the larger law before its two halves"),
