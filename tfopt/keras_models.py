@@ -3,6 +3,7 @@
 import importlib
 import json
 import re
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from tfopt.artifacts import Model
 from tfopt.errors import ComponentError
+from tfopt.execution import link_tree
 
 KerasObject = Any  # keras.Model or tf_keras.Model; the two share the names used here, and no base class
 Specs = dict[str, Any]  # tf.TensorSpec by input name
@@ -72,6 +74,16 @@ def save(model: KerasObject, folder: Path, output_names: list[str] | None = None
     kinds = tf.saved_model.experimental.TrackableResource  # lookup tables; a SavedModel refuses what it cannot find
     module.resources = [item for item in tf.train.TrackableView(model).descendants() if isinstance(item, kinds)]
     tf.saved_model.save(module, str(folder / "Format-Serving"), signatures={"serving_default": signature})
+
+
+def place_saved_model(model: Model, folder: Path) -> None:
+    """Link a model's SavedModel into a new folder, or export one there from its Keras form."""
+    if model.saved_model:
+        link_tree(model.saved_model, folder)
+        return
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".keras-") as scratch:
+        save(load(model), Path(scratch))
+        Path(scratch, "Format-Serving").rename(folder)
 
 
 def serving_function(model: KerasObject, output_names: list[str] | None = None) -> tuple[Callable[..., Any], Specs]:

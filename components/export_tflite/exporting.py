@@ -1,15 +1,13 @@
 """The whole export, as it runs in a child process: calibrate, convert, verify."""
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from tfopt import calibration, runtimes
+from tfopt import calibration, keras_models, runtimes
 from tfopt.artifacts import Examples, Model, TFLiteModel
 from tfopt.components.export_tflite.request import Request
 from tfopt.errors import ComponentError
 from tfopt.examples import Batch
-from tfopt.execution import link_tree
 from tfopt.probes import cut
 from tfopt.verification import verify
 
@@ -31,7 +29,7 @@ def export(model: Model, examples: Examples | None, target: Path, request: Reque
     from tfopt.components.export_tflite import conversion, flatbuffer  # TensorFlow, in the child alone
 
     serving = target / "Format-Serving"
-    _place_saved_model(model, serving)
+    keras_models.place_saved_model(model, serving)
     parent = runtimes.load(model)
     sampled, feed, facts = None, None, {}
     if request.precision in conversion.INTEGER and examples:
@@ -45,18 +43,6 @@ def export(model: Model, examples: Examples | None, target: Path, request: Reque
     facts["verified"] = _verify(parent, TFLiteModel(target), examples, sampled, facts["ops"], request)
     name = f"tflite {request.precision}" + (" integer io" if request.integer_io else "")
     return {"name": name, "precision": request.precision, **facts}
-
-
-def _place_saved_model(model: Model, serving: Path) -> None:
-    """Link the parent's SavedModel, or export one from its Keras form."""
-    if model.saved_model:
-        link_tree(model.saved_model, serving)
-        return
-    from tfopt import keras_models
-
-    with tempfile.TemporaryDirectory(dir=serving.parent, prefix=".keras-") as scratch:
-        keras_models.save(keras_models.load(model), Path(scratch))
-        Path(scratch, "Format-Serving").rename(serving)
 
 
 def _verify(

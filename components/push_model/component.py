@@ -31,8 +31,8 @@ def push_model(
         pushed: ``pushed.json``: whether it was pushed, where to, as which version, and why not.
         destination: The folder that holds the versions; made when it does not exist.
         layout: With ``tf_serving`` a version folder is what TensorFlow Serving loads: a SavedModel, or
-            ``model.tflite``. With ``plain`` it holds ``saved_model/``, ``model.tflite``, ``model.onnx`` or ``model.keras``
-            beside the model card, and the link ``latest`` leads to the newest version.
+            ``model.tflite``. With ``plain`` it holds ``saved_model/``, ``model.tflite``, ``model.onnx`` or
+            ``model.keras`` beside the model card, and the link ``latest`` leads to the newest version.
         keep: How many of the newest versions stay; all of them when not given.
 
     Raises:

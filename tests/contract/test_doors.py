@@ -29,7 +29,7 @@ WIRES = {
     "examples": "prepare_examples.examples",
     "model": "train.trained",
     "baseline": "train.trained",
-    "candidates": ["fold_batch_norm.folded", "export_tflite.exported"],
+    "candidates": ["fold_batch_norm.folded", "export_tflite.exported", "export_onnx.exported"],
     "evaluation": "evaluate.evaluation",
     "benchmark": "benchmark.benchmark",
     "blessing": "select_model.blessing",

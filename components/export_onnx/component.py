@@ -1,0 +1,87 @@
+"""The door of `export_onnx`: what it promises, and what it refuses in the first second."""
+
+import logging
+from typing import Annotated, Literal
+
+from tfopt.artifacts import Examples, Model, OnnxModel
+from tfopt.component import Between, Input, Output, component
+from tfopt.errors import ComponentError
+from tfopt.wording import data_size
+
+
+@component(image="tf")
+def export_onnx(
+    model: Input[Model],
+    exported: Output[OnnxModel],
+    examples: Input[Examples] | None = None,
+    *,
+    precision: Literal["float32", "float16", "int8"] = "float32",
+    opset: Annotated[int, Between(13, 18)] = 18,
+    per_channel: bool = True,
+    reduce_range: Literal["auto", "on", "off"] = "auto",
+    calibration_count: Annotated[int, Between(2, None)] = 200,
+    split: str = "train",
+    seed: int = 0,
+    tolerance: Annotated[float, Between(0, None)] | None = None,
+) -> None:
+    """Convert a model to an ONNX file that was checked, run and compared with its parent.
+
+    The file keeps the ``serving_default`` signature, its input and output names, dtypes and open sizes, and lies in
+    ``Format-Serving/model.onnx``. Any server or tool that reads ONNX takes it from there.
+
+    Float32 answers as its parent does; float16 halves the file, and CPUs compute most of it in float32 again; int8
+    computes in 8 bits where ONNX Runtime has such kernels, with a scale for each activation that is found on the
+    examples (static quantization, as pairs of QuantizeLinear and DequantizeLinear).
+
+    Args:
+        model: A SavedModel or a Keras model.
+        exported: The ONNX file.
+        examples: Real inputs, found by input name. Needed to calibrate int8; for the others they make the comparison
+            with the parent a real one, in place of random inputs.
+        precision: How weights and activations are stored and computed.
+        opset: The version of ONNX's operators; lower it for a runtime that is older.
+        per_channel: In int8, give each output channel of a weight its own scale: more exact, and as fast.
+        reduce_range: In int8, leave a bit of the weights unused. An x86 CPU without VNNI adds two products in 16 bits,
+            where 8-bit weights overflow and answers go wrong. ``auto`` does so when this machine's CPU is such a one;
+            say ``on`` or ``off`` when the model will run on another kind.
+        calibration_count: How many examples set the ranges of the activations, drawn evenly from the split.
+        split: The split to calibrate on. The comparison uses another one where there is one.
+        seed: Draws the examples, and the random inputs.
+        tolerance: Refuse the file when any output differs from the parent's by more than this fraction of its range.
+            When not given, it is 0.0001 for float32. The other kinds are then refused when they are broken: under half
+            of the records keep their class (float16: 95 %) or, without classes, the correlation is under 0.5 (0.99).
+
+    Raises:
+        ComponentError: When calibration data is missing or too little, when an op cannot be converted (the ops are
+            named), or when the file does not answer as its parent does.
+    """
+    check(model, examples, precision, split)
+    from tfopt.child import run_in_child
+    from tfopt.components.export_onnx.exporting import export
+    from tfopt.components.export_onnx.request import Request
+    from tfopt.parity import in_words
+
+    log = logging.getLogger("tfopt")
+    log.info("converting %s to onnx %s", model.name, precision)
+    request = Request(precision, opset, per_channel, reduce_range, calibration_count, split, seed, tolerance)
+    exported.metadata |= run_in_child(export, model, examples, exported.path, request, doing="converting to ONNX")
+    facts, size = exported.metadata, (exported.path / "Format-Serving" / "model.onnx").stat().st_size
+    log.info("%s: %s, %s", facts["name"], data_size(size), in_words(facts["verified"]["outputs"]))
+
+
+def check(model: Model, examples: Examples | None, precision: str, split: str) -> None:
+    """Refuse at once what cannot work, before anything heavy is imported."""
+    if model.format not in ("saved_model", "keras"):
+        raise ComponentError(
+            f"{model.uri}: a {model.format} model",
+            "a SavedModel or a Keras model",
+            "give the model it was converted from",
+        )
+    if precision == "int8" and examples is None:
+        raise ComponentError(
+            "precision='int8' without examples",
+            "examples to calibrate on",
+            "pass examples=PATH, or precision='float16', which needs none",
+        )
+    if precision == "int8" and examples:
+        examples.split(split)

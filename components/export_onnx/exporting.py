@@ -1,0 +1,64 @@
+"""The whole export, as it runs in a child process: convert, quantize, verify."""
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tfopt import calibration, keras_models, runtimes
+from tfopt.artifacts import Examples, Model, OnnxModel
+from tfopt.components.export_onnx.request import Request
+from tfopt.probes import cut
+from tfopt.verification import verify
+
+ADVICE = {
+    "float32": "pass a larger tolerance if this is known to be harmless",
+    "float16": "choose float32; values may be out of float16's range",
+    "int8": "calibrate on more and more typical examples, or choose float16 or float32",
+}
+
+
+def export(model: Model, examples: Examples | None, target: Path, request: Request) -> dict[str, Any]:
+    """Write ``Format-Serving`` into the staging folder ``target`` and return what the model card should say.
+
+    Raises:
+        ComponentError: When the model cannot be converted, or the file does not answer as its parent does.
+    """
+    import onnx
+
+    from tfopt.components.export_onnx import conversion, quantization  # TensorFlow, in the child alone
+
+    file = target / "Format-Serving" / "model.onnx"
+    file.parent.mkdir()
+    parent = runtimes.load(model)
+    facts: dict[str, Any] = {"opset": request.opset}
+    sampled = None
+    with tempfile.TemporaryDirectory(dir=target, prefix=".onnx-") as scratch:
+        keras_models.place_saved_model(model, Path(scratch, "saved_model"))
+        converted = conversion.convert(Path(scratch, "saved_model"), request.opset)
+        if request.precision == "int8" and examples:
+            sampled, facts["calibration"] = calibration.sample(
+                examples, parent.inputs, count=request.calibration_count, split=request.split, seed=request.seed
+            )
+            feed = list(cut(sampled, parent.inputs, 1))
+            onnx.save(converted, Path(scratch, "float.onnx"))
+            facts |= quantization.quantize(Path(scratch, "float.onnx"), Path(scratch, "int8.onnx"), feed, request)
+            converted = onnx.load(Path(scratch, "int8.onnx"))
+    if request.precision == "float16":
+        converted = quantization.half(converted)
+    conversion.check(converted)
+    onnx.save(converted, file)
+    facts["ops"] = dict(sorted(Counter(node.op_type for node in converted.graph.node).items()))
+    with runtimes.load(OnnxModel(target)) as child:
+        facts["verified"] = verify(
+            parent,
+            child,
+            examples,
+            sampled,
+            precision=request.precision,
+            tolerance=request.tolerance,
+            split=request.split,
+            seed=request.seed,
+            advice=ADVICE[request.precision],
+        )
+    return {"name": f"onnx {request.precision}", "precision": request.precision, **facts}
