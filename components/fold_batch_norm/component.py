@@ -18,16 +18,18 @@ def fold_batch_norm(
 
     In inference a batch norm multiplies each channel by a number and adds another, and so does the convolution or dense
     layer right before it: the two become one layer with other weights. This holds for Conv1D/2D/3D, their transposes,
-    depthwise and separable convolutions and Dense, in Sequential, Functional and nested models of both Keras versions.
+    depthwise and separable convolutions and Dense, in Sequential, Functional and nested models of both Keras versions,
+    and for the TensorFlow operations they are made of in a SavedModel without a Keras form, whoever exported it.
 
     What was folded into what, and why any batch norm stays, is in the model card under ``report``. Layers keep their
     names, those that nothing is folded into keep their exact weights, and inputs and outputs keep names, types and
-    shapes. The result is loaded again and run beside the model before it is handed on. A model without a Keras form, or
-    without a batch norm that can be folded, is handed on unchanged, and the report says why.
+    shapes. The result is loaded again and run beside the model before it is handed on. A SavedModel without a Keras
+    form is frozen: its variables become constants, and all of its signatures stay. A model without a batch norm that
+    can be folded, or one that cannot be frozen, is handed on unchanged, and the report says why.
 
     Args:
         model: A SavedModel with its Keras form, or a .keras or .h5 file.
-        folded: The same model with fewer batch norms, as a SavedModel and a Keras file.
+        folded: The same model with fewer batch norms, as a SavedModel, and a Keras file where there was a Keras form.
         examples: Real inputs for the comparison, found by input name; random ones are used without them.
         tolerance: Refuse the result when an output differs by more than this fraction of its range. When not given:
             0.00001 for each layer with a kernel and 0.0001 at most, 0.01 where layers compute in float16, and 0.05

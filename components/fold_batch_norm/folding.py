@@ -6,10 +6,13 @@ from typing import Any
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import CARD, Examples, SavedModel
+from tfopt.components.fold_batch_norm.frozen import fold_frozen, write_verified
 from tfopt.components.fold_batch_norm.plan import Verdict, make_plan
 from tfopt.components.fold_batch_norm.rewriting import folded
 from tfopt.components.fold_batch_norm.verification import verify
+from tfopt.errors import ComponentError
 from tfopt.execution import link_tree
+from tfopt.graph.saved_model import read
 from tfopt.keras_graph import Layer
 from tfopt.parity import in_words
 from tfopt.served import output_names
@@ -28,9 +31,7 @@ def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: 
         ComponentError: When the model cannot be read, or the folded one does not answer as it does.
     """
     if model.keras is None:
-        log.info("%s has no Keras form, so it is passed on unchanged", model.name)
-        _pass_on(model, target)
-        return _facts([], "unchanged: it has no Keras form, and its graph of TensorFlow ops is not looked into here")
+        return _fold_graph(model, target, examples, tolerance)
     keras_model = keras_models.load(model)
     keras_models.check_weights(keras_model)
     plan = make_plan(keras_model)
@@ -45,6 +46,23 @@ def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: 
     verified = verify(model, parent, SavedModel(target), examples, allowed)
     log.info("%s", in_words(verified["outputs"]))
     return {**_facts(plan.verdicts, summary), "verified": verified}
+
+
+def _fold_graph(model: SavedModel, target: Path, examples: Examples | None, tolerance: float | None) -> dict[str, Any]:
+    try:
+        frozen = read(model.saved_model or model.path)
+    except ComponentError as refusal:
+        log.info("%s is passed on unchanged: %s", model.name, refusal.received)
+        _pass_on(model, target)
+        return _facts([], f"unchanged: it has no Keras form, and its graph cannot be frozen: {refusal.received}")
+    child, verdicts = fold_frozen(frozen)
+    summary = _log(verdicts)
+    if all(verdict.refused for verdict in verdicts):
+        _pass_on(model, target)
+        return _facts(verdicts, f"unchanged: {summary}")
+    verified = write_verified(model, child, target, examples, tolerance)
+    log.info("%s", in_words(verified["outputs"]))
+    return {**_facts(verdicts, summary), "verified": verified}
 
 
 def _facts(verdicts: list[Verdict], summary: str) -> dict[str, Any]:

@@ -68,14 +68,40 @@ def test_folding_again_hands_the_model_on_unchanged(folded_digits, tmp_path):
     )
 
 
-def test_a_saved_model_without_a_keras_form_is_handed_on_with_the_reason(digits_model, tmp_path, caplog):
-    bare = digits_model / "Format-Serving"
+@KERAS
+def test_a_saved_model_without_a_keras_form_is_folded_on_its_graph(keras, tmp_path, caplog):
+    layers = keras.layers
+    image = keras.Input((8, 8, 3), name="image")
+    flow = layers.ReLU()(layers.BatchNormalization()(layers.Conv2D(4, 3)(image)))
+    flow = layers.BatchNormalization()(layers.DepthwiseConv2D(3, padding="same", use_bias=False)(flow))
+    flow = layers.BatchNormalization()(layers.ReLU()(flow))
+    model = randomized(keras.Model(image, layers.BatchNormalization()(layers.Dense(5)(layers.Flatten()(flow)))))
+    bare = tmp_path / "bare"
+    model.export(bare)
     with caplog.at_level(logging.INFO, "tfopt"):
         folded = fold_batch_norm(bare, tmp_path / "folded")["folded"]
-    assert "it has no Keras form" in folded.metadata["report"]["summary"]
-    assert "no Keras form" in caplog.text
-    assert _linked(folded.path / "Format-Serving" / "saved_model.pb", bare / "saved_model.pb")
-    assert runtimes.load(SavedModel(folded.path)).inputs == runtimes.load(SavedModel(bare)).inputs
+    assert "6 of 8 batch norms folded" in caplog.text  # Keras serves the same under two keys
+    report = SavedModel.open(folded.path).card["report"]
+    reasons = [found["refused"] for found in report["batch_norms"] if "refused" in found]
+    assert len(reasons) == 2
+    assert all("follows Relu" in reason for reason in reasons)
+    assert SavedModel(folded.path).sizes()["raw"] < SavedModel(bare).sizes()["raw"]
+    before, after = (runtimes.load(SavedModel(path)) for path in (bare, folded.path))
+    assert (before.inputs, before.outputs) == (after.inputs, after.outputs)
+    images = {"image": inputs_for(model)}
+    for name in before.outputs:
+        expected = before.run(images)[name]
+        assert np.abs(after.run(images)[name] - expected).max() < 1e-5 * np.ptp(expected)
+
+
+def test_a_saved_model_that_cannot_be_frozen_is_handed_on_with_the_reason(tmp_path):
+    counter = tf.Module()
+    counter.calls = tf.Variable(0.0)
+    counter.call = tf.function(lambda: {"calls": counter.calls.assign_add(1.0)}, input_signature=[])
+    tf.saved_model.save(counter, tmp_path / "bare", {"serving_default": counter.call})
+    folded = fold_batch_norm(tmp_path / "bare", tmp_path / "folded")["folded"]
+    assert "cannot be frozen" in folded.metadata["report"]["summary"]
+    assert _linked(folded.path / "Format-Serving" / "saved_model.pb", tmp_path / "bare" / "saved_model.pb")
 
 
 @KERAS

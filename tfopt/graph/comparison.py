@@ -69,7 +69,8 @@ def tolerance_of(frozen: Frozen) -> float:
     """The part of its range by which an output may change: rounding, in the coarsest type the graph computes in."""
     import tensorflow as tf
 
-    types = {tf.as_dtype(node.attr["T"].type).name for node in frozen.graph.node if node.attr["T"].type}
+    numbers = {node.attr["T"].type for node in frozen.graph.node if "T" in node.attr} - {0}  # 0: a list of types
+    types = {tf.as_dtype(number).name for number in numbers}
     return max([EXACT_ENOUGH, *(TOLERANCE[name] for name in types & set(TOLERANCE))])
 
 

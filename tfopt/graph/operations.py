@@ -25,15 +25,26 @@ def is_pure(node: Node) -> bool:
     return found is not None and not found.is_stateful and not calls and node.op not in FRAMES
 
 
+def attribute(node: Node, name: str) -> Any:
+    """The AttrValue a node has, else its operation's default; None where there is neither.
+
+    A protocol buffer's map makes an entry when it is asked for one that it lacks, so it must not be asked.
+    """
+    if name in node.attr:
+        return node.attr[name]
+    entries = definition(node.op).attr if definition(node.op) else ()
+    return next((entry.default_value for entry in entries if entry.name == name), None)
+
+
 def output_types(node: Node) -> list[int]:
     """The data types of a node's outputs, as protocol buffers number them; empty where they are not known."""
     found, types = definition(node.op), []
     for output in found.output_arg if found else ():
         if output.type_list_attr:
-            types += list(node.attr[output.type_list_attr].list.type)
+            types += list(attribute(node, output.type_list_attr).list.type)
             continue
-        count = node.attr[output.number_attr].i if output.number_attr else 1
-        types += [node.attr[output.type_attr].type if output.type_attr else output.type] * count
+        count = attribute(node, output.number_attr).i if output.number_attr else 1
+        types += [attribute(node, output.type_attr).type if output.type_attr else output.type] * count
     return types
 
 

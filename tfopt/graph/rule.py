@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.operations import attributes
+from tfopt.graph.operations import attribute, attributes
 from tfopt.graph.pattern import Binding, Op
 from tfopt.graph.report import Report
 from tfopt.graph.view import Graph, Node, Tensor
@@ -129,10 +129,13 @@ class Maker:
 
 
 def attr(node: Node, name: str, default: Any = None) -> Any:
-    """An attribute of a node: a number, bool, text, or list of these; the protocol buffer for anything else."""
-    if name not in node.attr:
+    """An attribute of a node: a number, bool, text, or list of these; the protocol buffer for anything else.
+
+    What a node does not say is what its operation says, since a SavedModel may leave out what is as always.
+    """
+    value = attribute(node, name)
+    if value is None:
         return default
-    value = node.attr[name]
     kind = value.WhichOneof("value")
     if kind == "list":
         filled: list[Any] = next((values for _, values in value.list.ListFields()), [])
