@@ -6,3 +6,14 @@ pip, mypy, pytest and doctest all understand without configuration (``docs/adr/0
 """
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> type:
+    """Return the TFX artifact type called ``tfopt.NAME``, for TFX's container entry point, which imports it by name."""
+    if name[0].isupper():
+        from tfopt.tfx import TYPES
+
+        for found in TYPES.values():
+            if f"tfopt.{name}" == found.TYPE_NAME:
+                return found  # type: ignore[no-any-return]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

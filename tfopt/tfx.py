@@ -30,7 +30,8 @@ EXAMPLES, MODEL = standard_artifacts.Examples, standard_artifacts.Model
 
 
 def _artifact(name: str, base: type = types.Artifact) -> Any:
-    return type(f"Tfopt{name}", (base,), {"TYPE_NAME": f"Tfopt{name}"})
+    """On Kubeflow, TFX imports a type by its name, which may have one dot only: ``tfopt.__getattr__`` finds it here."""
+    return type(name, (base,), {"TYPE_NAME": f"tfopt.{name}"})
 
 
 TYPES: dict[type[artifacts.Artifact], Any] = {
