@@ -35,7 +35,7 @@ def _artifact(name: str, base: type = types.Artifact) -> Any:
 
 
 TYPES: dict[type[artifacts.Artifact], Any] = {
-    artifacts.Files: standard_artifacts.ExternalArtifact,
+    artifacts.Files: _artifact("Files"),
     artifacts.PythonModule: _artifact("PythonModule"),
     artifacts.Examples: EXAMPLES,
     artifacts.Model: MODEL,
