@@ -22,6 +22,7 @@ ORDER: tuple[tuple[str, str], ...] = (
     ("fold_switches", "as soon as conditions are constants: every later law then sees what is on the live side"),
     ("fold_switches", "as soon as conditions are constants: every later law then sees what is on the live side"),
     ("fold_branches", "the same for the conditions of version 2"),
+    ("push_list_constants", "any time after constants are folded: it makes one of several"),
     ("fuse_pad_into_conv", "any time before the layout changes; a convolution keeps its kernel"),
     ("fuse_products_of_slices", "before the folds, which then have one kernel to fold into"),
     ("fold_batch_norm", "the larger law before its two halves"),

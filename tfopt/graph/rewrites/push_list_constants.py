@@ -1,0 +1,86 @@
+"""Constants in a list of summands, or next to each other in a concatenation, are one constant.
+
+    c + x + d + y = x + y + (c + d)
+    [x, c, d, y] = [x, (c, d), y]
+
+    before    AddN(c, x, d, y)            ConcatV2(x, c, d, y)
+    after     AddN(x, y, c + d)           ConcatV2(x, cd, y)
+
+Needs: finite numbers whose sum is finite, as infinities of both signs depend on the order.
+"""
+
+from collections.abc import Iterator
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfopt.graph.operations import attributes
+from tfopt.graph.report import Report
+from tfopt.graph.rule import Maker, Whole
+from tfopt.graph.view import Graph, Node, Tensor
+
+NAME = "push_list_constants"
+Group = list[Tensor]  # one tensor, or several constants that become one
+
+
+def run(graph: Graph, report: Report) -> int:
+    """Join the constants of every AddN and ConcatV2."""
+    fired = 0
+    for node in [node for node in graph.nodes.values() if node.op in ("AddN", "ConcatV2")]:
+        groups = list(_summands(graph, node) if node.op == "AddN" else _neighbours(graph, node))
+        if all(len(group) == 1 for group in groups):
+            continue
+        if node.op == "ConcatV2" and not graph.is_constant(node.inputs[-1]):
+            report.refuse(NAME, node.name, "the axis is not a constant")
+            continue
+        joined = [None if len(group) == 1 else _joined(graph, node, group) for group in groups]
+        if any(array is not None and array.dtype.kind == "f" and not np.isfinite(array).all() for array in joined):
+            report.refuse(NAME, node.name, "the constants are not finite, or their sum is not")
+            continue
+        _replace(graph, node, groups, joined)
+        report.fire(NAME, node.name)
+        fired += 1
+    return fired
+
+
+def _free(graph: Graph, tensor: Tensor) -> bool:
+    return graph.is_constant(tensor) and not graph.nodes[tensor.node].controls
+
+
+def _summands(graph: Graph, node: Node) -> Iterator[Group]:
+    yield from ([tensor] for tensor in node.inputs if not _free(graph, tensor))
+    if constants := [tensor for tensor in node.inputs if _free(graph, tensor)]:
+        yield constants
+
+
+def _neighbours(graph: Graph, node: Node) -> Iterator[Group]:
+    for constant, group in groupby(node.inputs[:-1], lambda tensor: _free(graph, tensor)):
+        if constant:
+            yield list(group)
+        else:
+            yield from ([tensor] for tensor in group)
+
+
+def _joined(graph: Graph, node: Node, group: Group) -> NDArray[np.generic]:
+    arrays = [graph.array(tensor) for tensor in group]
+    if node.op == "ConcatV2":
+        return np.concatenate(arrays, int(graph.array(node.inputs[-1])))
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = sum(array.astype(np.float64) if array.dtype.kind == "f" else array for array in arrays)
+        return np.asarray(total).astype(arrays[0].dtype)
+
+
+def _replace(graph: Graph, node: Node, groups: list[Group], joined: list[NDArray[np.generic] | None]) -> None:
+    make = Maker(graph, node, [])
+    inputs = [
+        group[0] if array is None else make.constant("constants", array)
+        for group, array in zip(groups, joined, strict=True)
+    ]
+    attr = attributes(node.op, node.attr, {"N": len(inputs)})
+    graph.remove(node.name)
+    axis = node.inputs[-1:] if node.op == "ConcatV2" else []
+    graph.insert(Node(node.name, node.op, [*inputs, *axis], node.controls, attr, node.device))
+
+
+LAW = Whole(run, requires=("direct edges", "folded constants"))
