@@ -12,6 +12,7 @@ from typing import Any
 from tfopt.artifacts import Model
 from tfopt.errors import ComponentError
 from tfopt.execution import link_tree
+from tfopt.trained_ranges import known_layers
 
 KerasObject = Any  # keras.Model or tf_keras.Model; the two share the names used here, and no base class
 Specs = dict[str, Any]  # tf.TensorSpec by input name
@@ -31,7 +32,8 @@ def load(model: Model) -> KerasObject:
         )
     try:
         keras = importlib.import_module("tf_keras" if _is_keras_2(model.keras) else "keras")
-        return keras.models.load_model(model.keras, compile=False)
+        with known_layers(model):
+            return keras.models.load_model(model.keras, compile=False)
     except Exception as error:
         raise ComponentError(
             f"{model.keras}: {_first_line(error)}",

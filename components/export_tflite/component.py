@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from tfopt.artifacts import Examples, Model, TFLiteModel
 from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
+from tfopt.trained_ranges import has_trained_ranges
 from tfopt.wording import data_size
 
 CALIBRATED = ("int8", "int16x8")
@@ -37,8 +38,8 @@ def export_tflite(
     Args:
         model: A SavedModel or a Keras model.
         exported: The LiteRT file with its parent's SavedModel.
-        examples: Real inputs, found by input name. Needed to calibrate int8 and int16x8; for the others they make the
-            comparison with the parent a real one, in place of random inputs.
+        examples: Real inputs, found by input name. Needed to calibrate int8 and int16x8, unless `quantize` trained the
+            ranges; for the others they make the comparison with the parent a real one, in place of random inputs.
         precision: How weights and activations are stored and computed.
         integer_io: Take and give integers at the inputs and outputs as well, for devices without floats. Only for int8
             and int16x8; TFX's own Evaluator does not round such inputs, so leave it off for use with that.
@@ -85,7 +86,14 @@ def check(model: Model, examples: Examples | None, precision: str, integer_io: b
             "a SavedModel or a Keras model",
             "give the model it was converted from",
         )
-    if precision in CALIBRATED and examples is None:
+    trained = has_trained_ranges(model)
+    if trained and precision != "int8":
+        raise ComponentError(
+            f"precision={precision!r} for {model.name}, whose 8-bit ranges were trained",
+            "precision='int8', which takes them as they are",
+            "pass precision='int8', or give the model from before it was quantized",
+        )
+    if precision in CALIBRATED and examples is None and not trained:
         raise ComponentError(
             f"precision={precision!r} without examples",
             "examples to calibrate on",

@@ -23,7 +23,7 @@ def convert(saved_model: Path, request: Request, feed: list[Batch] | None) -> by
     Args:
         saved_model: The folder of ``saved_model.pb``. Never a Keras object: the converter may then drop its weights.
         request: What was asked for.
-        feed: Real inputs by name to calibrate on, for the integer precisions.
+        feed: Real inputs by name to calibrate on, for the integer precisions; None where the ranges were trained.
 
     Raises:
         ComponentError: When an op cannot be converted; the ops are named.
@@ -35,11 +35,10 @@ def convert(saved_model: Path, request: Request, feed: list[Batch] | None) -> by
     if request.precision == "float16":
         converter.target_spec.supported_types = [tf.float16]
     if feed is not None:
-        integer_ops, dtype = INTEGER[request.precision]
-        ops.insert(0, integer_ops)
+        ops.insert(0, INTEGER[request.precision][0])
         converter.representative_dataset = lambda: iter(feed)
-        if request.integer_io:
-            converter.inference_input_type = converter.inference_output_type = dtype
+    if request.integer_io:
+        converter.inference_input_type = converter.inference_output_type = INTEGER[request.precision][1]
     if request.select_tf_ops:
         ops.append(OPS.SELECT_TF_OPS)
     converter.target_spec.supported_ops = ops

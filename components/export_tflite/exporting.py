@@ -9,6 +9,7 @@ from tfopt.components.export_tflite.request import Request
 from tfopt.errors import ComponentError
 from tfopt.examples import Batch
 from tfopt.probes import cut
+from tfopt.trained_ranges import has_trained_ranges
 from tfopt.verification import verify
 
 ADVICE = {
@@ -32,7 +33,8 @@ def export(model: Model, examples: Examples | None, target: Path, request: Reque
     keras_models.place_saved_model(model, serving)
     parent = runtimes.load(model)
     sampled, feed, facts = None, None, {}
-    if request.precision in conversion.INTEGER and examples:
+    trained = has_trained_ranges(model)
+    if request.precision in conversion.INTEGER and examples and not trained:
         sampled, facts["calibration"] = calibration.sample(
             examples, parent.inputs, count=request.calibration_count, split=request.split, seed=request.seed
         )
@@ -42,7 +44,7 @@ def export(model: Model, examples: Examples | None, target: Path, request: Reque
     (serving / "tflite").write_bytes(content)
     facts["verified"] = _verify(parent, TFLiteModel(target), examples, sampled, facts["ops"], request)
     name = f"tflite {request.precision}" + (" integer io" if request.integer_io else "")
-    return {"name": name, "precision": request.precision, **facts}
+    return {"name": name, "precision": request.precision, "ranges": "trained" if trained else None, **facts}
 
 
 def _verify(

@@ -1,0 +1,174 @@
+"""What `quantize` promises: real 8-bit files from trained ranges, with zeros and shared weights as they were."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.lite_files import kernels, scales
+from tfopt import keras_models, runtimes
+from tfopt.artifacts import Examples, KerasModel, TFLiteModel
+from tfopt.components.export_tflite.component import export_tflite
+from tfopt.components.quantize.component import quantize
+from tfopt.errors import ComponentError
+from tfopt.examples import read_batches
+from tfopt.runtimes import TensorSpec
+
+MODULE = """
+import keras
+
+def build_model():
+    image = keras.Input((8, 8, 1), name="image")
+    model = keras.Model(image, keras.layers.Dense(10, activation="softmax")(keras.layers.Flatten()(image)))
+    model.compile(keras.optimizers.Adam(1e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    made = tmp_path_factory.mktemp("quantize")
+    (made / "module.py").write_text(MODULE)
+    (made / "module2.py").write_text(MODULE.replace("import keras", "import tf_keras as keras"))
+    return made
+
+
+@pytest.fixture(scope="module")
+def quantized(folder, digits_model, digits_examples) -> KerasModel:
+    target = folder / "quantized"
+    return quantize(digits_model, digits_examples, folder / "module.py", target, epochs=2)["quantized"]
+
+
+@pytest.fixture(scope="module")
+def exported(folder, quantized) -> TFLiteModel:
+    return export_tflite(quantized.path, folder / "exported", precision="int8")["exported"]
+
+
+@pytest.fixture(scope="module")
+def sparse_and_shared(folder, digits_model, digits_examples) -> KerasModel:
+    """Seven of ten weights zero, the others in seven groups, a convolution with its batch norm among them."""
+    model = keras_models.load(KerasModel(digits_model))
+    for layer in model.layers:
+        if type(layer).__name__ in ("Conv2D", "Dense"):
+            layer.kernel.assign(coarse(layer.kernel.numpy()))
+    keras_models.save(model, folder / "coarse")
+    return quantize(folder / "coarse", digits_examples, folder / "module.py", folder / "pcqat", epochs=1)["quantized"]
+
+
+def coarse(kernel: np.ndarray) -> np.ndarray:
+    values = np.round(kernel / np.abs(kernel).max() * 4) / 4 * np.abs(kernel).max()
+    return np.where(np.abs(kernel) < np.quantile(np.abs(kernel), 0.7), 0, values).astype("float32")
+
+
+def accuracy(model, examples: Path) -> float:
+    specs = {"image": TensorSpec("float32", (None, 8, 8, 1)), "label": TensorSpec("int64", (None, 1))}
+    batch = next(read_batches(Examples(examples).split("eval"), specs, batch_size=397))
+    with runtimes.load(model) as loaded:
+        digits = next(iter(loaded.run({"image": batch["image"]}).values())).argmax(1)
+    return float((digits == batch["label"][:, 0]).mean())
+
+
+def test_the_exported_file_computes_in_8_bits_throughout_and_needs_no_calibration(exported):
+    assert exported.card["ops"]["float"] == {}
+    assert exported.card["ranges"] == "trained"
+    assert "calibration" not in exported.card
+    assert [kernel.dtype for kernel in kernels(exported.tflite)] == [np.int8] * 3
+
+
+def test_the_exported_file_answers_as_the_quantized_model(exported, digits_examples, folder, quantized):
+    found = export_tflite(quantized.path, folder / "compared", digits_examples, precision="int8", integer_io=True)
+    verified = found["exported"].card["verified"]["outputs"]["digit"]
+    assert verified["agreement"] >= 0.99
+    assert verified["mean_abs_error"] < 2e-3
+    assert found["exported"].card["ops"]["io"] == {"image": "INT8", "digit": "INT8"}
+
+
+def test_training_for_8_bits_is_at_least_as_accurate_as_calibrating_afterwards(
+    exported, digits_model, digits_examples, folder
+):
+    after = export_tflite(digits_model, folder / "ptq", digits_examples, precision="int8")["exported"]
+    floats = accuracy(KerasModel(digits_model), digits_examples)
+    assert accuracy(exported, digits_examples) >= accuracy(after, digits_examples)
+    assert accuracy(exported, digits_examples) >= floats - 0.005
+
+
+def test_the_quantized_model_serves_what_its_parent_serves(quantized, digits_model):
+    with runtimes.load(quantized) as child, runtimes.load(KerasModel(digits_model)) as parent:
+        assert (child.inputs, list(child.outputs)) == (parent.inputs, list(parent.outputs))
+
+
+def test_a_fresh_process_loads_it_and_both_forms_agree(quantized):
+    code = f"""
+import numpy as np
+from tfopt import runtimes
+from tfopt.artifacts import KerasModel
+from tfopt.runtimes import keras
+model = KerasModel({str(quantized.path)!r})
+image = np.random.default_rng(0).uniform(0, 16, (5, 8, 8, 1)).astype("float32")
+with keras.load(model, signature="", threads=None) as form, runtimes.load(model) as served:
+    answers = [model.run({{"image": image}})["digit"] for model in (form, served)]
+    np.testing.assert_allclose(*answers, atol=1e-6)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_file_takes_its_scales_from_the_trained_ranges(quantized, exported, folder):
+    model = keras_models.load(quantized)
+    chosen = next(layer for layer in model.layers if layer.name.startswith("re_lu") and layer.name.endswith("_range"))
+    chosen.high.assign(2 * chosen.high)
+    keras_models.save(model, folder / "wider")
+    wider = export_tflite(folder / "wider", folder / "wider_lite", precision="int8")["exported"]
+    before, after = scales(exported.tflite)["CONV_2D"][0], scales(wider.tflite)["CONV_2D"][0]
+    assert after == pytest.approx(2 * before)
+
+
+def test_ranges_are_those_of_the_data_not_of_some_default(quantized):
+    model = keras_models.load(quantized)
+    assert float(model.get_layer("image_range").low.numpy()) == 0
+    assert float(model.get_layer("image_range").high.numpy()) == pytest.approx(16, rel=0.02)
+
+
+def test_zeros_stay_zero_and_shared_weights_stay_shared_in_the_model_and_in_the_file(sparse_and_shared, folder):
+    assert sparse_and_shared.card["report"]["kept"] == {
+        "zeros": ["conv2d", "digit_linear"],
+        "clusters": ["conv2d", "digit_linear"],
+    }
+    before = [
+        layer.kernel.numpy() for layer in keras_models.load(KerasModel(folder / "coarse")).layers if is_dense(layer)
+    ]
+    after = [layer.kernel.numpy() for layer in keras_models.load(sparse_and_shared).layers if is_dense(layer)]
+    assert not all(np.array_equal(old, new) for old, new in zip(before, after, strict=True))
+    lite = export_tflite(sparse_and_shared.path, folder / "pcqat_lite", precision="int8")["exported"]
+    stored = [kernel for place, kernel in enumerate(kernels(lite.tflite)) if place != 1]
+    for old, new, small in zip(before, after, stored, strict=True):
+        assert len(np.unique(new)) <= len(np.unique(old)) <= 9
+        assert len(np.unique(small)) <= 9
+        np.testing.assert_array_equal(new == 0, old == 0)
+        assert (small == 0).mean() >= (old == 0).mean() >= 0.69
+
+
+def is_dense(layer) -> bool:
+    inner = getattr(layer, "layer", layer)
+    return type(inner).__name__ in ("Conv2D", "Dense")
+
+
+def test_plain_training_on_a_sparse_model_would_fill_its_zeros(folder, digits_examples, sparse_and_shared):
+    given = {"epochs": 1, "keep_zeros": False, "keep_clusters": False}
+    plain = quantize(folder / "coarse", digits_examples, folder / "module.py", folder / "plain", **given)["quantized"]
+    assert all(kernel["sparsity"] < 0.01 for kernel in plain.card["report"]["kernels"] if kernel["layer"] == "conv2d")
+
+
+def test_layers_named_stay_in_floats_and_the_card_says_so(folder, digits_model, digits_examples):
+    given = {"epochs": 1, "keep_float": ["depthwise_conv2d"]}
+    made = quantize(digits_model, digits_examples, folder / "module.py", folder / "partly", **given)["quantized"]
+    left = made.card["report"]["left"]
+    assert left["depthwise_conv2d"] == "as asked"
+    assert {kernel["layer"] for kernel in made.card["report"]["kernels"]} == {"conv2d", "digit_linear"}
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16", "dynamic", "int16x8"])
+def test_an_exporter_refuses_to_undo_the_trained_ranges(quantized, digits_examples, tmp_path, precision):
+    with pytest.raises(ComponentError, match="8-bit ranges were trained"):
+        export_tflite(quantized.path, tmp_path / "out", digits_examples, precision=precision)
