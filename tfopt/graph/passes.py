@@ -25,6 +25,8 @@ ORDER: tuple[tuple[str, str], ...] = (
     ("push_list_constants", "any time after constants are folded: it makes one of several"),
     ("fuse_pad_into_conv", "any time before the layout changes; a convolution keeps its kernel"),
     ("fuse_products_of_slices", "before the folds, which then have one kernel to fold into"),
+    ("fold_scale_before", "before the shift: a batch norm multiplies first, and the factor then meets the operation"),
+    ("fold_shift_before", "before the folds from behind, which take up the bias it makes"),
     ("fold_batch_norm", "the larger law before its two halves"),
     ("fold_scale", "before the shift: a batch norm multiplies first, and the bias in between must follow"),
     ("fold_shift", "after the scale, whose last operation it meets"),

@@ -1,0 +1,33 @@
+"""Rows for `fold_scale_before`."""
+
+import tensorflow as tf
+
+from tests.graph.rewrites.fold_batch_norm import conv, depthwise, image
+from tests.graph.table import feed, holds, refuses, weights
+
+TABLE = [
+    holds("a factor per channel", lambda: conv(image() * weights(4)), gone="Mul"),
+    holds("one factor, SAME padding and a stride", lambda: conv(image() * 1.7, padding="SAME", strides=2), gone="Mul"),
+    holds("groups", lambda: conv(image() * weights(4), groups=2, out=6), gone="Mul"),
+    holds("channels first", lambda: conv(image("NCHW") * weights(4, 1, 1), data_format="NCHW"), gone="Mul"),
+    holds("depthwise with a multiplier", lambda: depthwise(image() * weights(4), multiplier=2), gone="Mul"),
+    holds("a volume", lambda: conv(feed(None, 5, 5, 5, 2) * weights(2), window=(3, 3, 3)), gone="Mul"),
+    holds("a matrix", lambda: tf.matmul(feed(None, 5) * weights(5), weights(5, 3)), gone="Mul"),
+    holds(
+        "a transposed matrix", lambda: tf.matmul(feed(2, 5) * weights(5), weights(3, 5), transpose_b=True), gone="Mul"
+    ),
+    refuses("a factor per row", lambda: tf.matmul(feed(5, 5) * weights(5, 1), weights(5, 3)), because="per channel"),
+    refuses(
+        "data that are stretched", lambda: tf.matmul(feed(2, 1) * weights(5), weights(5, 3)), because="per channel"
+    ),
+    refuses(
+        "transposed data",
+        lambda: tf.matmul(feed(5, 5) * weights(5), weights(5, 3), transpose_a=True),
+        because="one axis",
+    ),
+    refuses(
+        "weights that overflow",
+        lambda: tf.matmul(feed(2, 2) * 1e30, tf.constant(1e30, shape=[2, 2])),
+        because="not be finite",
+    ),
+]

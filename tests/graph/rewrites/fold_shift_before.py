@@ -1,0 +1,37 @@
+"""Rows for `fold_shift_before`."""
+
+import tensorflow as tf
+
+from tests.graph.rewrites.fold_batch_norm import conv, image
+from tests.graph.table import feed, holds, refuses, weights
+
+
+def depthwise(x, padding="VALID"):
+    """A depthwise convolution with two outputs for each input."""
+    return tf.nn.depthwise_conv2d(x, weights(3, 3, 4, 2), [1, 1, 1, 1], padding)
+
+
+TABLE = [
+    holds("a number per channel", lambda: conv(image() + weights(4)), gone="AddV2"),
+    holds("one number, with a stride", lambda: conv(image() + 0.7, strides=2), gone="AddV2"),
+    holds("a window of 1, SAME", lambda: conv(image() + weights(4), window=(1, 1), padding="SAME"), gone="AddV2"),
+    holds("subtracted", lambda: conv(image() - weights(4)), gone="Sub"),
+    holds("a bias", lambda: conv(tf.nn.bias_add(image(), weights(4)))),
+    holds("groups", lambda: conv(image() + weights(4), groups=2, out=6), gone="AddV2"),
+    holds("channels first", lambda: conv(image("NCHW") + weights(4, 1, 1), data_format="NCHW"), gone="AddV2"),
+    holds("depthwise", lambda: depthwise(image() + weights(4)), gone="AddV2"),
+    holds("a matrix", lambda: tf.matmul(feed(None, 5) + weights(5), weights(5, 3)), gone="AddV2"),
+    holds(
+        "a transposed matrix", lambda: tf.matmul(feed(2, 5) + weights(5), weights(3, 5), transpose_b=True), gone="AddV2"
+    ),
+    refuses("a padding", lambda: conv(image() + weights(4), padding="SAME"), because="padding"),
+    refuses("the same depthwise", lambda: depthwise(image() + weights(4), "SAME"), because="padding"),
+    refuses("data that are subtracted", lambda: conv(weights(4) - image()), because="not a constant"),
+    refuses("a number per row", lambda: tf.matmul(feed(5, 5) + weights(5, 1), weights(5, 3)), because="per channel"),
+    refuses(
+        "transposed data", lambda: tf.matmul(feed(5, 5) + 1.5, weights(5, 3), transpose_a=True), because="one axis"
+    ),
+    refuses(
+        "an overflow", lambda: tf.matmul(feed(2, 2) + 1e30, tf.constant(1e30, shape=[2, 2])), because="not be finite"
+    ),
+]
