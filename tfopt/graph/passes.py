@@ -20,7 +20,6 @@ ORDER: tuple[tuple[str, str], ...] = (
     ("drop_training_nodes", "before everything that looks at neighbours: afterwards neighbours are neighbours"),
     ("fold_constants", "before the folds: they look for one constant where a graph computes it from several"),
     ("fold_switches", "as soon as conditions are constants: every later law then sees what is on the live side"),
-    ("fold_switches", "as soon as conditions are constants: every later law then sees what is on the live side"),
     ("fold_branches", "the same for the conditions of version 2"),
     ("push_list_constants", "any time after constants are folded: it makes one of several"),
     ("fuse_pad_into_conv", "any time before the layout changes; a convolution keeps its kernel"),
