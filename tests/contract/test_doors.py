@@ -20,6 +20,7 @@ from tfopt.component import Component, components
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "prepare_examples": {"splits": ["train:3", "eval:1"]},
     "train": {"epochs": 2},
+    "optimize_graph": {"passes": ["portable"]},
     "prune": {"epochs": 2},
     "benchmark": {"seconds": 1.0},
     "push_model": {},

@@ -29,6 +29,14 @@ class Report:
         """A law does not hold at a node."""
         self.refused[law][node] = reason
 
+    def add(self, other: "Report") -> None:
+        """Everything of another report, which is the later one."""
+        for law, nodes in other.fired.items():
+            for node in nodes:
+                self.fire(law, node)
+        for law, refusals in other.refused.items():
+            self.refused[law].update(refusals)
+
     def forget_gone(self, nodes: Container[str]) -> None:
         """Refusals at nodes that another law took away are no news."""
         for law, refusals in self.refused.items():

@@ -1,0 +1,51 @@
+"""The door of `optimize_graph`: what it promises."""
+
+from typing import Annotated
+
+from tfopt.artifacts import Examples, SavedModel
+from tfopt.component import Between, Input, Output, component
+from tfopt.components.optimize_graph.steps import read_passes
+from tfopt.parameters import Reads
+
+
+@component(image="tf")
+def optimize_graph(
+    model: Input[SavedModel],
+    optimized: Output[SavedModel],
+    examples: Input[Examples] | None = None,
+    *,
+    passes: Annotated[list[str], Reads(read_passes, ("inference",))] = ["inference"],  # noqa: B006  (never changed)
+    tolerance: Annotated[float, Between(0, 1)] | None = None,
+    explain: bool = False,
+) -> None:
+    """Rewrite the graph of a SavedModel by laws that leave its function as it is, one pass after another.
+
+    The variables become constants; then each pass of the list is tried in its order, and the laws among them again
+    until none finds anything. After every pass that changed something the model runs beside its parent, on all
+    signatures: a pass after which an output differs by more than the tolerance is taken back, and named. What each pass
+    did is in the model card under ``report``: nodes by operation before and after, the error, and what was refused why.
+
+    Signatures keep names, types, shapes and open dimensions; tables and assets stay. Of a Keras form nothing stays.
+
+    Presets: ``portable``, every law of `tfopt/graph/rewrites`, whose results every exporter reads; ``inference``, these
+    and those of Grappler's optimizers whose work lasts in a file and that other exporters read; ``size``, what makes
+    the file smaller and no more.
+
+    Args:
+        model: A SavedModel of TensorFlow 1 or 2, or a Keras file, which is exported first.
+        optimized: The same model with a smaller graph, without variables.
+        examples: Real inputs for the comparison, found by input name; random ones are used without them.
+        passes: Presets, laws and ``grappler:NAME``, in the order in which they are tried.
+        tolerance: Take a pass back when an output differs by more than this fraction of its range. When not given:
+            0.0001, 0.01 where the graph computes in float16, and 0.05 where in bfloat16.
+        explain: Hand the model on as it is; the report says what each pass would do.
+
+    Raises:
+        ComponentError: When the model cannot be frozen or run here, or what was written answers otherwise.
+
+    Reference:
+        Larsen and Shpeisman, "TensorFlow Graph Optimizations", 2019; the laws name theirs.
+    """
+    from tfopt.components.optimize_graph.optimizing import optimize
+
+    optimized.metadata |= optimize(model, optimized.path, examples, read_passes(passes), tolerance, explain)

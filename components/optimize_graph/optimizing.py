@@ -1,0 +1,99 @@
+"""The whole of the work: freeze, try pass after pass, compare after each, write, verify, and say what was done."""
+
+import logging
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tfopt import keras_models, runtimes
+from tfopt.artifacts import CARD, Examples, SavedModel
+from tfopt.components.optimize_graph.trial import Trial
+from tfopt.errors import ComponentError
+from tfopt.execution import link_tree
+from tfopt.graph import saved_model
+from tfopt.graph.batch_norms import batch_norms, why_left
+from tfopt.graph.comparison import Comparison, tolerance_of, worst
+from tfopt.graph.frozen import Frozen
+from tfopt.graph.passes import unmet, view
+from tfopt.graph.rewrites import laws
+from tfopt.graph.running import FrozenRuntime
+from tfopt.wording import distance
+
+log = logging.getLogger("tfopt")
+
+
+def optimize(
+    model: SavedModel,
+    target: Path,
+    examples: Examples | None,
+    passes: list[str],
+    tolerance: float | None,
+    explain: bool,
+) -> dict[str, Any]:
+    """Write the optimized model into the staging folder ``target`` and return what the model card should say.
+
+    Raises:
+        ComponentError: When the model cannot be frozen or run, or what was written answers otherwise.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        source = _exported(model, Path(folder))
+        parent = saved_model.read(source.saved_model or source.path)
+        allowed = tolerance_of(parent) if tolerance is None else tolerance
+        comparison = Comparison(parent.signatures, lambda key: FrozenRuntime(parent, key), examples)
+        trial = Trial(parent, comparison, allowed)
+        trial.run(passes)
+        _say(trial, explain)
+        facts = {"name": "optimized", "nodes": len(trial.model.graph.node), "report": _report(parent, trial, passes)}
+        if explain:
+            link_tree(source.saved_model or source.path, target / "Format-Serving")
+            (target / "Format-Serving" / CARD).unlink(missing_ok=True)
+            return {**facts, "name": model.name, "nodes": len(parent.graph.node), "explained": True}
+        verified = _write_verified(source, trial.model, target, examples, allowed)
+    return {**facts, "verified": verified}
+
+
+def _exported(model: SavedModel, folder: Path) -> SavedModel:
+    if model.saved_model is not None:
+        return model
+    keras_models.save(keras_models.load(model), folder / "exported")
+    return SavedModel(folder / "exported")
+
+
+def _report(parent: Frozen, trial: Trial, passes: list[str]) -> dict[str, Any]:
+    graph = view(trial.model)
+    missing = unmet([name for name in passes if name in laws()])
+    return {
+        "summary": f"{len(parent.graph.node)} nodes became {len(graph.nodes)}",
+        "passes": trial.rows,
+        "taken_back": trial.taken_back,
+        **trial.report.facts(),
+        "batch_norms_left": {name: why_left(graph, at, trial.report) for name, at in batch_norms(graph).items()},
+        "expected_before": missing,
+    }
+
+
+def _say(trial: Trial, explain: bool) -> None:
+    for row in trial.rows:
+        would = "would make" if explain else "made"
+        error = f", largest difference {distance('error', row['error'])}" if "error" in row else ""
+        log.info("%s %s %d nodes %d%s", row["pass"], would, row["nodes"][0], row["nodes"][1], error)
+    for name, reason in trial.taken_back.items():
+        log.info("%s is taken back: %s", name, reason)
+
+
+def _write_verified(
+    source: SavedModel, child: Frozen, target: Path, examples: Examples | None, allowed: float
+) -> dict[str, Any]:
+    """Write, load again, and run beside the parent as TensorFlow serves both."""
+    written = SavedModel(target / "Format-Serving")
+    saved_model.write(child, written.path)
+    comparison = Comparison(child.signatures, lambda key: runtimes.load(source, signature=key), examples)
+    outputs = comparison.errors(lambda key: runtimes.load(written, signature=key))
+    name, error = worst(outputs)
+    if not error <= allowed:
+        raise ComponentError(
+            f"output {name!r} of the written model differs by {error:.2g} of its range",
+            f"at most {allowed:g}",
+            "pass a larger tolerance if that is harmless, or leave passes out: explain=True reports the error of each",
+        )
+    return {"inputs": comparison.source, "tolerance": allowed, "outputs": outputs, "not_compared": comparison.skipped}

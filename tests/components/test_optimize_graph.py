@@ -1,0 +1,126 @@
+"""`optimize_graph` as a component: what is written, reported, kept, taken back and refused."""
+
+import importlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.components.batch_norm_models import inputs_for, randomized
+from tfopt import runtimes
+from tfopt.artifacts import SavedModel
+from tfopt.components.optimize_graph.component import optimize_graph
+from tfopt.components.optimize_graph.steps import LAWS, PRESETS, read_passes
+from tfopt.errors import ComponentError
+from tfopt.graph.rewrites import laws
+
+
+@pytest.fixture(scope="module", params=["keras", "tf_keras"])
+def exported(request, tmp_path_factory):
+    """A small network whose second batch norm follows no kernel, with moved statistics."""
+    keras = importlib.import_module(request.param)
+    layers = keras.layers
+    image = keras.Input((8, 8, 3), name="image")
+    flow = layers.ReLU()(layers.BatchNormalization()(layers.Conv2D(4, 3, name="first")(image)))
+    flow = layers.ReLU()(layers.BatchNormalization()(flow))
+    flow = layers.BatchNormalization()(layers.DepthwiseConv2D(3, padding="same", use_bias=False)(flow))
+    outputs = layers.Dense(5, activation="softmax", name="digit")(layers.Flatten()(layers.Dropout(0.5)(flow)))
+    model = randomized(keras.Model(image, outputs))
+    folder = tmp_path_factory.mktemp(request.param) / "bare"
+    model.export(folder)
+    return folder, {"image": inputs_for(model)}
+
+
+@pytest.fixture(scope="module")
+def optimized(exported, tmp_path_factory) -> SavedModel:
+    return optimize_graph(exported[0], tmp_path_factory.mktemp("optimized") / "optimized")["optimized"]
+
+
+def test_the_result_serves_the_same_under_the_same_names(exported, optimized):
+    bare, images = exported
+    for key in ("serving_default", "serve"):
+        before, after = (runtimes.load(SavedModel(path), signature=key) for path in (bare, optimized.path))
+        assert (before.inputs, before.outputs) == (after.inputs, after.outputs)
+        assert before.inputs["image"].shape == (None, 8, 8, 3)
+        for name in before.outputs:
+            assert np.abs(before.run(images)[name] - after.run(images)[name]).max() < 1e-6
+
+
+def test_the_report_says_what_each_pass_did_and_what_was_left(optimized):
+    card = SavedModel.open(optimized.path).card
+    report = card["report"]
+    names = [row["pass"] for row in report["passes"]]
+    assert [name for name in names if name in LAWS] == sorted(set(names) & set(LAWS), key=names.index)
+    assert {"drop_training_nodes", "fold_shift" if "fold_scale" in names else "fold_batch_norm"} <= set(names)
+    assert all(row["error"] < 1e-5 for row in report["passes"])
+    dropped = next(row for row in report["passes"] if row["pass"] == "drop_training_nodes")
+    assert dropped["by_op"]["Identity"][0] > dropped["by_op"]["Identity"][1]
+    assert dropped["nodes"][0] - dropped["nodes"][1] == sum(a - b for a, b in dropped["by_op"].values())
+    assert report["taken_back"] == {}
+    assert len(report["batch_norms_left"]) == 2  # Keras serves the same under two keys
+    assert all("follows Relu" in reason for reason in report["batch_norms_left"].values())
+    assert card["verified"]["outputs"]
+    assert report["passes"][-1]["nodes"][1] == card["nodes"] == int(report["summary"].split()[-1])
+
+
+def test_explain_hands_the_model_on_and_says_what_would_be_done(exported, optimized, tmp_path):
+    explained = optimize_graph(exported[0], tmp_path / "explained", explain=True)["optimized"]
+    assert (explained.saved_model / "saved_model.pb").read_bytes() == (exported[0] / "saved_model.pb").read_bytes()
+    assert explained.card["report"]["summary"] == optimized.card["report"]["summary"]
+    assert explained.card["explained"]
+
+
+def test_a_pass_that_changes_the_answers_is_taken_back_and_named(exported, tmp_path, monkeypatch):
+    from tfopt.graph.rewrites import fold_shift
+
+    monkeypatch.setattr(fold_shift, "_moved", lambda match: fold_shift.shift(match) + 0.01)
+    wrong = replace(laws()["fold_shift"], when=lambda match: None)
+    monkeypatch.setitem(laws(), "fold_shift", wrong)
+    bare, images = exported
+    passes = ["drop_control_edges", "drop_training_nodes", "fold_constants", "fold_scale", "fold_shift"]
+    found = optimize_graph(bare, tmp_path / "optimized", passes=passes)["optimized"]
+    shifts = any(row["pass"] == "fold_scale" for row in found.card["report"]["passes"])
+    assert list(found.card["report"]["taken_back"]) == (["fold_shift"] if shifts else [])
+    if shifts:
+        assert "differs by" in found.card["report"]["taken_back"]["fold_shift"]
+    before, after = (runtimes.load(SavedModel(path)) for path in (bare, found.path))
+    for name in before.outputs:
+        assert np.abs(before.run(images)[name] - after.run(images)[name]).max() < 1e-6
+
+
+def test_tables_assets_and_text_stay(tmp_path):
+    words = tmp_path / "words.txt"
+    words.write_text("one\ntwo\nthree\n")
+    module = tf.Module()
+    whole, number = tf.lookup.TextFileIndex.WHOLE_LINE, tf.lookup.TextFileIndex.LINE_NUMBER
+    lines = tf.lookup.TextFileInitializer(str(words), tf.string, whole, tf.int64, number)
+    module.table = tf.lookup.StaticVocabularyTable(lines, 1)
+    module.scale = tf.Variable([1.0, 2.0, 3.0, 4.0])
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, "index")])
+    def call(index):
+        found = module.table.lookup(tf.gather(tf.constant(["two", "three"]), index))
+        return {"value": tf.gather(tf.identity(module.scale) * 1.0, found)}
+
+    tf.saved_model.save(module, str(tmp_path / "bare"), {"serving_default": call})
+    words.unlink()
+    found = optimize_graph(tmp_path / "bare", tmp_path / "optimized")["optimized"]
+    (tmp_path / "bare").rename(tmp_path / "gone")
+    answer = runtimes.load(SavedModel(found.path)).run({"index": np.array([0, 1, 0])})["value"]
+    np.testing.assert_array_equal(answer, [2, 3, 2])
+
+
+def test_a_keras_file_is_exported_first(digits_model, tmp_path):
+    found = optimize_graph(digits_model / "Format-Keras/model.keras", tmp_path / "o", passes=["portable"])["optimized"]
+    assert found.card["report"]["batch_norms_left"] == {}
+
+
+def test_passes_are_read_when_the_dag_is_built():
+    assert read_passes(["portable"]) == list(LAWS)
+    assert set(LAWS) == set(laws())
+    assert set(PRESETS["size"]) <= set(LAWS)
+    assert read_passes(["fold_scale", "grappler:layout"]) == ["fold_scale", "grappler:layout"]
+    for wrong in (["fold_scales"], []):
+        with pytest.raises(ComponentError, match="passes"):
+            read_passes(wrong)
