@@ -101,6 +101,7 @@ OPTIMIZERS = {
     "lamb": lambda keras: keras.optimizers.Lamb(0.05),
     "muon": lambda keras: keras.optimizers.Muon(0.05),  # its steps mix every weight of a matrix
     "accumulating": lambda keras: keras.optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=2),
+    "scaled": lambda keras: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.05)),
     "averaging": lambda keras: keras.optimizers.Adam(0.05, use_ema=True, ema_overwrite_frequency=3),
 }
 
