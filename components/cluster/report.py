@@ -1,0 +1,88 @@
+"""What clustering did, layer by layer: for the model card, and as a small table."""
+
+import gzip
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tfopt import keras_graph
+from tfopt.components.cluster.kernels import Kernel
+from tfopt.wording import data_size
+
+SHOWN = 12
+
+Report = dict[str, Any]
+
+
+def gzipped_sizes(kernels: Sequence[Kernel]) -> list[int]:
+    """Bytes of each kernel, gzipped."""
+    return [len(gzip.compress(kernel.values.tobytes(), 6, mtime=0)) for kernel in kernels]
+
+
+def describe(model: Any, kernels: Sequence[Kernel], gzipped_before: Sequence[int]) -> Report:
+    """Return the report of a clustered model.
+
+    Args:
+        model: The model.
+        kernels: Every kernel, with its weights as they are now.
+        gzipped_before: Bytes of each before clustering.
+    """
+    layers: list[Report] = [
+        {
+            "layer": kernel.path,
+            "weight": kernel.name,
+            "shape": list(kernel.variable.shape),
+            "values": len(np.unique(kernel.values)),
+            "sparsity": float(np.mean(kernel.values == 0)),
+            "bytes": kernel.values.nbytes,
+            "gzipped": after,
+            "gzipped_before": before,
+            "left": kernel.left,
+        }
+        for kernel, before, after in zip(kernels, gzipped_before, gzipped_sizes(kernels), strict=True)
+    ]
+    done = sum(kernel.left is None for kernel in kernels)
+    summary = f"{done} of {len(kernels)} kernels clustered, {data_size(sum(gzipped_before))} gzipped before and "
+    summary += f"{data_size(sum(layer['gzipped'] for layer in layers))} now"
+    folded = _folded(model, [kernel for kernel in kernels if not kernel.left])
+    return {"summary": summary, "unshared_when_folded": folded, "layers": layers}
+
+
+def table(report: Mapping[str, Any]) -> list[str]:
+    """Return the lines to print: each layer's values and bytes, and what would undo it."""
+    layers = report["layers"][:SHOWN]
+    width = max(len(layer["layer"]) for layer in layers)
+    lines = [
+        f"  {layer['layer']:{width}}  {layer['values']:5} values  {data_size(layer['gzipped_before']):>8} -> "
+        f"{data_size(layer['gzipped']):>8} gzipped" + (f"  left: {layer['left']}" if layer["left"] else "")
+        for layer in layers
+    ]
+    more = len(report["layers"]) - len(layers)
+    lines += [f"  {more} more: see report in the model card"] if more > 0 else []
+    folded = report["unshared_when_folded"]
+    if folded:
+        lines.append(
+            f"  batch norms follow {', '.join(folded[:3])}{' and others' if len(folded) > 3 else ''}: exporters fold "
+            "them in, and channels no longer share weights; run fold_batch_norm before this step"
+        )
+    return [report["summary"], *lines]
+
+
+def _folded(model: Any, kernels: Sequence[Kernel]) -> list[str]:
+    """The clustered layers whose answer goes to a batch norm."""
+    paths = {id(kernel.layer): kernel.path for kernel in kernels}
+    return sorted({paths[id(layer)] for layer in _before_batch_norms(model) if id(layer) in paths})
+
+
+def _before_batch_norms(model: Any) -> list[Any]:
+    if not keras_graph.is_graph(model):
+        return []
+    found: list[Any] = []
+    makers: dict[int, Any] = {}
+    for call in keras_graph.calls(model):
+        makers |= {id(tensor): call.layer for tensor in call.outputs}
+        if type(call.layer).__name__ == "BatchNormalization":
+            found += [makers[id(tensor)] for tensor in call.inputs if id(tensor) in makers]
+        found += _before_batch_norms(call.layer)
+    return found

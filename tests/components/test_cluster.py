@@ -1,0 +1,187 @@
+"""What `cluster` promises: few values in each kernel, exact after learning and in the exported file."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.lite_files import kernels
+from tfopt import keras_models
+from tfopt.artifacts import KerasModel
+from tfopt.components.cluster.centroids import INITIALIZATIONS, share
+from tfopt.components.cluster.component import cluster
+from tfopt.components.export_tflite.component import export_tflite
+from tfopt.errors import ComponentError
+from tfopt.shared_weights import Projection
+
+MODULE = """
+import keras
+
+def build_model():
+    image = keras.Input((8, 8, 1), name="image")
+    model = keras.Model(image, keras.layers.Dense(10, activation="softmax")(keras.layers.Flatten()(image)))
+    model.compile(keras.optimizers.Adam(1e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+"""
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory) -> Path:
+    file = tmp_path_factory.mktemp("module") / "module.py"
+    file.write_text(MODULE)
+    return file
+
+
+@pytest.fixture(scope="module")
+def pruned(tmp_path_factory, digits_model) -> Path:
+    """Half of the dense layer's weights are zero."""
+    model = keras_models.load(KerasModel(digits_model))
+    kernel = model.get_layer("digit").kernel.numpy()
+    model.get_layer("digit").kernel.assign(np.where(np.abs(kernel) < np.median(np.abs(kernel)), 0, kernel))
+    folder = tmp_path_factory.mktemp("pruned") / "model"
+    keras_models.save(model, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def clustered(tmp_path_factory, pruned, digits_examples, module) -> KerasModel:
+    target = tmp_path_factory.mktemp("clustered") / "model"
+    return cluster(pruned, target, digits_examples, module, clusters=8, epochs=2)["clustered"]
+
+
+def dense(model: KerasModel | Path) -> np.ndarray:
+    return keras_models.load(KerasModel(getattr(model, "path", model))).get_layer("digit").kernel.numpy()
+
+
+def test_after_learning_each_kernel_has_no_more_values_than_asked_for(clustered):
+    assert [layer["values"] for layer in clustered.card["report"]["layers"]] == [8, 8]
+    assert len(np.unique(dense(clustered))) == 8
+
+
+def test_learning_moves_the_values_and_keeps_together_what_shares_one(clustered, pruned):
+    start = share(dense(pruned), 8, "kmeans_plus_plus", keep_zeros=True, seed=1)
+    learned = dense(clustered)
+    assert not np.array_equal(start, learned)
+    assert all(len(np.unique(learned[start == value])) == 1 for value in np.unique(start))
+
+
+def test_zeros_stay_zero_and_no_other_weight_becomes_one(clustered, pruned):
+    np.testing.assert_array_equal(dense(clustered) == 0, dense(pruned) == 0)
+
+
+def test_the_values_survive_export(clustered, tmp_path):
+    lite = export_tflite(clustered.path, tmp_path / "lite")["exported"]
+    stored = next(kernel for kernel in kernels(lite.tflite) if kernel.shape[0] == 10)
+    np.testing.assert_array_equal(stored.T, dense(clustered))
+
+
+def test_the_card_tells_values_and_bytes_and_what_a_folded_batch_norm_would_undo(clustered):
+    report = clustered.card["report"]
+    convolution, digit = report["layers"]
+    assert digit["gzipped"] == len(gzip.compress(dense(clustered).tobytes(), 6, mtime=0))
+    assert digit["gzipped"] < digit["gzipped_before"] / 3
+    assert digit["sparsity"] == pytest.approx(0.5, abs=0.01)
+    assert report["unshared_when_folded"] == [convolution["layer"]] == ["conv2d"]
+    assert clustered.card["fine_tuned"]["after"]["val_accuracy"] > 0.9
+
+
+@pytest.mark.parametrize("initialization", INITIALIZATIONS)
+def test_every_start_ends_where_no_weight_is_nearer_to_another_value(initialization):
+    weights = np.random.default_rng(3).normal(size=(40, 50)).astype("float32")
+    shared = share(weights, 12, initialization, keep_zeros=True, seed=0)
+    values = np.unique(shared)
+    assert 10 <= len(values) <= 12
+    nearest = values[np.abs(weights[..., None] - values).argmin(-1)]
+    assert (nearest == shared).mean() > 0.999  # float32 ties apart
+    for value in values:
+        assert value == pytest.approx(float(weights[shared == value].mean()), abs=1e-6)
+    assert ((weights - shared) ** 2).mean() < 0.02 * weights.var()
+
+
+@pytest.mark.parametrize("initialization", INITIALIZATIONS)
+def test_two_values_of_which_one_is_zero(initialization):
+    weights = np.array([[0, 0.5, -0.25], [0, 2.0, 0]], "float32")
+    shared = share(weights, 2, initialization, keep_zeros=True, seed=0)
+    np.testing.assert_allclose(shared, [[0, 0.75, 0.75], [0, 0.75, 0]])
+
+
+def test_a_projection_steps_along_the_mean_of_the_gradients():
+    kernel = np.array([[1.0, 1.0, -2.0], [0.0, -2.0, 0.0]], "float32")
+    gradient = np.array([[0.5, -0.1, 3.0], [7.0, 1.0, -7.5]], "float32")
+    stepped = Projection(kernel, zeros=True, clusters=True)(kernel - gradient).numpy()
+    np.testing.assert_allclose(stepped, [[0.8, 0.8, -4.0], [0.0, -4.0, 0.0]])
+
+
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+def test_nested_models_with_several_inputs_and_outputs_are_clustered(library, tmp_path):
+    import importlib
+
+    keras = importlib.import_module(library)
+    inner = keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(20, "relu", name="inside")], name="inner")
+    left, right = keras.layers.Input((6,), name="left"), keras.layers.Input((6,), name="right")
+    both = keras.layers.Concatenate()([inner(left), inner(right)])
+    outputs = [keras.layers.Dense(size, name=f"out{size}")(both) for size in (3, 1)]
+    keras_models.save(keras.Model([left, right], outputs), tmp_path / "model")
+    made = cluster(tmp_path / "model", tmp_path / "out", clusters=10)["clustered"]
+    found = {layer["layer"]: (layer["values"], layer["left"]) for layer in made.card["report"]["layers"]}
+    assert found["inner/inside"] == (10, None)
+    assert found["out3"] == (10, None)
+    assert found["out1"] == (40, "40 weights, too few for 10 values") or found["out1"][0] == 10
+    assert made.card["fine_tuned"] == {"reason": "no module: clustered after training, without fine-tuning"}
+
+
+def test_keras_2_models_learn_with_the_toolkit(tmp_path, digits_examples, module):
+    import tf_keras
+
+    flow = image = tf_keras.Input((8, 8, 1), name="image")
+    flow = tf_keras.layers.Dense(16, "relu", name="hidden")(tf_keras.layers.Flatten()(flow))
+    model = tf_keras.Model(image, tf_keras.layers.Dense(10, activation="softmax", name="digit")(flow))
+    kernel = model.get_layer("hidden").kernel.numpy()
+    model.get_layer("hidden").kernel.assign(np.where(np.abs(kernel) < np.median(np.abs(kernel)), 0, kernel))
+    keras_models.save(model, tmp_path / "model")
+    (tmp_path / "module.py").write_text(MODULE.replace("import keras", "import tf_keras as keras"))
+    given = {"clusters": 8, "epochs": 1, "initialization": "linear"}
+    made = cluster(tmp_path / "model", tmp_path / "out", digits_examples, tmp_path / "module.py", **given)["clustered"]
+    hidden = keras_models.load(made).get_layer("hidden").kernel.numpy()
+    assert len(np.unique(hidden)) <= 8
+    np.testing.assert_array_equal(hidden[kernel.__abs__() < np.median(np.abs(kernel))], 0)
+    assert [layer["values"] <= 8 for layer in made.card["report"]["layers"]] == [True, True]
+
+
+def test_layers_can_be_chosen(digits_model, tmp_path):
+    made = cluster(digits_model, tmp_path / "out", layers=["dig*"])["clustered"]
+    left = {layer["layer"]: layer["left"] for layer in made.card["report"]["layers"]}
+    assert left == {"conv2d": "not among the layers chosen", "digit": None}
+
+
+def test_clustering_twice_is_refused_by_the_card_and_without_one_by_the_weights(clustered, tmp_path):
+    with pytest.raises(ComponentError, match="cluster after cluster"):
+        cluster(clustered.path, tmp_path / "out")
+    with pytest.raises(ComponentError, match="shared already"):
+        cluster(clustered.keras, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"clusters": 1}, "clusters"),
+        ({"clusters": 257}, "clusters"),
+        ({"clusters": 256, "layers": ["conv2d"]}, "too few for 256 values"),
+        ({"layers": ["digits"]}, "did you mean digit"),
+    ],
+)
+def test_what_cannot_be_clustered_is_refused(digits_model, tmp_path, given, words):
+    with pytest.raises(ComponentError, match=words):
+        cluster(digits_model, tmp_path / "out", **given)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_module_needs_examples(digits_model, module, tmp_path):
+    with pytest.raises(ComponentError, match="a module without examples"):
+        cluster(digits_model, tmp_path / "out", module=module)
+
+
+def test_a_model_without_keras_form_is_refused(digits_model, tmp_path):
+    with pytest.raises(ComponentError, match="no Keras form"):
+        cluster(digits_model / "Format-Serving", tmp_path / "out")
