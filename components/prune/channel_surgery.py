@@ -12,6 +12,8 @@ from tfopt import keras_models
 from tfopt.components.prune.channel_labels import Book, Channels, Kept
 from tfopt.keras_graph import LIBRARIES, Layer, is_graph, rebuild
 
+OBJECTS = ("activation", "_initializer", "_regularizer", "_constraint")
+
 
 def without(model: Layer, book: Book, kept: Kept) -> Layer:
     """Return the model without the channels whose labels are not kept; the model given stays as it is."""
@@ -70,7 +72,7 @@ def _inputs(model: Layer, entries: list[Channels], kept: Kept) -> list[Any]:
 def _config(layer: Layer, book: Book, kept: Kept) -> dict[str, Any]:
     config = dict(layer.get_config())
     for key in config:  # functions and objects of the user's own need not be registered anywhere
-        given = getattr(layer, key, None)
+        given = getattr(layer, key, None) if key.endswith(OBJECTS) else None
         if callable(given) and not str(getattr(given, "__module__", "")).startswith(LIBRARIES):
             config[key] = given
     for (key, place), labels in book.widths.get(id(layer), {}).items():

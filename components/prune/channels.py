@@ -12,6 +12,7 @@ from tfopt.components.prune.channel_groups import Group, find_groups, follow
 from tfopt.components.prune.channel_importance import Importance, Losses, Scores, importance
 from tfopt.components.prune.channel_labels import Book, Kept, Labels
 from tfopt.components.prune.channel_surgery import silenced, without
+from tfopt.components.prune.kernels import fits
 from tfopt.errors import ComponentError
 from tfopt.keras_graph import Layer
 
@@ -22,8 +23,8 @@ LATENCY_STEPS = 6  # of the bisection: each makes, exports and times a model
 
 
 @dataclass(frozen=True)
-class Request:
-    """What is wanted.
+class Wanted:
+    """What is to go, under the names of the component's parameters.
 
     Attributes:
         sparsity: The part of the measure that goes.
@@ -31,6 +32,7 @@ class Request:
         scope: Where the least important channels are looked for: in each ``group``, or ``global``.
         importance: By what channels are ranked.
         multiple: Counts of channels stay multiples of this where they can.
+        layers: Patterns of the names of layers whose channels may go; all when empty.
     """
 
     sparsity: float = 0.5
@@ -38,6 +40,7 @@ class Request:
     scope: Scope = "global"
     importance: Importance = "l2"
     multiple: int = 8
+    layers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,13 +58,13 @@ class Removal:
     report: dict[str, Any]
 
 
-def remove_channels(model: Layer, request: Request, *, losses: Losses = (), timing: Timing | None = None) -> Removal:
+def remove_channels(model: Layer, wanted: Wanted, *, losses: Losses = (), timing: Timing | None = None) -> Removal:
     """Return a smaller model with the same inputs and outputs.
 
     Args:
         model: A Sequential or Functional model of Keras 3 or Keras 2; it stays as it is. Layers whose channels are not
             followed are the same objects in the smaller model.
-        request: What is wanted.
+        wanted: What is to go.
         losses: For the importance ``taylor``: the loss of one example each.
         timing: For the measure ``latency``.
 
@@ -69,33 +72,35 @@ def remove_channels(model: Layer, request: Request, *, losses: Losses = (), timi
         ComponentError: When the graph is not known, no channel may go, or the budget cannot be met.
     """
     book = follow(model)
-    roots, scores = book.roots(), importance(request.importance, model, book, losses)
-    groups = [_judged(group, scores, request) for group in find_groups(book)]
+    roots, scores = book.roots(), importance(wanted.importance, model, book, losses)
+    groups = [_judged(group, scores, wanted) for group in find_groups(book)]
     _check_any(model, groups)
-    measured, whole = _measure(model, book, request, timing)
+    measured, whole = _measure(model, book, wanted, timing)
     before = measured(whole)
     kept = choose(
         groups,
         roots,
         scores,
         measured,
-        budget=before * (1 - request.sparsity),
-        scope=request.scope,
-        multiple=request.multiple,
-        steps=LATENCY_STEPS if request.measure == "latency" else 30,
+        budget=before * (1 - wanted.sparsity),
+        scope=wanted.scope,
+        multiple=wanted.multiple,
+        steps=LATENCY_STEPS if wanted.measure == "latency" else 30,
     )
     if kept is None:
-        raise _beyond(groups, roots, scores, request, measured, before)
-    report = _report(model, book, groups, whole, kept) | {"measure": request.measure, "ratio": measured(kept) / before}
+        raise _beyond(groups, roots, scores, wanted, measured, before)
+    report = _report(model, book, groups, whole, kept) | {"measure": wanted.measure, "ratio": measured(kept) / before}
     return Removal(without(model, book, kept), silenced(model, book, kept), report)
 
 
-def _judged(group: Group, scores: Scores, request: Request) -> Group:
+def _judged(group: Group, scores: Scores, wanted: Wanted) -> Group:
     reason = group.frozen
     if not reason and np.isnan(scores[group.bundles]).any():
-        reason = f"nothing gives it an importance by {request.importance}"
-    if not reason and len(group.bundles) <= request.multiple:
-        reason = f"it has no more than {request.multiple} channels"
+        reason = f"nothing gives it an importance by {wanted.importance}"
+    if not reason and wanted.layers and not any(fits(name, wanted.layers) for name in group.makers):
+        reason = "no layer that makes it is among those that were named"
+    if not reason and len(group.bundles) <= wanted.multiple:
+        reason = f"it has no more than {wanted.multiple} channels"
     return Group(group.makers, group.members, group.bundles, reason)
 
 
@@ -109,38 +114,38 @@ def _check_any(model: Layer, groups: Sequence[Group]) -> None:
         )
 
 
-def _measure(model: Layer, book: Book, request: Request, timing: Timing | None) -> tuple[Callable[[Kept], float], Kept]:
+def _measure(model: Layer, book: Book, wanted: Wanted, timing: Timing | None) -> tuple[Callable[[Kept], float], Kept]:
     """What a choice costs, and the choice that keeps all."""
     whole = np.ones(len(book.roots()), np.bool_)
-    if request.measure == "latency":
+    if wanted.measure == "latency":
         if timing is None:
             raise TypeError("the measure latency needs a timing")
         return (lambda kept: timing(without(model, book, kept))), whole
-    if request.measure == "flops" and cost(model, book, whole).flops is None:
+    if wanted.measure == "flops" and cost(model, book, whole).flops is None:
         raise ComponentError(
             f"{model.name}: FLOPs of a model that leaves a size open",
             "an input of fixed size, the batch apart",
             "pass measure=parameters",
         )
-    return (lambda kept: float(getattr(cost(model, book, kept), request.measure))), whole
+    return (lambda kept: float(getattr(cost(model, book, kept), wanted.measure))), whole
 
 
 def _beyond(
     groups: Sequence[Group],
     roots: Labels,
     scores: Scores,
-    request: Request,
+    wanted: Wanted,
     measured: Callable[[Kept], float],
     before: float,
 ) -> ComponentError:
     least = choose(
-        groups, roots, scores, measured, budget=np.inf, scope=request.scope, multiple=request.multiple, steps=0
+        groups, roots, scores, measured, budget=np.inf, scope=wanted.scope, multiple=wanted.multiple, steps=0
     )
     share = 1 - measured(least) / before if least is not None else 0.0
     frozen = sum(len(group.bundles) for group in groups if group.frozen)
     total = sum(len(group.bundles) for group in groups)
     return ComponentError(
-        f"sparsity={request.sparsity:g} of {request.measure}",
+        f"sparsity={wanted.sparsity:g} of {wanted.measure}",
         f"at most {share:.2f}: {frozen} of {total} channels are frozen, and every group keeps some",
         f"pass sparsity={max(share - 0.01, 0):.2f}, or a smaller multiple",
     )

@@ -57,7 +57,7 @@ def find_kernels(model: Any, pattern: Pattern, chosen: Sequence[str]) -> list[Ke
     found = list(_kernels(model, pattern, chosen))
     names = [kernel.path for kernel in found]
     for wanted in chosen:
-        fitting = [kernel for kernel in found if _fits(kernel.path, [wanted])]
+        fitting = [kernel for kernel in found if fits(kernel.path, [wanted])]
         if not fitting:
             raise ComponentError(f"layers: {wanted!r}", "names of layers with a kernel", nearest(wanted, names))
         refused = next((kernel for kernel in fitting if kernel.left), None)
@@ -90,7 +90,7 @@ def _kernels(model: Any, pattern: Pattern, chosen: Sequence[str]) -> Iterator[Ke
             if len(shape) < 2 or "DepthwiseConv" in type(layer).__name__:
                 continue  # one small filter for each channel: few weights, and no runtime has sparse ones
             axis = _input_axis(layer, len(shape))
-            named = not chosen or _fits(path, chosen)
+            named = not chosen or fits(path, chosen)
             left = _unfit(layer, shape, axis, pattern, toolkit) if named else "not among the layers chosen"
             yield Kernel(layer, path, name, variable, axis, left)
 
@@ -127,6 +127,6 @@ def _input_axis(layer: Any, rank: int) -> int:
     return rank - 2
 
 
-def _fits(path: str, patterns: Sequence[str]) -> bool:
+def fits(path: str, patterns: Sequence[str]) -> bool:
     """A name stands for all that is inside it as well."""
     return any(fnmatch.fnmatchcase(path, wanted) or fnmatch.fnmatchcase(path, f"{wanted}/*") for wanted in patterns)

@@ -45,14 +45,14 @@ def prune_weights(
             tuned = {"reason": "no module: pruned after training, without fine-tuning"}
     with runtimes.load(model) as parent:
         keras_models.save(keras_model, target, output_names(model, parent, keras_model))
-        cost = _cost(parent, KerasModel(target), examples)
+        cost = measure_cost(parent, KerasModel(target), examples)
     found = report.describe(kernels, before)
     for line in [*report.table(found), parity.in_words(cost["outputs"])]:
         log.info("%s", line)
     return {"name": _name(request), "report": found, "fine_tuned": tuned, "verified": cost}
 
 
-def _cost(parent: runtimes.Runtime, child: KerasModel, examples: Examples | None) -> dict[str, Any]:
+def measure_cost(parent: runtimes.Runtime, child: KerasModel, examples: Examples | None) -> dict[str, Any]:
     """How far the answers moved, on examples that were not learnt where there are some."""
     inputs, source = probe(examples, parent.inputs, records=RECORDS)
     with runtimes.load(child) as pruned:

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
+from tfopt.components.prune.channels import Wanted
 from tfopt.components.prune.pattern import Pattern
 
 
 @dataclass(frozen=True)
 class Request:
-    """The parameters of `prune`, under the same names."""
+    """The parameters of `prune`, under the same names; `channels` has those of the pattern channel alone."""
 
     sparsity: float
     pattern: Pattern
@@ -18,3 +19,4 @@ class Request:
     batch_size: int
     learning_rate: float | None
     seed: int
+    channels: Wanted

@@ -1,0 +1,285 @@
+import importlib
+from functools import partial
+
+import numpy as np
+import pytest
+
+from tests.components.channel_models import shake
+from tests.components.train_modules import DIGITS, write
+from tfopt import keras_models
+from tfopt.artifacts import KerasModel
+from tfopt.components.prune.channel_cost import cost
+from tfopt.components.prune.channel_groups import find_groups, follow
+from tfopt.components.prune.channel_importance import importance
+from tfopt.components.prune.channel_latency import stopwatch
+from tfopt.components.prune.channel_losses import own_losses
+from tfopt.components.prune.channels import Wanted, remove_channels
+from tfopt.components.prune.component import prune
+from tfopt.components.train.component import train
+from tfopt.errors import ComponentError
+
+BOTH = pytest.mark.parametrize("library", ["keras", "tf_keras"])
+
+
+def residual(library="keras", **conv):
+    """Two convolutions in a residual sum, a batch norm, a depthwise convolution, Flatten, Dense; 4x4 images."""
+    keras = importlib.import_module(library)
+    layers = keras.layers
+    image = layers.Input((4, 4, 3), name="image")
+    stem = layers.Conv2D(16, 3, padding="same", name="stem", **conv)(image)
+    inner = layers.Conv2D(24, 1, activation="relu", name="inner")(layers.BatchNormalization(name="norm")(stem))
+    flow = layers.Add()([stem, layers.Conv2D(16, 1, name="outer")(inner)])
+    flow = layers.DepthwiseConv2D(3, strides=2, padding="same", name="depthwise")(flow)
+    answer = layers.Dense(5, name="answer")(layers.Flatten()(flow))
+    model = keras.Model(image, answer, name="residual")
+    shake(model, np.random.default_rng(0))
+    return model
+
+
+def group(model, maker):
+    return next(found for found in find_groups(follow(model)) if maker in found.makers)
+
+
+def facts(removal, member):
+    return next(found for found in removal.report["groups"] if member in found["members"])
+
+
+@BOTH
+def test_a_group_is_all_that_must_keep_the_same_channels(library):
+    first, second, last = find_groups(follow(residual(library)))
+    assert first.makers == ("stem", "outer")
+    assert first.members == ("stem", "norm", "outer", "depthwise")
+    assert len(first.bundles) == 16
+    assert first.frozen is None
+    assert (second.members, len(second.bundles), second.frozen) == (("inner",), 24, None)
+    assert last.members == ("answer",)
+    assert last.frozen == "they are an output of the model"
+
+
+@BOTH
+def test_costs_are_those_worked_out_by_hand(library):
+    model = residual(library)
+    book = follow(model)
+    whole = cost(model, book, np.ones(len(book.roots()), bool))
+    by_hand = 3 * 9 * 16 * 16 + 16 * 24 * 16 + 24 * 16 * 16 + 9 * 16 * 4 + 64 * 5  # kernel sizes x positions
+    assert whole.flops == 2 * by_hand
+    assert whole.parameters == (3 * 9 * 16 + 16) + 4 * 16 + (16 * 24 + 24) + (24 * 16 + 16) + (9 * 16 + 16) + (
+        64 * 5 + 5
+    )
+    removal = remove_channels(model, Wanted(0.5, scope="group", multiple=1))
+    before, after = removal.report["flops"]["before"], removal.report["flops"]["after"]
+    assert before == whole.flops
+    a, b = facts(removal, "stem")["after"], facts(removal, "inner")["after"]
+    assert after == 2 * (27 * a * 16 + a * b * 16 + b * a * 16 + 9 * a * 4 + 4 * a * 5)
+    assert after <= before / 2
+    assert removal.model.count_params() == removal.report["parameters"]["after"]
+
+
+@BOTH
+def test_the_least_important_channels_go_and_what_stays_keeps_its_weights(library):
+    model = residual(library)
+    kernel, bias = model.get_layer("inner").get_weights()
+    kernel[..., 3:11] *= 0.01
+    model.get_layer("inner").set_weights([kernel, bias])
+    removal = remove_channels(model, Wanted(0.1, layers=("inner",)))
+    left = np.delete(np.arange(24), np.arange(3, 11))
+    assert facts(removal, "inner")["after"] == 16
+    np.testing.assert_array_equal(removal.model.get_layer("inner").get_weights()[0], kernel[..., left])
+    outer = model.get_layer("outer").get_weights()[0]
+    np.testing.assert_array_equal(removal.model.get_layer("outer").get_weights()[0], outer[:, :, left])
+    stays = "no layer that makes it is among those that were named"
+    assert facts(removal, "stem") == {
+        "members": ["stem", "norm", "outer", "depthwise"], "before": 16, "after": 16, "frozen": stays,
+    }  # fmt: skip
+    assert model.get_layer("inner").filters == 24  # the parent is as it was
+
+
+def test_counts_are_multiples_and_the_smaller_model_answers_as_the_silenced_parent():
+    model = residual()
+    removal = remove_channels(model, Wanted(0.4, multiple=8))
+    assert all(found["after"] % 8 == 0 for found in removal.report["groups"] if "frozen" not in found)
+    records = np.random.default_rng(1).normal(size=(4, 4, 4, 3)).astype("float32")
+    np.testing.assert_allclose(removal.model(records), removal.parent(records), rtol=1e-5, atol=1e-5)
+    assert np.abs(removal.model(records) - model(records)).max() > 0.1
+
+
+def test_l1_and_l2_rank_by_norms_and_batch_norm_by_its_scale():
+    model = residual()
+    book, roots = follow(model), follow(model).roots()
+    inner, stem = group(model, "inner").bundles, group(model, "stem").bundles
+    kernel = model.get_layer("inner").get_weights()[0].reshape(16, 24)
+    for kind, order in (("l1", 1), ("l2", 2)):
+        norms = np.linalg.norm(kernel, order, axis=0)
+        np.testing.assert_allclose(importance(kind, model, book)[inner], norms / norms.mean(), rtol=1e-5)
+    scores = importance("batch_norm", model, book)
+    np.testing.assert_allclose(scores[stem], np.abs(model.get_layer("norm").get_weights()[0]), rtol=1e-6)
+    assert np.isnan(scores[inner]).all()
+    assert len(scores) == len(roots)
+    removal = remove_channels(model, Wanted(0.1, importance="batch_norm"))
+    assert facts(removal, "inner")["frozen"] == "nothing gives it an importance by batch_norm"
+
+
+@BOTH
+def test_taylor_is_the_gradient_times_the_activation_of_each_example(library):
+    import tensorflow as tf
+
+    model, keras = residual(library), importlib.import_module(library)
+    records = np.random.default_rng(2).normal(size=(5, 4, 4, 3)).astype("float32")
+    scores = importance("taylor", model, follow(model), own_losses(model, {"image": records}))
+    linear = keras.Model(model.input, model.get_layer("norm").output)  # inner's input
+    kernel, bias = model.get_layer("inner").get_weights()
+    outer, outer_bias = model.get_layer("outer").get_weights()
+    expected = np.zeros(24)
+    for record in records:
+        before = linear(record[None])
+        stem = keras.Model(model.input, model.get_layer("stem").output)(record[None])
+        with tf.GradientTape() as tape:
+            made = tf.nn.conv2d(before, kernel, 1, "SAME") + bias
+            tape.watch(made)
+            flow = stem + tf.nn.conv2d(tf.nn.relu(made), outer, 1, "SAME") + outer_bias
+            answer = model.get_layer("answer")(tf.reshape(model.get_layer("depthwise")(flow), (1, -1)))
+            loss = tf.reduce_sum(answer**2) / 2
+        expected += np.abs(np.sum(tape.gradient(loss, made) * made, axis=(0, 1, 2))) / len(records)
+    np.testing.assert_allclose(scores[group(model, "inner").bundles], expected, rtol=1e-4)
+
+
+def test_latency_is_measured_and_searched():
+    model = residual()
+    tried = []
+    whole = cost_of(model)
+
+    def timing(child):
+        tried.append(child)
+        return cost_of(child) / whole
+
+    removal = remove_channels(model, Wanted(0.5, measure="latency", multiple=1), timing=timing)
+    assert cost_of(removal.model) <= whole / 2
+    assert removal.report["ratio"] <= 0.5
+    assert 3 <= len(tried) <= 10
+    assert 0.2 < stopwatch(model)(model) < 5  # the same model, on any machine
+
+
+def cost_of(model):
+    book = follow(model)
+    return cost(model, book, np.ones(len(book.roots()), bool)).flops
+
+
+FROZEN = {
+    "softmax": "may mix",
+    "layer_norm": "normalizes over its channels together",
+    "grouped": "in 2 groups",
+    "attention": "MultiHeadAttention is no kind that is followed",
+    "lambda": "Lambda is no kind that is followed",
+    "constants": "a constant for each channel",
+    "custom activation": "may mix",
+    "other axis": "what it takes for channels is axis",
+    "input": "an input of the model",
+}
+
+
+@pytest.mark.parametrize("kind", FROZEN)
+def test_what_is_not_understood_keeps_its_channels_and_says_why(kind):
+    import keras
+    from keras import layers
+
+    image = layers.Input((4, 16), name="image")
+    made = layers.Conv1D(16, 1, name="made", activation=_twisted if kind == "custom activation" else None)(image)
+    flow = {
+        "softmax": lambda: layers.Activation("softmax")(made),
+        "layer_norm": lambda: layers.LayerNormalization()(made),
+        "grouped": lambda: layers.Conv1D(16, 1, groups=2)(made),
+        "attention": lambda: layers.MultiHeadAttention(2, 4)(made, made),
+        "lambda": lambda: layers.Lambda(_twisted)(made),
+        "constants": lambda: made * np.arange(16, dtype="float32"),
+        "custom activation": lambda: made,
+        "other axis": lambda: layers.BatchNormalization(axis=1)(made),
+        "input": lambda: made + image,
+    }[kind]()
+    rest = layers.Conv1D(16, 1, name="rest")(flow)
+    model = keras.Model(image, layers.Conv1D(2, 1, name="answer")(rest))
+    assert FROZEN[kind] in group(model, "made").frozen
+    assert group(model, "rest").frozen is None
+    removal = remove_channels(model, Wanted(0.1, multiple=4))
+    records = np.random.default_rng(0).normal(size=(2, 4, 16)).astype("float32")
+    np.testing.assert_allclose(removal.model(records), removal.parent(records), rtol=1e-5, atol=1e-6)
+
+
+def _twisted(tensor):
+    return tensor[..., ::-1]
+
+
+def test_channels_survive_a_dense_layer_that_is_reshaped_into_an_image():
+    import keras
+    from keras import layers
+
+    noise = layers.Input((6,), name="noise")
+    flow = layers.Reshape((3, 3, 8))(layers.Dense(72, name="made")(noise))
+    model = keras.Model(noise, layers.Conv2DTranspose(1, 3, name="picture")(flow))
+    assert len(group(model, "made").bundles) == 8  # nine units of the dense layer each
+    removal = remove_channels(model, Wanted(0.5, multiple=4))
+    assert removal.model.get_layer("made").units == 36
+    assert removal.model.output_shape == model.output_shape
+
+
+def test_a_branch_with_its_own_channels_is_cut_by_itself_in_a_concatenation():
+    import keras
+    from keras import layers
+
+    image = layers.Input((4, 3), name="image")
+    left, right = (layers.Conv1D(16, 1, name=name)(image) for name in ("left", "right"))
+    wide = layers.BatchNormalization(name="norm")(layers.Concatenate()([left, right]))
+    model = keras.Model(image, layers.Dense(1, name="answer")(wide))
+    shake(model, np.random.default_rng(0))
+    removal = remove_channels(model, Wanted(0.2, layers=("right",)))
+    assert (facts(removal, "left")["after"], facts(removal, "right")["after"]) == (16, 8)
+    assert removal.model.get_layer("norm").gamma.shape == (24,)
+    np.testing.assert_array_equal(removal.model.get_layer("norm").gamma[:16], model.get_layer("norm").gamma[:16])
+
+
+def test_refusals_say_what_to_do():
+    import keras
+    from keras import layers
+
+    class Own(keras.Model):
+        def call(self, inputs):
+            return inputs
+
+    with pytest.raises(ComponentError, match="own call"):
+        remove_channels(Own(), Wanted())
+    with pytest.raises(ComponentError, match=r"at most 0\.\d\d: 5 of 45 channels are frozen"):
+        remove_channels(residual(), Wanted(0.99))
+    alone = keras.Sequential([layers.Input((3,)), layers.Dense(32)])
+    with pytest.raises(ComponentError, match="no channel may go"):
+        remove_channels(alone, Wanted())
+    free = keras.Sequential([layers.Input((None, 3)), layers.Conv1D(32, 3), layers.Conv1D(1, 3)])
+    with pytest.raises(ComponentError, match="leaves a size open"):
+        remove_channels(free, Wanted())
+    removal = remove_channels(free, Wanted(measure="parameters"))
+    assert removal.report["flops"] == {"before": None, "after": None}
+    assert removal.model.output_shape == (None, None, 1)
+
+
+@pytest.fixture(scope="module", params=["keras", "tf_keras"])
+def parent(request, tmp_path_factory, digits_examples) -> KerasModel:
+    text = DIGITS.replace("layers.Conv2D(8", "layers.Conv2D(32").replace(
+        "import keras", f"import {request.param} as keras"
+    )
+    text = text.replace("from keras import", f"from {request.param} import")
+    folder = tmp_path_factory.mktemp(request.param)
+    module = write(folder / "module.py", text)
+    return train(digits_examples, module, folder / "trained", epochs=6, batch_size=32)["trained"]
+
+
+def test_the_component_removes_half_and_fine_tuning_keeps_the_accuracy(parent, digits_examples, tmp_path):
+    work = partial(prune, parent, examples=digits_examples, pattern="channel", sparsity=0.5)
+    module = parent.path.parent / "module.py"
+    pruned = work(pruned=tmp_path / "pruned", module=module, importance="taylor", epochs=6, batch_size=32)["pruned"]
+    tuned, report = pruned.card["fine_tuned"], pruned.card["report"]
+    assert tuned["after"]["val_accuracy"] > tuned["parent"]["val_accuracy"] - 0.015
+    assert report["flops"]["after"] <= report["flops"]["before"] / 2
+    assert pruned.card["verified"]["surgery"]["difference"] < 1e-5
+    small, model = keras_models.load(pruned), keras_models.load(parent)
+    assert small.count_params() == report["parameters"]["after"] < 0.6 * model.count_params()
+    assert [layer.name for layer in small.layers] == [layer.name for layer in model.layers]
+    raw = work(pruned=tmp_path / "raw")["pruned"]
+    assert "no module" in raw.card["fine_tuned"]["reason"]

@@ -1,0 +1,55 @@
+"""What holds for any graph: shapes stay consistent, costs are as foretold, and dead channels are removed unnoticed."""
+
+import importlib
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.components.channel_models import build, programs
+from tfopt.components.prune.channel_cost import cost
+from tfopt.components.prune.channel_groups import find_groups, follow
+from tfopt.components.prune.channel_surgery import silenced, without
+
+# Programs are small, and every further try of a failing one makes three models: nothing is shrunk.
+FEW = settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+)
+MAKERS = ("makes", "filters", "bias", "scales", "follows")  # their zeros make a channel zero; its readers stay
+
+
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+@given(programs, st.integers(0, 100))
+@FEW
+def test_dead_channels_are_removed_without_a_difference(library, program, seed):
+    keras = importlib.import_module(library)
+    keras.backend.clear_session()
+    model = build(keras, program)
+    book = follow(model)
+    kept = some(book, np.random.default_rng(seed))
+    small = without(model, book, kept)
+    dead = silenced(model, book, kept, MAKERS)
+    records = np.random.default_rng(seed).normal(size=(3, 8, 8, 2)).astype("float32")
+    for expected, received in zip(dead(records, training=False), small(records, training=False), strict=True):
+        np.testing.assert_allclose(received, expected, rtol=1e-5, atol=1e-5)
+    foretold = cost(model, book, kept)
+    again = follow(small)
+    assert cost(small, again, np.ones(len(again.roots()), bool)) == foretold
+    assert small.count_params() == foretold.parameters
+    assert [tensor.shape for tensor in small.outputs] == [tensor.shape for tensor in model.outputs]
+    assert [layer.name for layer in small.layers] == [layer.name for layer in model.layers]
+
+
+def some(book, rng):
+    """A random choice that leaves each group at least one channel; it must remove something where it may."""
+    kept = np.ones(len(book.roots()), bool)
+    for group in find_groups(book):
+        if not group.frozen:
+            gone = rng.permutation(group.bundles)[: rng.integers(1, len(group.bundles))]
+            kept[gone] = False
+    return kept[book.roots()]
