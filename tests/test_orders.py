@@ -2,9 +2,11 @@ import json
 
 import pytest
 
-from tfopt.artifacts import CARD, Model
+from tfopt.artifacts import CARD, KerasModel, Model
+from tfopt.component import Input
 from tfopt.errors import ComponentError
 from tfopt.orders import ORDER, check_order
+from tfopt.trace import Steps, trace
 
 
 @pytest.mark.parametrize(
@@ -45,6 +47,17 @@ def test_removing_channels_leaves_nothing_that_could_be_undone(tmp_path):
 def test_the_fix_says_when_the_earlier_step_should_come_later(tmp_path):
     with pytest.raises(ComponentError, match="let cluster follow"):
         check_order(model(tmp_path, ["cluster"]), "prune")
+
+
+def test_an_illegal_order_is_refused_when_the_dag_is_built():
+    def twice(steps: Steps, model: Input[KerasModel]) -> None:
+        """Prune a pruned model."""
+        pruned = steps.prune(model=model).outputs["pruned"]
+        steps.prune(id="another", model=model)
+        steps.prune(id="again", model=pruned)
+
+    with pytest.raises(ComponentError, match="again: prune after prune"):
+        trace(twice)
 
 
 def model(folder, done, parameters=None):

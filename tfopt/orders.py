@@ -4,7 +4,7 @@ The legal order is fold_batch_norm, prune, cluster, quantize, then an exporter; 
 clustering and quantization, shared values survive quantization, and nothing is quantized twice.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfopt.artifacts import Model
@@ -39,15 +39,25 @@ def check_order(model: Model, step: str) -> None:
         model: What the step is given.
         step: The component's name.
     """
-    found = {leaves(made) for made in history(model)}
+    check_steps(model.name, history(model), step)
+
+
+def check_steps(name: str, done: Sequence[Mapping[str, Any]], step: str) -> None:
+    """Raise ComponentError when a step would undo what one of the earlier ones left.
+
+    Args:
+        name: What to call the model, or the step, in the error.
+        done: ``component`` and ``parameters`` of the earlier steps, first to last.
+        step: The component's name.
+    """
     for left, why in UNDOES.get(step, {}).items():
-        if left in found:
-            earlier = next(made for made in history(model) if leaves(made) == left)
+        earlier = next((made["component"] for made in done if leaves(made) == left), None)
+        if earlier:
             raise ComponentError(
-                f"{model.name}: {step} after {earlier['component']}",
+                f"{name}: {step} after {earlier}",
                 f"the order {', '.join(ORDER)}: {why}",
-                f"give {step} the model from before {earlier['component']}"
-                + (f", and let {earlier['component']} follow" if _precedes(step, earlier["component"]) else ""),
+                f"give {step} the model from before {earlier}"
+                + (f", and let {earlier} follow" if _precedes(step, earlier) else ""),
             )
 
 
@@ -61,7 +71,8 @@ def leaves(made: Mapping[str, Any]) -> str | None:
 
     >>> leaves({"component": "prune", "parameters": {"pattern": "channel"}})
     """
-    physical = made["component"] == "prune" and (made.get("parameters") or {}).get("pattern") == "channel"
+    pattern = (made.get("parameters") or {}).get("pattern", "magnitude")
+    physical = made["component"] == "prune" and pattern not in ("magnitude", "n_m", "block")
     return None if physical else LEAVES.get(made["component"])
 
 

@@ -15,6 +15,7 @@ import docstring_parser
 from tfopt.component import Component, Port, find
 from tfopt.dag import Dag, Placeholder, Reference, Source, Step, Wire
 from tfopt.errors import ComponentError, nearest
+from tfopt.orders import check_steps
 from tfopt.parameters import read_parameter
 
 
@@ -47,6 +48,7 @@ class Steps:
         given = {name: wires.pop(name) for name in component.inputs if name in wires}
         inputs = {port.name: _wire(component, port, given.get(port.name)) for port in component.inputs.values()}
         component.check({name: _sample(component, name, wire) for name, wire in wires.items()})
+        check_steps(id, _done(self._dag, inputs.get("model")), component.name)
         step = Step(
             id, component, {name: wire for name, wire in inputs.items() if wire is not None and wire != ()}, wires
         )
@@ -142,6 +144,15 @@ def _wire(component: Component, port: Port, given: Any) -> Wire | None:
             "add or drop the brackets",
         )
     return tuple(items) if port.many else items[0]
+
+
+def _done(dag: Dag, model: Any) -> list[dict[str, Any]]:
+    """What was done to a model in this DAG before, first to last, as a model card would say."""
+    if not isinstance(model, Reference):
+        return []
+    step = dag.steps[model.step]
+    made = {"component": step.component.name, "parameters": step.parameters}
+    return [*_done(dag, step.inputs.get("model")), made]
 
 
 def _sample(component: Component, name: str, wire: Any) -> Any:
