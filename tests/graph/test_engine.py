@@ -1,0 +1,152 @@
+"""What the engine guarantees beside the laws: an end, linear time, untouched inputs, and a report of it all."""
+
+import time
+
+import pytest
+import tensorflow as tf
+
+from tests.graph.rewrites.fold_batch_norm import biased, conv, image, norm
+from tests.graph.rewrites.fold_scale import dense
+from tests.graph.same_function import assert_same_function
+from tests.graph.table import feed, holds, ops, view, weights
+from tfopt.errors import ComponentError
+from tfopt.graph.engine import apply
+from tfopt.graph.passes import ORDER, run, run_one, unmet
+from tfopt.graph.pattern import op
+from tfopt.graph.report import Report
+from tfopt.graph.rewrites import laws
+from tfopt.graph.rule import Rule
+
+ALL = [name for name, _ in ORDER]
+
+
+def test_laws_that_undo_each_other_are_stopped():
+    def swap(to):
+        return Rule(
+            (op("Relu" if to == "Elu" else "Elu", "x"),),
+            lambda match: None,
+            lambda match, make: make.node(to, match.tensor("x"), like=match.node()),
+        )
+
+    graph = view(holds("", lambda: tf.nn.relu(feed(3))).graph_def())
+    with pytest.raises(RuntimeError, match="still firing"):
+        apply({"there": swap("Elu"), "back": swap("Relu")}, graph, Report())
+
+
+def test_a_law_that_changes_the_data_type_is_stopped():
+    wrong = Rule(
+        (op("Relu", "x"),),
+        lambda match: None,
+        lambda match, make: make.node("Cast", match.tensor("x"), like=match.node(), SrcT=1, DstT=2),
+    )
+    graph = view(holds("", lambda: tf.nn.relu(feed(3))).graph_def())
+    with pytest.raises(TypeError, match="another data type"):
+        apply({"wrong": wrong}, graph, Report())
+
+
+def test_the_graph_that_was_read_is_not_changed():
+    before = holds("", lambda: norm(biased(conv(image())))).graph_def()
+    bytes_before = before.SerializeToString(deterministic=True)
+    run(ALL, view(before), Report())
+    assert before.SerializeToString(deterministic=True) == bytes_before
+
+
+def test_what_was_folded_into_keeps_its_name_and_the_result_takes_the_roots():
+    def network():
+        x = tf.nn.conv2d(image(), weights(3, 3, 4, 4), 1, "SAME", name="conv")
+        return tf.nn.relu(tf.identity(norm(x), name="normed"))
+
+    graph = view(holds("", network).graph_def(), ("y", "normed"))
+    run(ALL, graph, Report())
+    assert graph.nodes["conv"].op == "Conv2D"
+    assert graph.nodes["normed"].op == "Identity"
+    assert graph.nodes[graph.nodes["normed"].inputs[0].node].op == "BiasAdd"
+
+
+def test_the_report_counts_what_fired_and_gives_reasons_for_the_rest():
+    def network():
+        x = biased(conv(image()))
+        return norm(norm(x)) + tf.nn.relu(x)
+
+    graph, report = view(holds("", network).graph_def()), Report()
+    run(["fold_batch_norm"], graph, report)
+    facts = report.facts()
+    assert facts["refused"]["fold_batch_norm"] == [
+        {"reason": "the add BiasAdd has 2 consumers", "times": 1, "for_example": ["FusedBatchNormV3"]}
+    ]
+    assert facts["fired"] == {}
+
+
+def test_a_refusal_is_forgotten_once_the_law_holds():
+    def network():
+        x = conv(image())
+        tf.nn.relu(x, name="unread")
+        return norm(x)
+
+    graph, report = view(holds("", network).graph_def()), Report()
+    assert run_one("fold_batch_norm", graph, report) == 0
+    assert run(["fold_batch_norm", "strip_unused"], graph, report) > 1
+    assert report.facts()["refused"] == {}
+    assert ops(graph.to_graph_def())["FusedBatchNormV3"] == 0
+
+
+def test_attributes_that_a_file_leaves_out_are_their_operations_defaults():
+    before = holds("", lambda: norm(conv(image()), epsilon=1e-4)).graph_def()
+    node = next(node for node in before.node if node.op == "FusedBatchNormV3")
+    del node.attr["epsilon"], node.attr["data_format"]
+    graph = view(before)
+    run(ALL, graph, Report())
+    assert ops(graph.to_graph_def())["FusedBatchNormV3"] == 0
+    assert_same_function(before, graph.to_graph_def())
+
+
+def test_every_law_meets_what_it_requires_in_the_order():
+    assert unmet(ALL) == {}
+    assert unmet(["fold_scale"]) == {"fold_scale": ["direct edges", "folded constants"]}
+    with pytest.raises(ComponentError, match="did you mean fold_scale"):
+        run_one("fold_scales", view(holds("", dense).graph_def()), Report())
+
+
+def test_a_law_in_a_while_loop_of_version_1_keeps_the_loop_whole():
+    def network():
+        tf.compat.v1.disable_control_flow_v2()
+        try:
+            kernel, x = weights(3, 3), feed(2, 3)
+            return tf.compat.v1.while_loop(
+                lambda i, _: i < 3,
+                lambda i, value: (i + 1, tf.matmul(value, tf.identity(kernel)) * weights(3) + weights(3)),
+                (tf.constant(0), x),
+            )[1]
+        finally:
+            tf.compat.v1.enable_control_flow_v2()
+
+    before = holds("", network).graph_def()
+    graph = view(before)
+    run(ALL, graph, Report())
+    assert_same_function(before, graph.to_graph_def())
+
+
+def test_time_grows_as_the_graph_does():
+    def seconds(blocks):
+        with tf.Graph().as_default() as made:
+            x = feed(None, 4)
+            for _ in range(blocks):
+                x = tf.nn.relu(tf.matmul(x, weights(4, 4)) * weights(4) + weights(4))
+            tf.identity(x, name="y")
+        graph = view(made.as_graph_def())
+        start = time.process_time()
+        run(["fold_scale", "fold_shift"], graph, Report())
+        return time.process_time() - start
+
+    seconds(20)
+    assert seconds(1200) < 3 * 4 * seconds(300)  # four times the nodes; a quadratic law takes sixteen times as long
+
+
+def test_every_law_has_its_theorem_and_says_what_it_needs():
+    import importlib
+
+    for name in laws():
+        text = importlib.import_module(f"tfopt.graph.rewrites.{name}").__doc__ or ""
+        assert "before" in text, name
+        assert "after" in text, name
+        assert name.split("_")[0] in {"fold", "fuse", "push", "drop", "cancel", "share", "strip", "freeze"}
