@@ -1,13 +1,16 @@
 """What is generated is what is committed: component pages, the README's table, compiled Kubeflow YAML."""
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
 
+from tfopt.component import components
 from tfopt.dag import Placeholder, Reference
 from tfopt.trace import load, pipelines
 
@@ -78,3 +81,16 @@ assert not {{'tensorflow', 'tfx', 'apache_beam'}} & set(sys.modules)
 def _plain(file: Path) -> str:
     """Without the line that names the SDK's version."""
     return re.sub(r"sdkVersion: .*", "", file.read_text())
+
+
+@pytest.mark.parametrize("name", components())
+def test_the_catalogue_of_kubeflow_components_would_take_the_folder(name: str):
+    """Its own schema for metadata.yaml; the compiled component and the page lie in the places it looks at."""
+    folder = ROOT / "deploy" / "kfp" / "components" / name
+    facts = yaml.safe_load((folder / "metadata.yaml").read_text())
+    schema = json.loads((ROOT / "tests" / "pipelines_components" / "metadata_schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(facts | {"lastVerified": facts["lastVerified"].isoformat()})
+    assert facts["name"] == folder.name
+    assert re.fullmatch("[a-z0-9]+(_[a-z0-9]+)*", facts["name"])
+    assert (folder / "component.yaml").is_file()
+    assert (ROOT / "components" / name / "README.md").is_file()

@@ -1,0 +1,91 @@
+"""Every command of docs/kubeflow.md is run, except in the blocks that say that they need a cluster."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kfp_server.server import KfpServer
+from tfopt.artifacts import Blessing, Model
+from tfopt.components.push_model.component import push_model
+from tfopt.kfp_options import KEYS
+
+ROOT = Path(__file__).parent.parent
+GUIDE = (ROOT / "docs" / "kubeflow.md").read_text()
+BLOCKS = re.findall(r"```console\n(.*?)```", GUIDE, re.S)
+COMMANDS = [
+    command
+    for block in BLOCKS
+    if not block.startswith("# needs a cluster")
+    for command in block.replace("\\\n", " ").strip().splitlines()
+]
+
+
+@pytest.fixture(scope="module")
+def server():
+    with KfpServer() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("guide")
+    (folder / "deploy").symlink_to(ROOT / "deploy")
+    return folder
+
+
+def test_the_guide_has_commands_of_both_kinds():
+    assert len(COMMANDS) >= 10
+    assert sum(block.startswith("# needs a cluster") for block in BLOCKS) >= 3
+    assert {shlex.split(command)[0] for command in COMMANDS} == {"tfopt", "kubectl"}
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command.split()[:4])[:50])
+def test_a_command_of_the_guide_runs(command: str, server: KfpServer, desk: Path):
+    """In the order of the guide: what is paused was scheduled before."""
+    words = shlex.split(command.replace("http://localhost:8888", server.url))
+    program = (
+        [sys.executable, "-m", "tfopt.run"] if words[0] == "tfopt" else [str(Path(sys.executable).parent / words[0])]
+    )
+    free = {key: value for key, value in os.environ.items() if key != "KFP_TOKEN"}
+    done = subprocess.run([*program, *words[1:]], cwd=desk, capture_output=True, text=True, check=False, env=free)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_in_the_end_the_runs_steps_are_placed_as_the_guide_says(server: KfpServer):
+    assert not server.kinds["recurringruns"]
+    (run,) = server.kinds["runs"].values()
+    assert run["service_account"] == "tfopt-runner"
+    assert len(server.kinds["versions"]) == 2  # the scheduled one has a GPU
+    assert any("nodeSelector" in text for text in server.uploads.values())
+
+
+def test_every_option_is_in_the_guides_table():
+    table = GUIDE[GUIDE.index("| key | what |") :]
+    for key in KEYS:
+        assert f"`{key}`" in table or f"`SOURCE:{key}`" in table, key
+
+
+def test_what_the_alert_looks_for_is_what_push_model_logs(tmp_path: Path, caplog):
+    (tmp_path / "model.tflite").write_bytes(b"any")
+    digest = Model(tmp_path / "model.tflite").digest
+    Blessing(tmp_path / "blessing").write({"blessed": False, "reason": "too slow", "model_digest": digest})
+    with caplog.at_level("INFO", "tfopt"):
+        push_model(
+            model=tmp_path / "model.tflite",
+            blessing=tmp_path / "blessing",
+            pushed=tmp_path / "pushed",
+            destination=str(tmp_path / "served"),
+        )
+    assert "not pushed: too slow" in caplog.messages
+    assert '|= "not pushed:"' in GUIDE
+
+
+def test_every_file_the_guide_links_to_exists():
+    for target in re.findall(r"\]\(([^)#]+)\)", GUIDE):
+        assert target.startswith("http") or (ROOT / "docs" / target).exists(), target
