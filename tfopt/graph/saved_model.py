@@ -8,15 +8,19 @@ only one in which several signatures share one graph. ``tf.saved_model.load``, T
 read both.
 """
 
+import contextlib
 import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tfopt.artifacts import Model
 from tfopt.errors import ComponentError, first_line
 from tfopt.graph import freezing
 from tfopt.graph.frozen import PREDICT, Endpoint, Frozen, Signature
 
-__all__ = ["Endpoint", "Frozen", "Signature", "read", "read_graph", "write", "write_graph"]
+__all__ = ["Endpoint", "Frozen", "Signature", "opened", "read", "read_graph", "write", "write_graph"]
 
 INIT = "__saved_model_init_op"  # the key under which TensorFlow 2 lists the initialization op among the signatures
 OWN = {INIT, "__saved_model_train_op"}
@@ -49,6 +53,19 @@ def read(model_path: Path) -> Frozen:
             ) from error
         frozen.graph = loaded.graph_def
         return freezing.freeze(frozen, session)
+
+
+@contextlib.contextmanager
+def opened(model: Model) -> Iterator[Frozen]:
+    """Read a model artifact; where it has a Keras form alone, its SavedModel and assets exist until the block ends."""
+    with tempfile.TemporaryDirectory(prefix="tfopt-") as scratch:
+        folder = model.saved_model
+        if folder is None:
+            from tfopt.keras_models import place_saved_model
+
+            folder = Path(scratch, "Format-Serving")
+            place_saved_model(model, folder)
+        yield read(folder)
 
 
 def write(frozen: Frozen, folder: Path) -> None:

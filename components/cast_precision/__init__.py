@@ -1,0 +1,1 @@
+"""Models that compute in 16 bits inside, and take and give what they did."""

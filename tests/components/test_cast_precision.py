@@ -1,0 +1,159 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conftest import write_examples
+from tests.graph.saved_models import control_flow, two_ends
+from tfopt import runtimes
+from tfopt.artifacts import SavedModel
+from tfopt.components.cast_precision.component import cast_precision
+from tfopt.components.cast_precision.reverting import revert
+from tfopt.errors import ComponentError
+from tfopt.graph.saved_model import read
+
+
+@pytest.fixture(scope="module")
+def cast(digits_model, digits_examples, tmp_path_factory):
+    """The digits model in float16, measured on real digits."""
+    target = tmp_path_factory.mktemp("cast") / "cast"
+    return cast_precision(model=digits_model, cast=target, examples=digits_examples)["cast"]
+
+
+def test_weights_and_arithmetic_are_16_bit_and_the_signature_is_not(cast, digits_model):
+    before, after = (runtimes.load(SavedModel(path)) for path in (digits_model, cast.path))
+    assert (after.inputs, after.outputs) == (before.inputs, before.outputs)
+    kinds = types(cast.saved_model)
+    assert kinds["Conv2D"] == kinds["DepthwiseConv2dNative"] == kinds["MatMul"] == {"float16"}
+    assert kinds["Softmax"] == {"float32"}
+    large = [
+        node
+        for node in read(cast.saved_model).graph.node
+        if node.op == "Const" and tf.make_ndarray(node.attr["value"].tensor).size > 16
+    ]
+    assert {tf.as_dtype(node.attr["dtype"].type).name for node in large} == {"float16"}
+
+
+def test_the_answers_are_the_parents_but_for_rounding_and_the_card_says_how_close(cast, digits_model):
+    image = np.random.default_rng(0).uniform(0, 16, (20, 8, 8, 1)).astype(np.float32)
+    expected, received = (
+        runtimes.load(SavedModel(path)).run({"image": image})["digit"] for path in (digits_model, cast.path)
+    )
+    assert 0 < np.abs(expected - received).max() < 0.01
+    verified = cast.card["verified"]
+    assert verified["inputs"] == "examples, split 'eval'"
+    assert verified["outputs"]["serving_default/digit"]["relative_error"] < 0.01
+    assert cast.card["report"]["stays"] == {"kept by request": {"Softmax": 1}}
+    assert cast.card["report"]["taken_back"] == {}
+
+
+def test_bfloat16_and_another_list_of_what_to_keep(digits_model, tmp_path):
+    made = cast_precision(model=digits_model, cast=tmp_path / "cast", precision="bfloat16", keep=["Conv2D", "Softmax"])
+    kinds = types(made["cast"].saved_model)
+    assert kinds["Conv2D"] == kinds["Softmax"] == {"float32"}
+    assert kinds["MatMul"] == {"bfloat16"}
+
+
+def delicate(folder):
+    """Three layers: the second takes the small difference of two large numbers, which 16 bits do not hold."""
+    draw = np.random.default_rng(0)
+    first, last = (tf.constant(draw.normal(size=(4, 4)).astype(np.float32)) for _ in range(2))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 4], name="x")])
+    def serve(x):
+        with tf.name_scope("robust"):
+            x = tf.tanh(x @ first)
+        with tf.name_scope("delicate"):
+            x = (x + 3000.0) * 1.5 - 4500.0
+        with tf.name_scope("also_robust"):
+            return {"y": tf.tanh(x @ last)}
+
+    tf.saved_model.save(tf.Module(), str(folder), signatures=serve)
+
+
+def test_only_the_layer_that_loses_too_much_is_taken_back(tmp_path):
+    delicate(tmp_path / "model")
+    made = cast_precision(model=tmp_path / "model", cast=tmp_path / "cast")["cast"]
+    report = made.card["report"]
+    assert [name.rpartition("/")[2] for name in report["taken_back"]] == ["delicate"]
+    assert max(report["errors_alone"], key=report["errors_alone"].get).endswith("delicate")
+    kinds = types(made.saved_model)
+    assert kinds["MatMul"] == kinds["Tanh"] == {"float16"}
+    assert kinds["Sub"] == {"float32"}
+
+
+def test_several_signatures_unknown_dimensions_and_text_stay(tmp_path):
+    two_ends(tmp_path / "model")
+    columns = {"zebra": np.random.default_rng(0).normal(size=(8, 6)), "animal": np.array(["dog", "fish"] * 4)}
+    write_examples(tmp_path / "examples" / "Split-eval" / "data.gz", columns)
+    made = cast_precision(model=tmp_path / "model", cast=tmp_path / "cast", examples=tmp_path / "examples")["cast"]
+    for key in ("serving_default", "embed"):
+        before, after = (runtimes.load(SavedModel(tmp_path / one), signature=key) for one in ("model", "cast"))
+        assert (after.inputs, after.outputs) == (before.inputs, before.outputs)
+    measured = made.card["verified"]["outputs"]
+    assert set(measured) == {"serving_default/number", "serving_default/scores", "embed/embedding"}
+
+
+def test_a_constant_out_of_range_stays_with_its_reason(tmp_path):
+    @tf.function(input_signature=[tf.TensorSpec([None, 4], name="x")])
+    def serve(x):
+        return {"y": tf.tanh(x + 1.0) * 1e6}
+
+    tf.saved_model.save(tf.Module(), str(tmp_path / "model"), signatures=serve)
+    made = cast_precision(model=tmp_path / "model", cast=tmp_path / "cast")["cast"]
+    assert made.card["report"]["stays"] == {"has a constant out of the range of float16": {"Mul": 1}}
+
+
+def test_control_flow_keeps_its_inside_in_float32(tmp_path):
+    control_flow(tmp_path / "model")
+    made = cast_precision(model=tmp_path / "model", cast=tmp_path / "cast")["cast"]
+    functions = read(made.saved_model).graph.library.function
+    inside = {tf.as_dtype(node.attr["T"].type) for one in functions for node in one.node_def if node.op == "MatMul"}
+    assert inside == {tf.float32}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"keep": ["Softmaxx"]}, "did you mean Softmax"),
+        ({"tolerance": 0.0}, "no layer can be cast within the tolerance"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(arguments, says, digits_model, tmp_path):
+    with pytest.raises(ComponentError, match=says):
+        cast_precision(model=digits_model, cast=tmp_path / "cast", **arguments)
+    assert not (tmp_path / "cast").exists()
+
+
+def test_a_model_of_integers_and_a_text_input_without_examples_are_refused(tmp_path):
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32, name="x")])
+    def serve(x):
+        return {"y": x + 1}
+
+    tf.saved_model.save(tf.Module(), str(tmp_path / "integers"), signatures=serve)
+    with pytest.raises(ComponentError, match="nothing to cast: it computes nothing in float32"):
+        cast_precision(model=tmp_path / "integers", cast=tmp_path / "cast")
+    two_ends(tmp_path / "text")
+    with pytest.raises(ComponentError, match="takes string, and there are no examples"):
+        cast_precision(model=tmp_path / "text", cast=tmp_path / "cast")
+
+
+def test_as_few_of_the_worst_as_needed_are_taken_back():
+    costs = {"a/1": 0.1, "b/1": 4.0, "c/1": 0.2, "c/2": 0.1, "d/1": 2.0, "e": 0.05}
+    taken_back, alone = revert(set(costs), lambda nodes: sum(costs[name] for name in nodes), 0.5)
+    assert taken_back == {"b": {"b/1"}, "d": {"d/1"}}
+    assert list(alone) == ["b", "d", "c", "a", "e"]
+
+
+def test_nothing_is_measured_alone_where_all_is_well():
+    calls = []
+    assert revert({"a/1", "b/1"}, lambda nodes: calls.append(nodes) or 0.1, 0.5) == ({}, {})
+    assert calls == [{"a/1", "b/1"}]
+
+
+def types(folder) -> dict[str, set[str]]:
+    """The types in which each operation computes."""
+    found: dict[str, set[str]] = {}
+    for node in read(folder).graph.node:
+        if node.attr["T"].type:
+            found.setdefault(node.op, set()).add(tf.as_dtype(node.attr["T"].type).name)
+    return found
