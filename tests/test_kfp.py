@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from kfp import compiler, components, dsl
 
 from tests import toys
 from tfopt import kfp
@@ -142,3 +143,38 @@ def test_list_inputs_keep_their_order_beyond_nine(tmp_path):
     }
     run_step(toys.add, json.dumps(message))
     assert json.loads((tmp_path / "total" / "report.json").read_text())["parts"] == list(range(1, 12))
+
+
+def test_a_compiled_pipeline_and_a_component_are_steps_in_somebody_elses_pipeline(tmp_path):
+    folder = Path(__file__).parent.parent / "deploy" / "kfp"
+    retrain = components.load_component_from_file(str(folder / "pipelines" / "retrain.yaml"))
+    fold = components.load_component_from_file(str(folder / "components" / "fold_batch_norm" / "component.yaml"))
+
+    @dsl.pipeline(name="theirs")
+    def theirs(rows: str):
+        retrain(data_uri=rows, module_uri="s3://bucket/model.py", destination="/models")
+        model = dsl.importer(artifact_uri="s3://bucket/model", artifact_class=dsl.Model)
+        fold(model=model.output)
+
+    compiler.Compiler().compile(theirs, str(tmp_path / "theirs.yaml"))
+    spec, platform = yaml.safe_load_all((tmp_path / "theirs.yaml").read_text())
+    assert set(spec["root"]["dag"]["tasks"]) == {"retrain", "importer", "fold-batch-norm"}
+    inner = spec["components"]["comp-retrain"]["dag"]["tasks"]
+    assert inner["push-model"]["retryPolicy"]["maxRetryCount"] == 2
+    limits = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    assert all(limit["activeDeadlineSeconds"] == "43200" for limit in limits.values())
+
+
+def test_measurements_are_metrics_a_decision_has_its_page_and_models_are_models():
+    file = Path(__file__).parent.parent / "deploy" / "kfp" / "pipelines" / "optimize.yaml"
+    spec = next(yaml.safe_load_all(file.read_text()))
+    shown = {
+        output: found["artifactType"]["schemaTitle"]
+        for component in spec["components"].values()
+        for output, found in component["outputDefinitions"]["artifacts"].items()
+    }
+    wanted = {"evaluation": "Metrics", "benchmark": "Metrics", "decision_page": "HTML", "decision": "Artifact"}
+    wanted |= {"selected": "Model", "exported": "Model", "folded": "Model"}
+    assert {output: shown[output] for output in wanted} == {
+        output: f"system.{title}" for output, title in wanted.items()
+    }
