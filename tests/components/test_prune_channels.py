@@ -8,8 +8,9 @@ from tests.components.channel_models import shake
 from tests.components.train_modules import DIGITS, write
 from tfopt import keras_models
 from tfopt.artifacts import KerasModel
+from tfopt.components.prune.channel_budget import choose
 from tfopt.components.prune.channel_cost import cost
-from tfopt.components.prune.channel_groups import find_groups, follow
+from tfopt.components.prune.channel_groups import Group, find_groups, follow
 from tfopt.components.prune.channel_importance import importance
 from tfopt.components.prune.channel_latency import stopwatch
 from tfopt.components.prune.channel_losses import own_losses
@@ -283,3 +284,35 @@ def test_the_component_removes_half_and_fine_tuning_keeps_the_accuracy(parent, d
     assert [layer.name for layer in small.layers] == [layer.name for layer in model.layers]
     raw = work(pruned=tmp_path / "raw")["pruned"]
     assert "no module" in raw.card["fine_tuned"]["reason"]
+
+
+@BOTH
+def test_costs_of_transposed_and_separable_convolutions_are_those_worked_out_by_hand(library):
+    layers = importlib.import_module(library).layers
+    model = importlib.import_module(library).Sequential(
+        [
+            layers.Input((5, 6, 2)),
+            layers.Conv2DTranspose(8, 3, strides=2, name="up"),  # every pixel of the input spreads over 3x3
+            layers.SeparableConv2D(4, 3, depth_multiplier=2, padding="same", strides=2, name="apart"),  # to 6x7
+        ]
+    )
+    book = follow(model)
+    found = cost(model, book, np.ones(len(book.roots()), bool))
+    assert model.output_shape == (None, 6, 7, 4)
+    assert found.flops == 2 * (9 * 2 * 8 * 5 * 6 + (9 * 8 * 2 + 16 * 4) * 6 * 7)
+
+
+def test_global_scope_takes_from_the_weakest_group_and_leaves_a_tenth():
+    first, second = (Group((name,), (name,), np.arange(20) + 20 * at, None) for at, name in enumerate("ab"))
+    scores = np.concatenate([np.linspace(1, 2, 20), np.linspace(10, 20, 20)])
+    pick = partial(choose, [first, second], np.arange(40), scores, np.count_nonzero, multiple=1)
+    assert counts(pick(budget=22, scope="global")) == (2, 20)
+    assert counts(pick(budget=20, scope="global")) == (2, 18)
+    assert counts(pick(budget=20, scope="group")) == (10, 10)
+    kept = pick(budget=30, scope="group")
+    np.testing.assert_array_equal(np.flatnonzero(~kept), [0, 1, 2, 3, 4, 20, 21, 22, 23, 24])  # the lowest scores
+    assert pick(budget=3, scope="global") is None
+
+
+def counts(kept):
+    return int(kept[:20].sum()), int(kept[20:].sum())
