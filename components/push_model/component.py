@@ -16,8 +16,9 @@ def push_model(
     pushed: Output[Pushed],
     *,
     destination: str,
-    layout: Literal["tf_serving", "plain"] = "tf_serving",
+    layout: Literal["tf_serving", "triton", "plain"] = "tf_serving",
     keep: Annotated[int, Between(1)] | None = None,
+    max_batch_size: Annotated[int, Between(1)] = 64,
 ) -> None:
     """Push a blessed model as the next numbered version of a folder.
 
@@ -31,9 +32,13 @@ def push_model(
         pushed: ``pushed.json``: whether it was pushed, where to, as which version, and why not.
         destination: The folder that holds the versions; made when it does not exist.
         layout: With ``tf_serving`` a version folder is what TensorFlow Serving loads: a SavedModel, or
-            ``model.tflite``. With ``plain`` it holds ``saved_model/``, ``model.tflite``, ``model.onnx`` or
-            ``model.keras`` beside the model card, and the link ``latest`` leads to the newest version.
+            ``model.tflite``. With ``triton`` the destination is a model in a Triton repository: a version folder holds
+            ``model.savedmodel/`` or ``model.onnx``, and ``config.pbtxt`` beside the versions is written from the
+            signature unless there is one that somebody else wrote. With ``plain`` a version folder holds
+            ``saved_model/``, ``model.tflite``, ``model.onnx`` or ``model.keras`` beside the model card, and the link
+            ``latest`` leads to the newest version.
         keep: How many of the newest versions stay; all of them when not given.
+        max_batch_size: For ``triton``: up to how many requests are run at once, where the batch is open.
 
     Raises:
         ComponentError: When the blessing is for another model, the layout cannot hold the format, or the destination
@@ -55,7 +60,7 @@ def push_model(
             "pass selected and blessing of the same select_model step",
         )
     versions = Versions(destination, layout)
-    facts = versions.unpushed(said["reason"]) if not said["blessed"] else versions.push(model, keep)
+    facts = versions.unpushed(said["reason"]) if not said["blessed"] else versions.push(model, keep, max_batch_size)
     pushed.write(facts | {"digest": model.digest})
     logging.getLogger("tfopt").info("%s: %s", facts["path"] or "not pushed", facts["reason"])
     pushed.metadata |= {

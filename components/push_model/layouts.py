@@ -3,7 +3,10 @@
 from pathlib import Path
 
 from tfopt.artifacts import CARD, Model
+from tfopt.components.push_model.triton import BACKENDS
 from tfopt.errors import ComponentError
+
+SAVED_MODEL = {"tf_serving": "", "triton": "model.savedmodel/", "plain": "saved_model/"}
 
 
 def contents(model: Model, layout: str) -> dict[str, Path]:
@@ -18,6 +21,12 @@ def contents(model: Model, layout: str) -> dict[str, Path]:
             "a SavedModel or a LiteRT model, which is what TensorFlow Serving loads",
             "pass layout='plain', or export the model first",
         )
+    if layout == "triton" and model.format not in BACKENDS:
+        raise ComponentError(
+            f"{model.uri}: format {model.format}, layout='triton'",
+            "a SavedModel or an ONNX model, for which Triton has backends",
+            "pass layout='plain', or export the model first",
+        )
     files = {_place(model, file, layout): file for file in model.payload()}
     if model.card:
         # TensorFlow Serving leaves assets.extra alone: the place for what belongs to a model, but not in its graph.
@@ -27,6 +36,5 @@ def contents(model: Model, layout: str) -> dict[str, Path]:
 
 def _place(model: Model, file: Path, layout: str) -> str:
     if model.format == "saved_model" and model.saved_model:
-        inner = file.relative_to(model.saved_model).as_posix()
-        return inner if layout == "tf_serving" else f"saved_model/{inner}"
+        return SAVED_MODEL[layout] + file.relative_to(model.saved_model).as_posix()
     return f"model{file.suffix}" if file.suffix else f"model.{model.format}"

@@ -12,6 +12,7 @@ from typing import Any
 
 from tfopt.artifacts import Artifact, Model
 from tfopt.components.push_model.layouts import contents
+from tfopt.components.push_model.triton import write_config
 from tfopt.errors import ComponentError
 
 LATEST = "latest"
@@ -25,12 +26,13 @@ class Versions:
         """Point at a folder, which need not exist yet."""
         self.folder, self.layout = Path(destination).expanduser().absolute(), layout
 
-    def push(self, model: Model, keep: int | None = None) -> dict[str, Any]:
+    def push(self, model: Model, keep: int | None = None, max_batch_size: int = 64) -> dict[str, Any]:
         """Add a model as the newest version, unless it is that already.
 
         Args:
             model: What is pushed.
             keep: How many versions stay; None for all.
+            max_batch_size: See `triton.write_config`.
 
         Raises:
             ComponentError: When the folder cannot be written; nothing of this version is then in it.
@@ -41,6 +43,8 @@ class Versions:
             _fill(stage, files)
             if previous is not None and Artifact(self.path(previous)).digest == Artifact(stage).digest:
                 return self._facts(previous, previous, "the newest version is this very model already")
+            if self.layout == "triton":
+                write_config(model, self.folder, max_batch_size)
             version = self._publish(stage)
             if self.layout == "plain":
                 self._point(version)

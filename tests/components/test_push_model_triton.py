@@ -1,0 +1,108 @@
+"""A model in a Triton repository: its configuration fits Triton's own schema, and says what the model takes."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from google.protobuf import text_format
+from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig
+
+from tests.components.test_push_model import push
+from tfopt import runtimes
+from tfopt.artifacts import SavedModel
+from tfopt.components.push_model.triton import config
+from tfopt.errors import ComponentError
+from tfopt.runtimes import TensorSpec
+
+
+def read(file: Path):
+    return text_format.Parse(file.read_text(), ModelConfig())
+
+
+@pytest.fixture(scope="module")
+def two_ends(tmp_path_factory) -> Path:
+    """A SavedModel with two inputs of two types and two outputs, of which one is a number per request."""
+    import tensorflow as tf
+
+    class Model(tf.Module):
+        @tf.function(
+            input_signature=[
+                tf.TensorSpec([None, None, 3], tf.float32, name="rows"),
+                tf.TensorSpec([None], tf.string, name="word"),
+            ]
+        )
+        def serve(self, rows, word):
+            return {"scores": tf.reduce_sum(rows, 1), "length": tf.strings.length(word)}
+
+    model = Model()
+    folder = tmp_path_factory.mktemp("models") / "two ends"
+    tf.saved_model.save(model, str(folder), signatures=model.serve)
+    return folder
+
+
+def test_the_repository_holds_the_versions_and_a_configuration_of_the_signature(two_ends, tmp_path):
+    destination = tmp_path / "repository" / "digits"
+    push(two_ends, destination, layout="triton", max_batch_size=16)
+    assert (destination / "1" / "model.savedmodel" / "saved_model.pb").is_file()
+    found = read(destination / "config.pbtxt")
+    assert (found.name, found.platform, found.max_batch_size) == ("digits", "tensorflow_savedmodel", 16)
+    assert found.HasField("dynamic_batching")
+    told = {tensor.name: tensor for tensor in [*found.input, *found.output]}
+    assert [list(told[name].dims) for name in ("rows", "word", "scores", "length")] == [[-1, 3], [1], [3], [1]]
+    assert told["word"].HasField("reshape")
+    assert not told["rows"].HasField("reshape")
+    types = {name: DataType.Name(tensor.data_type) for name, tensor in told.items()}
+    assert types == {"rows": "TYPE_FP32", "word": "TYPE_STRING", "scores": "TYPE_FP32", "length": "TYPE_INT32"}
+    with runtimes.load(SavedModel(destination / "1" / "model.savedmodel")) as served:
+        rows, word = np.ones((2, 5, 3), np.float32), np.array([b"ab", b"c"])
+        assert served.run({"rows": rows, "word": word})["length"].tolist() == [2, 1]
+
+
+def test_a_configuration_of_ours_follows_the_model_and_one_of_yours_stays(two_ends, tmp_path):
+    destination = tmp_path / "digits"
+    push(two_ends, destination, layout="triton")
+    file = destination / "config.pbtxt"
+    file.write_text(file.read_text().replace("max_batch_size: 64", "max_batch_size: 1"))
+    (destination / "1").rename(tmp_path / "taken back")
+    push(two_ends, destination, layout="triton")
+    assert read(file).max_batch_size == 64
+    yours = 'name: "digits" max_batch_size: 2'
+    file.write_text(yours)
+    (destination / "1").rename(tmp_path / "taken back again")
+    push(two_ends, destination, layout="triton")
+    assert file.read_text() == yours
+
+
+def test_a_fixed_batch_is_one_of_the_axes():
+    spec = TensorSpec("float32", (4, 28))
+    found = text_format.Parse(config("m", "onnx", {"x": spec}, {"y": spec}, 64), ModelConfig())
+    assert (found.backend, found.max_batch_size, list(found.input[0].dims)) == ("onnxruntime", 0, [4, 28])
+    assert not found.HasField("dynamic_batching")
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float16", "bfloat16", "float64", "string"])
+def test_every_type_has_its_word(dtype):
+    spec = TensorSpec(dtype, (None, 2))
+    assert text_format.Parse(config("m", "onnx", {"x": spec}, {"y": spec}, 1), ModelConfig()).input[0].data_type
+
+
+def test_names_are_quoted():
+    spec = TensorSpec("float32", (None, 2))
+    name = 'größer "x"\\'
+    found = text_format.Parse(config(name, "onnx", {name: spec}, {"y": spec}, 1), ModelConfig())
+    assert (found.name, found.input[0].name) == (name, name)
+
+
+@pytest.mark.parametrize("spec", [TensorSpec("complex64", (None, 2)), TensorSpec("float32", (None,), ranked=False)])
+def test_what_triton_has_no_words_for_is_refused(spec):
+    with pytest.raises(ComponentError, match=r"(?s)layout=triton.*how to fix"):
+        config("m", "onnx", {"x": spec}, {"y": TensorSpec("float32", (None, 2))}, 1)
+
+
+def test_a_litert_model_is_refused_and_nothing_appears(tmp_path):
+    from tests.reports import DIGITS, make_models
+
+    lite = make_models([DIGITS[4]], tmp_path / "models")[0]
+    with pytest.raises(ComponentError, match="Triton has backends"):
+        push(lite, tmp_path / "repository", layout="triton")
+    assert not (tmp_path / "repository").exists()
