@@ -61,3 +61,6 @@ def benchmark(
     benchmark.write(content)
     benchmark.metadata["models"] = len(content["models"])
     benchmark.metadata["failed"] = sum(bool(row["error"]) for row in content["models"])
+    size = str(plan.batch_sizes[0])
+    measured = {row["name"]: row["latency"][size]["p50"] for row in content["models"] if size in row["latency"]}
+    benchmark.metadata |= {f"latency_ms[{name}]": value for name, value in measured.items()}

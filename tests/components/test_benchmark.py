@@ -385,3 +385,12 @@ def test_interrupted_it_leaves_no_process_and_no_output(models, tmp_path, kind):
 def test_the_result_opens_as_an_artifact(models, tmp_path):
     run(models["small"], [models["large"]], tmp_path / "out", batch_sizes=["1"])
     assert Benchmark.open(tmp_path / "out").read()["baseline"] == "small.tflite"
+
+
+def test_an_engines_interface_shows_the_latency_of_each_model_that_was_measured(models, tmp_path):
+    (tmp_path / "broken.tflite").write_bytes(b"nothing")
+    candidates = [models["middle"], tmp_path / "broken.tflite"]
+    left = benchmark(baseline=models["small"], candidates=candidates, benchmark=tmp_path / "b", **QUICK)["benchmark"]
+    assert (left.metadata["models"], left.metadata["failed"]) == (3, 1)
+    assert {key for key in left.metadata if "[" in key} == {"latency_ms[small.tflite]", "latency_ms[middle.tflite]"}
+    assert left.metadata["latency_ms[middle.tflite]"] == left.read()["models"][1]["latency"]["1"]["p50"]
