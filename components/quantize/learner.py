@@ -68,9 +68,9 @@ class Learner:
         if zeros or clusters:
             keep(layer.kernel, Projection(kernel, zeros=zeros, clusters=clusters))
         if zeros:
-            self._kept["zeros"].append(layer.name)
+            self._kept["zeros"].append(layer.layer.name)
         if clusters:
-            self._kept["clusters"].append(layer.name)
+            self._kept["clusters"].append(layer.layer.name)
 
     def _set_observing(self, observing: bool) -> None:
         both: list[Any] = [*self._made.kernels, *self._made.ranges]
@@ -81,7 +81,7 @@ class Learner:
 def _facts(layer: Any) -> dict[str, Any]:
     kernel, rounded = layer.kernel.numpy(), np.asarray(layer.rounded())
     return {
-        "layer": layer.name,
+        "layer": layer.layer.name,
         "sparsity": float((kernel == 0).mean()),
         "values": len(np.unique(kernel)),
         "rounding": float(np.abs(rounded - kernel).max() / max(float(np.abs(kernel).max()), 1e-12)),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_model_optimization as tfmot
-from tensorflow_model_optimization.python.core.quantization.keras import quantize_layer, quantizers
+from tensorflow_model_optimization.python.core.quantization.keras import quantize_layer
 from tensorflow_model_optimization.python.core.quantization.keras.collab_opts.cluster_preserve import cluster_utils
 from tensorflow_model_optimization.python.core.quantization.keras.default_8bit import default_8bit_quantize_registry
 from tf_keras import Model, Sequential, layers
@@ -21,7 +21,7 @@ from tfopt.keras_graph import Layer, calls, is_graph, rebuild
 from tfopt.shared_weights import is_clustered, is_sparse
 
 FOLDED = (layers.Conv2D, layers.DepthwiseConv2D, layers.Dense)  # with the batch norm right after them
-PREFIX = "quant_"
+PREFIX, RANGE = "quant_", "_range"
 
 
 class ToolkitLearner:
@@ -140,14 +140,16 @@ def _annotated(layer: Layer, taken: bool) -> Layer:
 
 
 class _Rounded:
-    """A layer that stays in floats, with its answer rounded for those that do not."""
+    """A layer that stays in floats, with something after it whose answer the toolkit rounds for those that do not.
+
+    It does so by itself for any layer it knows before one that is annotated.
+    """
 
     def __init__(self, layer: Layer) -> None:
         self.layer = layer
 
     def __call__(self, tensor: Any) -> Any:
-        quantizer = quantizers.AllValuesQuantizer(num_bits=8, per_axis=False, symmetric=False, narrow_range=False)
-        return quantize_layer.QuantizeLayer(quantizer, name=f"{self.layer.name}_range")(self.layer(tensor))
+        return layers.Activation("linear", name=f"{self.layer.name}{RANGE}")(self.layer(tensor))
 
 
 def _hands_on_floats(layer: Layer) -> bool:
@@ -175,7 +177,7 @@ def _ends(model: Layer) -> Iterator[tuple[str, list[tuple[Any, Any]]]]:
     """The variables of each activation's range, by the name under which `_tensors` has what passes there."""
     for layer in model.layers:
         found = {weight.name.split("/")[-1].split(":")[0]: weight for weight in layer.non_trainable_weights}
-        name = layer.name.removeprefix(PREFIX)
+        name = layer.name.removeprefix(PREFIX).removesuffix(RANGE)
         if isinstance(layer, quantize_layer.QuantizeLayer):
             found = {f"output_{key.rsplit('_', 1)[-1]}": weight for key, weight in found.items()}
             name = _maker(layer.input).name

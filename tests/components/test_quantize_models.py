@@ -1,0 +1,243 @@
+"""Which models `quantize` takes, what of them it leaves in floats, and what it refuses."""
+
+import importlib
+
+import keras
+import numpy as np
+import pytest
+import tf_keras
+from keras import layers
+
+from tests.lite_files import kernels
+from tfopt import keras_models, runtimes
+from tfopt.artifacts import KerasModel
+from tfopt.components.export_tflite.component import export_tflite
+from tfopt.components.quantize.component import quantize
+from tfopt.components.quantize.learner import Learner
+from tfopt.errors import ComponentError
+
+MODULE = """
+import KERAS as keras
+
+def build_model():
+    image = keras.Input((8, 8, 1), name="image")
+    model = keras.Model(image, keras.layers.Dense(10, activation="softmax")(keras.layers.Flatten()(image)))
+    model.compile(keras.optimizers.Adam(1e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+"""
+
+
+@pytest.fixture
+def module(tmp_path):
+    return {name: module_of(tmp_path, name) for name in ("keras", "tf_keras")}
+
+
+def module_of(folder, name):
+    (folder / f"{name}.py").write_text(MODULE.replace("KERAS", name))
+    return folder / f"{name}.py"
+
+
+def learner_of(model, keep_float=(), **kept) -> Learner:
+    return Learner(model, list(keep_float), **{"zeros": True, "clusters": True, **kept})
+
+
+def moved(model):
+    """The model with weights and statistics that nothing can be mistaken for, negative scales among them."""
+    draw = np.random.default_rng(0)
+    for weight in model.weights:
+        name = weight.name.split("/")[-1].split(":")[0]
+        if name in ("beta", "bias", "moving_mean"):
+            weight.assign(draw.normal(0, 0.3, weight.shape))
+        if name in ("gamma", "moving_variance"):
+            low = -2 if name == "gamma" else 0.5
+            weight.assign(draw.uniform(low, 2, weight.shape))
+    return model
+
+
+@keras.saving.register_keras_serializable("tests")
+class Doubled(layers.Layer):
+    def call(self, inputs):
+        return 2 * inputs
+
+
+def everything():
+    """Each kind of layer: compound, nested twice called, fixed, custom, operations; two inputs and two outputs."""
+    image, extra = layers.Input((8, 8, 2), name="image"), layers.Input((6,), name="extra")
+    flow = layers.Rescaling(1 / 8, -1.0, name="rescaling")(image)
+    flow = layers.Conv2D(6, 3, padding="same", use_bias=False, name="first")(flow)
+    flow = before = layers.ReLU(6.0, name="clipped")(layers.BatchNormalization(name="folded")(flow))
+    flow = layers.SeparableConv2D(6, 3, padding="same", activation="relu", name="separable")(flow)
+    flow = layers.Add(name="sum")([flow, before])
+    inner = keras.Sequential(
+        [layers.Input((8, 8, 6)), layers.Conv2D(6, 1, activation="silu", name="deep")], name="inner"
+    )
+    flow = inner(inner(flow))
+    gate = layers.Dense(6, activation="sigmoid", name="gate")(layers.GlobalAveragePooling2D()(flow))
+    flow = flow * layers.Reshape((1, 1, 6))(gate)
+    flow = layers.LayerNormalization(name="normal")(layers.Flatten()(layers.MaxPooling2D()(flow)))
+    flow = layers.Concatenate()([Doubled(name="own")(flow), layers.Dropout(0.3)(extra)])
+    value = layers.Dense(1, name="value")(flow)
+    return moved(keras.Model([image, extra], [layers.Dense(4, activation="softmax", name="kind")(flow), value]))
+
+
+def inputs(records=32):
+    draw = np.random.default_rng(1)
+    return [draw.uniform(0, 16, (records, 8, 8, 2)).astype("float32"), draw.normal(size=(records, 6)).astype("float32")]
+
+
+def test_taking_a_model_apart_changes_no_answer_until_it_is_rounded():
+    model, given = everything(), inputs()
+    before = [answer.numpy() for answer in model(given)]
+    learner = learner_of(model)
+    learner._set_observing(True)
+    for old, new in zip(before, learner.model(given), strict=True):
+        np.testing.assert_allclose(new, old, atol=1e-5 * np.ptp(old))
+    learner._set_observing(False)
+    for old, new in zip(before, learner.model(given), strict=True):
+        assert 1e-5 < np.abs(new - old).max() / np.ptp(old) < 0.3
+
+
+def test_every_layer_that_stays_in_floats_is_named_with_the_reason():
+    assert learner_of(everything(), ["gate"]).report()["left"] == {
+        "gate": "as asked",
+        "normal": "LayerNormalization has no 8-bit form here",
+        "own": "a layer of your own",
+    }
+
+
+def test_inputs_and_outputs_are_called_as_before():
+    model = learner_of(everything()).model
+    assert keras_models.input_names(model) == ["image", "extra"]
+    assert keras_models.served_names(model) == ["kind", "value"]
+
+
+def test_no_range_lies_between_a_convolution_its_batch_norm_and_its_clipping():
+    names = {layer.name for layer in learner_of(everything()).model.layers}
+    assert "clipped_range" in names
+    assert not {"first_range", "folded_range"} & names
+
+
+def test_a_batch_norm_with_no_convolution_before_it_stays_in_floats():
+    image = layers.Input((4, 4, 3))
+    flow = layers.BatchNormalization(name="alone")(layers.MaxPooling2D()(image))
+    report = learner_of(keras.Model(image, layers.Conv2D(2, 1)(flow))).report()
+    assert report["left"] == {"alone": "no convolution right before this batch norm takes it in"}
+
+
+def test_the_file_of_a_model_of_every_kind_answers_as_the_model(tmp_path):
+    learner = learner_of(everything())
+    learner.observe([(inputs(64), None)])
+    keras_models.save(learner.model, tmp_path / "model")
+    exported = export_tflite(tmp_path / "model", tmp_path / "lite", precision="int8")["exported"]
+    assert [kernel.dtype for kernel in kernels(exported.tflite)] == [np.int8] * 8
+    batch = dict(zip(("image", "extra"), inputs(), strict=True))
+    with runtimes.load(KerasModel(tmp_path / "model")) as model, runtimes.load(exported) as lite:
+        for name, answer in model.run(batch).items():
+            assert np.abs(answer - lite.run(batch)[name]).mean() < 0.02 * np.ptp(answer)
+
+
+def test_shared_weights_are_rounded_with_one_scale_and_others_with_one_for_each_channel():
+    flow = image = layers.Input((4, 4, 3))
+    flow = layers.Conv2D(8, 3, padding="same", name="shared")(flow)
+    model = keras.Model(image, layers.Conv2D(8, 3, name="free")(flow))
+    kernel = model.get_layer("shared").kernel
+    kernel.assign(np.round(kernel.numpy() * 8) / 8)
+    found = {layer.layer.name: layer.high.numpy() for layer in learner_of(model)._made.kernels}
+    assert len(np.unique(found["shared"])) == 1
+    assert len(np.unique(found["free"])) == 8
+
+
+def test_a_sequential_model_of_keras_2_keeps_its_names_its_zeros_and_its_accuracy(tmp_path, digits_examples, module):
+    model = tf_keras.Sequential(
+        [
+            tf_keras.Input((8, 8, 1), name="image"),
+            tf_keras.layers.Rescaling(1 / 16),
+            tf_keras.layers.Conv2D(8, 3, use_bias=False, name="conv"),
+            tf_keras.layers.BatchNormalization(),
+            tf_keras.layers.ReLU(),
+            tf_keras.layers.Flatten(),
+            tf_keras.layers.Dense(10, activation="softmax", name="digit"),
+        ]
+    )
+    kernel = model.get_layer("digit").kernel.numpy()
+    model.get_layer("digit").kernel.assign(np.where(np.abs(kernel) < np.median(np.abs(kernel)), 0, kernel))
+    keras_models.save(model, tmp_path / "model")
+    made = quantize(tmp_path / "model", digits_examples, module["tf_keras"], tmp_path / "out", epochs=2)["quantized"]
+    assert made.card["report"]["left"] == {"rescaling": "Rescaling is not quantized by TensorFlow's toolkit"}
+    assert made.card["fine_tuned"]["after"]["val_accuracy"] > made.card["fine_tuned"]["float"]["val_accuracy"]
+    loaded = keras_models.load(made)
+    assert (keras_models.input_names(loaded), keras_models.served_names(loaded)) == (["image"], ["digit"])
+    lite = export_tflite(made.path, tmp_path / "lite", precision="int8")["exported"]
+    assert (kernels(lite.tflite)[-1] == 0).mean() >= 0.5
+    assert set(lite.card["ops"]["float"]) <= {"MUL"}  # the rescaling
+
+
+def test_ranges_of_keras_2_start_at_what_the_float_model_computes():
+    from tfopt.components.quantize.toolkit import ToolkitLearner
+
+    flow = image = tf_keras.Input((5,), name="image")
+    flow = tf_keras.layers.Dense(7, "relu", name="hidden")(flow)
+    model = moved(tf_keras.Model(image, tf_keras.layers.Dense(3, activation="softmax", name="kind")(flow)))
+    given = np.random.default_rng(0).normal(0, 20, (40, 5)).astype("float32")
+    hidden = tf_keras.Model(image, flow).predict(given, verbose=0)
+    learner = ToolkitLearner(model, [], zeros=True, clusters=True)
+    learner.observe([(given, None)])
+    found = {weight.name: float(weight.numpy()) for weight in learner.model.weights if weight.shape.rank == 0}
+    assert found["quant_hidden/post_activation_max:0"] == pytest.approx(hidden.max())
+    assert found["quantize_layer/quantize_layer_min:0"] == pytest.approx(given.min())
+
+
+def test_a_nested_model_of_keras_2_is_refused_by_name(tmp_path, digits_examples, module):
+    inner = tf_keras.Sequential([tf_keras.layers.Input((8, 8, 1)), tf_keras.layers.Flatten()], name="inner")
+    image = tf_keras.Input((8, 8, 1), name="image")
+    model = tf_keras.Model(image, tf_keras.layers.Dense(10, activation="softmax")(inner(image)))
+    keras_models.save(model, tmp_path / "model")
+    with pytest.raises(ComponentError, match="models nested in it \\(inner\\)"):
+        quantize(tmp_path / "model", digits_examples, module["tf_keras"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+def test_a_model_with_nothing_to_quantize_is_refused_with_the_reasons(library, tmp_path, digits_examples, module):
+    package = importlib.import_module(library)
+    image = package.Input((8, 8, 1), name="image")
+    flow = package.layers.LSTM(10, activation="tanh", name="recurrent")(package.layers.Reshape((8, 8))(image))
+    keras_models.save(package.Model(image, package.layers.Softmax()(flow)), tmp_path / "model")
+    with pytest.raises(ComponentError, match="nothing to quantize \\(recurrent: LSTM"):
+        quantize(tmp_path / "model", digits_examples, module[library], tmp_path / "out")
+
+
+def test_quantizing_twice_is_refused_by_the_file_alone(tmp_path, digits_examples, module):
+    image = layers.Input((8, 8, 1), name="image")
+    learner = learner_of(keras.Model(image, layers.Dense(10)(layers.Flatten()(image))))
+    keras_models.save(learner.model, tmp_path / "model")
+    for given in (tmp_path / "model", tmp_path / "model" / "Format-Keras" / "model.keras"):
+        with pytest.raises(ComponentError, match="quantized already"):
+            quantize(given, digits_examples, module["keras"], tmp_path / "out")
+
+
+def test_a_name_that_fits_no_layer_is_refused_with_the_nearest(digits_model, digits_examples, module, tmp_path):
+    with pytest.raises(ComponentError, match="did you mean conv2d"):
+        quantize(digits_model, digits_examples, module["keras"], tmp_path / "out", keep_float=["conv2"])
+
+
+def test_a_model_without_keras_form_and_a_run_without_examples_are_refused(
+    digits_model, digits_examples, module, tmp_path
+):
+    with pytest.raises(ComponentError, match="no Keras form"):
+        quantize(digits_model / "Format-Serving", digits_examples, module["keras"], tmp_path / "out")
+    with pytest.raises(ComponentError, match="examples"):
+        quantize(model=digits_model, module=module["keras"], quantized=tmp_path / "out")
+
+
+def test_a_subclassed_model_is_refused(tmp_path, digits_examples, module):
+    @keras.saving.register_keras_serializable("tests")
+    class Own(keras.Model):
+        def call(self, inputs):
+            return super().call(inputs)
+
+    image = keras.Input((8, 8, 1), name="image")
+    model = Own(image, layers.Dense(10, activation="softmax")(layers.Flatten()(image)))
+    model.save(tmp_path / "model.keras")
+    with pytest.raises(ComponentError, match="a subclassed model"):
+        quantize(tmp_path / "model.keras", digits_examples, module["keras"], tmp_path / "out")
