@@ -103,6 +103,17 @@ def test_recurrent_attention_and_convolution_kernels_are_found_with_their_input_
         assert kernel.left or is_n_m(kernel.values, 2, 4, kernel.axis)
 
 
+def test_a_layer_that_two_models_share_is_one_kernel():
+    import keras
+    from keras import layers
+
+    shared = layers.Dense(4)
+    first, second = (keras.Sequential([keras.Input((4,)), shared, layers.ReLU()]) for _ in range(2))
+    given = keras.Input((4,))
+    model = keras.Model(given, [first(given), second(layers.ReLU()(given))])
+    assert len(find_kernels(model, Pattern("magnitude"), [])) == 1
+
+
 def test_a_bare_keras_file_is_pruned_on_random_inputs_and_the_card_says_so(tmp_path):
     small_digits_model().save(tmp_path / "digits.keras")
     out = prune(tmp_path / "digits.keras", tmp_path / "out", sparsity=0.3)["pruned"]
