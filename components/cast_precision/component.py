@@ -39,7 +39,7 @@ def cast_precision(
 
     Raises:
         ComponentError: When an operation to keep is unknown, the model cannot be frozen or run, nothing in it can be
-            cast, or only nothing keeps within the tolerance.
+            cast, or no layer keeps within the tolerance.
 
     Reference:
         Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3, for what stays in float32.

@@ -1,0 +1,118 @@
+"""What one operation costs: floating-point operations from the shapes, and bytes read and written.
+
+A multiplication and an addition are two operations; an elementwise function is one for each value it gives, whatever it
+takes to compute it. TensorFlow's own profiler knows neither BatchMatMul nor Einsum nor AddV2, hence this table.
+"""
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+Sizes = tuple[int, ...]
+
+_FREE = """
+Assert BatchToSpaceND BroadcastTo Cast ConcatV2 Const DecodeJpeg DecodePng DepthToSpace ExpandDims Fill Gather
+GatherNd GatherV2 HashTableV2 Identity IdentityN LookupTableFindV2 MirrorPad NoOp OneHot OnesLike Pack Pad PadV2
+ParseExampleV2 Placeholder Range Rank Reshape ResizeNearestNeighbor ReverseV2 Select SelectV2 Shape Size Slice
+SpaceToBatchND SpaceToDepth Split SplitV Squeeze StopGradient StridedSlice StringJoin Tile Transpose Unpack Where
+ZerosLike
+"""
+FREE = set(_FREE.split())
+VIEWS = {"ExpandDims", "Identity", "IdentityN", "Rank", "Reshape", "Shape", "Size", "Squeeze", "StopGradient"}
+_ELEMENTWISE = """
+Abs Add AddV2 BiasAdd Ceil ClipByValue Cos Div DivNoNan Elu Equal Erf Exp Expm1 Floor FloorDiv FloorMod Gelu Greater
+GreaterEqual LeakyRelu Less LessEqual Log Log1p LogicalAnd LogicalNot LogicalOr Maximum Minimum Mod Mul MulNoNan Neg
+NotEqual Pow RealDiv Reciprocal Relu Relu6 Round Rsqrt Selu Sigmoid Sign Sin Softplus Softsign Sqrt Square Sub Tanh
+"""
+ELEMENTWISE = set(_ELEMENTWISE.split())
+REDUCTIONS = {"All", "Any", "ArgMax", "ArgMin", "Cumsum", "Max", "Mean", "Min", "Prod", "Sum"}
+# Per value that it gives.
+SEVERAL = {
+    "FusedBatchNorm": 2,
+    "FusedBatchNormV2": 2,
+    "FusedBatchNormV3": 2,
+    "BatchNormWithGlobalNormalization": 2,
+    "SquaredDifference": 2,
+    "Softmax": 5,  # maximum, difference, exponential, sum, quotient
+    "LogSoftmax": 5,
+    "ResizeBilinear": 9,  # three interpolations: difference, product, sum
+}
+
+
+def flops(op: str, attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int | None:
+    """Return the floating-point operations of a node, or None for an operation that the table does not have.
+
+    Args:
+        op: A TensorFlow operation.
+        attr: Its attributes.
+        inputs: The shapes of what it reads.
+        output: The shape of its first output.
+    """
+    if op in FREE:
+        return 0
+    if op in ELEMENTWISE or op in SEVERAL:
+        return SEVERAL.get(op, 1) * prod(output)
+    if op in REDUCTIONS:
+        return prod(inputs[0])
+    known = CONTRACTIONS.get(op)
+    return known(attr, inputs, output) if known else None
+
+
+def _conv(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
+    return 2 * prod(output) * prod(inputs[1][:-1])  # each value: a sum over the window and this group's channels
+
+
+def _depthwise(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
+    return 2 * prod(output) * prod(inputs[1][:2])
+
+
+def _transposed(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
+    return 2 * prod(inputs[2]) * prod(inputs[1][:-1])  # each value that is read is spread over a window of all outputs
+
+
+def _matmul(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
+    return 2 * prod(output) * inputs[0][-2 if attr["transpose_a"].b else -1]
+
+
+def _batch_matmul(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
+    return 2 * prod(output) * inputs[0][-2 if attr["adj_x"].b else -1]
+
+
+def _einsum(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
+    """Each combination of indices is a product and a sum; the axes under an ellipsis are counted from the output."""
+    terms = attr["equation"].s.decode().replace(" ", "").partition("->")[0].split(",")
+    sizes: dict[str, int] = {}
+    for term, shape in zip(terms, inputs, strict=True):
+        before, dots, after = term.partition("...")
+        sizes |= dict(zip(before, shape, strict=False))
+        sizes |= dict(zip(reversed(after), reversed(shape), strict=False)) if after else {}
+        if dots:
+            sizes["..."] = max(sizes.get("...", 1), prod(shape[len(before) : len(shape) - len(after)]))
+    return len(terms) * prod(sizes.values())
+
+
+def _pool(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
+    return prod(output) * prod(int(size) for size in attr["ksize"].list.i)
+
+
+def _sum_of_all(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
+    return (len(inputs) - 1) * prod(output)
+
+
+CONTRACTIONS: dict[str, Callable[[Any, Sequence[Sizes], Sizes], int]] = {
+    "Conv2D": _conv,
+    "Conv3D": _conv,
+    "DepthwiseConv2dNative": _depthwise,
+    "Conv2DBackpropInput": _transposed,
+    "Conv3DBackpropInputV2": _transposed,
+    "MatMul": _matmul,
+    "BatchMatMul": _batch_matmul,
+    "BatchMatMulV2": _batch_matmul,
+    "BatchMatMulV3": _batch_matmul,
+    "Einsum": _einsum,
+    "AvgPool": _pool,
+    "AvgPool3D": _pool,
+    "MaxPool": _pool,
+    "MaxPool3D": _pool,
+    "AddN": _sum_of_all,
+}
