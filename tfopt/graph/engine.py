@@ -55,8 +55,8 @@ def apply(rules: Mapping[str, Rule], graph: Graph, report: Report) -> int:
 
 
 def _try(candidates: list[tuple[str, Rule, Op]], graph: Graph, name: str, report: Report) -> bool:
+    refusals: dict[str, str] = {}  # of several patterns of a law the first gives the reason: it is the larger one
     for law, rule, pattern in candidates:
-        refusal = None
         for binding in bindings(pattern, graph, Tensor(name)):
             match = Match(graph, binding)
             reason = _refusal(graph, binding) or rule.when(match)
@@ -65,9 +65,9 @@ def _try(candidates: list[tuple[str, Rule, Op]], graph: Graph, name: str, report
                 graph.touched.clear()
                 _fire(rule, match)
                 return True
-            refusal = refusal or reason
-        if refusal:
-            report.refuse(law, name, refusal)
+            refusals.setdefault(law, reason)
+    for law, reason in refusals.items():
+        report.refuse(law, name, reason)
     return False
 
 

@@ -22,6 +22,9 @@ ORDER: tuple[tuple[str, str], ...] = (
     ("fold_switches", "as soon as conditions are constants: every later law then sees what is on the live side"),
     ("fold_branches", "the same for the conditions of version 2"),
     ("push_list_constants", "any time after constants are folded: it makes one of several"),
+    ("cancel_transposes", "early: what stood on both sides of a pair are neighbours afterwards"),
+    ("cancel_casts", "the same"),
+    ("fuse_reshapes", "the same"),
     ("fuse_pad_into_conv", "any time before the layout changes; a convolution keeps its kernel"),
     ("fuse_products_of_slices", "before the folds, which then have one kernel to fold into"),
     ("fold_scale_before", "before the shift: a batch norm multiplies first, and the factor then meets the operation"),
@@ -29,6 +32,8 @@ ORDER: tuple[tuple[str, str], ...] = (
     ("fold_batch_norm", "the larger law before its two halves"),
     ("fold_scale", "before the shift: a batch norm multiplies first, and the bias in between must follow"),
     ("fold_shift", "after the scale, whose last operation it meets"),
+    ("push_constants_together", "after the folds, which have a better place for a constant next to a kernel"),
+    ("drop_neutral_elements", "after all that makes constants, some of which are 0 or 1"),
     ("share_equal_nodes", "after every fold: what is shared has several consumers, and cannot be folded into"),
 )
 

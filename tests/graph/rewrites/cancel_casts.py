@@ -1,0 +1,23 @@
+"""Rows for `cancel_casts`."""
+
+import tensorflow as tf
+
+from tests.graph.table import feed, holds, refuses
+
+
+def pair(inner, outer, last=None):
+    """From a type to another one and back, as raw operations."""
+    first = tf.raw_ops.Cast(x=feed(4, dtype=inner), DstT=tf.as_dtype(outer))
+    return tf.raw_ops.Cast(x=first, DstT=tf.as_dtype(last or inner))
+
+
+TABLE = [
+    holds("half and single", lambda: pair("float16", "float32"), gone="Cast"),
+    holds("bfloat16 and single", lambda: pair("bfloat16", "float32"), gone="Cast"),
+    holds("small integers in a float", lambda: pair("int8", "float32"), gone="Cast"),
+    holds("to the same type", lambda: tf.raw_ops.Cast(x=feed(4), DstT=tf.float32), gone="Cast"),
+    refuses("what rounds", lambda: pair("float32", "float16"), because="does not hold every float32"),
+    refuses("what rounds otherwise", lambda: pair("float16", "bfloat16"), because="does not hold every float16"),
+    refuses("large integers in a float", lambda: pair("int32", "float32"), because="does not hold every int32"),
+    refuses("a third type", lambda: pair("int8", "int32", "int64"), because="makes int64 of int8"),
+]

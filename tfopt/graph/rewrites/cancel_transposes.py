@@ -1,0 +1,48 @@
+"""Two permutations of axes are one, and none where they undo each other.
+
+    Transpose(Transpose(x, p), q) = Transpose(x, p[q]),    = x where p[q] is 0, 1, 2, …
+
+    before    x -> Transpose(0, 2, 3, 1) -> Transpose(0, 3, 1, 2) -> y
+    after     x -> y
+
+A Transpose that permutes nothing, as every one of rank 1, equals its input. Needs: constant permutations.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfopt.graph.pattern import const, op
+from tfopt.graph.rule import Maker, Match, Rule
+from tfopt.graph.view import Tensor
+
+PAIR = op("Transpose", op("Transpose", "x", const("first"), role="inner"), const("second"))
+ALONE = op("Transpose", "x", const("second"))
+
+
+def when(match: Match) -> str | None:
+    """Refuse a lone Transpose that permutes something."""
+    return None if match.has("inner") or _is_identity(_permutation(match)) else "it is the only one, and permutes axes"
+
+
+def rewrite(match: Match, make: Maker) -> Tensor:
+    """One Transpose, or none."""
+    together = _permutation(match)
+    if _is_identity(together):
+        return match.tensor("x")
+    axes = make.constant("perm", together, match.array("second"))
+    return make.node("Transpose", match.tensor("x"), axes, like=match.node())
+
+
+def _permutation(match: Match) -> NDArray[np.int64]:
+    second = match.array("second").astype(np.int64)
+    if not match.has("inner"):
+        return second % max(len(second), 1)
+    first = match.array("first").astype(np.int64)
+    return (first % len(first))[second % len(second)] if len(first) else first
+
+
+def _is_identity(permutation: NDArray[np.int64]) -> bool:
+    return bool((permutation == np.arange(len(permutation))).all())
+
+
+LAW = Rule((PAIR, ALONE), when, rewrite)

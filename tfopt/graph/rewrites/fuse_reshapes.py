@@ -1,0 +1,37 @@
+"""Of two shapes in a row only the last matters.
+
+    Reshape(Reshape(x, s), t) = Reshape(x, t),    = x where x has that shape already
+
+    before    x -> Reshape(-1, 4) -> Reshape(2, 2, -1) -> y
+    after     x -> Reshape(2, 2, -1) -> y
+
+Holds for any shapes, constant or not: a Reshape keeps the order of the elements. Needs, to drop the last one: static
+shapes that agree and leave at most one size open, which the number of elements then settles.
+"""
+
+from tfopt.graph.pattern import op
+from tfopt.graph.rule import Maker, Match, Rule
+from tfopt.graph.view import Tensor
+
+PAIR = op("Reshape", op("Reshape", "x", "between", role="inner"), "shape")
+ALONE = op("Reshape", "x", "shape")
+
+
+def when(match: Match) -> str | None:
+    """Refuse a lone Reshape that may change the shape."""
+    return None if match.has("inner") or _is_same(match) else "it is the only one, and may change the shape"
+
+
+def rewrite(match: Match, make: Maker) -> Tensor:
+    """One Reshape, or none."""
+    if _is_same(match):
+        return match.tensor("x")
+    return make.node("Reshape", match.tensor("x"), match.tensor("shape"), like=match.node())
+
+
+def _is_same(match: Match) -> bool:
+    before, after = match.shape("x"), match.shape("root")
+    return before is not None and before == after and before.count(None) <= 1 and 0 not in before
+
+
+LAW = Rule((PAIR, ALONE), when, rewrite, requires=("direct edges",))
