@@ -48,7 +48,7 @@ lock: $(READY)  ## resolve anew with uv, once, into a plain file
 # The images' own lists, with hashes: pins of the lock, but TensorFlow's wheel for CPUs, a third of the other's size.
 EXTRAS_tf := --extra tf --extra onnx
 EXTRAS_beam := $(EXTRAS_tf) --extra beam
-EXTRAS_tfx := $(EXTRAS_beam) --extra tfx
+EXTRAS_tfx := $(EXTRAS_beam) --extra tfx --extra kfp
 UV ?= $(BIN)/uv
 lock-images: $(KINDS:%=requirements/%.txt)  ## after `make lock`
 $(KINDS:%=requirements/%.txt): requirements/%.txt: requirements/lock.txt requirements/tensorflow-cpu.in requirements/no-tensorflow.txt
