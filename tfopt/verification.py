@@ -49,15 +49,26 @@ def verify(
         ComponentError: When names, dtypes, shapes or a free batch were lost, or the answers are not the parent's.
     """
     _check_batch(parent, child)
-    drawn, source = probe(examples, parent.inputs, records=CHECKED if examples else RANDOM, seed=seed, seen=split)
-    given, seen = unseen(drawn, calibrated)
+    given, told = held_out(examples, parent, calibrated, split=split, seed=seed)
     found = compare(parent, child, cut(given, parent.inputs, 1, 3, 32))
     for name, parity in found.items():
         _check(name, parity, precision, tolerance, examples is not None, advice)
-    facts: dict[str, Any] = {"run": True, "inputs": source, "records": len(next(iter(given.values())))}
+    return {"run": True, **told, "outputs": {name: parity.facts() for name, parity in found.items()}}
+
+
+def held_out(
+    examples: Examples | None, parent: Runtime, calibrated: Batch | None, *, split: str, seed: int
+) -> tuple[Batch, dict[str, Any]]:
+    """Return inputs to compare on, which were not calibrated on where there are such, and what the card says of them.
+
+    Args, raises: as `verify`.
+    """
+    drawn, source = probe(examples, parent.inputs, records=CHECKED if examples else RANDOM, seed=seed, seen=split)
+    given, seen = unseen(drawn, calibrated)
+    facts: dict[str, Any] = {"inputs": source, "records": len(next(iter(given.values())))}
     if seen and given is drawn:  # there are no others
         facts["also_calibrated_on"] = seen
-    return facts | {"outputs": {name: parity.facts() for name, parity in found.items()}}
+    return given, facts
 
 
 def _check_batch(parent: Runtime, child: Runtime) -> None:

@@ -9,7 +9,7 @@ from tfopt.errors import ComponentError
 from tfopt.wording import data_size
 
 
-@component(image="tf")
+@component(image="tf", memory="8Gi")
 def export_onnx(
     model: Input[Model],
     exported: Output[OnnxModel],

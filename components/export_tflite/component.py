@@ -5,11 +5,8 @@ from typing import Annotated, Literal
 
 from tfopt.artifacts import Examples, Model, TFLiteModel
 from tfopt.component import Between, Input, Output, component
-from tfopt.errors import ComponentError
-from tfopt.trained_ranges import has_trained_ranges
+from tfopt.components.export_tflite.checks import check, check_by_layer, rules_of
 from tfopt.wording import data_size
-
-CALIBRATED = ("int8", "int16x8")
 
 
 @component(image="tf", memory="8Gi")
@@ -18,13 +15,16 @@ def export_tflite(
     exported: Output[TFLiteModel],
     examples: Input[Examples] | None = None,
     *,
-    precision: Literal["float32", "float16", "dynamic", "int8", "int16x8"] = "float32",
+    precision: Literal["float32", "float16", "dynamic", "int4", "int8", "int16x8"] = "float32",
     integer_io: bool = False,
     calibration_count: Annotated[int, Between(2, None)] = 200,
     split: str = "train",
     seed: int = 0,
     tolerance: Annotated[float, Between(0, None)] | None = None,
     select_tf_ops: bool = False,
+    sparse: bool = False,
+    recipe: list[str] = [],  # noqa: B006  (a default is read, never changed)
+    max_degradation: Annotated[float, Between(0, 1)] | None = None,
 ) -> None:
     """Convert a model to a LiteRT (TFLite) file that was run and compared with its parent.
 
@@ -32,8 +32,9 @@ def export_tflite(
     ``Format-Serving/tflite`` beside the SavedModel it came from, where TFX's own Evaluator finds it.
 
     Float32 answers as its parent does; float16 halves the file and changes answers by about a thousandth; dynamic
-    stores weights in 8 bits and needs no data; int8 computes in 8 bits, the fastest on most phones and on CPUs with
-    VNNI; int16x8 keeps activations in 16 bits, which is the most exact of the integer kinds, and slow on CPUs.
+    stores weights in 8 bits and needs no data, int4 does so in 4 bits; int8 computes in 8 bits, the fastest on most
+    phones and on CPUs with VNNI; int16x8 keeps activations in 16 bits, which is the most exact of the integer kinds,
+    and slow on CPUs.
 
     Args:
         model: A SavedModel or a Keras model.
@@ -51,19 +52,31 @@ def export_tflite(
             of the records keep their class (float16: 95 %) or, without classes, the correlation is under 0.5 (0.99).
         select_tf_ops: Allow ops that LiteRT lacks, to be run by TensorFlow's Flex delegate. A file that has them cannot
             be run, and so not verified, where that delegate is not linked in, and that includes this machine.
+        sparse: Store weights that are mostly zeros by their other values, as of a pruned model: a smaller file, no
+            faster. For float32 and float16: LiteRT does not load such files of the other kinds.
+        recipe: Another kind for some layers, as "NAME=KIND": NAME is a regular expression found in what the layer
+            returns, KIND is float32, int8, int4, or int4x32 (also x64, x128, x256: dense layers with a scale for each
+            block of so many weights). The last that matches counts. For dynamic, int4, int8 and int16x8.
+        max_degradation: The largest share of records that may change their class, or loss of correlation where there
+            are no classes; accuracy cannot fall by more. Where it is missed, the layers that add most error are left
+            in float32, twice as many at each try and at most half, until it holds. Needs examples.
 
     Raises:
         ComponentError: When calibration data is missing or too little, when an op cannot be converted (the ops are
             named), or when the file does not answer as its parent does.
     """
     check(model, examples, precision, integer_io, split)
+    rules = rules_of(recipe, precision)
+    check_by_layer(model, examples, precision, sparse, rules, max_degradation)
     from tfopt.child import run_in_child
     from tfopt.components.export_tflite.exporting import export
     from tfopt.components.export_tflite.request import Request
 
     log = logging.getLogger("tfopt")
     log.info("converting %s to tflite %s", model.name, precision)
-    request = Request(precision, integer_io, calibration_count, split, seed, tolerance, select_tf_ops)
+    request = Request(
+        precision, integer_io, calibration_count, split, seed, tolerance, select_tf_ops, sparse, rules, max_degradation
+    )
     exported.metadata |= run_in_child(export, model, examples, exported.path, request, doing="converting to TFLite")
     log.info("%s", summary(exported))
 
@@ -76,34 +89,3 @@ def summary(exported: TFLiteModel) -> str:
     verified, size = facts["verified"], (exported.path / "Format-Serving" / "tflite").stat().st_size
     answers = in_words(verified["outputs"]) if verified["run"] else f"not run: {verified['reason']}"
     return f"{facts['name']}: {data_size(size)}, {answers}"
-
-
-def check(model: Model, examples: Examples | None, precision: str, integer_io: bool, split: str) -> None:
-    """Refuse at once what cannot work, before anything heavy is imported."""
-    if (not model.saved_model and not model.keras) or model.format == "tflite":
-        raise ComponentError(
-            f"{model.uri}: a {model.format} model",
-            "a SavedModel or a Keras model",
-            "give the model it was converted from",
-        )
-    trained = has_trained_ranges(model)
-    if trained and precision != "int8":
-        raise ComponentError(
-            f"precision={precision!r} for {model.name}, whose 8-bit ranges were trained",
-            "precision='int8', which takes them as they are",
-            "pass precision='int8', or give the model from before it was quantized",
-        )
-    if precision in CALIBRATED and examples is None and not trained:
-        raise ComponentError(
-            f"precision={precision!r} without examples",
-            "examples to calibrate on",
-            "pass examples=PATH, or precision='dynamic', which needs none",
-        )
-    if precision in CALIBRATED and examples:
-        examples.split(split)
-    if integer_io and precision not in CALIBRATED:
-        raise ComponentError(
-            f"integer_io with precision={precision!r}",
-            f"precision {' or '.join(CALIBRATED)}",
-            "leave integer_io out: the other kinds compute in floats",
-        )

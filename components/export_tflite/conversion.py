@@ -1,6 +1,7 @@
 """The TFLite converter: one table of what each precision asks of it, and its errors in words."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import tensorflow as tf
@@ -32,6 +33,8 @@ def convert(saved_model: Path, request: Request, feed: list[Batch] | None) -> by
     ops = [OPS.TFLITE_BUILTINS]
     if request.precision != "float32":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if request.sparse:
+        converter.optimizations = [*converter.optimizations, tf.lite.Optimize.EXPERIMENTAL_SPARSITY]
     if request.precision == "float16":
         converter.target_spec.supported_types = [tf.float16]
     if feed is not None:
@@ -46,6 +49,11 @@ def convert(saved_model: Path, request: Request, feed: list[Batch] | None) -> by
         return bytes(converter.convert())
     except Exception as error:
         raise _refusal(error, request) from error
+
+
+def convert_float(saved_model: Path, request: Request) -> bytes:
+    """Return the float32 flatbuffer, to be quantized layer by layer, or looked into. Raises as `convert`."""
+    return convert(saved_model, replace(request, precision="float32", integer_io=False, sparse=False), None)
 
 
 def _refusal(error: Exception, request: Request) -> ComponentError:

@@ -1,5 +1,7 @@
 """The whole export, as it runs in a child process: calibrate, convert, verify."""
 
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +10,16 @@ from tfopt.artifacts import Examples, Model, TFLiteModel
 from tfopt.components.export_tflite.request import Request
 from tfopt.errors import ComponentError
 from tfopt.examples import Batch
+from tfopt.parity import compare
 from tfopt.probes import cut
 from tfopt.trained_ranges import has_trained_ranges
-from tfopt.verification import verify
+from tfopt.verification import held_out, verify
 
 ADVICE = {
     "float32": "pass a larger tolerance if this is known to be harmless",
     "float16": "choose float32; values may be out of float16's range",
     "dynamic": "choose float16 or float32",
+    "int4": "choose dynamic, or keep the worst layers in float32 with max_degradation",
     "int8": "calibrate on more and more typical examples, or choose int16x8, dynamic or float16",
     "int16x8": "calibrate on more and more typical examples, or choose dynamic or float16",
 }
@@ -27,24 +31,46 @@ def export(model: Model, examples: Examples | None, target: Path, request: Reque
     Raises:
         ComponentError: When the model cannot be converted, or the file does not answer as its parent does.
     """
-    from tfopt.components.export_tflite import conversion, flatbuffer  # TensorFlow, in the child alone
+    from tfopt.components.export_tflite import conversion, flatbuffer, quantizing  # TensorFlow, in the child alone
 
     serving = target / "Format-Serving"
     keras_models.place_saved_model(model, serving)
     parent = runtimes.load(model)
-    sampled, feed, facts = None, None, {}
+    sampled, feed = None, None
+    facts: dict[str, Any] = {}
     trained = has_trained_ranges(model)
-    if request.precision in conversion.INTEGER and examples and not trained:
-        sampled, facts["calibration"] = calibration.sample(
+    calibrated = request.precision in conversion.INTEGER and not trained
+    if examples and (calibrated or request.max_degradation is not None):
+        sampled, drawn = calibration.sample(
             examples, parent.inputs, count=request.calibration_count, split=request.split, seed=request.seed
         )
         feed = list(cut(sampled, parent.inputs, 1))
-    content = conversion.convert(serving, request, feed)
-    facts["ops"] = flatbuffer.describe(content)
+        facts |= {"calibration": drawn} if calibrated else {}
+    content, made = quantizing.quantize(
+        serving, request, feed, calibrated, _measure(parent, examples, sampled, request)
+    )
+    facts |= made | {"ops": flatbuffer.describe(content)}
     (serving / "tflite").write_bytes(content)
     facts["verified"] = _verify(parent, TFLiteModel(target), examples, sampled, facts["ops"], request)
     name = f"tflite {request.precision}" + (" integer io" if request.integer_io else "")
     return {"name": name, "precision": request.precision, "ranges": "trained" if trained else None, **facts}
+
+
+def _measure(
+    parent: runtimes.Runtime, examples: Examples | None, sampled: Batch | None, request: Request
+) -> Callable[[bytes], float]:
+    """How far a file degrades, on records it was not calibrated on."""
+
+    def degraded(content: bytes) -> float:
+        from tfopt.components.export_tflite.settling import degradation
+
+        given, _ = held_out(examples, parent, sampled, split=request.split, seed=request.seed)
+        with tempfile.NamedTemporaryFile(suffix=".tflite") as file:
+            Path(file.name).write_bytes(content)
+            with _load(TFLiteModel(file.name), request) as child:
+                return degradation(compare(parent, child, cut(given, parent.inputs, 32)).values())
+
+    return degraded
 
 
 def _verify(
@@ -64,7 +90,7 @@ def _verify(
             "integer inputs and outputs",
             "leave integer_io out: an op beside them has no integer kernel",
         )
-    with runtimes.load(child) as loaded:
+    with _load(child, request) as loaded:
         return verify(
             parent,
             loaded,
@@ -76,3 +102,22 @@ def _verify(
             seed=request.seed,
             advice=ADVICE[request.precision],
         )
+
+
+def _load(child: TFLiteModel, request: Request) -> runtimes.Runtime:
+    try:
+        return runtimes.load(child)
+    except ComponentError as error:
+        if request.precision == "int4" or request.recipe:
+            raise ComponentError(
+                f"layers of kinds that LiteRT does not load: {error.received}",
+                "kinds that it has for them",
+                "choose another for the layer named there, by recipe; of zeros alone, 4 bits have no scale",
+            ) from error
+        if not request.sparse:
+            raise
+        raise ComponentError(
+            f"a sparse {request.precision} file, which LiteRT converts but does not load: {error.received}",
+            "sparse with precision float32 or float16",
+            "choose one of these, or leave sparse out",
+        ) from error

@@ -15,7 +15,7 @@ CASTS = ("QUANTIZE", "DEQUANTIZE")
 
 
 def describe(content: bytes) -> dict[str, Any]:
-    """Return how many ops compute in integers, which ones in floats, the Flex ops, and the dtypes of the signature.
+    """Return how many ops compute in integers, which in floats, the Flex ops, the dtypes of the signature, and more.
 
     Raises:
         ComponentError: When the file reads variables that nothing ever writes: its weights were left behind.
@@ -38,6 +38,7 @@ def describe(content: bytes) -> dict[str, Any]:
         "float": dict(sorted(Counter(name for name, kind in kinds if kind in FLOATS).items())),
         "flex": sorted(name.removeprefix("Flex") for name in names if name.startswith("Flex")),
         "io": _signature_types(file),
+        "sparse": sum(tensor.sparsity is not None for graph in file.subgraphs for tensor in graph.tensors),
         "constant_bytes": sum(len(buffer.data) for buffer in file.buffers if buffer.data is not None),
     }
 

@@ -14,3 +14,6 @@ class Request:
     seed: int
     tolerance: float | None
     select_tf_ops: bool
+    sparse: bool
+    recipe: tuple[tuple[str, str], ...]
+    max_degradation: float | None

@@ -39,6 +39,9 @@ def request(precision="float32", **given) -> Request:
         "seed": 0,
         "tolerance": None,
         "select_tf_ops": False,
+        "sparse": False,
+        "recipe": (),
+        "max_degradation": None,
     }
     return Request(precision, **(values | given))
 
@@ -147,7 +150,7 @@ def test_what_cannot_work_is_refused_in_the_first_second(digits_model, digits_ex
         ({"precision": "int8", "examples": examples, "split": "trian"}, "split 'trian' missing", "name another split"),
         ({"precision": "int8", "examples": examples, "calibration_count": 1}, "calibration_count=1", "200"),
         ({"precision": "float16", "integer_io": True}, "integer_io with precision='float16'", "leave integer_io out"),
-        ({"precision": "int4"}, "precision='int4'", "did you mean int8?"),
+        ({"precision": "int6"}, "precision='int6'", "did you mean int"),
         ({"tolerance": -1.0}, "tolerance=-1.0", "change the value"),
         ({"model": str(tmp_path / "a.tflite")}, "a tflite model", "it was converted from"),
     ]:
