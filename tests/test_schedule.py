@@ -77,6 +77,16 @@ def test_a_change_replaces_the_schedule_of_that_name_and_no_other(change, server
     assert len(before & set(server.kinds["recurringruns"])) == 1
 
 
+@pytest.mark.parametrize(("fact", "value"), [("max_concurrency", 5), ("no_catchup", False), ("service_account", "x")])
+def test_what_somebody_changed_by_hand_is_put_right(fact, value, server):
+    assert schedule(server, *RETRAIN, *MONDAYS) == 0
+    (found,) = server.kinds["recurringruns"].values()
+    found[fact] = value
+    assert schedule(server, *RETRAIN, *MONDAYS) == 0
+    (found,) = server.kinds["recurringruns"].values()
+    assert (found["max_concurrency"], found["no_catchup"], found.get("service_account")) == (1, True, None)
+
+
 def test_several_of_one_name_become_one(server):
     server.page_limit = 1
     assert schedule(server, *RETRAIN, *MONDAYS) == 0

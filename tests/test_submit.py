@@ -80,6 +80,12 @@ def test_waiting_tells_each_change_once_and_success_is_0(server, caplog):
     ]
 
 
+@pytest.mark.parametrize("state", ["FAILED", "CANCELED", "SKIPPED"])
+def test_a_run_that_ends_otherwise_is_1(state, server):
+    server.script = [(state, {})]
+    assert main(["submit", *OPTIMIZE, "--wait", "--endpoint", server.url]) == 1
+
+
 def test_a_failed_run_is_1_with_the_step_and_its_message(server, capsys, caplog):
     server.script = [("RUNNING", {}), ("FAILED", {"train": "FAILED:OOMKilled"})]
     assert main(["submit", *OPTIMIZE, "--wait", "--json", "--endpoint", server.url]) == 1
@@ -153,6 +159,7 @@ def test_a_token_that_expires_while_waiting_ends_the_waiting_at_once(server, mon
     server.token = "first"
     assert main(["submit", *OPTIMIZE, "--wait", "--endpoint", server.url]) == 1
     assert "401" in capsys.readouterr().err
+    assert len([line for line in server.asked if line.startswith("GET /apis/v2beta1/runs/")]) == 2
 
 
 def test_an_unreachable_endpoint_is_told_in_seconds(capsys):
