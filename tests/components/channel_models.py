@@ -11,7 +11,7 @@ HEADS = ["average", "max", "flatten", "reshape"]
 programs = st.fixed_dictionaries(
     {
         "seed": st.integers(0, 1000),
-        "blocks": st.lists(st.tuples(st.sampled_from(BLOCKS), st.integers(2, 5)), min_size=1, max_size=5),
+        "blocks": st.lists(st.tuples(st.sampled_from(BLOCKS), st.integers(2, 5)), min_size=3, max_size=5),
         "head": st.sampled_from(HEADS),
     }
 )

@@ -14,19 +14,52 @@ from tfopt.components.prune.channel_surgery import silenced, without
 
 # Programs are small, and every further try of a failing one makes three models: nothing is shrunk.
 FEW = settings(
-    max_examples=15,
+    max_examples=12,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],
 )
+MANY = settings(FEW, max_examples=150, derandomize=False)
+LIBRARIES = pytest.mark.parametrize("library", ["keras", "tf_keras"])
 MAKERS = ("makes", "filters", "bias", "scales", "follows")  # their zeros make a channel zero; its readers stay
 
 
-@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+@LIBRARIES
 @given(programs, st.integers(0, 100))
 @FEW
 def test_dead_channels_are_removed_without_a_difference(library, program, seed):
+    check(library, program, seed)
+
+
+@pytest.mark.nightly
+@LIBRARIES
+@given(programs, st.integers(0, 100_000))
+@MANY
+def test_dead_channels_are_removed_without_a_difference_from_any_graph(library, program, seed):
+    check(library, program, seed)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["MobileNetV2", "ResNet50", "DenseNet121", "EfficientNetB0", "MobileNetV3Small"])
+@LIBRARIES
+def test_dead_channels_of_known_architectures_are_removed_without_a_difference(library, name):
+    keras, rng = importlib.import_module(library), np.random.default_rng(0)
+    keras.utils.set_random_seed(0)
+    model = getattr(keras.applications, name)(weights=None, input_shape=(96, 96, 3), classes=10)
+    for layer in model.layers:
+        if type(layer).__name__ == "BatchNormalization":
+            gamma, beta, mean, variance = (rng.uniform(-0.1, 0.1, weight.shape) for weight in layer.weights)
+            layer.set_weights([1 + 5 * gamma, beta, mean, 1 + 5 * variance])
+    book = follow(model)
+    kept = some(book, rng)
+    small, dead = without(model, book, kept), silenced(model, book, kept, MAKERS)
+    records = 255 * rng.random((2, 96, 96, 3)).astype("float32")
+    np.testing.assert_allclose(small(records, training=False), dead(records, training=False), rtol=1e-4, atol=1e-5)
+    assert small.count_params() == cost(model, book, kept).parameters < model.count_params()
+
+
+def check(library, program, seed):
     keras = importlib.import_module(library)
     keras.backend.clear_session()
     model = build(keras, program)
