@@ -36,7 +36,7 @@ def apply(rules: Mapping[str, Rule], graph: Graph, report: Report) -> int:
             for op in pattern.ops:
                 by_op.setdefault(op, []).append((name, rule, pattern))
     reach = max((depth(pattern) for rule in rules.values() for pattern in rule.patterns), default=0)
-    waiting = dict.fromkeys(graph.downstream())
+    waiting = dict.fromkeys(name for name, node in graph.nodes.items() if node.op in by_op)
     fired, most, queue = 0, PER_NODE * len(graph.nodes), deque(waiting)
     while queue:
         name = queue.popleft()
@@ -47,7 +47,7 @@ def apply(rules: Mapping[str, Rule], graph: Graph, report: Report) -> int:
         if fired > most:
             raise RuntimeError(f"{', '.join(rules)}: still firing after {most} times; a law undoes another one")
         for near in _surroundings(graph, reach):
-            if near not in waiting:
+            if near not in waiting and graph.nodes[near].op in by_op:
                 waiting[near] = None
                 queue.append(near)
         graph.touched.clear()
