@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -88,6 +89,17 @@ def test_a_crash_has_no_traceback_unless_asked(data, tmp_path, capsys):
     assert "Traceback" not in error
     with pytest.raises(RuntimeError):
         main([*words, "--debug"])
+
+
+def test_what_libraries_say_reaches_a_file_that_is_named_only_after_a_crash(data, tmp_path, capfd):
+    words = ["tests.toys:fail", "--data", str(data), "--report", str(tmp_path / "out"), "--how"]
+    assert main([*words, "crash"]) == 1
+    named = re.search(r"what the libraries said is in (\S+)", capfd.readouterr().err)
+    assert named
+    assert Path(named[1]).is_file()
+    Path(named[1]).unlink()
+    assert main([*words, "refuse"]) == 1
+    assert "libraries" not in capfd.readouterr().err
 
 
 def test_list_and_describe_speak_to_people_and_machines(capsys):

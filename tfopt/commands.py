@@ -1,11 +1,8 @@
 """What ``tfopt`` does besides running one component: list, describe, run a DAG; and `tfopt.kubeflow`'s commands."""
 
 import argparse
-import contextlib
 import json
-import logging
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ from tfopt.arguments import assigned, parser_for
 from tfopt.artifacts import Artifact, Benchmark, Decision, Evaluation, Pushed
 from tfopt.component import components, find
 from tfopt.dag import Dag
+from tfopt.quiet import libraries_said_to
 
 
 def _list(words: list[str]) -> int:
@@ -70,7 +68,7 @@ def _run(words: list[str]) -> int:
     values = assigned(found, given.set)
     root = (given.root or Path("runs", found.name)).absolute()
     found.values(values)  # wrong values are refused before TFX's imports
-    with _quiet_engine(root / "run.log"):
+    with libraries_said_to(root / "run.log"):
         from tfopt import engine
 
         outcomes = engine.run(found, values, root, engine=given.engine, beam_args=given.beam_pipeline_arg)
@@ -115,32 +113,6 @@ def _values_help(found: Dag) -> str:
         default = "required" if parameter.required else f"default: {parameter.default}"
         lines.append(f"  --set {parameter.name}=VALUE  {parameter.description} [{parameter.expected}; {default}]")
     return "\n".join(lines)
-
-
-@contextlib.contextmanager
-def _quiet_engine(log: Path) -> Iterator[None]:
-    """Send what TFX, Beam and TensorFlow say to a file, not over our progress; native code writes to the descriptor."""
-    from absl import logging as absl_logging
-
-    log.parent.mkdir(parents=True, exist_ok=True)
-    terminal = os.dup(2)
-    with log.open("a") as stream, os.fdopen(terminal, "w", buffering=1) as ours:
-        os.dup2(stream.fileno(), 2)
-        handler = logging.StreamHandler(stream)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-        ours_now = logging.getLogger("tfopt").handlers
-        progress = next(found for found in ours_now if isinstance(found, logging.StreamHandler))
-        logging.getLogger().handlers[:] = [handler]
-        logging.getLogger("tfopt").addHandler(handler)
-        absl_logging.get_absl_handler().setLevel(logging.CRITICAL)  # it would write beside `handler`
-        before = progress.setStream(ours)
-        try:
-            yield
-        finally:
-            progress.setStream(before)
-            logging.getLogger("tfopt").removeHandler(handler)
-            logging.getLogger().handlers.remove(handler)
-            os.dup2(terminal, 2)
 
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {

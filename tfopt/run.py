@@ -3,6 +3,7 @@
 Exit codes: 0 done, 1 a component refused or failed, 2 wrong usage, 130 stopped by Ctrl-C.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -13,6 +14,7 @@ import tfopt
 from tfopt import commands
 from tfopt.arguments import dashed, parser_for
 from tfopt.errors import ComponentError, nearest
+from tfopt.quiet import libraries_said_aside
 
 # TensorFlow's start-up banner would drown ours; whoever wants it sets the variable.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -25,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [word for word in words if word != "--debug"]
     _show_progress()
     try:
-        return _dispatch(words)
+        return _dispatch(words, debug)
     except ComponentError as error:
         if debug:
             raise
@@ -41,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _dispatch(words: list[str]) -> int:
+def _dispatch(words: list[str], debug: bool) -> int:
     if words[:1] in (["--version"], ["-V"]):
         print(f"tfopt {tfopt.__version__}")
         return 0
@@ -50,7 +52,7 @@ def _dispatch(words: list[str]) -> int:
         return 0 if words[:1] in (["-h"], ["--help"]) else 2
     if words[0] in commands.COMMANDS:
         return commands.COMMANDS[words[0]](words[1:])
-    return _component(words[0], words[1:])
+    return _component(words[0], words[1:], debug)
 
 
 def _usage() -> str:
@@ -69,11 +71,11 @@ def _usage() -> str:
         "  list                the components\n"
         "  describe NAME       a component's inputs, outputs and parameters\n\n"
         f"components:\n{listed}\n\n"
-        "everywhere: --json prints for machines, --debug shows tracebacks\n"
+        "everywhere: --json prints for machines, --debug shows tracebacks, and what the libraries say\n"
     )
 
 
-def _component(name: str, words: list[str]) -> int:
+def _component(name: str, words: list[str], debug: bool) -> int:
     from tfopt import beam
     from tfopt.component import components, find
 
@@ -93,7 +95,8 @@ def _component(name: str, words: list[str]) -> int:
         return 0
     given = vars(parser.parse_args(dashed(words)))
     as_json = given.pop("json")
-    with beam.arguments(given.pop("beam_pipeline_arg", [])):
+    said = contextlib.nullcontext() if debug else libraries_said_aside()
+    with beam.arguments(given.pop("beam_pipeline_arg", [])), said:
         outputs = component(**{key: value for key, value in given.items() if value is not None})
     if as_json:
         print(
