@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from tfopt.artifacts import Examples, Model, OnnxModel
 from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
+from tfopt.trained_ranges import has_trained_ranges
 from tfopt.wording import data_size
 
 
@@ -76,6 +77,12 @@ def check(model: Model, examples: Examples | None, precision: str, split: str) -
             f"{model.uri}: a {model.format} model",
             "a SavedModel or a Keras model",
             "give the model it was converted from",
+        )
+    if precision == "int8" and has_trained_ranges(model):
+        raise ComponentError(
+            f"precision='int8' for {model.name}, whose 8-bit ranges were trained",
+            "a model with one quantization",
+            "export it with export_tflite, which takes those ranges, or give the model from before it was quantized",
         )
     if precision == "int8" and examples is None:
         raise ComponentError(

@@ -264,6 +264,15 @@ def test_what_cannot_work_is_refused_in_the_first_second(digits_model, digits_ex
     assert not Path(out).exists()
 
 
+def test_trained_ranges_are_not_set_again(digits_examples, tmp_path):
+    ranges = {"min": -1.0, "max": 1.0}
+    fake = tf.quantization.fake_quant_with_min_max_vars
+    model = saved(tmp_path / "model", lambda image: {"y": fake(image, **ranges)}, image=([None, 64], tf.float32))
+    with pytest.raises(ComponentError, match="8-bit ranges were trained") as error:
+        export_onnx(str(model), str(tmp_path / "out"), str(digits_examples), precision="int8")
+    assert "export_tflite" in error.value.fix
+
+
 def test_a_file_calibrated_on_the_wrong_data_is_refused(digits_model, digits_examples, tmp_path):
     faint = np.random.default_rng(0).random((60, 64)).astype(np.float32) / 1000
     write_examples(tmp_path / "ex/Split-train/data_tfrecord-00000-of-00001.gz", {"image": faint})
