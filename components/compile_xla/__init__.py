@@ -1,0 +1,1 @@
+"""Models that XLA compiles when they are first called, saved so."""

@@ -1,0 +1,137 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.graph.saved_models import control_flow, two_ends
+from tfopt import runtimes
+from tfopt.artifacts import SavedModel
+from tfopt.components.compile_xla import warming
+from tfopt.components.compile_xla.compiling import _compared
+from tfopt.components.compile_xla.component import compile_xla
+from tfopt.errors import ComponentError
+
+FRESH = """
+import json, sys
+import numpy as np, tensorflow as tf
+loaded = tf.saved_model.load(sys.argv[1])
+serve = loaded.signatures["serving_default"]
+marked = [f.signature.name for f in serve.graph.as_graph_def().library.function if f.attr["_XlaMustCompile"].b]
+image = np.random.default_rng(0).uniform(0, 16, (5, 8, 8, 1)).astype(np.float32)
+print(json.dumps({"marked": len(marked), "digit": serve(image=tf.constant(image))["digit"].numpy().tolist(),
+                  "keys": sorted(loaded.signatures)}))
+"""
+
+
+@pytest.fixture(scope="module")
+def compiled(digits_model, digits_examples, tmp_path_factory):
+    target = tmp_path_factory.mktemp("compiled") / "compiled"
+    made = compile_xla(
+        model=digits_model, compiled=target, examples=digits_examples, batch_sizes=["4", "1"], static=True
+    )
+    return made["compiled"]
+
+
+def test_a_fresh_process_loads_it_still_marked_and_answers_as_the_parent(compiled, digits_model):
+    printed = subprocess.run(
+        [sys.executable, "-c", FRESH, str(compiled.saved_model)], check=True, capture_output=True, text=True
+    ).stdout
+    said = json.loads(printed.splitlines()[-1])
+    assert said["marked"] >= 1
+    assert said["keys"] == ["serving_default", "serving_default_batch_1", "serving_default_batch_4"]
+    image = np.random.default_rng(0).uniform(0, 16, (5, 8, 8, 1)).astype(np.float32)
+    expected = runtimes.load(SavedModel(digits_model)).run({"image": image})["digit"]
+    np.testing.assert_allclose(said["digit"], expected, atol=1e-5)
+
+
+def test_it_is_really_compiled(compiled):
+    loaded = tf.saved_model.load(str(compiled.saved_model))
+    graph = loaded.signatures["serving_default"].graph.as_graph_def()
+    (body,) = [one for one in graph.library.function if one.attr["_XlaMustCompile"].b]
+    assert "Conv2D" in {node.op for node in body.node_def}
+    assert "Conv2D" not in {node.op for node in graph.node}
+
+
+def test_the_signature_stays_and_static_ones_are_added(compiled, digits_model):
+    before, after = (runtimes.load(SavedModel(path)) for path in (digits_model, compiled.path))
+    assert (after.inputs, after.outputs) == (before.inputs, before.outputs)
+    fixed = runtimes.load(SavedModel(compiled.path), signature="serving_default_batch_4")
+    assert fixed.inputs["image"].shape == (4, 8, 8, 1)
+    assert fixed.outputs["digit"].shape == (4, 10)
+    assert compiled.card["report"]["static_signatures"] == ["serving_default_batch_1", "serving_default_batch_4"]
+
+
+def test_compile_time_is_reported_apart_from_later_calls(compiled):
+    speed = compiled.card["report"]["speed"]
+    for size in ("1", "4"):
+        ours, parents = (speed[name]["batches"][size] for name in ("compiled", "parent"))
+        assert ours["compile_s"] > ours["call_s"] > 0
+        assert parents["call_s"] > 0
+    assert speed["compiled"]["load_s"] > 0
+
+
+def test_warm_up_requests_are_those_that_tensorflow_serving_reads(compiled):
+    from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
+
+    records = tf.data.TFRecordDataset(str(compiled.saved_model / warming.FILE)).as_numpy_iterator()
+    requests = [PredictionLog.FromString(record).predict_log.request for record in records]
+    arrays = [tf.make_ndarray(request.inputs["image"]) for request in requests]
+    assert [array.shape for array in arrays] == [(1, 8, 8, 1), (4, 8, 8, 1)]
+    assert {request.model_spec.signature_name for request in requests} == {"serving_default"}
+    assert arrays[1].max() == 16  # real digits
+    assert compiled.card["report"]["warm_up"] == {"batch_sizes": [1, 4]}
+
+
+def test_without_tensorflow_serving_apis_there_are_none_and_the_reason(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)
+    assert "pip install tensorflow-serving-api" in warming.write_requests(tmp_path, {1: {"x": np.zeros(1)}})
+    assert not list(tmp_path.iterdir())
+
+
+def test_while_loops_and_branches_are_compiled(tmp_path):
+    control_flow(tmp_path / "model")
+    made = compile_xla(model=tmp_path / "model", compiled=tmp_path / "compiled", warm_up=False)["compiled"]
+    arrays = {"x": np.array([[0.3, -0.7]], np.float32), "n": np.int32(3)}
+    expected, received = (runtimes.load(SavedModel(tmp_path / one)).run(arrays)["y"] for one in ("model", "compiled"))
+    np.testing.assert_allclose(received, expected, atol=1e-6)
+    assert made.card["report"]["warm_up"] == "not asked for"
+    assert not (made.saved_model / "assets.extra").exists()
+
+
+def test_every_operation_that_cannot_be_compiled_is_named_with_its_reason(tmp_path):
+    two_ends(tmp_path / "text")
+    with pytest.raises(ComponentError) as refusal:
+        compile_xla(model=tmp_path / "text", compiled=tmp_path / "compiled")
+    assert "LookupTableFindV2: it handles text" in refusal.value.received
+
+    @tf.function(input_signature=[tf.TensorSpec([None], name="x")])
+    def serve(x):
+        return {"large": tf.gather_nd(x, tf.where(x > 0.5)), "image": tf.io.encode_base64(tf.as_string(x))}
+
+    tf.saved_model.save(tf.Module(), str(tmp_path / "dynamic"), signatures=serve)
+    with pytest.raises(ComponentError) as refusal:
+        compile_xla(model=tmp_path / "dynamic", compiled=tmp_path / "compiled")
+    for said in (
+        "AsString: it handles text",
+        "EncodeBase64: it handles text",
+        "Where: how many values it gives depends",
+    ):
+        assert said in refusal.value.received
+    assert not (tmp_path / "compiled").exists()
+
+
+def test_a_failure_of_the_compiler_is_told_by_its_reason_not_by_its_headings(tmp_path):
+    class Failing:
+        def errors(self, child):
+            raise RuntimeError("Graph execution error:\n\nDetected at node a\n<stack traces unavailable>\nno size of b")
+
+    with pytest.raises(ComponentError, match="XLA: no size of b"):
+        _compared(Failing(), tmp_path)
+
+
+def test_bad_batch_sizes_are_refused(digits_model, tmp_path):
+    with pytest.raises(ComponentError, match="whole numbers"):
+        compile_xla(model=digits_model, compiled=tmp_path / "compiled", batch_sizes=["0"])
