@@ -120,12 +120,13 @@ def _application(folder: Path, name: str) -> Path:
     from tfopt import keras_models
 
     keras.utils.set_random_seed(0)
-    model, rng = getattr(keras.applications, name)(weights=None), np.random.default_rng(0)
+    model, rng = getattr(keras.applications, name)(weights=None, input_shape=(224, 224, 3)), np.random.default_rng(0)
     for layer in model.layers:
         if isinstance(layer, keras.layers.BatchNormalization):  # as if it had been trained: no two channels alike
             gamma, beta, mean, variance = (rng.uniform(-0.1, 0.1, weight.shape) for weight in layer.weights)
             layer.set_weights([1 + 5 * gamma, beta, mean, 1 + 5 * variance])
-    keras_models.save(model, folder / "trained")
+    model.save(folder / "as built.keras")  # Keras names an unnamed input anew when it loads a model
+    keras_models.save(keras_models.load(KerasModel(folder / "as built.keras")), folder / "trained")
     return folder / "trained"
 
 
