@@ -37,7 +37,9 @@ class Trial:
             changed = [self._try(name) for name in passes if not (number and name.startswith(GRAPPLER))]
             if not any(changed):
                 break
-        self.report.forget_gone({node.name for node in self.model.graph.node})
+        graph = self.model.graph
+        functions = {function.signature.name for function in graph.library.function}
+        self.report.forget_gone({node.name for node in graph.node} | functions)
 
     def _try(self, name: str) -> bool:
         if name in self.taken_back:

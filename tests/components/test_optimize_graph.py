@@ -124,3 +124,21 @@ def test_passes_are_read_when_the_dag_is_built():
     for wrong in (["fold_scales"], []):
         with pytest.raises(ComponentError, match="passes"):
             read_passes(wrong)
+
+
+def test_the_bodies_of_loops_are_named_as_not_entered_and_what_nothing_calls_goes(tmp_path):
+    module = tf.Module()
+    module.scale = tf.Variable([1.0, 2.0])
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32, "x")])
+    def call(x):
+        looped = tf.while_loop(lambda i, _: i < 3, lambda i, v: (i + 1, tf.identity(v) * module.scale), (0, x))[1]
+        return {"y": tf.identity(looped) * 1.0}
+
+    tf.saved_model.save(module, str(tmp_path / "bare"), {"serving_default": call})
+    found = optimize_graph(tmp_path / "bare", tmp_path / "optimized", passes=["portable"])["optimized"]
+    functions = found.card["report"]["refused"]["functions"]
+    assert functions[0]["reason"] == "the body of a function that stays is not entered"
+    assert functions[0]["times"] == 2  # the condition and the body
+    answer = runtimes.load(SavedModel(found.path)).run({"x": np.ones((1, 2), "float32")})["y"]
+    np.testing.assert_array_equal(answer, [[1, 8]])

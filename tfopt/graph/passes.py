@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from tfopt.errors import ComponentError, nearest
 from tfopt.graph.engine import apply
-from tfopt.graph.frozen import Frozen
+from tfopt.graph.frozen import Frozen, prune_functions
 from tfopt.graph.report import Report
 from tfopt.graph.rewrites import laws
 from tfopt.graph.rule import Rule
@@ -69,7 +69,11 @@ def optimize(frozen: Frozen, names: Sequence[str], report: Report) -> Frozen:
     """Return a frozen model after laws tried in this order until none fires; see `run`."""
     graph = view(frozen)
     run(names, graph, report)
-    return replace(frozen, graph=graph.to_graph_def())
+    made = graph.to_graph_def()
+    prune_functions(made)
+    for function in made.library.function:  # of a While or an If: what it captures are arguments there, not constants
+        report.refuse("functions", function.signature.name, "the body of a function that stays is not entered")
+    return replace(frozen, graph=made)
 
 
 def run_one(name: str, graph: Graph, report: Report) -> int:
