@@ -164,12 +164,12 @@ def test_writing_is_deterministic(exported, tmp_path):
     assert files[0] == files[1]
 
 
-def test_an_unused_input_stays(tmp_path):
+def test_an_unused_input_stays_and_each_output_is_its_own(tmp_path):
     import tensorflow as tf
 
     @tf.function(input_signature=[tf.TensorSpec([2], tf.float32, name="used"), tf.TensorSpec([2], name="unused")])
     def serve(used, unused):
-        return {"same": used, "again": used}
+        return {"same": used, "again": used, "double": 2.0 * used, "triple": 3.0 * used}
 
     tf.saved_model.save(tf.Module(), str(tmp_path / "model"), signatures=serve)
     write(read(tmp_path / "model"), tmp_path / "written")
@@ -177,6 +177,7 @@ def test_an_unused_input_stays(tmp_path):
     assert list(loaded.inputs) == ["unused", "used"]
     answer = loaded.run({"used": np.array([1, 2], np.float32), "unused": np.zeros(2, np.float32)})
     assert answer["same"].tolist() == answer["again"].tolist() == [1, 2]
+    assert (answer["double"].tolist(), answer["triple"].tolist()) == ([2, 4], [3, 6])
 
 
 def test_what_is_written_converts_to_tflite(digits_model, tmp_path):
