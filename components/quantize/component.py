@@ -34,7 +34,7 @@ def quantize(
     learn with tfopt's own layers, Keras 2 models with TensorFlow's Model Optimization Toolkit. Sequential, Functional
     and nested Keras 3 models are taken, those of Keras 2 without nesting. Layers that have no 8-bit form here stay in
     floats, and the model card says under ``report`` which and why. Zeros left by `prune` stay zeros, and weights shared
-    by `cluster` stay shared, in the 8-bit file too.
+    by `cluster` stay shared (in Keras 3 models), in the 8-bit file too.
 
     Args:
         model: A trained Keras model; folded, pruned or clustered before, if wanted.

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_model_optimization as tfmot
-from tensorflow_model_optimization.python.core.quantization.keras import quantize_layer
-from tensorflow_model_optimization.python.core.quantization.keras.collab_opts.cluster_preserve import cluster_utils
 from tensorflow_model_optimization.python.core.quantization.keras.default_8bit import default_8bit_quantize_registry
 from tf_keras import Model, Sequential, layers
 
@@ -35,7 +33,8 @@ class ToolkitLearner:
         """Take over a model's layers; the arguments are those of ``Learner``.
 
         Raises:
-            ComponentError: When no layer has an 8-bit form, or a model is nested in this one.
+            ComponentError: When no layer has an 8-bit form, a model is nested in this one, or
+                weights are shared that should stay so.
         """
         _check(model)
         self._float = Model(model.inputs[0], model.outputs[0], name=model.name) if _is_plain(model) else model
@@ -51,7 +50,12 @@ class ToolkitLearner:
             )
         kernels = [layer.kernel.numpy() for layer in self._of(taken) if hasattr(layer, "kernel")]
         self._zeros = zeros and any(map(is_sparse, kernels))
-        self._clusters = clusters and any(map(is_clustered, kernels))
+        if clusters and any(map(is_clustered, kernels)):
+            raise ComponentError(
+                f"model {model.name}: a Keras 2 model whose weights are shared",
+                "a Keras 3 model: what TensorFlow's toolkit makes of shared weights cannot be loaded from a file again",
+                "pass keep_clusters=False and lose the sharing, or make the model in Keras 3",
+            )
         with tfmot.quantization.keras.quantize_scope():
             annotated = rebuild(self._float, lambda layer: _annotated(layer, id(layer) in taken))
             self._quantized = tfmot.quantization.keras.quantize_apply(annotated, self._scheme())
@@ -73,11 +77,7 @@ class ToolkitLearner:
                 most.assign(max(high[name], low[name] + 1e-6))
 
     def finish(self) -> None:
-        """Take out what kept the clusters while training."""
-        if self._clusters:
-            with tfmot.quantization.keras.quantize_scope():
-                self._quantized = cluster_utils.strip_clustering_cqat(self._quantized)
-            self.model = _named(self._quantized, self._names)
+        """Nothing is left to do: the toolkit's ranges are up to date."""
 
     def report(self) -> dict[str, Any]:
         """What is quantized, what is not and why, and what was kept."""
@@ -85,7 +85,7 @@ class ToolkitLearner:
         kernels = [_facts(layer) for layer in wrapped if hasattr(layer.layer, "kernel")]
         summary = f"{len(kernels)} kernels in 8 bits"
         summary += f", {len(self.left)} layers in floats" if self.left else ""
-        kept = {"zeros": self._zeros, "clusters": self._clusters}
+        kept = {"zeros": self._zeros, "clusters": False}
         names = [kernel["layer"] for kernel in kernels]
         return {
             "summary": summary,
@@ -102,7 +102,9 @@ class ToolkitLearner:
             folded = isinstance(layer, layers.BatchNormalization) and type(before[id(layer)]) in FOLDED
             if layer.name in keep_float or (folded and before[id(layer)].name in keep_float):
                 self.left[layer.name] = "as asked"
-            elif folded or registry.supports(layer):
+            elif isinstance(layer.input, list | dict) and _reads_input(layer):
+                self.left[layer.name] = "joins inputs of the model, which the toolkit does not round here"
+            elif (folded or registry.supports(layer)) and not isinstance(layer, layers.InputLayer):
                 yield layer
             elif not isinstance(layer, layers.InputLayer):
                 self.left[layer.name] = f"{type(layer).__name__} is not quantized by TensorFlow's toolkit"
@@ -111,11 +113,8 @@ class ToolkitLearner:
         return [layer for layer in self._float.layers if id(layer) in taken]
 
     def _scheme(self) -> Any:
-        known = tfmot.experimental.combine
-        if self._clusters:
-            return known.Default8BitClusterPreserveQuantizeScheme(self._zeros)
         if self._zeros:
-            return known.Default8BitPrunePreserveQuantizeScheme()
+            return tfmot.experimental.combine.Default8BitPrunePreserveQuantizeScheme()
         return tfmot.quantization.keras.default_8bit.Default8BitQuantizeScheme()
 
 
@@ -135,8 +134,26 @@ def _is_plain(model: Layer) -> bool:
 
 def _annotated(layer: Layer, taken: bool) -> Layer:
     if taken:
-        return tfmot.quantization.keras.quantize_annotate_layer(layer)
+        known = tfmot.quantization.keras.quantize_annotate_layer(layer)
+        return _FromInput(layer.name, known) if _reads_input(layer) else known
     return _Rounded(layer) if _hands_on_floats(layer) else layer
+
+
+def _reads_input(layer: Layer) -> bool:
+    return any(isinstance(_maker(tensor), layers.InputLayer) for tensor in tf.nest.flatten(layer.input))
+
+
+class _FromInput:
+    """A layer that reads an input, which is rounded as `_Rounded` rounds answers.
+
+    The toolkit's own layer for that, QuantizeLayer, makes its variables twice when a ``.keras`` file is read.
+    """
+
+    def __init__(self, name: str, layer: Layer) -> None:
+        self.name, self.layer = name, layer
+
+    def __call__(self, tensor: Any) -> Any:
+        return self.layer(layers.Activation("linear", name=f"{self.name}_input{RANGE}")(tensor))
 
 
 class _Rounded:
@@ -178,9 +195,6 @@ def _ends(model: Layer) -> Iterator[tuple[str, list[tuple[Any, Any]]]]:
     for layer in model.layers:
         found = {weight.name.split("/")[-1].split(":")[0]: weight for weight in layer.non_trainable_weights}
         name = layer.name.removeprefix(PREFIX).removesuffix(RANGE)
-        if isinstance(layer, quantize_layer.QuantizeLayer):
-            found = {f"output_{key.rsplit('_', 1)[-1]}": weight for key, weight in found.items()}
-            name = _maker(layer.input).name
         for place in ("output", "post_activation", "pre_activation"):
             if f"{place}_min" in found and f"{place}_max" in found:
                 key = f"{name} before" if place == "pre_activation" else name
@@ -191,6 +205,8 @@ def _tensors(model: Layer) -> dict[str, Any]:
     """What each layer of the float model answers, and what it has before its activation."""
     found = {layer.name: layer.output for layer in model.layers if not isinstance(layer.output, list | dict)}
     for layer in model.layers:
+        if not isinstance(layer.input, list | dict):
+            found[f"{layer.name}_input"] = layer.input
         if getattr(layer, "activation", None) and hasattr(layer, "kernel"):
             linear = type(layer).from_config({**layer.get_config(), "activation": "linear", "name": f"{layer.name}_"})
             found[f"{layer.name} before"] = linear(layer.input)

@@ -185,7 +185,7 @@ def test_ranges_of_keras_2_start_at_what_the_float_model_computes():
     learner.observe([(given, None)])
     found = {weight.name: float(weight.numpy()) for weight in learner.model.weights if weight.shape.rank == 0}
     assert found["quant_hidden/post_activation_max:0"] == pytest.approx(hidden.max())
-    assert found["quantize_layer/quantize_layer_min:0"] == pytest.approx(given.min())
+    assert found["quant_hidden_input_range/output_min:0"] == pytest.approx(given.min())
 
 
 def test_a_nested_model_of_keras_2_is_refused_by_name(tmp_path, digits_examples, module):
