@@ -226,6 +226,19 @@ def test_a_graph_goes_out_and_comes_in_with_named_ends(exported, tmp_path, digit
     np.testing.assert_allclose(received, expected, atol=1e-6)
 
 
+def test_several_outputs_of_one_node_and_nodes_of_one_name_are_told_apart(tmp_path):
+    import tensorflow as tf
+
+    with tf.Graph().as_default() as graph:
+        a, b = (tf.compat.v1.placeholder(tf.float32, [2], name=name) for name in "ab")
+        tf.identity_n([2.0 * a, 3.0 * b], name="n")
+        tf.add(a, b, name="scope/n")
+    (tmp_path / "graph.pb").write_bytes(graph.as_graph_def().SerializeToString())
+    write(read_graph(tmp_path / "graph.pb", ["a", "b"], ["n", "n:1", "scope/n"]), tmp_path / "model")
+    answer = runtimes.load(SavedModel(tmp_path / "model")).run({name: np.ones(2, np.float32) for name in "ab"})
+    assert {name: array.tolist() for name, array in answer.items()} == {"n": [2, 2], "n_1": [3, 3], "scope_n": [2, 2]}
+
+
 def test_a_graph_with_wrong_names_or_without_its_tables_is_refused(tmp_path, frozen):
     with pytest.raises(ComponentError, match="lookup tables"):
         write_graph(frozen["two_ends"], tmp_path / "graph.pb")

@@ -9,6 +9,7 @@ read both.
 """
 
 import contextlib
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -100,7 +101,7 @@ def write(frozen: Frozen, folder: Path) -> None:
 
 
 def read_graph(file: Path, inputs: list[str], outputs: list[str]) -> Frozen:
-    """Read a frozen GraphDef, ``.pb``, whose inputs and outputs are called as the nodes given.
+    """Read a frozen GraphDef, ``.pb``, whose inputs and outputs are called as the nodes given, without their scopes.
 
     Args:
         file: A serialized GraphDef.
@@ -226,5 +227,8 @@ def _ends(graph: Any, names: list[str], file: Path) -> dict[str, Endpoint]:
         except (KeyError, ValueError) as error:
             raise ComponentError(f"{file}: no tensor {name}", "a node of the graph", "check the name") from error
         sizes = None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
-        found[name.rpartition("/")[2].partition(":")[0]] = Endpoint(tensor.name, tensor.dtype.name, sizes)
+        node, _, index = tensor.name.partition(":")
+        called = node.rpartition("/")[2] + (f"_{index}" if index != "0" else "")
+        called = called if called not in found else re.sub(r"\W", "_", tensor.name.removesuffix(":0"))
+        found[called] = Endpoint(tensor.name, tensor.dtype.name, sizes)
     return found
