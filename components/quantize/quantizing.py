@@ -54,6 +54,9 @@ def quantize_model(
             names = output_names(model, parent, keras_model)
             learner, tuned = _learn(keras_model, user, examples, target, request)
             keras_models.save(learner.model, target, names)
+            if keras_models.is_keras_2(learner.model):  # the toolkit's layers cannot be read from a .keras file
+                learner.model.save(target / "Format-Keras" / "model.h5")
+                (target / "Format-Keras" / "model.keras").unlink()
             fix = "lower the learning rate, or name layers to keep in floats"
             verified = cost(parent, KerasModel(target), examples, fix=fix)
     report = learner.report()

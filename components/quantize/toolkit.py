@@ -56,8 +56,12 @@ class ToolkitLearner:
                 "a Keras 3 model: what TensorFlow's toolkit makes of shared weights cannot be loaded from a file again",
                 "pass keep_clusters=False and lose the sharing, or make the model in Keras 3",
             )
+        self._ids = taken
+        self._apply()
+
+    def _apply(self) -> None:
         with tfmot.quantization.keras.quantize_scope():
-            annotated = rebuild(self._float, lambda layer: _annotated(layer, id(layer) in taken))
+            annotated = rebuild(self._float, lambda layer: _annotated(layer, id(layer) in self._ids))
             self._quantized = tfmot.quantization.keras.quantize_apply(annotated, self._scheme())
         self.model = _named(self._quantized, self._names)
 
@@ -77,7 +81,21 @@ class ToolkitLearner:
                 most.assign(max(high[name], low[name] + 1e-6))
 
     def finish(self) -> None:
-        """Nothing is left to do: the toolkit's ranges are up to date."""
+        """Hand on a model without what kept the zeros, whose variables a file could not be read into."""
+        if not self._zeros:
+            return
+        before, self._zeros, kept = self._quantized, False, self._zeros
+        sparse = {
+            f"{PREFIX}{layer.name}": layer.kernel.numpy() for layer in self._float.layers if hasattr(layer, "kernel")
+        }
+        self._apply()
+        self._zeros = kept
+        for new, old in zip(self._quantized.layers, before.layers, strict=True):
+            found = {_short(weight): weight for weight in old.weights}
+            for weight in new.weights:
+                values = found[_short(weight)].numpy()
+                pruned = _short(weight) == "kernel" and new.name in sparse and is_sparse(sparse[new.name])
+                weight.assign(values * (sparse[new.name] != 0) if pruned else values)
 
     def report(self) -> dict[str, Any]:
         """What is quantized, what is not and why, and what was kept."""
@@ -212,6 +230,10 @@ def _tensors(model: Layer) -> dict[str, Any]:
             found[f"{layer.name} before"] = linear(layer.input)
             linear.set_weights(layer.get_weights())
     return found
+
+
+def _short(weight: Any) -> str:
+    return str(weight.name.split("/")[-1].split(":")[0])
 
 
 def _facts(layer: Layer) -> dict[str, Any]:
