@@ -107,6 +107,7 @@ def _learn(
         seed=request.seed,
     )
     learner.finish()
+    compile_like(learner.model, user, request.learning_rate)  # which may be another one now
     after = scores(learner.model, sources)
     facts = {"best_epoch": history["best_epoch"], "epochs": len(history["epochs"])}
     return learner, {**facts, "float": before, "before": start, "after": after}
