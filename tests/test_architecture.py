@@ -12,10 +12,11 @@ SOURCES = sorted(
     [
         *ROOT.glob("components/**/*.py"),
         *ROOT.glob("pipelines/*.py"),
-        *ROOT.glob("tfopt/*.py"),
-        *ROOT.glob("tfopt/runtimes/*.py"),
-        *ROOT.glob("tfopt/artifacts/*.py"),
-        *ROOT.glob("tfopt/training/*.py"),
+        *(
+            file
+            for file in ROOT.glob("tfopt/**/*.py")
+            if not {"components", "pipelines"} & set(file.relative_to(ROOT).parts)
+        ),
     ]
 )
 
