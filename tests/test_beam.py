@@ -1,5 +1,6 @@
 """The runner's arguments reach the pipeline, and nothing is left open after it."""
 
+import sys
 import threading
 
 import apache_beam
@@ -61,6 +62,16 @@ def test_arguments_end_with_their_block_and_do_not_reach_other_threads():
         other.start()
         other.join()
     assert [*found, beam.workers()] == [2, 4, 1, 1]
+
+
+@pytest.mark.timeout(120)
+def test_workers_start_where_the_path_of_python_has_a_space(tmp_path, monkeypatch):
+    python = tmp_path / "my python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with beam.arguments(["--direct_running_mode=multi_processing", "--direct_num_workers=2"]):
+        assert square(tmp_path) == 328350
 
 
 def test_no_other_runner_is_fetched_behind_the_users_back(tmp_path, caplog):

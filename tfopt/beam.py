@@ -9,6 +9,8 @@ from behind a shuffle arrives twice; and of several branches only the last one i
 import contextlib
 import os
 import re
+import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -39,7 +41,8 @@ def pipeline() -> Iterator[Any]:
     """
     import apache_beam as beam
 
-    opened = beam.Pipeline(options=_options())
+    options = _options()
+    opened = beam.Pipeline(runner=_quoted(options), options=options)
     try:
         with opened:
             yield opened
@@ -91,6 +94,27 @@ def _options() -> Any:
         if not dask.npartitions and not dask.partition_size:
             dask.partition_size = 1  # the default, 128, would put all the files of most data sets on one worker
     return options
+
+
+def _quoted(options: Any) -> Any:
+    """A runner for processes whose Python has a path that a shell would not take as one word; else None.
+
+    Beam hands that path to a shell as it is, and waits forever for the workers that never start.
+    """
+    from apache_beam.options.pipeline_options import DirectOptions
+    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+    from apache_beam.transforms.environments import SubprocessSDKEnvironment
+
+    direct, python = options.view_as(DirectOptions), shlex.quote(sys.executable)
+    if (
+        _runner(options) != "FnApiRunner"
+        or direct.direct_running_mode != "multi_processing"
+        or python == sys.executable
+    ):
+        return None
+    direct.direct_running_mode = "in_memory"  # else the environment given here is replaced
+    command = f"{python} -m apache_beam.runners.worker.sdk_worker_main"
+    return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(command))
 
 
 def _runner(options: Any) -> str:
