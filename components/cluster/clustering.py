@@ -9,9 +9,10 @@ from tfopt import keras_models, parity, runtimes
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.cluster import report
 from tfopt.components.cluster.centroids import share
-from tfopt.components.cluster.kernels import Kernel, find_kernels
+from tfopt.components.cluster.kernels import find_kernels
 from tfopt.cost import cost
 from tfopt.errors import ComponentError
+from tfopt.kernels import Kernel
 from tfopt.served import output_names
 from tfopt.shared_weights import Projection, is_clustered, is_sparse, keep
 from tfopt.trained_ranges import check_none
@@ -57,7 +58,7 @@ def cluster_weights(
         keras_models.check_weights(keras_model)
         kernels = find_kernels(keras_model, request.clusters, request.layers)
         _check_plain(kernels)
-        before = report.gzipped_sizes(kernels)
+        before = [kernel.gzipped for kernel in kernels]
         if user and examples:
             keras_model, tuned = _fine_tune(keras_model, kernels, user, examples, target, request)
             kernels = find_kernels(keras_model, request.clusters, request.layers)

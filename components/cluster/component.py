@@ -4,7 +4,6 @@ from typing import Annotated, Literal
 
 from tfopt.artifacts import Examples, KerasModel, PythonModule
 from tfopt.component import Between, Input, Output, component
-from tfopt.errors import ComponentError
 from tfopt.orders import check_order
 
 
@@ -62,25 +61,10 @@ def cluster(
         Advantages of Careful Seeding", SODA 2007.
     """
     check_order(model, "cluster")
-    check(examples, module)
+    from tfopt.training.needs import check_needs
+
+    check_needs(examples, module, verb="cluster")
     from tfopt.components.cluster.clustering import Request, cluster_weights
 
     request = Request(clusters, initialization, keep_zeros, layers, label, epochs, batch_size, learning_rate, seed)
     clustered.metadata |= cluster_weights(model, examples, module.path if module else None, clustered.path, request)
-
-
-def check(examples: Examples | None, module: PythonModule | None) -> None:
-    """Refuse at once what cannot be fine-tuned."""
-    if module is None:
-        return
-    if examples is None:
-        raise ComponentError(
-            "a module without examples",
-            "examples to fine-tune on, with the splits train and eval",
-            "pass examples=PATH, or leave the module out to cluster without fine-tuning",
-        )
-    for split in ("train", "eval"):
-        examples.split(split)
-    from tfopt.training.user_module import check_syntax
-
-    check_syntax(module.path)

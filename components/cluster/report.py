@@ -1,23 +1,15 @@
 """What clustering did, layer by layer: for the model card, and as a small table."""
 
-import gzip
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tfopt import keras_graph
-from tfopt.components.cluster.kernels import Kernel
+from tfopt.kernels import Kernel, lines
 from tfopt.wording import data_size
 
-SHOWN = 12
-
 Report = dict[str, Any]
-
-
-def gzipped_sizes(kernels: Sequence[Kernel]) -> list[int]:
-    """Bytes of each kernel, gzipped."""
-    return [len(gzip.compress(kernel.values.tobytes(), 6, mtime=0)) for kernel in kernels]
 
 
 def describe(model: Any, kernels: Sequence[Kernel], gzipped_before: Sequence[int]) -> Report:
@@ -36,11 +28,11 @@ def describe(model: Any, kernels: Sequence[Kernel], gzipped_before: Sequence[int
             "values": len(np.unique(kernel.values)),
             "sparsity": float(np.mean(kernel.values == 0)),
             "bytes": kernel.values.nbytes,
-            "gzipped": after,
+            "gzipped": kernel.gzipped,
             "gzipped_before": before,
             "left": kernel.left,
         }
-        for kernel, before, after in zip(kernels, gzipped_before, gzipped_sizes(kernels), strict=True)
+        for kernel, before in zip(kernels, gzipped_before, strict=True)
     ]
     done = sum(kernel.left is None for kernel in kernels)
     summary = f"{done} of {len(kernels)} kernels clustered, {data_size(sum(gzipped_before))} gzipped before and "
@@ -51,22 +43,14 @@ def describe(model: Any, kernels: Sequence[Kernel], gzipped_before: Sequence[int
 
 def table(report: Mapping[str, Any]) -> list[str]:
     """Return the lines to print: each layer's values and bytes, and what would undo it."""
-    layers = report["layers"][:SHOWN]
-    width = max(len(layer["layer"]) for layer in layers)
-    lines = [
-        f"  {layer['layer']:{width}}  {layer['values']:5} values  {data_size(layer['gzipped_before']):>8} -> "
-        f"{data_size(layer['gzipped']):>8} gzipped" + (f"  left: {layer['left']}" if layer["left"] else "")
-        for layer in layers
-    ]
-    more = len(report["layers"]) - len(layers)
-    lines += [f"  {more} more: see report in the model card"] if more > 0 else []
+    found = lines(report["layers"], "{values:5} values")
     folded = report["unshared_when_folded"]
     if folded:
-        lines.append(
+        found.append(
             f"  batch norms follow {', '.join(folded[:3])}{' and others' if len(folded) > 3 else ''}: exporters fold "
             "them in, and channels no longer share weights; run fold_batch_norm before this step"
         )
-    return [report["summary"], *lines]
+    return [report["summary"], *found]
 
 
 def _folded(model: Any, kernels: Sequence[Kernel]) -> list[str]:

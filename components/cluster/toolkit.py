@@ -7,8 +7,8 @@ import tensorflow_model_optimization as tfmot
 from tensorflow_model_optimization.python.core.clustering.keras.experimental import cluster as experimental
 from tf_keras import Model, Sequential, models
 
-from tfopt.components.cluster.kernels import Kernel
 from tfopt.errors import ComponentError
+from tfopt.kernels import Kernel
 
 INITIALIZATIONS = {"linear": "LINEAR", "kmeans_plus_plus": "KMEANS_PLUS_PLUS", "density": "DENSITY_BASED"}
 

@@ -13,8 +13,9 @@ from tfopt.components.prune import channels
 from tfopt.components.prune.channel_latency import stopwatch
 from tfopt.components.prune.channel_losses import compiled_losses, own_losses
 from tfopt.components.prune.fine_tuning import fine_tune
-from tfopt.components.prune.pruning import measure_cost
+from tfopt.components.prune.pruning import FIX
 from tfopt.components.prune.request import Request
+from tfopt.cost import cost
 from tfopt.errors import ComponentError
 from tfopt.examples import Batch
 from tfopt.keras_graph import Layer
@@ -63,14 +64,14 @@ def prune_channels(
             tuned |= {"parent": before}
     with runtimes.load(model) as served:
         keras_models.save(smaller, target, output_names(model, served, parent))
-        cost = measure_cost(served, KerasModel(target), examples)
-    for line in [*_table(removal.report), parity.in_words(cost["outputs"])]:
+        verified = cost(served, KerasModel(target), examples, fix=FIX)
+    for line in [*_table(removal.report), parity.in_words(verified["outputs"])]:
         log.info("%s", line)
     return {
         "name": f"pruned {1 - removal.report['ratio']:.0%} of {wanted.measure}",
         "report": removal.report | {"asked": asdict(wanted)},
         "fine_tuned": tuned,
-        "verified": cost | {"surgery": surgery},
+        "verified": verified | {"surgery": surgery},
     }
 
 

@@ -12,9 +12,9 @@ from tfopt.components.prune.channel_groups import Group, find_groups, follow
 from tfopt.components.prune.channel_importance import Importance, Losses, Scores, importance
 from tfopt.components.prune.channel_labels import Book, Kept, Labels
 from tfopt.components.prune.channel_surgery import silenced, without
-from tfopt.components.prune.kernels import fits
 from tfopt.errors import ComponentError
 from tfopt.keras_graph import Layer
+from tfopt.kernels import fits
 
 Measure = Literal["parameters", "flops", "latency"]
 Timing = Callable[[Layer], float]  # how long a model takes, in units of what its parent takes

@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 from tfopt.artifacts import Examples, KerasModel, PythonModule
 from tfopt.component import Between, Input, Output, Reads, component
 from tfopt.components.prune.pattern import Pattern, parse_block, parse_ratio
-from tfopt.errors import ComponentError
 from tfopt.orders import check_order
 
 
@@ -87,7 +86,9 @@ def prune(
         Structural Pruning", CVPR 2023, for channels.
     """
     check_order(model, "prune")
-    check(examples, module)
+    from tfopt.training.needs import check_needs
+
+    check_needs(examples, module, verb="prune")
     from tfopt.components.prune.channel_pruning import prune_channels
     from tfopt.components.prune.channels import Wanted
     from tfopt.components.prune.pruning import prune_weights
@@ -98,20 +99,3 @@ def prune(
     request = Request(sparsity, shape, schedule, layers, label, epochs, batch_size, learning_rate, seed, wanted)
     work = prune_channels if pattern == "channel" else prune_weights
     pruned.metadata |= work(model, examples, module.path if module else None, pruned.path, request)
-
-
-def check(examples: Examples | None, module: PythonModule | None) -> None:
-    """Refuse at once what cannot be fine-tuned."""
-    if module is None:
-        return
-    if examples is None:
-        raise ComponentError(
-            "a module without examples",
-            "examples to fine-tune on, with the splits train and eval",
-            "pass examples=PATH, or leave the module out to prune without fine-tuning",
-        )
-    for split in ("train", "eval"):
-        examples.split(split)
-    from tfopt.training.user_module import check_syntax
-
-    check_syntax(module.path)

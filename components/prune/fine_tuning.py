@@ -7,7 +7,7 @@ from typing import Any
 
 from tfopt import keras_models
 from tfopt.artifacts import Examples
-from tfopt.components.prune.kernels import Kernel
+from tfopt.components.prune.kernels import Prunable
 from tfopt.components.prune.masking import Masks
 from tfopt.components.prune.request import Request
 from tfopt.components.prune.schedule import Schedule, plan
@@ -21,7 +21,7 @@ log = logging.getLogger("tfopt")
 
 
 def fine_tune(
-    model: Any, kernels: Sequence[Kernel], user: UserModule, examples: Examples, folder: Path, request: Request
+    model: Any, kernels: Sequence[Prunable], user: UserModule, examples: Examples, folder: Path, request: Request
 ) -> tuple[Any, dict[str, Any]]:
     """Return the model, plain again, with the best weights it had at its final sparsity, and what that took.
 
@@ -59,7 +59,7 @@ def fine_tune(
 
 
 def _under_masks(
-    model: Any, kernels: Sequence[Kernel], user: UserModule, schedule: Schedule, request: Request
+    model: Any, kernels: Sequence[Prunable], user: UserModule, schedule: Schedule, request: Request
 ) -> tuple[Any, list[Any], Callable[[], Any]]:
     """What learns, the callbacks that prune it in time, and what makes a plain model of it at the end."""
     masks = Masks(kernels, request.pattern)

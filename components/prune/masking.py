@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfopt.components.prune import masks
-from tfopt.components.prune.kernels import Kernel
+from tfopt.components.prune.kernels import Prunable
 from tfopt.components.prune.pattern import Pattern
 from tfopt.components.prune.schedule import Schedule
 
@@ -20,7 +20,7 @@ from tfopt.components.prune.schedule import Schedule
 class Masks:
     """The masks of a model's kernels."""
 
-    def __init__(self, kernels: Sequence[Kernel], pattern: Pattern) -> None:
+    def __init__(self, kernels: Sequence[Prunable], pattern: Pattern) -> None:
         """Mask nothing yet."""
         self.kernels = [kernel for kernel in kernels if not kernel.left]
         self.pattern = pattern

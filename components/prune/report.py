@@ -1,26 +1,18 @@
 """What pruning did, layer by layer: for the model card, and as a small table."""
 
-import gzip
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tfopt.components.prune.kernels import Kernel
+from tfopt.components.prune.kernels import Prunable
 from tfopt.components.prune.speed import in_words, speed
-from tfopt.wording import data_size
-
-SHOWN = 12
+from tfopt.kernels import lines
 
 Report = dict[str, Any]
 
 
-def gzipped_sizes(kernels: Sequence[Kernel]) -> list[int]:
-    """Bytes of each kernel, gzipped."""
-    return [len(gzip.compress(kernel.values.tobytes(), 6, mtime=0)) for kernel in kernels]
-
-
-def describe(kernels: Sequence[Kernel], gzipped_before: Sequence[int]) -> Report:
+def describe(kernels: Sequence[Prunable], gzipped_before: Sequence[int]) -> Report:
     """Return the report of a pruned model.
 
     Args:
@@ -34,12 +26,12 @@ def describe(kernels: Sequence[Kernel], gzipped_before: Sequence[int]) -> Report
             "shape": list(kernel.variable.shape),
             "sparsity": float(np.mean(kernel.values == 0)),
             "bytes": kernel.values.nbytes,
-            "gzipped": after,
+            "gzipped": kernel.gzipped,
             "gzipped_before": before,
             "left": kernel.left,
             "speed": dict(speed(kernel, kernels[0])),
         }
-        for kernel, before, after in zip(kernels, gzipped_before, gzipped_sizes(kernels), strict=True)
+        for kernel, before in zip(kernels, gzipped_before, strict=True)
     ]
     total = sum(int(kernel.values.size) for kernel in kernels)
     zeros = sum(int(np.count_nonzero(kernel.values == 0)) for kernel in kernels)
@@ -50,13 +42,4 @@ def describe(kernels: Sequence[Kernel], gzipped_before: Sequence[int]) -> Report
 
 def table(report: Mapping[str, Any]) -> list[str]:
     """Return the lines to print: each layer's zeros and bytes, and what keeps the rest."""
-    layers = report["layers"][:SHOWN]
-    width = max(len(layer["layer"]) for layer in layers)
-    lines = [
-        f"  {layer['layer']:{width}}  {layer['sparsity']:6.1%} zeros  {data_size(layer['gzipped_before']):>8} -> "
-        f"{data_size(layer['gzipped']):>8} gzipped" + (f"  left: {layer['left']}" if layer["left"] else "")
-        for layer in layers
-    ]
-    more = len(report["layers"]) - len(layers)
-    lines += [f"  {more} more: see report in the model card"] if more > 0 else []
-    return [report["summary"], *lines, report["speed"]]
+    return [report["summary"], *lines(report["layers"], "{sparsity:6.1%} zeros"), report["speed"]]

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.components.prune.kernels import TRANSPOSED, Kernel
+from tfopt.components.prune.kernels import TRANSPOSED, Prunable
 from tfopt.components.prune.masks import is_n_m
 
 LEAST = 2 / 3  # of the weights, before XNNPACK takes its sparse kernels
 ANYWHERE_ELSE = "no: it multiplies by zeros as by any number"
 
 
-def speed(kernel: Kernel, first: Kernel) -> Mapping[str, str]:
+def speed(kernel: Prunable, first: Prunable) -> Mapping[str, str]:
     """Return for each runtime ``yes``, on a condition, or ``no`` and the reason.
 
     Args:
@@ -27,7 +27,7 @@ def speed(kernel: Kernel, first: Kernel) -> Mapping[str, str]:
     return {"xnnpack": _xnnpack(kernel, first), "tensorrt": _tensorrt(kernel), "others": ANYWHERE_ELSE}
 
 
-def _xnnpack(kernel: Kernel, first: Kernel) -> str:
+def _xnnpack(kernel: Prunable, first: Prunable) -> str:
     shape, kind = tuple(kernel.variable.shape), type(kernel.layer).__name__
     if kind != "Conv2D" or shape[:2] != (1, 1):
         return "no: it has sparse 1x1 convolutions only"
@@ -40,7 +40,7 @@ def _xnnpack(kernel: Kernel, first: Kernel) -> str:
     return "yes: if the file is exported sparse in float32; measure it"
 
 
-def _tensorrt(kernel: Kernel) -> str:
+def _tensorrt(kernel: Prunable) -> str:
     kind: str = type(kernel.layer).__name__
     if kind in TRANSPOSED or not any(word in kind for word in ("Conv", "Dense")):
         return "no: it has sparse convolutions and matrix products only"

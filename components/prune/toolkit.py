@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tfopt.components.prune.kernels import Kernel
+from tfopt.components.prune.kernels import Prunable
 from tfopt.components.prune.pattern import Pattern
 from tfopt.components.prune.schedule import Schedule
 from tfopt.errors import ComponentError
 
 
-def wrap(model: Any, kernels: Sequence[Kernel], pattern: Pattern, schedule: Schedule) -> Any:
+def wrap(model: Any, kernels: Sequence[Prunable], pattern: Pattern, schedule: Schedule) -> Any:
     """Return the model with a pruning wrapper around each layer that is pruned. The two share their weights.
 
     Raises:

@@ -61,12 +61,10 @@ def quantize(
         for Efficient Integer-Arithmetic-Only Inference", CVPR 2018.
     """
     check_order(model, "quantize")
-    for split in ("train", "eval"):
-        examples.split(split)
     from tfopt.components.quantize.quantizing import Request, quantize_model
-    from tfopt.training.user_module import check_syntax
+    from tfopt.training.needs import check_needs
 
-    check_syntax(module.path)
+    check_needs(examples, module, verb="quantize")
     request = Request(
         keep_float, keep_zeros, keep_clusters, label, epochs, batch_size, learning_rate, calibration_count, seed
     )

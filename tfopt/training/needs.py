@@ -1,0 +1,26 @@
+"""What fine-tuning needs, refused in the first second where it is not there."""
+
+from tfopt.artifacts import Examples, PythonModule
+from tfopt.errors import ComponentError
+from tfopt.training.user_module import check_syntax
+
+
+def check_needs(examples: Examples | None, module: PythonModule | None, *, verb: str) -> None:
+    """Raise ComponentError when there is a module but nothing to learn from, or the module is no Python.
+
+    Args:
+        examples: With the splits ``train`` and ``eval``.
+        module: None when nothing is learnt.
+        verb: What can be done without learning.
+    """
+    if module is None:
+        return
+    if examples is None:
+        raise ComponentError(
+            "a module without examples",
+            "examples to fine-tune on, with the splits train and eval",
+            f"pass examples=PATH, or leave the module out to {verb} without fine-tuning",
+        )
+    for split in ("train", "eval"):
+        examples.split(split)
+    check_syntax(module.path)
