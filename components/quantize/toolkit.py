@@ -10,7 +10,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_model_optimization as tfmot
-from tensorflow_model_optimization.python.core.quantization.keras.default_8bit import default_8bit_quantize_registry
+from tensorflow_model_optimization.python.core.quantization.keras import quantize_wrapper
+from tensorflow_model_optimization.python.core.quantization.keras.default_8bit import (
+    default_8bit_quantize_configs,
+    default_8bit_quantize_registry,
+)
 from tf_keras import Model, Sequential, layers
 
 from tfopt import keras_models
@@ -171,20 +175,24 @@ class _FromInput:
         self.name, self.layer = name, layer
 
     def __call__(self, tensor: Any) -> Any:
-        return self.layer(layers.Activation("linear", name=f"{self.name}_input{RANGE}")(tensor))
+        return self.layer(_range(f"{self.name}_input")(tensor))
 
 
 class _Rounded:
-    """A layer that stays in floats, with something after it whose answer the toolkit rounds for those that do not.
-
-    It does so by itself for any layer it knows before one that is annotated.
-    """
+    """A layer that stays in floats, with something after it whose answer is rounded for those that do not."""
 
     def __init__(self, layer: Layer) -> None:
         self.layer = layer
 
     def __call__(self, tensor: Any) -> Any:
-        return layers.Activation("linear", name=f"{self.layer.name}{RANGE}")(self.layer(tensor))
+        return _range(self.layer.name)(self.layer(tensor))
+
+
+def _range(name: str) -> Layer:
+    """Hands on what it is given, rounded. Annotated it would not be: the toolkit gives no range to what is linear."""
+    handing_on = layers.Activation("linear", name=f"{name}{RANGE}")
+    rounded = default_8bit_quantize_configs.Default8BitOutputQuantizeConfig()
+    return quantize_wrapper.QuantizeWrapperV2(handing_on, rounded, name_prefix=PREFIX)
 
 
 def _hands_on_floats(layer: Layer) -> bool:

@@ -62,6 +62,7 @@ class Doubled(layers.Layer):
 
 def everything():
     """Each kind of layer: compound, nested twice called, fixed, custom, operations; two inputs and two outputs."""
+    keras.utils.set_random_seed(3)
     image, extra = layers.Input((8, 8, 2), name="image"), layers.Input((6,), name="extra")
     flow = layers.Rescaling(1 / 8, -1.0, name="rescaling")(image)
     flow = layers.Conv2D(6, 3, padding="same", use_bias=False, name="first")(flow)
@@ -133,7 +134,8 @@ def test_the_file_of_a_model_of_every_kind_answers_as_the_model(tmp_path):
     batch = dict(zip(("image", "extra"), inputs(), strict=True))
     with runtimes.load(KerasModel(tmp_path / "model")) as model, runtimes.load(exported) as lite:
         for name, answer in model.run(batch).items():
-            assert np.abs(answer - lite.run(batch)[name]).mean() < 0.02 * np.ptp(answer)
+            error = np.abs(answer - lite.run(batch)[name]).mean()
+            assert error < 0.02 * np.abs(answer).max()  # a range always has zero in it, these answers may not
 
 
 def test_shared_weights_are_rounded_with_one_scale_and_others_with_one_for_each_channel():
@@ -169,6 +171,7 @@ def test_a_sequential_model_of_keras_2_keeps_its_names_its_zeros_and_its_accurac
     loaded = keras_models.load(made)
     assert (keras_models.input_names(loaded), keras_models.served_names(loaded)) == (["image"], ["digit"])
     lite = export_tflite(made.path, tmp_path / "lite", precision="int8")["exported"]
+    assert set(lite.card["ops"]["float"]) <= {"MUL"}  # the rescaling
     assert (kernels(lite.tflite)[-1] == 0).mean() >= 0.5
 
 
