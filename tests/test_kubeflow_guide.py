@@ -82,7 +82,7 @@ def test_what_the_alert_looks_for_is_what_push_model_logs(tmp_path: Path, caplog
             pushed=tmp_path / "pushed",
             destination=str(tmp_path / "served"),
         )
-    assert "not pushed: too slow" in caplog.messages
+    assert "not pushed: not blessed: too slow" in caplog.messages
     assert '|= "not pushed:"' in GUIDE
 
 
