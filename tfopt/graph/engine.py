@@ -1,13 +1,15 @@
 """Tries local laws until none fires any more, and guarantees what no law need look after.
 
 What a law matched and removes is read by nobody else, has no name that is asked for from outside, and nobody waits for
-it. Control edges into it are kept. Constants that others read too are copied, never edited. The result has the data
-type and the name of what it stands for.
+it. Control edges into it are kept, and in control flow of version 1 so is on which side of a switch the result comes.
+Constants that others read too are copied, never edited. The result has the data type and the name of what it stands
+for.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from tfopt.graph.conditions import CONTROL, SWITCHES, Condition, conditions, is_framed
 from tfopt.graph.operations import attributes, output_types
 from tfopt.graph.pattern import Binding, Op, bindings, depth
 from tfopt.graph.report import Report
@@ -38,10 +40,11 @@ def apply(rules: Mapping[str, Rule], graph: Graph, report: Report) -> int:
     reach = max((depth(pattern) for rule in rules.values() for pattern in rule.patterns), default=0)
     waiting = dict.fromkeys(name for name, node in graph.nodes.items() if node.op in by_op)
     fired, most, queue = 0, PER_NODE * len(graph.nodes), deque(waiting)
+    framed = is_framed(graph)
     while queue:
         name = queue.popleft()
         waiting.pop(name, None)
-        if name not in graph.nodes or not _try(by_op.get(graph.nodes[name].op, []), graph, name, report):
+        if name not in graph.nodes or not _try(by_op.get(graph.nodes[name].op, []), graph, name, report, framed):
             continue
         fired += 1
         if fired > most:
@@ -54,7 +57,7 @@ def apply(rules: Mapping[str, Rule], graph: Graph, report: Report) -> int:
     return fired
 
 
-def _try(candidates: list[tuple[str, Rule, Op]], graph: Graph, name: str, report: Report) -> bool:
+def _try(candidates: list[tuple[str, Rule, Op]], graph: Graph, name: str, report: Report, framed: bool) -> bool:
     refusals: dict[str, str] = {}  # of several patterns of a law the first gives the reason: it is the larger one
     for law, rule, pattern in candidates:
         for binding in bindings(pattern, graph, Tensor(name)):
@@ -63,7 +66,7 @@ def _try(candidates: list[tuple[str, Rule, Op]], graph: Graph, name: str, report
             if reason is None:
                 report.fire(law, name)
                 graph.touched.clear()
-                _fire(rule, match)
+                _fire(rule, match, framed)
                 return True
             refusals.setdefault(law, reason)
     for law, reason in refusals.items():
@@ -96,17 +99,19 @@ def _refusal(graph: Graph, binding: Binding) -> str | None:
     return f"the {missing[0]} is not a constant" if missing else None
 
 
-def _fire(rule: Rule, match: Match) -> None:
+def _fire(rule: Rule, match: Match, framed: bool) -> None:
     graph, root = match.graph, match.node()
     constants = [graph.nodes[match.tensor(role).node] for role in match.binding.constants]
     controls = list(dict.fromkeys(name for node in constants for name in node.controls))
     maker = Maker(graph, root, controls)
+    needed = conditions(graph, [Tensor(root.name)]) if framed or controls else set()
     result = rule.rewrite(match, maker)
     types = output_types(graph.nodes[result.node])[result.output :][:1], output_types(root)[:1]
     if types[0] != types[1]:
         raise TypeError(f"{root.op} {root.name} became {result}, of another data type")
     removed = [node for node in match.binding.nodes.values() if node is not root]
     edges = dict.fromkeys(name for node in [root, *removed] for name in node.controls)
+    edges |= dict.fromkeys(_kept(match, needed, result, edges))
     _replace(graph, root, result, [name for name in edges if name not in {node.name for node in removed}], maker.made)
     for node in removed:
         graph.remove(node.name)
@@ -115,6 +120,28 @@ def _fire(rule: Rule, match: Match) -> None:
             graph.rename(made, name)
     for node in [*constants, *(graph.nodes[name] for name in maker.made if name in graph.nodes)]:
         _drop_if_unread(graph, node)
+
+
+def _kept(match: Match, needed: set[Condition], result: Tensor, edges: Iterable[str]) -> Iterator[str]:
+    """What a result must wait for, to come only where the root came: what it no longer reads may be on a dead side."""
+    if not needed:
+        return
+    graph = match.graph
+    found = conditions(graph, [result, *(Tensor(name, CONTROL) for name in edges)])
+    for role, tensor in match.binding.tensors.items():
+        own = conditions(graph, [tensor])
+        if not needed & own <= found:
+            found |= own
+            yield _pivot(match, role) if graph.nodes[tensor.node].op in SWITCHES else tensor.node
+
+
+def _pivot(match: Match, role: str) -> str:
+    """An Identity of a tensor: who waits for a switch waits for neither of its sides."""
+    tensor, graph = match.tensor(role), match.graph
+    name = graph.fresh(f"{match.node().name}/{role}_comes")
+    attr = attributes("Identity", {}, {"T": output_types(graph.nodes[tensor.node])[tensor.output]})
+    graph.insert(Node(name, "Identity", [tensor], [], attr, match.node().device))
+    return name
 
 
 def _replace(graph: Graph, root: Node, result: Tensor, controls: list[str], made: list[str]) -> None:

@@ -7,6 +7,9 @@ from typing import Any
 from tfopt.errors import ComponentError, first_line
 from tfopt.graph import grappler
 from tfopt.graph.frozen import Endpoint, Frozen, Signature, nodes, prune_functions
+from tfopt.graph.report import Report
+from tfopt.graph.rewrites import freeze_learning_phase
+from tfopt.graph.view import Graph
 
 LOWERING = "_lower_using_switch_merge"  # set on If and While: TensorFlow may turn them into Switch and Merge
 # A gradient that no other process knows; a variable's place; shapes from before While took constants for variables.
@@ -45,6 +48,7 @@ def freeze(frozen: Frozen, session: Any) -> Frozen:
     frozen = grappler.run(frozen, ["function"])
     if session is not None:
         frozen.graph = _constants(frozen.graph, session, keep)
+    _leave_training(frozen)
     _refuse(frozen.graph, VARIABLE, "has a variable that could not be frozen", "variables read by ReadVariableOp")
     if lowered:
         _set_lowering(frozen.graph, to=True)
@@ -52,6 +56,14 @@ def freeze(frozen: Frozen, session: Any) -> Frozen:
         for attribute in STRIPPED:
             node.attr.pop(attribute, None)
     return _name_outputs(frozen)
+
+
+def _leave_training(frozen: Frozen) -> None:
+    """Set to inference what nobody feeds; until then such a graph cannot be run, nor compared with anything."""
+    ends = {end.node for signature in frozen.signatures.values() for end in signature.inputs.values()}
+    graph = Graph.of(frozen.graph, fed=ends)
+    if freeze_learning_phase.run(graph, Report()):
+        frozen.graph = graph.to_graph_def()
 
 
 def _open_assets(frozen: Frozen) -> None:

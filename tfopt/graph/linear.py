@@ -19,9 +19,10 @@ from tfopt.graph.view import Node, Tensor
 
 Vector = NDArray[np.float64]
 
+PLAIN = ("Conv2D", "Conv3D", "DepthwiseConv2dNative", "MatMul")  # data, kernel
+TRANSPOSED = ("Conv2DBackpropInput", "Conv3DBackpropInputV2")  # sizes, kernel, data
 LINEAR = one_of(
-    op(("Conv2D", "Conv3D", "DepthwiseConv2dNative", "MatMul"), "x", const("kernel"), role="linear"),
-    op(("Conv2DBackpropInput", "Conv3DBackpropInputV2"), "sizes", const("kernel"), "x", role="linear"),
+    op(PLAIN, "x", const("kernel"), role="linear"), op(TRANSPOSED, "sizes", const("kernel"), "x", role="linear")
 )
 ADDING = ("BiasAdd", "Add", "AddV2", "Sub")
 SHIFTED = op(ADDING, LINEAR, const("shift"), role="add")
@@ -111,4 +112,4 @@ def _axes(linear: Node) -> tuple[int, ...]:
         return (0,) if attr(linear, "transpose_b") else (-1,)
     if linear.op == "DepthwiseConv2dNative":
         return (-2, -1)
-    return (-2,) if linear.op in ("Conv2DBackpropInput", "Conv3DBackpropInputV2") else (-1,)
+    return (-2,) if linear.op in TRANSPOSED else (-1,)

@@ -2,20 +2,24 @@
 
 Conv2D, Conv3D           [*window, in / groups, out]   output o of group g reads the inputs g * in / groups + i
 DepthwiseConv2dNative    [h, w, in, multiplier]        the last but one
+Conv2DBackpropInput, …   [*window, out, in]            the last
 MatMul                   [in, out], or transposed      the first, or the last
 """
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.linear import RANKS, Vector, channel_axis
-from tfopt.graph.rule import Match, attr
+from tfopt.graph.linear import RANKS, TRANSPOSED, Vector, channel_axis
+from tfopt.graph.rule import Maker, Match, attr
+from tfopt.graph.view import Node, Tensor
 
 INPUT_REFUSED = "the number of channels that are read is not known, or they are not one axis"
 
 
-def input_channels(match: Match) -> int | None:
-    """How many channels the root of a match reads; None where that, or along which axis they are, is not known."""
+def input_channels(match: Match, data: str = "x") -> int | None:
+    """How many channels the root of a match reads from data; None where that, or along which axis, is not known."""
     linear, kernel = match.node(), match.array("kernel")
     if channel_axis(linear) is None or (linear.op == "MatMul" and match.attr("transpose_a")):
         return None
@@ -23,7 +27,9 @@ def input_channels(match: Match) -> int | None:
         return int(kernel.shape[1 if match.attr("transpose_b") else 0])
     if linear.op == "DepthwiseConv2dNative":
         return int(kernel.shape[2])
-    shape = match.shape("x")
+    if linear.op in TRANSPOSED:
+        return int(kernel.shape[-1])
+    shape = match.shape(data)
     return shape[channel_axis(linear) or 0] if shape and len(shape) == RANKS.get(linear.op, 4) else None
 
 
@@ -53,6 +59,32 @@ def times_inputs(match: Match, vector: Vector) -> NDArray[np.float64]:
         return kernel * (vector[None, :] if match.attr("transpose_b") else vector[:, None])
     if linear.op == "DepthwiseConv2dNative":
         return kernel * vector[:, None]
+    if linear.op in TRANSPOSED:
+        return kernel * vector
     *_, read, out = kernel.shape
     of_group = vector.reshape(-1, read)  # [groups, in / groups]
     return kernel * np.repeat(of_group, out // len(of_group), axis=0).T
+
+
+def shift_refusal(match: Match) -> str | None:
+    """Why what is added to each channel before the root is not a bias after it, or None."""
+    window = match.array("kernel").shape[: RANKS.get(match.node().op, 4) - 2]
+    if match.node().op != "MatMul" and match.attr("padding") != "VALID" and set(window) != {1}:
+        return "the zeros of the padding are not shifted"
+    return None
+
+
+def bias_of(match: Match, vector: Vector) -> Vector:
+    """What the root makes of one number per channel read: one number per channel of its output."""
+    moved = times_inputs(match, vector)
+    if match.node().op == "MatMul":
+        return np.asarray(moved.sum(1 if match.attr("transpose_b") else 0))
+    if match.node().op == "DepthwiseConv2dNative":
+        return np.asarray(moved.sum((0, 1)).ravel())
+    return np.asarray(moved.sum(tuple(range(moved.ndim - 1))))
+
+
+def add_bias(make: Maker, linear: Node, product: Tensor, bias: Vector, like: NDArray[Any]) -> Tensor:
+    """A bias after a linear operation, in its layout."""
+    layout = "NCHW" if channel_axis(linear) == 1 and linear.op != "MatMul" else "NHWC"
+    return make.node("BiasAdd", product, make.constant("bias", bias, like), like=linear, data_format=layout)

@@ -20,9 +20,7 @@ def definition(op: str) -> Any:
 
 def is_pure(node: Node) -> bool:
     """Whether a node does nothing but give its outputs, always the same for the same inputs."""
-    found = definition(node.op)
-    calls = found is not None and any(entry.type in ("func", "list(func)") for entry in found.attr)
-    return found is not None and not found.is_stateful and not calls and node.op not in FRAMES
+    return _is_pure(node.op)
 
 
 def attribute(node: Node, name: str) -> Any:
@@ -53,6 +51,13 @@ def attributes(op: str, like: Mapping[str, Any], changed: Mapping[str, Any]) -> 
     known = {entry.name for entry in definition(op).attr}
     kept = {name: like[name] for name in like if name in known or name == "_class"}
     return {**kept, **{name: _value(definition(op), name, value) for name, value in changed.items()}}
+
+
+@cache
+def _is_pure(op: str) -> bool:
+    found = definition(op)
+    calls = found is not None and any(entry.type in ("func", "list(func)") for entry in found.attr)
+    return found is not None and not found.is_stateful and not calls and op not in FRAMES
 
 
 def _value(found: Any, name: str, value: Any) -> Any:

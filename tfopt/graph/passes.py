@@ -1,4 +1,4 @@
-"""The order in which laws are tried, as data, and the run of such an order until nothing changes any more."""
+"""The run of an order of laws until nothing changes any more, on a graph and on a frozen model."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,39 +6,13 @@ from dataclasses import replace
 from tfopt.errors import ComponentError, nearest
 from tfopt.graph.engine import apply
 from tfopt.graph.frozen import Frozen, prune_functions
+from tfopt.graph.functions import read_body, write_body
 from tfopt.graph.report import Report
 from tfopt.graph.rewrites import laws
 from tfopt.graph.rule import Rule
-from tfopt.graph.view import Graph
+from tfopt.graph.view import Graph, GraphDef
 
 ROUNDS = 8  # a law late in the order may make room for an early one; more than three were never seen
-
-# Each line says why it stands where it does.
-ORDER: tuple[tuple[str, str], ...] = (
-    ("strip_unused", "first: what nobody reads costs every later law time, and its edges make consumers"),
-    ("drop_control_edges", "before the drops, which leave a node alone that somebody waits for"),
-    ("drop_training_nodes", "before everything that looks at neighbours: afterwards neighbours are neighbours"),
-    ("fold_constants", "before the folds: they look for one constant where a graph computes it from several"),
-    ("fold_switches", "as soon as conditions are constants: every later law then sees what is on the live side"),
-    ("fold_branches", "the same for the conditions of version 2"),
-    ("push_list_constants", "any time after constants are folded: it makes one of several"),
-    ("cancel_transposes", "early: what stood on both sides of a pair are neighbours afterwards"),
-    ("cancel_casts", "the same"),
-    ("fuse_reshapes", "the same"),
-    ("fuse_pad_into_conv", "any time before the layout changes; a convolution keeps its kernel"),
-    ("fuse_products_of_slices", "before the folds, which then have one kernel to fold into"),
-    ("fold_scale_before", "before the shift: a batch norm multiplies first, and the factor then meets the operation"),
-    ("fold_shift_before", "before the folds from behind, which take up the bias it makes"),
-    ("fold_batch_norm", "the larger law before its two halves"),
-    ("fold_scale", "before the shift: a batch norm multiplies first, and the bias in between must follow"),
-    ("fold_shift", "after the scale, whose last operation it meets"),
-    ("push_constants_together", "after the folds, which have a better place for a constant next to a kernel"),
-    ("drop_neutral_elements", "after all that makes constants, some of which are 0 or 1"),
-    ("share_equal_nodes", "after every fold: what is shared has several consumers, and cannot be folded into"),
-)
-
-# What makes a graph plain enough for laws that look at neighbours and constants.
-NORMALIZING = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants", "strip_unused")
 
 
 def run(names: Sequence[str], graph: Graph, report: Report) -> int:
@@ -66,14 +40,50 @@ def view(frozen: Frozen) -> Graph:
 
 
 def optimize(frozen: Frozen, names: Sequence[str], report: Report) -> Frozen:
-    """Return a frozen model after laws tried in this order until none fires; see `run`."""
-    graph = view(frozen)
-    run(names, graph, report)
-    made = graph.to_graph_def()
-    prune_functions(made)
-    for function in made.library.function:  # of a While or an If: what it captures are arguments there, not constants
-        report.refuse("functions", function.signature.name, "the body of a function that stays is not entered")
-    return replace(frozen, graph=made)
+    """Return a frozen model after laws tried in this order until none fires, in bodies of functions too; see `run`."""
+    changed = frozen
+    for _ in range(ROUNDS):
+        graph = view(changed)
+        run(names, graph, report)
+        changed = replace(frozen, graph=graph.to_graph_def())
+        prune_functions(changed.graph)
+        if not _enter(names, changed.graph, report):  # what was found in a body may show that it hands something on
+            break
+    prune_functions(changed.graph)
+    report.forget_gone(names_in(changed.graph))
+    return changed
+
+
+def names_in(graph_def: GraphDef) -> set[str]:
+    """What a report calls the nodes of a GraphDef, its functions, and the nodes of these."""
+    functions = {function.signature.name: function for function in graph_def.library.function}
+    inner = {f"{name}/{node.name}" for name, function in functions.items() for node in function.node_def}
+    return {node.name for node in graph_def.node} | set(functions) | inner
+
+
+def _enter(names: Sequence[str], made: GraphDef, report: Report) -> int:
+    """Try the laws in the body of every function, those included that are made on the way; how often one fired."""
+    entered: set[str] = set()
+    total = 0
+    while ahead := [one for one in made.library.function if one.signature.name not in entered]:
+        library = {function.signature.name: function for function in made.library.function}
+        for function in ahead:
+            name = function.signature.name
+            entered.add(name)
+            body = read_body(function, library)
+            if isinstance(body, str):
+                report.refuse("functions", name, body)
+                continue
+            inner = Report()
+            if fired := run(names, body.graph, inner):
+                function.CopyFrom(write_body(body, function))
+                total += fired
+            report.add(inner.inside(name))
+            made.library.function.extend(
+                one for one in body.graph.library.function if one.signature.name not in library
+            )
+            library |= {one.signature.name: one for one in made.library.function}
+    return total
 
 
 def run_one(name: str, graph: Graph, report: Report) -> int:

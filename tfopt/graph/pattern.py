@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tfopt.graph.view import Graph, Node, Tensor
 
-COMMUTING = {"Add", "AddV2", "Maximum", "Minimum", "Mul"}
+COMMUTING = {"Add", "AddV2", "LogicalAnd", "LogicalOr", "Maximum", "Minimum", "Mul"}
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,15 @@ class Report:
         for law, refusals in other.refused.items():
             self.refused[law].update(refusals)
 
+    def inside(self, function: str) -> "Report":
+        """The same with the name of the function whose body it is about before each node."""
+        made = Report()
+        for law, nodes in self.fired.items():
+            made.fired[law] = [f"{function}/{node}" for node in nodes]
+        for law, refusals in self.refused.items():
+            made.refused[law] = {f"{function}/{node}": reason for node, reason in refusals.items()}
+        return made
+
     def forget_gone(self, nodes: Container[str]) -> None:
         """Refusals at nodes that another law took away are no news."""
         for law, refusals in self.refused.items():

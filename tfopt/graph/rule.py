@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.constants import proto_of
 from tfopt.graph.operations import attribute, attributes
 from tfopt.graph.pattern import Binding, Op
 from tfopt.graph.report import Report
@@ -100,13 +101,15 @@ class Maker:
 
     def constant(self, role: str, array: NDArray[Any], like: NDArray[Any] | None = None) -> Tensor:
         """A new constant, in the type of ``like``; those that are there are never edited."""
-        from tensorflow import make_tensor_proto
+        return self._insert(self.unplaced(role, array if like is None else np.asarray(array).astype(like.dtype)))
+
+    def unplaced(self, role: str, array: NDArray[Any]) -> Node:
+        """The node of a new constant, which the graph does not have yet."""
         from tensorflow.core.framework.attr_value_pb2 import AttrValue
 
-        values = np.asarray(array if like is None else np.asarray(array).astype(like.dtype))
-        value = AttrValue(tensor=make_tensor_proto(values))
+        value = AttrValue(tensor=proto_of(np.asarray(array)))
         attr = {"value": value, "dtype": AttrValue(type=value.tensor.dtype)}
-        return self._insert(Node(self._name(role), "Const", [], list(self.controls), attr, self.root.device))
+        return Node(self._name(role), "Const", [], list(self.controls), attr, self.root.device)
 
     def node(self, op: str, *inputs: Tensor, like: Node, **changed: Any) -> Tensor:
         """A node with the attributes of another, as far as the operation has them, but those named here."""

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.constants import array_of
 from tfopt.graph.shapes import Shape, shapes_of
 
 GraphDef = Any  # tf.compat.v1.GraphDef: protocol buffers have no types here
@@ -56,6 +56,7 @@ class Graph:
     _taken: dict[str, int] = field(default_factory=dict)
     _shapes: dict[tuple[str, int], Shape] | None = None
     _source: GraphDef = None
+    _owned: bool = False
 
     @classmethod
     def of(cls, source: GraphDef, *, fed: Iterable[str] = (), fetched: Iterable[str] = ()) -> "Graph":
@@ -70,20 +71,32 @@ class Graph:
 
     def to_graph_def(self) -> GraphDef:
         """Return the graph as a GraphDef of its own, with the functions of the one it came from."""
-        made = type(self._source)()
-        made.versions.CopyFrom(self._source.versions)
-        made.library.CopyFrom(self._source.library)
-        for node in self.nodes.values():
-            proto = made.node.add(name=node.name, op=node.op, device=node.device)
-            proto.input.extend([*map(str, node.inputs), *(f"^{name}" for name in node.controls)])
-            for key in node.attr:
-                proto.attr[key].CopyFrom(node.attr[key])
-        return made
+        return self._graph_def(self.nodes.values())
+
+    def ancestors(self, names: Iterable[str]) -> GraphDef:
+        """Return, as a GraphDef, some nodes and what they are computed from; what they wait for is left out."""
+        found: dict[str, Node] = {}
+        ahead = list(names)
+        while ahead:
+            name = ahead.pop()
+            if name not in found:
+                node = found[name] = self.nodes[name]
+                ahead += [tensor.node for tensor in node.inputs]
+        return self._graph_def(found.values(), controls=False)
 
     @property
     def library(self) -> Any:
         """The function library, as a protocol buffer."""
         return self._source.library
+
+    def add_function(self, function: Any) -> None:
+        """Add to the library, which from then on is the graph's own."""
+        if not self._owned:
+            own = type(self._source)()
+            own.versions.CopyFrom(self._source.versions)
+            own.library.CopyFrom(self._source.library)
+            self._source, self._owned = own, True
+        self._source.library.function.append(function)
 
     def readers(self, name: str) -> list[Node]:
         """The nodes that read any output of a node, each once."""
@@ -103,9 +116,7 @@ class Graph:
 
     def array(self, tensor: Tensor) -> NDArray[Any]:
         """What a constant holds."""
-        from tensorflow import make_ndarray
-
-        return np.asarray(make_ndarray(self.nodes[tensor.node].attr["value"].tensor))
+        return array_of(self.nodes[tensor.node].attr["value"].tensor)
 
     def shape(self, tensor: Tensor) -> Shape:
         """The static shape: None where nothing is known, None in place of a size that is not."""
@@ -174,9 +185,17 @@ class Graph:
         if self._shapes is not None and (shape := self._shapes.get(like)) is not None:
             self._shapes[tensor] = shape
 
+    def forget_shapes(self) -> None:
+        """Have them inferred anew when they are asked for: the outputs of a node have other numbers now."""
+        self._shapes = None
+
     def downstream(self) -> Iterator[str]:
-        """Names, each after those it reads or waits for; loops of version 1 graphs come at the end, as they stand."""
+        """Names, each after those it reads or waits for, but for what a round of a version 1 loop hands to the next."""
         left = {name: len(node.inputs) + len(node.controls) for name, node in self.nodes.items()}
+        for name, node in self.nodes.items():
+            if node.op in ("NextIteration", "RefNextIteration"):
+                for reader, count in self._readers.get(name, {}).items():
+                    left[reader] -= count
         ready = deque(name for name, count in left.items() if not count)
         while ready:
             name = ready.popleft()
@@ -186,6 +205,17 @@ class Graph:
                 if not left[reader]:
                     ready.append(reader)
         yield from (name for name, count in left.items() if count > 0)
+
+    def _graph_def(self, nodes: Iterable[Node], *, controls: bool = True) -> GraphDef:
+        made = type(self._source)()
+        made.versions.CopyFrom(self._source.versions)
+        made.library.CopyFrom(self._source.library)
+        for node in nodes:
+            proto = made.node.add(name=node.name, op=node.op, device=node.device)
+            proto.input.extend([*map(str, node.inputs), *(f"^{name}" for name in node.controls if controls)])
+            for key in node.attr:
+                proto.attr[key].CopyFrom(node.attr[key])
+        return made
 
     def _forget(self, name: str, reader: str) -> None:
         readers = self._readers[name]
