@@ -19,6 +19,13 @@ def waited_for():
         return tf.nn.relu(x)
 
 
+def learning():
+    """What depends on a learning phase that is false unless it is set."""
+    x = feed(3)
+    phase = tf.compat.v1.placeholder_with_default(False, [], name="keras_learning_phase")
+    return tf.where(phase, tf.exp(x), tf.sin(x))
+
+
 def branch():
     """Control flow of version 1."""
     x = feed(3)
@@ -32,6 +39,7 @@ TABLE = [
     holds("PreventGradient", lambda: tf.nn.relu(tf.raw_ops.PreventGradient(input=feed(3))), gone="PreventGradient"),
     holds("CheckNumerics", lambda: tf.nn.relu(tf.debugging.check_numerics(feed(3), "no")), gone="CheckNumerics"),
     holds("a default nobody overrides", lambda: tf.compat.v1.placeholder_with_default(tf.exp(feed(3)), [3]) * 2.0),
+    holds("a learning phase that has a default", learning),
     holds("several in a row", lambda: tf.nn.relu(tf.identity(tf.identity(tf.stop_gradient(feed(3))))), fires=3),
     holds("one that another waits for", waited_for),
     refuses("an output", lambda: tf.nn.relu(feed(3)), because="is an output"),

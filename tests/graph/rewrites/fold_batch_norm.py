@@ -5,16 +5,22 @@ import tensorflow as tf
 
 from tests.graph.table import feed, holds, refuses, weights
 
+GLOBAL = "BatchNormWithGlobalNormalization"
 CHANNELS = {"NHWC": [None, 6, 6, 4], "NCHW": [None, 4, 6, 6]}
 
 
-def norm(x, channels=4, *, op="V3", layout="NHWC", dtype="float32", training=False, epsilon=0.01, variance=None):
+def norm(
+    x, channels=4, *, op="V3", layout="NHWC", dtype="float32", training=False, epsilon=0.01, variance=None, after=True
+):
     """A batch norm with moved statistics and scales of both signs."""
     gamma, beta, mean = (weights(channels, dtype=dtype) for _ in range(3))
     variance = weights(channels, low=0.2, dtype=dtype) if variance is None else tf.constant(variance, dtype)
     if op == "global":
+        old = tf.compat.v1.GraphDef()
+        old.versions.producer = 8  # the last that knows it
+        tf.graph_util.import_graph_def(old)
         return tf.raw_ops.BatchNormWithGlobalNormalization(
-            t=x, m=mean, v=variance, beta=beta, gamma=gamma, variance_epsilon=epsilon, scale_after_normalization=True
+            t=x, m=mean, v=variance, beta=beta, gamma=gamma, variance_epsilon=epsilon, scale_after_normalization=after
         )
     kind = {"V1": tf.raw_ops.FusedBatchNorm, "V2": tf.raw_ops.FusedBatchNormV2, "V3": tf.raw_ops.FusedBatchNormV3}[op]
     return kind(
@@ -41,7 +47,11 @@ def depthwise(x, *, multiplier=1, **kwargs):
 def transposed(x):
     """A transposed convolution of twice the size."""
     return tf.raw_ops.Conv2DBackpropInput(
-        input_sizes=[2, 12, 12, 4], filter=weights(3, 3, 4, 4), out_backprop=x, strides=[1, 2, 2, 1], padding="SAME"
+        input_sizes=[2, 12, 12, 4],
+        filter=weights(3, 3, 4, x.shape[-1]),
+        out_backprop=x,
+        strides=[1, 2, 2, 1],
+        padding="SAME",
     )
 
 
@@ -68,6 +78,15 @@ TABLE = [
             gone="FusedBatchNorm" + op.removeprefix("V1"),
         )
         for op in ("V1", "V2", "V3")
+    ),
+    *(
+        holds(f"{GLOBAL}, {name}", lambda build=build, kw=kw: norm(build(image()), op="global", **kw), gone=GLOBAL)
+        for name, build, kw in (
+            ("alone", conv, {}),
+            ("with a bias between", lambda x: biased(conv(x)), {}),
+            ("not scaled afterwards", conv, {"after": False}),
+            ("depthwise", depthwise, {}),
+        )
     ),
     holds("a bias between", lambda: norm(biased(conv(image())))),
     holds("an AddV2 between", lambda: norm(conv(image()) + weights(1, 1, 1, 4))),

@@ -54,6 +54,37 @@ def noisy(x, kernel):
     return tf.nn.relu(x @ kernel) + 0.0 * tf.random.uniform([2])
 
 
+def case(number, *branches):
+    """A Case."""
+    x, kernel = feed(3, 4), weights(4, 2)
+    functions = [captured(branch, x, kernel) for branch in branches]
+    index = tf.convert_to_tensor(number)
+    return tf.raw_ops.StatelessCase(branch_index=index, input=[x, kernel], Tout=[tf.float32], branches=functions)[0]
+
+
+def through_call(x, kernel):
+    """A branch with a call."""
+    return tf.raw_ops.PartitionedCall(args=[x, kernel], Tout=[tf.float32], f=captured(tanh, x, kernel))[0]
+
+
+def waiting(before):
+    """An If that waits for an effect, or for which something waits."""
+    effect = tf.raw_ops.Assert(condition=feed(name="p") < 1e9, data=[1.0])
+    if before:
+        with tf.control_dependencies([effect]):
+            return chosen(True)
+    made = chosen(True)
+    with tf.control_dependencies([made.op]):
+        return tf.exp(feed(2, name="q"))
+
+
+def on_a_side():
+    """An If on one side of a switch of version 1: a constant of its branch would come on both."""
+    off, on = tf.raw_ops.Switch(data=feed(3, 4), pred=tf.reduce_sum(feed(3, name="p")) > 0)
+    found = either(tf.constant(True), lambda x: x * 0.5, lambda x: x, on)[0]
+    return tf.raw_ops.Merge(inputs=[off, found])[0]
+
+
 TABLE = [
     holds("true", lambda: chosen(True), gone=("StatelessIf", "Tanh")),
     holds("false", lambda: chosen(False), gone=("StatelessIf", "Relu")),
@@ -62,6 +93,16 @@ TABLE = [
     holds("two outputs", lambda: both_outputs(True), gone="StatelessIf"),
     holds("two outputs the other way", lambda: both_outputs(False), gone="StatelessIf"),
     holds("one in the other", lambda: chosen(True, nested), fires=2, gone=("StatelessIf", "Relu")),
+    holds("a case", lambda: case(1, tanh, relu, tanh), gone=("StatelessCase", "Tanh")),
+    holds("a case beyond the last", lambda: case(7, tanh, tanh, relu), gone=("StatelessCase", "Tanh")),
+    holds("a case below the first", lambda: case(-1, tanh, relu), gone=("StatelessCase", "Tanh")),
+    holds("a case below the first of three", lambda: case(-2, tanh, relu, tanh), gone=("StatelessCase", "Relu")),
+    holds("a branch with a call", lambda: chosen(True, through_call), gone="StatelessIf"),
+    refuses("an unknown case", lambda: case(tf.cast(feed(name="p"), tf.int32), tanh, relu), because="not a constant"),
     refuses("an unknown condition", lambda: chosen(tf.reduce_sum(feed(3, name="p")) > 0), because="not a constant"),
+    refuses("waiting for an effect", lambda: waiting(True), because="control edge"),
+    refuses("being waited for", lambda: waiting(False), because="control edge"),
+    refuses("an output", lambda: chosen(True), because="output of the graph itself", outputs=["StatelessIf"]),
+    refuses("a side of a switch", on_a_side, because="version 1"),
     refuses("an effect", lambda: chosen(True, noisy), because="RandomUniform"),
 ]

@@ -15,6 +15,8 @@ TABLE = [
     holds("a convolution", lambda: conv(image()) * weights(4), gone="Mul"),
     holds("the constant first", lambda: weights(1, 1, 1, 4) * conv(image())),
     holds("a bias between", lambda: biased(conv(image())) * weights(4)),
+    holds("a difference between", lambda: (conv(image()) - weights(4)) * weights(4), gone="Sub"),
+    holds("a difference between, and a quotient", lambda: (dense() - weights(5)) / weights(5, low=0.5), gone="Sub"),
     holds("one number", lambda: conv(image()) * weights()),
     holds("a quotient", lambda: conv(image()) / weights(4, low=0.5), gone="RealDiv"),
     holds("channels first", lambda: conv(image("NCHW"), data_format="NCHW") * weights(4, 1, 1)),
@@ -39,6 +41,7 @@ TABLE = [
     refuses(
         "a broadcast of the one channel", lambda: conv(image(), out=1) * weights(3), because="one number per channel"
     ),
+    holds("a difference the other way", lambda: (weights(5) - dense()) * weights(5), fires=0),
     refuses("a division by zero", lambda: conv(image()) / tf.constant([1.0, 0, 1, 1]), because="not be finite"),
     refuses(
         "integers", lambda: tf.matmul(feed(2, 2, dtype="int32"), tf.constant([[1, 2], [3, 4]])) * 3, because="int32"

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tests.graph.rewrites.fold_batch_norm import conv, depthwise, image
+from tests.graph.rewrites.fold_batch_norm import conv, depthwise, image, transposed
 from tests.graph.table import feed, holds, refuses, weights
 
 TABLE = [
@@ -16,6 +16,17 @@ TABLE = [
     holds(
         "a transposed matrix", lambda: tf.matmul(feed(2, 5) * weights(5), weights(3, 5), transpose_b=True), gone="Mul"
     ),
+    holds("a quotient per channel", lambda: conv(image() / weights(4, low=0.5)), gone="RealDiv"),
+    holds("transposed", lambda: transposed(feed(2, 6, 6, 4) * weights(4)), gone="Mul"),
+    holds("other channels than are made", lambda: transposed(feed(2, 6, 6, 3) * weights(3)), gone="Mul"),
+    *(
+        holds(
+            kind,
+            lambda kind=kind: tf.matmul(feed(2, 5, dtype=kind) * weights(5, dtype=kind), weights(5, 3, dtype=kind)),
+        )
+        for kind in ("float64", "float16", "bfloat16")
+    ),
+    refuses("a division by zero", lambda: conv(image() / tf.constant([1.0, 0, 1, 1])), because="not be finite"),
     refuses("a factor per row", lambda: tf.matmul(feed(5, 5) * weights(5, 1), weights(5, 3)), because="per channel"),
     refuses(
         "data that are stretched", lambda: tf.matmul(feed(2, 1) * weights(5), weights(5, 3)), because="per channel"

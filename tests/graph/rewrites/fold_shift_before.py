@@ -19,6 +19,10 @@ TABLE = [
     holds("a bias", lambda: conv(tf.nn.bias_add(image(), weights(4)))),
     holds("groups", lambda: conv(image() + weights(4), groups=2, out=6), gone="AddV2"),
     holds("channels first", lambda: conv(image("NCHW") + weights(4, 1, 1), data_format="NCHW"), gone="AddV2"),
+    holds(
+        "a bias of channels first",
+        lambda: conv(tf.nn.bias_add(image("NCHW"), weights(4), data_format="NCHW"), data_format="NCHW"),
+    ),
     holds("depthwise", lambda: depthwise(image() + weights(4)), gone="AddV2"),
     holds("a matrix", lambda: tf.matmul(feed(None, 5) + weights(5), weights(5, 3)), gone="AddV2"),
     holds(
@@ -26,6 +30,11 @@ TABLE = [
     ),
     refuses("a padding", lambda: conv(image() + weights(4), padding="SAME"), because="padding"),
     refuses("the same depthwise", lambda: depthwise(image() + weights(4), "SAME"), because="padding"),
+    refuses(
+        "a bias of another layout",
+        lambda: conv(tf.nn.bias_add(feed(None, 4, 6, 4), weights(4), data_format="NCHW")),
+        because="one number per channel",
+    ),
     refuses("data that are subtracted", lambda: conv(weights(4) - image()), because="not a constant"),
     refuses("a number per row", lambda: tf.matmul(feed(5, 5) + weights(5, 1), weights(5, 3)), because="per channel"),
     refuses(

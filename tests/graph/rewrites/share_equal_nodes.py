@@ -17,6 +17,12 @@ def other(function):
     return function(x, 0.1) + function(x, 0.2)
 
 
+def either_order(function):
+    """The same two inputs, the other way round."""
+    x, z = feed(3), feed(3, name="z")
+    return function(x, z) / tf.exp(function(z, x))
+
+
 def random(x):
     """Numbers that differ each time, times zero; the shape and the zero are equal."""
     return x + 0.0 * tf.raw_ops.RandomUniform(shape=tf.constant([3]), dtype="float32", seed=1)
@@ -35,6 +41,8 @@ TABLE = [
     holds("an expression with constants", lambda: twice(lambda x: tf.exp(x * tf.constant([1.0, 2.0, 3.0]))), fires=3),
     holds("several outputs", lambda: twice(lambda x: tf.math.top_k(x, 2)[0]), fires=2),
     holds("a copy that is waited for", waited_for),
+    holds("a sum in either order", lambda: either_order(tf.add)),
+    holds("a difference in either order", lambda: either_order(tf.subtract), fires=0),
     holds("other attributes", lambda: other(tf.nn.leaky_relu), fires=0),
     holds("other constants", lambda: other(tf.multiply), fires=0),
     holds("random numbers", lambda: twice(random), fires=2),

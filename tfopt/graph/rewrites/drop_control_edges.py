@@ -8,25 +8,32 @@ anything before it has an effect, and none of them is control flow of version 1,
 branch or loop a node lives.
 """
 
+from collections.abc import Callable
+
 from tfopt.graph.operations import is_pure
 from tfopt.graph.report import Report
 from tfopt.graph.rule import Whole
-from tfopt.graph.view import Graph
+from tfopt.graph.view import Graph, Node
 
 
 def run(graph: Graph, report: Report) -> int:
     """Remove control edges from nodes that nothing with an effect comes before."""
-    pure: set[str] = set()
+    return release(graph, report, "drop_control_edges", is_pure)
+
+
+def release(graph: Graph, report: Report, law: str, harmless: Callable[[Node], bool]) -> int:
+    """Remove control edges from nodes that are harmless, as is all that comes before; return how many there were."""
+    found: set[str] = set()
     for name in graph.downstream():
         node = graph.nodes[name]
         before = [*(tensor.node for tensor in node.inputs), *node.controls]
-        if (node.op in ("Placeholder", "NoOp") or is_pure(node)) and all(other in pure for other in before):
-            pure.add(name)
+        if (node.op in ("Placeholder", "NoOp") or harmless(node)) and all(other in found for other in before):
+            found.add(name)
     fired = 0
     for node in list(graph.nodes.values()):
-        kept = [other for other in node.controls if other not in pure]
+        kept = [other for other in node.controls if other not in found]
         if len(kept) < len(node.controls):
-            report.fire("drop_control_edges", node.name, len(node.controls) - len(kept))
+            report.fire(law, node.name, len(node.controls) - len(kept))
             fired += len(node.controls) - len(kept)
             graph.wait_for(node.name, kept)
     return fired

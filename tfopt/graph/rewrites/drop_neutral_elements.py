@@ -1,33 +1,51 @@
 """Adding nothing and multiplying by one equals the input.
 
-    x + 0 = 0 + x = x - 0 = x * 1 = 1 * x = x / 1 = x
+    x + 0 = 0 + x = x - 0 = x * 1 = 1 * x = x / 1 = x ** 1 = x and true = x or false = x
 
     before    x -> Mul(1) -> AddV2(0) -> Relu
     after     x -> Relu
 
-NaN and infinity stay what they are in each of these. Needs: a constant that does not make the shape larger, so where it
-has axes of its own the static shape of x must show that. Off, since NaN * 0 and infinity * 0 are NaN: x * 0 = 0.
-x + 0 turns -0 into 0, which no comparison tells apart; that is the one difference.
+Where the constant makes the shape larger, what is left of it is that shape: x * ones(2, 3) = BroadcastTo(x, (2, 3)).
+NaN and infinity stay what they are in each of these. x + 0 turns -0 into 0, which no comparison tells apart; that is
+the one difference. Needs: where the constant has axes of its own, a static shape of x that shows that it does not make
+the shape larger, or a static shape of the result.
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tfopt.graph.pattern import const, op
 from tfopt.graph.rule import Maker, Match, Rule
 from tfopt.graph.view import Tensor
 
-NEUTRAL = {"Add": 0, "AddV2": 0, "Sub": 0, "BiasAdd": 0, "Mul": 1, "RealDiv": 1, "Div": 1}
+NEUTRAL = {"Add": 0, "AddV2": 0, "Sub": 0, "BiasAdd": 0, "LogicalOr": 0}
+NEUTRAL |= {"Mul": 1, "RealDiv": 1, "Div": 1, "Pow": 1, "LogicalAnd": 1}
 PATTERN = op(tuple(NEUTRAL), "x", const("neutral"))
 
 
 def when(match: Match) -> str | None:
-    """Refuse other numbers, and those that make the shape larger."""
+    """Refuse other numbers, and those that may make the shape larger."""
     array, node = match.array("neutral"), match.node()
     if array.dtype.kind in "OSU" or not array.size or not bool(np.all(array == NEUTRAL[node.op])):
-        zero = node.op == "Mul" and array.size and array.dtype.kind not in "OSUiu" and not np.any(array != 0)
-        return "x * 0 is NaN where x is NaN or infinite" if zero else "the constant is not neutral"
-    shape = match.shape("x")
-    if node.op == "BiasAdd" or array.ndim == 0:
+        return "the constant is not neutral"
+    if node.op == "BiasAdd" or None not in (match.shape("root") or (None,)):
+        return None
+    return enlarges(array, match.shape("x"))
+
+
+def rewrite(match: Match, make: Maker) -> Tensor:
+    """The input, in a larger shape if need be."""
+    array, node = match.array("neutral"), match.node()
+    if node.op == "BiasAdd" or enlarges(array, match.shape("x")) is None:
+        return match.tensor("x")
+    shape = make.constant("shape", np.asarray(match.shape("root"), np.int32))
+    kind = match.graph.nodes[shape.node].attr["dtype"].type
+    return make.node("BroadcastTo", match.tensor("x"), shape, like=node, T=_kind(match), Tidx=kind)
+
+
+def enlarges(array: NDArray[np.generic], shape: tuple[int | None, ...] | None) -> str | None:
+    """Why an elementwise operation with a constant may give a larger shape than it is given, or None."""
+    if array.ndim == 0:
         return None
     if shape is None:
         return "the shape of the input is not known"
@@ -36,9 +54,10 @@ def when(match: Match) -> str | None:
     return None if same else "the constant may make the shape larger"
 
 
-def rewrite(match: Match, make: Maker) -> Tensor:
-    """The input."""
-    return match.tensor("x")
+def _kind(match: Match) -> int:
+    from tensorflow import as_dtype
+
+    return int(as_dtype(match.array("neutral").dtype).as_datatype_enum)
 
 
 LAW = Rule((PATTERN,), when, rewrite)

@@ -13,22 +13,10 @@ Reference: Jacob et al., "Quantization and Training of Neural Networks for Effic
 CVPR 2018, section 3.2; tf.raw_ops.FusedBatchNormV3, tf.raw_ops.BatchNormWithGlobalNormalization.
 """
 
-import numpy as np
-
 from tfopt.graph.linear import AFFINE, RANKS, Vector, affine, channel_axis, range_refusal, refusal, scaled, shift
-from tfopt.graph.pattern import const, op
+from tfopt.graph.lines import norm_axis, norm_line, norms_of
 from tfopt.graph.rule import Maker, Match, Rule
 from tfopt.graph.view import Tensor
-
-FUSED = op(
-    ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"),
-    AFFINE,
-    const("gamma"),
-    const("beta"),
-    const("mean"),
-    const("variance"),
-)
-GLOBAL = op("BatchNormWithGlobalNormalization", AFFINE, const("mean"), const("variance"), const("beta"), const("gamma"))
 
 
 def when(match: Match) -> str | None:
@@ -38,8 +26,7 @@ def when(match: Match) -> str | None:
     if reason := refusal(match):
         return reason
     linear = match.node("linear")
-    rank = RANKS.get(linear.op, 4)
-    own = 1 if (match.attr("data_format") or "NHWC").startswith("NC") else rank - 1
+    own = norm_axis(match.node(), RANKS.get(linear.op, 4))
     if own != channel_axis(linear):
         return f"the batch norm normalizes axis {own}, the channels of the {linear.op} are axis {channel_axis(linear)}"
     scale, moved = _line(match)
@@ -53,16 +40,9 @@ def rewrite(match: Match, make: Maker) -> Tensor:
 
 
 def _line(match: Match) -> tuple[Vector, Vector]:
-    gamma, beta, mean, variance = (
-        match.array(role).astype(np.float64) for role in ("gamma", "beta", "mean", "variance")
-    )
-    old = match.node().op == "BatchNormWithGlobalNormalization"
-    if old and not match.attr("scale_after_normalization"):
-        gamma = np.ones_like(gamma)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        scale = gamma / np.sqrt(variance + match.attr("variance_epsilon" if old else "epsilon"))
+    scale, moved = norm_line(match)
     before = shift(match)
-    return scale, scale * ((0.0 if before is None else before) - mean) + beta
+    return scale, moved if before is None else scale * before + moved
 
 
-LAW = Rule((FUSED, GLOBAL), when, rewrite)
+LAW = Rule(norms_of(AFFINE), when, rewrite)

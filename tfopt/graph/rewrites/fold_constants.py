@@ -5,12 +5,14 @@
     before    Const(variance) -> AddV2(Const(epsilon)) -> Rsqrt -> y
     after     Const(1 / sqrt(variance + epsilon)) -> y
 
-TensorFlow itself computes the values, all of them in one run. Needs: operations without effects and without control
-edges, and results whose size is known before and that are at most `LARGEST` or no larger than what they are made of: a
-graph that fills a gigabyte with zeros when it runs should not carry it on disk.
+TensorFlow itself computes the values, all of them in one run. What the constants wait for, their result waits for: in
+loops of version 1 that says which one they belong to. Needs: operations without effects and without control edges, and
+results whose size is known before and that are at most `LARGEST` or no larger than what they are made of: a graph that
+fills a gigabyte with zeros when it runs should not carry it on disk.
 """
 
 import math
+from dataclasses import replace
 
 from tfopt.graph.evaluation import evaluate
 from tfopt.graph.operations import is_pure, output_types
@@ -19,6 +21,7 @@ from tfopt.graph.rule import Maker, Whole
 from tfopt.graph.view import Graph, GraphDef, Node, Tensor
 
 LARGEST = 10 * 2**20  # bytes; what Grappler takes
+HANDLES = {20, 21}  # resource and variant, in the numbers of protocol buffers
 KEPT = ("QuantizeV2", "Dequantize", "FakeQuantWithMinMaxVars", "FakeQuantWithMinMaxVarsPerChannel")
 
 
@@ -27,7 +30,7 @@ def run(graph: Graph, report: Report) -> int:
     sizes = {
         name: node.attr["value"].tensor.ByteSize()
         for name, node in graph.nodes.items()
-        if graph.is_constant(Tensor(name)) and not node.controls  # in a loop of version 1 these say which one
+        if graph.is_constant(Tensor(name))
     }
     known = dict(sizes)
     for name in graph.downstream():
@@ -52,6 +55,8 @@ def _refusal(graph: Graph, node: Node, given: int) -> str | None:
         return f"{node.op} must run every time"
     if node.controls or node.name in graph.fed:
         return "it carries a control edge, or is fed from outside"
+    if HANDLES & set(output_types(node)):
+        return f"{node.op} makes a handle, which no constant holds"
     size = _size(graph, node.name)
     if size < 0:
         return "its size is not known"
@@ -79,24 +84,31 @@ def _read_outside(graph: Graph, node: Node, known: dict[str, int]) -> list[Tenso
 
 
 def _replace(graph: Graph, frontier: list[Tensor], report: Report) -> None:
-    values = evaluate(_ancestors(graph, frontier), [f"{tensor.node}:{tensor.output}" for tensor in frontier])
+    part = graph.ancestors({tensor.node for tensor in frontier})
+    waited = _waited(graph, part)
+    values = evaluate(part, [f"{tensor.node}:{tensor.output}" for tensor in frontier])
     for tensor, value in zip(frontier, values, strict=True):
         node = graph.nodes[tensor.node]
-        made = Maker(graph, node, []).constant(f"value_{tensor.output}", value)
-        graph.know_shape(made, tensor)
         report.fire("fold_constants", node.name)
-        graph.redirect(tensor, made)
-        if tensor.output == 0 and len(output_types(node)) == 1:
+        if len(output_types(node)) == 1:
             graph.remove(node.name)
-            graph.rename(made.node, node.name)
+            made = Maker(graph, node, waited[node.name]).unplaced("value", value)
+            graph.insert(replace(made, name=node.name))
+            continue
+        output = Maker(graph, node, waited[node.name]).constant(f"value_{tensor.output}", value)
+        graph.know_shape(output, tensor)
+        graph.redirect(tensor, output)
 
 
-def _ancestors(graph: Graph, tensors: list[Tensor]) -> GraphDef:
-    part = Graph.of(graph.to_graph_def(), fetched={tensor.node for tensor in tensors})
-    from tfopt.graph.rewrites import strip_unused
-
-    strip_unused.run(part, Report())
-    return part.to_graph_def()
+def _waited(graph: Graph, part: GraphDef) -> dict[str, list[str]]:
+    """For what the constants that each of some nodes is computed from wait, by its name."""
+    left = {proto.name for proto in part.node}
+    found: dict[str, list[str]] = {}
+    for name in (name for name in graph.downstream() if name in left):
+        node = graph.nodes[name]
+        before = [other for tensor in node.inputs for other in found[tensor.node]]
+        found[name] = list(dict.fromkeys([*before, *node.controls]))
+    return found
 
 
 LAW = Whole(run, requires=("direct edges",), ensures=("folded constants",))

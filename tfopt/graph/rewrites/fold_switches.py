@@ -6,7 +6,8 @@
     after     x -> f -> y
 
 The conditions of version 1, as `is_training` leaves them behind; `fold_branches` does the same for version 2. What is
-on the dead side goes, with what waits for it. Needs: no loop, in which another round could bring the dead to life.
+on the dead side goes, with what waits for it, loops too that lie on it with all their parts. Needs: no loop that lives
+on and reads what is dead, and no output of the graph there.
 """
 
 import numpy as np
@@ -17,69 +18,112 @@ from tfopt.graph.rule import Maker, Whole
 from tfopt.graph.view import Graph, Node, Tensor
 
 NAME = "fold_switches"
-LOOPS = {"Enter", "Exit", "LoopCond", "NextIteration", "RefEnter", "RefExit", "RefNextIteration", "RefMerge"}
+AGAIN = "NextIteration"
 
 
 def run(graph: Graph, report: Report) -> int:
     """Take one side of every switch on a constant."""
-    fired = 0
+    known: dict[str, int] = {}
     for switch in [node for node in graph.nodes.values() if node.op == "Switch"]:
-        if switch.name not in graph.nodes:
-            continue  # it was on the dead side of another
-        if not graph.is_constant(switch.inputs[1]):
+        if graph.is_constant(switch.inputs[1]):
+            known[switch.name] = int(bool(graph.array(switch.inputs[1])))
+        else:
             report.refuse(NAME, switch.name, "the condition is not a constant")
-            continue
-        live = int(bool(graph.array(switch.inputs[1])))
-        dead = _dead(graph, Tensor(switch.name, 1 - live))
-        if isinstance(dead, str):
-            report.refuse(NAME, switch.name, dead)
-            continue
-        _take(graph, switch, live, dead)
-        report.fire(NAME, switch.name)
-        fired += 1
-    return fired
+    fired = _fold(graph, known) if known else 0
+    if isinstance(fired, int):  # all of them at once, as each may leave a part of a loop to the others
+        for name in known:
+            report.fire(NAME, name)
+        return fired
+    total = 0
+    for name, live in known.items():
+        if name in graph.nodes:  # else it was on the dead side of another
+            alone = _fold(graph, {name: live})
+            if isinstance(alone, str):
+                report.refuse(NAME, name, alone)
+            else:
+                report.fire(NAME, name)
+                total += alone
+    return total
 
 
-def _dead(graph: Graph, first: Tensor) -> set[str] | str:
-    """The nodes that never run when a tensor never comes, merges excepted that another input reaches; or why not."""
+def _fold(graph: Graph, known: dict[str, int]) -> int | str:
+    """Take the live sides of some switches, and return how many of these were not dead themselves; or why not."""
+    lost = {Tensor(name, 1 - live) for name, live in known.items()}
+    dead = _dead(graph, lost)
+    if isinstance(dead, str):
+        return dead
+    for merge in _merges(graph, lost, dead):
+        _choose(graph, merge, _living(merge, lost, dead))
+    for other in {other.name for name in dead for other in graph.waiting(name)} - dead:
+        graph.wait_for(other, [name for name in graph.nodes[other].controls if name not in dead])
+    for name in dead:
+        graph.remove(name)
+    living = known.keys() - dead
+    for name in living:
+        graph.redirect(Tensor(name, known[name]), Tensor(name))
+        _become_identity(graph, graph.nodes[name], graph.nodes[name].inputs[0])
+    return len(living)
+
+
+def _dead(graph: Graph, lost: set[Tensor]) -> set[str] | str:
+    """The nodes that never run when some tensors never come, merges excepted that another input reaches; or why not."""
     dead: set[str] = set()
-    ahead = [reader for reader in graph.readers(first.node) if first in reader.inputs]
+    ahead = [reader for tensor in lost for reader in graph.readers(tensor.node) if tensor in reader.inputs]
     while ahead:
         node = ahead.pop()
-        if node.name in dead:
+        if node.name in dead or node.op == "ControlTrigger":
             continue
-        if node.op in LOOPS:
-            return f"the dead side reaches {node.op} of a loop"
-        if node.op == "Merge":
-            living = [tensor for tensor in node.inputs if tensor != first and tensor.node not in dead]
-            if len(living) > 1:
-                return "a merge on the dead side has more than two inputs"
-            if living:
-                continue
+        if node.op.startswith("Ref"):
+            return f"the dead side reaches {node.op}, whose tensor may change"
+        if node.op == "Merge" and any(
+            graph.nodes[node.inputs[at].node].op != AGAIN for at in _living(node, lost, dead)
+        ):
+            continue
         if node.name in graph.fetched:
             return "an output of the graph is on the dead side"
         dead.add(node.name)
         ahead += [*graph.readers(node.name), *graph.waiting(node.name)]
+    merges = [graph.nodes[name] for name in dead if graph.nodes[name].op == "Merge"]
+    reached = [reader for name in dead if graph.nodes[name].op == AGAIN for reader in graph.readers(name)]
+    if any(_living(merge, lost, dead) for merge in merges) or any(reader.name not in dead for reader in reached):
+        return "a loop that lives on reads the dead side, or another round brings it to life"
     return dead
 
 
-def _take(graph: Graph, switch: Node, live: int, dead: set[str]) -> None:
-    lost = Tensor(switch.name, 1 - live)
-    for merge in _merges(graph, lost, dead):
-        place = next(at for at, tensor in enumerate(merge.inputs) if tensor != lost and tensor.node not in dead)
-        chosen = Maker(graph, merge, merge.controls).constant("value_index", np.asarray(place, np.int32))
-        graph.redirect(Tensor(merge.name, 1), chosen)
-        _become_identity(graph, merge, merge.inputs[place])
-    for name in dead:
-        graph.remove(name)
-    graph.redirect(Tensor(switch.name, live), Tensor(switch.name))
-    _become_identity(graph, switch, switch.inputs[0])
+def _living(merge: Node, lost: set[Tensor], dead: set[str]) -> list[int]:
+    return [at for at, tensor in enumerate(merge.inputs) if tensor not in lost and tensor.node not in dead]
 
 
-def _merges(graph: Graph, lost: Tensor, dead: set[str]) -> list[Node]:
-    readers = [reader for reader in graph.readers(lost.node) if lost in reader.inputs]
+def _merges(graph: Graph, lost: set[Tensor], dead: set[str]) -> list[Node]:
+    """What reads the dead and lives on: merges, as `_dead` found."""
+    readers = [reader for tensor in lost for reader in graph.readers(tensor.node) if tensor in reader.inputs]
     readers += [reader for name in dead for reader in graph.readers(name)]
     return list({node.name: node for node in readers if node.name not in dead}.values())
+
+
+def _choose(graph: Graph, merge: Node, living: list[int]) -> None:
+    """Leave a merge its living inputs, and whoever asks which one came the numbers that these had."""
+    if len(living) == 1:  # it waits for the merge, so that it is in its frame and comes when it does
+        chosen = Maker(graph, merge, [merge.name]).constant("value_index", np.asarray(living[0], np.int32))
+        graph.redirect(Tensor(merge.name, 1), chosen)
+        _become_identity(graph, merge, merge.inputs[living[0]])
+        return
+    made = attributes("Merge", merge.attr, {"N": len(living)})
+    graph.remove(merge.name)
+    inputs = [merge.inputs[at] for at in living]
+    graph.insert(Node(merge.name, "Merge", inputs, merge.controls, made, merge.device))
+    if not any(Tensor(merge.name, 1) in reader.inputs for reader in graph.readers(merge.name)):
+        return
+    name = graph.fresh(f"{merge.name}/old_index")
+    graph.redirect(Tensor(merge.name, 1), Tensor(name))
+    make = Maker(graph, merge, [merge.name])
+    numbers, axis = (
+        make.constant("numbers", np.asarray(living, np.int32)),
+        make.constant("axis", np.asarray(0, np.int32)),
+    )
+    int32 = make.graph.nodes[axis.node].attr["dtype"].type
+    kinds = attributes("GatherV2", {}, {"Tparams": int32, "Tindices": int32, "Taxis": int32})
+    graph.insert(Node(name, "GatherV2", [numbers, Tensor(merge.name, 1), axis], [], kinds, merge.device))
 
 
 def _become_identity(graph: Graph, node: Node, source: Tensor) -> None:

@@ -5,15 +5,17 @@
     before    x -> Reshape(-1, 4) -> Reshape(2, 2, -1) -> y
     after     x -> Reshape(2, 2, -1) -> y
 
-Holds for any shapes, constant or not: a Reshape keeps the order of the elements. Needs, to drop the last one: static
-shapes that agree and leave at most one size open, which the number of elements then settles.
+Holds for any shapes, constant or not: a Reshape keeps the order of the elements, and so do the Squeeze and the
+ExpandDims that may stand in the place of the first one. Needs, to drop the last one: static shapes that agree and leave
+at most one size open, which the number of elements then settles.
 """
 
 from tfopt.graph.pattern import op
 from tfopt.graph.rule import Maker, Match, Rule
 from tfopt.graph.view import Tensor
 
-PAIR = op("Reshape", op("Reshape", "x", "between", role="inner"), "shape")
+PAIR = op("Reshape", op(("Reshape", "ExpandDims"), "x", "between", role="inner"), "shape")
+SQUEEZED = op("Reshape", op("Squeeze", "x", role="inner"), "shape")
 ALONE = op("Reshape", "x", "shape")
 
 
@@ -34,4 +36,4 @@ def _is_same(match: Match) -> bool:
     return before is not None and before == after and before.count(None) <= 1 and 0 not in before
 
 
-LAW = Rule((PAIR, ALONE), when, rewrite, requires=("direct edges",))
+LAW = Rule((PAIR, SQUEEZED, ALONE), when, rewrite, requires=("direct edges",))

@@ -3,13 +3,15 @@
     before    Relu(x) -> y;  Relu(x) -> z
     after     Relu(x) -> y, z
 
-Two nodes are equal when operation, attributes, device, inputs and control edges are; a constant is its value. It stands
-after every fold, since a fold needs what it changes to have one consumer. Needs: no effects, and nothing random.
+Two nodes are equal when operation, attributes, device, inputs and control edges are, the inputs of a sum or a product
+in any order; a constant is its value. It stands after every fold, since a fold needs what it changes to have one
+consumer. Needs: no effects, and nothing random.
 """
 
 import hashlib
 
 from tfopt.graph.operations import is_pure, output_types
+from tfopt.graph.pattern import COMMUTING
 from tfopt.graph.report import Report
 from tfopt.graph.rule import Whole
 from tfopt.graph.view import Graph, Node, Tensor
@@ -39,7 +41,8 @@ def run(graph: Graph, report: Report) -> int:
 
 
 def _key(node: Node) -> bytes:
-    found = hashlib.sha256(repr((node.op, node.inputs, sorted(node.controls), node.device)).encode())
+    inputs = sorted(node.inputs) if node.op in COMMUTING else node.inputs
+    found = hashlib.sha256(repr((node.op, inputs, sorted(node.controls), node.device)).encode())
     for key in sorted(node.attr):
         if key not in NOTES:
             found.update(key.encode() + node.attr[key].SerializeToString(deterministic=True))

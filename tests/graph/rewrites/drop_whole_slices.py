@@ -1,0 +1,37 @@
+"""Rows for `drop_whole_slices`."""
+
+import tensorflow as tf
+
+from tests.graph.table import feed, holds, refuses
+
+
+def cube():
+    """Sizes of which one is open."""
+    return feed(None, 5, 4)
+
+
+TABLE = [
+    holds("everything of each axis", lambda: cube()[:, :, :], gone="StridedSlice"),
+    holds("up to the size", lambda: cube()[:, 0:5, :4], gone="StridedSlice"),
+    holds("beyond the size", lambda: cube()[:, :99], gone="StridedSlice"),
+    holds("an ellipsis", lambda: cube()[..., :4], gone="StridedSlice"),
+    holds("an ellipsis in the middle", lambda: feed(None, 3, 7, 5)[:, ..., :5], gone="StridedSlice"),
+    holds("only the first axes", lambda: cube()[:], gone="StridedSlice"),
+    holds("nothing known", lambda: feed(None, None)[:, :], gone="StridedSlice"),
+    holds("Slice", lambda: tf.slice(cube(), [0, 0, 0], [-1, 5, 4]), gone="Slice"),
+    refuses("one row less", lambda: cube()[:, :4], because="leave something out"),
+    refuses("from the second on", lambda: cube()[:, 1:], because="leave something out"),
+    refuses("the last counted from behind", lambda: cube()[:, :-1], because="leave something out"),
+    refuses("every second", lambda: cube()[:, ::2], because="leave something out"),
+    refuses("the other way round", lambda: cube()[:, ::-1], because="leave something out"),
+    refuses("behind an ellipsis, of another size", lambda: feed(3, 4, 5)[..., :4], because="leave something out"),
+    refuses("before an ellipsis", lambda: feed(4, 4, 3)[:3, ...], because="leave something out"),
+    refuses("an axis more", lambda: cube()[:, tf.newaxis], because="adds axes"),
+    refuses("an axis less", lambda: cube()[:, 0], because="adds axes"),
+    refuses("an open size", lambda: cube()[:2], because="leave something out"),
+    refuses("Slice of less", lambda: tf.slice(cube(), [0, 0, 0], [-1, 4, 4]), because="leave something out"),
+    refuses(
+        "Slice from the second on", lambda: tf.slice(cube(), [0, 1, 0], [-1, -1, 4]), because="leave something out"
+    ),
+    refuses("Slice of an open size", lambda: tf.slice(cube(), [0, 0, 0], [2, 5, 4]), because="leave something out"),
+]

@@ -1,0 +1,91 @@
+"""Rows for `push_before_view`."""
+
+import tensorflow as tf
+
+from tests.graph.rewrites.fold_batch_norm import GLOBAL, conv, depthwise, image, norm
+from tests.graph.rewrites.fold_scale import dense
+from tests.graph.table import feed, holds, refuses, weights
+
+
+def conv1d(**kwargs):
+    """A convolution of one axis, as TensorFlow makes it of one of two."""
+    return tf.squeeze(conv(tf.expand_dims(feed(None, 6, 4), 1), window=(1, 3), **kwargs), [1])
+
+
+def dilated(x=None, crops=((1, 1), (2, 1))):
+    """A dilated depthwise convolution, as TensorFlow makes it of one that is not."""
+    blocks = tf.raw_ops.SpaceToBatchND(input=image() if x is None else x, block_shape=[2, 2], paddings=[[2, 2], [2, 2]])
+    return tf.raw_ops.BatchToSpaceND(input=depthwise(blocks), block_shape=[2, 2], crops=crops)
+
+
+def sequence():
+    """A matrix product of each step of a sequence."""
+    return tf.reshape(tf.reshape(feed(None, 3), [-1, 3]) @ weights(3, 4), [-1, 2, 4])
+
+
+def unknown():
+    """Nothing is known of what is squeezed."""
+    return tf.squeeze(tf.nn.conv2d(feed(None, None, None, 2), weights(1, 1, 2, 4), 1, "SAME"))
+
+
+def branching():
+    """A convolution that something else reads, on the other side of its view."""
+    made = conv(tf.expand_dims(feed(None, 6, 4), 1), window=(1, 3))
+    return tf.squeeze(made, [1]) * weights(4) + tf.reduce_sum(made)
+
+
+def first(x):
+    """Channels first."""
+    return tf.transpose(x, [0, 3, 1, 2])
+
+
+TABLE = [
+    holds("a product after a convolution of one axis", lambda: conv1d() * weights(4)),
+    holds("a quotient", lambda: conv1d() / weights(4, low=0.5), gone="RealDiv"),
+    holds("a sum", lambda: weights(1, 4) + conv1d()),
+    holds("a difference", lambda: conv1d() - weights(4), gone="Sub"),
+    holds("a difference the other way", lambda: weights(4) - conv1d(), gone="Sub"),
+    holds("one number", lambda: conv1d() * weights()),
+    holds("a bias", lambda: tf.nn.bias_add(conv1d(), weights(4)), gone="BiasAdd"),
+    holds("one after the other", lambda: (conv1d() * weights(4)) + weights(4), fires=2),
+    holds("axes squeezed that nobody names", lambda: tf.squeeze(conv(feed(2, 3, 3, 4))) * weights(4)),
+    holds("after depthwise blocks", lambda: norm(dilated()), gone="FusedBatchNormV3"),
+    holds("the old batch norm after blocks", lambda: norm(dilated(), op="global"), gone=GLOBAL),
+    holds("a sum after blocks", lambda: dilated() + weights(4)),
+    holds("after a transposition", lambda: first(conv(image())) * weights(4, 1, 1)),
+    holds("a batch norm of another layout", lambda: norm(first(conv(image())), layout="NCHW")),
+    holds("a bias of another layout", lambda: tf.nn.bias_add(first(conv(image())), weights(4), data_format="NCHW")),
+    holds("a sequence", lambda: tf.nn.bias_add(sequence(), weights(4)), gone="BiasAdd"),
+    holds(
+        "a batch norm of a matrix product",
+        lambda: norm(tf.reshape(dense(), [-1, 1, 1, 5]), 5),
+        gone="FusedBatchNormV3",
+    ),
+    holds("an axis more", lambda: tf.expand_dims(dense(), 1) * weights(5)),
+    holds("one number for all of a block", lambda: tf.reshape(dense(), [-1, 5, 1]) * weights(5, 1)),
+    holds("two views", lambda: tf.squeeze(tf.expand_dims(conv1d(), -1), [-1]) * weights(4), fires=2 + 1),
+    holds("half precision", lambda: tf.expand_dims(dense(dtype="float16"), 1) * weights(5, dtype="float16")),
+    refuses("training mode", lambda: norm(dilated(), training=True), because="training mode"),
+    refuses("numbers along the blocks", lambda: dilated() * weights(7, 1), because="BatchToSpaceND moves"),
+    refuses(
+        "no kernel", lambda: tf.squeeze(tf.exp(feed(None, 1, 4)), [1]) * weights(4), because="no kernel behind the view"
+    ),
+    refuses(
+        "a kernel that is computed",
+        lambda: tf.expand_dims(feed(2, 3) @ feed(3, 4, name="k"), 0) * weights(4),
+        because="no constant kernel",
+    ),
+    refuses("a convolution that is read elsewhere", branching, because="read elsewhere"),
+    refuses("a larger shape", lambda: conv1d() * weights(2, 1, 4), because="make the shape larger"),
+    refuses("an unknown shape", lambda: unknown() * weights(4), because="not known"),
+    refuses("zeros that are added", lambda: tf.pad(dense(), [[0, 0], [1, 1]]) * weights(7), because="adds elements"),
+    refuses("a Reshape across the batch", lambda: tf.reshape(dense(), [5, -1]) * weights(5, 1), because="batch"),
+    refuses(
+        "an overflow", lambda: tf.expand_dims(feed(2, 2) @ tf.constant(1e30, shape=[2, 2]), 1) * 1e30, because="finite"
+    ),
+    refuses(
+        "integers",
+        lambda: tf.expand_dims(tf.matmul(feed(2, 2, dtype="int32"), tf.constant([[1, 2], [3, 4]])), 1) * 3,
+        because="no constant kernel",
+    ),
+]

@@ -1,0 +1,44 @@
+"""What repeats once, adds an edge of nothing, takes away no axis, or adds up one thing equals its input.
+
+    tile(x, 1) = pad(x, 0) = squeeze(x without axes of size 1) = split(x, in 1) = addn([x]) = x
+
+    before    x -> Pad(0, 0) -> Conv2D
+    after     x -> Conv2D
+
+Keras leaves such a Pad behind where the size is divisible, and `push_list_constants` a list of one. Needs: constants
+that say so; for a Squeeze and a BroadcastTo static shapes.
+"""
+
+from tfopt.graph.pattern import const, op
+from tfopt.graph.rule import Maker, Match, Rule
+from tfopt.graph.view import Tensor
+
+PATTERNS = (
+    op(("Tile", "Pad", "MirrorPad"), "x", const("how")),
+    op("PadV2", "x", const("how"), "value"),
+    op(("Squeeze", "AddN"), "x"),
+    op("BroadcastTo", "x", "shape"),
+    op("Split", "axis", "x"),
+)
+
+
+def when(match: Match) -> str | None:
+    """Refuse what does something."""
+    if match.has("how"):
+        idle = 1 if match.node().op == "Tile" else 0
+        return None if (match.array("how") == idle).all() else "it makes the data larger"
+    before, after = match.shape("x"), match.shape("root")
+    if match.node().op == "Squeeze":
+        return None if before is not None and after is not None and len(before) == len(after) else "it takes axes away"
+    if match.node().op == "BroadcastTo":
+        same = before is not None and None not in before and before == after
+        return None if same else "it may make the data larger"
+    return None if match.node().op != "Split" or match.attr("num_split") == 1 else "it splits"
+
+
+def rewrite(match: Match, make: Maker) -> Tensor:
+    """The input."""
+    return match.tensor("x")
+
+
+LAW = Rule(PATTERNS, when, rewrite)

@@ -1,0 +1,38 @@
+"""A difference from nothing is a sign, and a quotient of one is a reciprocal: no constant is needed.
+
+    0 - y = Neg(y)        1 / y = Reciprocal(y)
+
+    before    Const(0) -> Sub(y) -> z
+    after     y -> Neg -> z
+
+NaN and infinity stay what they are. 0 - 0 is 0 and Neg(0) is -0, which no comparison tells apart; that is the one
+difference. Needs: a constant that does not make the shape larger, and a type that has a sign.
+"""
+
+from tfopt.graph.linear import FLOATS
+from tfopt.graph.pattern import const, op
+from tfopt.graph.rewrites.drop_neutral_elements import enlarges
+from tfopt.graph.rule import Maker, Match, Rule
+from tfopt.graph.view import Tensor
+
+UNARY = {"Sub": ("Neg", 0), "RealDiv": ("Reciprocal", 1)}
+SIGNED = {"int8", "int16", "int32", "int64"}
+PATTERN = op(tuple(UNARY), const("left"), "y")
+
+
+def when(match: Match) -> str | None:
+    """Refuse other numbers, types without a sign, and a larger shape."""
+    (unary, neutral), array = UNARY[match.node().op], match.array("left")
+    if array.dtype.name not in (FLOATS | SIGNED if unary == "Neg" else FLOATS):
+        return f"there is no {unary} of {array.dtype.name}"
+    if not array.size or not bool((array == neutral).all()):
+        return f"the constant is not {neutral}"
+    return enlarges(array, match.shape("y"))
+
+
+def rewrite(match: Match, make: Maker) -> Tensor:
+    """The operation of one input."""
+    return make.node(UNARY[match.node().op][0], match.tensor("y"), like=match.node())
+
+
+LAW = Rule((PATTERN,), when, rewrite)

@@ -1,0 +1,50 @@
+"""A batch norm right before a linear operation vanishes into its kernel and a bias.
+
+    (s x + t) * K = x * (s K) + (t * K),    s = gamma / sqrt(variance + epsilon),  t = beta - s mean
+
+    before    x -> FusedBatchNormV3(gamma, beta, mean, variance) -> Conv2D(K, VALID) -> y
+    after     x -> Conv2D(s K, VALID) -> BiasAdd(sum of K t) -> y
+
+The form that Keras 3 exports is two laws: `fold_scale_before` and `fold_shift_before`. Needs: inference mode;
+constants; the layout of the operation; no padding, whose zeros are not normalized (a window of 1 has none, and where
+all t are 0 any will do).
+
+Reference: tf.raw_ops.FusedBatchNormV3, tf.raw_ops.BatchNormWithGlobalNormalization.
+"""
+
+from tfopt.graph.linear import PLAIN, RANKS, channel_axis, range_refusal
+from tfopt.graph.linear_inputs import INPUT_REFUSED, add_bias, bias_of, input_channels, shift_refusal, times_inputs
+from tfopt.graph.lines import norm_axis, norm_line, norms_of
+from tfopt.graph.pattern import const, op
+from tfopt.graph.rule import Maker, Match, Rule
+from tfopt.graph.view import Tensor
+
+PATTERNS = tuple(op(PLAIN, norm, const("kernel")) for norm in norms_of("x", role="norm"))
+
+
+def when(match: Match) -> str | None:
+    """Refuse training mode, another layout, a padding, and weights that overflow."""
+    if match.attr("is_training", "norm"):
+        return "the batch norm is in training mode"
+    if input_channels(match) is None:
+        return INPUT_REFUSED
+    own, axis = norm_axis(match.node("norm"), RANKS.get(match.node().op, 4)), channel_axis(match.node())
+    if own != axis:
+        return f"the batch norm normalizes axis {own}, the channels of the {match.node().op} are axis {axis}"
+    scale, moved = norm_line(match, "norm")
+    if moved.any() and (reason := shift_refusal(match)):
+        return reason
+    return range_refusal(match, times_inputs(match, scale), bias_of(match, moved))
+
+
+def rewrite(match: Match, make: Maker) -> Tensor:
+    """One linear operation and one bias."""
+    scale, moved = norm_line(match, "norm")
+    kernel = make.constant("kernel", times_inputs(match, scale), match.array("kernel"))
+    product = make.node(match.node().op, match.tensor("x"), kernel, like=match.node())
+    return (
+        add_bias(make, match.node(), product, bias_of(match, moved), match.array("kernel")) if moved.any() else product
+    )
+
+
+LAW = Rule(PATTERNS, when, rewrite)

@@ -1,0 +1,218 @@
+"""A loop that does the same to each slice of a tensor, and keeps the results, is done to all of them at once.
+
+    stack(f(x[0]), f(x[1]), …) = F(x)        F is f with an axis more in front
+
+    before    x -> TensorListFromTensor -> While(i from 0 to n: result[i] = f(x[i])) -> TensorListStack -> y
+    after     x -> F -> y
+
+What ``tf.map_fn`` and loops over a TensorArray become. Of f are known: elementwise operations with slices, and with
+what is the same in each round, of no more axes than the slice; products of matrices, of which one may stay the same;
+Softmax, reductions over known axes, transpositions and reshapes to known sizes. Slices come from a list, or are
+``a[i]``. Needs: lists that are read and written at the counter and nowhere else, a counter from 0 by 1, bounds that are
+the number of slices, nothing else of the loop that is read after it, and no effect. What is off: a sum over rounds, or
+a round that reads what another wrote.
+"""
+
+import numpy as np
+
+from tfopt.graph.conditions import is_inside
+from tfopt.graph.functions import read_body
+from tfopt.graph.loops import (
+    Loop,
+    Refusal,
+    Value,
+    behind,
+    check_bounds,
+    check_written,
+    counts,
+    indexed,
+    is_counter,
+    list_of,
+    sources,
+    stays,
+    written,
+)
+from tfopt.graph.operations import attributes
+from tfopt.graph.report import Report
+from tfopt.graph.rule import Maker, Whole, attr
+from tfopt.graph.view import Graph, Node, Tensor
+
+NAME = "fuse_map_loops"
+UNARY = {"Abs", "Cast", "Ceil", "Cos", "Elu", "Erf", "Exp", "Floor", "Identity", "LeakyRelu", "Log", "Log1p", "Neg"}
+UNARY |= {"Reciprocal", "Relu", "Relu6", "Round", "Rsqrt", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign"}
+UNARY |= {"Sqrt", "Square", "Tanh", "Inv", "LogicalNot", "Expm1", "Tan", "StopGradient"}
+LAST_AXIS = {"Softmax", "LogSoftmax"}
+SHAPED = {"Sum", "Mean", "Max", "Min", "Prod", "All", "Any", "Transpose", "Reshape"}
+BINARY = {"Add", "AddV2", "Sub", "Mul", "RealDiv", "Div", "DivNoNan", "Maximum", "Minimum", "Pow", "SquaredDifference"}
+COMPLEX = {8, 18}  # a MatMul transposes them, a batched one conjugates them as well
+BINARY |= {"FloorDiv", "FloorMod", "Greater", "GreaterEqual", "Less", "LessEqual", "LogicalAnd", "LogicalOr"}
+
+
+def run(graph: Graph, report: Report) -> int:
+    """Replace every loop that is known to be a map."""
+    library = {function.signature.name: function for function in graph.library.function}
+    fired = 0
+    for node in [one for one in graph.nodes.values() if one.op in ("While", "StatelessWhile")]:
+        body, cond = (read_body(library[attr(node, name).name], library) for name in ("body", "cond"))
+        if isinstance(body, str) or isinstance(cond, str):
+            report.refuse(NAME, node.name, str(body if isinstance(body, str) else cond))
+            continue
+        loop = Loop(graph, node, body, cond)
+        try:
+            _fuse(loop)
+        except Refusal as refusal:
+            for name in reversed(loop.made):
+                graph.remove(name)
+            report.refuse(NAME, node.name, str(refusal))
+            continue
+        report.fire(NAME, node.name)
+        fired += 1
+    if fired:
+        graph.forget_shapes()
+    return fired
+
+
+def _fuse(loop: Loop) -> None:
+    graph, node = loop.graph, loop.node
+    if node.controls or graph.waiting(node.name) or node.name in graph.fetched:
+        raise Refusal("it carries a control edge, or is an output of the graph itself")
+    if is_inside(graph, node.name):
+        raise Refusal("it lies in control flow of version 1, to which constants of its body would not belong")
+    for body in (loop.body, loop.cond):
+        if body.graph.fetched - {tensor.node for tensor in body.returned}:
+            raise Refusal("a round has an effect")
+    loop.counters = {place for place in range(len(node.inputs)) if counts(loop, place)}
+    stacks: dict[int, list[Node]] = {}
+    for reader in graph.readers(node.name):
+        for tensor in reader.inputs:
+            if tensor.node == node.name:
+                if reader.op != "TensorListStack" or reader.inputs[0] != tensor or reader.name in graph.fed:
+                    raise Refusal(f"{reader.op} reads the loop, which is no list of results")
+                stacks.setdefault(tensor.output, []).append(reader)
+    if not stacks:
+        raise Refusal("it makes no list of results")
+    given = sources(loop)
+    if not given:
+        raise Refusal("no list of slices goes in that stays as it is")
+    for slices in given:
+        check_bounds(loop, slices)
+    for place in stacks:
+        check_written(loop, place)
+    results = {place: _build(loop, written(loop, place).inputs[2]) for place in stacks}
+    for place, value in results.items():
+        if not value.varies:
+            raise Refusal("a result that is the same in each round")
+        for stack in stacks[place]:
+            _become_identity(graph, stack, value.made)
+    graph.remove(node.name)
+
+
+def _become_identity(graph: Graph, node: Node, source: Tensor) -> None:
+    made = attributes("Identity", {}, {"T": node.attr["element_dtype"].type})
+    graph.remove(node.name)
+    graph.insert(Node(node.name, "Identity", [source], node.controls, made, node.device))
+
+
+def _build(loop: Loop, tensor: Tensor) -> Value:
+    """Make outside what a tensor of the body is in all rounds together."""
+    ahead = [tensor]
+    while ahead:
+        one = ahead[-1]
+        if one in loop.values:
+            ahead.pop()
+            continue
+        node = loop.body.graph.nodes[one.node]
+        if node.controls or one.output:
+            raise Refusal(f"the body has {node.op} with a control edge or several outputs")
+        missing = [] if _is_leaf(loop, node) else [given for given in node.inputs if given not in loop.values]
+        if missing:
+            ahead += missing
+            continue
+        loop.values[one] = _leaf(loop, node) if _is_leaf(loop, node) else _operation(loop, node)
+        ahead.pop()
+    return loop.values[tensor]
+
+
+def _is_leaf(loop: Loop, node: Node) -> bool:
+    known = node.op in ("Const", "TensorListGetItem") or node.name in loop.body.arguments
+    return known or indexed(loop, node) is not None
+
+
+def _leaf(loop: Loop, node: Node) -> Value:
+    graph = loop.graph
+    if (whole := indexed(loop, node)) is not None:
+        return Value(_rank(graph, whole) - 1, True, whole)
+    if node.op == "TensorListGetItem":
+        found = behind(loop.body, node.inputs[0]).node
+        place = loop.body.arguments.index(found) if found in loop.body.arguments else None
+        slices = list_of(loop, place) if place is not None else None
+        if slices is None or not is_counter(loop, node.inputs[1]):
+            raise Refusal("a list is read that is written too, or not at the counter")
+        return Value(_rank(graph, slices) - 1, True, slices)
+    if node.op == "Const":
+        name = graph.fresh(f"{loop.node.name}/{node.name}")
+        graph.insert(Node(name, "Const", [], [], node.attr, loop.node.device))
+        loop.made.append(name)
+        return Value(loop.body.graph.array(Tensor(node.name)).ndim, False, Tensor(name))
+    place = loop.body.arguments.index(node.name)
+    if not stays(loop, place):
+        raise Refusal("a round reads the counter, or what the one before it left")
+    return Value(_rank(graph, loop.node.inputs[place]), False, loop.node.inputs[place])
+
+
+def _rank(graph: Graph, tensor: Tensor) -> int:
+    shape = graph.shape(tensor)
+    if shape is None:
+        raise Refusal("the rank of a slice, or of what stays the same, is not known")
+    return len(shape)
+
+
+def _operation(loop: Loop, node: Node) -> Value:
+    given = [loop.values[tensor] for tensor in node.inputs]
+    varies = any(value.varies for value in given)
+    if node.op in UNARY:
+        return _make(loop, node, node.op, given, given[0].rank)
+    if node.op in BINARY:
+        rank = max(value.rank for value in given)
+        if varies and any(value.varies and value.rank != rank for value in given):
+            raise Refusal(f"{node.op} of a slice with something of more axes")
+        return _make(loop, node, node.op, given, rank)
+    if node.op == "BiasAdd" and attr(node, "data_format") != "NCHW" and not given[1].varies:
+        return _make(loop, node, "BiasAdd", given, given[0].rank)
+    if node.op == "MatMul" and varies and attr(node, "T") not in COMPLEX:
+        flags = {"adj_x": attr(node, "transpose_a"), "adj_y": attr(node, "transpose_b")}
+        return _make(loop, node, "BatchMatMulV2", given, 2, **flags)
+    if node.op in LAST_AXIS and given[0].rank:
+        return _make(loop, node, node.op, given, given[0].rank)
+    if node.op in SHAPED and given[0].varies and loop.body.graph.is_constant(node.inputs[1]):
+        return _shaped(loop, node, given[0])
+    raise Refusal(f"the body has {node.op}, of which it is not known what it does to all slices at once")
+
+
+def _shaped(loop: Loop, node: Node, given: Value) -> Value:
+    """A reduction, transposition or reshape: its axes are one further behind, and the rounds stay in front."""
+    old, rank = loop.body.graph.array(node.inputs[1]), given.rank
+    if node.op == "Reshape":
+        if (old <= 0).any():
+            raise Refusal("a slice is reshaped to sizes that are not all known")
+        new, rank = np.concatenate([[-1], old]), old.size
+    elif node.op == "Transpose":
+        new = np.concatenate([[0], old % max(rank, 1) + 1])
+    else:
+        new = np.unique(old % max(rank, 1)) + 1
+        rank = rank if attr(node, "keep_dims") else rank - new.size
+    constant = Maker(loop.graph, loop.node, []).constant(node.name, new.astype(old.dtype))
+    loop.made.append(constant.node)
+    return _make(loop, node, node.op, [given, Value(1, False, constant)], rank)
+
+
+def _make(loop: Loop, node: Node, op: str, given: list[Value], rank: int, **changed: bool) -> Value:
+    name = loop.graph.fresh(f"{loop.node.name}/{node.name}")
+    made = attributes(op, node.attr, changed)
+    inputs = [value.made for value in given]
+    loop.graph.insert(Node(name, op, inputs, [], made, loop.node.device))
+    loop.made.append(name)
+    return Value(rank, any(value.varies for value in given), Tensor(name))
+
+
+LAW = Whole(run, requires=("direct edges", "folded constants"))
