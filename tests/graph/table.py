@@ -24,6 +24,7 @@ class Row:
         because: Part of the reason, where it refuses.
         gone: Operations of which none is left.
         outputs: Names of nodes that are asked for beside ``y``.
+        unfed: Names of placeholders that nothing feeds; false, where the graph is run as it was.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Row:
     because: str = ""
     gone: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    unfed: tuple[str, ...] = ()
 
     def graph_def(self):
         """Build it."""
@@ -42,26 +44,43 @@ class Row:
         return graph.as_graph_def()
 
 
-def holds(name: str, build: Callable, *, fires: int = 1, gone=(), outputs=()) -> Row:
+def holds(name: str, build: Callable, *, fires: int = 1, gone=(), outputs=(), unfed=()) -> Row:
     """The law fires so often, leaves none of some operations, and the function as it was."""
-    return Row(name, build, fires, gone=(gone,) if isinstance(gone, str) else tuple(gone), outputs=tuple(outputs))
+    gone = (gone,) if isinstance(gone, str) else tuple(gone)
+    return Row(name, build, fires, gone=gone, outputs=tuple(outputs), unfed=tuple(unfed))
 
 
-def refuses(name: str, build: Callable, *, because: str, outputs=()) -> Row:
+def refuses(name: str, build: Callable, *, because: str, outputs=(), unfed=()) -> Row:
     """The law gives this reason and changes nothing."""
-    return Row(name, build, 0, because, outputs=tuple(outputs))
+    return Row(name, build, 0, because, outputs=tuple(outputs), unfed=tuple(unfed))
 
 
-def view(graph_def, outputs=("y",)) -> Graph:
+def view(graph_def, outputs=("y",), unfed=()) -> Graph:
     """The graph as the engine sees it: placeholders are fed."""
-    return Graph.of(graph_def, fed=[n.name for n in graph_def.node if n.op == "Placeholder"], fetched=outputs)
+    fed = {node.name for node in graph_def.node if node.op == "Placeholder"} - set(unfed)
+    return Graph.of(graph_def, fed=fed, fetched=outputs)
 
 
-def law_applied(law: str, graph_def, outputs=("y",)):
+def law_applied(law: str, graph_def, outputs=("y",), unfed=()):
     """Return the graph after a law, how often it fired, and the reasons it gave."""
-    graph, report = view(graph_def, outputs), Report()
+    graph, report = view(graph_def, outputs, unfed), Report()
     fired = run_one(law, graph, report)
     return graph.to_graph_def(), fired, list(report.refused[law].values())
+
+
+def answering(graph_def, unfed=()):
+    """The graph as it can be run: false for each placeholder that nothing feeds."""
+    import tensorflow as tf
+
+    made = type(graph_def).FromString(graph_def.SerializeToString())
+    for node in made.node:
+        if node.name in unfed:
+            kind = node.attr["dtype"].type
+            node.op = "Const"
+            node.attr.clear()
+            node.attr["dtype"].type = kind
+            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(np.zeros([], tf.as_dtype(kind).as_numpy_dtype)))
+    return made
 
 
 def ops(graph_def) -> Counter:
@@ -70,10 +89,11 @@ def ops(graph_def) -> Counter:
 
 
 def feed(*shape, dtype="float32", name="x"):
-    """A placeholder."""
+    """A placeholder, outside of any loop or branch that is being built."""
     import tensorflow as tf
 
-    return tf.compat.v1.placeholder(dtype, shape, name=name)
+    with tf.control_dependencies(None):
+        return tf.compat.v1.placeholder(dtype, shape, name=name)
 
 
 def weights(*shape, dtype="float32", low=None):

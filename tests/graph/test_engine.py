@@ -11,7 +11,8 @@ from tests.graph.same_function import assert_same_function
 from tests.graph.table import feed, holds, ops, view, weights
 from tfopt.errors import ComponentError
 from tfopt.graph.engine import apply
-from tfopt.graph.passes import ORDER, run, run_one, unmet
+from tfopt.graph.order import ORDER
+from tfopt.graph.passes import run, run_one, unmet
 from tfopt.graph.pattern import op
 from tfopt.graph.report import Report
 from tfopt.graph.rewrites import laws

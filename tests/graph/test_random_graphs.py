@@ -1,15 +1,20 @@
 """Whatever is built of these operations, all laws together leave its function as it is."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.graph.frames import version_1
 from tests.graph.same_function import probes
 from tests.graph.table import view
 from tfopt.graph.evaluation import evaluate
-from tfopt.graph.passes import ORDER, run
+from tfopt.graph.frozen import Endpoint, Frozen, Signature
+from tfopt.graph.order import ORDER
+from tfopt.graph.passes import optimize, run
 from tfopt.graph.report import Report
 
 CHANNELS = 3
@@ -17,7 +22,11 @@ TOLERANCE = 1e-12  # of the largest value, in float64: what is left of an error 
 STEPS = (
     "conv", "depthwise", "norm", "bias", "scale", "shift", "divide", "less", "from", "relu", "identity", "pad",
     "branch", "join", "concat", "transpose", "reshape", "cast", "neutral", "wait", "computed",
+    "blocks", "squeeze", "flip", "negative", "slice", "checked", "dropout",
 )  # fmt: skip
+
+FLOW = ("loop", "either", "case")
+INNER = [{"from": "from_"}.get(step, step) for step in STEPS if step not in ("concat", "blocks", "dropout")]
 
 
 class Builder:
@@ -103,13 +112,63 @@ class Builder:
         with tf.control_dependencies([other]):
             return tf.identity(x)
 
+    def blocks(self, x, _):
+        return tf.nn.depthwise_conv2d(x, self.weights(3, 3, CHANNELS, 1), [1] * 4, "SAME", dilations=[2, 2])
+
+    def squeeze(self, x, _):
+        rows = tf.expand_dims(tf.reshape(x, [-1, 25, CHANNELS]), 1)
+        made = tf.nn.conv2d(rows, self.weights(1, 3, CHANNELS, CHANNELS), 1, "SAME")
+        return tf.reshape(tf.squeeze(made, [1]) * self.weights(CHANNELS), [-1, 5, 5, CHANNELS])
+
+    def flip(self, x, _):
+        first = tf.transpose(x, [0, 3, 1, 2]) * self.weights(CHANNELS, 1, 1)
+        return tf.transpose(first + self.weights(CHANNELS, 1, 1), [0, 2, 3, 1])
+
+    def negative(self, x, _):
+        return (0.0 - x) / tf.constant(4.0, tf.float64)
+
+    def slice(self, x, _):
+        return x[:, :5, 0:5] + tf.cast(tf.cast(x > 0, tf.int32) * 0, tf.float64)
+
+    def checked(self, x, other):
+        with tf.control_dependencies([tf.raw_ops.Assert(condition=tf.reduce_min(other) < 1e300, data=[other])]):
+            return tf.abs(x)
+
+    def dropout(self, x, _):
+        return tf.nn.dropout(x, rate=tf.constant(0.0, tf.float64))
+
+    def inside(self, x, other):
+        """A few steps of a body: of what it is given, with what it captures and constants of its own."""
+        outer, self.seen = self.seen, [x, other]
+        for _ in range(self.draw.integers(1, 4)):
+            self.add(str(self.draw.choice(INNER)), int(self.draw.integers(8)))
+        made, self.seen = self.seen[-1], outer
+        return tf.tanh(made)
+
+    def condition(self, other):
+        """Whether something holds, which may be known before."""
+        kinds = [tf.reduce_mean(other) > 0.1, tf.constant(True), tf.constant(False)]
+        return kinds[self.draw.integers(3)]
+
+    def loop(self, x, other):
+        count = int(self.draw.integers(0, 4))
+        body = lambda i, y: (i + 1, tf.ensure_shape(self.inside(y, other), x.shape))  # noqa: E731
+        return tf.while_loop(lambda i, _: i < count, body, (tf.constant(0), x))[1]
+
+    def either(self, x, other):
+        return tf.cond(self.condition(other), lambda: self.inside(x, other), lambda: self.inside(other, x))
+
+    def case(self, x, other):
+        index = tf.cast(tf.reduce_sum(other) * 2, tf.int32) % 3 if self.draw.integers(2) else tf.constant(1)
+        return tf.switch_case(index, [lambda: self.inside(x, other), lambda: tf.identity(x), lambda: -other])
+
     def computed(self, x, _):
         return x * (tf.reduce_mean(self.weights(4)) + tf.constant(2.0, tf.float64))
 
 
 @st.composite
-def graphs(draw):
-    steps = draw(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 7)), min_size=1, max_size=9))
+def graphs(draw, steps=STEPS, most=9):
+    steps = draw(st.lists(st.tuples(st.sampled_from(steps), st.integers(0, 7)), min_size=1, max_size=most))
     asked = draw(st.sets(st.integers(1, len(steps)), max_size=2))
     with tf.Graph().as_default() as graph:
         builder = Builder(draw(st.integers(0, 2**16)))
@@ -144,3 +203,37 @@ def test_all_laws_together_keep_the_function_of_random_graphs(found):
 @given(graphs())
 def test_all_laws_together_keep_the_function_of_thousands_of_random_graphs(found):
     check(found)
+
+
+def check_flow(found, *, frames: bool) -> None:
+    """The same of a model with bodies of functions, or of version 1, in which these are parts of the graph."""
+    before, outputs = found
+    fetched = [name for name in outputs if name == "y"]
+    if frames:
+        return check((before, fetched))
+    ends = {"y": Endpoint("y:0", "float64", None)}
+    model = Frozen(before, {"s": Signature({"x": Endpoint("x:0", "float64", None)}, ends)})
+    after = optimize(model, [name for name, _ in ORDER], Report()).graph
+    one, other = (evaluate(each, ["y:0"], probes(before))[0] for each in (before, after))
+    np.testing.assert_array_less(np.abs(one - other).max(), TOLERANCE * max(np.abs(one).max(), 1))
+    return None
+
+
+@st.composite
+def flows(draw):
+    frames = draw(st.booleans())
+    with version_1() if frames else nullcontext():
+        return draw(graphs((*STEPS[:8], *FLOW, *FLOW), 4)), frames
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(flows())
+def test_all_laws_together_keep_the_function_of_random_graphs_with_branches_and_loops(found):
+    check_flow(found[0], frames=found[1])
+
+
+@pytest.mark.nightly
+@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+@given(flows())
+def test_all_laws_together_keep_the_function_of_hundreds_of_random_graphs_with_branches_and_loops(found):
+    check_flow(found[0], frames=found[1])

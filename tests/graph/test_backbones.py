@@ -1,0 +1,32 @@
+"""Known architectures through every law: no batch norm is left that can be folded, and the answers stay."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from graph import MODELS, one_model
+
+# Two signatures, as Keras exports them. In a DenseNet an activation follows each batch norm, and what is before it has
+# no kernel of its own.
+LEFT = {"DenseNet121": {"it follows ConcatV2": 116, "it follows MaxPool": 2, "it follows AvgPool": 6}}
+
+
+def check(name, library, folder, side):
+    row = one_model(name, library, folder, side)
+    assert row["batch norms left"] == LEFT.get(name, {})
+    assert row["taken back"] == {}
+    assert row["error"] <= 1e-4
+    assert row["nodes"][1] < row["nodes"][0] / 3
+
+
+def test_mobile_net_has_no_batch_norm_left(tmp_path):
+    check("MobileNetV2", "keras", tmp_path, 32)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+@pytest.mark.parametrize("name", MODELS)
+def test_backbones_of_both_kerases_have_none_left_that_can_be_folded(name, library, tmp_path):
+    check(name, library, tmp_path, 96)
