@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Between, Input, Output, component
+from tfopt.failures import OnFailure
 
 KEPT = ["Exp", "Expm1", "Log", "Log1p", "LogSoftmax", "Mean", "Pow", "Prod", "Softmax", "Sum", "Cumsum"]
 
@@ -17,6 +18,7 @@ def cast_precision(
     precision: Literal["float16", "bfloat16"] = "float16",
     keep: list[str] = KEPT,
     tolerance: Annotated[float, Between(0, 1)] | None = None,
+    on_failure: OnFailure = "raise",
 ) -> None:
     """Compute in 16 bits inside a model, whose inputs and outputs stay as they are.
 
@@ -36,6 +38,8 @@ def cast_precision(
         keep: TensorFlow operations that stay in float32, such as Softmax; the default are those that sum or grow.
         tolerance: How far an output may be off, as a fraction of its range: 0.01 for float16 and 0.05 for bfloat16
             when not given.
+        on_failure: With ``row``, a model that cannot be made is no error: the output then says why, and evaluate,
+            benchmark and select_model list it as a row that is never chosen, with the reason.
 
     Raises:
         ComponentError: When an operation to keep is unknown, the model cannot be frozen or run, nothing in it can be

@@ -3,16 +3,18 @@
 from typing import Annotated
 
 from tfopt.artifacts import Examples, SavedModel
-from tfopt.component import Between, Input, Output, component
+from tfopt.component import Between, Input, SameOutput, component
+from tfopt.failures import OnFailure
 
 
 @component(image="tf")
 def fold_batch_norm(
     model: Input[SavedModel],
-    folded: Output[SavedModel],
+    folded: SameOutput[SavedModel],
     examples: Input[Examples] | None = None,
     *,
     tolerance: Annotated[float, Between(0, 1)] | None = None,
+    on_failure: OnFailure = "raise",
 ) -> None:
     """Fold batch normalization into the layers before it: fewer operations, the same answers.
 
@@ -34,6 +36,8 @@ def fold_batch_norm(
         tolerance: Refuse the result when an output differs by more than this fraction of its range. When not given:
             0.00001 for each layer with a kernel and 0.0001 at most, 0.01 where layers compute in float16, and 0.05
             where they compute in bfloat16.
+        on_failure: With ``row``, a model that cannot be made is no error: the output then says why, and evaluate,
+            benchmark and select_model list it as a row that is never chosen, with the reason.
 
     Raises:
         ComponentError: When the Keras form cannot be read, a weight is NaN, the SavedModel serves something else than

@@ -11,7 +11,8 @@ from tfopt.graph import saved_model
 from tfopt.graph.batch_norms import batch_norms, why_left
 from tfopt.graph.comparison import Comparison, tolerance_of, worst
 from tfopt.graph.frozen import Frozen
-from tfopt.graph.passes import NORMALIZING, optimize, view
+from tfopt.graph.order import NORMALIZING
+from tfopt.graph.passes import optimize, view
 from tfopt.graph.report import Report
 
 FOLDING = (*NORMALIZING, "fold_batch_norm", "fold_scale", "fold_shift", "strip_unused", "share_equal_nodes")

@@ -1,5 +1,6 @@
 """The report for people: lines for a terminal, and one self-contained page."""
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import tfopt
 from tfopt.wording import data_size
 
 LONGEST = 10
+CALLS = re.compile(r"\b(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
 
 
 def text(found: Mapping[str, Any]) -> str:
@@ -23,7 +25,7 @@ def page(found: Mapping[str, Any]) -> str:
     pages = jinja2.Environment(
         loader=jinja2.FileSystemLoader(here), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
-    pages.filters |= {"count": count, "size": data_size, "percent": percent}
+    pages.filters |= {"count": count, "size": data_size, "percent": percent, "scopes": scopes}
     css = (here / "report.css").read_text()
     return pages.get_template("report.html.j2").render(css=css, version=tfopt.__version__, **found)
 
@@ -49,6 +51,15 @@ def percent(fraction: float | None) -> str:
     return "-" if fraction is None else f"{100 * fraction:.1f}%"
 
 
+def scopes(words: str) -> str:
+    """Names of nodes without the scopes of calls around the model, which say nothing and fill a line.
+
+    >>> scopes("follows 'StatefulPartitionedCall_1/PartitionedCall/model/relu'")
+    "follows 'model/relu'"
+    """
+    return CALLS.sub("", words)
+
+
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     flops, norms, sparsity = found["flops"], found["batch_norms"], found["sparsity"]
     yield f"{found['model']}, {found['signature']}: {_named(found['inputs'])} -> {_named(found['outputs'])}"
@@ -61,7 +72,7 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"  ops            {_counts(found['ops'])}"
     yield f"  batch norms    {norms['found']} found, {norms['foldable']} can be folded"
     for one in norms["stay"][:LONGEST]:
-        yield f"    stays        {one['batch_norm']}: {one['why']}"
+        yield f"    stays        {scopes(one['batch_norm'])}: {scopes(one['why'])}"
     for name, what in (("quantizable", "integer kernels"), ("xnnpack", "XNNPACK")):
         covered = found[name]
         yield f"  {name:<14} {percent(covered['flops'])} of the work, {percent(covered['ops'])} of the ops ({what})"

@@ -5,6 +5,7 @@ from typing import Annotated
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Between, Input, Output, component
 from tfopt.components.optimize_graph.steps import read_passes
+from tfopt.failures import OnFailure
 from tfopt.parameters import Reads
 
 
@@ -17,6 +18,10 @@ def optimize_graph(
     passes: Annotated[list[str], Reads(read_passes, ("inference",))] = ["inference"],  # noqa: B006  (never changed)
     tolerance: Annotated[float, Between(0, 1)] | None = None,
     explain: bool = False,
+    inputs: list[str] = [],  # noqa: B006  (never changed)
+    outputs: list[str] = [],  # noqa: B006
+    frozen_graph: bool = False,
+    on_failure: OnFailure = "raise",
 ) -> None:
     """Rewrite the graph of a SavedModel by laws that leave its function as it is, one pass after another.
 
@@ -32,20 +37,29 @@ def optimize_graph(
     the file smaller and no more.
 
     Args:
-        model: A SavedModel of TensorFlow 1 or 2, or a Keras file, which is exported first.
+        model: A SavedModel of TensorFlow 1 or 2; a Keras file, which is exported first; or a frozen graph, ``.pb``,
+            with ``inputs`` and ``outputs``.
         optimized: The same model with a smaller graph, without variables.
         examples: Real inputs for the comparison, found by input name; random ones are used without them.
         passes: Presets, laws and ``grappler:NAME``, in the order in which they are tried.
         tolerance: Take a pass back when an output differs by more than this fraction of its range. When not given:
             0.0001, 0.01 where the graph computes in float16, and 0.05 where in bfloat16.
         explain: Hand the model on as it is; the report says what each pass would do.
+        inputs: Of a frozen graph, the nodes that are fed; they become the signature's inputs.
+        outputs: Of a frozen graph, the nodes that are asked for.
+        frozen_graph: Write the optimized graph alone as well, ``frozen.pb``; the model card says under ``frozen_graph``
+            what its inputs and outputs are called there.
+        on_failure: With ``row``, a model that cannot be made is no error: the output then says why, and evaluate,
+            benchmark and select_model list it as a row that is never chosen, with the reason.
 
     Raises:
-        ComponentError: When the model cannot be frozen or run here, or what was written answers otherwise.
+        ComponentError: When the model cannot be frozen or run here, or what was written answers otherwise; when the
+            names of a frozen graph's ends are missing, or given for another model.
 
     Reference:
         Larsen and Shpeisman, "TensorFlow Graph Optimizations", 2019; the laws name theirs.
     """
-    from tfopt.components.optimize_graph.optimizing import optimize
+    from tfopt.components.optimize_graph.optimizing import Ends, optimize
 
-    optimized.metadata |= optimize(model, optimized.path, examples, read_passes(passes), tolerance, explain)
+    ends = Ends(inputs, outputs, frozen_graph)
+    optimized.metadata |= optimize(model, optimized.path, examples, read_passes(passes), tolerance, explain, ends)

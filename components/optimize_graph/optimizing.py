@@ -3,7 +3,7 @@
 import logging
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import CARD, Examples, SavedModel
@@ -13,13 +13,21 @@ from tfopt.execution import link_tree
 from tfopt.graph import saved_model
 from tfopt.graph.batch_norms import batch_norms, why_left
 from tfopt.graph.comparison import Comparison, tolerance_of, worst
-from tfopt.graph.frozen import Frozen
+from tfopt.graph.frozen import Frozen, Signature
 from tfopt.graph.passes import unmet, view
 from tfopt.graph.rewrites import laws
 from tfopt.graph.running import FrozenRuntime
 from tfopt.wording import distance
 
 log = logging.getLogger("tfopt")
+
+
+class Ends(NamedTuple):
+    """Of a frozen graph that comes in: its inputs and outputs; whether one goes out."""
+
+    inputs: list[str]
+    outputs: list[str]
+    written: bool
 
 
 def optimize(
@@ -29,6 +37,7 @@ def optimize(
     passes: list[str],
     tolerance: float | None,
     explain: bool,
+    ends: Ends,
 ) -> dict[str, Any]:
     """Write the optimized model into the staging folder ``target`` and return what the model card should say.
 
@@ -36,7 +45,7 @@ def optimize(
         ComponentError: When the model cannot be frozen or run, or what was written answers otherwise.
     """
     with tempfile.TemporaryDirectory() as folder:
-        source = _exported(model, Path(folder))
+        source = _exported(model, Path(folder), ends)
         parent = saved_model.read(source.saved_model or source.path)
         allowed = tolerance_of(parent) if tolerance is None else tolerance
         comparison = Comparison(parent.signatures, lambda key: FrozenRuntime(parent, key), examples)
@@ -49,14 +58,37 @@ def optimize(
             (target / "Format-Serving" / CARD).unlink(missing_ok=True)
             return {**facts, "name": model.name, "nodes": len(parent.graph.node), "explained": True}
         verified = _write_verified(source, trial.model, target, examples, allowed)
+        if ends.written:
+            saved_model.write_graph(trial.model, target / "frozen.pb")
+            facts["frozen_graph"] = {key: _names(signature) for key, signature in trial.model.signatures.items()}
     return {**facts, "verified": verified}
 
 
-def _exported(model: SavedModel, folder: Path) -> SavedModel:
+def _exported(model: SavedModel, folder: Path, ends: Ends) -> SavedModel:
+    if model.frozen_graph:
+        if not ends.inputs or not ends.outputs:
+            raise ComponentError(
+                f"{model.frozen_graph}: a graph without the names of its {'outputs' if ends.inputs else 'inputs'}",
+                "the nodes that are fed and those that are asked for",
+                'pass inputs=["image"] and outputs=["scores"]',
+            )
+        saved_model.write(saved_model.read_graph(model.frozen_graph, ends.inputs, ends.outputs), folder / "exported")
+        return SavedModel(folder / "exported")
+    if ends.inputs or ends.outputs:
+        raise ComponentError(
+            f"inputs={ends.inputs}, outputs={ends.outputs} for a model with signatures",
+            "such names for a frozen graph only",
+            "leave them out",
+        )
     if model.saved_model is not None:
         return model
     keras_models.save(keras_models.load(model), folder / "exported")
     return SavedModel(folder / "exported")
+
+
+def _names(signature: Signature) -> dict[str, dict[str, str]]:
+    sides = {"inputs": signature.inputs, "outputs": signature.outputs}
+    return {side: {name: end.tensor for name, end in ends.items()} for side, ends in sides.items()}
 
 
 def _report(parent: Frozen, trial: Trial, passes: list[str]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tfopt.errors import ComponentError, nearest
 from tfopt.graph.grappler import OPTIMIZERS, PORTABLE
-from tfopt.graph.passes import NORMALIZING, ORDER
+from tfopt.graph.order import ASKED_FOR, NORMALIZING, ORDER
 
 GRAPPLER = "grappler:"
 LAWS = tuple(name for name, _ in ORDER)
@@ -26,7 +26,8 @@ def read_passes(words: Sequence[str]) -> list[str]:
     >>> read_passes(["fold_constants", "grappler:arithmetic"])
     ['fold_constants', 'grappler:arithmetic']
     """
-    known = {**PRESETS, **{name: (name,) for name in (*LAWS, *(GRAPPLER + name for name in OPTIMIZERS))}}
+    asked_for = (name for name, _ in ASKED_FOR)
+    known = {**PRESETS, **{name: (name,) for name in (*LAWS, *asked_for, *(GRAPPLER + name for name in OPTIMIZERS))}}
     for word in words:
         if word not in known:
             raise ComponentError(f"passes: {word!r}", "a preset, a law, or grappler:NAME", nearest(word, known))

@@ -8,7 +8,7 @@ from tfopt.errors import ComponentError
 from tfopt.graph import grappler
 from tfopt.graph.comparison import Comparison, worst
 from tfopt.graph.frozen import Frozen
-from tfopt.graph.passes import ROUNDS, optimize
+from tfopt.graph.passes import ROUNDS, names_in, optimize
 from tfopt.graph.report import Report
 from tfopt.graph.running import FrozenRuntime
 
@@ -37,9 +37,7 @@ class Trial:
             changed = [self._try(name) for name in passes if not (number and name.startswith(GRAPPLER))]
             if not any(changed):
                 break
-        graph = self.model.graph
-        functions = {function.signature.name for function in graph.library.function}
-        self.report.forget_gone({node.name for node in graph.node} | functions)
+        self.report.forget_gone(names_in(self.model.graph))
 
     def _try(self, name: str) -> bool:
         if name in self.taken_back:

@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.graph.saved_models import two_ends
 from tfopt import keras_models
 from tfopt.components.inspect_model.component import inspect_model
 from tfopt.components.inspect_model.counting import FREE, flops
-from tfopt.components.inspect_model.page import text
+from tfopt.components.inspect_model.page import scopes, text
 from tfopt.errors import ComponentError
 
 DRAW = np.random.default_rng(0)
@@ -162,7 +163,19 @@ def test_the_page_holds_everything_and_asks_for_nothing_outside(mixed):
     assert not re.search(r"(src|href)=\"(?!data:)|url\(|<script", page)
     assert "prefers-color-scheme: dark" in page
     assert all(op in page for op in mixed["ops"])
-    assert mixed["batch_norms"]["stay"][0]["batch_norm"] in page
+    assert scopes(mixed["batch_norms"]["stay"][0]["batch_norm"]) in page
+
+
+def test_a_model_of_text_and_tables_is_inspected_without_counting_how_its_tables_are_filled(tmp_path):
+    two_ends(tmp_path / "model")
+    inspect_model(model=tmp_path / "model", inspection=tmp_path / "inspection")
+    found = json.loads((tmp_path / "inspection" / "inspection.json").read_text())
+    assert found["inputs"]["animal"] == "string[?]"
+    assert found["flops"]["by_op"]["Einsum"] == 2 * 64 * 3 * 4  # 64 in place of the open length
+    assert "InitializeTableFromTextFileV2" not in found["flops"]["not_counted"]
+    assert "LookupTableFindV2" in found["quantizable"]["left_out"]
+    assert "Einsum" not in found["quantizable"]["left_out"]
+    assert found["backbones"]["reason"] == "it has several inputs or outputs"
 
 
 def test_a_keras_file_and_an_exported_model_are_inspected_too(mixed, tmp_path):

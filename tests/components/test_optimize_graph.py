@@ -1,7 +1,10 @@
 """`optimize_graph` as a component: what is written, reported, kept, taken back and refused."""
 
 import importlib
+import subprocess
+import sys
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +16,9 @@ from tfopt.artifacts import SavedModel
 from tfopt.components.optimize_graph.component import optimize_graph
 from tfopt.components.optimize_graph.steps import LAWS, PRESETS, read_passes
 from tfopt.errors import ComponentError
+from tfopt.graph.order import ASKED_FOR
 from tfopt.graph.rewrites import laws
+from tfopt.graph.saved_model import read
 
 
 @pytest.fixture(scope="module", params=["keras", "tf_keras"])
@@ -51,7 +56,9 @@ def test_the_report_says_what_each_pass_did_and_what_was_left(optimized):
     card = SavedModel.open(optimized.path).card
     report = card["report"]
     names = [row["pass"] for row in report["passes"]]
-    assert [name for name in names if name in LAWS] == sorted(set(names) & set(LAWS), key=names.index)
+    places = [LAWS.index(name) for name in names if name in LAWS]
+    rounds = 1 + sum(later <= earlier for earlier, later in pairwise(places))
+    assert rounds <= 3  # again only where a law made room for an earlier one
     assert {"drop_training_nodes", "fold_shift" if "fold_scale" in names else "fold_batch_norm"} <= set(names)
     assert all(row["error"] < 1e-5 for row in report["passes"])
     dropped = next(row for row in report["passes"] if row["pass"] == "drop_training_nodes")
@@ -71,19 +78,18 @@ def test_explain_hands_the_model_on_and_says_what_would_be_done(exported, optimi
     assert explained.card["explained"]
 
 
+@pytest.mark.parametrize("exported", ["keras"], indirect=True)  # the other's batch norms are one operation, not two
 def test_a_pass_that_changes_the_answers_is_taken_back_and_named(exported, tmp_path, monkeypatch):
     from tfopt.graph.rewrites import fold_shift
 
     monkeypatch.setattr(fold_shift, "_moved", lambda match: fold_shift.shift(match) + 0.01)
-    wrong = replace(laws()["fold_shift"], when=lambda match: None)
-    monkeypatch.setitem(laws(), "fold_shift", wrong)
+    monkeypatch.setitem(laws(), "fold_shift", replace(laws()["fold_shift"], when=lambda match: None))
     bare, images = exported
     passes = ["drop_control_edges", "drop_training_nodes", "fold_constants", "fold_scale", "fold_shift"]
     found = optimize_graph(bare, tmp_path / "optimized", passes=passes)["optimized"]
-    shifts = any(row["pass"] == "fold_scale" for row in found.card["report"]["passes"])
-    assert list(found.card["report"]["taken_back"]) == (["fold_shift"] if shifts else [])
-    if shifts:
-        assert "differs by" in found.card["report"]["taken_back"]["fold_shift"]
+    assert list(found.card["report"]["taken_back"]) == ["fold_shift"]
+    assert "differs by" in found.card["report"]["taken_back"]["fold_shift"]
+    assert "fold_scale" in [row["pass"] for row in found.card["report"]["passes"]]
     before, after = (runtimes.load(SavedModel(path)) for path in (bare, found.path))
     for name in before.outputs:
         assert np.abs(before.run(images)[name] - after.run(images)[name]).max() < 1e-6
@@ -118,7 +124,9 @@ def test_a_keras_file_is_exported_first(digits_model, tmp_path):
 
 def test_passes_are_read_when_the_dag_is_built():
     assert read_passes(["portable"]) == list(LAWS)
-    assert set(LAWS) == set(laws())
+    assert set(LAWS) | {name for name, _ in ASKED_FOR} == set(laws())
+    assert read_passes(["fold_zero_products"]) == ["fold_zero_products"]
+    assert not {name for name, _ in ASKED_FOR} & {name for preset in PRESETS.values() for name in preset}
     assert set(PRESETS["size"]) <= set(LAWS)
     assert read_passes(["fold_scale", "grappler:layout"]) == ["fold_scale", "grappler:layout"]
     for wrong in (["fold_scales"], []):
@@ -126,19 +134,50 @@ def test_passes_are_read_when_the_dag_is_built():
             read_passes(wrong)
 
 
-def test_the_bodies_of_loops_are_named_as_not_entered_and_what_nothing_calls_goes(tmp_path):
+def test_the_names_of_passes_are_known_without_numpy():
+    code = (
+        "import sys; from tfopt.components.optimize_graph.steps import read_passes; "
+        "read_passes(['portable']); sys.exit('numpy' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_bodies_of_loops_are_entered_and_what_nothing_calls_goes(tmp_path):
     module = tf.Module()
     module.scale = tf.Variable([1.0, 2.0])
 
     @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32, "x")])
     def call(x):
-        looped = tf.while_loop(lambda i, _: i < 3, lambda i, v: (i + 1, tf.identity(v) * module.scale), (0, x))[1]
+        looped = tf.while_loop(
+            lambda i, _: i < 3, lambda i, v: (i + 1, tf.identity(v) * (tf.identity(module.scale) * 0.5) * 2.0), (0, x)
+        )[1]
         return {"y": tf.identity(looped) * 1.0}
 
     tf.saved_model.save(module, str(tmp_path / "bare"), {"serving_default": call})
     found = optimize_graph(tmp_path / "bare", tmp_path / "optimized", passes=["portable"])["optimized"]
-    functions = found.card["report"]["refused"]["functions"]
-    assert functions[0]["reason"] == "the body of a function that stays is not entered"
-    assert functions[0]["times"] == 2  # the condition and the body
+    report = found.card["report"]
+    assert "functions" not in report["refused"]
+    assert report["fired"]["push_constants_into_bodies"]["times"] >= 1
+    library = read(found.saved_model).graph.library.function
+    body = next(one for one in library if "body" in one.signature.name)
+    assert [node.op for node in body.node_def].count("Mul") == 1
+    assert len(library) == 2
     answer = runtimes.load(SavedModel(found.path)).run({"x": np.ones((1, 2), "float32")})["y"]
     np.testing.assert_array_equal(answer, [[1, 8]])
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_recurrent_layers_keep_their_answers_and_their_loops_hold_their_weights(kind, tmp_path):
+    import keras
+
+    x = keras.Input((None, 5), name="x")
+    model = keras.Model(x, keras.layers.Dense(3)(getattr(keras.layers, kind)(6, return_sequences=True)(x)))
+    model.export(str(tmp_path / "bare"))
+    found = optimize_graph(tmp_path / "bare", tmp_path / "optimized")["optimized"]
+    report = found.card["report"]
+    assert report["taken_back"] == {}
+    assert report["fired"]["push_constants_into_bodies"]["times"] > 2
+    given = {"x": np.random.default_rng(0).normal(size=(2, 9, 5)).astype("float32")}
+    before, after = (runtimes.load(SavedModel(path)).run(given) for path in (tmp_path / "bare", found.path))
+    for name, expected in before.items():
+        np.testing.assert_allclose(after[name], expected, atol=1e-5)

@@ -1,0 +1,57 @@
+"""`optimize_graph` on a frozen GraphDef, which has no signature of its own."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfopt import runtimes
+from tfopt.artifacts import SavedModel
+from tfopt.components.optimize_graph.component import optimize_graph
+from tfopt.errors import ComponentError
+from tfopt.graph.evaluation import evaluate
+
+ENDS = {"inputs": ["in/a", "in/b"], "outputs": ["first", "second:0"]}
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    """A file with two inputs of an open batch and two outputs."""
+    draw = np.random.default_rng(0)
+    with tf.Graph().as_default() as made:
+        a, b = (tf.compat.v1.placeholder(tf.float32, [None, size], f"in/{name}") for name, size in (("a", 4), ("b", 3)))
+        flow = tf.matmul(a, tf.constant(draw.normal(size=(4, 3)), tf.float32)) * 2.0 + 1.0
+        tf.identity(tf.nn.relu(flow + b), name="first")
+        tf.identity(tf.tanh(flow * b), name="second")
+    file = tmp_path_factory.mktemp("graph") / "graph.pb"
+    file.write_bytes(made.as_graph_def().SerializeToString())
+    return file
+
+
+def test_a_frozen_graph_goes_in_with_the_names_of_its_ends_and_comes_out(graph, tmp_path):
+    found = optimize_graph(graph, tmp_path / "optimized", **ENDS, passes=["size"], frozen_graph=True)["optimized"]
+    a, b = (np.random.default_rng(1).normal(size=(5, size)).astype("float32") for size in (4, 3))
+    before = evaluate(
+        tf.compat.v1.GraphDef.FromString(graph.read_bytes()), ["first:0", "second:0"], {"in/a:0": a, "in/b:0": b}
+    )
+    served = runtimes.load(SavedModel(found.path))
+    assert served.inputs["a"].shape == (None, 4)
+    answers = served.run({"a": a, "b": b})
+    names = found.card["frozen_graph"]["serving_default"]
+    written = tf.compat.v1.GraphDef.FromString((found.path / "frozen.pb").read_bytes())
+    assert [node.op for node in written.node].count("Mul") == 1  # one of two: the factor went into the kernel
+    feeds = {names["inputs"]["a"]: a, names["inputs"]["b"]: b}
+    after = evaluate(written, [names["outputs"]["first"], names["outputs"]["second"]], feeds)
+    for expected, one, other in zip(before, after, (answers["first"], answers["second"]), strict=True):
+        np.testing.assert_allclose(one, expected, atol=1e-5)
+        np.testing.assert_allclose(other, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("missing", "says"), [("inputs", "names of its inputs"), ("outputs", "names of its outputs")])
+def test_a_frozen_graph_without_the_names_is_refused(graph, tmp_path, missing, says):
+    with pytest.raises(ComponentError, match=says):
+        optimize_graph(graph, tmp_path / "optimized", **{**ENDS, missing: []})
+
+
+def test_names_for_a_model_that_has_signatures_are_refused(digits_model, tmp_path):
+    with pytest.raises(ComponentError, match="a model with signatures"):
+        optimize_graph(digits_model, tmp_path / "optimized", inputs=["x"])
