@@ -1,39 +1,34 @@
 """The whole of the work: refuse what XLA lacks, write, warm up, measure in a fresh process, compare."""
 
 import logging
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.child import run_in_child
-from tfopt.components.compile_xla import measuring, warming
+from tfopt.components.compile_xla import cache, measuring
 from tfopt.components.compile_xla.obstacles import obstacles
-from tfopt.components.compile_xla.writing import write_compiled
+from tfopt.components.compile_xla.wish import Wish
+from tfopt.components.compile_xla.writing import MAY, MUST, write_clustered, write_compiled
 from tfopt.errors import ComponentError
 from tfopt.examples import Batch
 from tfopt.graph import grappler, passes
 from tfopt.graph.comparison import DEFAULT, Comparison, worst
+from tfopt.graph.frozen import Frozen
 from tfopt.graph.report import Report
 from tfopt.graph.saved_model import opened
 from tfopt.probes import cut, probe
+from tfopt.serving.warm_up import write_requests
 
 FIRST = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")  # less for XLA to compile
-SHOWN = 8
 HEADINGS = ("Graph execution error", "Detected at node", "<stack traces")  # what TensorFlow says before the reason
 
 log = logging.getLogger("tfopt")
 
 
-def compile_model(
-    model: SavedModel,
-    target: Path,
-    examples: Examples | None,
-    sizes: list[int],
-    static: bool,
-    warm_up: bool,
-    tolerance: float,
-) -> dict[str, Any]:
+def compile_model(model: SavedModel, target: Path, examples: Examples | None, wish: Wish) -> dict[str, Any]:
     """Write the compiled model into the staging folder ``target`` and return what the model card should say.
 
     Raises:
@@ -42,28 +37,70 @@ def compile_model(
     serving = target / "Format-Serving"
     with opened(model) as frozen:
         frozen = passes.optimize(grappler.run(frozen, ["debug_stripper"]), FIRST, Report())
-        found = obstacles(frozen)
-        if found:
-            more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-            listed = "; ".join(f"{op}: {why}" for op, why in list(found.items())[:SHOWN])
-            raise ComponentError(
-                f"operations that XLA cannot compile: {listed}{more}",
-                "a model whose every operation XLA can compile",
-                "serve a signature without them (preprocess text outside the model), or leave the model as it is",
-            )
-        added = write_compiled(frozen, serving, sizes if static else [])
+        report = _write(frozen, serving, wish)
         comparison = Comparison(frozen.signatures, lambda key: runtimes.load(model, signature=key), examples)
     verified = _compared(comparison, target)
     where, off = worst(verified)
-    if off > tolerance:
+    if off > wish.tolerance:
         raise ComponentError(
-            f"{where} differs by {off:.2g} of its range", f"at most {tolerance:g}", "pass a larger tolerance"
+            f"{where} differs by {off:.2g} of its range", f"at most {wish.tolerance:g}", "pass a larger tolerance"
         )
-    batches = _batches(model, examples, sizes)
-    report: dict[str, Any] = {"static_signatures": added, "speed": _speed(model, target, batches)}
-    report["warm_up"] = warming.write_requests(serving, batches) if warm_up else "not asked for"
-    facts = {"inputs": comparison.source, "tolerance": tolerance, "skipped": comparison.skipped, "outputs": verified}
+    batches = _batches(model, examples, wish.sizes)
+    report |= _measured(model, target, batches, wish)
+    missing = write_requests(serving, batches.values()) if wish.warm_up else "not asked for"
+    report["warm_up"] = missing or {"batch_sizes": list(batches)}
+    facts = {
+        "inputs": comparison.source,
+        "tolerance": wish.tolerance,
+        "skipped": comparison.skipped,
+        "outputs": verified,
+    }
     return {"name": "compiled", "report": report, "verified": facts}
+
+
+def _write(frozen: Frozen, serving: Path, wish: Wish) -> dict[str, Any]:
+    """Write the model, and say what is compiled of it; refuse what XLA lacks where all must be compiled."""
+    found = obstacles(frozen)
+    if not wish.whole:
+        marked = write_clustered(frozen, serving)
+        if not marked:
+            raise _nothing()
+        return {"mode": "clusters", "may_be_compiled": marked, "not_compiled": found}
+    if found:
+        listed = "; ".join(f"{op}: {why}" for op, why in found.items())
+        raise ComponentError(
+            f"operations that XLA cannot compile: {listed}",
+            "a model whose every operation XLA can compile",
+            "pass mode='clusters', which compiles the others, or serve a signature without them",
+        )
+    return {"mode": "whole", "static_signatures": write_compiled(frozen, serving, wish.sizes if wish.static else [])}
+
+
+def _measured(model: SavedModel, target: Path, batches: dict[int, Batch], wish: Wish) -> dict[str, Any]:
+    """The times of both, and what XLA compiled, as far as that is packed or might be nothing."""
+    if wish.whole and not wish.cache:
+        return {"speed": _speed(model, target, batches, {})}
+    with tempfile.TemporaryDirectory(prefix="tfopt-") as scratch:
+        folder = target / "Format-Serving" / cache.FOLDER if wish.cache else Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        speed = _speed(model, target, batches, cache.writing(folder))
+        programs = len(list(folder.iterdir()))
+    if not programs:
+        raise _nothing()
+    if not wish.cache:
+        return {"speed": speed, "programs": programs}
+    packed = cache.read_back(target, batches)
+    for size, times in packed["from_cache"]["batches"].items():
+        log.info("batch %s: from the cache %.1f s in place of compiling", size, times["compile_s"])
+    return {"speed": speed, "programs": programs, "cache": packed}
+
+
+def _nothing() -> ComponentError:
+    return ComponentError(
+        "XLA compiles nothing of this model",
+        "operations that it can compile",
+        "leave the model as it is; inspect_model lists its operations",
+    )
 
 
 def _compared(comparison: Comparison, target: Path) -> dict[str, Any]:
@@ -94,12 +131,15 @@ def _batches(model: SavedModel, examples: Examples | None, sizes: list[int]) -> 
     return found
 
 
-def _speed(model: SavedModel, target: Path, batches: dict[int, Batch]) -> dict[str, Any]:
-    both = [model, SavedModel(target)]
-    parent, ours = run_in_child(measuring.measure, both, batches, doing="running the compiled model and its parent")
+def _speed(model: SavedModel, target: Path, batches: dict[int, Batch], environment: dict[str, str]) -> dict[str, Any]:
+    parent, ours = run_in_child(
+        *(measuring.measure, [model, SavedModel(target)], batches),
+        doing="running the compiled model and its parent",
+        environment=environment,
+    )
     parent.pop("marked")
     if not ours.pop("marked"):
-        raise ComponentError("no function marked for XLA after loading", "_XlaMustCompile", "report this")
+        raise ComponentError("nothing is marked for XLA after loading", f"{MUST} or {MAY}", "report this")
     for size, times in ours["batches"].items():
         log.info(
             "batch %s: compiled in %.1f s, then %.3g ms a call; the parent %.3g ms",

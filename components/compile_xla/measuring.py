@@ -6,7 +6,9 @@ from typing import Any
 
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
+from tfopt.components.compile_xla.writing import MAY, MUST
 from tfopt.examples import Batch
+from tfopt.graph.frozen import nodes
 
 CALLS, SECONDS = 50, 2.0  # at most
 
@@ -40,6 +42,7 @@ def _seconds(runtime: runtimes.Runtime, batch: Batch) -> float:
 
 
 def _is_marked(runtime: Any) -> bool:
-    """Whether what was loaded still holds a function that must be compiled."""
+    """Whether what was loaded still holds a function that must be compiled, or operations that may be."""
     graph = runtime._call.graph.as_graph_def()
-    return any(function.attr["_XlaMustCompile"].b for function in graph.library.function)
+    whole = any(MUST in function.attr and function.attr[MUST].b for function in graph.library.function)
+    return whole or any(MAY in node.attr and node.attr[MAY].b for node in nodes(graph))

@@ -28,13 +28,14 @@ def obstacles(frozen: Frozen) -> dict[str, str]:
     for node in nodes(frozen.graph):
         if node.op in functions or node.op in found:
             continue
-        reason = _reason(node)
+        reason = obstacle(node)
         if reason:
             found[node.op] = f"{reason} ({node.name})"
     return dict(sorted(found.items()))
 
 
-def _reason(node: Any) -> str | None:
+def obstacle(node: Any) -> str | None:
+    """Return why XLA cannot compile a node, None where it can as far as is known before it tries."""
     import tensorflow as tf
     from tensorflow.python.framework import kernels
 

@@ -1,10 +1,27 @@
-"""A frozen model written so that each signature is one function which must be compiled (``_XlaMustCompile``)."""
+"""A frozen model written so that XLA compiles it: a function for each signature, or operations marked one by one.
+
+A function that is marked must be compiled as one program, or the call fails. Marked operations are grouped when the
+model runs, by TensorFlow's pass ``MarkForCompilation``, and what it does not take into a group runs as before.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tfopt.components.compile_xla.obstacles import obstacle
+from tfopt.graph import saved_model
 from tfopt.graph.frozen import Endpoint, Frozen, Signature
+
+MUST, MAY = "_XlaMustCompile", "_XlaCompile"  # of a function, and of a node
+
+
+def write_clustered(frozen: Frozen, folder: Path) -> int:
+    """Write a SavedModel, with its tables and assets, and return how many operations may be compiled."""
+    marked = [node for node in frozen.graph.node if node.op not in ("Const", "Placeholder") and not obstacle(node)]
+    for node in marked:
+        node.attr[MAY].b = True
+    saved_model.write(frozen, folder)
+    return len(marked)
 
 
 def write_compiled(frozen: Frozen, folder: Path, sizes: list[int]) -> list[str]:

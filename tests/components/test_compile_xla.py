@@ -9,10 +9,13 @@ import tensorflow as tf
 from tests.graph.saved_models import control_flow, two_ends
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
-from tfopt.components.compile_xla import warming
+from tfopt.components.compile_xla import cache
 from tfopt.components.compile_xla.compiling import _compared
 from tfopt.components.compile_xla.component import compile_xla
+from tfopt.components.compile_xla.writing import MAY, write_compiled
 from tfopt.errors import ComponentError
+from tfopt.graph.saved_model import read
+from tfopt.serving import warm_up
 
 FRESH = """
 import json, sys
@@ -35,6 +38,7 @@ def compiled(digits_model, digits_examples, tmp_path_factory):
     return made["compiled"]
 
 
+@pytest.mark.nightly  # a fresh process says so whenever times are measured; here with TensorFlow alone
 def test_a_fresh_process_loads_it_still_marked_and_answers_as_the_parent(compiled, digits_model):
     printed = subprocess.run(
         [sys.executable, "-c", FRESH, str(compiled.saved_model)], check=True, capture_output=True, text=True
@@ -76,7 +80,7 @@ def test_compile_time_is_reported_apart_from_later_calls(compiled):
 def test_warm_up_requests_are_those_that_tensorflow_serving_reads(compiled):
     from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
-    records = tf.data.TFRecordDataset(str(compiled.saved_model / warming.FILE)).as_numpy_iterator()
+    records = tf.data.TFRecordDataset(str(compiled.saved_model / warm_up.FILE)).as_numpy_iterator()
     requests = [PredictionLog.FromString(record).predict_log.request for record in records]
     arrays = [tf.make_ndarray(request.inputs["image"]) for request in requests]
     assert [array.shape for array in arrays] == [(1, 8, 8, 1), (4, 8, 8, 1)]
@@ -87,18 +91,74 @@ def test_warm_up_requests_are_those_that_tensorflow_serving_reads(compiled):
 
 def test_without_tensorflow_serving_apis_there_are_none_and_the_reason(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)
-    assert "pip install tensorflow-serving-api" in warming.write_requests(tmp_path, {1: {"x": np.zeros(1)}})
+    assert "pip install tensorflow-serving-api" in warm_up.write_requests(tmp_path, [{"x": np.zeros(1)}])
     assert not list(tmp_path.iterdir())
 
 
 def test_while_loops_and_branches_are_compiled(tmp_path):
     control_flow(tmp_path / "model")
-    made = compile_xla(model=tmp_path / "model", compiled=tmp_path / "compiled", warm_up=False)["compiled"]
+    write_compiled(read(tmp_path / "model"), tmp_path / "compiled", [])
     arrays = {"x": np.array([[0.3, -0.7]], np.float32), "n": np.int32(3)}
     expected, received = (runtimes.load(SavedModel(tmp_path / one)).run(arrays)["y"] for one in ("model", "compiled"))
     np.testing.assert_allclose(received, expected, atol=1e-6)
-    assert made.card["report"]["warm_up"] == "not asked for"
-    assert not (made.saved_model / "assets.extra").exists()
+
+
+@pytest.fixture(scope="module")
+def clustered(tmp_path_factory):
+    """A model with text in it: what XLA can compile of it is, and packed."""
+    folder = tmp_path_factory.mktemp("clustered")
+    kernel = tf.constant(np.random.default_rng(0).normal(size=(8, 8)), tf.float32)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 8], name="x")])
+    def serve(x):
+        flow = tf.nn.relu(tf.sin(x @ kernel) * 1.5 + tf.tanh(x))
+        return {"scores": tf.nn.softmax(flow @ kernel), "largest": tf.as_string(tf.argmax(flow, 1))}
+
+    tf.saved_model.save(tf.Module(), str(folder / "model"), signatures=serve)
+    made = compile_xla(
+        model=folder / "model", compiled=folder / "compiled", mode="clusters", cache=True, warm_up=False
+    )["compiled"]
+    return folder / "model", made
+
+
+def test_clusters_leave_out_what_xla_lacks_and_compile_the_rest(clustered):
+    model, made = clustered
+    report = made.card["report"]
+    assert (report["mode"], report["warm_up"]) == ("clusters", "not asked for")
+    assert not (made.saved_model / "assets.extra" / "tf_serving_warmup_requests").exists()
+    assert report["not_compiled"]["AsString"].startswith("it handles text")
+    assert report["may_be_compiled"] >= 7
+    marked = {node.op for node in read(made.saved_model).graph.node if MAY in node.attr}
+    assert {"MatMul", "Sin", "Tanh", "Softmax"} <= marked
+    assert "AsString" not in marked
+    before, after = (runtimes.load(SavedModel(path)) for path in (model, made.path))
+    batch = {"x": np.random.default_rng(1).normal(size=(3, 8)).astype(np.float32)}
+    expected, received = before.run(batch), after.run(batch)
+    np.testing.assert_allclose(received["scores"], expected["scores"], atol=1e-6)
+    assert received["largest"].tolist() == expected["largest"].tolist()
+
+
+def test_the_cache_is_packed_and_read_in_a_fresh_process(clustered):
+    _, made = clustered
+    packed = made.card["report"]["cache"]
+    files = list((made.saved_model / cache.FOLDER).iterdir())
+    assert packed["programs"] == len(files) >= 1
+    assert packed["bytes"] == sum(file.stat().st_size for file in files)
+    assert f"PATH_OF_THE_MODEL/{cache.FOLDER}" in packed["TF_XLA_FLAGS"]
+    assert packed["processor"]
+    assert packed["from_cache"]["batches"]["1"]["call_s"] > 0
+
+
+def test_a_model_of_which_nothing_can_be_compiled_is_refused(tmp_path):
+    serve = tf.function(lambda x: {"y": tf.as_string(x)}, input_signature=[tf.TensorSpec([None], name="x")])
+    tf.saved_model.save(tf.Module(), str(tmp_path / "model"), signatures=serve)
+    with pytest.raises(ComponentError, match="compiles nothing of this model"):
+        compile_xla(model=tmp_path / "model", compiled=tmp_path / "compiled", mode="clusters", warm_up=False)
+
+
+def test_clusters_have_no_static_signatures(digits_model, tmp_path):
+    with pytest.raises(ComponentError, match="pass mode='whole'"):
+        compile_xla(model=digits_model, compiled=tmp_path / "compiled", mode="clusters", static=True)
 
 
 def test_every_operation_that_cannot_be_compiled_is_named_with_its_reason(tmp_path):
