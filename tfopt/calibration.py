@@ -36,10 +36,16 @@ def sample(
         "split": split,
         "seed": seed,
         "digest": hashlib.sha256(b"".join(hashlib.sha256(record).digest() for record in records)).hexdigest(),
+        "records": sorted(identify(record) for record in records),
     }
     if len(records) < count:
         facts["note"] = f"the split has only {len(records)} examples"
     return parse_records(records, specs, where=where), facts
+
+
+def identify(record: bytes) -> str:
+    """What identifies a record in a model card: so much of its SHA-256 that no two of a billion are likely the same."""
+    return hashlib.sha256(record).hexdigest()[:16]
 
 
 def halves(feed: list[Batch]) -> tuple[list[Batch], list[Batch]]:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from tfopt.artifacts import Examples, Model, OnnxModel
 from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
+from tfopt.failures import OnFailure
 from tfopt.trained_ranges import has_trained_ranges
 from tfopt.wording import data_size
 
@@ -24,6 +25,7 @@ def export_onnx(
     split: str = "train",
     seed: int = 0,
     tolerance: Annotated[float, Between(0, None)] | None = None,
+    on_failure: OnFailure = "raise",
 ) -> None:
     """Convert a model to an ONNX file that was checked, run and compared with its parent.
 
@@ -32,7 +34,8 @@ def export_onnx(
 
     Float32 answers as its parent does; float16 halves the file, and CPUs compute most of it in float32 again; int8
     computes in 8 bits where ONNX Runtime has such kernels, with a scale for each activation that is found on the
-    examples (static quantization, as pairs of QuantizeLinear and DequantizeLinear).
+    examples (static quantization, as pairs of QuantizeLinear and DequantizeLinear). Of a model that went through
+    `quantize` it takes the trained ranges and levels as they are, and needs no examples; the other kinds are refused.
 
     Args:
         model: A SavedModel or a Keras model.
@@ -51,12 +54,15 @@ def export_onnx(
         tolerance: Refuse the file when any output differs from the parent's by more than this fraction of its range.
             When not given, it is 0.0001 for float32. The other kinds are then refused when they are broken: under half
             of the records keep their class (float16: 95 %) or, without classes, the correlation is under 0.5 (0.99).
+        on_failure: With ``row``, a model that cannot be made is no error: the output then says why, and evaluate,
+            benchmark and select_model list it as a row that is never chosen, with the reason.
 
     Raises:
         ComponentError: When calibration data is missing or too little, when an op cannot be converted (the ops are
             named), or when the file does not answer as its parent does.
     """
-    check(model, examples, precision, split)
+    exported.metadata["name"] = f"onnx {precision}"
+    check(model, examples, precision, reduce_range, split)
     from tfopt.child import run_in_child
     from tfopt.components.export_onnx.exporting import export
     from tfopt.components.export_onnx.request import Request
@@ -70,7 +76,7 @@ def export_onnx(
     log.info("%s: %s, %s", facts["name"], data_size(size), in_words(facts["verified"]["outputs"]))
 
 
-def check(model: Model, examples: Examples | None, precision: str, split: str) -> None:
+def check(model: Model, examples: Examples | None, precision: str, reduce_range: str, split: str) -> None:
     """Refuse at once what cannot work, before anything heavy is imported."""
     if model.format not in ("saved_model", "keras"):
         raise ComponentError(
@@ -78,13 +84,20 @@ def check(model: Model, examples: Examples | None, precision: str, split: str) -
             "a SavedModel or a Keras model",
             "give the model it was converted from",
         )
-    if precision == "int8" and has_trained_ranges(model):
+    trained = has_trained_ranges(model)
+    if trained and precision != "int8":
         raise ComponentError(
-            f"precision='int8' for {model.name}, whose 8-bit ranges were trained",
-            "a model with one quantization",
-            "export it with export_tflite, which takes those ranges, or give the model from before it was quantized",
+            f"precision={precision!r} for {model.name}, whose 8-bit ranges were trained",
+            "precision='int8', which takes them as they are",
+            "pass precision='int8', or give the model from before it was quantized",
         )
-    if precision == "int8" and examples is None:
+    if trained and reduce_range == "on":
+        raise ComponentError(
+            f"reduce_range='on' for {model.name}, whose 8-bit ranges were trained",
+            "kernels of as many levels as were trained",
+            "leave reduce_range out, or give the model from before it was quantized",
+        )
+    if precision == "int8" and examples is None and not trained:
         raise ComponentError(
             "precision='int8' without examples",
             "examples to calibrate on",

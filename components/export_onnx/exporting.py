@@ -8,7 +8,9 @@ from typing import Any
 from tfopt import calibration, keras_models, runtimes
 from tfopt.artifacts import Examples, Model, OnnxModel
 from tfopt.components.export_onnx.request import Request
+from tfopt.overflow import needs_reduced_range
 from tfopt.probes import cut
+from tfopt.trained_ranges import has_trained_ranges
 from tfopt.verification import verify
 
 ADVICE = {
@@ -26,7 +28,7 @@ def export(model: Model, examples: Examples | None, target: Path, request: Reque
     """
     import onnx
 
-    from tfopt.components.export_onnx import conversion, quantization  # TensorFlow, in the child alone
+    from tfopt import onnx_conversion, onnx_precision, onnx_quantization, onnx_trained  # TensorFlow, in the child alone
 
     file = target / "Format-Serving" / "model.onnx"
     file.parent.mkdir()
@@ -35,18 +37,28 @@ def export(model: Model, examples: Examples | None, target: Path, request: Reque
     sampled = None
     with tempfile.TemporaryDirectory(dir=target, prefix=".onnx-") as scratch:
         keras_models.place_saved_model(model, Path(scratch, "saved_model"))
-        converted = conversion.convert(Path(scratch, "saved_model"), request.opset)
-        if request.precision == "int8" and examples:
+        converted = onnx_conversion.convert(Path(scratch, "saved_model"), request.opset)
+        if request.precision == "int8" and has_trained_ranges(model):
+            onnx.save(converted, Path(scratch, "float.onnx"))
+            facts |= onnx_trained.quantize(Path(scratch, "float.onnx"), Path(scratch, "int8.onnx"))
+            converted = onnx.load(Path(scratch, "int8.onnx"))
+        elif request.precision == "int8" and examples:
             sampled, facts["calibration"] = calibration.sample(
                 examples, parent.inputs, count=request.calibration_count, split=request.split, seed=request.seed
             )
             feed = list(cut(sampled, parent.inputs, 1))
             onnx.save(converted, Path(scratch, "float.onnx"))
-            facts |= quantization.quantize(Path(scratch, "float.onnx"), Path(scratch, "int8.onnx"), feed, request)
+            facts |= onnx_quantization.quantize(
+                Path(scratch, "float.onnx"),
+                Path(scratch, "int8.onnx"),
+                feed,
+                per_channel=request.per_channel,
+                reduced=needs_reduced_range() if request.reduce_range == "auto" else request.reduce_range == "on",
+            )
             converted = onnx.load(Path(scratch, "int8.onnx"))
     if request.precision == "float16":
-        converted = quantization.half(converted)
-    conversion.check(converted)
+        converted = onnx_precision.half(converted)
+    onnx_conversion.check(converted)
     onnx.save(converted, file)
     facts["ops"] = dict(sorted(Counter(node.op_type for node in converted.graph.node).items()))
     with runtimes.load(OnnxModel(target)) as child:

@@ -12,14 +12,14 @@ import tensorflow as tf
 
 from tests.conftest import write_examples
 from tests.runtimes.formulas import saved
-from tfopt import keras_models, runtimes
+from tfopt import keras_models, onnx_conversion, onnx_trained, runtimes
 from tfopt.artifacts import Examples, Model, OnnxModel
-from tfopt.components.export_onnx import conversion, quantization
 from tfopt.components.export_onnx.component import export_onnx
 from tfopt.components.export_onnx.exporting import export
 from tfopt.components.export_onnx.request import Request
 from tfopt.errors import ComponentError
 from tfopt.examples import read_batches
+from tfopt.overflow import needs_reduced_range
 
 # precision, settings, largest error of the output's range, least agreement, most bytes
 TABLE = [
@@ -114,7 +114,7 @@ def test_a_reduced_range_leaves_a_bit_of_the_weights_unused(digits_model, digits
 )
 def test_auto_reduces_the_range_on_an_x86_without_vnni(tmp_path, machine, flags, reduced):
     (tmp_path / "cpuinfo").write_text(f"flags\t\t: fpu {flags} sse\n")
-    assert quantization.needs_reduced_range(tmp_path / "cpuinfo", machine) is reduced
+    assert needs_reduced_range(tmp_path / "cpuinfo", machine) is reduced
 
 
 def test_the_component_says_what_came_of_it_in_the_card(digits_model, digits_examples, tmp_path, caplog):
@@ -168,7 +168,7 @@ def test_a_file_that_onnx_finds_invalid_is_refused():
     node = onnx.helper.make_node("Softmax", ["not there"], ["x"])
     model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [], [free]))
     with pytest.raises(ComponentError, match="no valid ONNX"):
-        conversion.check(model)
+        onnx_conversion.check(model)
 
 
 def test_names_dtypes_text_and_integers_are_the_signatures(tmp_path):
@@ -264,13 +264,30 @@ def test_what_cannot_work_is_refused_in_the_first_second(digits_model, digits_ex
     assert not Path(out).exists()
 
 
-def test_trained_ranges_are_not_set_again(digits_examples, tmp_path):
+def test_trained_ranges_without_a_kernel_on_levels_are_refused(digits_examples, tmp_path):
     ranges = {"min": -1.0, "max": 1.0}
-    fake = tf.quantization.fake_quant_with_min_max_vars
-    model = saved(tmp_path / "model", lambda image: {"y": fake(image, **ranges)}, image=([None, 64], tf.float32))
-    with pytest.raises(ComponentError, match="8-bit ranges were trained") as error:
-        export_onnx(str(model), str(tmp_path / "out"), str(digits_examples), precision="int8")
+    fake, kernel = tf.quantization.fake_quant_with_min_max_vars, np.random.default_rng(0).normal(size=(64, 3))
+    kernel = tf.constant(kernel, tf.float32)
+    model = saved(
+        tmp_path / "model", lambda image: {"y": fake(image, **ranges) @ kernel}, image=([None, 64], tf.float32)
+    )
+    with pytest.raises(ComponentError, match="no kernel on 8-bit levels") as error:
+        exported(model, None, tmp_path / "out", "int8")
     assert "export_tflite" in error.value.fix
+
+
+def test_the_steps_of_a_kernel_are_found_exactly_and_none_where_there_are_none():
+    draw = np.random.default_rng(0)
+    whole = draw.integers(-90, 91, (6, 4, 3, 3))
+    scales = draw.uniform(0.01, 3, 6)
+    whole[2] = 0
+    by_channel = (whole * scales[:, None, None, None]).astype(np.float32)
+    found = onnx_trained.steps(by_channel, 0)
+    assert found.shape == (6,)
+    np.testing.assert_allclose(np.delete(found, 2), np.delete(scales, 2), rtol=1e-5)
+    assert onnx_trained.steps((whole * 0.3).astype(np.float32), 0) == pytest.approx(0.3)
+    assert onnx_trained.steps(by_channel, 1) is None
+    assert onnx_trained.steps(draw.normal(size=(20, 30)).astype(np.float32), 1) is None
 
 
 def test_a_file_calibrated_on_the_wrong_data_is_refused(digits_model, digits_examples, tmp_path):

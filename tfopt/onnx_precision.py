@@ -1,0 +1,77 @@
+"""Lower precisions of an ONNX file by casting alone: float16 and bfloat16 inside, what it was outside."""
+
+from collections.abc import Iterator
+
+import ml_dtypes
+import onnx
+from onnx import TensorProto, numpy_helper, version_converter
+from onnxruntime.transformers.float16 import convert_float_to_float16
+from onnxruntime.transformers.onnx_model import OnnxModel
+
+from tfopt.errors import ComponentError, first_line
+
+BFLOAT_OPSET = 22  # the first in which convolutions and poolings take bfloat16
+BFLOAT_IR = 10
+
+
+def half(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with float16 weights and activations, and float32 inputs and outputs."""
+    sorted_anew = OnnxModel(convert_float_to_float16(model, keep_io_types=True))
+    sorted_anew.topological_sort()  # the caster appends its casts
+    return sorted_anew.model
+
+
+def bfloat(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with bfloat16 weights and activations, and float32 inputs and outputs, in a newer opset.
+
+    The casts stand where `half` puts them; the weights are rounded from the floats that they were.
+
+    Raises:
+        ComponentError: When the model has float16 in it already, or cannot be brought to the opset.
+    """
+    if any(tensor.data_type == TensorProto.FLOAT16 for tensor in _tensors(model.graph)):
+        raise ComponentError(
+            "bfloat16 of a model with float16 in it", "a float32 model", "give the model from before it was cast"
+        )
+    if model.opset_import[0].version < BFLOAT_OPSET:
+        try:
+            model = version_converter.convert_version(model, BFLOAT_OPSET)
+        except Exception as error:  # its exceptions share no base
+            raise ComponentError(
+                f"bfloat16 asks for opset {BFLOAT_OPSET}: {first_line(error)[:200]}",
+                "a graph that ONNX can bring to that opset",
+                "choose float16",
+            ) from error
+    floats = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    cast = half(model)
+    for tensor in _tensors(cast.graph):
+        if tensor.data_type == TensorProto.FLOAT16:
+            values = floats.get(tensor.name, numpy_helper.to_array(tensor)).astype("float32")
+            tensor.CopyFrom(numpy_helper.from_array(values.astype(ml_dtypes.bfloat16), tensor.name))
+    for graph in _graphs(cast.graph):
+        for info in [*graph.value_info, *graph.input, *graph.output]:
+            if info.type.tensor_type.elem_type == TensorProto.FLOAT16:
+                info.type.tensor_type.elem_type = TensorProto.BFLOAT16
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.name in ("to", "dtype") and attribute.i == TensorProto.FLOAT16:
+                    attribute.i = TensorProto.BFLOAT16
+    cast.ir_version = max(cast.ir_version, BFLOAT_IR)
+    return cast
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in [attribute.g, *attribute.graphs]:
+                if body.node:
+                    yield from _graphs(body)
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """What is stored: initializers, and the values of Constant nodes."""
+    for part in _graphs(graph):
+        yield from part.initializer
+        for node in part.node:
+            yield from (attribute.t for attribute in node.attribute if attribute.HasField("t"))
