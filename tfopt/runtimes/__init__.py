@@ -108,8 +108,10 @@ def load(model: Model, *, signature: str = "serving_default", threads: int | Non
         threads: How many threads one call may use; the runtime's own choice when None.
 
     Raises:
-        ComponentError: When the file is damaged or the signature is not there.
+        ComponentError: When the file is damaged, the signature is not there, or the model could not be made at all.
     """
+    if model.failure:
+        raise ComponentError(f"not made: {model.failure}", "a model", "mend the step that was to make it")
     module = importlib.import_module(f"tfopt.runtimes.{model.format}")
     runtime: Runtime = module.load(model, signature=signature, threads=threads)
     return runtime

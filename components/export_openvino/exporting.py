@@ -1,0 +1,85 @@
+"""The whole export, as it runs in a child process: convert, quantize, verify."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tfopt import calibration, keras_models, runtimes
+from tfopt.artifacts import Examples, Model, OpenVINOModel
+from tfopt.components.export_openvino.request import Request
+from tfopt.examples import Batch
+from tfopt.probes import cut
+from tfopt.trained_ranges import has_trained_ranges
+from tfopt.verification import held_out, verify
+
+ADVICE = {
+    "float32": "pass a larger tolerance if this is known to be harmless",
+    "float16": "choose float32; values may be out of float16's range",
+    "int8": "calibrate on more and more typical examples, or choose float16 or float32",
+}
+
+
+def export(model: Model, examples: Examples | None, target: Path, request: Request) -> dict[str, Any]:
+    """Write ``Format-Serving`` into the staging folder ``target`` and return what the model card should say.
+
+    Raises:
+        ComponentError: When the model cannot be converted, or the files do not answer as their parent does.
+    """
+    from tfopt.components.export_openvino import conversion  # OpenVINO, in the child alone
+
+    file = target / "Format-Serving" / "model.xml"
+    file.parent.mkdir()
+    trained = has_trained_ranges(model)
+    facts: dict[str, Any] = {"computed_in": "float32", "ranges": "trained" if trained else None}
+    sampled = None
+    with runtimes.load(model) as parent:
+        conversion.check_no_text(parent.inputs | parent.outputs)
+        converted = _converted(model, target)
+        if request.precision == "int8" and examples and not trained:
+            sampled, facts["calibration"] = calibration.sample(
+                examples, parent.inputs, count=request.calibration_count, split=request.split, seed=request.seed
+            )
+            converted, made = _quantized(converted, parent, examples, sampled, request)
+            facts |= made
+        if request.precision == "int8":
+            facts |= {"computed_in": "int8 and float32", "layers_in_8_bits": conversion.layers_in_8_bits(converted)}
+        conversion.save(converted, file, halved=request.precision == "float16")
+        facts["ops"] = conversion.ops_of(converted)
+        with runtimes.load(OpenVINOModel(target)) as child:
+            facts["verified"] = verify(
+                parent,
+                child,
+                examples,
+                sampled,
+                precision=request.precision,
+                tolerance=request.tolerance,
+                split=request.split,
+                seed=request.seed,
+                advice=ADVICE[request.precision],
+            )
+    return {"precision": request.precision, **facts}
+
+
+def _converted(model: Model, target: Path) -> Any:
+    from tfopt.components.export_openvino import conversion
+
+    if model.format == "onnx" and model.onnx:
+        return conversion.convert(model.onnx)
+    with tempfile.TemporaryDirectory(dir=target, prefix=".openvino-") as scratch:
+        keras_models.place_saved_model(model, Path(scratch, "saved_model"))
+        return conversion.convert(Path(scratch, "saved_model"))
+
+
+def _quantized(
+    converted: Any, parent: runtimes.Runtime, examples: Examples, sampled: Batch, request: Request
+) -> tuple[Any, dict[str, Any]]:
+    from tfopt.components.export_openvino import accuracy, quantization
+
+    feed = list(cut(sampled, parent.inputs, 1))
+    plain, settings, facts = quantization.quantize(converted, feed, request)
+    if request.max_degradation is None:
+        return plain, facts
+    given, _ = held_out(examples, parent, sampled, split=request.split, seed=request.seed)
+    checked = list(cut(given, parent.inputs, 1))
+    made, held = accuracy.hold(converted, plain, feed, checked, parent, request.max_degradation, settings)
+    return made, facts | held

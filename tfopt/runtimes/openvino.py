@@ -1,0 +1,101 @@
+"""The `openvino` runtime: OpenVINO on the CPU, called by input name."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfopt.artifacts import Model
+from tfopt.errors import ComponentError, first_line
+from tfopt.runtimes import Arrays, Runtime, TensorSpec
+
+# One call at a time, as fast as it goes. Unless told, it computes float32 models in bfloat16 where the CPU has that.
+SETTINGS = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
+WIDE = ("int64", "uint64", "uint32")  # the CPU computes them in 32 bits with a sign, and cuts off the rest unsaid
+LIMITS = np.iinfo(np.int32)
+
+
+def load(model: Model, *, signature: str, threads: int | None) -> Runtime:
+    """Compile the graph for the CPU; an OpenVINO model has one signature, whatever that is called."""
+    try:
+        return OpenVINORuntime(compiled(str(model.openvino), threads), str(model.openvino))
+    except RuntimeError as error:
+        raise _refusal(model, error) from error
+
+
+def compiled(model: Any, threads: int | None = None) -> Any:
+    """Return the ``openvino.CompiledModel`` of an ``openvino.Model`` or its file, with the settings of this runtime."""
+    from tfopt.untracked import openvino
+
+    settings = SETTINGS | ({"INFERENCE_NUM_THREADS": threads, "ENABLE_HYPER_THREADING": True} if threads else {})
+    return openvino.Core().compile_model(model, "CPU", settings)
+
+
+class OpenVINORuntime(Runtime):
+    """An OpenVINO model, called by input name.
+
+    What is no integer kind is computed in float32, on every CPU: float16 only makes the file smaller there.
+    """
+
+    def __init__(self, compiled: Any, where: str) -> None:
+        """Take an ``openvino.CompiledModel``, and where it came from, for errors."""
+        self._compiled = compiled
+        self.inputs = {_name(port): _spec(port) for port in self._compiled.inputs}
+        self.outputs = {_name(port): _spec(port) for port in self._compiled.outputs}
+        _check_no_text(where, self.inputs | self.outputs)
+        self._places = list(self.inputs)
+        self._wide = [name for name, spec in self.inputs.items() if spec.dtype in WIDE]
+        self._request = self._compiled.create_infer_request()
+
+    def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
+        """Run the graph."""
+        for name in self._wide:
+            _check_range(name, arrays[name])
+        results = self._request.infer([arrays[name] for name in self._places], share_inputs=True)
+        return dict(zip(self.outputs, results.to_tuple(), strict=True))
+
+    def close(self) -> None:
+        """Give back the compiled graph and its memory."""
+        del self._request, self._compiled
+
+
+def _name(port: Any) -> str:
+    """Of a tensor with several names, as when an input is an output too, the one that its end of the graph has."""
+    own: str = port.node.get_friendly_name()
+    return own if own in port.names else min(port.names, default=own)
+
+
+def _spec(port: Any) -> TensorSpec:
+    kind, shape = port.element_type, port.partial_shape
+    dtype = "string" if kind.get_type_name() == "string" else np.dtype(kind.to_dtype()).name
+    if shape.rank.is_dynamic:
+        return TensorSpec(dtype, (None,), ranked=False)
+    return TensorSpec(dtype, tuple(size.get_length() if size.is_static else None for size in shape))
+
+
+def _check_no_text(where: str, specs: dict[str, TensorSpec]) -> None:
+    for name, spec in specs.items():
+        if spec.dtype == "string":
+            raise ComponentError(
+                f"{where}: {name!r} is text",
+                "numbers in and out, which is all that OpenVINO has kernels for",
+                "look words up before the model, or use its SavedModel or ONNX form",
+            )
+
+
+def _check_range(name: str, array: NDArray[Any]) -> None:
+    if array.size and (array.max() > LIMITS.max or array.min() < LIMITS.min):
+        raise ComponentError(
+            f"input {name!r}: integers from {array.min()} to {array.max()}",
+            f"at most 32 bits ({LIMITS.min} to {LIMITS.max}): OpenVINO has no more on CPUs, and would cut them off",
+            "hash or look them up to smaller numbers, or use the model's SavedModel or ONNX form",
+        )
+
+
+def _refusal(model: Model, error: Exception) -> ComponentError:
+    said = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("Exception from")]
+    return ComponentError(
+        f"{model.openvino}: {said[-1] if said else first_line(error)}",
+        "a model.xml that OpenVINO can load, with the model.bin that belongs to it",
+        "convert it again; one of the two may be truncated, or of another export",
+    )
