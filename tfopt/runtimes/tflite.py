@@ -16,6 +16,16 @@ def load(model: Model, *, signature: str, threads: int | None) -> Runtime:
     return TFLiteRuntime(model, signature, threads)
 
 
+def stored_tensors(model: Model) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The inputs and outputs as the file stores them, integers and their scales included, which an app has to know.
+
+    Raises:
+        ComponentError: When LiteRT cannot load the file.
+    """
+    runtime = TFLiteRuntime(model, "serving_default", None)
+    return _facts(runtime._inputs, runtime.inputs), _facts(runtime._outputs, runtime.outputs)
+
+
 class TFLiteRuntime(Runtime):
     """A LiteRT model, called by input name.
 
@@ -98,6 +108,18 @@ def _spec(detail: dict[str, Any]) -> TensorSpec:
     shape = detail["shape_signature"] if len(detail["shape_signature"]) else detail["shape"]
     dtype = "string" if detail["dtype"] is np.bytes_ else np.dtype(detail["dtype"]).name
     return TensorSpec("float32" if _scale(detail) else dtype, tuple(None if size < 0 else int(size) for size in shape))
+
+
+def _facts(details: dict[str, dict[str, Any]], specs: dict[str, TensorSpec]) -> dict[str, Any]:
+    return {
+        name: {
+            "dtype": "string" if detail["dtype"] is np.bytes_ else np.dtype(detail["dtype"]).name,
+            "shape": list(specs[name].shape),
+            "quantization": dict(zip(("scale", "zero_point"), map(float, scale), strict=True)) if scale else None,
+        }
+        for name, detail in details.items()
+        for scale in [_scale(detail)]
+    }
 
 
 def _scale(detail: dict[str, Any]) -> tuple[float, int] | None:

@@ -1,0 +1,27 @@
+"""What is calibrated on, cut as TensorRT's calibrator takes it: batches of one size, by input name."""
+
+from collections.abc import Mapping
+
+from tfopt.errors import ComponentError
+from tfopt.examples import Batch
+from tfopt.probes import cut
+from tfopt.runtimes import TensorSpec, fixed_batch
+
+
+def whole_batches(sampled: Batch, specs: Mapping[str, TensorSpec], size: int) -> list[Batch]:
+    """Return batches of this size, or of the one the model fixes; what is left over is left out.
+
+    Raises:
+        ComponentError: When there are too few examples for one.
+    """
+    size = fixed_batch(specs) or size
+    free = [name for name, spec in specs.items() if spec.shape]
+    found = [batch for batch in cut(sampled, specs, size) if all(len(batch[name]) == size for name in free)]
+    if not found:
+        count = max((len(array) for array in sampled.values() if array.ndim), default=0)
+        raise ComponentError(
+            f"{count} examples to calibrate on, in batches of {size}",
+            "at least one whole batch",
+            "pass a smaller usual_batch, or name a larger split",
+        )
+    return found

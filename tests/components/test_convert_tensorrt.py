@@ -1,0 +1,386 @@
+"""convert_tensorrt as far as it goes without a GPU: the ONNX file it builds from, its caches, reports and refusals.
+
+What builds and runs engines lies in tests/gpu.
+"""
+
+import json
+import threading
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.conftest import write_examples
+from tests.runtimes.formulas import saved
+from tfopt import onnx_precision, runtimes
+from tfopt.artifacts import Examples, Model, OnnxModel
+from tfopt.components.convert_tensorrt import asked, converting, layers, levels, network, timing_cache
+from tfopt.components.convert_tensorrt.batches import whole_batches
+from tfopt.components.convert_tensorrt.calibration_cache import Cache, content
+from tfopt.components.convert_tensorrt.component import convert_tensorrt
+from tfopt.components.convert_tensorrt.request import Request
+from tfopt.components.convert_tensorrt.tf_trt import convert as convert_tf_trt
+from tfopt.errors import ComponentError
+from tfopt.examples import read_batches
+from tfopt.runtimes import TensorSpec
+
+
+def prepared(model: Path, examples: Path | None, folder: Path, **given) -> tuple[dict, onnx.ModelProto]:
+    """What TensorRT would be given, and what the card would say of it."""
+    folder.mkdir(parents=True)
+    request = Request(**({"calibration_count": 50} | given))
+    found = Examples(examples) if examples else None
+    with runtimes.load(Model(model)) as parent:
+        network.check_signature(parent, str(model))
+        facts, _ = network.prepare(Model(model), found, parent, folder / "model.onnx", request)
+    return facts, onnx.load(folder / "model.onnx")
+
+
+# precision, largest error of the output's range, least agreement, the type of the kernels
+TABLE = [
+    ("fp32", 1e-5, 1.0, TensorProto.FLOAT),
+    ("fp16", 1e-2, 0.99, TensorProto.FLOAT16),
+    ("int8", 0.15, 0.97, TensorProto.FLOAT),
+]
+
+
+@pytest.mark.parametrize(("precision", "error", "agreement", "kind"), TABLE)
+def test_the_onnx_file_has_the_precision_in_it_and_answers_as_its_parent_does(
+    digits_model, digits_examples, tmp_path, precision, error, agreement, kind
+):
+    facts, made = prepared(digits_model, digits_examples, tmp_path / "out", precision=precision)
+    parent, child = runtimes.load(Model(digits_model)), runtimes.load(OnnxModel(tmp_path / "out/model.onnx"))
+    batch = next(read_batches(Examples(digits_examples).split("eval"), parent.inputs, batch_size=397))
+    wanted, got = parent.run(batch)["digit"], child.run(batch)["digit"]
+    assert np.abs(wanted - got).max() <= error and (wanted.argmax(1) == got.argmax(1)).mean() >= agreement
+    assert (child.inputs, child.outputs) == (parent.inputs, parent.outputs)
+    assert facts["onnx"]["run"] and facts["onnx"]["records"] == 256 and facts["opset"] == 18
+    kernels = [tensor for tensor in made.graph.initializer if list(tensor.dims) == [8, 1, 3, 3]]
+    assert len(kernels) == 2 and {tensor.data_type for tensor in kernels} == {kind}
+
+
+def test_bfloat16_is_stored_as_such_and_rounded_from_the_floats(digits_model, digits_examples, tmp_path):
+    facts, made = prepared(digits_model, None, tmp_path / "a", precision="bf16")
+    assert facts["opset"] == 22 and made.opset_import[0].version == 22
+    onnx.checker.check_model(made, full_check=True)
+    _, floats = prepared(digits_model, None, tmp_path / "b", precision="fp32")
+    made = onnx_precision.bfloat(floats)
+    onnx.checker.check_model(made, full_check=True)
+    before = {
+        tensor.name: numpy_helper.to_array(tensor) for tensor in onnx.load(tmp_path / "b/model.onnx").graph.initializer
+    }
+    kernels = [tensor for tensor in made.graph.initializer if tensor.data_type == TensorProto.BFLOAT16]
+    assert len(kernels) >= 5 and not any(t.data_type == TensorProto.FLOAT16 for t in made.graph.initializer)
+    for tensor in kernels:  # 8 bits of mantissa, hidden one included: off by at most 2**-9 of the value
+        got = numpy_helper.to_array(tensor).astype(np.float32)
+        np.testing.assert_allclose(got, before[tensor.name], rtol=2**-8, atol=1e-30)
+    ends = [*made.graph.input, *made.graph.output]
+    assert {end.type.tensor_type.elem_type for end in ends} == {TensorProto.FLOAT}
+
+
+def only_what_tensorrt_takes(model: onnx.ModelProto) -> None:
+    """Every quantizer and dequantizer is int8 around zero, and every one of weights has its quantizer."""
+    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    nodes = [node for node in model.graph.node if node.op_type in levels.PAIR]
+    assert nodes
+    for node in nodes:
+        zero = stored[node.input[2]]
+        assert zero.dtype == np.int8 and not zero.any()
+        assert stored[node.input[1]].dtype == np.float32 and (stored[node.input[1]] > 0).all()
+        assert node.op_type == "QuantizeLinear" or node.input[0] not in stored
+
+
+def test_int8_has_levels_that_tensorrt_takes_and_weights_on_them(digits_model, digits_examples, tmp_path):
+    facts, made = prepared(digits_model, digits_examples, tmp_path / "out", precision="int8")
+    only_what_tensorrt_takes(made)
+    assert facts["levels"]["weights"] >= 3 and facts["ranges"] == "explicit"
+    assert facts["calibration"]["used"] == 50 and facts["stability"]["activations"] > 5
+
+
+def test_an_int8_onnx_file_keeps_its_weights_and_gets_ranges_around_zero(digits_model, digits_examples, tmp_path):
+    from tfopt.components.export_onnx.exporting import export
+    from tfopt.components.export_onnx.request import Request as ExportRequest
+
+    source = tmp_path / "int8"
+    source.mkdir()
+    wish = ExportRequest("int8", 18, True, "off", 50, "train", 0, None)
+    export(Model(digits_model), Examples(digits_examples), source, wish)
+    assert asked.has_levels(Model(source)) and not asked.has_levels(Model(digits_model))
+    facts, made = prepared(source, digits_examples, tmp_path / "out", precision="int8")
+    only_what_tensorrt_takes(made)
+    assert facts["ranges"] == "given" and facts["levels"]["widened"] >= 5 and facts["levels"]["biases"] >= 2
+    assert facts["onnx"]["outputs"]["digit"]["agreement"] >= 0.98
+
+
+def test_trained_ranges_are_widened_and_their_kernels_kept_on_their_levels(tmp_path):
+    import tensorflow as tf
+
+    whole = np.random.default_rng(0).integers(-127, 128, (6, 5))
+    whole[0] = 127
+    steps = np.array([0.01, 0.02, 0.005, 0.1, 0.03], np.float32)
+    kernel = tf.constant((whole * steps).astype(np.float32))
+    fake = tf.quantization.fake_quant_with_min_max_vars
+    model = saved(tmp_path / "m", lambda x: {"y": fake(x, -0.5, 0.75) @ kernel}, x=([None, 6], tf.float32))
+    facts, made = prepared(model, None, tmp_path / "out", precision="int8")
+    only_what_tensorrt_takes(made)
+    assert (facts["ranges"], facts["levels"]) == ("trained", {"widened": 1, "weights": 1, "biases": 0})
+    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in made.graph.initializer}
+    floats = next(array for array in stored.values() if array.shape == (6, 5))
+    np.testing.assert_allclose(floats, whole * steps, rtol=1e-5)
+    assert any(array.shape == (5,) and np.allclose(array, steps, rtol=1e-5) for array in stored.values())
+    assert [node.op_type for node in made.graph.node].count("Clip") == 1  # to -0.5 and 0.75, where training cut off
+    assert facts["onnx"]["outputs"]["y"]["relative_error"] < 0.02
+
+
+def quantized(x_zero: np.ndarray, x_step: np.ndarray, weights: np.ndarray, zeros: np.ndarray, steps: np.ndarray):
+    """y = dequantize(quantize(x)) @ dequantize(weights), per channel where there are several steps."""
+    draw = {"xs": x_step, "xz": x_zero, "w": weights, "ws": steps, "wz": zeros}
+    axis = {"axis": 1} if steps.size > 1 else {}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "xs", "xz"], ["xd"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wd"], **axis),
+        helper.make_node("MatMul", ["xd", "wd"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, 4]) for name in ("x", "y")]
+    stored = [numpy_helper.from_array(array, name) for name, array in draw.items()]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def answer(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(["y"], {"x": x})[0]
+
+
+@pytest.mark.parametrize("by_channel", [False, True])
+@pytest.mark.parametrize(("kind", "zero"), [("uint8", 0), ("uint8", 100), ("int8", -128), ("int8", 20), ("int8", 0)])
+def test_widened_ranges_hold_what_they_held_before(kind, zero, by_channel):
+    draw = np.random.default_rng(abs(zero))
+    step = np.array(0.02, np.float32)
+    whole = draw.integers(-127, 128, (4, 4)).astype(np.int8)
+    steps = draw.uniform(0.01, 0.1, 4).astype(np.float32) if by_channel else np.array(0.05, np.float32)
+    model = quantized(np.array(zero, kind), step, whole, np.zeros(steps.shape, np.int8), steps)
+    low, high = ((end - zero) * 0.02 for end in ((0, 255) if kind == "uint8" else (-128, 127)))
+    x = draw.uniform(2 * low - 1, 2 * high + 1, (50, 4)).astype(np.float32)  # also what the range cuts off
+    x[0, :2] = low, high
+    before = answer(model, x)
+    done = levels.symmetric(model)
+    onnx.checker.check_model(model, full_check=True)
+    only_what_tensorrt_takes(model)
+    assert done == {"widened": int((kind, zero) != ("int8", 0)), "weights": 1, "biases": 0}
+    widest = max(-low, high) / 127  # half a step of each is what rounding may cost
+    limit = (0.02 + widest) / 2 * np.abs(whole * steps).sum(0).max() * 1.01
+    assert np.abs(answer(model, x) - before).max() <= limit
+    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    np.testing.assert_allclose(stored["wd_floats"], whole * steps, rtol=1e-6)  # the weights lie on the same levels
+
+
+def test_unsigned_weights_move_to_levels_around_zero():
+    draw = np.random.default_rng(0)
+    bytes_, zeros = draw.integers(0, 256, (4, 4)).astype(np.uint8), np.array([128, 0, 255, 7], np.uint8)
+    steps = np.array([0.1, 0.2, 0.05, 1.0], np.float32)
+    model = quantized(np.array(0, np.int8), np.array(0.02, np.float32), bytes_, zeros, steps)
+    x = draw.uniform(-2, 2, (20, 4)).astype(np.float32)
+    before = answer(model, x)
+    levels.symmetric(model)
+    only_what_tensorrt_takes(model)
+    widest = np.abs((bytes_.astype(np.float32) - zeros) * steps).max(0) / 127
+    assert (np.abs(answer(model, x) - before) <= widest / 2 * np.abs(x).sum(1, keepdims=True) + 1e-3).all()
+
+
+def test_levels_of_16_bits_and_models_without_any_are_refused():
+    model = quantized(
+        np.array(0, np.uint16), np.array(1, np.float32), *[np.ones(4, np.int8)] * 2, np.ones(4, np.float32)
+    )
+    with pytest.raises(ComponentError, match="uint16 levels"):
+        levels.symmetric(model)
+    del model.graph.node[:3]
+    with pytest.raises(ComponentError, match="nothing in the model has 8-bit levels"):
+        levels.check(model)
+
+
+def test_bfloat16_of_a_model_with_float16_is_refused():
+    graph = helper.make_graph([], "g", [], [], [numpy_helper.from_array(np.ones(3, np.float16), "w")])
+    with pytest.raises(ComponentError, match="float16 in it"):
+        onnx_precision.bfloat(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
+
+
+def test_calibration_batches_are_whole_and_go_by_input_name():
+    specs = {
+        "b": TensorSpec("float32", (None, 2)),
+        "a": TensorSpec("int64", (None,)),
+        "rate": TensorSpec("float32", ()),
+    }
+    sampled = {"a": np.arange(10), "b": np.arange(20.0).reshape(10, 2), "rate": np.float32(1)}
+    sampled["rate"] = np.array(1, np.float32)
+    found = whole_batches(sampled, specs, 4)
+    assert [batch["a"].tolist() for batch in found] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert found[1]["b"].tolist() == [[8, 9], [10, 11], [12, 13], [14, 15]]
+    assert len(whole_batches(sampled, {"a": TensorSpec("int64", (5,))}, 4)) == 2  # the model's own size
+    with pytest.raises(ComponentError, match="10 examples to calibrate on, in batches of 16") as error:
+        whole_batches(sampled, specs, 16)
+    assert "usual_batch" in error.value.fix
+
+
+def test_a_calibration_is_kept_for_the_same_model_data_and_version_only(tmp_path):
+    key = {"model": "m", "examples": content({"x": np.ones(3)}), "batch": 8, "tensorrt": "10.11.0.33"}
+    name = str(tmp_path / "größe 1" / "cache")
+    first = Cache(name, **key)
+    assert first.read() is None
+    first.write(b"TRT-101100-EntropyCalibration2\nx: 3c010a14\n")
+    again = Cache(name, **key)
+    assert again.read() == b"TRT-101100-EntropyCalibration2\nx: 3c010a14\n" and again.taken
+    for other in ({"model": "n"}, {"examples": content({"x": np.zeros(3)})}, {"batch": 4}, {"tensorrt": "10.12.0.36"}):
+        changed = Cache(name, **(key | other))
+        assert changed.read() is None and not changed.taken and changed.digest != first.digest
+    assert content({"x": np.ones(3)}) != content({"y": np.ones(3)}) != content({"y": np.ones(3, "f")})
+    assert Cache(None, **key).read() is None
+    Cache(None, **key).write(b"nowhere")
+
+
+def test_a_shared_cache_is_whole_whoever_else_writes_it(tmp_path):
+    file = tmp_path / "new" / "timing.cache"
+    assert timing_cache.read(file) == b""
+    workers = [
+        threading.Thread(target=timing_cache.update, args=(file, lambda found, letter=letter: found + letter * 1000))
+        for letter in (b"a", b"b", b"c", b"d") * 3
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    content_ = timing_cache.read(file)
+    assert len(content_) == 12_000 and {content_.count(letter) for letter in (b"a", b"b", b"c", b"d")} == {3000}
+    with pytest.raises(ZeroDivisionError):
+        timing_cache.update(file, lambda found: bytes(1 // 0))
+    assert timing_cache.read(file) == content_ and sorted(path.name for path in file.parent.iterdir())[1:] == [
+        file.name
+    ]
+    with pytest.raises(ComponentError, match="directory"):
+        timing_cache.read(tmp_path)
+
+
+TOLD = {  # as TensorRT 10 and 11 say the same
+    10: lambda name, text: {"Name": name, "Dimensions": [1, 8], "Format/Datatype": text[0]},
+    11: lambda name, text: {"Name": name, "Dimensions": [1, 8], "Format": "kLINEAR", "DataType": text[1]},
+}
+FLOAT, HALF, BYTE = ("Row major linear FP32", "Float"), ("Channel major FP16 format", "Half"), ("Int8 format", "Int8")
+BRAIN, WHOLE = ("Row major linear BF16", "BFloat16"), ("Row major Int32 format", "Int32")
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_the_report_counts_precisions_and_names_what_fell_back(version):
+    def layer(name, kind, taken, given):
+        ends = ([TOLD[version]("t", text) for text in texts] for texts in (taken, given))
+        return dict(zip(("Name", "LayerType", "Inputs", "Outputs"), (name, kind, *ends), strict=True))
+
+    engine = {
+        "Layers": [
+            layer("conv", "CaskConvolution", [BYTE], [FLOAT]),  # of bytes, giving floats
+            layer("dense", "gemm", [HALF], [HALF]),
+            layer("softmax", "SoftMax", [FLOAT], [FLOAT]),
+            layer("copy", "Reformat", [FLOAT], [BYTE]),
+            layer("brain", "PointWise", [BRAIN], [BRAIN]),
+            layer("start", "Constant", [], [FLOAT]),
+            layer("count", "Gather", [WHOLE], [WHOLE]),
+        ],
+        "Bindings": ["x"],
+    }
+    found = layers.report(json.dumps(engine), "int8")
+    assert found["precisions"] == {"bf16": 1, "fp16": 1, "fp32": 1, "int8": 1, "other": 1} and found["count"] == 7
+    assert found["fell_back"] == ["dense", "softmax", "brain"]
+    assert layers.report(json.dumps(engine), "fp16")["fell_back"] == ["softmax"]
+    assert layers.report(json.dumps(engine), "tf32")["fell_back"] == []
+    assert found["all"][0] == {"name": "conv", "type": "CaskConvolution", "precision": "int8"}
+    assert layers.report(json.dumps({"Layers": ["conv", "dense"]}), "fp16")["count"] == 0  # names only: not detailed
+
+
+def plain(tmp_path: Path) -> Path:
+    return saved(tmp_path / "model", lambda x: {"y": x * 2}, x=([None, 3], __import__("tensorflow").float32))
+
+
+@pytest.mark.parametrize(
+    ("given", "received", "fix"),
+    [
+        ({"usual_batch": 64}, "usual_batch=64 with largest_batch=32", "largest_batch"),
+        ({"precision": "int8"}, "precision='int8' without examples", "fp16"),
+        ({"calibrator": "entropy"}, "calibrator='entropy' with precision='fp16'", "leave"),
+        ({"calibration_cache": "c"}, "calibration_cache", "export_onnx"),
+        ({"backend": "tf_trt", "precision": "bf16"}, "precision='bf16' with backend='tf_trt'", "backend='onnx'"),
+        ({"backend": "tf_trt", "sparse": True, "timing_cache": "t"}, "timing_cache, sparse", "leave it out"),
+    ],
+)
+def test_what_cannot_go_together_is_refused_before_the_machine_is_looked_at(
+    digits_model, tmp_path, given, received, fix
+):
+    with pytest.raises(ComponentError) as error:
+        convert_tensorrt(str(digits_model), str(tmp_path / "out"), **given)
+    assert received in error.value.received and fix in error.value.fix and not (tmp_path / "out").exists()
+
+
+def test_formats_and_splits_that_do_not_fit_are_refused(digits_lite, digits_model, digits_examples, tmp_path):
+    with pytest.raises(ComponentError, match="a tflite model"):
+        convert_tensorrt(str(digits_lite), str(tmp_path / "out"))
+    (tmp_path / "int8.onnx").write_bytes(b"..QuantizeLinear..")
+    with pytest.raises(ComponentError, match="8-bit levels in it") as error:
+        convert_tensorrt(str(tmp_path / "int8.onnx"), str(tmp_path / "out"))
+    assert "precision='int8'" in error.value.fix
+    with pytest.raises(ComponentError, match="8-bit levels in it"):
+        convert_tensorrt(str(tmp_path / "int8.onnx"), str(tmp_path / "out"), precision="int8", calibrator="entropy")
+    with pytest.raises(ComponentError, match="a onnx model with backend='tf_trt'"):
+        convert_tensorrt(str(tmp_path / "int8.onnx"), str(tmp_path / "out"), backend="tf_trt")
+    with pytest.raises(ComponentError, match="its splits"):
+        wrong = {"precision": "int8", "split": "test"}
+        convert_tensorrt(str(digits_model), str(tmp_path / "out"), str(digits_examples), **wrong)
+
+
+def test_without_a_gpu_the_step_says_so_and_leaves_nothing(digits_model, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ComponentError, match="no nvidia-smi") as error:
+        convert_tensorrt(str(digits_model), str(tmp_path / "out"))
+    assert "Kubeflow" in error.value.fix and "export_openvino" in error.value.fix
+    assert not list(tmp_path.iterdir())
+
+
+def test_text_and_wide_floats_are_refused(tmp_path):
+    import tensorflow as tf
+
+    text = saved(tmp_path / "text", lambda word: {"n": tf.strings.length(word)}, word=([None, 1], tf.string))
+    wide = saved(tmp_path / "wide", lambda x: {"y": x * 2}, x=([None, 3], tf.float64))
+    with pytest.raises(ComponentError, match="'word' is text") as error:
+        prepared(text, None, tmp_path / "a")
+    assert "export_onnx" in error.value.fix
+    with pytest.raises(ComponentError, match=r"float64\[\?,3\]") as error:
+        prepared(wide, None, tmp_path / "b")
+    assert "float32" in error.value.fix
+
+
+def test_open_sizes_are_those_of_the_examples(tmp_path):
+    import tensorflow as tf
+
+    model = saved(tmp_path / "m", lambda ids: {"y": tf.reduce_sum(ids, 1)}, ids=([None, None], tf.int32))
+    write_examples(tmp_path / "ex/Split-train/data_tfrecord-00000-of-00001.gz", {"ids": np.ones((3, 17), np.int64)})
+    parent = runtimes.load(Model(model))
+    found = converting.profile_of(parent, Examples(tmp_path / "ex"), Request())
+    assert str(found) == "ids=1x17:8x17:32x17"
+    with pytest.raises(ComponentError, match="open sizes"):
+        converting.profile_of(parent, None, Request())
+    given = Request(shapes=("ids=1x2:2x4:4x8",))
+    assert str(converting.profile_of(parent, None, given)) == "ids=1x2:2x4:4x8"
+
+
+def test_tf_trt_is_refused_where_tensorflow_has_none(digits_model, tmp_path):
+    import tensorflow as tf
+
+    if tf.sysconfig.get_build_info().get("is_tensorrt_build"):
+        pytest.skip("this TensorFlow has TF-TRT")
+    (tmp_path / "out").mkdir()
+    with pytest.raises(ComponentError, match=f"backend='tf_trt' with TensorFlow {tf.__version__}") as error:
+        convert_tf_trt(Model(digits_model), None, tmp_path / "out", Request(precision="fp32"))
+    assert "2.17" in error.value.expected and "backend='onnx'" in error.value.fix

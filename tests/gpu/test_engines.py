@@ -1,0 +1,191 @@
+"""convert_tensorrt and the tensorrt runtime on a real GPU: every precision, shape, cache and refusal.
+
+Run with `make test-gpu`; docs/verified.md says on what this was run.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import write_examples
+from tests.runtimes.formulas import saved
+from tfopt import runtimes
+from tfopt.artifacts import Examples, Model, TensorRTModel
+from tfopt.components.convert_tensorrt.component import convert_tensorrt
+from tfopt.errors import ComponentError
+from tfopt.examples import read_batches
+
+pytestmark = pytest.mark.gpu
+
+# precision, largest error of the output's range, least agreement
+TABLE = [("fp32", 1e-4, 1.0), ("tf32", 1e-2, 0.99), ("fp16", 1e-2, 0.99), ("bf16", 5e-2, 0.98), ("int8", 0.2, 0.96)]
+
+
+@pytest.fixture(scope="session")
+def engines(here, digits_model, digits_examples, tmp_path_factory):
+    """The engine of each precision, built once."""
+    made: dict[str, Path] = {}
+
+    def engine(precision: str) -> Path:
+        if precision not in made:
+            made[precision] = tmp_path_factory.mktemp("engines") / precision
+            convert_tensorrt(str(digits_model), str(made[precision]), str(digits_examples), precision=precision)
+        return made[precision]
+
+    return engine
+
+
+def digits(digits_model, digits_examples, count=397):
+    parent = runtimes.load(Model(digits_model))
+    batch = next(read_batches(Examples(digits_examples).split("eval"), parent.inputs, batch_size=count))
+    return parent, batch
+
+
+@pytest.mark.parametrize(("precision", "error", "agreement"), TABLE)
+def test_every_precision_answers_as_its_parent_does(
+    engines, here, digits_model, digits_examples, precision, error, agreement
+):
+    model = TensorRTModel.open(engines(precision))
+    parent, batch = digits(digits_model, digits_examples)
+    with runtimes.load(model) as child:
+        wanted, got = parent.run(batch)["digit"], child.run(batch)["digit"]  # 397 records, 32 at a time
+        assert np.abs(wanted - got).max() <= error and (wanted.argmax(1) == got.argmax(1)).mean() >= agreement
+        assert (child.inputs, child.outputs) == (parent.inputs, parent.outputs)
+    tag = json.loads((model.path / "Format-Serving/compatibility.json").read_text())
+    assert tag == {**here.__dict__, "version_compatible": False}
+    card = model.card
+    assert card["verified"]["records"] == 256 and card["onnx"]["run"] and card["format"] == "tensorrt"
+    print(precision, card["layers"]["precisions"], card["layers"]["fell_back"], card["sizes"])
+
+
+@pytest.mark.parametrize(("precision", "kind"), [("fp16", "fp16"), ("bf16", "bf16"), ("int8", "int8")])
+def test_the_report_finds_layers_in_the_precision_asked_for(engines, precision, kind):
+    told = TensorRTModel(engines(precision)).card["layers"]
+    assert told["precisions"].get(kind, 0) >= 1, told
+
+
+def test_any_batch_size_gives_the_same_answers(engines, digits_model, digits_examples):
+    parent, batch = digits(digits_model, digits_examples, 100)
+    wanted = parent.run(batch)["digit"]
+    with runtimes.load(TensorRTModel(engines("fp32"))) as child:
+        for size in (1, 2, 32, 1, 33, 100):
+            got = child.run({"image": batch["image"][:size]})["digit"]
+            np.testing.assert_allclose(got, wanted[:size], atol=1e-4)
+        first = child.run({"image": batch["image"][:1]})["digit"]
+        child.run({"image": batch["image"][1:2]})
+        np.testing.assert_allclose(first, wanted[:1], atol=1e-4)  # not overwritten by the next call
+
+
+def test_int8_from_an_onnx_file_and_from_trained_ranges(digits_model, digits_examples, tmp_path):
+    from tfopt.components.export_onnx.component import export_onnx
+    from tfopt.components.quantize.component import quantize
+
+    export_onnx(str(digits_model), str(tmp_path / "onnx"), str(digits_examples), precision="int8")
+    quantize(str(digits_model), str(digits_examples), str(tmp_path / "trained"), epochs=1)
+    for source in ("onnx", "trained"):
+        out = tmp_path / f"engine {source}"
+        convert_tensorrt(str(tmp_path / source), str(out), str(digits_examples), precision="int8")
+        card = TensorRTModel(out).card
+        assert card["ranges"] == {"onnx": "given", "trained": "trained"}[source]
+        assert card["layers"]["precisions"].get("int8", 0) >= 1
+
+
+def test_the_entropy_calibrator_and_its_cache(digits_model, digits_examples, tmp_path):
+    import tensorrt as trt
+
+    cache = str(tmp_path / "calibration.cache")
+    wish = {"precision": "int8", "calibrator": "entropy", "calibration_cache": cache, "calibration_count": 64}
+    if not hasattr(trt, "IInt8EntropyCalibrator2"):
+        with pytest.raises(ComponentError, match="calibrator='entropy' with TensorRT"):
+            convert_tensorrt(str(digits_model), str(tmp_path / "a"), str(digits_examples), **wish)
+        return
+    for name, taken in (("a", False), ("b", True)):
+        convert_tensorrt(str(digits_model), str(tmp_path / name), str(digits_examples), **wish)
+        assert TensorRTModel(tmp_path / name).card["calibrated"]["from_cache"] is taken
+    convert_tensorrt(str(digits_model), str(tmp_path / "c"), str(digits_examples), **(wish | {"seed": 1}))
+    assert TensorRTModel(tmp_path / "c").card["calibrated"]["from_cache"] is False
+
+
+def test_the_timing_cache_is_taken_again_and_a_foreign_one_is_begun_anew(digits_model, tmp_path):
+    cache = tmp_path / "timing.cache"
+    for name, taken in (("a", False), ("b", True)):
+        convert_tensorrt(str(digits_model), str(tmp_path / name), timing_cache=str(cache))
+        told = TensorRTModel(tmp_path / name).card["timing_cache"]
+        assert told["taken"] is taken and told["bytes_after"] == cache.stat().st_size > 0
+    cache.write_bytes(b"what another TensorRT wrote")
+    convert_tensorrt(str(digits_model), str(tmp_path / "c"), timing_cache=str(cache))
+    assert TensorRTModel(tmp_path / "c").card["timing_cache"]["taken"] is False
+
+
+def test_open_sizes_in_a_profile(tmp_path):
+    import tensorflow as tf
+
+    table = tf.constant(np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32))
+    formula = lambda ids: {"y": tf.reduce_mean(tf.gather(table, ids), 1)}  # noqa: E731
+    model = saved(tmp_path / "m", formula, ids=([None, None], tf.int32))
+    convert_tensorrt(str(model), str(tmp_path / "e"), precision="fp32", shapes=["ids=1x2:4x8:8x16"])
+    with runtimes.load(TensorRTModel(tmp_path / "e")) as child:
+        for shape in ((1, 2), (8, 16), (3, 5), (20, 16)):
+            ids = np.random.default_rng(1).integers(0, 50, shape).astype(np.int32)
+            np.testing.assert_allclose(child.run({"ids": ids})["y"], table.numpy()[ids].mean(1), atol=1e-5)
+        with pytest.raises(ComponentError, match="ids=1x2:4x8:8x16"):
+            child.run({"ids": np.zeros((1, 17), np.int32)})
+    rows = np.random.default_rng(2).integers(0, 50, (6, 9))
+    write_examples(tmp_path / "ex/Split-train/data_tfrecord-00000-of-00001.gz", {"ids": rows})
+    convert_tensorrt(str(model), str(tmp_path / "f"), str(tmp_path / "ex"), precision="fp32")
+    assert TensorRTModel(tmp_path / "f").card["profile"] == "ids=1x9:8x9:32x9"
+
+
+def test_sparse_workspace_and_version_compatible_engines_are_built_and_load(digits_model, tmp_path):
+    wish = {"sparse": True, "workspace_mb": 64, "version_compatible": True}
+    convert_tensorrt(str(digits_model), str(tmp_path / "e"), **wish)
+    with runtimes.load(TensorRTModel(tmp_path / "e")) as child:
+        assert child.run({"image": np.ones((2, 8, 8, 1), np.float32)})["digit"].shape == (2, 10)
+
+
+def test_damaged_engines_and_those_of_another_machine_are_refused(engines, tmp_path):
+    plan = (engines("fp16") / "Format-Serving/model.plan").read_bytes()
+    for name, content in (("half.plan", plan[: len(plan) // 2]), ("text.plan", b"no engine")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ComponentError, match=name):
+            runtimes.load(Model(tmp_path / name))
+    (tmp_path / "model.plan").write_bytes(plan)
+    tag = json.loads((engines("fp16") / "Format-Serving/compatibility.json").read_text())
+    for key, value in (("compute_capability", "1.0"), ("tensorrt", "1.2.3")):
+        (tmp_path / "compatibility.json").write_text(json.dumps(tag | {key: value}))
+        with pytest.raises(ComponentError, match=value):
+            runtimes.load(Model(tmp_path / "model.plan"))
+
+
+def test_an_operator_that_tensorrt_lacks_is_named(tmp_path):
+    import tensorflow as tf
+
+    model = saved(tmp_path / "m", lambda x: {"y": tf.unique(x)[0]}, x=([None], tf.float32))
+    with pytest.raises(ComponentError, match="Unique"):
+        convert_tensorrt(str(model), str(tmp_path / "e"), precision="fp32")
+    assert not (tmp_path / "e").exists()
+
+
+def test_evaluate_and_benchmark_take_an_engine_as_any_other_model(engines, digits_model, digits_examples, tmp_path):
+    from tfopt.components.benchmark.component import benchmark
+    from tfopt.components.evaluate.component import evaluate
+
+    given = {"baseline": str(digits_model), "candidates": [str(engines("fp16")), str(engines("int8"))]}
+    evaluate(**given, examples=str(digits_examples), evaluation=str(tmp_path / "e"))
+    benchmark(**given, examples=str(digits_examples), benchmark=str(tmp_path / "b"), seconds=2.0)
+    told = [path.read_text() for folder in ("e", "b") for path in (tmp_path / folder).glob("*.json")]
+    assert told and all("tensorrt" in text for text in told)
+
+
+def test_memory_is_given_back(engines, here):
+    from cuda.bindings import runtime as cuda
+
+    image = {"image": np.ones((32, 8, 8, 1), np.float32)}
+    free = []
+    for _ in range(12):
+        with runtimes.load(TensorRTModel(engines("fp16"))) as child:
+            child.run(image)
+        free.append(cuda.cudaMemGetInfo()[1])
+    assert free[-1] >= free[2] - (8 << 20)  # the first ones load kernels that stay
