@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from tfopt.artifacts import Examples, Model, TFLiteModel
 from tfopt.component import Between, Input, Output, component
 from tfopt.components.export_tflite.checks import check, check_by_layer, rules_of
+from tfopt.failures import OnFailure
 from tfopt.wording import data_size
 
 
@@ -25,6 +26,7 @@ def export_tflite(
     sparse: bool = False,
     recipe: list[str] = [],  # noqa: B006  (a default is read, never changed)
     max_degradation: Annotated[float, Between(0, 1)] | None = None,
+    on_failure: OnFailure = "raise",
 ) -> None:
     """Convert a model to a LiteRT (TFLite) file that was run and compared with its parent.
 
@@ -60,11 +62,14 @@ def export_tflite(
         max_degradation: The largest share of records that may change their class, or loss of correlation where there
             are no classes; accuracy cannot fall by more. Where it is missed, the layers that add most error are left
             in float32, twice as many at each try and at most half, until it holds. Needs examples.
+        on_failure: With ``row``, a model that cannot be made is no error: the output then says why, and evaluate,
+            benchmark and select_model list it as a row that is never chosen, with the reason.
 
     Raises:
         ComponentError: When calibration data is missing or too little, when an op cannot be converted (the ops are
             named), or when the file does not answer as its parent does.
     """
+    exported.metadata["name"] = f"tflite {precision}" + (" integer io" if integer_io else "")
     check(model, examples, precision, integer_io, split)
     rules = rules_of(recipe, precision)
     check_by_layer(model, examples, precision, sparse, rules, max_degradation)

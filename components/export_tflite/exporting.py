@@ -10,7 +10,7 @@ from tfopt.artifacts import Examples, Model, TFLiteModel
 from tfopt.components.export_tflite.request import Request
 from tfopt.errors import ComponentError
 from tfopt.examples import Batch
-from tfopt.parity import compare
+from tfopt.parity import compare, degradation
 from tfopt.probes import cut
 from tfopt.trained_ranges import has_trained_ranges
 from tfopt.verification import held_out, verify
@@ -52,8 +52,7 @@ def export(model: Model, examples: Examples | None, target: Path, request: Reque
     facts |= made | {"ops": flatbuffer.describe(content)}
     (serving / "tflite").write_bytes(content)
     facts["verified"] = _verify(parent, TFLiteModel(target), examples, sampled, facts["ops"], request)
-    name = f"tflite {request.precision}" + (" integer io" if request.integer_io else "")
-    return {"name": name, "precision": request.precision, "ranges": "trained" if trained else None, **facts}
+    return {"precision": request.precision, "ranges": "trained" if trained else None, **facts}
 
 
 def _measure(
@@ -62,8 +61,6 @@ def _measure(
     """How far a file degrades, on records it was not calibrated on."""
 
     def degraded(content: bytes) -> float:
-        from tfopt.components.export_tflite.settling import degradation
-
         given, _ = held_out(examples, parent, sampled, split=request.split, seed=request.seed)
         with tempfile.NamedTemporaryFile(suffix=".tflite") as file:
             Path(file.name).write_bytes(content)

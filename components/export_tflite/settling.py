@@ -4,12 +4,11 @@ At most half of them: a file with more is not of the precision that was asked fo
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from tfopt.components.export_tflite.recipe import Recipe
 from tfopt.errors import ComponentError
-from tfopt.parity import Parity
 
 
 def settle(
@@ -41,19 +40,6 @@ def settle(
             "allow more, calibrate on more examples, or choose a higher precision",
         )
     return content, {"left_in_float": worst[: int(last["in_float"])], "tried": tried}
-
-
-def degradation(found: Iterable[Parity]) -> float:
-    """The worst of all outputs: the share of records whose class changes or, without classes, 1 - the correlation.
-
-    Accuracy cannot fall by more than the share of records whose class changes.
-    """
-    return max((_lost(parity) for parity in found), default=0.0)
-
-
-def _lost(parity: Parity) -> float:
-    kept = parity.correlation if parity.agreement is None else parity.agreement
-    return float(parity.max_abs_error > 0) if kept is None else max(0.0, 1 - kept)
 
 
 def _alone(name: str) -> str:

@@ -110,6 +110,7 @@ def test_the_component_writes_the_file_beside_its_parents_saved_model(digits_mod
     assert card["sizes"]["raw"] == (serving / "tflite").stat().st_size
     assert card["parent"]["digest"] == Model(digits_model).digest
     assert card["data"]["digest"] == Examples(digits_examples).digest
+    assert len(card["calibration"].pop("records")) == 50
     assert card["calibration"] | {"digest": ""} == {
         "requested": 50,
         "used": 50,
@@ -267,7 +268,7 @@ def test_ops_that_litert_lacks_are_named_and_select_tf_ops_is_offered(tmp_path):
 
     facts = exported(model, None, tmp_path / "out", select_tf_ops=True)
     assert facts["verified"] == {"run": False, "reason": "needs TensorFlow's Flex delegate for MatrixInverse"}
-    told = summary(TFLiteModel(tmp_path / "out", facts))
+    told = summary(TFLiteModel(tmp_path / "out", {"name": "tflite float32", **facts}))
     assert told.endswith("not run: needs TensorFlow's Flex delegate for MatrixInverse")
     with pytest.raises(ComponentError) as error:
         runtimes.load(TFLiteModel(tmp_path / "out"))

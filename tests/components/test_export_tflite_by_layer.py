@@ -12,11 +12,10 @@ from tests.components.test_export_tflite import exported, saved
 from tests.conftest import write_examples
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model, TFLiteModel
-from tfopt.components.export_tflite import settling
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.errors import ComponentError
 from tfopt.examples import read_batches
-from tfopt.parity import Parity
+from tfopt.parity import Parity, degradation
 
 
 def weights(folder: Path) -> dict[str, int]:
@@ -160,10 +159,10 @@ def test_degradation_is_the_worst_of_all_outputs():
     def parity(agreement, correlation=None, error=1.0):
         return Parity(error, 0.1, 1.0, agreement, 10, correlation=correlation)
 
-    assert settling.degradation([parity(0.9), parity(0.7)]) == pytest.approx(0.3)
-    assert settling.degradation([parity(None, 0.8), parity(1.0)]) == pytest.approx(0.2)
-    assert settling.degradation([parity(None, None, 0.0)]) == 0
-    assert settling.degradation([parity(None, None, 0.5)]) == 1
+    assert degradation([parity(0.9), parity(0.7)]) == pytest.approx(0.3)
+    assert degradation([parity(None, 0.8), parity(1.0)]) == pytest.approx(0.2)
+    assert degradation([parity(None, None, 0.0)]) == 0
+    assert degradation([parity(None, None, 0.5)]) == 1
 
 
 def test_zeros_are_stored_sparsely_and_the_answers_stay(wide, digits_examples, tmp_path):
