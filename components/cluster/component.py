@@ -3,7 +3,8 @@
 from typing import Annotated, Literal
 
 from tfopt.artifacts import Examples, KerasModel, PythonModule
-from tfopt.component import Between, Input, Output, component
+from tfopt.component import Between, Input, Output, Reads, component
+from tfopt.goals import read_goals
 from tfopt.orders import check_order
 
 
@@ -20,6 +21,8 @@ def cluster(
     layers: list[str] = [],  # noqa: B006  (a default is read, never changed)
     label: str = "label",
     epochs: Annotated[int, Between(1, None)] = 5,
+    recover: Annotated[int, Between(0, None)] = 0,
+    goals: Annotated[list[str], Reads(read_goals, ("quality max_degradation 1%",))] = ["quality max_degradation 1%"],  # noqa: B006  (a declared default, never changed)
     batch_size: Annotated[int, Between(1, None)] = 64,
     learning_rate: Annotated[float, Between(0, None)] | None = 1e-4,
     seed: int = 0,
@@ -48,6 +51,8 @@ def cluster(
         layers: Names of the layers to cluster, with * for any letters; every layer with a kernel when empty.
         label: The feature to learn.
         epochs: Go at most so many times over the split.
+        recover: Epochs of a second round, for a model that misses a goal on examples of ``train`` held out of both.
+        goals: What it must meet there, such as "accuracy max_degradation 0.5%"; quality is the module's first metric.
         batch_size: How many examples a step learns from.
         learning_rate: In place of that of the module's optimizer, whose schedule may have brought it to nothing.
         seed: Draws the first values, and the order of the examples.
@@ -63,8 +68,12 @@ def cluster(
     check_order(model, "cluster")
     from tfopt.training.needs import check_needs
 
-    check_needs(examples, module, verb="cluster")
+    check_needs(examples, module, verb="cluster", recover=recover)
     from tfopt.components.cluster.clustering import Request, cluster_weights
+    from tfopt.training.recovery import Recovery
 
-    request = Request(clusters, initialization, keep_zeros, layers, label, epochs, batch_size, learning_rate, seed)
+    again = Recovery(recover, goals)
+    request = Request(
+        clusters, initialization, keep_zeros, layers, label, epochs, again, batch_size, learning_rate, seed
+    )
     clustered.metadata |= cluster_weights(model, examples, module.path if module else None, clustered.path, request)

@@ -22,6 +22,7 @@ from tfopt.keras_graph import Layer
 from tfopt.probes import probe
 from tfopt.runtimes.saved_model import spec_of
 from tfopt.served import output_names
+from tfopt.training.recovery import SecondRound
 from tfopt.training.reproducible import draw_from, reproducible
 from tfopt.training.tuning import compile_like, scores, sources_of
 from tfopt.training.user_module import UserModule
@@ -48,7 +49,7 @@ def prune_channels(
         sources = None
         if user and examples:
             compile_like(parent, user, request.learning_rate)
-            sources = sources_of(parent, examples, request.label)
+            sources = sources_of(parent, examples, request.label, held_out=request.recovery.epochs > 0)
         inputs, _ = probe(examples, _specs(parent), records=EXAMPLES, seen="eval")  # ranked on what was learnt
         wanted = request.channels
         taylor = compiled_losses(parent, sources["train"], count=EXAMPLES, seed=request.seed) if sources else None
@@ -59,8 +60,10 @@ def prune_channels(
         before = scores(parent, sources) if sources else {}
         smaller = removal.model
         tuned: dict[str, Any] = {"reason": "no module: pruned after training, without fine-tuning"}
-        if user and examples:
-            smaller, tuned = fine_tune(smaller, [], user, examples, target, request)
+        if user and examples and sources:
+            second = SecondRound(request.recovery, model, examples, parent, sources)
+            compile_like(smaller, user, request.learning_rate)
+            smaller, tuned = fine_tune(smaller, [], user, sources, target, request, second)
             tuned |= {"parent": before}
     with runtimes.load(model) as served:
         keras_models.save(smaller, target, output_names(model, served, parent))

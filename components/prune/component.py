@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from tfopt.artifacts import Examples, KerasModel, PythonModule
 from tfopt.component import Between, Input, Output, Reads, component
 from tfopt.components.prune.pattern import Pattern, parse_block, parse_ratio
+from tfopt.goals import read_goals
 from tfopt.orders import check_order
 
 
@@ -27,6 +28,8 @@ def prune(
     layers: list[str] = [],  # noqa: B006  (a default is read, never changed)
     label: str = "label",
     epochs: Annotated[int, Between(1, None)] = 10,
+    recover: Annotated[int, Between(0, None)] = 0,
+    goals: Annotated[list[str], Reads(read_goals, ("quality max_degradation 1%",))] = ["quality max_degradation 1%"],  # noqa: B006  (a declared default, never changed)
     batch_size: Annotated[int, Between(1, None)] = 64,
     learning_rate: Annotated[float, Between(0, None)] | None = None,
     seed: int = 0,
@@ -71,6 +74,8 @@ def prune(
         layers: Names of the layers to prune, with * for any letters; every layer with a kernel when empty.
         label: The feature to learn.
         epochs: How many times to go over the split.
+        recover: Epochs of a second round, for a model that misses a goal on examples of ``train`` held out of both.
+        goals: What it must meet there, such as "accuracy max_degradation 0.5%"; quality is the module's first metric.
         batch_size: How many examples a step learns from.
         learning_rate: In place of that of the module's optimizer.
         seed: Draws the order of the examples.
@@ -88,14 +93,16 @@ def prune(
     check_order(model, "prune")
     from tfopt.training.needs import check_needs
 
-    check_needs(examples, module, verb="prune")
+    check_needs(examples, module, verb="prune", recover=recover)
     from tfopt.components.prune.channel_pruning import prune_channels
     from tfopt.components.prune.channels import Wanted
     from tfopt.components.prune.pruning import prune_weights
     from tfopt.components.prune.request import Request
+    from tfopt.training.recovery import Recovery
 
     shape = Pattern(pattern, parse_ratio(ratio), parse_block(block))
     wanted = Wanted(sparsity, measure, scope, importance, multiple, tuple(layers))
-    request = Request(sparsity, shape, schedule, layers, label, epochs, batch_size, learning_rate, seed, wanted)
+    again = Recovery(recover, goals)
+    request = Request(sparsity, shape, schedule, layers, label, epochs, again, batch_size, learning_rate, seed, wanted)
     work = prune_channels if pattern == "channel" else prune_weights
     pruned.metadata |= work(model, examples, module.path if module else None, pruned.path, request)

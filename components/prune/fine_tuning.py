@@ -1,18 +1,19 @@
 """Learning under masks, with what the user's module compiles; the best epoch at the final sparsity is kept."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tfopt import keras_models
-from tfopt.artifacts import Examples
 from tfopt.components.prune.kernels import Prunable
 from tfopt.components.prune.masking import Masks
 from tfopt.components.prune.request import Request
 from tfopt.components.prune.schedule import Schedule, plan
+from tfopt.training.dataset import Source
 from tfopt.training.learning import learn
-from tfopt.training.tuning import compile_like, scores, sources_of
+from tfopt.training.recovery import SECOND, SecondRound
+from tfopt.training.tuning import compile_like, scores
 from tfopt.training.user_module import UserModule
 
 GRADUAL = ("magnitude", "block")  # a ratio has no degrees
@@ -21,41 +22,62 @@ log = logging.getLogger("tfopt")
 
 
 def fine_tune(
-    model: Any, kernels: Sequence[Prunable], user: UserModule, examples: Examples, folder: Path, request: Request
+    model: Any,
+    kernels: Sequence[Prunable],
+    user: UserModule,
+    sources: Mapping[str, Source],
+    folder: Path,
+    request: Request,
+    second: SecondRound,
 ) -> tuple[Any, dict[str, Any]]:
     """Return the model, plain again, with the best weights it had at its final sparsity, and what that took.
 
     Args:
-        model: Loaded; its weights change.
+        model: Loaded and compiled; its weights change.
         kernels: Its kernels, those that are not left as they are to be pruned; none to learn without masks.
         user: The module it was trained with.
-        examples: With the splits ``train`` and ``eval``.
+        sources: Of ``sources_of``.
         folder: Where ``history.json`` and ``logs/`` are written.
         request: How to learn.
+        second: Decides whether there is another round, at the same zeros.
     """
-    compile_like(model, user, request.learning_rate)
-    sources = sources_of(model, examples, request.label)
     before = scores(model, sources)
     steps = -(-sources["train"].count // request.batch_size)
     kind = request.schedule if request.pattern.name in GRADUAL else "constant"
     schedule = plan(kind, request.sparsity, steps=steps * request.epochs)
-    learner, callbacks, finish = _under_masks(model, kernels, user, schedule, request)
-    history = learn(
-        learner,
-        user,
-        sources,
-        folder,
-        epochs=request.epochs,
-        batch_size=request.batch_size,
-        patience=request.epochs,
-        seed=request.seed,
-        start_from_epoch=(schedule.end - 1) // steps,
-        more=callbacks,
-    )
+
+    def tuned(model: Any, schedule: Schedule, folder: Path, epochs: int, seed: int) -> tuple[Any, dict[str, Any]]:
+        learner, callbacks, finish = _under_masks(model, kernels, user, schedule, request)
+        history = learn(
+            learner,
+            user,
+            sources,
+            folder,
+            epochs=epochs,
+            batch_size=request.batch_size,
+            patience=epochs,
+            seed=seed,
+            start_from_epoch=(schedule.end - 1) // steps,
+            more=callbacks,
+        )
+        plain = finish()
+        if plain is not model:
+            compile_like(plain, user, request.learning_rate)
+        return plain, history
+
+    def again(model: Any) -> tuple[Any, dict[str, Any]]:
+        compile_like(model, user, request.learning_rate)  # the optimizer and its schedule from their beginning
+        same = plan("constant", request.sparsity, steps=1)  # the weakest weights are those that are zero
+        return tuned(model, same, folder / SECOND, request.recovery.epochs, request.seed + 1)
+
+    model, history = tuned(model, schedule, folder, request.epochs, request.seed)
+    model, later, recovery = second.run(model, again)
+    history = later or history
     best = history["epochs"][history["best_epoch"] - 1]
     after = {name: best[name] for name in before if best.get(name) is not None}
     log.info("%s", ", ".join(f"{name} {before[name]:.4g} -> {after[name]:.4g}" for name in sorted(after)))
-    return finish(), {"best_epoch": history["best_epoch"], "epochs": request.epochs, "before": before, "after": after}
+    facts = {"best_epoch": history["best_epoch"], "epochs": request.recovery.epochs if later else request.epochs}
+    return model, {**facts, "before": before, "after": after, **({"recovery": recovery} if recovery else {})}
 
 
 def _under_masks(

@@ -13,7 +13,9 @@ from tfopt.components.prune.masking import Masks
 from tfopt.components.prune.request import Request
 from tfopt.cost import cost
 from tfopt.served import output_names
+from tfopt.training.recovery import SecondRound
 from tfopt.training.reproducible import draw_from, reproducible
+from tfopt.training.tuning import compile_like, sources_of
 from tfopt.training.user_module import UserModule
 
 FIX = "lower the sparsity, or fine-tune: pass module=PATH and examples=PATH"
@@ -38,7 +40,10 @@ def prune_weights(
         kernels = find_kernels(keras_model, request.pattern, request.layers)
         before = [kernel.gzipped for kernel in kernels]
         if user and examples:
-            keras_model, tuned = fine_tune(keras_model, kernels, user, examples, target, request)
+            compile_like(keras_model, user, request.learning_rate)
+            sources = sources_of(keras_model, examples, request.label, held_out=request.recovery.epochs > 0)
+            second = SecondRound(request.recovery, model, examples, keras_model, sources)
+            keras_model, tuned = fine_tune(keras_model, kernels, user, sources, target, request, second)
         else:
             Masks(kernels, request.pattern).draw(request.sparsity)
             tuned = {"reason": "no module: pruned after training, without fine-tuning"}

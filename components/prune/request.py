@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from tfopt.components.prune.channels import Wanted
 from tfopt.components.prune.pattern import Pattern
+from tfopt.training.recovery import Recovery
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,7 @@ class Request:
     layers: list[str]
     label: str
     epochs: int
+    recovery: Recovery
     batch_size: int
     learning_rate: float | None
     seed: int

@@ -3,7 +3,8 @@
 from typing import Annotated
 
 from tfopt.artifacts import Examples, KerasModel, PythonModule
-from tfopt.component import Between, Input, Output, component
+from tfopt.component import Between, Input, Output, Reads, component
+from tfopt.goals import read_goals
 from tfopt.orders import check_order
 
 
@@ -19,6 +20,8 @@ def quantize(
     keep_clusters: bool = True,
     label: str = "label",
     epochs: Annotated[int, Between(1, None)] = 5,
+    recover: Annotated[int, Between(0, None)] = 0,
+    goals: Annotated[list[str], Reads(read_goals, ("quality max_degradation 1%",))] = ["quality max_degradation 1%"],  # noqa: B006  (a declared default, never changed)
     batch_size: Annotated[int, Between(1, None)] = 64,
     learning_rate: Annotated[float, Between(0, None)] | None = 1e-4,
     calibration_count: Annotated[int, Between(2, None)] = 512,
@@ -34,7 +37,7 @@ def quantize(
     learn with tfopt's own layers, Keras 2 models with TensorFlow's Model Optimization Toolkit. Sequential, Functional
     and nested Keras 3 models are taken, those of Keras 2 without nesting. Layers that have no 8-bit form here stay in
     floats, and the model card says under ``report`` which and why. Zeros left by `prune` stay zeros, and weights shared
-    by `cluster` stay shared (in Keras 3 models), in the 8-bit file too.
+    by `cluster` stay shared, in the 8-bit file too.
 
     Args:
         model: A trained Keras model; folded, pruned or clustered before, if wanted.
@@ -47,6 +50,8 @@ def quantize(
         keep_clusters: Keep weights together that share a value.
         label: The feature to learn.
         epochs: Go at most so many times over the split.
+        recover: Epochs of a second round, for a model that misses a goal on examples of ``train`` held out of both.
+        goals: What it must meet there, such as "accuracy max_degradation 0.5%"; quality is the module's first metric.
         batch_size: How many examples a step learns from.
         learning_rate: In place of that of the module's optimizer, whose schedule may have brought it to nothing.
         calibration_count: How many examples of ``train`` set the ranges before learning starts.
@@ -63,9 +68,11 @@ def quantize(
     check_order(model, "quantize")
     from tfopt.components.quantize.quantizing import Request, quantize_model
     from tfopt.training.needs import check_needs
+    from tfopt.training.recovery import Recovery
 
-    check_needs(examples, module, verb="quantize")
+    check_needs(examples, module, verb="quantize", recover=recover)
+    again = Recovery(recover, goals)
     request = Request(
-        keep_float, keep_zeros, keep_clusters, label, epochs, batch_size, learning_rate, calibration_count, seed
+        keep_float, keep_zeros, keep_clusters, label, epochs, again, batch_size, learning_rate, calibration_count, seed
     )
     quantized.metadata |= quantize_model(model, examples, module.path, quantized.path, request)

@@ -12,6 +12,7 @@ from tfopt.errors import ComponentError, nearest
 from tfopt.served import output_names
 from tfopt.trained_ranges import check_none
 from tfopt.training.learning import learn
+from tfopt.training.recovery import SECOND, Recovery, SecondRound
 from tfopt.training.reproducible import draw_from, reproducible
 from tfopt.training.tuning import compile_like, scores, sources_of
 from tfopt.training.user_module import UserModule
@@ -30,6 +31,7 @@ class Request:
     keep_clusters: bool
     label: str
     epochs: int
+    recovery: Recovery
     batch_size: int
     learning_rate: float | None
     calibration_count: int
@@ -52,7 +54,7 @@ def quantize_model(
         _check(keras_model, request.keep_float)
         with runtimes.load(model) as parent:
             names = output_names(model, parent, keras_model)
-            learner, tuned = _learn(keras_model, user, examples, target, request)
+            learner, tuned = _learn(keras_model, model, user, examples, target, request)
             keras_models.save(learner.model, target, names)
             if keras_models.is_keras_2(learner.model):  # the toolkit's layers cannot be read from a .keras file
                 learner.model.save(target / "Format-Keras" / "model.h5")
@@ -81,12 +83,13 @@ def _check(model: Any, keep_float: list[str]) -> None:
 
 
 def _learn(
-    model: Any, user: UserModule, examples: Examples, folder: Path, request: Request
+    model: Any, given: KerasModel, user: UserModule, examples: Examples, folder: Path, request: Request
 ) -> tuple[Any, dict[str, Any]]:
     """Return what learned, with its best weights, and how well it does before and after."""
     compile_like(model, user, request.learning_rate)
-    sources = sources_of(model, examples, request.label)
+    sources = sources_of(model, examples, request.label, held_out=request.recovery.epochs > 0)
     before = scores(model, sources)
+    second = SecondRound(request.recovery, given, examples, model, sources)
     if keras_models.is_keras_2(model):
         from tfopt.components.quantize.toolkit import ToolkitLearner as Learner
     else:
@@ -96,18 +99,21 @@ def _learn(
     learner.observe(blocks)
     compile_like(learner.model, user, request.learning_rate)
     start = scores(learner.model, sources)
-    history = learn(
-        learner.model,
-        user,
-        sources,
-        folder,
-        epochs=request.epochs,
-        batch_size=request.batch_size,
-        patience=request.epochs,
-        seed=request.seed,
-    )
+
+    def tuned(model: Any, folder: Path, epochs: int, seed: int) -> dict[str, Any]:
+        size = request.batch_size
+        return learn(model, user, sources, folder, epochs=epochs, batch_size=size, patience=epochs, seed=seed)
+
+    def again(model: Any) -> tuple[Any, dict[str, Any]]:
+        compile_like(model, user, request.learning_rate)  # the optimizer from its beginning
+        return model, tuned(model, folder / SECOND, request.recovery.epochs, request.seed + 1)
+
+    history = tuned(learner.model, folder, request.epochs, request.seed)
+    _, later, recovery = second.run(learner.model, again)
+    history = later or history
     learner.finish()
     compile_like(learner.model, user, request.learning_rate)  # which may be another one now
     after = scores(learner.model, sources)
     facts = {"best_epoch": history["best_epoch"], "epochs": len(history["epochs"])}
-    return learner, {**facts, "float": before, "before": start, "after": after}
+    facts |= {"float": before, "before": start, "after": after}
+    return learner, facts | ({"recovery": recovery} if recovery else {})

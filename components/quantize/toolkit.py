@@ -1,7 +1,9 @@
 """Keras 2: quantization-aware training with TensorFlow's Model Optimization Toolkit.
 
 The toolkit refuses a model with any layer it does not know. Here it is told which layers to take, and to round what the
-others hand on; and its ranges, which it would start at -6 to 6, start at what the float model computes.
+others hand on; and its ranges, which it would start at -6 to 6, start at what the float model computes. Zeros and
+shared weights are kept as in Keras 3 models, by a projection after each step: what the toolkit's own schemes for that
+add to a layer, a file could not be read into again, and its scales for each channel would take shared weights apart.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +22,7 @@ from tf_keras import Model, Sequential, layers
 from tfopt import keras_models
 from tfopt.errors import ComponentError
 from tfopt.keras_graph import Layer, calls, is_graph, rebuild
-from tfopt.shared_weights import is_clustered, is_sparse
+from tfopt.shared_weights import Projection, is_clustered, is_sparse, keep
 
 FOLDED = (layers.Conv2D, layers.DepthwiseConv2D, layers.Dense)  # with the batch norm right after them
 PREFIX, RANGE = "quant_", "_range"
@@ -37,8 +39,7 @@ class ToolkitLearner:
         """Take over a model's layers; the arguments are those of ``Learner``.
 
         Raises:
-            ComponentError: When no layer has an 8-bit form, a model is nested in this one, or
-                weights are shared that should stay so.
+            ComponentError: When no layer has an 8-bit form, or a model is nested in this one.
         """
         _check(model)
         self._float = Model(model.inputs[0], model.outputs[0], name=model.name) if _is_plain(model) else model
@@ -52,21 +53,12 @@ class ToolkitLearner:
                 "a layer that TensorFlow's toolkit quantizes, such as Dense or Conv2D",
                 "leave this step out",
             )
-        kernels = [layer.kernel.numpy() for layer in self._of(taken) if hasattr(layer, "kernel")]
-        self._zeros = zeros and any(map(is_sparse, kernels))
-        if clusters and any(map(is_clustered, kernels)):
-            raise ComponentError(
-                f"model {model.name}: a Keras 2 model whose weights are shared",
-                "a Keras 3 model: what TensorFlow's toolkit makes of shared weights cannot be loaded from a file again",
-                "pass keep_clusters=False and lose the sharing, or make the model in Keras 3",
-            )
-        self._ids = taken
-        self._apply()
-
-    def _apply(self) -> None:
         with tfmot.quantization.keras.quantize_scope():
-            annotated = rebuild(self._float, lambda layer: _annotated(layer, id(layer) in self._ids))
-            self._quantized = tfmot.quantization.keras.quantize_apply(annotated, self._scheme())
+            annotated = rebuild(self._float, lambda layer: _annotated(layer, id(layer) in taken))
+            self._quantized = tfmot.quantization.keras.quantize_apply(annotated)
+        self._kept: dict[str, list[str]] = {"zeros": [], "clusters": []}
+        for layer in self._quantized.layers:
+            self._keep(layer, zeros, clusters)
         self.model = _named(self._quantized, self._names)
 
     def observe(self, batches: Iterable[Any]) -> None:
@@ -85,21 +77,10 @@ class ToolkitLearner:
                 most.assign(max(high[name], low[name] + 1e-6))
 
     def finish(self) -> None:
-        """Hand on a model without what kept the zeros, whose variables a file could not be read into."""
-        if not self._zeros:
-            return
-        before, self._zeros, kept = self._quantized, False, self._zeros
-        sparse = {
-            f"{PREFIX}{layer.name}": layer.kernel.numpy() for layer in self._float.layers if hasattr(layer, "kernel")
-        }
-        self._apply()
-        self._zeros = kept
-        for new, old in zip(self._quantized.layers, before.layers, strict=True):
-            found = {_short(weight): weight for weight in old.weights}
-            for weight in new.weights:
-                values = found[_short(weight)].numpy()
-                pruned = _short(weight) == "kernel" and new.name in sparse and is_sparse(sparse[new.name])
-                weight.assign(values * (sparse[new.name] != 0) if pruned else values)
+        """Set the limits of the kernels to their last values: training changed those after it had measured them."""
+        for layer in self._quantized.layers:
+            for weight, quantizer, limits in getattr(layer, "_weight_vars", ()):
+                quantizer(weight, True, weights=limits)
 
     def report(self) -> dict[str, Any]:
         """What is quantized, what is not and why, and what was kept."""
@@ -107,14 +88,20 @@ class ToolkitLearner:
         kernels = [_facts(layer) for layer in wrapped if hasattr(layer.layer, "kernel")]
         summary = f"{len(kernels)} kernels in 8 bits"
         summary += f", {len(self.left)} layers in floats" if self.left else ""
-        kept = {"zeros": self._zeros, "clusters": False}
-        names = [kernel["layer"] for kernel in kernels]
-        return {
-            "summary": summary,
-            "left": self.left,
-            "kept": {what: names if done else [] for what, done in kept.items()},
-            "kernels": kernels,
-        }
+        return {"summary": summary, "left": self.left, "kept": self._kept, "kernels": kernels}
+
+    def _keep(self, layer: Layer, zeros: bool, clusters: bool) -> None:
+        found = []
+        for weight, quantizer, limits in getattr(layer, "_weight_vars", ()):
+            values, name = weight.numpy(), layer.name.removeprefix(PREFIX)
+            sparse, shared = zeros and is_sparse(values), clusters and is_clustered(values)
+            if sparse or shared:
+                keep(weight, Projection(values, zeros=sparse, clusters=shared))
+            self._kept["zeros"] += [name] * sparse
+            self._kept["clusters"] += [name] * shared
+            found.append((weight, _one_scale if shared and limits["max_var"].shape.rank else quantizer, limits))
+        if found:
+            layer._weight_vars = found  # put in as a whole: a list changed in place, a SavedModel would not hold
 
     def _taken(self, keep_float: list[str]) -> Iterator[Layer]:
         """The layers that the toolkit takes; a batch norm only right after what it is folded into."""
@@ -133,11 +120,6 @@ class ToolkitLearner:
 
     def _of(self, taken: set[int]) -> list[Layer]:
         return [layer for layer in self._float.layers if id(layer) in taken]
-
-    def _scheme(self) -> Any:
-        if self._zeros:
-            return tfmot.experimental.combine.Default8BitPrunePreserveQuantizeScheme()
-        return tfmot.quantization.keras.default_8bit.Default8BitQuantizeScheme()
 
 
 def _check(model: Layer) -> None:
@@ -240,8 +222,15 @@ def _tensors(model: Layer) -> dict[str, Any]:
     return found
 
 
-def _short(weight: Any) -> str:
-    return str(weight.name.split("/")[-1].split(":")[0])
+def _one_scale(kernel: Any, training: bool, weights: dict[str, Any]) -> Any:
+    """Round a convolution's kernel as the toolkit does, with one scale for all channels: then they share values."""
+    if training:
+        limits = tf.fill(weights["max_var"].shape, tf.reduce_max(tf.abs(kernel)))
+        weights["min_var"].assign(-limits)
+        weights["max_var"].assign(limits)
+    return tf.quantization.fake_quant_with_min_max_vars_per_channel(
+        kernel, weights["min_var"], weights["max_var"], narrow_range=True
+    )
 
 
 def _facts(layer: Layer) -> dict[str, Any]:

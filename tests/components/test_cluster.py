@@ -4,6 +4,7 @@ import gzip
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.lite_files import kernels
@@ -11,6 +12,7 @@ from tfopt import keras_models
 from tfopt.artifacts import KerasModel
 from tfopt.components.cluster.centroids import INITIALIZATIONS, share
 from tfopt.components.cluster.component import cluster
+from tfopt.components.export_onnx.component import export_onnx
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.errors import ComponentError
 from tfopt.shared_weights import Projection
@@ -70,10 +72,13 @@ def test_zeros_stay_zero_and_no_other_weight_becomes_one(clustered, pruned):
     np.testing.assert_array_equal(dense(clustered) == 0, dense(pruned) == 0)
 
 
-def test_the_values_survive_export(clustered, tmp_path):
+def test_the_values_survive_export_to_tflite_and_onnx(clustered, tmp_path):
     lite = export_tflite(clustered.path, tmp_path / "lite")["exported"]
     stored = next(kernel for kernel in kernels(lite.tflite) if kernel.shape[0] == 10)
     np.testing.assert_array_equal(stored.T, dense(clustered))
+    file = export_onnx(clustered.path, tmp_path / "onnx")["exported"].onnx
+    arrays = [onnx.numpy_helper.to_array(item) for item in onnx.load(file).graph.initializer]
+    np.testing.assert_array_equal(next(array for array in arrays if array.shape == (128, 10)), dense(clustered))
 
 
 def test_the_card_tells_values_and_bytes_and_what_a_folded_batch_norm_would_undo(clustered):

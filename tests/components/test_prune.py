@@ -2,18 +2,21 @@ import logging
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import tensorflow as tf
 
 from tests.components.train_modules import DIGITS, TWO_BY_TWO, with_mean, write
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel
+from tfopt.components.export_onnx.component import export_onnx
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.prune.component import prune
 from tfopt.components.prune.masks import is_n_m
 from tfopt.components.train.component import train
 from tfopt.examples import read_batches
 from tfopt.runtimes import TensorSpec
+from tfopt.training.user_module import UserModule
 
 KERAS_2 = DIGITS.replace("keras", "tf_keras").replace("tf_tf_", "tf_")
 TUNED = {"epochs": 6, "batch_size": 32}
@@ -56,15 +59,21 @@ def test_zeros_are_exact_in_both_forms_and_weights_beside_them_learnt(pruned, pa
     assert found[(128, 10)] == 768
 
 
-def test_zeros_survive_the_export_to_tflite_in_its_bytes(pruned, tmp_path):
+def test_zeros_survive_the_export_in_the_bytes_of_tflite_and_onnx(pruned, tmp_path):
     from ai_edge_litert import schema_py_generated as schema
 
     exported = export_tflite(pruned, tmp_path / "lite", precision="float32")["exported"]
     file = schema.ModelT.InitFromPackedBuf(exported.tflite.read_bytes(), 0)
     stored = [bytes(buffer.data) for buffer in file.buffers if buffer.data is not None]
-    floats = [np.frombuffer(data, np.float32) for data in stored if len(data) % 4 == 0]
-    found = {len(values): int((values == 0).sum()) for values in floats if len(values) in (72, 1280)}
-    assert found == {72: 43, 1280: 768}
+    assert zeros_of([np.frombuffer(data, np.float32) for data in stored if len(data) % 4 == 0]) == {72: 43, 1280: 768}
+    onnx_file = export_onnx(pruned, tmp_path / "onnx", precision="float32")["exported"].onnx
+    initializers = onnx.load(onnx_file).graph.initializer
+    assert zeros_of([onnx.numpy_helper.to_array(item) for item in initializers]) == {72: 43, 1280: 768}
+
+
+def zeros_of(arrays: list[np.ndarray]) -> dict[int, int]:
+    """In kernels of 3x3x1x8 and 128x10, by how many weights they have."""
+    return {array.size: int((array == 0).sum()) for array in arrays if array.size in (72, 1280)}
 
 
 def test_the_result_is_a_plain_model_of_the_same_layers_and_signature(pruned, parent):
@@ -94,7 +103,7 @@ def test_two_of_four_are_zero_along_the_input_channels_and_tensorrt_can_use_it(
 ):
     module = parent.path.parent / "module.py"
     with caplog.at_level(logging.INFO, "tfopt"):
-        out = prune(parent, tmp_path / "out", digits_examples, module, pattern="n_m", epochs=2, batch_size=32)["pruned"]
+        out = prune(parent, tmp_path / "out", digits_examples, module, pattern="n_m", epochs=1, batch_size=32)["pruned"]
     model = keras_models.load(out)
     assert is_n_m(kernel(model, "digit"), 2, 4, 0)
     assert zeros(model) == {"conv2d": 0, "digit": 640}
@@ -107,7 +116,7 @@ def test_two_of_four_are_zero_along_the_input_channels_and_tensorrt_can_use_it(
 
 def test_blocks_go_or_stay_together(parent, digits_examples, tmp_path):
     module = parent.path.parent / "module.py"
-    options = {"pattern": "block", "block": "4x2", "schedule": "constant", "epochs": 2, "batch_size": 32}
+    options = {"pattern": "block", "block": "4x2", "schedule": "constant", "epochs": 1, "batch_size": 128}
     out = prune(parent, tmp_path / "out", digits_examples, module, **options)["pruned"]
     tiles = (kernel(keras_models.load(out), "digit") != 0).reshape(32, 4, 5, 2).sum((1, 3))
     assert set(np.unique(tiles)) == {0, 8}
@@ -151,8 +160,10 @@ def test_two_inputs_and_two_outputs_named_in_the_loss(tmp_path, library):
     loss = "{'main': 'sparse_categorical_crossentropy', 'early': 'sparse_categorical_crossentropy'}"
     text = text.replace("OUTPUTS", "[main, early]").replace("LOSS", loss).replace("keras", library)
     examples, module = with_mean(tmp_path), write(tmp_path / "module.py", text)
-    trained = train(examples, module, tmp_path / "trained", epochs=2, batch_size=16)["trained"]
-    out = prune(trained, tmp_path / "out", examples, module, sparsity=0.5, epochs=2, batch_size=32)["pruned"]
+    keras_models.save(UserModule(module).call("build_model"), tmp_path / "model")
+    out = prune(tmp_path / "model", tmp_path / "out", examples, module, sparsity=0.5, epochs=1, batch_size=128)[
+        "pruned"
+    ]
     assert sorted(zeros(keras_models.load(out)).values()) == [160, 325, 1040]  # half of 32x10, 65x10 and 65x32
     assert set(runtimes.load(out).outputs) == {"main", "early"}
     assert set(out.metadata["fine_tuned"]["after"]) >= {"val_loss"}

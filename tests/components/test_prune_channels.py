@@ -272,9 +272,9 @@ def parent(request, tmp_path_factory, digits_examples) -> KerasModel:
 
 
 def test_the_component_removes_half_and_fine_tuning_keeps_the_accuracy(parent, digits_examples, tmp_path):
-    work = partial(prune, parent, examples=digits_examples, pattern="channel", sparsity=0.5)
+    given = {"pattern": "channel", "sparsity": 0.5, "importance": "taylor", "epochs": 6, "batch_size": 32}
     module = parent.path.parent / "module.py"
-    pruned = work(pruned=tmp_path / "pruned", module=module, importance="taylor", epochs=6, batch_size=32)["pruned"]
+    pruned = prune(parent, tmp_path / "pruned", digits_examples, module, **given)["pruned"]
     tuned, report = pruned.card["fine_tuned"], pruned.card["report"]
     assert tuned["after"]["val_accuracy"] > tuned["parent"]["val_accuracy"] - 0.015
     assert report["flops"]["after"] <= report["flops"]["before"] / 2
@@ -282,8 +282,13 @@ def test_the_component_removes_half_and_fine_tuning_keeps_the_accuracy(parent, d
     small, model = keras_models.load(pruned), keras_models.load(parent)
     assert small.count_params() == report["parameters"]["after"] < 0.6 * model.count_params()
     assert [layer.name for layer in small.layers] == [layer.name for layer in model.layers]
-    raw = work(pruned=tmp_path / "raw")["pruned"]
+
+
+def test_without_a_module_channels_go_and_the_card_says_so(digits_model, digits_examples, tmp_path):
+    given = {"pattern": "channel", "sparsity": 0.3, "multiple": 1}
+    raw = prune(digits_model, tmp_path / "raw", digits_examples, **given)["pruned"]
     assert "no module" in raw.card["fine_tuned"]["reason"]
+    assert raw.card["report"]["flops"]["after"] <= 0.7 * raw.card["report"]["flops"]["before"]
 
 
 @BOTH

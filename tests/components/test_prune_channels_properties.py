@@ -11,10 +11,11 @@ from tests.components.channel_models import build, programs
 from tfopt.components.prune.channel_cost import cost
 from tfopt.components.prune.channel_groups import find_groups, follow
 from tfopt.components.prune.channel_surgery import silenced, without
+from tfopt.components.prune.channels import Wanted, remove_channels
 
 # Programs are small, and every further try of a failing one makes three models: nothing is shrunk.
 FEW = settings(
-    max_examples=12,
+    max_examples=6,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     derandomize=True,
@@ -57,6 +58,21 @@ def test_dead_channels_of_known_architectures_are_removed_without_a_difference(l
     records = 255 * rng.random((2, 96, 96, 3)).astype("float32")
     np.testing.assert_allclose(small(records, training=False), dead(records, training=False), rtol=1e-4, atol=1e-5)
     assert small.count_params() == cost(model, book, kept).parameters < model.count_params()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["MobileNetV2", "ResNet50", "EfficientNetB0"])
+@LIBRARIES
+def test_half_the_flops_of_a_known_architecture_go_and_it_still_answers(library, name):
+    keras = importlib.import_module(library)
+    keras.utils.set_random_seed(0)
+    model = getattr(keras.applications, name)(weights=None, input_shape=(96, 96, 3), classes=10)
+    removal = remove_channels(model, Wanted(0.5))
+    answer = np.asarray(removal.model(255 * np.random.default_rng(0).random((2, 96, 96, 3)), training=False))
+    assert answer.shape == (2, 10)
+    assert np.isfinite(answer).all()
+    assert removal.report["flops"]["after"] <= removal.report["flops"]["before"] / 2
+    assert removal.model.count_params() == removal.report["parameters"]["after"] < model.count_params()
 
 
 def check(library, program, seed):

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from tests.lite_files import kernels, scales
+from tests.onnx_files import whole_numbers
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel, TFLiteModel
+from tfopt.components.export_onnx.component import export_onnx
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.quantize.component import quantize
 from tfopt.errors import ComponentError
@@ -147,6 +149,37 @@ def test_zeros_stay_zero_and_shared_weights_stay_shared_in_the_model_and_in_the_
         assert len(np.unique(small)) <= 9
         np.testing.assert_array_equal(new == 0, old == 0)
         assert (small == 0).mean() >= (old == 0).mean() >= 0.69
+
+
+def test_the_onnx_file_has_the_trained_ranges_and_the_levels_with_their_zeros_and_shared_weights(
+    quantized, sparse_and_shared, digits_examples, folder
+):
+    """Without examples: nothing is calibrated."""
+    plain = export_onnx(quantized.path, folder / "onnx", precision="int8")["exported"]
+    assert plain.card["ranges"] == "trained"
+    assert "calibration" not in plain.card
+    assert plain.card["ops"]["QuantizeLinear"] >= 5
+    assert [kernel.dtype for kernel in whole_numbers(plain.onnx)] == [np.int8] * 3
+    batch = {"image": next(images(digits_examples))}
+    with runtimes.load(plain) as file, runtimes.load(quantized) as model:
+        difference = np.abs(file.run(batch)["digit"] - model.run(batch)["digit"])
+    assert difference.mean() < 1e-4  # where two levels are as near, one takes the other
+    made = export_onnx(sparse_and_shared.path, folder / "pcqat_onnx", digits_examples, precision="int8")["exported"]
+    conv, _, dense = whole_numbers(made.onnx)
+    assert len(np.unique(dense)) <= 9
+    assert (conv == 0).mean() >= 0.69 and (dense == 0).mean() >= 0.69
+    assert all(len(np.unique(channel)) <= 9 for channel in conv)
+
+
+def images(examples: Path):
+    specs = {"image": TensorSpec("float32", (None, 8, 8, 1))}
+    return (batch["image"] for batch in read_batches(Examples(examples).split("eval"), specs, batch_size=397))
+
+
+@pytest.mark.parametrize("given", [{"precision": "float32"}, {"precision": "float16"}, {"reduce_range": "on"}])
+def test_onnx_refuses_to_undo_the_trained_ranges(quantized, digits_examples, tmp_path, given):
+    with pytest.raises(ComponentError, match="8-bit ranges were trained"):
+        export_onnx(quantized.path, tmp_path / "out", digits_examples, **{"precision": "int8", **given})
 
 
 def is_dense(layer) -> bool:

@@ -9,8 +9,10 @@ import tf_keras
 from keras import layers
 
 from tests.lite_files import kernels
+from tests.onnx_files import whole_numbers
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import KerasModel
+from tfopt.components.export_onnx.component import export_onnx
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.quantize.component import quantize
 from tfopt.components.quantize.learner import Learner
@@ -149,11 +151,13 @@ def test_shared_weights_are_rounded_with_one_scale_and_others_with_one_for_each_
     assert len(np.unique(found["free"])) == 8
 
 
-def test_a_sequential_model_of_keras_2_keeps_its_names_its_zeros_and_its_accuracy(tmp_path, digits_examples, module):
+def test_a_sequential_model_of_keras_2_keeps_its_names_zeros_shared_weights_and_accuracy(
+    tmp_path, digits_examples, module
+):
     model = tf_keras.Sequential(
         [
             tf_keras.Input((8, 8, 1), name="image"),
-            tf_keras.layers.Rescaling(1 / 16),
+            tf_keras.layers.Rescaling(1 / 16, name="rescaling"),
             tf_keras.layers.Conv2D(8, 3, use_bias=False, name="conv"),
             tf_keras.layers.BatchNormalization(),
             tf_keras.layers.ReLU(),
@@ -163,16 +167,32 @@ def test_a_sequential_model_of_keras_2_keeps_its_names_its_zeros_and_its_accurac
     )
     kernel = model.get_layer("digit").kernel.numpy()
     model.get_layer("digit").kernel.assign(np.where(np.abs(kernel) < np.median(np.abs(kernel)), 0, kernel))
+    conv = model.get_layer("conv").kernel
+    conv.assign(np.round(conv.numpy() * 20) / 20)
+    assert 6 < len(np.unique(conv.numpy())) < 18
+    before = {name: model.get_layer(name).kernel.numpy() for name in ("conv", "digit")}
     keras_models.save(model, tmp_path / "model")
     given = {"epochs": 2, "learning_rate": 3e-3}
     made = quantize(tmp_path / "model", digits_examples, module["tf_keras"], tmp_path / "out", **given)["quantized"]
     assert made.card["report"]["left"] == {"rescaling": "Rescaling is not quantized by TensorFlow's toolkit"}
+    kept = made.card["report"]["kept"]
+    assert (kept["clusters"], "digit" in kept["zeros"]) == (["conv"], True)
     assert made.card["fine_tuned"]["after"]["val_accuracy"] > 0.4  # after 44 steps, from random weights
     loaded = keras_models.load(made)
     assert (keras_models.input_names(loaded), keras_models.served_names(loaded)) == (["image"], ["digit"])
+    learnt = {name: loaded.get_layer(f"quant_{name}")._weight_vars[0][0].numpy() for name in before}
+    assert not np.array_equal(learnt["conv"], before["conv"])
+    assert all(len(np.unique(learnt["conv"][before["conv"] == value])) == 1 for value in np.unique(before["conv"]))
+    np.testing.assert_array_equal(learnt["digit"] == 0, before["digit"] == 0)
     lite = export_tflite(made.path, tmp_path / "lite", precision="int8")["exported"]
     assert set(lite.card["ops"]["float"]) <= {"MUL"}  # the rescaling
-    assert (kernels(lite.tflite)[-1] == 0).mean() >= 0.5
+    first, last = kernels(lite.tflite)
+    assert len(np.unique(first)) <= len(np.unique(before["conv"]))
+    assert (last == 0).mean() >= 0.5
+    onnx = export_onnx(made.path, tmp_path / "onnx", digits_examples, precision="int8")["exported"]
+    assert onnx.card["verified"]["outputs"]["digit"]["mean_abs_error"] < 1e-4
+    assert [int8.shape for int8 in whole_numbers(onnx.onnx)] == [(8, 1, 3, 3), (288, 10)]
+    assert (whole_numbers(onnx.onnx)[1] == 0).mean() >= 0.5
 
 
 def test_ranges_of_keras_2_start_at_what_the_float_model_computes():

@@ -1,0 +1,129 @@
+"""Every make of model, of both Keras versions, for each way to shrink one: it is done, or refused with the reason."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+from tfopt import keras_models
+from tfopt.components.cluster.centroids import share
+from tfopt.components.cluster.kernels import find_kernels as cluster_kernels
+from tfopt.components.prune.channels import Wanted, remove_channels
+from tfopt.components.prune.kernels import find_kernels
+from tfopt.components.prune.masking import Masks
+from tfopt.components.prune.pattern import Pattern
+from tfopt.components.quantize import quantizing
+from tfopt.errors import ComponentError
+
+MAKES = ("sequential", "functional", "nested", "subclassed", "two by two")
+# What is refused, and with which words; everything else is done.
+REFUSED = {
+    ("channels", "keras", "subclassed"): "own call",
+    ("channels", "tf_keras", "subclassed"): "own call",
+    ("quantize", "keras", "subclassed"): "a subclassed model",
+    ("quantize", "tf_keras", "subclassed"): "a subclassed model",
+    ("quantize", "tf_keras", "nested"): "models nested in it",
+}
+TABLE = [
+    (way, library, make, REFUSED.get((way, library, make)))
+    for way in ("prune", "channels", "cluster", "quantize")
+    for library in ("keras", "tf_keras")
+    for make in MAKES
+]
+
+
+@pytest.mark.parametrize(("way", "library", "make", "refused"), TABLE)
+def test_a_model_is_shrunk_or_refused_with_the_reason(way, library, make, refused):
+    model = made(importlib.import_module(library), make)
+    given = [np.random.default_rng(1).normal(size=(5, 6)).astype("float32") for _ in inputs(model)]
+    given = given if len(given) > 1 else given[0]
+    before = answers(model, given)
+    if refused:
+        with pytest.raises(ComponentError, match=refused):
+            WAYS[way](model)
+        return
+    after = answers(WAYS[way](model), given)
+    assert [answer.shape for answer in after] == [answer.shape for answer in before]
+    assert all(np.isfinite(answer).all() for answer in after)
+    assert any(np.abs(new - old).max() > 1e-6 for new, old in zip(after, before, strict=True))
+
+
+def made(keras, make):
+    """A model with at least two kernels of 48 weights or more."""
+    keras.utils.set_random_seed(0)
+    dense = keras.layers.Dense
+    left, right = keras.layers.Input((6,), name="left"), keras.layers.Input((6,), name="right")
+    if make == "sequential":
+        return keras.Sequential([left, dense(16, "relu"), dense(8, name="answer")])
+    if make == "functional":
+        flow = dense(16, "relu")(left)
+        return keras.Model(left, dense(8, name="answer")(keras.layers.Concatenate()([flow, dense(8, "relu")(flow)])))
+    if make == "nested":
+        inner = keras.Sequential([keras.layers.Input((6,)), dense(16, "relu"), dense(6)], name="inner")
+        return keras.Model(left, dense(8, name="answer")(inner(inner(left))))
+    if make == "two by two":
+        hidden = [dense(16, "relu")(left), dense(16, "relu")(right)]
+        flow = dense(16, "relu")(keras.layers.Concatenate()(hidden))
+        return keras.Model([left, right], [dense(8, name="first")(flow), dense(4, name="second")(flow)])
+
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.hidden, self.answer = dense(16, "relu"), dense(8)
+
+        def call(self, given):
+            return self.answer(self.hidden(given))
+
+    model = Own()
+    model(np.zeros((1, 6), "float32"))
+    return model
+
+
+def inputs(model):
+    return list(model.inputs) if getattr(model, "inputs", None) else [None]
+
+
+def answers(model, given):
+    found = model(given, training=False)
+    return [np.asarray(answer) for answer in (found if isinstance(found, list | tuple) else [found])]
+
+
+def zeros(model):
+    kernels = find_kernels(model, Pattern("magnitude"), [])
+    Masks(kernels, Pattern("magnitude")).draw(0.5)
+    for kernel in kernels:
+        assert (kernel.values == 0).mean() == 0.5
+    return model
+
+
+def channels(model):
+    removal = remove_channels(model, Wanted(0.3, multiple=1))
+    assert removal.model.count_params() < model.count_params()
+    return removal.model
+
+
+def shared(model):
+    for kernel in cluster_kernels(model, 4, []):
+        assert kernel.left is None
+        kernel.variable.assign(share(kernel.values, 4, "linear", keep_zeros=False, seed=0))
+        assert len(np.unique(kernel.values)) <= 4
+    return model
+
+
+def aware(model):
+    quantizing._check(model, [])
+    if keras_models.is_keras_2(model):
+        from tfopt.components.quantize.toolkit import ToolkitLearner as Learner
+    else:
+        from tfopt.components.quantize.learner import Learner
+    learner = Learner(model, [], zeros=True, clusters=True)
+    count = len(inputs(model))
+    drawn = [np.random.default_rng(0).normal(size=(20, 6)).astype("float32") for _ in range(count)]
+    learner.observe([(drawn if count > 1 else drawn[0], None)])
+    learner.finish()
+    assert keras_models.served_names(learner.model) == keras_models.served_names(model)
+    assert len(learner.report()["kernels"]) >= 2
+    return learner.model
+
+
+WAYS = {"prune": zeros, "channels": channels, "cluster": shared, "quantize": aware}
