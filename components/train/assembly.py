@@ -9,6 +9,7 @@ from typing import Any
 
 from tfopt import keras_models
 from tfopt.artifacts import Examples
+from tfopt.components.train.precision import AS_BUILT, layers_compute_in
 from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import TensorSpec
 from tfopt.training.user_module import UserModule
@@ -36,7 +37,9 @@ class Assembly:
         return _specs(self.saved)
 
 
-def assemble(user: UserModule, stored: Mapping[str, TensorSpec], examples: Examples, label: str) -> Assembly:
+def assemble(
+    user: UserModule, stored: Mapping[str, TensorSpec], examples: Examples, label: str, precision: str = AS_BUILT
+) -> Assembly:
     """Call the user's functions and connect what they return.
 
     Args:
@@ -44,11 +47,13 @@ def assemble(user: UserModule, stored: Mapping[str, TensorSpec], examples: Examp
         stored: Every feature as it is stored.
         examples: Their ``examples.json``, where there is one, knows the features' shapes.
         label: The feature that neither function may see.
+        precision: What the layers of ``build_model`` compute in; ``preprocess`` computes in float32.
 
     Raises:
         ComponentError: When a function raises, or returns something else than it should.
     """
-    model = user.call("build_model")
+    with layers_compute_in(precision, user.path):
+        model = user.call("build_model")
     _check_model(model, user, label)
     if user.function("preprocess") is None:
         return Assembly(model, None, model)

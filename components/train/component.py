@@ -1,9 +1,10 @@
 """The door of `train`: what it promises, and what it refuses in the first second."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tfopt.artifacts import Examples, KerasModel, PythonModule
-from tfopt.component import Between, Input, Output, component
+from tfopt.component import Between, Input, Output, Reads, component
+from tfopt.components.train.settings import Settings, read_class_weights
 
 
 @component(image="tf", cpu=4, memory="8Gi")
@@ -17,6 +18,17 @@ def train(
     batch_size: Annotated[int, Between(1, None)] = 64,
     patience: Annotated[int, Between(0, None)] = 5,
     seed: int = 0,
+    precision: Literal["module", "float32", "mixed_float16", "mixed_bfloat16", "auto"] = "module",
+    jit_compile: Literal["module", "on", "off", "clusters", "auto"] = "module",
+    deterministic: bool = True,
+    gradient_accumulation: Annotated[int, Between(1, None)] = 1,
+    class_weights: Annotated[str, Reads(read_class_weights, "0=1,1=2.5")] | None = None,
+    cache: Literal["auto", "memory", "disk", "off"] = "auto",
+    shuffle_buffer: Annotated[int, Between(0, None)] = 0,
+    memory_mb: Annotated[int, Between(0, None)] = 0,
+    threads: Annotated[int, Between(0, None)] = 0,
+    checkpoints: str | None = None,
+    checkpoint_s: Annotated[float, Between(0, None)] = 600,
 ) -> None:
     """Train the Keras model of the user's module, and save it with its preprocessing inside.
 
@@ -29,6 +41,9 @@ def train(
     kept. Beside the model lie ``history.json`` and ``logs/`` for TensorBoard. The same seed, data, versions and machine
     give the same weights.
 
+    With ``checkpoints``, a training that was killed goes on when the step is run again, and gives the weights that it
+    would have given (docs/training.md).
+
     Args:
         examples: With the splits ``train`` and ``eval``.
         module: The Python file with ``build_model`` and, if wanted, ``preprocess``.
@@ -38,6 +53,22 @@ def train(
         batch_size: How many examples a step learns from.
         patience: Stop after this many epochs without a lower validation loss.
         seed: Draws the first weights, the order of the examples, and whatever the module draws.
+        precision: What the layers compute in while they learn; they are saved in float32. ``auto`` takes 16 bits where
+            the device has them and a few steps were measured to be faster; ``module`` is what the module says.
+        jit_compile: Whether XLA compiles the steps; ``clusters`` lets TensorFlow choose the parts, and ``auto`` takes
+            what is faster in a few steps (never while ``deterministic``).
+        deterministic: Whether ops add up in the same order each time, so that the same seed gives the same weights.
+        gradient_accumulation: How many batches are averaged for one update of the weights (Keras 3).
+        class_weights: How much the examples of a class count: ``CLASS=WEIGHT,…``, or ``balanced`` for the same from
+            each class; all count 1 when not given.
+        cache: Where the parsed examples stay after the first epoch; ``auto`` is in memory where they fit.
+        shuffle_buffer: How many examples wait to be drawn. When 0: all where they fit in memory, else 20,000.
+        memory_mb: How much memory the examples may take. When 0: a quarter of what is free.
+        threads: How many threads read and parse. When 0: as many as there are cores.
+        checkpoints: A folder that outlives the step (a mounted volume, or an address such as ``gs://BUCKET/FOLDER``),
+            where the whole state is kept until the model is saved. Nothing is kept when not given. The same examples,
+            module and parameters find their own state there again, and no other.
+        checkpoint_s: How many seconds lie between two checkpoints within an epoch. There is one after each epoch too.
 
     Raises:
         ComponentError: When the module raises (its traceback is shown), when its model and the examples do not fit, or
@@ -48,11 +79,28 @@ def train(
     """
     from tfopt.training import user_module
 
+    settings = Settings(
+        label=label,
+        epochs=epochs,
+        batch_size=batch_size,
+        patience=patience,
+        seed=seed,
+        precision=precision,
+        jit_compile=jit_compile,
+        deterministic=deterministic,
+        gradient_accumulation=gradient_accumulation,
+        class_weights=class_weights,
+        cache=cache,
+        shuffle_buffer=shuffle_buffer,
+        memory_mb=memory_mb,
+        threads=threads,
+        checkpoints=checkpoints,
+        checkpoint_s=checkpoint_s,
+    )
+    settings.check()
     for split in ("train", "eval"):
         examples.split(split)
     user_module.check_syntax(module.path)
     from tfopt.components.train.training import train_module
 
-    train_module(
-        examples, module.path, trained, label, epochs=epochs, batch_size=batch_size, patience=patience, seed=seed
-    )
+    train_module(examples, module.path, trained, settings)

@@ -1,21 +1,36 @@
 """The work of `train`: assemble, look at the data, learn, and save what was checked."""
 
+import hashlib
 import logging
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tfopt import keras_models, parity, runtimes
 from tfopt.artifacts import Examples, KerasModel
-from tfopt.components.train.assembly import assemble
+from tfopt.components.train.assembly import Assembly, assemble
+from tfopt.components.train.precision import AS_BUILT, FLOAT32, odd_sizes
+from tfopt.components.train.settings import Settings
+from tfopt.components.train.trying import choose
+from tfopt.components.train.weighing import class_weights
+from tfopt.components.train.xla import clusters, compile_steps
 from tfopt.errors import ComponentError
 from tfopt.examples import feature_specs, read_batches
+from tfopt.runtimes import TensorSpec
 from tfopt.runtimes import keras as keras_runtime
 from tfopt.training import user_module
+from tfopt.training.checkpoints import Checkpoints
+from tfopt.training.dataset import Reading
 from tfopt.training.learning import learn
 from tfopt.training.reproducible import draw_from, reproducible
 from tfopt.training.sources import first_record, read_sources
+from tfopt.training.state import generators_kept
 from tfopt.training.targets import check_label
+from tfopt.training.tuning import scores
 from tfopt.training.user_module import UserModule
 
 TOLERANCE = 1e-5  # of the output's range: the same graph, computed twice
@@ -24,45 +39,111 @@ COMPARED = 512  # records
 log = logging.getLogger("tfopt")
 
 
-def train_module(
-    examples: Examples,
-    module: Path,
-    trained: KerasModel,
-    label: str,
-    *,
-    epochs: int,
-    batch_size: int,
-    patience: int,
-    seed: int,
-) -> None:
+def train_module(examples: Examples, module: Path, trained: KerasModel, asked: Settings) -> None:
     """Train, and write the model, its history and its logs into ``trained``. The arguments are the component's."""
     files = {split: examples.split(split) for split in ("train", "eval")}
-    with reproducible(seed):
+    kept = None
+    if asked.checkpoints:
+        kept = Checkpoints(asked.checkpoints, _deciding(examples, module, asked), asked.checkpoint_s)
+    settings = choose(asked, examples, module)
+    with (
+        reproducible(settings.seed, deterministic=settings.deterministic),
+        generators_kept(kept is not None),
+        clusters(settings.jit_compile),
+        tempfile.TemporaryDirectory(prefix="tfopt-cache-") as scratch,
+    ):
         stored = feature_specs(first_record(files["train"]))
-        check_label(label, stored, str(examples.path))
+        check_label(settings.label, stored, str(examples.path))
         user = UserModule(module)
-        draw_from(seed)
-        parts = assemble(user, stored, examples, label)
-        sources = read_sources(files, parts.model, parts.preprocessing, parts.inputs, stored, label)
+        draw_from(settings.seed)
+        parts = assemble(user, stored, examples, settings.label, settings.precision)
+        _tune(parts.model, user, settings)
+        weights = class_weights(settings.class_weights, parts.model, files["train"], stored, settings.label)
+        sources = read_sources(files, parts.model, parts.preprocessing, parts.inputs, stored, settings.label)
+        sources = {
+            split: replace(source, reading=_reading(settings, Path(scratch, split)))
+            for split, source in sources.items()
+        }
         sizes = parts.saved.count_params(), sources["train"].count, sources["eval"].count
         log.info("training %s: %d parameters, %d examples, %d to validate", parts.model.name, *sizes)
         history = learn(
-            parts.model, user, sources, trained.path, epochs=epochs, batch_size=batch_size, patience=patience, seed=seed
+            parts.model,
+            user,
+            sources,
+            trained.path,
+            epochs=settings.epochs,
+            batch_size=settings.batch_size,
+            patience=settings.patience,
+            seed=settings.seed,
+            checkpoints=kept,
+            class_weight=weights,
+            timed=settings.jit_compile not in (AS_BUILT, "off"),
         )
+        best = history["epochs"][history["best_epoch"] - 1]
+        metrics = {name: value for name, value in best.items() if name.startswith("val_")}
+        if settings.precision.startswith("mixed"):
+            learnt = parts
+            parts = _in_float32(learnt, user, stored, examples, settings)
+            read = read_sources(files, parts.model, parts.preprocessing, parts.inputs, stored, settings.label)
+            metrics = scores(parts.model, read)
     keras_models.save(parts.saved, trained.path)
-    own = _own_layers(parts.saved)
-    if own:
-        log.warning("%s: your own layers; steps that change the Keras form can not load them", ", ".join(own))
-    best = history["epochs"][history["best_epoch"] - 1]
+    layers = _own_layers(parts.saved)
+    if layers:
+        log.warning("%s: your own layers; steps that change the Keras form can not load them", ", ".join(layers))
     trained.metadata |= {
         "name": "trained",
         "best_epoch": history["best_epoch"],
         "epochs": len(history["epochs"]),
-        "metrics": {name: value for name, value in best.items() if name.startswith("val_")},
-        "own_layers": own,
+        "metrics": metrics,
+        "own_layers": layers,
         "examples": {split: source.count for split, source in sources.items()},
         "verified": _verify(trained, files["eval"]),
     }
+    chosen = {"precision": settings.precision, "jit_compile": settings.jit_compile}
+    trained.metadata |= {name: value for name, value in chosen.items() if value != AS_BUILT}
+    if kept:
+        kept.remove()
+
+
+def _tune(model: Any, user: UserModule, settings: Settings) -> None:
+    """Set the compiled model up as asked, before its optimizer has variables."""
+    compile_steps(model, settings.jit_compile)
+    odd = odd_sizes(model) if settings.precision.startswith("mixed") else []
+    if odd:
+        log.warning("no multiples of 8, which %s is fastest with: %s", settings.precision, ", ".join(odd[:8]))
+    if settings.gradient_accumulation == 1:
+        return
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    if keras_models.is_keras_2(model) or optimizer.built or optimizer.gradient_accumulation_steps:
+        raise ComponentError(
+            f"gradient_accumulation={settings.gradient_accumulation} for the optimizer {optimizer.name} of {user.path}",
+            "a new Keras 3 optimizer that does not accumulate yet",
+            "use Keras 3 in the module, or leave gradient_accumulation at 1",
+        )
+    optimizer.gradient_accumulation_steps = settings.gradient_accumulation
+
+
+def _in_float32(
+    learnt: Assembly, user: UserModule, stored: Mapping[str, TensorSpec], examples: Examples, settings: Settings
+) -> Assembly:
+    """The same model with the same weights, computing in float32: what is served, and what other steps can change."""
+    keras_models.library(learnt.model).backend.clear_session()  # or its layers would have other names
+    draw_from(settings.seed)
+    parts = assemble(user, stored, examples, settings.label, FLOAT32)
+    parts.saved.set_weights(learnt.saved.get_weights())
+    return parts
+
+
+def _reading(settings: Settings, folder: Path) -> Reading:
+    folder.mkdir()
+    return Reading(settings.cache, settings.shuffle_buffer, settings.memory_mb << 20, settings.threads, folder)
+
+
+def _deciding(examples: Examples, module: Path, settings: Settings) -> dict[str, str]:
+    """What decides the weights, by name."""
+    versions = {name: version(name) for name in ("tensorflow", "keras", "tf_keras")}
+    data = {"examples": examples.digest, "module": hashlib.sha256(module.read_bytes()).hexdigest()}
+    return {**data, **settings.deciding(), **versions}
 
 
 def _own_layers(model: Any) -> list[str]:

@@ -2,17 +2,39 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
 import psutil
 
+from tfopt.errors import ComponentError
 from tfopt.runtimes import TensorSpec
 from tfopt.tfrecords import opened
 
 BLOCK = 256  # records parsed by one call
+EVERY = 10  # of so many records one is held out, where some are
 SHUFFLED = 20_000  # records that wait to be drawn when the split is too large for memory
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a split is read, where that is not left to its size.
+
+    Attributes:
+        cache: Where parsed records stay after the first epoch: in ``memory``, on ``disk``, nowhere (``off``), or in
+            memory where they fit (``auto``).
+        shuffle: Records that wait to be drawn; all where they fit in memory, else `SHUFFLED`, when 0.
+        memory_bytes: What records may take of it; a quarter of what is free when 0.
+        threads: That read and parse; as many as there are cores when 0.
+        folder: For the cache on disk.
+    """
+
+    cache: str = "auto"
+    shuffle: int = 0
+    memory_bytes: int = 0
+    threads: int = 0
+    folder: Path = Path()
 
 
 @dataclass(frozen=True)
@@ -25,6 +47,8 @@ class Source:
         stored: How each feature that is read is stored.
         inputs: What the model takes, by the features' names.
         transform: From a block of inputs and of stored features to what ``fit`` takes.
+        part: All records of the files, every `EVERY`-th (held), or the others (rest).
+        reading: How.
     """
 
     files: Sequence[Path]
@@ -32,20 +56,42 @@ class Source:
     stored: Mapping[str, TensorSpec]
     inputs: Mapping[str, TensorSpec]
     transform: Callable[[dict[str, Any], dict[str, Any]], tuple[Any, Any]]
+    part: Literal["all", "held", "rest"] = "all"
+    reading: Reading = Reading()
+
+    def set_apart(self) -> tuple[Self, Self]:
+        """Two sources without a record in common: what is learnt, and every `EVERY`-th record, which is not.
+
+        Raises:
+            ComponentError: When there is nothing left to learn from.
+        """
+        held = -(-self.count // EVERY)
+        if held == self.count:
+            raise ComponentError(
+                f"{self.count} records to learn from, of which every {EVERY}th is held out",
+                "at least 2",
+                "prepare more examples, or leave recover out",
+            )
+        rest = replace(self, count=self.count - held, part="rest")
+        return rest, replace(self, count=held, part="held")
 
     def shuffled(self, batch_size: int, seed: int) -> Any:
         """Batches in another order each epoch; the same orders for the same seed."""
         records = self._blocks().unbatch()
         fits = self._fits_in_memory(records)
-        records = records.cache() if fits else records
-        records = records.shuffle(self.count if fits else min(self.count, SHUFFLED), seed=seed)
-        return _counted(records.batch(batch_size), math.ceil(self.count / batch_size))
+        drawn = self.reading.shuffle or (self.count if fits else SHUFFLED)
+        records = self._cached(records, fits, "drawn").shuffle(min(self.count, drawn), seed=seed)
+        return self._counted(records.batch(batch_size), math.ceil(self.count / batch_size))
 
     def in_order(self) -> Any:
         """Large batches in the files' order, to validate on."""
         blocks = self._blocks()
-        blocks = blocks.cache() if self._fits_in_memory(blocks.unbatch()) else blocks
-        return _counted(blocks, math.ceil(self.count / BLOCK))
+        blocks = self._cached(blocks, self._fits_in_memory(blocks.unbatch()), "in order")
+        return self._counted(blocks, math.ceil(self.count / BLOCK))
+
+    def one(self, batch_size: int) -> Any:
+        """The first batch."""
+        return next(iter(self._blocks().unbatch().batch(batch_size).take(1)))
 
     def _blocks(self) -> Any:
         import tensorflow as tf
@@ -55,7 +101,15 @@ class Source:
         records = files.interleave(
             as_written(opened), cycle_length=min(len(self.files), 8), num_parallel_calls=tf.data.AUTOTUNE
         )
+        if self.part != "all":
+            numbered = records.enumerate().filter(as_written(self._belongs))
+            records = numbered.map(as_written(lambda place, record: record))
         return records.batch(BLOCK).map(as_written(self._parse), num_parallel_calls=tf.data.AUTOTUNE)
+
+    def _belongs(self, place: Any, record: Any) -> Any:
+        import tensorflow as tf
+
+        return tf.equal(place % EVERY == 0, self.part == "held")
 
     def _parse(self, records: Any) -> tuple[Any, Any]:
         import tensorflow as tf
@@ -70,14 +124,25 @@ class Source:
 
         specs = tf.nest.flatten(records.element_spec)
         size = sum(math.prod(side or 1 for side in spec.shape) * (spec.dtype.size or 64) for spec in specs)
-        return bool(size * self.count < psutil.virtual_memory().available / 4)
+        allowed = self.reading.memory_bytes or psutil.virtual_memory().available / 4
+        return bool(size * self.count < allowed)
 
+    def _cached(self, records: Any, fits: bool, name: str) -> Any:
+        cache = self.reading.cache
+        if cache == "disk":
+            return records.cache(str(self.reading.folder / name))
+        return records.cache() if cache == "memory" or (cache == "auto" and fits) else records
 
-def _counted(batches: Any, count: int) -> Any:
-    """Say how many there are, or Keras warns when they end."""
-    import tensorflow as tf
+    def _counted(self, batches: Any, count: int) -> Any:
+        """Say how many there are, or Keras warns when they end."""
+        import tensorflow as tf
 
-    return batches.apply(tf.data.experimental.assert_cardinality(count)).prefetch(2)
+        batches = batches.apply(tf.data.experimental.assert_cardinality(count)).prefetch(2)
+        if not self.reading.threads:
+            return batches
+        options = tf.data.Options()
+        options.threading.private_threadpool_size = self.reading.threads
+        return batches.with_options(options)
 
 
 def _typed(values: Any, spec: TensorSpec) -> Any:

@@ -3,16 +3,21 @@
 import json
 import logging
 import math
+import statistics
 import time
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from tfopt import keras_models
 from tfopt.errors import ComponentError, first_line
+from tfopt.training.checkpoints import Checkpoints
 from tfopt.training.dataset import Source
 from tfopt.training.tensorboard import ScalarLog
 from tfopt.training.user_module import UserModule
+
+MARKED = 20  # steps that are timed one by one
 
 log = logging.getLogger("tfopt")
 
@@ -29,6 +34,9 @@ def learn(
     seed: int,
     start_from_epoch: int = 0,
     more: Sequence[Any] = (),
+    checkpoints: Checkpoints | None = None,
+    class_weight: Mapping[int, float] | None = None,
+    timed: bool = False,
 ) -> dict[str, Any]:
     """Train the model, leave it with the weights of its best epoch, and return its history.
 
@@ -43,27 +51,41 @@ def learn(
         seed: Of the order of the examples.
         start_from_epoch: Epochs before this one, counted from 0, are never the best.
         more: Callbacks that go first.
+        checkpoints: Where the state is kept meanwhile, and taken up from.
+        class_weight: How much an example of each class counts in the loss; 1 when None.
+        timed: Whether the history says how long the first step took to compile, ``compile_s``.
 
     Raises:
         ComponentError: When a loss is NaN or infinite, or the model raises.
     """
     callbacks = keras_models.library(model).callbacks
     board = ScalarLog(folder / "logs")
-    watch = Watch(epochs, board)
+    watch = Watch(epochs, math.ceil(sources["train"].count / batch_size), board)
     stopping = callbacks.EarlyStopping(
         "val_loss", mode="min", patience=patience, restore_best_weights=True, start_from_epoch=start_from_epoch
     )
     told = callbacks.LambdaCallback(on_epoch_begin=watch.begin, on_train_batch_end=watch.batch, on_epoch_end=watch.end)
+    batches, last = sources["train"].shuffled(batch_size, seed), []
     try:
+        first = 0
+        if checkpoints:
+            checkpoints.follow(model, watch, stopping)
+            first = checkpoints.resume(batches, sources["eval"].one(batch_size))
+            last = [checkpoints.callback()]
         model.fit(
-            sources["train"].shuffled(batch_size, seed),
+            batches,
             validation_data=sources["eval"].in_order(),
+            initial_epoch=first,
             epochs=epochs,
-            callbacks=[*more, told, stopping],
+            callbacks=[*more, told, stopping, *last],
+            class_weight=class_weight,
             shuffle=False,  # the dataset does that
             verbose=0,
         )
-    except ComponentError:
+    except ComponentError as error:
+        if checkpoints and checkpoints.last:
+            kept = f"; what it was after {checkpoints.last} is kept in {checkpoints.path}"
+            raise ComponentError(error.received, error.expected, error.fix + kept) from error
         raise
     except Exception as error:
         raise _explained(error, user) from error
@@ -72,6 +94,7 @@ def learn(
     best = int(stopping.best_epoch) + 1
     log.info("kept the weights of epoch %d of %d", best, len(watch.history))
     history = {"best_epoch": best, "stopped_early": len(watch.history) < epochs, "epochs": watch.history}
+    history |= {"compile_s": watch.compile_s()} if timed else {}
     (folder / "history.json").write_text(json.dumps(history, indent=1, allow_nan=False) + "\n")
     return history
 
@@ -79,19 +102,29 @@ def learn(
 class Watch:
     """Tells each epoch, and ends training at the first loss that is not finite."""
 
-    def __init__(self, epochs: int, board: ScalarLog) -> None:
-        """Count up to so many epochs, and write them on the board too."""
-        self.epochs, self.board = epochs, board
+    def __init__(self, epochs: int, steps: int, board: ScalarLog) -> None:
+        """Count up to so many epochs of so many steps, and write them on the board too."""
+        self.epochs, self.steps, self.board = epochs, steps, board
         self.history: list[dict[str, float | None]] = []
         self._started = 0.0
+        self._marks: list[float] = []
+
+    def replay(self, history: Sequence[dict[str, float | None]]) -> None:
+        """Begin with the epochs of a training that goes on."""
+        for epoch, numbers in enumerate(history):
+            self.history.append(dict(numbers))
+            self.board.write(epoch, {name: value for name, value in numbers.items() if value is not None})
 
     def begin(self, epoch: int, logs: object = None) -> None:
         """Start the clock."""
         self._started = time.monotonic()
+        self._marks = self._marks or [self._started]
 
     def batch(self, batch: int, logs: Mapping[str, float]) -> None:
         """Look at the running loss."""
         self._check(logs, "loss", f"epoch {len(self.history) + 1}, batch {batch + 1}")
+        if len(self._marks) <= MARKED:
+            self._marks.append(time.monotonic())
 
     def end(self, epoch: int, logs: Mapping[str, float]) -> None:
         """Keep the epoch's numbers and tell them."""
@@ -103,6 +136,11 @@ class Watch:
         self.board.write(epoch, finite)
         shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
         log.info("epoch %d/%d: %s (%.1f s)", epoch + 1, self.epochs, shown, time.monotonic() - self._started)
+
+    def compile_s(self) -> float:
+        """What the first step took longer than those after it usually do: tracing and compiling, seconds."""
+        took = [end - start for start, end in pairwise(self._marks)]
+        return max(0.0, took[0] - statistics.median(took[1:])) if len(took) > 1 else 0.0
 
     def _check(self, logs: Mapping[str, float], name: str, where: str) -> None:
         if not math.isfinite(logs[name]):

@@ -5,15 +5,22 @@ from tfopt.errors import ComponentError
 from tfopt.training.user_module import check_syntax
 
 
-def check_needs(examples: Examples | None, module: PythonModule | None, *, verb: str) -> None:
+def check_needs(examples: Examples | None, module: PythonModule | None, *, verb: str, recover: int = 0) -> None:
     """Raise ComponentError when there is a module but nothing to learn from, or the module is no Python.
 
     Args:
         examples: With the splits ``train`` and ``eval``.
         module: None when nothing is learnt.
         verb: What can be done without learning.
+        recover: Epochs of a second round, which needs a first one.
     """
     if module is None:
+        if recover:
+            raise ComponentError(
+                f"recover={recover} without a module",
+                "a module to fine-tune with",
+                "pass module=PATH and examples=PATH",
+            )
         return
     if examples is None:
         raise ComponentError(

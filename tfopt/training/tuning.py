@@ -23,6 +23,7 @@ from tfopt.training.targets import check_label
 from tfopt.training.user_module import UserModule
 
 SPLITS = ("train", "eval")
+HELD = "held"  # the examples of train that are not learnt, where some are held out
 
 
 def compile_like(model: Any, user: UserModule, learning_rate: float | None) -> None:
@@ -65,8 +66,14 @@ def compile_like(model: Any, user: UserModule, learning_rate: float | None) -> N
         ) from error
 
 
-def sources_of(model: Any, examples: Examples, label: str) -> dict[str, Source]:
+def sources_of(model: Any, examples: Examples, label: str, *, held_out: bool = False) -> dict[str, Source]:
     """Return how a compiled model reads the splits ``train`` and ``eval``.
+
+    Args:
+        model: Compiled.
+        examples: What is learnt from.
+        label: The feature to learn.
+        held_out: Whether every tenth example of ``train`` is not learnt, but kept under `HELD`.
 
     Raises:
         ComponentError: When a split is missing or damaged, or the model and the examples do not fit.
@@ -75,7 +82,10 @@ def sources_of(model: Any, examples: Examples, label: str) -> dict[str, Source]:
     stored = feature_specs(first_record(files["train"]))
     check_label(label, stored, str(examples.path))
     inputs = {name: spec_of(spec) for name, spec in keras_models.serving_function(model)[1].items()}
-    return read_sources(files, model, None, inputs, stored, label)
+    sources = read_sources(files, model, None, inputs, stored, label)
+    if held_out:
+        sources["train"], sources[HELD] = sources["train"].set_apart()
+    return sources
 
 
 def scores(model: Any, sources: Mapping[str, Source]) -> dict[str, float]:

@@ -1,0 +1,79 @@
+"""What `train` is told, and which of it does not go together."""
+
+from dataclasses import asdict, dataclass
+
+from tfopt.errors import ComponentError
+
+BALANCED = "balanced"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The parameters of the component, as it describes them."""
+
+    label: str
+    epochs: int
+    batch_size: int
+    patience: int
+    seed: int
+    precision: str
+    jit_compile: str
+    deterministic: bool
+    gradient_accumulation: int
+    class_weights: str | None
+    cache: str
+    shuffle_buffer: int
+    memory_mb: int
+    threads: int
+    checkpoints: str | None
+    checkpoint_s: float
+
+    def check(self) -> None:
+        """Refuse what can not be, before anything is read.
+
+        Raises:
+            ComponentError: When two parameters do not go together.
+        """
+        if self.deterministic and self.jit_compile == "on":
+            raise ComponentError(
+                "jit_compile=on with deterministic=True",
+                "one of them: XLA does not promise the same sums each time",
+                "pass deterministic=False (--no-deterministic), or leave jit_compile out",
+            )
+        if self.checkpoints and "auto" in (self.precision, self.jit_compile):
+            raise ComponentError(
+                f"checkpoints with precision={self.precision} and jit_compile={self.jit_compile}",
+                "named ones: what is measured anew may be another, and a killed training could not go on",
+                "train once with auto, and name what the model's card says it chose",
+            )
+
+    def deciding(self) -> dict[str, str]:
+        """Those that decide the weights, as text."""
+        return {name: str(value) for name, value in asdict(self).items() if not name.startswith("checkpoint")}
+
+
+def read_class_weights(text: str) -> dict[int, float] | None:
+    """Read weights of classes; None for those that make each class count as much as any other.
+
+    Raises:
+        ComponentError: When it is something else.
+
+    >>> read_class_weights("0=1,3=2.5")
+    {0: 1.0, 3: 2.5}
+    """
+    if text == BALANCED:
+        return None
+    weights: dict[int, float] = {}
+    for part in text.split(","):
+        number, _, weight = part.partition("=")
+        try:
+            weights[int(number)] = float(weight)
+        except ValueError:
+            weights[-1] = 0.0
+    if not all(number >= 0 and 0 < weight < float("inf") for number, weight in weights.items()):
+        raise ComponentError(
+            f"class weights {text!r}",
+            f"{BALANCED}, or CLASS=WEIGHT,… with weights above 0",
+            "write for example 0=1,3=2.5; a class that is not named counts 1",
+        )
+    return weights

@@ -1,0 +1,228 @@
+"""How `train` computes: precision, XLA, the order of sums, accumulated gradients, weights of classes."""
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from tests.components.train_modules import DIGITS, with_mean, write
+from tfopt import keras_models, runtimes
+from tfopt.artifacts import Examples, KerasModel
+from tfopt.components.train.assembly import assemble
+from tfopt.components.train.component import train
+from tfopt.components.train.precision import odd_sizes, supported
+from tfopt.components.train.settings import Settings
+from tfopt.components.train.trying import time_choices
+from tfopt.components.train.xla import compile_steps
+from tfopt.errors import ComponentError
+from tfopt.examples import feature_specs, read_batches
+from tfopt.runtimes import TensorSpec
+from tfopt.training.reproducible import reproducible
+from tfopt.training.sources import first_record
+from tfopt.training.user_module import UserModule
+
+LINEAR = """
+import keras
+from keras import layers
+
+def build_model():
+    image = layers.Input((8, 8, 1), name="image")
+    flow = layers.Flatten()(layers.Rescaling(1 / 16)(image))
+    model = keras.Model(image, layers.Dense(10, activation="softmax", name="digit")(flow))
+    model.compile(keras.optimizers.SGD(0.5), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "precision"),
+    [
+        (DIGITS, "mixed_bfloat16"),
+        pytest.param(DIGITS, "mixed_float16", marks=pytest.mark.nightly),
+        pytest.param(DIGITS.replace("keras", "tf_keras"), "mixed_bfloat16", marks=pytest.mark.nightly),
+    ],
+    ids=["bfloat16", "float16", "keras 2"],
+)
+def test_what_learns_in_16_bits_is_saved_in_float32_and_is_as_good(tmp_path, digits_examples, text, precision):
+    module = write(tmp_path / "m.py", text)
+    trained = train(digits_examples, module, tmp_path / "out", epochs=4, batch_size=32, precision=precision)["trained"]
+    model = keras_models.load(trained)
+    assert {layer.compute_dtype for layer in model.layers} == {"float32"}
+    assert [layer.name for layer in model.layers][:3] == ["image", "scale", "conv2d"]
+    assert {weight.dtype if isinstance(weight.dtype, str) else weight.dtype.name for weight in model.weights} == {
+        "float32"
+    }
+    assert trained.metadata["precision"] == precision
+    assert trained.metadata["metrics"]["val_accuracy"] == pytest.approx(accuracy(trained, digits_examples), abs=1e-6)
+    assert trained.metadata["metrics"]["val_accuracy"] > 0.9
+    learnt = json.loads((trained.path / "history.json").read_text())
+    best = learnt["epochs"][learnt["best_epoch"] - 1]
+    assert best["val_loss"] != trained.metadata["metrics"]["val_loss"]  # it was measured in 16 bits
+    assert best["val_loss"] == pytest.approx(trained.metadata["metrics"]["val_loss"], rel=0.1)
+
+
+def test_only_the_layers_of_the_model_compute_in_16_bits_and_float16_scales_the_loss(tmp_path, digits_examples):
+    parts = assembled(tmp_path, DIGITS, digits_examples, "mixed_float16")
+    assert {layer.compute_dtype for layer in parts.model.layers[1:]} == {"float16"}
+    assert {layer.compute_dtype for layer in parts.preprocessing.layers[1:]} == {"float32"}
+    assert {weight.dtype for weight in parts.model.trainable_weights} == {"float32"}
+    assert type(parts.model.optimizer).__name__ == "LossScaleOptimizer"
+    assert keras.mixed_precision.global_policy().name == "float32"
+
+
+def test_a_module_with_a_policy_of_its_own_is_not_overruled(tmp_path, digits_examples):
+    text = DIGITS.replace(
+        "    image = ", "    keras.mixed_precision.set_global_policy('mixed_bfloat16')\n    image = ", 1
+    )
+    with pytest.raises(ComponentError, match="sets the policy mixed_bfloat16"):
+        train(digits_examples, write(tmp_path / "m.py", text), tmp_path / "out", precision="mixed_float16")
+
+
+def test_sizes_that_matrix_units_are_slow_with_are_named(tmp_path, digits_examples):
+    assert odd_sizes(assembled(tmp_path, DIGITS, digits_examples).model) == []
+    assert odd_sizes(assembled(tmp_path, DIGITS.replace("Conv2D(8", "Conv2D(6"), digits_examples).model) == ["conv2d 6"]
+
+
+def test_xla_learns_the_same_and_the_history_says_how_long_it_compiled(tmp_path, digits_examples):
+    module = write(tmp_path / "m.py", LINEAR)
+    plain, compiled = (
+        train(digits_examples, module, tmp_path / jit, epochs=1, jit_compile=jit, deterministic=False)["trained"]
+        for jit in ("off", "on")
+    )
+    np.testing.assert_allclose(kernel(compiled), kernel(plain), atol=1e-4)
+    histories = [json.loads((trained.path / "history.json").read_text()) for trained in (plain, compiled)]
+    assert "compile_s" not in histories[0]
+    assert histories[1]["compile_s"] > 0
+    assert compiled.metadata["jit_compile"] == "on"
+
+
+def test_what_xla_cannot_do_is_refused(tmp_path, digits_examples, monkeypatch):
+    module = write(tmp_path / "m.py", LINEAR)
+    with pytest.raises(ComponentError, match="deterministic"):
+        train(digits_examples, module, tmp_path / "out", jit_compile="on")
+    monkeypatch.delenv("TF_XLA_FLAGS", raising=False)
+    with pytest.raises(ComponentError, match="tf_xla_cpu_global_jit"):
+        train(digits_examples, module, tmp_path / "out", jit_compile="clusters", epochs=1)
+    text = keras.Input((), dtype="string", name="text")
+    numbers = keras.layers.StringLookup(vocabulary=["a", "b"], output_mode="one_hot", name="words")(text)
+    model = keras.Model(text, keras.layers.Dense(1)(numbers))
+    model.compile("sgd", "mse")
+    with pytest.raises(ComponentError, match="can not compile: words"):
+        compile_steps(model, "on")
+
+
+def test_auto_times_each_choice_in_turns(tmp_path, digits_examples):
+    settings = dataclasses.replace(SETTINGS, precision="float32", jit_compile="auto", deterministic=False)
+    found, failed = time_choices(str(digits_examples), str(write(tmp_path / "m.py", LINEAR)), settings)
+    assert list(found) == [("float32", "off"), ("float32", "on")]
+    assert all(0 < seconds < 1 for each in found.values() for seconds in each)
+    assert not failed
+    found, _ = time_choices(
+        str(digits_examples), str(tmp_path / "m.py"), dataclasses.replace(settings, deterministic=True)
+    )
+    assert list(found) == [("float32", "off")]
+
+
+@pytest.mark.nightly
+def test_auto_trains_with_what_it_chose(tmp_path, digits_examples):
+    module = write(tmp_path / "m.py", DIGITS)
+    chosen = {"precision": "auto", "jit_compile": "auto", "deterministic": False}
+    trained = train(digits_examples, module, tmp_path / "out", epochs=2, **chosen)["trained"]
+    assert trained.metadata["precision"] in supported()
+    assert trained.metadata["jit_compile"] in ("on", "off")
+
+
+def test_auto_with_checkpoints_is_refused(tmp_path, digits_examples):
+    module = write(tmp_path / "m.py", LINEAR)
+    with pytest.raises(ComponentError, match="train once with auto"):
+        train(digits_examples, module, tmp_path / "out", precision="auto", checkpoints=str(tmp_path / "kept"))
+
+
+def test_four_batches_of_35_accumulated_are_one_of_140(tmp_path, digits_examples):
+    module = write(tmp_path / "m.py", LINEAR)
+    four = train(digits_examples, module, tmp_path / "4", epochs=1, batch_size=35, gradient_accumulation=4)["trained"]
+    one = train(digits_examples, module, tmp_path / "1", epochs=1, batch_size=140)["trained"]
+    other = train(digits_examples, module, tmp_path / "35", epochs=1, batch_size=35)["trained"]
+    np.testing.assert_allclose(kernel(four), kernel(one), atol=1e-5)
+    assert np.abs(kernel(other) - kernel(one)).max() > 0.01
+    with pytest.raises(ComponentError, match="Keras 3 optimizer"):
+        keras_2 = write(tmp_path / "2.py", LINEAR.replace("keras", "tf_keras"))
+        train(digits_examples, keras_2, tmp_path / "out", gradient_accumulation=4)
+
+
+def test_balanced_classes_are_the_weights_written_out_and_an_ignored_class_is_not_learnt(tmp_path, digits_examples):
+    labels = next(
+        read_batches(
+            Examples(digits_examples).split("train"), {"label": TensorSpec("int64", (None, 1))}, batch_size=1400
+        )
+    )["label"].ravel()
+    counts = np.bincount(labels)
+    written = ",".join(f"{number}={1400 / (10 * count)!r}" for number, count in enumerate(counts.tolist()))
+    module = write(tmp_path / "m.py", LINEAR)
+    kernels = [
+        kernel(train(digits_examples, module, tmp_path / str(at), epochs=2, class_weights=weights)["trained"])
+        for at, weights in enumerate(["balanced", written, None, "7=1e-6"])
+    ]
+    np.testing.assert_array_equal(kernels[0], kernels[1])
+    assert np.abs(kernels[0] - kernels[2]).max() > 1e-4
+    ignored = keras_models.load(KerasModel.open(tmp_path / "3"))
+    assert 7 not in ignored.predict(images(digits_examples), verbose=0).argmax(1)
+
+
+def test_how_examples_are_kept_and_by_how_many_threads_they_are_read_changes_no_weight(tmp_path, digits_examples):
+    module = write(tmp_path / "m.py", LINEAR)
+    told = {
+        "auto": {},
+        "disk": {"cache": "disk"},
+        "off": {"cache": "off", "threads": 1},
+        "little memory": {"memory_mb": 1, "cache": "memory"},
+        "drawn from few": {"shuffle_buffer": 10},
+    }
+    found = {
+        name: kernel(train(digits_examples, module, tmp_path / name, epochs=2, **parameters)["trained"])
+        for name, parameters in told.items()
+    }
+    for name in ("disk", "off", "little memory"):
+        np.testing.assert_array_equal(found[name], found["auto"])
+    assert np.abs(found["drawn from few"] - found["auto"]).max() > 1e-3
+
+
+def test_classes_that_cannot_be_weighed_are_refused(tmp_path, digits_examples):
+    module = write(tmp_path / "m.py", LINEAR)
+    with pytest.raises(ComponentError, match="no example of class 10"):
+        train(digits_examples, module, tmp_path / "out", class_weights="10=2")
+    with pytest.raises(ComponentError, match="CLASS=WEIGHT"):
+        train(digits_examples, module, tmp_path / "out", class_weights="1=-2")
+    one_label = write(tmp_path / "f.py", LINEAR)
+    with pytest.raises(ComponentError, match="one class number"):
+        train(with_mean(tmp_path), one_label, tmp_path / "out", label="mean", class_weights="balanced")
+
+
+SETTINGS = Settings("label", 1, 32, 1, 0, "module", "module", True, 1, None, "auto", 0, 0, 0, None, 600)
+
+
+def assembled(folder, text, examples, precision="module"):
+    """What the module's functions make of the digits."""
+    found = Examples(examples)
+    with reproducible(0):
+        user = UserModule(write(folder / "assembled.py", text))
+        return assemble(user, feature_specs(first_record(found.split("train"))), found, "label", precision)
+
+
+def accuracy(trained, examples) -> float:
+    served = runtimes.load(trained)
+    specs = {**served.inputs, "label": TensorSpec("int64", (None,))}
+    batch = next(read_batches(Examples(examples).split("eval"), specs, batch_size=400))
+    label = batch.pop("label").ravel()
+    return float((served.run(batch)["digit"].argmax(1) == label).mean())
+
+
+def images(examples):
+    specs = {"image": TensorSpec("float32", (None, 8, 8, 1))}
+    return next(read_batches(Examples(examples).split("eval"), specs, batch_size=400))["image"]
+
+
+def kernel(trained):
+    return keras_models.load(trained).get_weights()[0]
