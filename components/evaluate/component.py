@@ -24,17 +24,20 @@ def evaluate(
 
     Every model, of any format, answers the same records in the same batches, on Beam. Each metric comes with a 95 %
     interval, and so does its difference to the baseline: a Poisson bootstrap in which a record has the same weights
-    for all models, so that what they share cancels. A candidate that cannot be loaded or run, or answers NaN, is a row
-    with the reason; the other rows are not touched. Every record is accounted for, or the step fails.
+    for all models, so that what they share cancels. A candidate that cannot be loaded or run, answers NaN, or was
+    calibrated on records that it would be judged on, is a row with the reason; the other rows are not touched. Every
+    record is accounted for, or the step fails.
 
     Classification gives accuracy, top-k accuracy and log loss; two classes also give the area under the ROC curve
-    (AUC), from histograms whose resolution is stated with it; regression gives the mean absolute and squared error.
+    (AUC), from histograms whose resolution is stated with it, and the ROC curve; regression gives the mean absolute and
+    squared error. Up to 100 classes each model's confusion matrix is kept too: how many records of each true class
+    (rows) were taken for which (columns).
 
     Args:
         baseline: The model that the others are compared with.
         candidates: The models to compare, of any format, with the baseline's inputs.
         examples: Records that none of the models was trained on.
-        evaluation: Metrics, differences, output parity and slices in ``evaluation.json``.
+        evaluation: Metrics, differences, output parity, confusion matrices and slices in ``evaluation.json``.
         label: The feature to predict: an integer class, or numbers in a regression.
         split: Which split to evaluate on.
         task: What the output means; ``auto`` goes by the label's type, its values and the width of the output.

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.components.evaluate import overlap
 from tfopt.components.evaluate.ahead import ahead
 from tfopt.components.evaluate.bootstrap import weights
+from tfopt.components.evaluate.confusion import confusion
 from tfopt.components.evaluate.contestants import POOL, Contestant, answer, reason
 from tfopt.components.evaluate.plan import Plan, check_labels
 from tfopt.components.evaluate.records import Decoder, read_part
@@ -55,6 +57,7 @@ class Batch:
         skipped: How many cannot be used, by reason.
         columns: The label, slices and inputs of those that can.
         weights: Their bootstrap weights, ``[records, replicates]``.
+        met: Which of them each model was calibrated on.
     """
 
     place: Place
@@ -62,6 +65,7 @@ class Batch:
     skipped: Counter[str]
     columns: Columns
     weights: NDArray[np.float32]
+    met: dict[int, set[str]]
 
 
 def _batches(plan: Plan, decoder: Decoder, file: str, part: int, of: int) -> Iterator[Batch]:
@@ -69,13 +73,15 @@ def _batches(plan: Plan, decoder: Decoder, file: str, part: int, of: int) -> Ite
     for number, records in read_part(fetched(file), part, of, plan.batch_size):
         kept, columns, skipped = decoder.decode(records)
         drawn = weights(question.seed, name, number, len(records), question.replicates)
-        yield Batch((name, number), len(records), skipped, columns, drawn if not skipped else drawn[kept])
+        met = overlap.met(records.numpy(), plan.calibrated) if any(plan.calibrated) else {}
+        yield Batch((name, number), len(records), skipped, columns, drawn if not skipped else drawn[kept], met)
 
 
 def _judge_batch(plan: Plan, models: list[Contestant], batch: Batch, totals: Totals) -> None:
     question, scoring, columns = plan.question, plan.scoring, batch.columns
     totals.read += batch.read
     totals.skipped += batch.skipped
+    totals.meet(batch.met)
     labels = columns[question.label]
     if not len(labels):
         return
@@ -85,6 +91,8 @@ def _judge_batch(plan: Plan, models: list[Contestant], batch: Batch, totals: Tot
     for number, found in enumerate(answers):
         if found is not None:
             values[:, number] = scoring.values(found, labels)
+            if (classes := scoring.classes(found)) is not None:
+                totals.add_confusion(number, confusion(labels[:, 0], classes, scoring.known_classes))
     for key, rows in _groups(question.slices, columns, len(labels)):
         bins = (BINS if key is None else SLICE_BINS) if scoring.ranks else 0
         if key not in totals.sums:

@@ -19,6 +19,7 @@ from tfopt.artifacts import Evaluation, Examples, Model, unique_names
 from tfopt.components.evaluate import records
 from tfopt.components.evaluate.contestants import POOL
 from tfopt.components.evaluate.judge import judge_part
+from tfopt.components.evaluate.overlap import calibrated_on
 from tfopt.components.evaluate.plan import Plan, Question, make_plan
 from tfopt.components.evaluate.summary import check_conserved, summarize
 from tfopt.components.evaluate.totals import Totals
@@ -40,14 +41,18 @@ def evaluate_models(
     names = unique_names(here)
     with runtimes.load(here[0]) as runtime:
         plan = make_plan(question, here, runtime, files)
-    plan = replace(plan, models=tuple((given.uri, model.digest) for given, model in zip(models, here, strict=True)))
+    plan = replace(
+        plan,
+        models=tuple((given.uri, model.digest) for given, model in zip(models, here, strict=True)),
+        calibrated=tuple(calibrated_on(model) for model in here),
+    )
     with ThreadPoolExecutor(1) as background:
         counting = background.submit(count, examples, question.split, files)
         totals = run(plan, files, f"{target}/.totals")
         if totals.refusal:
             raise ComponentError(*totals.refusal[1])
         check_conserved(counting.result(), totals, names)
-    return summarize(plan, totals, here, names)
+    return summarize(plan, totals, here, names, class_names(examples, question.label))
 
 
 def save(content: dict[str, Any], evaluation: Evaluation) -> None:
@@ -103,6 +108,13 @@ def count(examples: Examples, split: str, files: list[str]) -> int:
     sidecar = examples.path / "examples.json"
     written = json.loads(sidecar.read_text())["splits"].get(split) if sidecar.is_file() else None
     return written if written is not None else sum(records.count_records(fetched(file)) for file in files)
+
+
+def class_names(examples: Examples, label: str) -> list[str]:
+    """What the numbers of a label stand for, where it was written down when the examples were made."""
+    sidecar = examples.path / "examples.json"
+    known = json.loads(sidecar.read_text()) if sidecar.is_file() else {}
+    return list(known.get("classes", [])) if known.get("label") == label else []
 
 
 class Judge(beam.DoFn):  # type: ignore[misc]  # Beam has no types

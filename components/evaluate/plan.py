@@ -48,6 +48,7 @@ class Plan:
         output: The baseline's judged output.
         metric_grain: What sums are rounded to, ``[metrics]``.
         output_grain: The same for differences of outputs.
+        calibrated: What identifies the records that each model was calibrated on.
     """
 
     question: Question
@@ -58,6 +59,7 @@ class Plan:
     output: str
     metric_grain: NDArray[np.float64]
     output_grain: float
+    calibrated: tuple[frozenset[str], ...] = ()
 
 
 def make_plan(question: Question, models: list[Model], baseline: Runtime, files: list[str]) -> Plan:
@@ -101,9 +103,8 @@ def make_plan(question: Question, models: list[Model], baseline: Runtime, files:
 
 def check_labels(scoring: Scoring, label: str, labels: NDArray[Any]) -> None:
     """Raise ComponentError unless every label is one of the classes the model knows."""
-    if scoring.task == "regression":
+    if not (classes := scoring.known_classes):
         return
-    classes = max(scoring.width, 2)
     wrong = labels[(labels < 0) | (labels >= classes)]
     if len(wrong):
         raise ComponentError(

@@ -39,6 +39,11 @@ class Scoring:
         return ["accuracy", *top, "log_loss"]
 
     @property
+    def known_classes(self) -> int:
+        """How many classes the answers tell apart; 0 in a regression."""
+        return 0 if self.task == "regression" else max(self.width, 2)
+
+    @property
     def ranks(self) -> bool:
         """Whether there is an AUC: two classes."""
         return self.task == "binary" or (self.task == "classification" and self.width == 2)

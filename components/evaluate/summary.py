@@ -1,12 +1,14 @@
 """From the sums over all records to ``evaluation.json``."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from tfopt.artifacts import Model
 from tfopt.components.evaluate.bootstrap import LEVEL, interval
+from tfopt.components.evaluate.confusion import roc
+from tfopt.components.evaluate.overlap import complaint
 from tfopt.components.evaluate.plan import Plan
 from tfopt.components.evaluate.scores import HIGHER_IS_BETTER, auc
 from tfopt.components.evaluate.totals import Sums, Totals
@@ -40,13 +42,15 @@ def check_conserved(expected: int, totals: Totals, names: list[str]) -> None:
             )
 
 
-def summarize(plan: Plan, totals: Totals, models: list[Model], names: list[str]) -> dict[str, Any]:
-    """Return the content of ``evaluation.json``.
+def summarize(
+    plan: Plan, totals: Totals, models: list[Model], names: list[str], named: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the content of ``evaluation.json``; ``named`` are the classes' names, where the examples know them.
 
     Raises:
         ComponentError: When the baseline failed, or its answers are not finite.
     """
-    errors = [_error(totals, number) for number in range(len(models))]
+    errors = [_error(plan, totals, number) for number in range(len(models))]
     if errors[0]:
         raise ComponentError(
             f"baseline {names[0]}: {errors[0]}",
@@ -60,6 +64,7 @@ def summarize(plan: Plan, totals: Totals, models: list[Model], names: list[str])
         "task": plan.scoring.task,
         "output": plan.output,
         "output_kind": _output_kind(plan),
+        "classes": _class_names(plan, totals, named),
         "counts": {
             "read": totals.read,
             "evaluated": totals.read - skipped,
@@ -86,9 +91,11 @@ def summarize(plan: Plan, totals: Totals, models: list[Model], names: list[str])
     }
 
 
-def _error(totals: Totals, number: int) -> str | None:
+def _error(plan: Plan, totals: Totals, number: int) -> str | None:
     if number in totals.failures:
         return totals.failures[number][1]
+    if said := complaint(number, totals.met, plan.calibrated, plan.question.split):
+        return said
     if totals.broken[number]:
         return f"NaN or infinity in {totals.broken[number]} of {totals.answered[number]} answers"
     return None
@@ -100,13 +107,21 @@ def _output_kind(plan: Plan) -> str:
     return "logits" if plan.scoring.logits else "probabilities"
 
 
+def _class_names(plan: Plan, totals: Totals, named: Sequence[str]) -> list[str]:
+    """The names of the rows and columns of each confusion matrix; none where there is no matrix."""
+    count = 0 if totals.confusion is None else totals.confusion.shape[1]
+    return list(named) if len(named) == count else [str(number) for number in range(count)]
+
+
 def _row(plan: Plan, totals: Totals, number: int, *, sound: bool) -> dict[str, Any]:
     if not sound:
-        return {"metrics": {}, "delta": {}, "parity": {}, "slices": []}
+        return {"metrics": {}, "delta": {}, "parity": {}, "confusion": [], "roc": [], "slices": []}
     keys = sorted((key for key in totals.sums if key), key=lambda key: (key[0], str(type(key[1])), key[1]))
     return {
         **_judged(plan, totals.sums[None], number),
         "parity": _parity(plan, totals, number) if number else {},
+        "confusion": [] if totals.confusion is None else totals.confusion[number].tolist(),
+        "roc": [] if (ranked := totals.sums[None].histogram) is None else roc(ranked[number]),
         "slices": [
             {
                 "feature": key[0],

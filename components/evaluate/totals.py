@@ -7,6 +7,7 @@ not depend on the order, that is, on the runner. The grain is 2^-28 of the basel
 import copy
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -124,8 +125,10 @@ class Totals:
         answered: Records each model gave an answer for.
         broken: How many of those answers hold a NaN or an infinity.
         failures: Why a model stopped, with the place where: the first place counts.
+        met: What identifies the records that a model was calibrated on and should be judged on.
         refusal: The three parts of the error that ends the step, with the place.
         sums: Over all records (the key None) and over each slice.
+        confusion: Records by true and predicted class, ``[models, classes, classes]``; None where nothing was counted.
         differences: Of the outputs.
         began: When the first worker had its models loaded, in seconds since 1970.
         ended: When the last worker was done.
@@ -137,8 +140,10 @@ class Totals:
     read: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     failures: dict[int, tuple[tuple[str, int], str]] = field(default_factory=dict)
+    met: dict[int, set[str]] = field(default_factory=dict)
     refusal: tuple[tuple[str, int], tuple[str, str, str]] | None = None
     sums: dict[Slice | None, Sums] = field(default_factory=dict)
+    confusion: Array | None = None
     began: float = math.inf
     ended: float = 0.0
 
@@ -146,6 +151,12 @@ class Totals:
     def empty(cls, models: int) -> Self:
         """Nothing yet."""
         return cls(np.zeros(models, np.int64), np.zeros(models, np.int64), Differences.empty(models))
+
+    def add_confusion(self, model: int, found: Array) -> None:
+        """Add the counts of a model's answers to one batch, ``[classes, classes]``."""
+        if self.confusion is None:
+            self.confusion = np.zeros((len(self.answered), *found.shape), np.int64)
+        self.confusion[model] += found
 
     def merge(self, other: "Totals") -> None:
         """Take over what another part found."""
@@ -155,14 +166,22 @@ class Totals:
         self.answered += other.answered
         self.broken += other.broken
         self.differences.merge(other.differences)
+        if other.confusion is not None:
+            self.confusion = other.confusion + (0 if self.confusion is None else self.confusion)
         for model, failure in other.failures.items():
             self.failures[model] = min(failure, self.failures.get(model, failure))
+        self.meet(other.met)
         self.refusal = min((found for found in (self.refusal, other.refusal) if found), default=None)
         for key, sums in other.sums.items():
             if key in self.sums:
                 self.sums[key].merge(sums)
             else:
                 self.sums[key] = copy.deepcopy(sums)  # a runner may use what it passed again
+
+    def meet(self, found: Mapping[int, set[str]]) -> None:
+        """Note records that models were calibrated on."""
+        for model, records in found.items():
+            self.met[model] = self.met.get(model, set()) | records
 
 
 def rounded(value: Any, grain: Any) -> Any:

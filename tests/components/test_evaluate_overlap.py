@@ -1,0 +1,70 @@
+"""No model is judged on what it was calibrated on."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tfopt import calibration
+from tfopt.artifacts import Examples, Model
+from tfopt.components.evaluate.component import evaluate
+from tfopt.errors import ComponentError
+from tfopt.execution import link_tree
+from tfopt.runtimes import TensorSpec
+
+SPECS = {"image": TensorSpec("float32", (None, 8, 8, 1))}
+
+
+@pytest.fixture
+def calibrated(digits_model, digits_examples, tmp_path):
+    """Make a copy of the model whose card says what an exporter writes after it calibrated on a split."""
+
+    def make(name: str, split: str, examples: Path = digits_examples) -> Path:
+        folder = tmp_path / name
+        link_tree(digits_model, folder)
+        _, facts = calibration.sample(Examples(examples), SPECS, count=50, split=split, seed=0)
+        (folder / "model_card.json").write_text(json.dumps({"name": name, "calibration": facts}))
+        return folder
+
+    return make
+
+
+def test_a_model_calibrated_on_the_judged_split_is_a_row_with_the_reason(
+    calibrated, digits_model, digits_examples, tmp_path
+):
+    models = [calibrated("on eval", "eval"), calibrated("on train", "train")]
+    evaluate(digits_model, models, digits_examples, tmp_path / "out", replicates=100)
+    _, wrong, right = rows(tmp_path / "out")
+    assert "calibrated on 50 of the records of split 'eval'" in wrong["error"]
+    assert not wrong["metrics"]
+    assert right["error"] is None
+    assert right["metrics"]["accuracy"]["value"] > 0.9
+
+
+def test_the_records_count_and_not_where_they_lie(calibrated, digits_model, digits_examples, tmp_path):
+    """The same records in another folder, under another split's name and in other files."""
+    link_tree(digits_examples / "Split-eval", tmp_path / "elsewhere" / "Split-train")
+    model = calibrated("moved", "train", tmp_path / "elsewhere")
+    evaluate(digits_model, [model], digits_examples, tmp_path / "out", replicates=100)
+    assert "calibrated on 50" in rows(tmp_path / "out")[1]["error"]
+
+
+def test_a_few_records_that_occur_twice_are_no_reason(calibrated, digits_model, digits_examples, tmp_path):
+    model = calibrated("on train", "train")
+    card = json.loads((model / "model_card.json").read_text())
+    _, other = calibration.sample(Examples(digits_examples), SPECS, count=6, split="eval", seed=0)
+    for shared, refused in ((5, False), (6, True)):
+        known = card["calibration"]["records"][:-shared] + other["records"][:shared]
+        facts = {**card["calibration"], "records": known}
+        (model / "model_card.json").write_text(json.dumps({**card, "calibration": facts}))
+        evaluate(digits_model, [Model(model)], digits_examples, tmp_path / f"out{shared}", replicates=100)
+        assert bool(rows(tmp_path / f"out{shared}")[1]["error"]) is refused
+
+
+def test_a_baseline_calibrated_on_the_judged_split_ends_the_step(calibrated, digits_model, digits_examples, tmp_path):
+    with pytest.raises(ComponentError, match=r"baseline on eval: calibrated on 50"):
+        evaluate(calibrated("on eval", "eval"), [digits_model], digits_examples, tmp_path / "out", replicates=100)
+
+
+def rows(evaluation: Path) -> list[dict]:
+    return json.loads((evaluation / "evaluation.json").read_text())["models"]
