@@ -3,7 +3,7 @@
 import logging
 from typing import Annotated, Literal
 
-from tfopt.artifacts import Blessing, Model, Pushed
+from tfopt.artifacts import Blessing, Decision, Examples, InfraBlessing, Model, Pushed
 from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
 from tfopt.remote import is_remote
@@ -14,37 +14,61 @@ def push_model(
     model: Input[Model],
     blessing: Input[Blessing],
     pushed: Output[Pushed],
+    infra_blessing: Input[InfraBlessing] | None = None,
+    fallback: Input[Model] | None = None,
+    examples: Input[Examples] | None = None,
+    decision: Input[Decision] | None = None,
     *,
     destination: str,
-    layout: Literal["tf_serving", "triton", "plain"] = "tf_serving",
+    layout: Literal["auto", "tf_serving", "triton", "plain"] = "auto",
     keep: Annotated[int, Between(1)] | None = None,
+    warm_up_requests: Annotated[int, Between(0, 1000)] = 16,
     max_batch_size: Annotated[int, Between(1)] = 64,
+    instances: Annotated[int, Between(1)] = 1,
+    device: Literal["auto", "cpu", "gpu"] = "auto",
+    queue_delay_us: Annotated[int, Between(0)] = 0,
 ) -> None:
     """Push a blessed model as the next numbered version of a folder.
 
     The version appears whole, by one rename, under the next free number; what was pushed before stays. Several pushes
     at once get a number each. A model that is already the newest version is not pushed again, and one that is not
-    blessed is not pushed at all: the step then succeeds and says so, as TFX's Pusher does.
+    blessed is not pushed at all: the step then succeeds and says so, as TFX's Pusher does. With a ``fallback``, the
+    parent is pushed in its place, by the same rules, and so once only.
 
     Args:
         model: What is pushed: its deployed files only, in the format that was measured.
         blessing: The blessing of this very model.
-        pushed: ``pushed.json``: whether it was pushed, where to, as which version, and why not.
+        pushed: ``pushed.json``: whether it was pushed, where to, as which version, and why, or why not.
+        infra_blessing: What `validate_serving` said of this very model, and of the fallback.
+        fallback: The parent, pushed when the model is not blessed and is not the parent itself.
+        examples: Where warm-up requests for a SavedModel in TensorFlow Serving are recorded from, and the labels of a
+            plain LiteRT file are known from.
+        decision: Of this run. Its numbers are kept in ``history/`` beside the versions, pushed or not, and once each,
+            for `select_model` to hold later runs against.
         destination: The folder that holds the versions; made when it does not exist.
-        layout: With ``tf_serving`` a version folder is what TensorFlow Serving loads: a SavedModel, or
-            ``model.tflite``. With ``triton`` the destination is a model in a Triton repository: a version folder holds
-            ``model.savedmodel/`` or ``model.onnx``, and ``config.pbtxt`` beside the versions is written from the
-            signature unless there is one that somebody else wrote. With ``plain`` a version folder holds
-            ``saved_model/``, ``model.tflite``, ``model.onnx`` or ``model.keras`` beside the model card, and the link
-            ``latest`` leads to the newest version.
+        layout: With ``auto`` each format goes where its usual server finds it: a SavedModel and LiteRT as
+            ``tf_serving``, a TensorRT engine as ``triton``, the others as ``plain``, which is also what OpenVINO Model
+            Server and, without a configuration, Triton load. With ``tf_serving`` a version folder is what TensorFlow
+            Serving loads: a SavedModel, or ``model.tflite``. With ``triton`` the destination is a model in a Triton
+            repository: a version folder holds ``model.savedmodel/``, ``model.onnx``, ``model.xml`` with ``model.bin``,
+            or ``model.plan``, and ``config.pbtxt`` beside the versions is written from the signature unless there is
+            one that somebody else wrote. With ``plain`` a version folder holds ``saved_model/`` or the model's file
+            beside the model card, and the link ``latest`` leads to the newest version. Beside ``model.tflite`` lie
+            ``metadata.json`` (names, types, shapes, scales) and, when the examples name their classes, ``labels.txt``.
         keep: How many of the newest versions stay; all of them when not given.
+        warm_up_requests: How many requests of one example each are recorded at most, where examples are given.
         max_batch_size: For ``triton``: up to how many requests are run at once, where the batch is open.
+        instances: For ``triton``: how many copies of the model run side by side, on each device.
+        device: For ``triton``: where they run; ``auto`` is a GPU where there is one.
+        queue_delay_us: For ``triton``: how long a request may wait for others to be batched with, in microseconds.
 
     Raises:
-        ComponentError: When the blessing is for another model, the layout cannot hold the format, or the destination
-            cannot be written. What is served is then as it was.
+        ComponentError: When a blessing is for another model, the layout cannot hold the format, the examples do not fit
+            the model, or the destination cannot be written. What is served is then as it was.
     """
-    from tfopt.components.push_model.versions import Versions
+    from tfopt.components.push_model.choosing import choose
+    from tfopt.components.push_model.pushing import kept, push
+    from tfopt.serving.triton import Scheduling
 
     if is_remote(destination):
         raise ComponentError(
@@ -52,20 +76,18 @@ def push_model(
             "a folder on this machine, mounted if need be: an object store has no rename that shows a version whole",
             "mount the store or volume and pass its path",
         )
-    said = blessing.read()
-    if said["model_digest"] != model.digest:
-        raise ComponentError(
-            f"{blessing.uri} blesses the model {said['model_digest'][:12]}, but {model.uri} is {model.digest[:12]}",
-            "the blessing of this very model",
-            "pass selected and blessing of the same select_model step",
-        )
-    versions = Versions(destination, layout)
-    facts = versions.unpushed(said["reason"]) if not said["blessed"] else versions.push(model, keep, max_batch_size)
-    pushed.write(facts | {"digest": model.digest})
+    choice = choose(model, blessing, infra_blessing, fallback)
+    scheduling = Scheduling(max_batch_size, instances, device, queue_delay_us)
+    facts = push(choice, model, destination, layout, keep, examples, warm_up_requests, scheduling)
+    if decision:
+        facts["history"] = kept(decision, facts)
+    pushed.write(facts)
     logging.getLogger("tfopt").info("%s: %s", facts["path"] or "not pushed", facts["reason"])
     pushed.metadata |= {
         "pushed": int(facts["pushed"]),
         "pushed_destination": facts["path"] or "",
         "pushed_version": str(facts["version"] or ""),
+        "fallback": int(facts["fallback"]),
         "reason": facts["reason"],
+        "blessing": facts["blessing"],
     }

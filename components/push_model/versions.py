@@ -6,14 +6,13 @@ import os
 import shutil
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts import Artifact, Model
-from tfopt.components.push_model.layouts import contents
-from tfopt.components.push_model.triton import write_config
+from tfopt.artifacts import Model
 from tfopt.errors import ComponentError
+from tfopt.serving.layouts import Version, contents, copy
 
 LATEST = "latest"
 TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)  # what renaming to an existing name says
@@ -26,27 +25,34 @@ class Versions:
         """Point at a folder, which need not exist yet."""
         self.folder, self.layout = Path(destination).expanduser().absolute(), layout
 
-    def push(self, model: Model, keep: int | None = None, max_batch_size: int = 64) -> dict[str, Any]:
+    def push(
+        self,
+        model: Model,
+        keep: int | None = None,
+        fill: Callable[[Path], None] | None = None,
+        before: Callable[[], None] = lambda: None,
+    ) -> dict[str, Any]:
         """Add a model as the newest version, unless it is that already.
 
         Args:
             model: What is pushed.
             keep: How many versions stay; None for all.
-            max_batch_size: See `triton.write_config`.
+            fill: Writes the version into a folder; the model by itself when not given.
+            before: Called when there is a version to show, before it is.
 
         Raises:
             ComponentError: When the folder cannot be written; nothing of this version is then in it.
         """
-        files = contents(model, self.layout)
+        contents(model, self.layout)
         previous = self.newest()
-        with _understood(self.folder), self._staging() as stage:
-            _fill(stage, files)
-            if previous is not None and Artifact(self.path(previous)).digest == Artifact(stage).digest:
+        with understood(self.folder), self._staging() as stage:
+            fill(stage) if fill else copy(model, self.layout, stage)
+            _sync_all(stage)
+            if previous is not None and Version(self.path(previous)).digest == Version(stage).digest:
                 return self._facts(previous, previous, "the newest version is this very model already")
-            if self.layout == "triton":
-                write_config(model, self.folder, max_batch_size)
+            before()
             version = self._publish(stage)
-            if self.layout == "plain":
+            if self.layout == "plain" or (self.folder / LATEST).is_symlink():  # which may not lead to an old format
                 self._point(version)
             for old in self.all()[: -keep or None] if keep else ():
                 self._remove(old)
@@ -54,7 +60,7 @@ class Versions:
 
     def unpushed(self, reason: str) -> dict[str, Any]:
         """The facts of a model that is not pushed, for a reason."""
-        facts = self._facts(None, self.newest(), f"not blessed: {reason}")
+        facts = self._facts(None, self.newest(), reason)
         return facts | {"pushed": False}
 
     def all(self) -> list[int]:
@@ -133,15 +139,10 @@ def _prefix() -> str:
     return f".partial-{socket.gethostname()}-"
 
 
-def _fill(stage: Path, files: dict[str, Path]) -> None:
-    """Copy: what is served must not share its content with a run's folder."""
-    for place, source in files.items():
-        target = stage / place
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, target)
-        _sync(target)
-    for folder in [*(path for path in stage.rglob("*") if path.is_dir()), stage]:
-        _sync(folder)
+def _sync_all(stage: Path) -> None:
+    """Have all of a version on the disk, folders too."""
+    for path in [*stage.rglob("*"), stage]:
+        _sync(path)
 
 
 def _sync(path: Path) -> None:
@@ -154,7 +155,7 @@ def _sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _understood(folder: Path) -> Iterator[None]:
+def understood(folder: Path) -> Iterator[None]:
     """What the operating system refuses, in three parts."""
     try:
         yield

@@ -63,11 +63,16 @@ def test_each_push_is_the_next_number_and_the_others_stay(model, tmp_path):
         "layout": "tf_serving",
         "reason": "blessed",
         "previous": None,
+        "model": "tflite int8",
         "digest": Model(model).digest,
+        "fallback": False,
+        "blessing": "so said",
+        "warm_up": "none: tflite as tf_serving has no such file",
     }
     assert (second.read()["version"], second.read()["previous"]) == (2, 1)
     assert second.metadata == {
-        "pushed": 1, "pushed_destination": str(destination / "2"), "pushed_version": "2", "reason": "blessed"
+        "pushed": 1, "pushed_destination": str(destination / "2"), "pushed_version": "2", "reason": "blessed",
+        "fallback": 0, "blessing": "so said",
     }  # fmt: skip
     assert sorted(path.name for path in destination.iterdir()) == ["1", "2"]
     assert (destination / "1" / "model.tflite").read_text() == "flatbuffer 0"
@@ -95,13 +100,17 @@ def test_tensorflow_serving_gets_the_saved_model_in_the_version_folder_and_it_an
     np.testing.assert_array_equal(*answers)
 
 
-def test_plain_is_the_file_beside_its_card_with_a_link_to_the_newest(model, tmp_path):
+def test_plain_is_the_file_beside_its_card_with_a_link_to_the_newest(digits_model, tmp_path):
     destination = tmp_path / "plain"
-    push(model, destination, layout="plain")
-    push(changed(model, "new"), destination, layout="plain")
-    assert tree(destination / "2") == ["model.tflite", "model_card.json"]
+    for number in (1, 2):
+        given = tmp_path / f"model {number}"
+        (given / "Format-Serving").mkdir(parents=True)
+        (given / "Format-Serving" / "model.onnx").write_text(f"onnx {number}")
+        (given / "model_card.json").write_text('{"name": "onnx"}')
+        push(given, destination, layout="plain")
+    assert tree(destination / "2") == ["model.onnx", "model_card.json"]
     assert (destination / "latest").readlink() == Path("2")
-    assert json.loads((destination / "latest" / "model_card.json").read_text())["name"] == "tflite int8"
+    assert json.loads((destination / "latest" / "model_card.json").read_text())["name"] == "onnx"
 
 
 def test_plain_holds_a_saved_model_a_keras_file_and_an_onnx_file(digits_model, tmp_path):
@@ -117,10 +126,23 @@ def test_plain_holds_a_saved_model_a_keras_file_and_an_onnx_file(digits_model, t
 def test_tensorflow_serving_is_not_given_what_it_cannot_load(digits_model, tmp_path):
     given = digits_model / "Format-Keras" / "model.keras"
     with pytest.raises(ComponentError) as refusal:
-        push_model(given, bless(given, tmp_path / "b"), tmp_path / "p", destination=str(tmp_path / "served"))
+        push_model(
+            given, bless(given, tmp_path / "b"), tmp_path / "p", destination=str(tmp_path / "s"), layout="tf_serving"
+        )
     assert "keras" in refusal.value.received
     assert "layout='plain'" in refusal.value.fix
-    assert not (tmp_path / "served").exists()
+    assert not (tmp_path / "s").exists()
+
+
+def test_without_a_layout_each_format_goes_where_its_server_looks_for_it(model, digits_model, tmp_path):
+    given = {"model.tflite": model, "model.onnx": tmp_path / "mine.onnx", "saved_model.pb": digits_model}
+    given["model.onnx"].write_bytes(b"onnx")
+    for number, (place, path) in enumerate(given.items(), 1):
+        blessing = bless(path, tmp_path / "blessing")
+        pushed = push_model(path, blessing, tmp_path / f"p{number}", destination=str(tmp_path / "served"))["pushed"]
+        assert (tmp_path / "served" / str(number) / place).is_file()
+        assert pushed.read()["layout"] == ("plain" if place == "model.onnx" else "tf_serving")
+    assert (tmp_path / "served" / "latest").readlink() == Path("3")  # once there is a link, it follows every format
 
 
 def test_what_is_pushed_shares_nothing_with_the_artifact(model, tmp_path):

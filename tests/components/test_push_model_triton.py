@@ -5,14 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from google.protobuf import text_format
-from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig
+from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig, ModelInstanceGroup
 
 from tests.components.test_push_model import push
 from tfopt import runtimes
-from tfopt.artifacts import SavedModel
-from tfopt.components.push_model.triton import config
+from tfopt.artifacts import Model, SavedModel
 from tfopt.errors import ComponentError
 from tfopt.runtimes import TensorSpec
+from tfopt.serving.layouts import contents
+from tfopt.serving.triton import Scheduling, config
 
 
 def read(file: Path):
@@ -75,7 +76,7 @@ def test_a_configuration_of_ours_follows_the_model_and_one_of_yours_stays(two_en
 
 def test_a_fixed_batch_is_one_of_the_axes():
     spec = TensorSpec("float32", (4, 28))
-    found = text_format.Parse(config("m", "onnx", {"x": spec}, {"y": spec}, 64), ModelConfig())
+    found = text_format.Parse(config("m", "onnx", {"x": spec}, {"y": spec}, Scheduling()), ModelConfig())
     assert (found.backend, found.max_batch_size, list(found.input[0].dims)) == ("onnxruntime", 0, [4, 28])
     assert not found.HasField("dynamic_batching")
 
@@ -83,20 +84,53 @@ def test_a_fixed_batch_is_one_of_the_axes():
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float16", "bfloat16", "float64", "string"])
 def test_every_type_has_its_word(dtype):
     spec = TensorSpec(dtype, (None, 2))
-    assert text_format.Parse(config("m", "onnx", {"x": spec}, {"y": spec}, 1), ModelConfig()).input[0].data_type
+    assert (
+        text_format.Parse(config("m", "onnx", {"x": spec}, {"y": spec}, Scheduling(1)), ModelConfig())
+        .input[0]
+        .data_type
+    )
+
+
+def test_copies_devices_and_patience_are_the_users_and_the_reason_is_handed_on(two_ends, tmp_path):
+    push(two_ends, tmp_path / "digits", layout="triton", instances=3, device="cpu", queue_delay_us=250)
+    found = read(tmp_path / "digits" / "config.pbtxt")
+    assert [(group.count, group.kind) for group in found.instance_group] == [(3, ModelInstanceGroup.KIND_CPU)]
+    assert found.dynamic_batching.max_queue_delay_microseconds == 250
+    assert found.parameters["tfopt_reason"].string_value == "so said"
+    assert found.parameters["tfopt_digest"].string_value == SavedModel(two_ends).digest
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (["model.onnx"], {"backend": "onnxruntime"}),
+        (["model.xml", "model.bin"], {"backend": "openvino"}),
+        (["model.plan"], {"platform": "tensorrt_plan"}),
+        (["model.plan", "compatibility.json"], {"platform": "tensorrt_plan"}),
+    ],
+)
+def test_each_format_has_its_backend_and_the_file_names_that_triton_looks_for(files, said, tmp_path):
+    spec = TensorSpec("float32", (None, 2))
+    format = {"model.onnx": "onnx", "model.xml": "openvino", "model.plan": "tensorrt"}[files[0]]
+    found = text_format.Parse(config("m", format, {"x": spec}, {"y": spec}, Scheduling()), ModelConfig())
+    assert {key: getattr(found, key) for key in said} == said
+    for file in files:
+        (tmp_path / "Format-Serving").mkdir(exist_ok=True)
+        (tmp_path / "Format-Serving" / file).write_text(file)
+    assert sorted(contents(Model(tmp_path), "triton")) == sorted(files)
 
 
 def test_names_are_quoted():
     spec = TensorSpec("float32", (None, 2))
     name = 'größer "x"\\'
-    found = text_format.Parse(config(name, "onnx", {name: spec}, {"y": spec}, 1), ModelConfig())
+    found = text_format.Parse(config(name, "onnx", {name: spec}, {"y": spec}, Scheduling(1)), ModelConfig())
     assert (found.name, found.input[0].name) == (name, name)
 
 
 @pytest.mark.parametrize("spec", [TensorSpec("complex64", (None, 2)), TensorSpec("float32", (None,), ranked=False)])
 def test_what_triton_has_no_words_for_is_refused(spec):
     with pytest.raises(ComponentError, match=r"(?s)layout=triton.*how to fix"):
-        config("m", "onnx", {"x": spec}, {"y": TensorSpec("float32", (None, 2))}, 1)
+        config("m", "onnx", {"x": spec}, {"y": TensorSpec("float32", (None, 2))}, Scheduling())
 
 
 def test_a_litert_model_is_refused_and_nothing_appears(tmp_path):

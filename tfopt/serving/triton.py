@@ -5,7 +5,9 @@ Reference: NVIDIA Triton Inference Server, "Model Configuration" (`inference.Mod
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from tfopt import runtimes
 from tfopt.artifacts import Model
@@ -17,19 +19,41 @@ OURS = "# Written by tfopt push_model from the signature. Without this line the 
 BACKENDS = {
     "saved_model": "platform: \"tensorflow_savedmodel\"",
     "onnx": "backend: \"onnxruntime\"",
+    "openvino": "backend: \"openvino\"",
+    "tensorrt": "platform: \"tensorrt_plan\"",
 }  # fmt: skip
 TYPES = {"bool": "BOOL", "float16": "FP16", "bfloat16": "BF16", "float32": "FP32", "float64": "FP64"}
 TYPES |= {f"{sign}int{bits}": f"{sign.upper()}INT{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 TYPES |= {"string": "STRING"}
 
 
-def write_config(model: Model, folder: Path, max_batch_size: int) -> None:
+@dataclass(frozen=True)
+class Scheduling:
+    """How Triton is to run the model.
+
+    Attributes:
+        max_batch_size: Up to how many requests are run at once, where the signature leaves the batch open.
+        instances: How many copies of the model run side by side, on each device.
+        device: ``auto`` (a GPU where there is one), ``cpu`` or ``gpu``.
+        queue_delay_us: How long a request may wait for others to be batched with, in microseconds.
+    """
+
+    max_batch_size: int = 64
+    instances: int = 1
+    device: str = "auto"
+    queue_delay_us: int = 0
+
+
+def write_config(
+    model: Model, folder: Path, scheduling: Scheduling, said: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """Write ``config.pbtxt`` into the folder of a model, by one rename; one that somebody else wrote stays.
 
     Args:
-        model: A SavedModel or an ONNX model, of which the signature ``serving_default`` is served.
+        model: In a format of `BACKENDS`, of which the signature ``serving_default`` is served.
         folder: Holds the versions; Triton calls the model as it is called.
-        max_batch_size: Up to how many requests are run at once, where the signature leaves the batch open.
+        scheduling: How it is run.
+        said: What travels with it as ``parameters``, which Triton hands to whoever asks for the configuration.
 
     Raises:
         ComponentError: When the signature has something that Triton has no words for.
@@ -38,17 +62,19 @@ def write_config(model: Model, folder: Path, max_batch_size: int) -> None:
     if target.exists() and not target.read_text().startswith(OURS):
         return
     with runtimes.load(model) as runtime:
-        text = config(folder.name, model.format, runtime.inputs, runtime.outputs, max_batch_size)
+        text = config(folder.name, model.format, runtime.inputs, runtime.outputs, scheduling)
+    text += "".join(
+        f"parameters {{ key: {_quoted(k)} value {{ string_value: {_quoted(v)} }} }}\n" for k, v in said.items()
+    )
     partial = folder / f".{FILE}.partial"
     partial.write_text(OURS + text)
     partial.rename(target)
 
 
 def config(
-    name: str, format: str, inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec], max_batch_size: int
+    name: str, format: str, inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec], scheduling: Scheduling
 ) -> str:
     """Return the configuration as text; requests are put together only where every tensor has an open batch."""
-    specs = [*inputs.values(), *outputs.values()]
     for side in (inputs, outputs):
         for tensor, spec in side.items():
             if not spec.ranked or spec.dtype not in TYPES:
@@ -57,15 +83,16 @@ def config(
                     f"a known number of axes and one of the types {', '.join(TYPES)}",
                     "export the model with such a signature, or write config.pbtxt yourself",
                 )
-    batched = all(spec.shape and spec.shape[0] is None for spec in specs)
+    batched = all(spec.shape and spec.shape[0] is None for spec in [*inputs.values(), *outputs.values()])
+    delay = f"max_queue_delay_microseconds: {scheduling.queue_delay_us} " if scheduling.queue_delay_us else ""
     lines = [
-        f"name: {json.dumps(name, ensure_ascii=False)}",
+        f"name: {_quoted(name)}",
         BACKENDS[format],
-        f"max_batch_size: {max_batch_size if batched else 0}",
+        f"max_batch_size: {scheduling.max_batch_size if batched else 0}",
         *(_tensor("input", tensor, spec, batched) for tensor, spec in inputs.items()),
         *(_tensor("output", tensor, spec, batched) for tensor, spec in outputs.items()),
-        "instance_group { count: 1 kind: KIND_AUTO }",
-        *(["dynamic_batching { }"] if batched else []),
+        f"instance_group {{ count: {scheduling.instances} kind: KIND_{scheduling.device.upper()} }}",
+        *([f"dynamic_batching {{ {delay}}}"] if batched else []),
     ]
     return "\n".join(lines) + "\n"
 
@@ -74,4 +101,8 @@ def _tensor(side: str, name: str, spec: TensorSpec, batched: bool) -> str:
     sizes = [-1 if size is None else size for size in (spec.shape[1:] if batched else spec.shape)]
     # Triton knows no tensor without axes: it takes one number, and hands it on without its axis.
     dims = f"dims: {sizes}" if sizes else "dims: [1] reshape { shape: [] }"
-    return f"{side} {{ name: {json.dumps(name, ensure_ascii=False)} data_type: TYPE_{TYPES[spec.dtype]} {dims} }}"
+    return f"{side} {{ name: {_quoted(name)} data_type: TYPE_{TYPES[spec.dtype]} {dims} }}"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

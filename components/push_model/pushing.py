@@ -1,0 +1,61 @@
+"""From a choice to a version with all that goes beside the model, and what is said of it."""
+
+from pathlib import Path
+from typing import Any
+
+from tfopt import past
+from tfopt.artifacts import Decision, Examples, Model
+from tfopt.components.push_model.choosing import Choice
+from tfopt.components.push_model.versions import Versions, understood
+from tfopt.serving.layouts import lay_out, layout_of
+from tfopt.serving.triton import Scheduling, write_config
+
+
+def push(
+    choice: Choice,
+    asked: Model,
+    destination: str,
+    layout: str,
+    keep: int | None,
+    examples: Examples | None,
+    requests: int,
+    scheduling: Scheduling,
+) -> dict[str, Any]:
+    """Push what was chosen, if anything was, and return the content of ``pushed.json``.
+
+    Raises:
+        ComponentError: See `push_model`.
+    """
+    model = choice.model
+    versions = Versions(destination, layout_of(model or asked, layout))
+    if model is None:
+        return versions.unpushed(choice.reason) | _about(asked, choice)
+    beside: dict[str, Any] = {}
+
+    def fill(stage: Path) -> None:
+        beside.update(lay_out(model, versions.layout, stage, examples, requests))
+
+    def configure() -> None:
+        if versions.layout == "triton":
+            said = {"tfopt_digest": model.digest, "tfopt_reason": choice.reason}
+            write_config(model, versions.folder, scheduling, said)
+
+    facts = versions.push(model, keep, fill, configure)
+    if choice.fallback:
+        facts["reason"] = choice.reason if facts["reason"] == "blessed" else f"{facts['reason']}: {choice.reason}"
+    return facts | _about(model, choice) | beside
+
+
+def kept(decision: Decision, facts: dict[str, Any]) -> str:
+    """Keep the numbers of this run beside the versions, and return where.
+
+    Raises:
+        ComponentError: When the folder cannot be written.
+    """
+    folder = Path(facts["destination"])
+    with understood(folder):
+        return str(past.write(folder, decision, facts))
+
+
+def _about(model: Model, choice: Choice) -> dict[str, Any]:
+    return {"model": model.name, "digest": model.digest, "fallback": choice.fallback, "blessing": choice.reason}

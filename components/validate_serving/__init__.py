@@ -1,0 +1,1 @@
+"""Load a model as its server will, and ask it."""

@@ -1,0 +1,100 @@
+"""In a process of its own: load the model from the layout, ask it, and hold what it says against what it should."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfopt import runtimes
+from tfopt.artifacts import Examples, Model
+from tfopt.components.validate_serving import servers, triton_config
+from tfopt.components.validate_serving.answers import differences, signature_faults
+from tfopt.components.validate_serving.latency import measure
+from tfopt.errors import ComponentError, first_line
+from tfopt.examples import Batch
+from tfopt.probes import cut, probe
+from tfopt.runtimes import Runtime
+from tfopt.serving import triton, warm_up
+from tfopt.serving.layouts import lay_out
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is asked of which model; plain values, for another process.
+
+    Attributes:
+        root: The folder to make, called as the model is by its server.
+        own_config: A ``config.pbtxt`` to check in place of ours.
+        binary: TensorFlow Serving's model server, if that is to serve it.
+    """
+
+    model: str
+    layout: str
+    root: str
+    examples: str | None
+    requests: int
+    batch_size: int
+    concurrency: int
+    seconds: float
+    tolerance: float
+    own_config: str | None
+    binary: str | None
+
+
+def ask(task: Task) -> dict[str, Any] | ComponentError:
+    """Return the facts, ``faults`` among them; an error of the examples as it is.
+
+    Raises:
+        ComponentError: When the model cannot be loaded or laid out.
+    """
+    model, root = Model(task.model), Path(task.root)
+    examples = Examples(task.examples) if task.examples else None
+    expected = runtimes.load(model)
+    try:
+        given, source = probe(examples, expected.inputs, records=task.requests * task.batch_size)
+    except ComponentError as error:
+        return error
+    asked = list(cut(given, expected.inputs, task.batch_size))
+    beside = lay_out(model, task.layout, root / "1", examples, task.requests)
+    facts: dict[str, Any] = {
+        **beside,
+        "requests": len(asked),
+        "inputs": {name: str(spec) for name, spec in expected.inputs.items()},
+        "outputs": {name: str(spec) for name, spec in expected.outputs.items()},
+        "source": source,
+        "faults": [],
+    }
+    if task.layout == "triton":
+        facts["faults"] += _triton_faults(model, root, expected, task)
+    with servers.serve(model, task.layout, root, task.binary) as server:
+        facts["server"] = server.name
+        facts["faults"] += signature_faults(expected, server.inputs, server.outputs)
+        if facts["faults"]:  # what is called by other names cannot be asked
+            return facts
+        return facts | _answered(server, expected, asked, root, task)
+
+
+def _triton_faults(model: Model, root: Path, expected: Runtime, task: Task) -> list[str]:
+    if task.own_config is None:
+        triton.write_config(model, root, triton.Scheduling())
+    else:
+        (root / triton.FILE).write_text(task.own_config)
+    return triton_config.faults(root / triton.FILE, model.format, expected.inputs, expected.outputs, task.batch_size)
+
+
+def _answered(server: servers.Server, expected: Runtime, asked: list[Batch], root: Path, task: Task) -> dict[str, Any]:
+    faults: list[str] = []
+    largest = 0.0
+    try:
+        answer = server.client()
+        for batch in asked:
+            found, error = differences(expected.run(batch), answer(batch), server.outputs, task.tolerance)
+            faults += [fault for fault in found if fault not in faults]
+            largest = max(largest, error)
+        if (root / "1" / warm_up.FILE).exists():
+            for batch in warm_up.read_requests(root / "1"):
+                answer(batch)
+    except Exception as error:  # whatever its library raises
+        said = error.received if isinstance(error, ComponentError) else first_line(error)
+        return {"faults": [f"a request fails: {said}"]}
+    facts = {"faults": faults[:8], "max_error": largest}
+    return facts if faults else facts | {"latency": measure(server, asked, task.concurrency, task.seconds)}

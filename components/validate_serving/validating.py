@@ -1,0 +1,89 @@
+"""From a model to a verdict: laid out, loaded in a process of its own, asked, and judged."""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfopt.artifacts import Examples, Model
+from tfopt.child import run_in_child
+from tfopt.components.validate_serving import model_server
+from tfopt.components.validate_serving.asking import Task, ask
+from tfopt.errors import ComponentError
+from tfopt.serving import triton
+from tfopt.serving.layouts import contents, layout_of
+
+NAME = "model"  # what it is called by its server, where the destination does not say
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How a model is tried; see `validate_serving`."""
+
+    layout: str
+    destination: str | None
+    requests: int
+    batch_size: int
+    concurrency: int
+    seconds: float
+    max_p99_ms: float | None
+    max_seconds: float
+    tolerance: float
+
+
+def validate(model: Model, examples: Examples | None, trial: Trial) -> dict[str, Any]:
+    """Return the row of a model: ``blessed``, ``reason``, and what was found.
+
+    Raises:
+        ComponentError: When the trial itself cannot be made: a layout that cannot hold the format, examples that do not
+            fit.
+    """
+    layout = layout_of(model, trial.layout)
+    contents(model, layout)
+    row: dict[str, Any] = {
+        "name": model.name,
+        "digest": model.digest,
+        "format": model.format,
+        "layout": layout,
+        "server": "",
+        "blessed": False,
+        "reason": "",
+        "latency": None,
+    }
+    with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
+        name = Path(trial.destination).name if trial.destination else NAME
+        root = Path(folder, name)
+        task = Task(
+            model.uri, layout, str(root), examples.uri if examples else None, trial.requests, trial.batch_size,
+            trial.concurrency, trial.seconds, trial.tolerance, _own_config(layout, trial.destination),
+            model_server.binary() if layout == "tf_serving" and model.format == "saved_model" else None,
+        )  # fmt: skip
+        try:
+            found = run_in_child(ask, task, doing="serving the model", limit_s=trial.max_seconds)
+        except ComponentError as error:
+            return row | {"reason": error.received}
+    if isinstance(found, ComponentError):
+        raise found
+    faults = list(found.pop("faults"))
+    row |= found
+    p99, limit = (row["latency"] or {}).get("p99_ms"), trial.max_p99_ms
+    if limit is not None and p99 is not None and p99 > limit:
+        faults.append(f"99% of the answers take up to {p99:.3g} ms with {trial.concurrency} clients, not {limit:g} ms")
+    return row | {"blessed": not faults, "reason": "; ".join(faults) or _in_words(row)}
+
+
+def _own_config(layout: str, destination: str | None) -> str | None:
+    """A configuration at the destination that push_model would leave as it is."""
+    file = Path(destination or "", triton.FILE)
+    if layout != "triton" or not destination or not file.is_file():
+        return None
+    text = file.read_text()
+    return None if text.startswith(triton.OURS) else text
+
+
+def _in_words(row: dict[str, Any]) -> str:
+    latency = row["latency"]
+    return (
+        f"served by {row['server']}: {row['requests']} requests answered as expected; p50 {latency['p50_ms']:.3g} ms, "
+        f"p99 {latency['p99_ms']:.3g} ms with {latency['concurrency']} clients"
+    )

@@ -1,0 +1,243 @@
+"""What a server would stumble over is said before anything is pushed; what it would serve is blessed."""
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tfopt.artifacts import InfraBlessing, Model
+from tfopt.components.validate_serving.component import validate_serving
+from tfopt.errors import ComponentError
+from tfopt.serving import warm_up
+
+FACTOR = np.random.default_rng(0).normal(size=(3, 2)).astype(np.float32)
+
+
+def validate(model: Path, folder: Path, **given) -> InfraBlessing:
+    target = folder / f"infra {len(list(folder.glob('infra*')))}"
+    return validate_serving(model, target, **{"seconds": 0.1, "requests": 4, "concurrency": 2} | given)[
+        "infra_blessing"
+    ]
+
+
+def refused(model: Path, folder: Path, **given) -> str:
+    """The reason, after a look at everything that says that a model is not blessed."""
+    blessing = validate(model, folder, **given)
+    said = blessing.read()
+    assert (said["blessed"], said["models"][0]["blessed"], blessing.metadata["blessed"]) == (False, False, 0)
+    assert (blessing.path / "INFRA_NOT_BLESSED").exists()
+    assert blessing.metadata["reason"] == said["reason"] == said["models"][0]["reason"]
+    return said["reason"]
+
+
+def product(folder: Path, factor: np.ndarray = FACTOR, *, lost: bool = False) -> Path:
+    """An ONNX model: rows times a matrix, of which the last columns may get lost on the way, against the signature."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["full" if lost else "y"])]
+    if lost:
+        nodes += [
+            helper.make_node("ReduceMax", ["x"], ["largest"], axes=[0, 1], keepdims=1),
+            helper.make_node("Reshape", ["largest", "one"], ["flat"]),
+            helper.make_node("Greater", ["flat", "never"], ["kept"]),
+            helper.make_node("Compress", ["full", "kept"], ["y"], axis=1),
+        ]
+    graph = helper.make_graph(
+        nodes,
+        "product",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 2])],
+        [
+            numpy_helper.from_array(factor, "w"),
+            numpy_helper.from_array(np.array([1]), "one"),
+            numpy_helper.from_array(np.array([-1], np.float32), "never"),
+        ],
+    )
+    file = folder / "product.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), str(file))
+    return file
+
+
+def test_a_saved_model_is_loaded_as_tensorflow_serving_does_and_answers_its_warm_up(
+    digits_model, digits_examples, tmp_path
+):
+    blessing = validate(digits_model, tmp_path, examples=digits_examples, batch_size=2)
+    said = blessing.read()
+    row = said["models"][0]
+    assert (said["blessed"], blessing.metadata["blessed"]) == (True, 1)
+    assert (blessing.path / "INFRA_BLESSED").exists()
+    assert "session" in row["server"]
+    assert row["warm_up"] == "4 requests from examples, split 'eval'"
+    assert row["digest"] == Model(digits_model).digest
+    assert (row["latency"]["concurrency"], row["latency"]["batch_size"]) == (2, 2)
+    assert 0 < row["latency"]["p50_ms"] <= row["latency"]["p99_ms"]
+    assert row["max_error"] < 1e-5
+
+
+def test_litert_and_a_parent_are_blessed_each_for_itself(digits_lite, tmp_path):
+    broken = tmp_path / "broken"
+    shutil.copytree(digits_lite, broken)
+    file = broken / "Format-Serving" / "tflite"
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    blessing = validate(broken, tmp_path, fallback=digits_lite)
+    child, parent = blessing.read()["models"]
+    assert (child["blessed"], parent["blessed"], parent["server"]) == (False, True, "LiteRT")
+    assert "tflite" in child["reason"]
+    assert blessing.metadata["blessed"] == 0  # which is what stock components read: it is about the model
+
+
+def test_an_onnx_file_is_asked_in_its_own_runtime(tmp_path):
+    row = validate(product(tmp_path), tmp_path).read()["models"][0]
+    assert (row["blessed"], row["server"], row["source"]) == (True, "ONNX Runtime", "random inputs")
+
+
+@pytest.mark.parametrize("kind", ["NaN", "shape", "truncated"])
+def test_what_a_file_may_suffer_from_is_named(tmp_path, kind):
+    factor = FACTOR.copy()
+    factor[1, 1] = np.nan if kind == "NaN" else 1
+    file = product(tmp_path, factor, lost=kind == "shape")
+    if kind == "truncated":
+        file.write_bytes(file.read_bytes()[:-20])
+    reason = refused(file, tmp_path)
+    wanted = {"NaN": "'y': NaN or infinity in 1 of 2", "shape": "'y': of shape [1, 1], not float32[?,2]"}
+    assert wanted.get(kind, "product.onnx") in reason
+
+
+def test_a_model_slower_than_the_limit_is_not_blessed(tmp_path):
+    reason = refused(product(tmp_path), tmp_path, max_p99_ms=1e-6)
+    assert "not 1e-06 ms" in reason
+    assert "with 2 clients" in reason
+
+
+def test_requests_to_warm_up_with_that_the_model_does_not_take_are_found(digits_model, tmp_path):
+    own = tmp_path / "own"
+    shutil.copytree(digits_model, own)
+    warm_up.write_requests(own / "Format-Serving", [{"image": np.zeros((1, 9, 9, 1), np.float32)}])
+    reason = refused(own, tmp_path)
+    assert "a request fails" in reason
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ('input { name: "rows" data_type: TYPE_FP32 dims: [3] }', "input rows, where the model has x"),
+        ('input { name: "x" data_type: TYPE_FP16 dims: [3] }', "'x' of TYPE_FP16, not TYPE_FP32"),
+        ('output { name: "y" data_type: TYPE_FP32 dims: [7] }', "'y' of dims [7], where the model has float32[?,2]"),
+        ('name: "another"', "name 'another' in a folder called 'product'"),
+        ('backend: "tensorflow"', "'tensorflow' for a model of 'onnxruntime'"),
+        ('input { name: "x" ', "config.pbtxt"),
+        ("max_batch_size: 1 ", "max_batch_size 1, for requests of 2"),
+    ],
+)
+def test_a_configuration_of_yours_that_triton_would_refuse_is_found(tmp_path, wrong, said):
+    from tfopt.components.validate_serving.triton_config import faults
+    from tfopt.runtimes import TensorSpec
+
+    file = tmp_path / "product" / "config.pbtxt"
+    file.parent.mkdir()
+    size = "" if "max_batch" in wrong else "max_batch_size: 8 "
+    file.write_text(f"{size}version_policy {{ latest {{ num_versions: 2 }} }} {wrong}")
+    specs = {"x": TensorSpec("float32", (None, 3))}, {"y": TensorSpec("float32", (None, 2))}
+    found = faults(file, "onnx", *specs, 2)
+    assert len(found) == 1
+    assert said in found[0]
+
+
+def test_the_configuration_that_is_pushed_is_the_one_that_is_checked(tmp_path):
+    served = tmp_path / "product"
+    assert validate(product(tmp_path), tmp_path, layout="triton", destination=str(served)).read()["blessed"]
+    served.mkdir()
+    (served / "config.pbtxt").write_text('max_batch_size: 8 input { name: "z" data_type: TYPE_FP32 dims: [3] }')
+    reason = refused(product(tmp_path), tmp_path, layout="triton", destination=str(served))
+    assert reason == "config.pbtxt: input z, where the model has x"
+
+
+def test_our_words_for_tritons_configuration_are_tritons():
+    from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+    from tfopt.components.validate_serving.triton_config import _message
+
+    def compare(ours, theirs) -> None:
+        for field in ours.fields:
+            other = theirs.fields_by_name[field.name]
+            assert field.is_repeated == other.is_repeated
+            if field.message_type:
+                compare(field.message_type, other.message_type)
+            elif field.enum_type:
+                assert set(field.enum_type.values_by_name) <= set(other.enum_type.values_by_name)
+
+    compare(type(_message()).DESCRIPTOR, ModelConfig.DESCRIPTOR)
+
+
+def test_examples_of_something_else_are_the_users_error_and_no_verdict(tmp_path):
+    from tests.conftest import write_examples
+
+    write_examples(tmp_path / "others" / "Split-eval" / "data_tfrecord", {"z": np.zeros((2, 3), np.float32)})
+    with pytest.raises(ComponentError, match="no feature 'x'"):
+        validate(product(tmp_path), tmp_path, examples=tmp_path / "others")
+    with pytest.raises(ComponentError, match="which is what TensorFlow Serving loads"):
+        validate(product(tmp_path), tmp_path, layout="tf_serving")
+
+
+@pytest.mark.parametrize("blessed", [True, False])
+def test_tfxs_pusher_takes_the_blessing(tmp_path, blessed):
+    from tfx.components.pusher.executor import Executor
+    from tfx.types import standard_artifacts
+
+    from tfopt.tfx import _publish
+
+    file = product(tmp_path, FACTOR if blessed else FACTOR * np.nan)
+    serving = tmp_path / "model" / "Format-Serving" / "model.onnx"
+    serving.parent.mkdir(parents=True)
+    shutil.copy2(file, serving)
+    written = validate(serving.parent.parent, tmp_path)
+    blessing, model, pushed = (
+        getattr(standard_artifacts, name)() for name in ("InfraBlessing", "Model", "PushedModel")
+    )
+    blessing.uri, model.uri, pushed.uri = written.uri, str(serving.parent.parent), str(tmp_path / "pushed")
+    _publish(blessing, written)
+    destination = json.dumps({"filesystem": {"base_directory": str(tmp_path / "served")}})
+    Executor().Do(
+        {"model": [model], "infra_blessing": [blessing]},
+        {"pushed_model": [pushed]},
+        {"push_destination": destination},
+    )
+    assert bool(list(tmp_path.glob("served/*/model.onnx"))) == blessed
+    assert pushed.get_int_custom_property("pushed") == int(blessed)
+
+
+@pytest.mark.nightly
+def test_a_model_that_never_answers_is_stopped(tmp_path):
+    import tensorflow as tf
+
+    @tf.function(input_signature=[tf.TensorSpec([None], name="x")])
+    def serve(x):
+        return {"y": tf.while_loop(lambda value: True, lambda value: (value,), (x,))[0]}
+
+    tf.saved_model.save(tf.Module(), str(tmp_path / "endless"), signatures=serve)
+    assert "no end after 20 s" in refused(tmp_path / "endless", tmp_path, max_seconds=20)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_model_server_on_the_machine_is_asked_by_grpc_and_one_that_ends_is_quoted(
+    digits_model, digits_examples, tmp_path, monkeypatch, whole
+):
+    program = tmp_path / "bin" / "tensorflow_model_server"
+    program.parent.mkdir()
+    script = Path(__file__).parents[1] / "stand_in_server.py"
+    command = f'exec "{sys.executable}" "{script}" "$@"' if whole else "echo no such disk; exit 3"
+    program.write_text(f"#!/bin/sh\n{command}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    if whole:
+        row = validate(digits_model, tmp_path, examples=digits_examples).read()["models"][0]
+        assert row["blessed"], row["reason"]
+        assert row["server"] == "TensorFlow Serving"
+        assert row["max_error"] < 1e-5
+    else:
+        assert "no such disk" in refused(digits_model, tmp_path, examples=digits_examples)

@@ -1,0 +1,1 @@
+"""How models lie where they are served from: what `push_model` writes and `validate_serving` tries."""
