@@ -10,7 +10,7 @@ from typing import Any
 
 import tfopt
 
-PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "tf-keras", "ai-edge-litert", "onnxruntime", "numpy")
+PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "tf-keras", "ai-edge-litert", "onnxruntime", "openvino", "numpy")
 INSTRUCTION_SETS = re.compile(r"(sse4|avx|fma|f16c|amx|asimd|sve|bf16|i8mm)\w*")
 CPU = Path("/sys/devices/system/cpu")
 

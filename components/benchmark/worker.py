@@ -29,6 +29,8 @@ PACKAGES = {
     "keras": "tensorflow",
     "tflite": "ai_edge_litert.interpreter",
     "onnx": "onnxruntime",
+    "openvino": "tfopt.untracked",
+    "tensorrt": "tensorrt",
 }
 
 
@@ -43,7 +45,8 @@ class Worker:
         model = Model(uri)
         start = time.perf_counter()
         if model.format in PACKAGES:
-            importlib.import_module(PACKAGES[model.format])
+            with contextlib.suppress(ImportError):  # the runtime says what is missing, and how to get it
+                importlib.import_module(PACKAGES[model.format])
         imported = time.perf_counter()
         memory = _peak_memory()
         self._load = functools.partial(runtimes.load, model, threads=threads)

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from tfopt.measurements import Measured
+from tfopt.pareto import front
 
 FRONT = ("latency", "size")  # with the main metric, what the Pareto front is over
 MEMORY_NOISE = 0.05  # a peak is measured once; allocators and threads move it by a few percent
@@ -50,11 +51,7 @@ def pareto_front(models: Sequence[Measured], main_metric: str) -> set[str]:
         for model in models
         if not model.error and needed <= model.metrics.keys()
     }
-    return {
-        name
-        for name, own in sound.items()
-        if not any(all(b >= a for a, b in zip(own, other, strict=True)) and other != own for other in sound.values())
-    }
+    return front(sound)
 
 
 def _merits(model: Measured, main_metric: str) -> tuple[float, ...]:

@@ -2,23 +2,37 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tfopt.artifacts import Model, unique_names
 from tfopt.components.select_model import reasons
 from tfopt.components.select_model.choice import choose, pareto_front
-from tfopt.components.select_model.goals import QUALITY, Goal, settle
+from tfopt.components.select_model.regressions import trends
+from tfopt.components.select_model.winning import Stakes
 from tfopt.errors import ComponentError
+from tfopt.goals import QUALITY, Goal, settle
 from tfopt.measurements import Measured, find_row, join, main_metric
+from tfopt.past import WINNER, Past, conditions
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: the goals, what to be best at, and whether meeting a goal must be proven."""
+    """What is asked.
+
+    Attributes:
+        goals: What a model must meet.
+        objective: What to be best at.
+        proven: Whether meeting a goal must be proven.
+        watched: What is told when it is missed, and no more.
+        runs: The last blessed runs, oldest first.
+    """
 
     goals: Sequence[Goal]
     objective: str
     proven: bool
+    watched: Sequence[Goal] = ()
+    runs: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -44,14 +58,18 @@ def decide(
     measured = join([(n, m.digest, m.format) for n, m in zip(names, models, strict=True)], evaluation, benchmark)
     quality = main_metric(evaluation)
     _check_parent(measured[0], quality)
-    goals = settle(question.goals, quality, measured[0].metrics)
+    past = Past(question.runs, conditions(evaluation, benchmark))
+    goals = settle(question.goals, quality, measured[0].metrics, partial(past.reference, WINNER))
     objective = quality if question.objective == QUALITY else question.objective
     examples = int(evaluation["counts"]["evaluated"])
+    unmade = {name: model.failure for name, model in zip(names, models, strict=True) if model.failure}
     failures = {model.name: _failures(model, goals, question.proven, examples) for model in measured}
     passed = {model.name for model in measured if not model.error and not failures[model.name]}
     chosen = choose(measured, passed, objective)
     blessed = chosen.name in passed
     front = pareto_front(measured, quality)
+    min_effect = float((benchmark.get("interval") or {}).get("min_effect", 0.0))
+    stakes = Stakes(measured, passed, goals, objective, question.proven, min_effect)
     content = {
         "selected": chosen.name,
         "blessed": blessed,
@@ -68,11 +86,16 @@ def decide(
                 "passed": model.name in passed,
                 "pareto": model.name in front,
                 "chosen": model is chosen,
-                "reasons": _reasons(model, chosen, failures[model.name], objective, quality),
+                "reasons": [f"not made: {unmade[model.name]}"]
+                if model.name in unmade
+                else _reasons(model, chosen, failures[model.name], objective, quality),
+                "to_win": stakes.to_win(model, chosen),
                 "metrics": {metric: estimate.value for metric, estimate in model.metrics.items()},
             }
             for model in measured
         ],
+        "conditions": past.conditions,
+        "history": trends(past, chosen, measured[0], settle(question.watched, quality, measured[0].metrics)),
     }
     return Verdict(models[names.index(chosen.name)], content)
 

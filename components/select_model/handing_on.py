@@ -23,6 +23,9 @@ def hand_on(model: Model, name: str, selected: Model) -> None:
         _copy(model.tflite, serving / "tflite")
     elif model.onnx:
         _copy(model.onnx, serving / "model.onnx")
+    elif model.openvino:
+        for file in model.payload():
+            _copy(file, serving / f"model{file.suffix}")
     elif model.keras:
         _copy(model.keras, selected.path / "Format-Keras" / f"model{model.keras.suffix}")
     if not (selected.path / CARD).exists():
@@ -30,7 +33,7 @@ def hand_on(model: Model, name: str, selected: Model) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir()
+    target.parent.mkdir(exist_ok=True)
     shutil.copy2(source, target)
 
 

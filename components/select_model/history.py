@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tfopt import wording
 from tfopt.artifacts import Model
 from tfopt.component import find
 from tfopt.errors import ComponentError
@@ -15,11 +16,18 @@ def lineage(model: Model, listed: Mapping[str, Any]) -> dict[str, Any]:
     card = model.card
     ancestors = [step for step in card.get("lineage") or [] if step]
     steps = [
-        {"does": step.get("component") or step.get("name"), "said": "", "digest": step["digest"]} for step in ancestors
+        {
+            "does": step.get("component") or step.get("name"),
+            "said": _second_round(step.get("recovery")),
+            "digest": step["digest"],
+        }
+        for step in ancestors
     ]
     own = " ".join(
         f"{key}={_short(value)}" for key, value in (card.get("parameters") or {}).items() if value not in (None, [], "")
     )
+    rounds = _second_round((card.get("fine_tuned") or {}).get("recovery"))
+    own = "; ".join(said for said in (own, rounds) if said)
     steps.append({"does": card.get("component") or "as it came", "said": own, "digest": listed["digest"]})
     versions = ", ".join(f"{name} {version}" for name, version in (card.get("versions") or {}).items())
     return {
@@ -43,7 +51,9 @@ def commands(
     both = ["--baseline", baseline, *(["--candidates", *candidates] if candidates else [])]
     seed = (evaluation.get("interval") or {}).get("seed", 0)
     sizes = [str(size) for size in benchmark.get("batch_sizes", [])]
-    lines = [words for model, row in zip(models, listed, strict=True) if (words := _made(model, row))]
+    lines = []
+    for model, row in zip(models, listed, strict=True):
+        lines += [words for words in _chain(model, row, listed[0]) if words and words not in lines]
     lines.append(
         ["tfopt", "evaluate", *both, "--examples", "examples/", "--evaluation", "evaluation/", "--label",
          str(evaluation["label"]), "--split", str(evaluation["split"]), "--seed", str(seed)]
@@ -77,20 +87,44 @@ def flattened(facts: Mapping[str, Any], above: str = "") -> list[tuple[str, str]
     return pairs
 
 
-def _made(model: Model, listed: Mapping[str, Any]) -> list[str]:
-    """The command that made a model; empty when no shipped component did."""
+def _second_round(found: Mapping[str, Any] | None) -> str:
+    """What a second round of fine-tuning gained; nothing where there was none."""
+    if not found or "second" not in found:
+        return ""
+    metric = found["metric"]
+    first, second = (wording.amount(metric, found[turn][metric]) for turn in ("first", "second"))
+    where = f"on {found['records']:,} examples that it did not learn"
+    kept = "kept" if found["kept"] == "second" else "dropped"
+    return f"second round of {found['epochs']} epochs, {kept}: {wording.title(metric)} {first} to {second} {where}"
+
+
+def _chain(model: Model, listed: Mapping[str, Any], baseline: Mapping[str, Any]) -> list[list[str]]:
+    """The commands that made a model of the baseline, step by step; folders stand by what was done up to there."""
     card = model.card
+    ancestors = [step for step in card.get("lineage") or [] if step]
+    of_baseline = next((n + 1 for n, step in enumerate(ancestors) if step["digest"] == baseline["digest"]), 0)
+    given = baseline["name"] if of_baseline else "model"
+    made, names = [], []
+    for step in ancestors[of_baseline:]:
+        names.append(str(step.get("name")))
+        made.append(_made(step, given, " + ".join(names), with_examples=bool(card.get("data"))))
+        given = " + ".join(names)
+    return [*made, _made(card, given, listed["name"], with_examples=bool(card.get("data")))]
+
+
+def _made(step: Mapping[str, Any], given: str, name: str, *, with_examples: bool) -> list[str]:
+    """The command that does a step; empty when no shipped component did."""
     try:
-        component = find(str(card.get("component")))
+        component = find(str(step.get("component")))
     except ComponentError:
         return []
-    places = {"model": _folder(str((card.get("parent") or {}).get("name", "model"))), "examples": "examples/"}
+    places = {"model": _folder(given), "examples": "examples/"}
     words = ["tfopt", component.name]
     for port in component.inputs.values():
-        if port.name != "examples" or card.get("data"):
+        if port.name != "examples" or with_examples:
             words += [_option(port.name), places.get(port.name, port.name.upper())]
-    words += [_option(next(iter(component.outputs))), _folder(listed["name"])]
-    for name, value in (card.get("parameters") or {}).items():
+    words += [_option(next(iter(component.outputs))), _folder(name)]
+    for name, value in (step.get("parameters") or {}).items():
         if isinstance(value, bool):
             words.append(_option(name) if value else _option(f"no-{name}"))
         elif value not in (None, []):

@@ -6,6 +6,8 @@ from tfopt import wording
 from tfopt.components.select_model.choice import is_equal, is_proven
 from tfopt.measurements import Measured
 
+LONG = 24  # letters in a name that is not said again in the reason of each other model
+
 
 def verdict(chosen: Measured, models: Sequence[Measured], objective: str, main_metric: str, *, blessed: bool) -> str:
     """One sentence: which model, and why."""
@@ -52,21 +54,22 @@ def not_chosen(model: Measured, chosen: Measured, failures: Sequence[tuple[str, 
         failures: The metric of each goal that the model misses, and how it does.
         objective: What the chosen one is best at.
     """
+    winner = chosen.name if len(chosen.name) <= LONG else "the chosen one"
     if model.error:
         return [f"could not be measured: {' '.join(model.error.split())}"]
     if failures:
         first, *more = failures
         return [_but(model, *first), *(said for _, said in more)]
     if model.parent is None:
-        return [f"{chosen.name} is {_better(objective)}: {_against(chosen, model, objective)}"]
+        return [f"{winner} is {_better(objective)}: {_against(chosen, model, objective)}"]
     if objective not in model.metrics:
         return [f"{wording.title(objective)} was not measured for it"]
     if not is_proven(model, objective) and chosen.parent is None:
         return [_unproven(model, objective)]
     if is_equal(model, chosen, objective) and is_equal(chosen, model, objective):
         size = wording.smaller(chosen.value("size"), model.value("size"))
-        return [f"cannot be told from {chosen.name} in {wording.title(objective)}; {chosen.name} is {size}"]
-    return [f"{chosen.name} is {_better(objective)}: {_against(chosen, model, objective)}"]
+        return [f"cannot be told from {winner} in {wording.title(objective)}; {winner} is {size}"]
+    return [f"{winner} is {_better(objective)}: {_against(chosen, model, objective)}"]
 
 
 def _but(model: Measured, metric: str, failure: str) -> str:

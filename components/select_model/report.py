@@ -11,10 +11,12 @@ import tfopt
 from tfopt import wording
 from tfopt.artifacts import Benchmark, Decision, Evaluation, Model
 from tfopt.components.select_model import history
-from tfopt.components.select_model.goals import QUALITY, read_goals
+from tfopt.components.select_model.confusions import confusion_tables
 from tfopt.components.select_model.scatter import View, scatter
 from tfopt.components.select_model.spread import read_samples, spread
 from tfopt.components.select_model.tables import main_row, parity_rows, slice_table
+from tfopt.components.select_model.trend import trend_rows
+from tfopt.goals import QUALITY, read_goals
 from tfopt.measurements import Measured, join, main_metric
 
 WIDE, NARROW = 760, 356
@@ -39,8 +41,10 @@ def write_report(decision: Decision, models: Sequence[Model], evaluation: Evalua
         "rows": [main_row(row, model, metric) for row, model in zip(listed, measured, strict=True)],
         "goals": content["goals"],
         "pictures": _pictures(content, measured, metric, benchmark.path / "samples.parquet"),
+        "trends": trend_rows(content["history"]),
         "slices": slice_table(measured, metric),
         "parity": parity_rows(measured),
+        "confusions": confusion_tables(measured, quality, content["selected"]),
         "lineage": [history.lineage(model, row) for model, row in zip(models, listed, strict=True)],
         "evaluation": quality,
         "benchmark": speed,

@@ -12,6 +12,7 @@ from tfopt.components.select_model.labels import Anchor, Box, place
 from tfopt.measurements import Measured
 
 LOG_FROM = 4  # latencies this many times apart need a logarithmic axis
+MOST_NAMED = 12  # of more models only the parent, the chosen one and the front are named; the others have tooltips
 LARGEST, LEAST = 24.0, 5.0  # radii in pixels
 
 
@@ -45,10 +46,12 @@ def scatter(view: View, width: int, height: int, key: str) -> str:
     points = [_Point(model, across, up, view, width) for model in sorted(view.models, key=lambda m: -m.value("size"))]
     for point in points:
         point.draw(svg)
-    for point in points:
+    named = [point for point in points if point.stands_out] if len(points) > MOST_NAMED else points
+    taken += [point.anchor.around(0) for point in points if point not in named]
+    for point in named:
         taken += point.bars(svg)
-    boxes = place([point.anchor for point in points], taken, frame)
-    for point, box in zip(points, boxes, strict=True):
+    boxes = place([point.anchor for point in named], taken, frame)
+    for point, box in zip(named, boxes, strict=True):
         crowded = any(point.anchor.touches(other.anchor) for other in points if other is not point)
         point.label(svg, box, crowded=crowded)
     return markup(svg)
@@ -65,6 +68,10 @@ class _Point:
         self.name = shortened(model.name, 26 if width > 500 else 17)
         self.size = wording.data_size(model.value("size"))
         self.kind = "chosen" if model.name == view.chosen else "parent" if model.parent is None else "other"
+
+    @property
+    def stands_out(self) -> bool:
+        return self.kind != "other" or self.model.name in self.view.front
 
     @property
     def anchor(self) -> Anchor:

@@ -7,13 +7,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from tests.chromium import DARK, browse, console, measure
-from tests.reports import DIGITS, TRAINED, Row, make_models, write_reports
+from tests.reports import DIGITS, EXAMPLES, TRAINED, Row, make_models, write_reports
 from tfopt.artifacts import Decision
 from tfopt.components.select_model.component import select_model
+from tfopt.components.select_model.confusions import confusion_tables
+from tfopt.measurements import Measured
 
 LONG = "quantized aware of pruning, <b>2026</b> & ä, in a folder with a very long name"
 CROWD = [
@@ -71,6 +74,10 @@ CONTRAST = """(page, view) => {
 }"""
 TABLE = """page => Object.fromEntries([...page.querySelectorAll("#main-table tbody tr")].map(
   row => [row.dataset.model, [...row.cells].map(cell => cell.innerText)]))"""
+CONFUSIONS = """page => Object.fromEntries([...page.querySelectorAll("[data-confusion]")].map(details => [
+  details.dataset.confusion, [details.open, [...details.querySelectorAll("tbody tr")].map(
+    row => [...row.querySelectorAll("td")].map(cell => Number(cell.textContent))),
+    details.querySelector("p").textContent]]))"""
 WIDE = """(page, view) => [page.documentElement.scrollWidth, [...page.body.querySelectorAll("*")].filter(
   e => !e.closest(".scroll, svg, thead") && e.getBoundingClientRect().right > view.innerWidth + 0.5).map(
   e => e.tagName + " " + e.className)]"""
@@ -93,6 +100,7 @@ SCRIPTS = {
     "header": "page => page.querySelector('header').innerText",
     "main": "page => page.querySelector('main').innerText",
     "paper": "(page, view) => view.getComputedStyle(page.body).backgroundColor",
+    "confusions": CONFUSIONS,
     "names": "page => [...page.querySelectorAll('.model')].map(e => e.textContent)",
     "row_headers": "page => [...page.querySelectorAll('table')].every(t => t.querySelector('th[scope=row]'))",
 }
@@ -231,6 +239,23 @@ def test_slices_parity_lineage_environment_and_commands_are_there(page):
     ):  # fmt: skip
         assert expected in seen(page)["main"]
     assert seen(page)["row_headers"]
+
+
+def test_which_classes_are_confused_is_shown_with_the_chosen_model_unfolded(page):
+    found = seen(page)["confusions"]
+    assert [name for name, (unfolded, _, _) in found.items() if unfolded] == [Decision(page.parent).read()["selected"]]
+    assert len(found) == len(DIGITS)
+    _, counts, said = found["pruned 90%"]
+    assert (counts[3][3], counts[3][8], sum(map(sum, counts))) == (60, 40, EXAMPLES)
+    assert said == "Most often: 40 times 3 was taken for 8."
+
+
+def test_of_many_classes_only_the_commonest_mistakes_are_told():
+    counts = np.diag([5] * 30)
+    counts[7, 9] = 4
+    model = Measured("a", "0", "keras", {"confusion": counts.tolist()}, {}, None)
+    (table,) = confusion_tables([model], {"classes": [f"kind {number}" for number in range(30)]}, "a")
+    assert (table["rows"], table["mistakes"]) == ([], ["4 times kind 7 was taken for kind 9"])
 
 
 @pytest.mark.parametrize(

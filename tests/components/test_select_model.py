@@ -228,6 +228,7 @@ def test_the_blessing_is_what_stock_tfx_reads(tmp_path, blessed):
         "blessed": blessed,
         "reason": decision["reason"],
         "model_digest": Model(tmp_path / "selected").digest,
+        "parent_blessed": blessed,  # here for the same goal
     }
     marker = "BLESSED" if blessed else "NOT_BLESSED"
     assert sorted(file.name for file in given.path.iterdir()) == [marker, "blessing.json"]
@@ -241,12 +242,16 @@ def test_the_blessing_is_what_stock_tfx_reads(tmp_path, blessed):
         assert check(artifact) is blessed
 
 
-@pytest.mark.parametrize("kind", ["saved_model", "tflite", "onnx", "keras"])
+@pytest.mark.parametrize("kind", ["saved_model", "tflite", "onnx", "openvino", "keras"])
 def test_what_people_have_lying_around_is_handed_on_as_an_artifact(tmp_path, digits_model, kind):
     raw = {"saved_model": digits_model / "Format-Serving", "keras": digits_model / "Format-Keras" / "model.keras"}
     if kind in ("tflite", "onnx"):
         raw[kind] = tmp_path / f"größe 1.{kind}"
         raw[kind].write_bytes(b"content")
+    if kind == "openvino":
+        raw[kind] = tmp_path / "größe 1.xml"
+        raw[kind].write_bytes(b"content")
+        raw[kind].with_suffix(".bin").write_bytes(b"weights")
     parent = make_models([TRAINED], tmp_path / "models")[0]
     rows = [TRAINED, replace(DIGITS[2], name=raw[kind].name)]
     evaluation, benchmark = write_reports(rows, [parent, raw[kind]], tmp_path, samples=False)
@@ -264,7 +269,7 @@ def test_what_people_have_lying_around_is_handed_on_as_an_artifact(tmp_path, dig
     ("goal", "received", "fix"),
     [
         ("accuracy", "'accuracy'", "write it like that"),
-        ("accuracy max_degredation 0.01", "max_degredation", "did you mean max_degradation?"),
+        ("accuracy max_degredation 0.01", "max_degredation", "did you mean max_degradation"),
         ("accuracy threshold high", "high", "write a number in place of high"),
         ("accuracy threshold nan", "nan", "write a number"),
         ("accuracy threshold 95%", "95%", "write accuracy threshold 95"),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.reports import DIGITS, TRAINED, Row, benchmark_content, evaluation_content
 from tfopt.components.select_model.choice import choose, is_proven, pareto_front
-from tfopt.components.select_model.goals import read_goals
+from tfopt.goals import read_goals
 from tfopt.measurements import join
 
 ROWS = st.builds(

@@ -1,0 +1,62 @@
+"""The page of a run with many candidates, as `shrink` makes them: still readable, and it says what became of each."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from tests.components.test_report import report
+from tests.reports import DIGITS, make_models, write_reports
+from tfopt.artifacts import Decision
+from tfopt.components.select_model.component import select_model
+
+FAST = replace(DIGITS[4], name="pruned 80% + clustered 32, tflite int8")
+MANY = [*DIGITS[:4], FAST, *(replace(DIGITS[5], name=f"pruned {part}%", p50=0.3 + part / 1e3) for part in range(12))]
+
+
+def test_of_many_models_only_those_that_matter_are_named_in_the_picture(tmp_path):
+    file = report(MANY, tmp_path, samples=False, slices=False)
+    page = file.read_text()
+    front = {row["name"] for row in Decision(file.parent).read()["models"] if row["pareto"]}
+    wide = page.split('class="picture wide"')[1].split("</svg>")[0]
+    named = re.findall(r'class="label \w+".*?class="name">(.*?)</tspan>', wide)
+    assert len(named) == len(front | {"trained", FAST.name}) < len(MANY)
+    assert {"trained", "tflite float32"} <= set(named)
+    assert len(re.findall(r"<circle class=\"bubble", wide)) == len(MANY)
+    assert "others say their names under the pointer" in page
+
+
+def test_the_reasons_of_others_do_not_repeat_a_long_name(tmp_path):
+    file = report(MANY, tmp_path, samples=False, slices=False)
+    reasons = {row["name"]: row["reasons"] for row in Decision(file.parent).read()["models"]}
+    assert reasons["tflite float32"][0].startswith("the chosen one is faster: ")
+
+
+def test_a_second_round_and_every_step_behind_a_model_are_told(tmp_path):
+    rows = [*DIGITS[:2], replace(DIGITS[4], name="tflite int8")]
+    models = make_models(rows, tmp_path / "models")
+    _tell_a_second_round(models[0], models[2])
+    evaluation, benchmark = write_reports(rows, models, tmp_path, samples=False, slices=False)
+    out = {name: tmp_path / name for name in ("selected", "decision", "blessing")}
+    select_model(models[0], models[1:], evaluation, benchmark, **out, goals=["accuracy max_degradation 0.01"])
+    page = (out["decision"] / "report.html").read_text()
+    assert "second round of 3 epochs, kept: accuracy 96.00% to 97.50% on 400 examples that it did not learn" in page
+    commands = page.split("<pre>")[1].split("</pre>")[0].splitlines()
+    pruned = next(line for line in commands if line.startswith("tfopt prune "))
+    assert "--model trained/" in pruned
+    assert pruned.endswith("--pruned pruned_80/ --sparsity 0.8")
+    exported = next(line for line in commands if line.startswith("tfopt export_tflite "))
+    assert "--model pruned_80/" in exported
+    assert commands.index(pruned) < commands.index(exported)
+
+
+def _tell_a_second_round(parent: Path, child: Path) -> None:
+    from tfopt.artifacts import Model
+
+    scores = {"first": {"accuracy": 0.96}, "second": {"accuracy": 0.975}}
+    recovery = {**scores, "metric": "accuracy", "records": 400, "epochs": 3, "kept": "second"}
+    ancestor = {"name": "trained", "digest": Model(parent).digest, "component": "train"}
+    step = {"name": "pruned 80%", "digest": "1" * 64, "component": "prune", "parameters": {"sparsity": 0.8}}
+    card = json.loads((child / "model_card.json").read_text())
+    card["lineage"] = [ancestor, {**step, "recovery": recovery}]
+    (child / "model_card.json").write_text(json.dumps(card))
