@@ -1,0 +1,140 @@
+"""What a made model is worth: measured against the parent by `evaluate` and `benchmark`, held against the goals."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfopt import wording
+from tfopt.artifacts import Benchmark, Decision, Evaluation, Examples, Model, unique_names
+from tfopt.component import find
+from tfopt.goals import QUALITY, Goal, settle
+from tfopt.measurements import Measured, join, main_metric
+
+MISSED = 1.0  # what a missed goal costs, in halvings of the objective and more: any model that meets them is better
+GIVEN_UP, NOT_MADE = 8.0, 10.0
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a recipe: the component's parameters."""
+
+    goals: Sequence[Goal]
+    objective: str
+    label: str
+    seconds: float
+    threads: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A model that was measured.
+
+    Attributes:
+        measured: As both reports saw it, its parent too.
+        main_metric: Of the evaluation.
+        goals: Settled.
+        objective: The metric to be best at.
+        examples: How many it was judged on.
+    """
+
+    measured: Measured
+    main_metric: str
+    goals: Sequence[Goal]
+    objective: str
+    examples: int
+
+    @property
+    def failures(self) -> list[str]:
+        """How it misses the goals that it misses; the error of what could not be measured."""
+        if self.measured.error:
+            return [self.measured.error]
+        found = (goal.failure(self.measured, proven=True, examples=self.examples) for goal in self.goals)
+        return [failure for failure in found if failure]
+
+    @property
+    def proven(self) -> bool:
+        """Whether it is better than its parent at the objective beyond doubt."""
+        if self.measured.error or self.objective not in self.measured.metrics:
+            return False
+        if self.objective == "latency" and (ratio := self.measured.speedup(self.measured.small_batch)):
+            return bool(ratio["verdict"] == "faster")
+        return self.measured.gain(self.objective).interval[0] > 0
+
+    @property
+    def score(self) -> float:
+        """What the sampler makes small: the objective next to the parent's, in powers of two, and the misses."""
+        if self.measured.error or self.objective not in self.measured.metrics or not self.measured.parent:
+            return NOT_MADE
+        before = self.measured.parent.value(self.objective)
+        after = before + self.measured.change(self.objective).value
+        sign = -1 if self.measured.higher_is_better(self.objective) else 1
+        return MISSED * len(self.failures) + sign * math.log2(max(after, 1e-9) / max(before, 1e-9))
+
+    @property
+    def merits(self) -> tuple[float, float, float] | None:
+        """Quality, speed and smallness, more is better; speed by the ratio to the parent beside it."""
+        found = self.measured
+        ratio = None if found.error else found.speedup(found.small_batch)
+        if ratio is None or self.main_metric not in found.metrics:
+            return None
+        sign = 1 if found.higher_is_better(self.main_metric) else -1
+        return sign * found.value(self.main_metric), float(ratio["value"]), -found.value("size")
+
+    @property
+    def of_parent(self) -> tuple[float, float, float]:
+        """The parent's merits."""
+        parent = self.measured.parent
+        assert parent
+        sign = 1 if parent.higher_is_better(self.main_metric) else -1
+        return sign * parent.value(self.main_metric), 1.0, -parent.value("size")
+
+    def in_words(self) -> str:
+        """What was found, in a line."""
+        if self.measured.error:
+            return f"could not be measured: {self.measured.error}"
+        ratio = self.measured.speedup(self.measured.small_batch)
+        speed = f"{wording.times(ratio['value'])} as fast ({ratio['verdict']}), " if ratio else ""
+        moved = wording.change(self.main_metric, self.measured.change(self.main_metric).value)
+        met = "meets the goals" if not self.failures else self.failures[0]
+        return f"{speed}{wording.title(self.main_metric)} {moved}; {met}"
+
+
+class Judge:
+    """Measures models beside their parent, by the components that do so, found by name."""
+
+    def __init__(self, parent: Model, examples: Examples, question: Question) -> None:
+        """Measure beside this parent, on these examples."""
+        self.parent, self.examples, self.question = parent, examples, question
+
+    def judge(self, children: Sequence[Model], place: Path) -> list[Judged]:
+        """Evaluate and benchmark some models; the reports stay below ``place``.
+
+        Raises:
+            ComponentError: When the parent cannot be measured, or examples, label or goals do not fit.
+        """
+        asked, listed = self.question, [self.parent, *children]
+        models: Any = {"baseline": self.parent, "candidates": list(children), "examples": self.examples}
+        find("evaluate")(**models, evaluation=place / "evaluation", label=asked.label, seed=asked.seed)
+        find("benchmark")(
+            **models, benchmark=place / "benchmark", seconds=asked.seconds, threads=asked.threads, seed=asked.seed
+        )
+        quality, speed = Evaluation(place / "evaluation").read(), Benchmark(place / "benchmark").read()
+        rows = [(n, m.digest, m.format) for n, m in zip(unique_names(listed), listed, strict=True)]
+        measured, main = join(rows, quality, speed), main_metric(quality)
+        goals = settle(asked.goals, main, measured[0].metrics)
+        objective = main if asked.objective == QUALITY else asked.objective
+        return [Judged(one, main, goals, objective, quality["counts"]["evaluated"]) for one in measured[1:]]
+
+    def decide(self, children: Sequence[Model], place: Path) -> dict[str, Any]:
+        """Have `select_model` choose between models that were judged below ``place``, and return its decision."""
+        find("select_model")(
+            baseline=self.parent,
+            candidates=list(children),
+            **{name: place / name for name in ("evaluation", "benchmark", "selected", "decision", "blessing")},
+            goals=[goal.text for goal in self.question.goals],
+            objective=self.question.objective,
+        )
+        return Decision(place / "decision").read()
