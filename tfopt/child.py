@@ -20,7 +20,11 @@ T = TypeVar("T")
 
 
 def run_in_child(
-    function: Callable[..., T], *arguments: Any, doing: str, environment: Mapping[str, str] | None = None
+    function: Callable[..., T],
+    *arguments: Any,
+    doing: str,
+    environment: Mapping[str, str] | None = None,
+    limit_s: float | None = None,
 ) -> T:
     """Call a module-level function in a fresh Python process and return its (picklable) result.
 
@@ -29,9 +33,10 @@ def run_in_child(
         arguments: Picklable.
         doing: What it does, for the error ("converting to TFLite").
         environment: Variables to set before anything is imported there.
+        limit_s: How long it may take; as long as it likes when not given.
 
     Raises:
-        ComponentError: The child's own, or one with the last lines it printed when it died.
+        ComponentError: The child's own, or one with the last lines it printed when it died or was stopped.
         TypeError: When the child could not find the function; addressed to the caller's author.
     """
     if function.__module__ == "__main__" or "<" in function.__qualname__:
@@ -49,7 +54,13 @@ def run_in_child(
                 stderr=subprocess.STDOUT,
             )
             try:
-                code = process.wait()
+                code = process.wait(limit_s)
+            except subprocess.TimeoutExpired as error:
+                raise ComponentError(
+                    f"{doing}: no end after {limit_s:g} s\n{last_lines(log)}",
+                    "a process that ends in time",
+                    "see its last lines above; allow it more time if it was only slow",
+                ) from error
             finally:  # Ctrl-C or any other end of this process ends the child too
                 process.kill()
                 process.wait()

@@ -22,22 +22,29 @@ from tfopt.artifacts import Artifact
 from tfopt.errors import ComponentError, nearest
 from tfopt.parameters import Between, Parameter, Reads, read_parameter
 
-__all__ = ["Between", "Component", "Input", "Output", "Port", "Reads", "component", "components", "find"]
+__all__ = ["Between", "Component", "Input", "Output", "Port", "Reads", "SameOutput", "component", "components", "find"]
 
+Kind = type[Artifact]
 T = TypeVar("T")
 Input = Annotated[T, "input"]
 Output = Annotated[T, "output"]
+SameOutput = Annotated[T, "output", "same"]  # of the first input's type, where a DAG gives it a narrower one
 
 
 @dataclass(frozen=True)
 class Port:
-    """One artifact input or output: its type, and whether it is a list or may be left out."""
+    """One artifact input or output: its type, whether it is a list, optional, or of the first input's type."""
 
     name: str
-    type: type[Artifact]
+    type: Kind
     many: bool
     optional: bool
     description: str
+    same: bool = False
+
+    def kind(self, given: Kind) -> Kind:
+        """The type of an output when this is the type of the first input."""
+        return given if self.same and issubclass(given, self.type) else self.type
 
 
 @dataclass(frozen=True)
@@ -200,7 +207,6 @@ class Component:
     def _ports(self, role: str) -> dict[str, Port]:
         ports = {}
         for name, given in self.signature.parameters.items():
-            optional = given.default is None
             marked = next(
                 (part for part in (self._hints[name], *typing.get_args(self._hints[name])) if _is(part, role)), None
             )
@@ -209,7 +215,8 @@ class Component:
             kind = typing.get_args(marked)[0]
             many = typing.get_origin(kind) is list
             kind = typing.get_args(kind)[0] if many else kind
-            ports[name] = Port(name, kind, many, optional, self.descriptions.get(name, ""))
+            same = "same" in marked.__metadata__
+            ports[name] = Port(name, kind, many, given.default is None, self.descriptions.get(name, ""), same)
         return ports
 
 
@@ -240,4 +247,4 @@ def _names() -> list[str]:
 
 
 def _is(hint: Any, role: str) -> bool:
-    return typing.get_origin(hint) is Annotated and typing.get_args(hint)[1:] == (role,)
+    return typing.get_origin(hint) is Annotated and typing.get_args(hint)[1:2] == (role,)

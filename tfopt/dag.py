@@ -76,7 +76,11 @@ class Step:
     @property
     def outputs(self) -> dict[str, Any]:
         """A `Reference` for each output; typed as Any, since in a DAG it stands for the artifact itself."""
-        return {name: Reference(self.id, name, port.type) for name, port in self.component.outputs.items()}
+        first = next((wire for wire in self.inputs.values() if not isinstance(wire, tuple)), None)
+        return {
+            name: Reference(self.id, name, port.kind(first.type) if first else port.type)
+            for name, port in self.component.outputs.items()
+        }
 
 
 @dataclass

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import tfopt
 from tfopt.artifacts import CARD, Artifact, Examples, Model
 from tfopt.errors import ComponentError
+from tfopt.failures import PARAMETER, as_row, refuse_failed
 from tfopt.remote import is_remote
 
 if TYPE_CHECKING:
@@ -30,10 +31,13 @@ def execute(component: "Component", arguments: Mapping[str, Any]) -> dict[str, A
     inputs = {port.name: _open(component, port, arguments.get(port.name)) for port in component.inputs.values()}
     targets = {port.name: _target(component, port, arguments.get(port.name)) for port in component.outputs.values()}
     with _staged(targets) as staged:
-        component.function(**inputs, **staged, **parameters)
+        with as_row(staged, parameters, _origin(component, inputs, parameters)):
+            refuse_failed(inputs)
+            component.function(**inputs, **staged, **parameters)
+            for artifact in staged.values():
+                if not is_remote(artifact.uri):
+                    artifact.check()
         for artifact in staged.values():
-            if not is_remote(artifact.uri):
-                artifact.check()
             if isinstance(artifact, Model):
                 _write_card(component, artifact, inputs, parameters)
     return targets
@@ -64,7 +68,8 @@ def _open_one(component: "Component", port: "Port", given: Any) -> Artifact:
     known = given.metadata if isinstance(given, Artifact) else None
     uri = os.fspath(given)
     if not is_remote(uri):
-        return port.type.open(uri, known)
+        failed = isinstance(model := port.type(uri, known), Model) and model.failure
+        return model if failed else port.type.open(uri, known)
     if not component.beam:
         raise ComponentError(f"{component.name}: {port.name}={uri}", "a local path", "copy it to this machine first")
     return port.type(uri, known)
@@ -138,7 +143,12 @@ def _write_card(component: "Component", model: Model, inputs: Mapping[str, Any],
     data = next((given for given in inputs.values() if isinstance(given, Examples)), None)
     kept = ("component", "parameters")
     ancestor = (
-        {"name": parent.name, "digest": parent.digest, **{key: parent.card.get(key) for key in kept}}
+        {
+            "name": parent.name,
+            "digest": parent.digest,
+            **{key: parent.card.get(key) for key in kept},
+            **_recovery(parent),
+        }
         if parent
         else None
     )
@@ -148,15 +158,27 @@ def _write_card(component: "Component", model: Model, inputs: Mapping[str, Any],
         "digest": model.digest,
         "sizes": model.sizes(),
         "component": component.name,
-        "parameters": parameters,
+        "parameters": {name: value for name, value in parameters.items() if name != PARAMETER},
         "parent": ancestor,
         "lineage": [*parent.card.get("lineage", []), ancestor] if parent else [],
         "data": {"digest": data.digest} if data else None,
         "versions": _versions(),
     }
     card.write_text(json.dumps(facts | model.metadata, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-    shown = {"format": model.format, "digest": model.digest, "bytes": facts["sizes"]["raw"]}
+    shown = {"format": model.format, "digest": model.digest, "bytes": facts["sizes"].get("raw", 0)}
     model.metadata = shown | model.metadata
+
+
+def _origin(component: "Component", inputs: Mapping[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
+    """What tells one failure from another."""
+    models = {name: given.digest for name, given in inputs.items() if isinstance(given, Model)}
+    return {"component": component.name, "parameters": parameters, **models}
+
+
+def _recovery(model: Model) -> dict[str, Any]:
+    """What a second round of fine-tuning gained, which is told of every model made from it."""
+    found = (model.card.get("fine_tuned") or {}).get("recovery")
+    return {"recovery": found} if found else {}
 
 
 def _versions() -> dict[str, str]:
@@ -169,6 +191,8 @@ def _versions() -> dict[str, str]:
         "ai-edge-litert",
         "onnxruntime",
         "tf2onnx",
+        "openvino",
+        "nncf",
         "numpy",
     ):
         with contextlib.suppress(metadata.PackageNotFoundError):

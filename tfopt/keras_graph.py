@@ -70,7 +70,7 @@ def rebuild(model: Layer, substitute: Callable[[Layer], Layer | None], inputs: S
     Args:
         model: A graph model.
         substitute: Gives the layer to call in place of one, which may be that one; None hands its input on. A layer of
-            another kind is called on the first input alone.
+            another kind is called on the first argument alone, which is a list where inputs are joined.
         inputs: In place of the model's own, in their order.
     """
     library = keras_models.library(model)
@@ -92,7 +92,7 @@ def rebuild(model: Layer, substitute: Callable[[Layer], Layer | None], inputs: S
             args, kwargs = tree.map_structure(given, (call.args, call.kwargs))
             results = layer(*args, **kwargs)
         else:
-            results = layer(made[id(call.inputs[0])])
+            results = layer(tree.map_structure(given, call.args[0]) if call.args else made[id(call.inputs[0])])
         made |= zip(map(id, call.outputs), tree.flatten(results), strict=True)
     return library.Model(
         tree.map_structure(given, model.input), tree.map_structure(given, model.output), name=model.name

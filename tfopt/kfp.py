@@ -6,7 +6,7 @@ imports neither TensorFlow nor TFX.
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Optional
 
@@ -18,6 +18,7 @@ from tfopt import artifacts
 from tfopt.component import Component, Port
 from tfopt.dag import Dag, Placeholder, Reference, Source, Step, Value
 from tfopt.errors import ComponentError, first_line
+from tfopt.kfp_drawn import drawn_outputs
 from tfopt.kfp_images import Images
 from tfopt.kfp_options import Options
 from tfopt.kfp_step import page_of
@@ -33,7 +34,7 @@ TYPES: dict[type[artifacts.Artifact], type[dsl.Artifact]] = {
 
 
 def container_component(
-    component: Component, lengths: Mapping[str, int], images: Images | None = None
+    component: Component, lengths: Mapping[str, int], images: Images | None = None, unset: Collection[str] = ()
 ) -> Callable[..., Any]:
     """Build the KFP component of a declaration.
 
@@ -41,6 +42,8 @@ def container_component(
         component: The declaration.
         lengths: How many elements each list input has; it becomes one KFP input per element, ``NAME_1``, ``NAME_2``, …
         images: The project's own when None.
+        unset: Parameters and inputs to leave out. Where nobody sets an optional number or artifact, KFP's backend gives
+            the step none, but its local engine (2.16) stops; so a compiled DAG does not name them.
     """
     used = (images or Images()).of(component.image)
 
@@ -53,7 +56,8 @@ def container_component(
 
     build.__name__ = component.name
     build.__doc__ = _docstring(component, lengths)
-    build.__signature__ = inspect.Signature(list(_ports(component, lengths)) + list(_parameters(component.parameters)))  # type: ignore[attr-defined]
+    parameters = {name: found for name, found in component.parameters.items() if name not in unset}
+    build.__signature__ = inspect.Signature([*_ports(component, lengths, unset), *_parameters(parameters)])  # type: ignore[attr-defined]
     build.__annotations__ = {name: given.annotation for name, given in build.__signature__.parameters.items()}  # type: ignore[attr-defined]
     return dsl.container_component(build)  # type: ignore[no-any-return]
 
@@ -149,15 +153,18 @@ def _task(
         if value is not None
     }
     lengths = {name: len(wire) for name, wire in step.inputs.items() if isinstance(wire, tuple)}
-    task = container_component(step.component, lengths, images)(**wires, **values)
+    optional = {port.name for port in step.component.inputs.values() if port.optional}
+    optional |= {found.name for found in step.component.parameters.values() if found.optional and found.default is None}
+    unset = optional - values.keys() - wires.keys()
+    task = container_component(step.component, lengths, images, unset)(**wires, **values)
     task.set_display_name(step.id)
     task.set_caching_options(step.component.cached)
     return task
 
 
-def _ports(component: Component, lengths: Mapping[str, int]) -> Any:
+def _ports(component: Component, lengths: Mapping[str, int], unset: Collection[str]) -> Any:
     for port in component.inputs.values():
-        for name in _spread(port, lengths):
+        for name in _spread(port, lengths) if port.name not in unset else ():
             hint = KfpInput[_type(port.type)]
             hint = Optional[hint] if port.optional else hint
             default = {"default": None} if port.optional else {}
@@ -166,18 +173,28 @@ def _ports(component: Component, lengths: Mapping[str, int]) -> Any:
         yield inspect.Parameter(port.name, inspect.Parameter.KEYWORD_ONLY, annotation=KfpOutput[_type(port.type)])
         if port.type.page:
             yield inspect.Parameter(page_of(port.name), inspect.Parameter.KEYWORD_ONLY, annotation=KfpOutput[dsl.HTML])
+    for name in drawn_outputs(component, _spread_all(component, lengths)):
+        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=KfpOutput[dsl.ClassificationMetrics])
 
 
 def _parameters(parameters: Mapping[str, Parameter]) -> Any:
     for parameter in sorted(parameters.values(), key=lambda parameter: not parameter.required):
         hint = list if parameter.type == list[str] else parameter.type
         default = {} if parameter.required else {"default": parameter.default}
-        hint = Optional[hint] if parameter.optional else hint
+        if (
+            parameter.optional
+        ):  # an empty text is none: what KFP's interface sends, and all its local engine can hand on
+            default = {"default": ""} if hint is str else default
+            hint = Optional[hint]
         yield inspect.Parameter(parameter.name, inspect.Parameter.KEYWORD_ONLY, annotation=hint, **default)
 
 
 def _type(type: type[artifacts.Artifact]) -> type[dsl.Artifact]:
     return next(TYPES[base] for base in type.__mro__ if base in TYPES)
+
+
+def _spread_all(component: Component, lengths: Mapping[str, int]) -> dict[str, list[str]]:
+    return {port.name: _spread(port, lengths) for port in component.inputs.values()}
 
 
 def _spread(port: Port, lengths: Mapping[str, int]) -> list[str]:
@@ -190,6 +207,13 @@ def _docstring(component: Component, lengths: Mapping[str, int]) -> str:
     taken += [(name, parameter.description) for name, parameter in component.parameters.items()]
     given = [(name, port.description) for name, port in component.outputs.items()]
     given += [(page_of(name), f"The page of {name}.") for name, port in component.outputs.items() if port.type.page]
+    given += [
+        (
+            name,
+            f"What is drawn of {name.removeprefix(f'{output}_')}: its confusion matrix; for two classes its ROC curve.",
+        )
+        for name, (output, _) in drawn_outputs(component, _spread_all(component, lengths)).items()
+    ]
     lines = [component.summary, "", "Args:", *(f"    {name}: {text}" for name, text in taken)]
     return "\n".join([*lines, "", "Returns:", *(f"    {name}: {text}" for name, text in given)])
 

@@ -19,7 +19,8 @@ from kfp.client.set_volume_credentials import ServiceAccountTokenVolumeCredentia
 from tfopt.errors import ComponentError, first_line
 
 IN_CLUSTER = "http://ml-pipeline.{namespace}.svc.cluster.local:8888"
-PROJECTED_TOKEN = "/var/run/secrets/kubeflow/pipelines/token"  # where deploy/kubernetes mounts one, as the KFP SDK does
+PROJECTED_TOKEN = "/var/run/secrets/kubeflow/pipelines/token"  # where the KFP SDK looks for it
+POD_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
 class Server:
@@ -38,12 +39,12 @@ class Server:
             endpoint: An address; or ``in-cluster``, the service of the namespace ``kubeflow``.
             token_file: Holds a bearer token, read again for each request, since tokens are short-lived. Without it the
                 variable KFP_TOKEN is used; in the cluster the projected token of the pod.
-            namespace: Of a multi-user server's profile.
+            namespace: Of a multi-user server's profile; in the cluster the pod's own when None.
 
         Raises:
             ComponentError: When nothing, or something else, answers there, or it does not let us in.
         """
-        if endpoint == "in-cluster":
+        if inside := endpoint == "in-cluster":
             endpoint = IN_CLUSTER.format(namespace="kubeflow")
             token_file = token_file or (Path(PROJECTED_TOKEN) if Path(PROJECTED_TOKEN).exists() else None)
         if not endpoint.startswith(("http://", "https://")):
@@ -56,7 +57,10 @@ class Server:
         self._token: Callable[[], str | None] = (
             (lambda: token_file.read_text().strip()) if token_file else (lambda: os.environ.get("KFP_TOKEN"))
         )
-        if self._health().get("multi_user") and not namespace:
+        multi_user = self._health().get("multi_user")
+        if multi_user and inside and not namespace and Path(POD_NAMESPACE).is_file():
+            self.namespace = namespace = Path(POD_NAMESPACE).read_text().strip()
+        if multi_user and not namespace:
             raise ComponentError(
                 f"{endpoint} serves several users, and no namespace was given",
                 "your profile's namespace",

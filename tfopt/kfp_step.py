@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tfopt.artifacts import Evaluation
 from tfopt.component import Component, Port
 from tfopt.errors import ComponentError, first_line
+from tfopt.kfp_drawn import drawn, drawn_outputs
 from tfopt.remote import is_remote
 
 log = logging.getLogger("tfopt")
@@ -26,8 +28,13 @@ def run_step(component: Component, executor_input: str) -> None:
     placed = {
         name: found["artifacts"][0] for name, found in given.get("artifacts", {}).items() if found.get("artifacts")
     }
-    inputs = {port.name: _given(port, placed) for port in component.inputs.values()}
-    values = {name: _typed(component, name, value) for name, value in given.get("parameterValues", {}).items()}
+    keys = {port.name: _keys(port, placed) for port in component.inputs.values()}
+    inputs = {port.name: _given(port, keys[port.name], placed) for port in component.inputs.values()}
+    values = {
+        name: typed
+        for name, value in given.get("parameterValues", {}).items()
+        if (typed := _typed(component, name, value)) is not None
+    }
     targets = {name: found["artifacts"][0] for name, found in wanted["artifacts"].items()}
     asked = {name: _local(targets[name]["uri"]) for name in component.outputs}  # a server may add its own, for its logs
     arguments = {**inputs, **asked, **values}
@@ -44,10 +51,13 @@ def run_step(component: Component, executor_input: str) -> None:
     for name, output in outputs.items():
         listed[name] = {"artifacts": [{**targets[name], "metadata": _plain(output.metadata)}]}
         if output.page and page_of(name) in targets:
-            page = Path(_local(targets[page_of(name)]["uri"]))
-            page.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(output.path / output.page, page)
+            shutil.copyfile(output.path / output.page, _place(targets[page_of(name)]))
             listed[page_of(name)] = {"artifacts": [targets[page_of(name)]]}
+    for name, (source, place) in drawn_outputs(component, keys).items():
+        if name in targets:
+            shown = drawn(Evaluation(outputs[source].uri).read(), place)
+            _place(targets[name]).write_text(json.dumps(shown))
+            listed[name] = {"artifacts": [{**targets[name], "metadata": shown}]}
     file = Path(wanted["outputFile"])
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps({"artifacts": listed}))
@@ -75,11 +85,17 @@ def _message(executor_input: str, component: Component) -> tuple[dict[str, Any],
     return given, wanted
 
 
-def _given(port: Port, placed: Mapping[str, Any]) -> Any:
+def _keys(port: Port, placed: Mapping[str, Any]) -> list[str]:
+    """KFP's inputs that stand for an input, in order."""
     if not port.many:
-        return _there(port, placed[port.name]["uri"]) if port.name in placed else None
+        return [port.name] if port.name in placed else []
     keys = [key for key in placed if key.startswith(f"{port.name}_") and key.removeprefix(f"{port.name}_").isdigit()]
-    return [_there(port, placed[key]["uri"]) for key in sorted(keys, key=lambda key: int(key.rpartition("_")[2]))]
+    return sorted(keys, key=lambda key: int(key.rpartition("_")[2]))
+
+
+def _given(port: Port, keys: list[str], placed: Mapping[str, Any]) -> Any:
+    found = [_there(port, placed[key]["uri"]) for key in keys]
+    return found if port.many else next(iter(found), None)
 
 
 def _there(port: Port, uri: str) -> str:
@@ -93,6 +109,12 @@ def _there(port: Port, uri: str) -> str:
     return path
 
 
+def _place(target: Mapping[str, Any]) -> Path:
+    file = Path(_local(target["uri"]))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return file
+
+
 def _local(uri: str) -> str:
     """Where KFP's launcher mounts or downloads an artifact."""
     for scheme in ("gs", "s3", "minio"):
@@ -102,8 +124,10 @@ def _local(uri: str) -> str:
 
 
 def _typed(component: Component, name: str, value: Any) -> Any:
-    """KFP hands every number over as a double."""
+    """KFP hands every number over as a double, and has an empty text where an optional one is not given."""
     parameter = component.parameters.get(name)
+    if parameter and parameter.optional and value == "":
+        return None
     if parameter and parameter.type is int and isinstance(value, float) and value.is_integer():
         return int(value)
     return value

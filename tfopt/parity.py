@@ -77,6 +77,14 @@ def compare(parent: Runtime, child: Runtime, batches: Iterable[Arrays]) -> dict[
     return {name: _parity(name, found) for name, found in pairs.items()}
 
 
+def degradation(found: Iterable[Parity]) -> float:
+    """The worst of all outputs: the share of records whose class changes or, without classes, 1 - the correlation.
+
+    Accuracy cannot fall by more than the share of records whose class changes.
+    """
+    return max((_lost(parity) for parity in found), default=0.0)
+
+
 def check_same_signature(parent: Runtime, child: Runtime) -> None:
     """Raise ComponentError unless names, dtypes and shapes agree (a batch size may become fixed or free)."""
     for side in ("inputs", "outputs"):
@@ -90,6 +98,11 @@ def check_same_signature(parent: Runtime, child: Runtime) -> None:
                 f"the parent's {_words(before)}",
                 "report this: a step may not change a signature",
             )
+
+
+def _lost(parity: Parity) -> float:
+    kept = parity.correlation if parity.agreement is None else parity.agreement
+    return float(parity.max_abs_error > 0) if kept is None else max(0.0, 1 - kept)
 
 
 def _agree(before: TensorSpec, after: TensorSpec) -> bool:

@@ -69,5 +69,16 @@ class Also:
 
 
 def keep(kernel: Any, projection: Projection) -> None:
-    """Let the optimizer apply a projection to a Keras 3 variable after each step, after the user's own constraint."""
-    kernel.constraint = Also(kernel.constraint, projection)
+    """Let the optimizer apply a projection to a variable after each step, after the user's own constraint.
+
+    Args:
+        kernel: A variable of Keras 3 or, for Keras 2, of TensorFlow.
+        projection: What is to be kept.
+    """
+    import tensorflow as tf
+
+    both = Also(kernel.constraint, projection)
+    if isinstance(kernel, tf.Variable):
+        kernel._constraint = both  # its property cannot be set; Keras 2's optimizers read it all the same
+    else:
+        kernel.constraint = both

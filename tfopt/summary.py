@@ -42,6 +42,8 @@ def print_summary(
         table.add_row(*(Text(cell) for cell in _cells(row, model, metric)), style=style)
     console.print(table)
     console.print(Text(f"\n{content['reason']}", style="bold"))
+    for said in content["history"]["regressions"]:
+        console.print(Text(f"regression: {said}", style="yellow"))
     if not content["blessed"]:
         console.print(Text("not blessed: it will not be pushed", style="red"))
 

@@ -43,14 +43,20 @@ TYPES: dict[type[artifacts.Artifact], Any] = {
     artifacts.KerasModel: _artifact("KerasModel"),
     artifacts.TFLiteModel: _artifact("TFLiteModel"),
     artifacts.OnnxModel: _artifact("OnnxModel"),
+    artifacts.OpenVINOModel: _artifact("OpenVINOModel"),
+    artifacts.TensorRTModel: _artifact("TensorRTModel"),
     artifacts.Report: _artifact("Report"),
     artifacts.Evaluation: _artifact("Evaluation"),
     artifacts.Benchmark: _artifact("Benchmark"),
     artifacts.Inspection: _artifact("Inspection"),
     artifacts.Decision: _artifact("Decision"),
+    artifacts.Recipe: _artifact("Recipe"),
     artifacts.Blessing: standard_artifacts.ModelBlessing,
+    artifacts.InfraBlessing: standard_artifacts.InfraBlessing,
     artifacts.Pushed: standard_artifacts.PushedModel,
 }
+
+KINDS = {kind: marker for marker, kind in TYPES.items()}
 
 for _marker, _type in TYPES.items():
     # A channel takes its own type and ours below it; for any model also the stock Model, checked at run time.
@@ -88,7 +94,9 @@ def node(component: Component, **wires: Any) -> base_component.BaseComponent:
     inputs = dict(_flatten(component, channels))
     values = {name: _encode(value) for name, value in component.check(wires).items() if value is not None}
     values |= {COMPONENT: component.path, IMPLEMENTATION: _implementation(component)}
-    outputs = {name: TYPES[port.type] for name, port in component.outputs.items()}
+    _, first = next(iter(inputs.values()), (None, None))
+    given = KINDS.get(getattr(first, "type", None), artifacts.Artifact)
+    outputs = {name: TYPES[port.kind(given)] for name, port in component.outputs.items()}
     spec = type(
         f"{component.name}_spec",
         (component_spec.ComponentSpec,),
@@ -226,7 +234,9 @@ def _implementation(component: Component) -> str:
     """A digest of the component's code and the library's, so that no cached result outlives the code that made it."""
     library = Path(tfopt.__file__).parent
     own = Path(component.function.__code__.co_filename).resolve().parent
-    files = [*library.glob("*.py"), *library.glob("artifacts/*.py"), *library.glob("runtimes/*.py"), *own.iterdir()]
+    doors = (library / "components", library / "pipelines")  # of these only its own
+    shared = [file for file in library.rglob("*.py") if not any(file.is_relative_to(door) for door in doors)]
+    files = [*shared, *own.iterdir()]
     total = hashlib.sha256()
     for file in sorted(file for file in files if file.is_file() and file.suffix != ".md"):
         total.update(file.name.encode() + file.read_bytes())

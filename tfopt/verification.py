@@ -13,10 +13,10 @@ from tfopt.runtimes import Runtime
 CHECKED = 256  # records to compare on: enough to see a broken model, few enough to take seconds
 RANDOM = 36  # without examples
 
-EXACT = {"float32": 1e-4}  # the largest difference in units of the output's range
+EXACT = {"float32": 1e-4, "fp32": 1e-4}  # the largest difference in units of the output's range
 # Of the others, the least part of records that keep their class, and the least correlation where there are no classes:
 # the largest difference says little of them, since a steep output moves far at some place in any lower precision.
-ALIKE = {"float16": (0.95, 0.99)}
+ALIKE = dict.fromkeys(("float16", "fp16", "bf16", "tf32"), (0.95, 0.99))
 BROKEN = (0.5, 0.5)  # of the integer kinds
 
 
@@ -39,7 +39,7 @@ def verify(
         child: The converted file.
         examples: Real inputs; random ones when None.
         calibrated: The inputs that the file was calibrated on. They are left out, unless there are no others.
-        precision: Of the file: float32 must be exact, float16 alike, the others not broken.
+        precision: Of the file: float32 must be exact, 16 bits alike, the others not broken.
         tolerance: The largest difference allowed instead, in units of the output's range.
         split: What was calibrated on; another split is taken where there is one.
         seed: Draws the examples or the random values.

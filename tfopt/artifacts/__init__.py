@@ -2,16 +2,37 @@
 
 A subclass is accepted wherever its base is: wiring a `TFLiteModel` into an ``Input[KerasModel]`` fails when the DAG is
 built, wiring a `KerasModel` into an ``Input[SavedModel]`` does not. Whatever people have lying around is an artifact
-too: a bare SavedModel folder, a ``.keras``, ``.h5``, ``.tflite`` or ``.onnx`` file, a folder of TFRecords.
+too: a bare SavedModel folder, a ``.keras``, ``.h5``, ``.tflite``, ``.onnx`` or ``.plan`` file, an ``.xml`` file with
+its ``.bin``, a folder of TFRecords.
 """
 
-from tfopt.artifacts.base import CARD, Artifact
+from tfopt.artifacts.base import CARD, FAILURE, Artifact
 from tfopt.artifacts.data import Examples, Files, PythonModule
-from tfopt.artifacts.models import KerasModel, Model, OnnxModel, SavedModel, TFLiteModel, unique_names
-from tfopt.artifacts.reports import Benchmark, Blessing, Decision, Evaluation, Inspection, Pushed, Report
+from tfopt.artifacts.models import (
+    KerasModel,
+    Model,
+    OnnxModel,
+    OpenVINOModel,
+    SavedModel,
+    TensorRTModel,
+    TFLiteModel,
+    unique_names,
+)
+from tfopt.artifacts.reports import (
+    Benchmark,
+    Blessing,
+    Decision,
+    Evaluation,
+    InfraBlessing,
+    Inspection,
+    Pushed,
+    Recipe,
+    Report,
+)
 
 __all__ = [
     "CARD",
+    "FAILURE",
     "Artifact",
     "Benchmark",
     "Blessing",
@@ -19,14 +40,18 @@ __all__ = [
     "Evaluation",
     "Examples",
     "Files",
+    "InfraBlessing",
     "Inspection",
     "KerasModel",
     "Model",
     "OnnxModel",
+    "OpenVINOModel",
     "Pushed",
     "PythonModule",
+    "Recipe",
     "Report",
     "SavedModel",
     "TFLiteModel",
+    "TensorRTModel",
     "unique_names",
 ]

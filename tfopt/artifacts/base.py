@@ -9,6 +9,7 @@ from typing import Any, Self
 from tfopt.errors import ComponentError
 
 CARD = "model_card.json"
+FAILURE = "failure.json"  # in place of a model that could not be made: why
 
 
 class Artifact:
@@ -69,7 +70,7 @@ class Artifact:
         """SHA-256 over the names and contents of `files`."""
         total = hashlib.sha256()
         for file in self.files():
-            name = file.relative_to(self.path).as_posix()
+            name = file.relative_to(self.path).as_posix() if file.is_relative_to(self.path) else file.suffix
             with file.open("rb") as stream:
                 total.update(f"{name}\0{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
         return total.hexdigest()

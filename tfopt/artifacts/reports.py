@@ -61,11 +61,26 @@ class Decision(Report):
     contents = "a folder with decision.json and report.html"
 
 
+class Recipe(Report):
+    """Which steps serve a model best, and what else was tried, ``recipe.json``, and ``report.html`` for people."""
+
+    file = "recipe.json"
+    page = "report.html"
+    contents = "a folder with recipe.json and report.html"
+
+
 class Blessing(Report):
     """Whether the chosen model may be pushed: TFX's marker file BLESSED or NOT_BLESSED, and the reason."""
 
     file = "blessing.json"
     contents = "a folder with BLESSED or NOT_BLESSED and blessing.json"
+
+
+class InfraBlessing(Report):
+    """Whether a model can be served: TFX's marker file INFRA_BLESSED or INFRA_NOT_BLESSED, and the reason."""
+
+    file = "infra_blessing.json"
+    contents = "a folder with INFRA_BLESSED or INFRA_NOT_BLESSED and infra_blessing.json"
 
 
 class Pushed(Report):
