@@ -16,7 +16,9 @@ def retrain(
     epochs: int = 20,
     goals: list[str] = ["quality max_degradation 1%"],  # noqa: B006  (a default is read, never changed)
     objective: str = "latency",
+    seconds: float = 6.0,
     destination: str = "pushed",
+    layout: str = "auto",
 ) -> None:
     """Retrain a model on fresh data, then optimize it, prove it, and push the one that won.
 
@@ -29,8 +31,20 @@ def retrain(
         epochs: The most passes over the data; training stops earlier when it no longer improves.
         goals: What a candidate must satisfy, such as "accuracy max_degradation 0.5%"; quality is the main metric.
         objective: What the winner is best at among those that satisfy the goals.
+        seconds: How long the speed of each model is measured.
         destination: The folder that receives numbered versions.
+        layout: How a version lies there: as its format's usual server wants it (auto), or tf_serving, triton or plain.
     """
     examples = steps.prepare_examples(data=data, label=label, pack=pack).outputs["examples"]
     trained = steps.train(examples=examples, module=module, label=label, epochs=epochs).outputs["trained"]
-    optimize(steps, trained, examples, label=label, goals=goals, objective=objective, destination=destination)
+    optimize(
+        steps,
+        trained,
+        examples,
+        label=label,
+        goals=goals,
+        objective=objective,
+        seconds=seconds,
+        destination=destination,
+        layout=layout,
+    )

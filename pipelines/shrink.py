@@ -4,6 +4,17 @@ from tfopt.artifacts import Examples, KerasModel, PythonModule
 from tfopt.component import Input
 from tfopt.trace import Steps
 
+LITERT = ("tflite float32", "tflite int8", "aware tflite int8")
+ONNX = ("onnx float32", "onnx int8")
+# What is measured of each variant. Zeros and shared weights make nothing faster: of these the size of the file counts.
+EXPORTS = {
+    "trained": (*LITERT, *ONNX),
+    "pruned": LITERT,
+    "slim": ("saved_model", *LITERT, *ONNX),
+    "clustered": LITERT,
+    "pruned_clustered": LITERT,
+}
+
 
 def shrink(
     steps: Steps,
@@ -16,9 +27,12 @@ def shrink(
     channels: float = 0.5,
     clusters: int = 32,
     epochs: int = 10,
+    recover: int = 0,
     goals: list[str] = ["quality max_degradation 1%"],  # noqa: B006  (a default is read, never changed)
     objective: str = "latency",
+    seconds: float = 6.0,
     destination: str = "pushed",
+    layout: str = "auto",
 ) -> None:
     """Prune, cluster and quantize a trained model, alone and combined, prove it, and push the one that won.
 
@@ -32,32 +46,49 @@ def shrink(
         channels: The part of the FLOPs that goes when channels are removed.
         clusters: How many values the weights of a layer share.
         epochs: The passes over the data of each fine-tuning.
+        recover: The passes of one more round, for a model that misses a goal on examples held out of its fine-tuning.
         goals: What a candidate must satisfy, such as "accuracy max_degradation 0.5%"; quality is the main metric.
         objective: What the winner is best at among those that satisfy the goals.
+        seconds: How long the speed of each model is measured.
         destination: The folder that receives numbered versions.
+        layout: How a version lies there: as its format's usual server wants it (auto), or tf_serving, triton or plain.
     """
     data = {"examples": examples, "label": label}
-    tuned = {**data, "module": module, "epochs": epochs}
-    zeros = steps.prune(id="prune_weights", model=model, sparsity=sparsity, **tuned).outputs["pruned"]
-    slim = steps.prune(id="prune_channels", model=model, pattern="channel", sparsity=channels, **tuned).outputs[
-        "pruned"
-    ]
-    shared = steps.cluster(id="cluster", model=model, clusters=clusters, **tuned).outputs["clustered"]
-    both = steps.cluster(id="cluster_pruned", model=zeros, clusters=clusters, **tuned).outputs["clustered"]
-    floats = {"trained": model, "pruned": zeros, "slim": slim, "clustered": shared, "pruned_clustered": both}
-    exported = [
-        steps.export_tflite(id=f"export_{name}_{precision}", model=given, examples=examples, precision=precision)
-        for name, given in floats.items()
-        for precision in ("float32", "int8")
-    ]
-    for name, given in floats.items():
-        aware = steps.quantize(id=f"quantize_{name}", model=given, **tuned).outputs["quantized"]
-        exported.append(
-            steps.export_tflite(id=f"export_{name}_aware", model=aware, examples=examples, precision="int8")
-        )
-    candidates = [slim, *(step.outputs["exported"] for step in exported)]
+    tuned = {**data, "module": module, "epochs": epochs, "recover": recover, "goals": goals}
+
+    made: dict[str, object] = {"trained": model}
+
+    def variant(name: str) -> object:
+        if name not in made:
+            made[name] = make(name)
+        return made[name]
+
+    def make(name: str) -> object:
+        if name == "pruned":
+            return steps.prune(id="prune_weights", model=model, sparsity=sparsity, **tuned).outputs["pruned"]
+        if name == "slim":
+            step = steps.prune(id="prune_channels", model=model, pattern="channel", sparsity=channels, **tuned)
+            return step.outputs["pruned"]
+        # Folded before values are shared: an exporter that folds would give each channel values of its own.
+        parent = "pruned" if name == "pruned_clustered" else "trained"
+        step = steps.fold_batch_norm(id=f"fold_{parent}", model=variant(parent), examples=examples)
+        step = steps.cluster(id=f"cluster_{parent}", model=step.outputs["folded"], clusters=clusters, **tuned)
+        return step.outputs["clustered"]
+
+    def exported(name: str, kind: str) -> object:
+        given = variant(name)
+        if kind == "saved_model":
+            return given
+        *aware, runtime, precision = kind.split()
+        if aware:
+            given = steps.quantize(id=f"quantize_{name}", model=given, **tuned).outputs["quantized"]
+        export = steps.export_onnx if runtime == "onnx" else steps.export_tflite
+        wires = {"model": given, "examples": examples, "precision": precision, "on_failure": "row"}
+        return export(id="_".join(["export", name, *kind.split()]), **wires).outputs["exported"]
+
+    candidates = [exported(name, kind) for name, kinds in EXPORTS.items() for kind in kinds]
     evaluated = steps.evaluate(baseline=model, candidates=candidates, **data)
-    measured = steps.benchmark(baseline=model, candidates=candidates, examples=examples)
+    measured = steps.benchmark(baseline=model, candidates=candidates, examples=examples, seconds=seconds)
     chosen = steps.select_model(
         baseline=model,
         candidates=candidates,
@@ -65,5 +96,12 @@ def shrink(
         benchmark=measured.outputs["benchmark"],
         goals=goals,
         objective=objective,
+        history=destination,
     )
-    steps.push_model(model=chosen.outputs["selected"], blessing=chosen.outputs["blessing"], destination=destination)
+    steps.push_model(
+        model=chosen.outputs["selected"],
+        blessing=chosen.outputs["blessing"],
+        decision=chosen.outputs["decision"],
+        destination=destination,
+        layout=layout,
+    )
