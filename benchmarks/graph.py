@@ -2,27 +2,32 @@
 
     python benchmarks/graph.py                                # nodes 1,000 to 100,000, then all models of both Kerases
     python benchmarks/graph.py --models MobileNetV2 --keras keras
-    python benchmarks/graph.py --models MobileNetV2 --keras keras --latency [--seconds 20]   # a quiet machine; minutes
+    python benchmarks/graph.py --models MobileNetV2 --keras keras --side 96    # smaller images: the same graph, sooner
+    python benchmarks/graph.py --keras keras --latency [--seconds 12]          # a quiet machine; minutes for each model
 
-The models have random weights and moved batch-norm statistics. ``error`` is the largest difference from the parent, in
-units of the range of the worst output. ``--latency`` runs `tfopt benchmark` on the plain SavedModel, the same saved
-after Grappler alone, after `optimize_graph`, and compiled by XLA, with oneDNN off and on, each in a process of its own.
-Goals: under 10 s at 50,000 nodes; no batch norm left that can be folded; error at most 1e-4.
+The models have random weights, and batch norms whose statistics are those of random images, moved at random. They
+return logits, since a softmax of them would hide errors. ``error`` is the largest difference from the parent, in units
+of the range of the worst output. ``--latency`` holds the plain SavedModel against what Grappler alone, `optimize_graph`
+and XLA make of it, with oneDNN off and on (speed.py). Goals: under 10 s at 50,000 nodes; no batch norm left that can be
+folded; error at most 1e-4; what speed.py says of the speed.
 """
 
 import argparse
+import contextlib
 import importlib
+import io
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from speed import compare
+
 SIZES = (1_000, 3_000, 10_000, 30_000, 50_000, 100_000)
+SCALES = {"EfficientNetB0": 255}  # takes pixels, where the others take 0 to 1: smaller inputs drown in rounding
 MODELS = ("MobileNetV2", "ResNet50", "EfficientNetB0", "DenseNet121", "Xception", "InceptionV3")
 
 
@@ -32,41 +37,47 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=None, choices=MODELS, help="only these, and no time table")
     parser.add_argument("--keras", nargs="*", default=["keras", "tf_keras"], choices=["keras", "tf_keras"])
     parser.add_argument("--latency", action="store_true", help="measure latency at batch 1 and 32 too")
-    parser.add_argument("--seconds", type=float, default=20.0, help="how long each contender is measured")
+    parser.add_argument("--side", type=int, help="height and width of the images, in place of each model's own")
+    parser.add_argument("--seconds", type=float, default=12.0, help="how long each contender is measured")
+    parser.add_argument("--rounds", type=int, default=8, help="how often each contender is loaded for that")
+    parser.add_argument("--threads", type=int, default=min(2, len(os.sched_getaffinity(0))), help="of each contender")
     parser.add_argument("--json", type=Path, help="write the figures there")
-    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)  # the child: contenders below this folder
     given = parser.parse_args()
-    if given.measure:
-        measure(given.measure, given.seconds)
-        return
     found: dict[str, Any] = {} if given.models else {"seconds by nodes": times()}
     for name in given.models or MODELS:
         for library in given.keras:
             with tempfile.TemporaryDirectory(prefix="tfopt-bench-") as folder:
-                row = one_model(name, library, Path(folder))
+                row = one_model(name, library, Path(folder), given.side)
                 if given.latency:
-                    row["latency"] = latency(Path(folder), given.seconds)
+                    row["speed"] = compare(name, Path(folder), given.seconds, given.rounds, given.threads)
             found[f"{name}, {library}"] = row
     if given.json:
         given.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def times() -> dict[int, float]:
-    """Seconds that all laws take on graphs of dense layers, each with its batch norm, by number of nodes."""
-    from tfopt.graph.passes import ORDER, run
+    """Seconds that all laws take on graphs of dense layers, each with its batch norm, by number of nodes.
+
+    On a machine that does something else as well, the time of the processor says more than the clock.
+    """
+    from tfopt.graph.order import ORDER
+    from tfopt.graph.passes import run
     from tfopt.graph.report import Report
     from tfopt.graph.view import Graph
 
-    print(f"{'nodes':>8} {'after':>8} {'seconds':>8} {'microseconds a node':>20}")
+    print(f"{'nodes':>8} {'after':>8} {'seconds':>8} {'processor':>9} {'microseconds a node':>20}")
     found = {}
     for size in SIZES:
         graph_def = layers(size)
-        start = time.perf_counter()
+        start, busy = time.perf_counter(), time.process_time()
         graph = Graph.of(graph_def, fed=["x"], fetched=["y"])
         run([name for name, _ in ORDER], graph, Report())
         after = len(graph.to_graph_def().node)
         found[len(graph_def.node)] = seconds = time.perf_counter() - start
-        print(f"{len(graph_def.node):8} {after:8} {seconds:8.2f} {1e6 * seconds / len(graph_def.node):20.0f}")
+        busy = time.process_time() - busy
+        print(
+            f"{len(graph_def.node):8} {after:8} {seconds:8.2f} {busy:9.2f} {1e6 * seconds / len(graph_def.node):20.0f}"
+        )
     return found
 
 
@@ -96,14 +107,14 @@ def layers(size: int) -> Any:
     return made
 
 
-def one_model(name: str, library: str, folder: Path) -> dict[str, Any]:
+def one_model(name: str, library: str, folder: Path, side: int | None = None) -> dict[str, Any]:
     """Export a model, optimize it, and print a row; contenders for the latency stay in the folder."""
     import logging
 
     from tfopt.artifacts import SavedModel
     from tfopt.components.optimize_graph.component import optimize_graph
 
-    export(name, library, folder / "plain")
+    export(name, library, folder / "plain", side)
     start = time.perf_counter()
     optimized = optimize_graph(folder / "plain", folder / "optimized", passes=["portable"])["optimized"]
     seconds = time.perf_counter() - start
@@ -128,68 +139,35 @@ def one_model(name: str, library: str, folder: Path) -> dict[str, Any]:
     return row
 
 
-def export(name: str, library: str, folder: Path) -> None:
-    """Write a backbone with random weights whose batch norms have statistics far from trivial."""
+def export(name: str, library: str, folder: Path, side: int | None = None) -> None:
+    """Write a backbone with random weights, whose batch norms have seen images and were moved from what they saw.
+
+    They take away a random part of the mean only: all random images look alike to random kernels, and what is left
+    without the mean is little but rounding, which every further layer would make larger, in the parent as in the child.
+    """
     import numpy as np
 
     keras = importlib.import_module(library)
     keras.utils.set_random_seed(0)
-    model, draw = getattr(keras.applications, name)(weights=None), np.random.default_rng(0)
-    for layer in model.layers:
-        if "BatchNormalization" in type(layer).__name__:
-            for weight in layer.weights:
-                positive = "variance" in weight.name or "gamma" in weight.name
-                weight.assign(draw.uniform(0.5, 2, weight.shape) if positive else draw.normal(0, 0.5, weight.shape))
-    model.export(str(folder))
-
-
-def latency(folder: Path, seconds: float) -> dict[str, Any]:
-    """Measure the contenders with oneDNN off and on, and print ratios to the plain SavedModel."""
-    found = {}
-    for setting in ("0", "1"):
-        words = [sys.executable, __file__, "--measure", str(folder), "--seconds", str(seconds)]
-        subprocess.run(words, check=True, env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": setting})
-        rows = json.loads((folder / "measured.json").read_text())
-        found["oneDNN on" if setting == "1" else "oneDNN off"] = rows
-        for row in rows:
-            ratios = [
-                f"{row['speedup'][size]['ratio']:.2f} {row['speedup'][size]['verdict']}" for size in row["speedup"]
-            ]
-            load = row.get("load_seconds")
-            print(
-                f"    oneDNN {setting} {row['name']:10} {' / '.join(ratios) or row['error']}, load {load} s", flush=True
-            )
-    return found
-
-
-def measure(folder: Path, seconds: float) -> None:
-    """Benchmark what is in a folder against its ``plain``; writes ``measured.json``."""
-    from tfopt.components.benchmark.component import benchmark
-    from tfopt.graph import grappler
-    from tfopt.graph.saved_model import read, write
-
-    if not (folder / "grappler").exists():
-        write(grappler.run(read(folder / "plain")), folder / "grappler")
-        compile_by_xla(folder / "plain", folder / "xla")
-    candidates = [folder / name for name in ("grappler", "optimized", "xla")]
-    with tempfile.TemporaryDirectory() as target:
-        outputs = benchmark(
-            folder / "plain", candidates, f"{target}/benchmark", batch_sizes=["1", "32"], seconds=seconds
-        )
-        rows = outputs["benchmark"].read()["models"][1:]
-    (folder / "measured.json").write_text(json.dumps(rows))
-
-
-def compile_by_xla(source: Path, target: Path) -> None:
-    """Save serving_default anew, as a function that XLA compiles."""
-    import tensorflow as tf
-
-    module = tf.Module()
-    module.loaded = tf.saved_model.load(str(source))
-    served = module.loaded.signatures["serving_default"]
-    specs = served.structured_input_signature[1]
-    call = tf.function(lambda **named: served(**named), jit_compile=True)
-    tf.saved_model.save(module, str(target), {"serving_default": call.get_concrete_function(**specs)})
+    draw, shape = np.random.default_rng(0), (side, side, 3) if side else None
+    model = getattr(keras.applications, name)(weights=None, classifier_activation=None, input_shape=shape)
+    norms = [layer for layer in model.layers if "BatchNormalization" in type(layer).__name__]
+    for norm in norms:
+        norm.momentum = 0.0  # one look is enough
+        for weight, low, high in ((norm.gamma, 0.5, 1.5), (norm.beta, -1, 1)):
+            if weight is not None:
+                weight.assign(draw.uniform(low, high, weight.shape))
+    scale = SCALES.get(name, 1)
+    model(scale * draw.random((4, *model.input_shape[1:]), np.float32), training=True)
+    for norm in norms:
+        mean, variance = np.asarray(norm.moving_mean), np.asarray(norm.moving_variance)
+        norm.moving_mean.assign(mean * draw.random(mean.shape))
+        norm.moving_variance.assign((variance + mean**2) * np.exp(draw.uniform(-0.5, 0.5, variance.shape)))
+    if scale != 1:
+        image = keras.Input(model.input_shape[1:])
+        model = keras.Model(image, model(keras.layers.Rescaling(scale)(image)))
+    with contextlib.redirect_stdout(io.StringIO()):  # Keras lists every variable
+        model.export(str(folder))
 
 
 if __name__ == "__main__":

@@ -4,12 +4,11 @@
     python benchmarks/grappler.py --model PATH         # another SavedModel
 
 Nodes are those of the graph that was written. *Offline* is the latency of the model that is read, frozen and written
-without any optimizer, over that of the model with this one alone, on the same inputs, taking turns; Grappler runs at
-start for both, as it always does. Under 1.05 is within the noise of a machine that does other things.
+without any optimizer, over that of the model with this one alone, on the same inputs, taking turns, with its 99 %
+interval; Grappler runs at start for both, as it always does.
 """
 
 import argparse
-import statistics
 import tempfile
 import time
 from collections import Counter
@@ -19,10 +18,13 @@ import numpy as np
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import SavedModel
+from tfopt.components.benchmark.ratio import Speedup, speedup
 from tfopt.graph import grappler
 from tfopt.graph.frozen import nodes
 from tfopt.graph.saved_model import read, write
 from tfopt.probes import random_batch
+
+WARM_UP = 3  # calls
 
 
 def main() -> None:
@@ -47,10 +49,10 @@ def main() -> None:
             write(grappler.run(frozen, names), written)
             after = Counter(node.op for node in nodes(read(written).graph))
             kept = "yes" if after != before else "nothing to do here"
-            ratio = speed_up(Path(scratch, "frozen"), written, given.rounds)
+            speed = measured(Path(scratch, "frozen"), written, given.rounds)
             print(
                 f"| {said(names)} | {after.total()} | {listed(before - after)} | {listed(after - before)} "
-                f"| {kept} | {ratio:.2f} |",
+                f"| {kept} | {speed.value:.2f} ({speed.low:.2f} to {speed.high:.2f}) {speed.verdict} |",
                 flush=True,
             )
 
@@ -64,20 +66,18 @@ def mobile_net(folder: Path) -> Path:
     return folder
 
 
-def speed_up(parent: Path, child: Path, rounds: int) -> float:
-    """The median of the ratios of latencies at batch 1, round by round."""
+def measured(parent: Path, child: Path, rounds: int) -> Speedup:
+    """How much faster the child is at batch 1, call by call in turns; a difference under 3 % is noise."""
     models = [runtimes.load(SavedModel(path)) for path in (parent, child)]
     batch = random_batch(models[0].inputs, records=1, seed=0)
-    ratios = []
-    for number in range(rounds + 3):
-        times = []
-        for model in models:
+    times: list[list[float]] = [[], []]
+    for number in range(rounds + WARM_UP):
+        for model, own in zip(models, times, strict=True):
             start = time.perf_counter()
             model.run(batch)
-            times.append(time.perf_counter() - start)
-        if number >= 3:  # the first are warm-up
-            ratios.append(times[0] / times[1])
-    return float(np.round(statistics.median(ratios), 3))
+            if number >= WARM_UP:
+                own.append(time.perf_counter() - start)
+    return speedup(np.array(times[0]), np.array(times[1]), min_effect=0.03)
 
 
 def said(names: tuple[str, ...]) -> str:

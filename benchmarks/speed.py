@@ -1,0 +1,131 @@
+"""What a graph optimization is worth: load time, nodes and latency of a SavedModel and what is made of it, as a table.
+
+`benchmarks/graph.py --latency` calls this. Each setting of oneDNN has a process of its own, and each contender one in
+that. What XLA compiles is kept in a folder, so that loading anew in every round does not compile anew.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+CONTENDERS = {"grappler": "Grappler alone", "optimized": "optimize_graph", "xla": "XLA"}
+SETTINGS = {"0": "oneDNN off", "1": "oneDNN on"}
+SIZES = ("1", "32")
+# At least so many times as fast as the SavedModel, by batch size; the others may not be slower than within noise.
+GOALS = {"MobileNetV2": {"oneDNN off": {"1": 1.3, "32": 1.1}, "oneDNN on": {"1": 1.6, "32": 2.5}}}
+
+
+def compare(name: str, folder: Path, seconds: float, rounds: int, threads: int) -> dict[str, Any]:
+    """Measure what is in a folder, ``plain`` and ``optimized`` and what is made of plain here, and print a table each.
+
+    Args:
+        name: The model's, for its goals.
+        folder: Grappler's and XLA's SavedModels are written there too.
+        seconds: How long each contender is measured with each setting, over both batch sizes; loading comes on top.
+        rounds: How often each is loaded.
+        threads: And cores, of each.
+    """
+    prepare(folder)
+    nodes = {name: count(folder / name) for name in ("plain", *CONTENDERS)}
+    found: dict[str, Any] = {"nodes": nodes}
+    for value, setting in SETTINGS.items():
+        words = [sys.executable, __file__, str(folder), str(seconds), str(rounds), str(threads)]
+        kept = folder / f"compiled-{value}"
+        kept.mkdir()
+        flags = f"--tf_xla_persistent_cache_directory={kept}"
+        subprocess.run(words, check=True, env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": value, "TF_XLA_FLAGS": flags})
+        found[setting] = rows = json.loads((folder / "measured.json").read_text())
+        print_table(rows, nodes, setting, GOALS.get(name, {}).get(setting, {}))
+    return found
+
+
+def prepare(folder: Path) -> None:
+    """Write what Grappler and XLA make of the plain model."""
+    from tfopt.components.compile_xla.compiling import FIRST
+    from tfopt.components.compile_xla.writing import write_compiled
+    from tfopt.graph import grappler, passes
+    from tfopt.graph.report import Report
+    from tfopt.graph.saved_model import read, write
+
+    frozen = read(folder / "plain")
+    write(grappler.run(frozen), folder / "grappler")
+    write_compiled(passes.optimize(frozen, FIRST, Report()), folder / "xla", [])
+
+
+def count(folder: Path) -> int:
+    """The nodes of a SavedModel as it is served, without those that save and restore its variables."""
+    from tfopt.artifacts import SavedModel
+    from tfopt.graph.frozen import nodes
+    from tfopt.graph.saved_model import opened
+
+    with opened(SavedModel.open(folder)) as frozen:
+        return sum(1 for _ in nodes(frozen.graph))
+
+
+def print_table(rows: list[dict[str, Any]], nodes: dict[str, int], setting: str, goals: dict[str, float]) -> None:
+    """Print a row for each contender, and whether the goals are met."""
+    width = 44
+    print(
+        f"  {setting:<15}{'nodes':>7}{'load':>9}{'first call':>12}", *(f"  batch {size:<{width - 6}}" for size in SIZES)
+    )
+    for row, (name, title) in zip(rows, {"plain": "SavedModel", **CONTENDERS}.items(), strict=True):
+        if row["error"]:
+            print(f"  {title:<15}{nodes[name]:>7}  {row['error'].splitlines()[0][:90]}")
+            continue
+        times = f"{row['load_seconds']:>7.2f} s{row['first_call_seconds']:>10.2f} s"
+        print(f"  {title:<15}{nodes[name]:>7}{times}", *(f"  {said(row, size):<{width}}" for size in SIZES))
+        if row["notes"]:
+            print(f"      {'; '.join(row['notes'])}")
+    optimized = next(row for row in rows if row["name"] == "optimized")
+    verdicts = [f"batch {size}: {judged(optimized, size, goals.get(size))}" for size in SIZES]
+    print(f"  optimize_graph: {'; '.join(verdicts)}", flush=True)
+
+
+def said(row: dict[str, Any], size: str) -> str:
+    """The time of a call, and how much faster than the SavedModel that is."""
+    if size not in row["latency"]:
+        return "not measured"
+    call = f"{row['latency'][size]['p50']:#.3g} ms"
+    if size not in row["speedup"]:
+        return call
+    ratio = row["speedup"][size]
+    return f"{call}, {ratio['value']:.2f}x ({ratio['low']:.2f} to {ratio['high']:.2f}) {ratio['verdict']}"
+
+
+def judged(row: dict[str, Any], size: str, goal: float | None) -> str:
+    """Whether a goal is met: a ratio where one is given, or else not to be slower."""
+    if size not in row["speedup"]:
+        return "missed, not measured"
+    ratio, verdict = row["speedup"][size]["value"], row["speedup"][size]["verdict"]
+    if goal is None:
+        return f"goal not slower {'missed' if verdict == 'slower' else 'met'}"
+    return f"goal {goal:g}x {'met' if ratio >= goal else 'missed'} ({ratio:.2f}x)"
+
+
+def measure(folder: Path, seconds: float, rounds: int, threads: int) -> None:
+    """Benchmark the contenders in this process's environment; writes ``measured.json``."""
+    from tfopt.components.benchmark.component import benchmark
+
+    candidates = [folder / name for name in CONTENDERS]
+    with tempfile.TemporaryDirectory() as target:
+        outputs = benchmark(
+            *(folder / "plain", candidates, f"{target}/benchmark"),
+            batch_sizes=list(SIZES),
+            threads=threads,
+            seconds=seconds,
+            rounds=rounds,
+        )
+        rows = outputs["benchmark"].read()["models"]
+    (folder / "measured.json").write_text(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    child = argparse.ArgumentParser()
+    for name, kind in (("folder", Path), ("seconds", float), ("rounds", int), ("threads", int)):
+        child.add_argument(name, type=kind)
+    measure(**vars(child.parse_args()))
