@@ -1,11 +1,16 @@
 """What more than one test file needs: real digits as Examples, and a small model really trained on them."""
 
 import gzip
+import signal
 import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+collect_ignore = ["stand_in_server.py"]  # a program of its own
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background; the programs that are interrupted inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
@@ -41,6 +46,16 @@ def digits_model(tmp_path_factory, digits_examples) -> Path:
     model.fit(train["image"], train["label"], epochs=15, batch_size=32, verbose=0)
     folder = tmp_path_factory.mktemp("digits") / "model"
     keras_models.save(model, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def digits_lite(tmp_path_factory, digits_model) -> Path:
+    """A TFLiteModel folder, float32, of `digits_model`."""
+    from tfopt.components.export_tflite.component import export_tflite
+
+    folder = tmp_path_factory.mktemp("digits") / "lite"
+    export_tflite(model=digits_model, exported=folder, precision="float32")
     return folder
 
 

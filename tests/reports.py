@@ -63,6 +63,7 @@ def evaluation_content(rows: list[Row], digests: list[str], *, slices: bool = Tr
         "label": "label",
         "task": "classification",
         "output": "digit",
+        "classes": [str(digit) for digit in range(10)],
         "counts": {"read": EXAMPLES + 2, "evaluated": EXAMPLES, "skipped": 2},
         "interval": {"method": "poisson bootstrap", "replicates": 400, "level": 0.95, "seed": 0},
         "baseline": rows[0].name,
@@ -110,7 +111,7 @@ def _make(row: Row, number: int, path: Path) -> Path:
 def _evaluated(row: Row, digest: str, slices: bool) -> dict:
     facts = {"name": row.name, "digest": digest, "format": row.format, "error": row.error}
     if row.error:
-        return facts | {"metrics": {}, "delta": {}, "parity": {}, "slices": []}
+        return facts | {"metrics": {}, "delta": {}, "parity": {}, "confusion": [], "roc": [], "slices": []}
     classes = [
         {"feature": "label", "value": value, "count": 90 + value}
         | _judged(row, row.accuracy - 0.002 * value, None if row.delta is None else np.multiply(row.delta, value / 4))
@@ -122,8 +123,19 @@ def _evaluated(row: Row, digest: str, slices: bool) -> dict:
         "parity": {"max_abs_error": 1e-6 + worst * 40, "mean_abs_error": 1e-7 + worst / 9, "agreement": 1 - worst * 1.5}
         if row.delta
         else {},
+        "confusion": _confused(row.accuracy),
+        "roc": [],
         "slices": classes if slices else [],
     }
+
+
+def _confused(accuracy: float) -> list[list[int]]:
+    """Counts of ten digits that give this accuracy; all mistakes are threes taken for eights."""
+    counts = np.diag([EXAMPLES // 10] * 10)
+    wrong = round(EXAMPLES * (1 - accuracy))
+    counts[3, 3] -= wrong
+    counts[3, 8] += wrong
+    return counts.tolist()
 
 
 def _judged(row: Row, accuracy: float, delta) -> dict:

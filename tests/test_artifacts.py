@@ -1,5 +1,6 @@
 """Whatever people have lying around is an artifact, and what is none is refused with a reason."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from tfopt.artifacts import (
     KerasModel,
     Model,
     OnnxModel,
+    OpenVINOModel,
     PythonModule,
     SavedModel,
+    TensorRTModel,
     TFLiteModel,
     unique_names,
 )
@@ -33,6 +36,16 @@ def folder(tmp_path: Path) -> Path:
         "m.tflite",
         "m.onnx",
         "onnx/Format-Serving/model.onnx",
+        "vino/Format-Serving/model.xml",
+        "vino/Format-Serving/model.bin",
+        "bare_vino/model.xml",
+        "bare_vino/model.bin",
+        "net.xml",
+        "net.bin",
+        "no_weights/Format-Serving/model.xml",
+        "plan/Format-Serving/model.plan",
+        "plan/Format-Serving/compatibility.json",
+        "m.engine",
         "lite/Format-Serving/tflite",
         "lite/Format-Serving/saved_model.pb",
         "notes.txt",
@@ -65,6 +78,14 @@ def folder(tmp_path: Path) -> Path:
         ("m.onnx", OnnxModel, "onnx"),
         ("onnx", OnnxModel, "onnx"),
         ("onnx", Model, "onnx"),
+        ("vino", OpenVINOModel, "openvino"),
+        ("vino", Model, "openvino"),
+        ("bare_vino", OpenVINOModel, "openvino"),
+        ("net.xml", Model, "openvino"),
+        ("plan", TensorRTModel, "tensorrt"),
+        ("plan", Model, "tensorrt"),
+        ("m.engine", Model, "tensorrt"),
+        ("bare", TensorRTModel, "saved_model"),  # as TF-TRT makes it
     ],
 )
 def test_a_model_is_found_in_every_form(folder, name, kind, form):
@@ -80,6 +101,12 @@ def test_a_model_is_found_in_every_form(folder, name, kind, form):
         ("bare", TFLiteModel),
         ("bare", OnnxModel),
         ("m.onnx", SavedModel),
+        ("m.onnx", OpenVINOModel),
+        ("m.onnx", TensorRTModel),
+        ("plan", OnnxModel),
+        ("no_weights", OpenVINOModel),
+        ("no_weights", Model),
+        ("net.xml", SavedModel),
         ("notes.txt", Model),
         ("empty", Model),
         ("empty", Examples),
@@ -106,7 +133,17 @@ def test_the_payload_is_what_is_deployed(folder):
     assert [file.name for file in Model(folder / "artifact").payload()] == ["saved_model.pb"]
     assert [file.name for file in Model(folder / "lite").payload()] == ["tflite"]
     assert [file.name for file in Model(folder / "onnx").payload()] == ["model.onnx"]
+    for bare in ("vino", "net.xml"):
+        assert [file.suffix for file in Model(folder / bare).payload()] == [".bin", ".xml"]
+    assert [file.name for file in Model(folder / "plan").payload()] == ["model.plan", "compatibility.json"]
+    assert [file.name for file in Model(folder / "m.engine").payload()] == ["m.engine"]  # no tag: made elsewhere
     assert Model(folder / "m.h5").sizes()["raw"] == 4
+
+
+def test_the_weights_beside_a_bare_file_are_part_of_its_digest(folder):
+    before = Model(folder / "net.xml").digest
+    (folder / "net.bin").write_text("other weights")
+    assert Model(folder / "net.xml").digest != before
 
 
 def test_examples_are_read_by_split_or_bare(folder):
@@ -129,3 +166,29 @@ def test_names_in_a_table_are_unique(folder):
 def test_a_report_refuses_numbers_that_are_none(tmp_path):
     with pytest.raises(ValueError, match="JSON"):
         Evaluation(tmp_path / "e").write({"accuracy": float("nan")})
+
+
+def test_models_that_share_a_name_are_told_apart_by_what_was_done_to_the_parent(tmp_path):
+    def made(name: str, *steps: tuple[str, str]) -> Model:
+        folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        (folder / "m.tflite").write_text(f"{name} {steps}")
+        lineage = [{"name": name, "component": component, "digest": f"{name}"} for name, component in steps]
+        (folder / "model_card.json").write_text(json.dumps({"name": name, "lineage": [start, parent, *lineage]}))
+        return Model(folder)
+
+    start, parent = {"name": "start", "component": "train", "digest": "0"}, None
+    trained = made("trained")
+    parent = {"name": "trained", "component": "train", "digest": trained.digest}
+    zeros, shared = ("pruned 80%", "prune"), ("clustered 32", "cluster")
+    int8 = [made("tflite int8", *steps) for steps in ([], [zeros], [zeros, ("folded", "fold_batch_norm"), shared])]
+    slim = made("pruned 50% of flops")
+    assert unique_names([trained, int8[2], slim]) == ["trained", "tflite int8", "pruned 50% of flops"]
+    assert unique_names([trained, *int8, slim, int8[1]]) == [
+        "trained",
+        "tflite int8",
+        "pruned 80%, tflite int8",
+        "pruned 80% + clustered 32, tflite int8",
+        "pruned 50% of flops",
+        "pruned 80%, tflite int8 (2)",
+    ]

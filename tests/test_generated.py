@@ -9,8 +9,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
+from kfp.components import load_component_from_file
 
-from tfopt.component import components
+from tfopt.component import components, find
 from tfopt.dag import Placeholder, Reference
 from tfopt.trace import load, pipelines
 
@@ -92,5 +93,8 @@ def test_the_catalogue_of_kubeflow_components_would_take_the_folder(name: str):
     jsonschema.Draft202012Validator(schema).validate(facts | {"lastVerified": facts["lastVerified"].isoformat()})
     assert facts["name"] == folder.name
     assert re.fullmatch("[a-z0-9]+(_[a-z0-9]+)*", facts["name"])
-    assert (folder / "component.yaml").is_file()
+    loaded = load_component_from_file(str(folder / "component.yaml")).component_spec
+    declared = find(name)
+    assert set(loaded.inputs) >= declared.parameters.keys()
+    assert set(loaded.outputs) >= declared.outputs.keys()
     assert (ROOT / "components" / name / "README.md").is_file()

@@ -11,7 +11,7 @@ from kfp import compiler, components, dsl
 
 from tests import toys
 from tfopt import kfp
-from tfopt.artifacts import Files
+from tfopt.artifacts import Blessing, Files, Model
 from tfopt.component import Input
 from tfopt.kfp_images import Images
 from tfopt.kfp_step import run_step
@@ -178,3 +178,55 @@ def test_measurements_are_metrics_a_decision_has_its_page_and_models_are_models(
     assert {output: shown[output] for output in wanted} == {
         output: f"system.{title}" for output, title in wanted.items()
     }
+
+
+def test_kfps_local_engine_can_hand_every_step_what_nobody_set(tmp_path):
+    """It turns an unset number into int(None), and has no value for an unset parameter of a pipeline (kfp 2.16)."""
+    from kfp.local import executor_input_utils, io
+    from kfp.local.orchestrator.orchestrator_utils import OrchestratorUtils
+
+    file = Path(__file__).parent.parent / "deploy" / "kfp" / "pipelines" / "retrain.yaml"
+    spec = components.load_component_from_file(str(file)).pipeline_spec
+    store, handed = io.IOStore(), {}
+    given = {"data_uri": "/rows.csv", "module_uri": "/model.py"}
+    for name, value in OrchestratorUtils.join_user_inputs_and_defaults(given, spec.root.input_definitions).items():
+        store.put_parent_input(name, value)
+    for name, task in spec.root.dag.tasks.items():
+        for key in spec.components[task.component_ref.name].output_definitions.artifacts:
+            store.put_task_output(name, key, dsl.Artifact(uri=f"/{name}/{key}"))
+    for name, task in spec.root.dag.tasks.items():
+        declared = spec.components[task.component_ref.name]
+        values = OrchestratorUtils.make_task_arguments(task.inputs, store)
+        message = executor_input_utils.construct_executor_input(declared, values, "/root", False)
+        handed[name] = executor_input_utils.executor_input_to_dict(message, declared)["inputs"].get("parameterValues")
+    assert handed["prepare-examples"]["pack"] == ""
+    assert "keep" not in handed["push-model"]
+    assert "fallback" not in spec.components["comp-push-model"].input_definitions.artifacts
+    assert None not in [value for values in handed.values() for value in (values or {}).values()]
+
+
+def test_an_optional_number_is_declared_for_other_peoples_pipelines_and_in_a_dag_that_sets_it(tmp_path):
+    alone = Path(__file__).parent.parent / "deploy" / "kfp" / "components" / "push_model" / "component.yaml"
+    declared = yaml.safe_load(alone.read_text())["components"]["comp-push-model"]["inputDefinitions"]["parameters"]
+    assert (declared["keep"]["parameterType"], declared["keep"]["isOptional"]) == ("NUMBER_INTEGER", True)
+
+    def keeping(steps, model: Input[Model], blessing: Input[Blessing], *, keep: int = 3) -> None:
+        """Push."""
+        steps.push_model(model=model, blessing=blessing, destination="/models", keep=keep)
+
+    kfp.compile_pipeline(trace(keeping), tmp_path / "p.yaml")
+    task = next(yaml.safe_load_all((tmp_path / "p.yaml").read_text()))["root"]["dag"]["tasks"]["push-model"]
+    assert task["inputs"]["parameters"]["keep"] == {"componentInputParameter": "keep"}
+
+
+def test_each_model_that_is_judged_has_its_own_classification_metrics():
+    file = Path(__file__).parent.parent / "deploy" / "kfp" / "pipelines" / "optimize.yaml"
+    spec = next(yaml.safe_load_all(file.read_text()))
+    evaluate = spec["components"]["comp-evaluate"]
+    shown = {
+        name.removeprefix("evaluation_")
+        for name, found in evaluate["outputDefinitions"]["artifacts"].items()
+        if found["artifactType"]["schemaTitle"] == "system.ClassificationMetrics"
+    }
+    assert shown == set(evaluate["inputDefinitions"]["artifacts"]) - {"examples"}
+    assert len(shown) > 3

@@ -8,6 +8,7 @@ import yaml
 
 from tfopt import kfp
 from tfopt.dag import Dag
+from tfopt.kfp_step import _typed
 from tfopt.trace import load, pipelines
 
 Graph = dict[str, dict[str, Any]]  # node: its component, edges {slot: (producer, output)} and parameter values
@@ -93,7 +94,9 @@ def kfp_graph(dag: Dag, values: dict[str, Any], folder: Path) -> Graph:
             if "defaultValue" in found
         }
         word = spec["deploymentSpec"]["executors"][declared["executorLabel"]]["container"]["command"][-1]
-        effective = {key: value for key, value in {**defaults, **given}.items() if value is not None}
+        component = dag.steps[name].component
+        read = {key: _typed(component, key, value) for key, value in {**defaults, **given}.items()}  # as the step does
+        effective = {key: value for key, value in read.items() if value is not None}
         graph[name] = {
             "component": f"tfopt.components.{word}.component:{word}" if ":" not in word else word,
             "edges": edges,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests import toys
-from tfopt.artifacts import Files, Model, Report
+from tfopt.artifacts import Files, KerasModel, Model, Report, SavedModel
 from tfopt.component import Input
 from tfopt.dag import Placeholder, Reference
 from tfopt.errors import ComponentError
@@ -90,6 +90,18 @@ def test_a_wrong_wire_is_refused(wires, message):
 
     with pytest.raises(ComponentError, match=message):
         trace(bad)
+
+
+def test_a_step_that_keeps_the_type_of_its_model_hands_on_the_narrower_one():
+    def fold_first(steps, model: Input[KerasModel]) -> None:
+        steps.cluster(model=steps.fold_batch_norm(model=model).outputs["folded"])
+
+    def without_a_keras_form(steps, model: Input[SavedModel]) -> None:
+        steps.cluster(model=steps.fold_batch_norm(model=model).outputs["folded"])
+
+    assert trace(fold_first).steps["cluster"].inputs == {"model": Reference("fold_batch_norm", "folded", KerasModel)}
+    with pytest.raises(ComponentError, match="cluster: model is a SavedModel"):
+        trace(without_a_keras_form)
 
 
 def test_a_dag_may_not_depend_on_a_value_known_only_at_run_time():

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "build" / "containers"  # layers outlive a run, so the next one builds in seconds
 BAKE = json.loads((ROOT / "deploy" / "images" / "docker-bake.json").read_text())
 BASE = "python:3.11-slim-bookworm"
-SUITE, MIRROR = "bookworm", "http://deb.debian.org/debian"
+SUITE = "bookworm"  # from the mirror that debootstrap knows
 
 
 @contextlib.contextmanager
@@ -82,7 +82,7 @@ def _get_base() -> None:
     folder = KEPT / "base"
     shutil.rmtree(folder, ignore_errors=True)
     packages = "ca-certificates,python3,python3-dev,python3-venv"
-    words = ["debootstrap", "--variant=minbase", f"--include={packages}", SUITE, str(folder), MIRROR]
+    words = ["debootstrap", "--variant=minbase", f"--include={packages}", SUITE, str(folder)]
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
     (folder / "usr/bin/python").symlink_to("python3")
     with subprocess.Popen(["tar", "-C", str(folder), "-c", "."], stdout=subprocess.PIPE) as packed:

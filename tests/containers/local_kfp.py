@@ -11,7 +11,6 @@ import kfp.local
 import yaml
 from docker.types import Mount
 from kfp import components
-from kfp.local import executor_input_utils
 
 from tfopt.artifacts import Artifact
 from tfopt.dag import Dag
@@ -34,7 +33,7 @@ def run(pipeline: Path, values: Mapping[str, Any], root: Path, *, shared: Mappin
     mounts = [Mount(str(folder), str(folder), "bind", read_only=not may_write) for folder, may_write in shared.items()]
     locked = {"read_only": True, "tmpfs": {"/tmp": ""}, "user": "10001", "network_mode": "none", "cap_drop": ["ALL"]}
     kfp.local.init(kfp.local.DockerRunner(mounts=mounts, **locked), pipeline_root=str(root))
-    with contextlib.redirect_stdout(io.StringIO()) as said, _unset_integers():
+    with contextlib.redirect_stdout(io.StringIO()) as said:
         try:
             components.load_component_from_file(str(pipeline))(**values)
         except RuntimeError as error:
@@ -57,21 +56,3 @@ def outputs(dag: Dag, pipeline: Path, root: Path) -> dict[str, dict[str, Artifac
             for name, port in step.component.outputs.items()
         }
     return found
-
-
-@contextlib.contextmanager
-def _unset_integers() -> Any:
-    """kfp.local 2.16 calls int(None) for an optional integer that nobody set; KFP's backend leaves it out."""
-    theirs = executor_input_utils.executor_input_to_dict
-
-    def mended(executor_input: Any, component_spec: Any) -> dict[str, Any]:
-        given = executor_input.inputs.parameter_values
-        for name in [name for name, value in given.items() if value.WhichOneof("kind") in (None, "null_value")]:
-            del given[name]
-        return theirs(executor_input, component_spec)
-
-    executor_input_utils.executor_input_to_dict = mended
-    try:
-        yield
-    finally:
-        executor_input_utils.executor_input_to_dict = theirs

@@ -15,7 +15,10 @@ from tests.containers.conftest import run
 pytestmark = pytest.mark.containers
 KINDS = ("tf", "beam", "tfx")
 IMPORTS = {
-    "tf": "tensorflow_model_optimization, ai_edge_litert.interpreter, ai_edge_quantizer, onnxruntime, tf2onnx",
+    "tf": (
+        "tensorflow_model_optimization, ai_edge_litert.interpreter, ai_edge_quantizer, onnxruntime, tf2onnx, "
+        "tfopt.components.export_openvino.quantization"
+    ),
     "beam": "apache_beam",
     "tfx": "tfx.v1",
 }

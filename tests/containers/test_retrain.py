@@ -31,8 +31,8 @@ MODELS = [
 ]
 CARD_OF_ONE_RUN = {"digest", "sizes", "versions"}
 MEASURED = {"digest", "selected_digest", "reason", "reasons", "pareto", "size", "size_gzipped", "memory", "load"}
-MEASURED |= {"latency", "latency_p90", "latency_p99", "throughput"}
-OF_THE_ENGINE = {"digest", "bytes", "reason", "is_external", "tfx_version", "pushed_destination"}
+MEASURED |= {"latency", "latency_p90", "latency_p99", "throughput", "to_win"}
+OF_THE_ENGINE = {"digest", "bytes", "reason", "blessing", "is_external", "tfx_version", "pushed_destination"}
 
 
 class Run(NamedTuple):
@@ -134,13 +134,18 @@ def test_model_cards_say_the_same(in_containers, on_beam, step, name):
 
 def test_evaluations_are_equal(in_containers, on_beam):
     here, there = (run.outputs["evaluate"]["evaluation"].read() for run in (in_containers, on_beam))
-    assert len(here["models"]) == 5
+    assert len(here["models"]) == 1 + len(DAG.steps["evaluate"].inputs["candidates"])
+    assert all(not model["error"] and model["confusion"] for model in here["models"])
     assert _without(here, {"digest"}) == _without(there, {"digest"})
 
 
 def test_decisions_are_equal(in_containers, on_beam):
     here, there = (run.outputs["select_model"]["decision"].read() for run in (in_containers, on_beam))
     assert here["blessed"]
+    for decision in (here, there):
+        trends = decision["history"]["trends"]
+        assert {trend["metric"] for trend in trends} >= {"accuracy", "latency", "size"}
+        decision["history"]["trends"] = [trend for trend in trends if trend["metric"] not in MEASURED]
     assert _without(here, MEASURED) == _without(there, MEASURED)
     sizes = [{model["name"]: model["metrics"]["size"] for model in decision["models"]} for decision in (here, there)]
     assert sizes[0] == pytest.approx(sizes[1], rel=1e-3)
@@ -150,14 +155,26 @@ def test_decisions_are_equal(in_containers, on_beam):
 def test_the_metadata_that_each_engine_keeps_says_the_same(in_containers, on_beam, step):
     for name, output in in_containers.outputs[step].items():
         there = _without(on_beam.outputs[step][name].metadata, OF_THE_ENGINE)
+        there = {key: value for key, value in there.items() if not key.startswith("latency_ms[")}
         here = {key: value for key, value in output.metadata.items() if key in there}
         assert _short(here) == _short(there), name
+
+
+def test_kubeflow_is_told_of_each_judged_model_which_class_was_taken_for_which(in_containers):
+    step = in_containers.outputs["evaluate"]["evaluation"]
+    told = json.loads((step.path.parent / "executor_output.json").read_text())["artifacts"]
+    models = step.read()["models"]
+    shown = [told[name]["artifacts"][0]["metadata"] for name in told if name != "evaluation"]
+    assert [facts["model"] for facts in shown] == [model["name"] for model in models]
+    for facts, model in zip(shown, models, strict=True):
+        assert [row["row"] for row in facts["confusionMatrix"]["rows"]] == model["confusion"]
 
 
 def test_the_chosen_model_was_pushed_as_the_first_version(in_containers, on_beam):
     for run in (in_containers, on_beam):
         chosen = run.outputs["select_model"]["selected"]
-        assert (run.pushed / "1" / "model.tflite").read_bytes() == chosen.tflite.read_bytes()
+        pushed = {file.read_bytes() for file in (run.pushed / "1").rglob("*") if file.is_file()}
+        assert {file.read_bytes() for file in chosen.payload()} <= pushed
         assert run.outputs["push_model"]["pushed"].read()["version"] == 1
 
 

@@ -5,6 +5,7 @@ own command with a real ExecutorInput. A new component needs a line in `ARGUMENT
 """
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tfopt.artifacts import CARD
+from tfopt.artifacts import CARD, Model, Recipe
 from tfopt.component import Component, components
 
 # Parameters that a component needs, or that keep it quick here.
@@ -26,23 +27,45 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "quantize": {"epochs": 1},
     "benchmark": {"seconds": 1.0},
     "push_model": {},
+    "validate_serving": {"seconds": 0.1, "requests": 4},
+    "tune_recipe": {"formats": ["tflite"], "trials": 1, "seconds": 0.4},
+    # Without a GPU its promise is a refusal that says what is missing, and as a row it is alike at every door.
+    "convert_tensorrt": {"on_failure": "row"},
 }
 # What stands for an input: the output of another component, by the name of the input.
 WIRES = {
     "examples": "prepare_examples.examples",
     "model": "train.trained",
     "baseline": "train.trained",
-    "candidates": ["fold_batch_norm.folded", "export_tflite.exported", "export_onnx.exported"],
+    "candidates": [
+        "fold_batch_norm.folded",
+        "export_tflite.exported",
+        "export_onnx.exported",
+        "export_openvino.exported",
+    ],
     "evaluation": "evaluate.evaluation",
     "benchmark": "benchmark.benchmark",
     "blessing": "select_model.blessing",
+    "decision": "select_model.decision",
+    "infra_blessing": "validate_serving.infra_blessing",
+    "fallback": "train.trained",
 }
-OWN_WIRES = {"push_model": {"model": "select_model.selected"}}
-EVERY = pytest.mark.parametrize("name", components())
+OWN_WIRES = {name: {"model": "select_model.selected"} for name in ("push_model", "validate_serving")}
+NIGHTLY = ("tune_recipe",)  # a search through each door takes minutes
+EVERY = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.nightly] if name in NIGHTLY else []) for name in components()]
+)
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory) -> dict[str, Path]:
+def doors(request) -> list[str]:
+    """The components of this run."""
+    nightly = "not nightly" not in request.config.option.markexpr
+    return [name for name in components() if nightly or name not in NIGHTLY]
+
+
+@pytest.fixture(scope="session")
+def world(doors, tmp_path_factory) -> dict[str, Path]:
     """The path of every source, and of every output of every component called as a function."""
     from sklearn.datasets import load_digits
 
@@ -50,7 +73,9 @@ def world(tmp_path_factory) -> dict[str, Path]:
     images, labels = load_digits(return_X_y=True)
     np.savez(folder / "digits.npz", image=images[:400].reshape(-1, 8, 8, 1).astype(np.float32), label=labels[:400])
     known = {"data": folder / "digits.npz", "module": Path(__file__).with_name("three_layers.py")}
-    todo = dict(components())
+    known["previous"] = folder / "previous"
+    Recipe(known["previous"]).write({"winner": None})
+    todo = {name: components()[name] for name in doors}
     while todo:
         ready = [name for name in todo if _is_ready(todo[name], known)]
         assert ready, f"no inputs for {sorted(todo)}: say in WIRES where they come from"
@@ -64,12 +89,16 @@ def world(tmp_path_factory) -> dict[str, Path]:
 @EVERY
 def test_the_function_writes_whole_outputs(name: str, world):
     for output, port in components()[name].outputs.items():
-        port.type.open(world[f"{name}.{output}"])
+        refused = components()[name].needs.gpu and Model(world[f"{name}.{output}"]).failure
+        if refused:
+            assert re.search("nvidia-smi|tensorrt|cuda", refused) and "how to fix" in refused
+        else:
+            port.type.open(world[f"{name}.{output}"])
         assert not list(world[f"{name}.{output}"].parent.glob(".*partial*"))
 
 
 @pytest.fixture(scope="session")
-def through_tfx(world, tmp_path_factory) -> Path:
+def through_tfx(doors, world, tmp_path_factory) -> Path:
     """The folder in which one fresh process ran every component's TFX executor from its serialized class path."""
     folder = tmp_path_factory.mktemp("tfx")
     jobs = {
@@ -80,7 +109,7 @@ def through_tfx(world, tmp_path_factory) -> Path:
             },
             "values": _arguments(name, folder / "served"),
         }
-        for name in components()
+        for name in doors
     }
     (folder / "jobs.json").write_text(json.dumps(jobs))
     subprocess.run([sys.executable, Path(__file__).with_name("tfx_door.py"), folder], check=True, cwd=Path.cwd())
