@@ -66,9 +66,9 @@ def small_digits_model():
 
     image = layers.Input((8, 8, 1), name="image")
     flow = layers.Rescaling(1 / 16)(image)
-    flow = layers.Conv2D(8, 3, padding="same", use_bias=False)(flow)
+    flow = layers.Conv2D(8, 3, padding="same", use_bias=False, name="conv2d")(flow)
     flow = layers.ReLU()(layers.BatchNormalization(momentum=0.9)(flow))
-    flow = layers.DepthwiseConv2D(3, padding="same")(flow)
+    flow = layers.DepthwiseConv2D(3, padding="same", name="depthwise_conv2d")(flow)
     flow = layers.ReLU()(layers.BatchNormalization(momentum=0.9)(flow))
     flow = layers.Flatten()(layers.MaxPooling2D()(flow))
     return keras.Model(image, layers.Dense(10, activation="softmax", name="digit")(flow), name="digits")

@@ -1,6 +1,7 @@
 """The command: exit codes, help that teaches, output for machines, and a stop in the middle."""
 
 import json
+import logging
 import os
 import re
 import signal
@@ -100,6 +101,13 @@ def test_what_libraries_say_reaches_a_file_that_is_named_only_after_a_crash(data
     Path(named[1]).unlink()
     assert main([*words, "refuse"]) == 1
     assert "said is in" not in capfd.readouterr().err
+
+
+def test_whoever_calls_it_from_python_gets_logging_back_as_it_was(data, tmp_path):
+    ours, root = logging.getLogger("tfopt"), logging.getLogger()
+    before = (ours.handlers[:], ours.level, ours.propagate, root.handlers[:])
+    assert main([TOY, "--data", str(data), "--report", str(tmp_path / "out")]) == 0
+    assert (ours.handlers, ours.level, ours.propagate, root.handlers) == before
 
 
 def test_list_and_describe_speak_to_people_and_machines(capsys):

@@ -21,18 +21,19 @@ def libraries_said_to(log: Path) -> Iterator[None]:
         handler = logging.StreamHandler(stream)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
         log_of_ours = logging.getLogger("tfopt")
-        before = log_of_ours.handlers[:]
+        root = logging.getLogger()
+        before, before_root = log_of_ours.handlers[:], root.handlers[:]
         progress = logging.StreamHandler(ours)
         progress.setFormatter(logging.Formatter("%(message)s"))
         log_of_ours.handlers[:] = [found for found in before if type(found) is not logging.StreamHandler]
         log_of_ours.handlers += [progress, handler]
-        logging.getLogger().handlers[:] = [handler]
+        root.handlers[:] = [handler]
         _silence_absl()
         try:
             yield
         finally:
             log_of_ours.handlers[:] = before
-            logging.getLogger().handlers.remove(handler)
+            root.handlers[:] = before_root
             os.dup2(terminal, 2)
 
 

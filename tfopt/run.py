@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import tfopt
 from tfopt import commands
@@ -25,9 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
-    _show_progress()
     try:
-        return _dispatch(words, debug)
+        with _progress_shown():
+            return _dispatch(words, debug)
     except ComponentError as error:
         if debug:
             raise
@@ -110,14 +110,25 @@ def _component(name: str, words: list[str], debug: bool) -> int:
     return 0
 
 
-def _show_progress() -> None:
+@contextlib.contextmanager
+def _progress_shown() -> Iterator[None]:
+    """Our own log on the terminal, unless whoever calls us shows it already."""
     log = logging.getLogger("tfopt")
-    if not log.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(message)s"))
-        log.addHandler(handler)
-        log.setLevel(logging.INFO)
-        log.propagate = False
+    if log.handlers:
+        yield
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    level, propagate = log.level, log.propagate
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        log.propagate = propagate
 
 
 if __name__ == "__main__":

@@ -172,9 +172,6 @@ def test_a_model_that_was_pruned_clustered_or_quantized_is_refused_at_once(tmp_p
     ],
 )
 def test_what_cannot_be_pruned_so_is_refused_with_the_reason(tmp_path, options, says):
-    import keras
-
-    keras.utils.clear_session()  # layers are numbered from nothing
     small_digits_model().save(tmp_path / "digits.keras")
     with pytest.raises(ComponentError, match=says):
         prune(tmp_path / "digits.keras", tmp_path / "out", **options)
