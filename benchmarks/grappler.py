@@ -18,11 +18,11 @@ import numpy as np
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import SavedModel
-from tfopt.components.benchmark.ratio import Speedup, speedup
 from tfopt.graph import grappler
 from tfopt.graph.frozen import nodes
 from tfopt.graph.saved_model import read, write
 from tfopt.probes import random_batch
+from tfopt.ratio import Speedup, speedup
 
 WARM_UP = 3  # calls
 

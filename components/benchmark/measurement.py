@@ -12,9 +12,9 @@ from tfopt.components.benchmark import environment, results
 from tfopt.components.benchmark.contender import Contender
 from tfopt.components.benchmark.inputs import Inputs
 from tfopt.components.benchmark.process import ModelProcess
-from tfopt.components.benchmark.ratio import LEVEL
 from tfopt.components.benchmark.turns import Plan, measure
 from tfopt.errors import ComponentError
+from tfopt.ratio import LEVEL
 
 log = logging.getLogger("tfopt")
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tfopt.components.benchmark.contender import Contender
-from tfopt.components.benchmark.ratio import speedup
+from tfopt.ratio import speedup
 
 STEADY = 0.1  # a measurement is stable when the middle half of its rounds lies within this part of their median
 DISTURBED = 0.05  # nor when others had its cores for longer than this part of the time

@@ -16,7 +16,7 @@ import numpy as np
 
 from tfopt.components.benchmark.contender import Contender
 from tfopt.components.benchmark.process import ModelDied, ModelFailed
-from tfopt.components.benchmark.ratio import FEWEST_ROUNDS
+from tfopt.ratio import FEWEST_ROUNDS
 from tfopt.runtimes import TensorSpec
 
 log = logging.getLogger("tfopt")

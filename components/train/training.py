@@ -12,26 +12,26 @@ from typing import Any
 
 from tfopt import keras_models, parity, runtimes
 from tfopt.artifacts import Examples, KerasModel
-from tfopt.components.train.assembly import Assembly, assemble
-from tfopt.components.train.precision import AS_BUILT, FLOAT32, odd_sizes
 from tfopt.components.train.settings import Settings
 from tfopt.components.train.trying import choose
 from tfopt.components.train.weighing import class_weights
-from tfopt.components.train.xla import clusters, compile_steps
 from tfopt.errors import ComponentError
 from tfopt.examples import feature_specs, read_batches
 from tfopt.runtimes import TensorSpec
 from tfopt.runtimes import keras as keras_runtime
 from tfopt.training import user_module
+from tfopt.training.assembly import Assembly, assemble
 from tfopt.training.checkpoints import Checkpoints
 from tfopt.training.dataset import Reading
 from tfopt.training.learning import learn
+from tfopt.training.precision import AS_BUILT, FLOAT32, odd_sizes
 from tfopt.training.reproducible import draw_from, reproducible
 from tfopt.training.sources import first_record, read_sources
 from tfopt.training.state import generators_kept
 from tfopt.training.targets import check_label
 from tfopt.training.tuning import scores
 from tfopt.training.user_module import UserModule
+from tfopt.training.xla import clusters, compile_steps
 
 TOLERANCE = 1e-5  # of the output's range: the same graph, computed twice
 COMPARED = 512  # records

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from tfopt.artifacts import Examples
 from tfopt.child import run_in_child
-from tfopt.components.train.assembly import assemble
-from tfopt.components.train.precision import supported
 from tfopt.components.train.settings import Settings
-from tfopt.components.train.xla import compile_steps
 from tfopt.errors import ComponentError, first_line
 from tfopt.examples import feature_specs
+from tfopt.training.assembly import assemble
+from tfopt.training.precision import supported
 from tfopt.training.reproducible import draw_from, reproducible
 from tfopt.training.sources import first_record, read_sources
 from tfopt.training.targets import check_label
 from tfopt.training.user_module import UserModule
+from tfopt.training.xla import compile_steps
 
 STEPS = 20
 ROUNDS = 5

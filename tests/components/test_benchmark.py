@@ -21,8 +21,8 @@ from tfopt.artifacts import Benchmark
 from tfopt.components.benchmark.component import benchmark
 from tfopt.components.benchmark.environment import cores, tensorflow
 from tfopt.components.benchmark.inputs import read_records
-from tfopt.components.benchmark.ratio import speedup
 from tfopt.errors import ComponentError
+from tfopt.ratio import speedup
 from tfopt.runtimes import TensorSpec
 
 QUICK = {"seconds": 0.4, "rounds": 10}

@@ -10,18 +10,18 @@ import pytest
 from tests.components.train_modules import DIGITS, with_mean, write
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel
-from tfopt.components.train.assembly import assemble
 from tfopt.components.train.component import train
-from tfopt.components.train.precision import odd_sizes, supported
 from tfopt.components.train.settings import Settings
 from tfopt.components.train.trying import time_choices
-from tfopt.components.train.xla import compile_steps
 from tfopt.errors import ComponentError
 from tfopt.examples import feature_specs, read_batches
 from tfopt.runtimes import TensorSpec
+from tfopt.training.assembly import assemble
+from tfopt.training.precision import odd_sizes, supported
 from tfopt.training.reproducible import reproducible
 from tfopt.training.sources import first_record
 from tfopt.training.user_module import UserModule
+from tfopt.training.xla import compile_steps
 
 LINEAR = """
 import keras

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from tfopt.components.benchmark.ratio import FEWEST_ROUNDS, LEVEL, location, speedup, verdict
+from tfopt.ratio import FEWEST_ROUNDS, LEVEL, location, speedup, verdict
 
 EXPERIMENTS = 500
 ROUNDS = 30

@@ -9,9 +9,9 @@ from typing import Any
 
 from tfopt import keras_models
 from tfopt.artifacts import Examples
-from tfopt.components.train.precision import AS_BUILT, layers_compute_in
 from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import TensorSpec
+from tfopt.training.precision import AS_BUILT, layers_compute_in
 from tfopt.training.user_module import UserModule
 
 Tensors = dict[str, Any]
