@@ -1,5 +1,6 @@
-"""Small models of one formula, for the tests of runtimes."""
+"""Small models of one formula in each format, for the tests of runtimes."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from tfopt import runtimes
@@ -17,9 +18,91 @@ def saved(folder: Path, function, **specs) -> Path:
     return folder
 
 
+def lite(file: Path, saved_model: Path, **settings) -> Model:
+    """A LiteRT file of a SavedModel; settings are those of the converter."""
+    import tensorflow as tf
+
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(saved_model))
+    for name, value in settings.items():
+        setattr(converter, name, value)
+    file.write_bytes(converter.convert())
+    return Model(file)
+
+
+def onnx(file: Path, nodes, inputs, outputs) -> Model:
+    """An ONNX file of these nodes; inputs and outputs as name=(element type, shape)."""
+    from onnx import helper
+
+    infos = [
+        [helper.make_tensor_value_info(name, *given) for name, given in ends.items()] for ends in (inputs, outputs)
+    ]
+    versions = [helper.make_opsetid("", 18), helper.make_opsetid("com.foo", 1)]
+    made = helper.make_model(helper.make_graph(nodes, "g", *infos), opset_imports=versions, ir_version=10)
+    file.write_bytes(made.SerializeToString())
+    return Model(file)
+
+
+def openvino(folder: Path, inputs, formula) -> Model:
+    """OpenVINO files of one formula; inputs as name=(dtype, shape), -1 for an open size, outputs by name."""
+    import numpy as np
+
+    from tfopt.untracked import openvino as ov
+
+    folder.mkdir(parents=True, exist_ok=True)
+    ends = {name: ov.opset13.parameter(shape, np.dtype(dtype), name=name) for name, (dtype, shape) in inputs.items()}
+    for name, parameter in ends.items():
+        parameter.output(0).set_names({name})
+    results = []
+    for name, tensor in formula(**ends).items():
+        tensor.output(0).set_names(tensor.output(0).get_names() | {name})
+        results.append(ov.opset13.result(tensor, name=name))
+    ov.save_model(ov.Model(results, list(ends.values())), folder / "model.xml", compress_to_fp16=False)
+    return Model(folder)
+
+
+def crossed_saved(folder: Path) -> Model:
+    """z = zeta - alpha and a = 2 alpha, of any number of pairs; nothing is in alphabetical order."""
+    import tensorflow as tf
+
+    free = ([None, 2], tf.float32)
+    return Model(saved(folder / "model", _crossed, zeta=free, alpha=free))
+
+
+def crossed_lite(folder: Path) -> Model:
+    """The same in LiteRT."""
+    return lite(folder / "model.tflite", crossed_saved(folder).path)
+
+
+def crossed_onnx(folder: Path) -> Model:
+    """The same in ONNX."""
+    from onnx import TensorProto, helper
+
+    free = (TensorProto.FLOAT, ["batch", 2])
+    nodes = [helper.make_node("Sub", ["zeta", "alpha"], ["z"]), helper.make_node("Add", ["alpha", "alpha"], ["a"])]
+    return onnx(folder / "model.onnx", nodes, {"zeta": free, "alpha": free}, {"z": free, "a": free})
+
+
+def crossed_openvino(folder: Path) -> Model:
+    """The same in OpenVINO."""
+    free = ("float32", [-1, 2])
+    return openvino(folder / "model", {"zeta": free, "alpha": free}, _crossed)
+
+
+CROSSED: dict[str, Callable[[Path], Model]] = {
+    "saved_model": crossed_saved,
+    "tflite": crossed_lite,
+    "onnx": crossed_onnx,
+    "openvino": crossed_openvino,
+}
+
+
 def threads_after_loading(model: Path, threads: int) -> int:
     """What TensorFlow says of its threads; for a process of its own."""
     runtimes.load(Model(model), threads=threads)
     import tensorflow as tf
 
     return tf.config.threading.get_intra_op_parallelism_threads()
+
+
+def _crossed(zeta, alpha):
+    return {"z": zeta - alpha, "a": alpha + alpha}

@@ -1,6 +1,4 @@
-"""The tflite runtime: names, batch sizes, integers rounded and clipped, several signatures, damaged files."""
-
-from pathlib import Path
+"""The tflite runtime: memory, integers rounded and clipped, several signatures, damaged files."""
 
 import numpy as np
 import pytest
@@ -12,49 +10,14 @@ from tfopt.artifacts import Model
 from tfopt.errors import ComponentError
 from tfopt.runtimes import TensorSpec
 
-FREE = {"zeta": ([None, 2], tf.float32), "alpha": ([None, 2], tf.float32)}
-
-
-def crossed(zeta, alpha):
-    return {"z": zeta - alpha, "a": alpha * 2}
-
-
-def converted(file: Path, saved_model: Path, **settings) -> Model:
-    converter = tf.lite.TFLiteConverter.from_saved_model(str(saved_model))
-    for name, value in settings.items():
-        setattr(converter, name, value)
-    file.write_bytes(converter.convert())
-    return Model(file)
-
 
 @pytest.fixture(scope="module")
 def two_by_two(tmp_path_factory) -> Model:
-    folder = tmp_path_factory.mktemp("größe 1")
-    return converted(folder / "model.tflite", formulas.saved(folder / "model", crossed, **FREE))
-
-
-def test_inputs_and_outputs_go_by_name_at_any_batch_size(two_by_two):
-    runtime = runtimes.load(two_by_two)
-    assert runtime.inputs == dict.fromkeys(["alpha", "zeta"], TensorSpec("float32", (None, 2)))
-    assert set(runtime.outputs) == {"a", "z"}
-    for batch in (1, 5, 5, 1, 3):
-        zeta = np.random.default_rng(batch).random((batch, 2), np.float32)
-        alpha = zeta[::-1] + 1
-        answer = runtime.run({"alpha": alpha, "zeta": zeta})
-        np.testing.assert_allclose(answer["z"], zeta - alpha, atol=1e-6)
-        np.testing.assert_allclose(answer["a"], alpha * 2, atol=1e-6)
-
-
-def test_an_answer_is_not_changed_by_the_next_call(two_by_two):
-    runtime = runtimes.load(two_by_two)
-    ones = np.ones((1, 2), np.float32)
-    first = runtime.run({"alpha": ones, "zeta": ones})["a"]
-    runtime.run({"alpha": ones * 9, "zeta": ones})
-    assert first.tolist() == [[2, 2]]
+    return formulas.crossed_lite(tmp_path_factory.mktemp("größe 1"))
 
 
 def test_memory_is_allocated_anew_only_when_a_shape_changes(digits_model, tmp_path):
-    model = converted(tmp_path / "a.tflite", digits_model / "Format-Serving")
+    model = formulas.lite(tmp_path / "a.tflite", digits_model / "Format-Serving")
     runtime = runtimes.load(model)
     image = np.random.default_rng(0).random((32, 8, 8, 1), np.float32)
     whole = runtime.run({"image": image})["digit"]
@@ -66,27 +29,13 @@ def test_memory_is_allocated_anew_only_when_a_shape_changes(digits_model, tmp_pa
         runtime.run({"image": image[:2]})
 
 
-def test_wrong_inputs_are_refused_with_the_nearest_name(two_by_two):
-    runtime = runtimes.load(two_by_two)
-    ones = np.ones((1, 2), np.float32)
-    for given, received, fix in [
-        ({"zeta": ones, "alfa": ones}, "no input 'alpha'", "did you mean alfa?"),
-        ({"zeta": ones, "alpha": np.ones((1, 3), np.float32)}, "input 'alpha': float32[1,3]", "reshape"),
-        ({"zeta": ones, "alpha": np.ones((1, 2))}, "input 'alpha': float64[1,2]", "convert it to float32"),
-        ({"zeta": ones, "alpha": ones, "qqq": ones}, "input 'qqq'", "known: alpha, zeta"),
-    ]:
-        with pytest.raises(ComponentError) as error:
-            runtime.run(given)
-        assert error.value.received == received and fix in error.value.fix
-
-
 @pytest.mark.parametrize("dtype", [tf.int8, tf.uint8, tf.int16])
 def test_integers_are_rounded_to_the_nearest_and_clipped(tmp_path, dtype):
     model = formulas.saved(tmp_path / "model", lambda x: {"y": tf.nn.relu6(x)}, x=([None, 1], tf.float32))
     ops = tf.lite.OpsSet.TFLITE_BUILTINS_INT8
     if dtype == tf.int16:
         ops = tf.lite.OpsSet.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8
-    file = converted(
+    file = formulas.lite(
         tmp_path / "a.tflite",
         model,
         optimizations=[tf.lite.Optimize.DEFAULT],
@@ -119,7 +68,7 @@ def test_one_of_several_signatures_is_run_wherever_the_file_keeps_it(tmp_path):
     for first, second in (("serving_default", "other"), ("other", "serving_default")):
         folder = tmp_path / first
         tf.saved_model.save(module, str(folder), signatures={first: module.plus, second: module.times})
-        file = converted(tmp_path / f"{first}.tflite", folder)
+        file = formulas.lite(tmp_path / f"{first}.tflite", folder)
         for name, wanted in ((first, 3), (second, 10)):
             runtime = runtimes.load(file, signature=name)
             for batch in (1, 4):
@@ -129,12 +78,11 @@ def test_one_of_several_signatures_is_run_wherever_the_file_keeps_it(tmp_path):
     assert "no signature 'otter'" in error.value.received and error.value.fix == "did you mean other?"
 
 
-def test_a_file_without_signatures_goes_by_its_tensor_names(tmp_path):
+def test_a_file_without_signatures_goes_by_its_tensor_names(two_by_two, tmp_path):
     import flatbuffers
     from ai_edge_litert import schema_py_generated as schema
 
-    file = converted(tmp_path / "a.tflite", formulas.saved(tmp_path / "model", crossed, **FREE)).path
-    content = schema.ModelT.InitFromPackedBuf(file.read_bytes(), 0)
+    content = schema.ModelT.InitFromPackedBuf(two_by_two.path.read_bytes(), 0)
     content.signatureDefs = None
     builder = flatbuffers.Builder(1024)
     builder.Finish(content.Pack(builder), b"TFL3")
@@ -146,11 +94,6 @@ def test_a_file_without_signatures_goes_by_its_tensor_names(tmp_path):
     assert sorted(answer[0, 0] for answer in answers.values()) == [2, 4]
 
 
-def test_a_nan_goes_in_and_comes_out_of_a_float_file(two_by_two):
-    given = {"zeta": np.array([[np.nan, 1]], np.float32), "alpha": np.ones((1, 2), np.float32)}
-    np.testing.assert_array_equal(runtimes.load(two_by_two).run(given)["z"], [[np.nan, 0]])
-
-
 @pytest.mark.parametrize("keep", [0, 1, 20, 0.5, 0.999])
 def test_truncated_files_are_refused(two_by_two, tmp_path, keep):
     content = two_by_two.path.read_bytes()
@@ -158,11 +101,3 @@ def test_truncated_files_are_refused(two_by_two, tmp_path, keep):
     with pytest.raises(ComponentError) as error:
         runtimes.load(Model(tmp_path / "part.tflite"))
     assert "part.tflite" in error.value.received and "truncated" in error.value.fix
-
-
-def test_threads_are_each_models_own(two_by_two):
-    ones = np.ones((2, 2), np.float32)
-    for threads in (1, 2, None):
-        assert (
-            runtimes.load(two_by_two, threads=threads).run({"zeta": ones, "alpha": ones})["a"].tolist() == [[2, 2]] * 2
-        )
