@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tfopt.artifacts import Examples
+from tfopt.conversion import Conversion
 from tfopt.errors import ComponentError
 from tfopt.examples import Batch, parse_records, sample_records
 from tfopt.runtimes import TensorSpec
@@ -14,16 +15,14 @@ from tfopt.runtimes import TensorSpec
 Ranges = Mapping[str, tuple[float, float]]  # the least and the largest value of each activation
 
 
-def sample(
-    examples: Examples, specs: Mapping[str, TensorSpec], *, count: int, split: str, seed: int
-) -> tuple[Batch, dict[str, Any]]:
+def sample(examples: Examples, specs: Mapping[str, TensorSpec], asked: Conversion) -> tuple[Batch, dict[str, Any]]:
     """Return the inputs to calibrate on, and what the model card says of them.
 
     Raises:
         ComponentError: When the split has fewer than two examples, or not the model's inputs.
     """
-    where = f"split {split!r}"
-    records = sample_records(examples.split(split), count=count, seed=seed)
+    where, count = f"split {asked.split!r}", asked.calibration_count
+    records = sample_records(examples.split(asked.split), count=count, seed=asked.seed)
     if len(records) < 2:
         raise ComponentError(
             f"{where}: {len(records)} examples",
@@ -33,8 +32,8 @@ def sample(
     facts = {
         "requested": count,
         "used": len(records),
-        "split": split,
-        "seed": seed,
+        "split": asked.split,
+        "seed": asked.seed,
         "digest": hashlib.sha256(b"".join(hashlib.sha256(record).digest() for record in records)).hexdigest(),
         "records": sorted(identify(record) for record in records),
     }

@@ -4,6 +4,7 @@ from typing import Any
 
 from tfopt.artifacts import Examples
 from tfopt.calibration import unseen
+from tfopt.conversion import Conversion
 from tfopt.errors import ComponentError
 from tfopt.examples import Batch
 from tfopt.parity import Parity, compare
@@ -19,18 +20,22 @@ EXACT = {"float32": 1e-4, "fp32": 1e-4}  # the largest difference in units of th
 ALIKE = dict.fromkeys(("float16", "fp16", "bf16", "tf32"), (0.95, 0.99))
 BROKEN = (0.5, 0.5)  # of the integer kinds
 
+ADVICE = {
+    **dict.fromkeys(("float32", "fp32"), "pass a larger tolerance if this is known to be harmless"),
+    **dict.fromkeys(("float16", "fp16"), "choose float32, or bfloat16 where there is one; values may be out of range"),
+    **dict.fromkeys(("bf16", "tf32"), "choose float32"),
+    **dict.fromkeys(("int8", "int16x8"), "calibrate on more and more typical examples, or choose a kind of more bits"),
+    "dynamic": "choose float16 or float32",
+    "int4": "choose dynamic, or keep the worst layers in float32 with max_degradation",
+}
+
 
 def verify(
     parent: Runtime,
     child: Runtime,
     examples: Examples | None,
     calibrated: Batch | None,
-    *,
-    precision: str,
-    tolerance: float | None,
-    split: str,
-    seed: int,
-    advice: str,
+    asked: Conversion,
 ) -> dict[str, Any]:
     """Run both at batch sizes 1, 3 and 32; return what the model card says of it, with the parity of each output.
 
@@ -39,31 +44,30 @@ def verify(
         child: The converted file.
         examples: Real inputs; random ones when None.
         calibrated: The inputs that the file was calibrated on. They are left out, unless there are no others.
-        precision: Of the file: float32 must be exact, 16 bits alike, the others not broken.
-        tolerance: The largest difference allowed instead, in units of the output's range.
-        split: What was calibrated on; another split is taken where there is one.
-        seed: Draws the examples or the random values.
-        advice: How to fix a file that is refused.
+        asked: Float32 must be exact, 16 bits alike, the others not broken; a tolerance says instead how large a part of
+            the output's range may differ. Another split than was calibrated on is taken where there is one.
 
     Raises:
         ComponentError: When names, dtypes, shapes or a free batch were lost, or the answers are not the parent's.
     """
     _check_batch(parent, child)
-    given, told = held_out(examples, parent, calibrated, split=split, seed=seed)
+    given, told = held_out(examples, parent, calibrated, asked)
     found = compare(parent, child, cut(given, parent.inputs, 1, 3, 32))
     for name, parity in found.items():
-        _check(name, parity, precision, tolerance, examples is not None, advice)
+        _check(name, parity, asked, examples is not None)
     return {"run": True, **told, "outputs": {name: parity.facts() for name, parity in found.items()}}
 
 
 def held_out(
-    examples: Examples | None, parent: Runtime, calibrated: Batch | None, *, split: str, seed: int
+    examples: Examples | None, parent: Runtime, calibrated: Batch | None, asked: Conversion
 ) -> tuple[Batch, dict[str, Any]]:
     """Return inputs to compare on, which were not calibrated on where there are such, and what the card says of them.
 
     Args, raises: as `verify`.
     """
-    drawn, source = probe(examples, parent.inputs, records=CHECKED if examples else RANDOM, seed=seed, seen=split)
+    drawn, source = probe(
+        examples, parent.inputs, records=CHECKED if examples else RANDOM, seed=asked.seed, seen=asked.split
+    )
     given, seen = unseen(drawn, calibrated)
     facts: dict[str, Any] = {"inputs": source, "records": len(next(iter(given.values())))}
     if seen and given is drawn:  # there are no others
@@ -81,10 +85,10 @@ def _check_batch(parent: Runtime, child: Runtime) -> None:
             )
 
 
-def _check(name: str, parity: Parity, precision: str, tolerance: float | None, real: bool, advice: str) -> None:
+def _check(name: str, parity: Parity, asked: Conversion, real: bool) -> None:
     wrong = None
-    limit = EXACT.get(precision) if tolerance is None else tolerance
-    agreement, correlation = ALIKE.get(precision, BROKEN)
+    limit = EXACT.get(asked.precision) if asked.tolerance is None else asked.tolerance
+    agreement, correlation = ALIKE.get(asked.precision, BROKEN)
     if parity.constant:
         wrong = "the same answer for every input", "answers that vary as the parent's do"
     elif limit is not None and parity.relative_error > limit:
@@ -96,4 +100,4 @@ def _check(name: str, parity: Parity, precision: str, tolerance: float | None, r
         wrong = f"correlation {parity.correlation:.2f} with the parent", f"at least {correlation:g}"
     if wrong:
         received, expected = wrong
-        raise ComponentError(f"{precision}, output {name!r}: {received}", expected, advice)
+        raise ComponentError(f"{asked.precision}, output {name!r}: {received}", expected, ADVICE[asked.precision])

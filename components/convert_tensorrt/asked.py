@@ -2,11 +2,11 @@
 
 from dataclasses import fields
 
+from tfopt import conversion
 from tfopt.artifacts import Examples, Model
 from tfopt.components.convert_tensorrt.request import Request
 from tfopt.errors import ComponentError
 from tfopt.tensorrt import machine
-from tfopt.trained_ranges import has_trained_ranges
 
 SOURCES = {"onnx": ("saved_model", "keras", "onnx"), "tf_trt": ("saved_model", "keras")}
 # What TF-TRT has not: engines lie in its SavedModel, and are built and tuned by it alone.
@@ -15,9 +15,15 @@ NOT_TF_TRT = ("shapes", "calibrator", "calibration_cache", "timing_cache", "spar
 
 def check(model: Model, examples: Examples | None, backend: str, request: Request) -> None:
     """Raise ComponentError where a conversion cannot go well: what was asked for first, then the machine."""
-    _check_model(model, backend)
+    levels = "which has 8-bit levels in it" if has_levels(model) else None
+    own = conversion.check(model, examples, request, SOURCES[backend], needs_none="fp16", ranges=levels)
     _check_wishes(backend, request)
-    _check_int8(model, examples, request)
+    if own and request.calibrator == "entropy":
+        raise ComponentError(
+            f"calibrator='entropy' for {model.name}, {levels or 'whose 8-bit ranges were trained'}",
+            "a model in floats: ranges are found once",
+            "leave calibrator out, or give the model from before it was quantized",
+        )
     if backend == "onnx":
         machine.find()
 
@@ -25,15 +31,6 @@ def check(model: Model, examples: Examples | None, backend: str, request: Reques
 def has_levels(model: Model) -> bool:
     """Whether an ONNX file is quantized: its operators' names are in it as text."""
     return bool(model.format == "onnx" and model.onnx and b"QuantizeLinear" in model.onnx.read_bytes())
-
-
-def _check_model(model: Model, backend: str) -> None:
-    if model.format not in SOURCES[backend]:
-        raise ComponentError(
-            f"{model.uri}: a {model.format} model" + (" with backend='tf_trt'" if backend == "tf_trt" else ""),
-            "a SavedModel, a Keras or an ONNX model" if backend == "onnx" else "a SavedModel or a Keras model",
-            "give the model it was converted from",
-        )
 
 
 def _check_wishes(backend: str, request: Request) -> None:
@@ -64,27 +61,3 @@ def _check_wishes(backend: str, request: Request) -> None:
                 "what TF-TRT has too",
                 "leave it out, or pass backend='onnx'",
             )
-
-
-def _check_int8(model: Model, examples: Examples | None, request: Request) -> None:
-    own = "trained ranges" if has_trained_ranges(model) else "8-bit levels in it" if has_levels(model) else None
-    if own and request.precision != "int8":
-        raise ComponentError(
-            f"precision={request.precision!r} for {model.name}, a model with {own}",
-            "precision='int8', which takes them",
-            "pass precision='int8', or give the model from before it was quantized",
-        )
-    if own and request.calibrator == "entropy":
-        raise ComponentError(
-            f"calibrator='entropy' for {model.name}, a model with {own}",
-            "a model in floats: ranges are found once",
-            "leave calibrator out, or give the model from before it was quantized",
-        )
-    if request.precision == "int8" and examples is None and not own:
-        raise ComponentError(
-            "precision='int8' without examples",
-            "examples to calibrate on, or a model that has its ranges (from quantize, or an int8 ONNX file)",
-            "pass examples=PATH, or precision='fp16', which needs none",
-        )
-    if request.precision == "int8" and examples and not own:
-        examples.split(request.split)

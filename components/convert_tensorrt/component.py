@@ -1,13 +1,12 @@
 """The door of `convert_tensorrt`: what it promises, and what it refuses in the first second."""
 
-import logging
 from typing import Annotated, Literal
 
+from tfopt import conversion
 from tfopt.artifacts import Examples, Model, TensorRTModel
 from tfopt.component import Between, Input, Output, Reads, component
 from tfopt.failures import OnFailure
 from tfopt.tensorrt.profiles import read_shapes
-from tfopt.wording import data_size
 
 
 @component(image="tensorrt", memory="16Gi", gpu=1)
@@ -86,28 +85,20 @@ def convert_tensorrt(
     from tfopt.components.convert_tensorrt.tf_trt import convert as convert_tf_trt
 
     request = Request(
-        precision,
-        tuple(shapes),
-        usual_batch,
-        largest_batch,
-        calibrator,
-        calibration_cache,
-        calibration_count,
-        workspace_mb,
-        timing_cache,
-        sparse,
-        version_compatible,
-        split,
-        seed,
-        tolerance,
+        precision=precision,
+        shapes=tuple(shapes),
+        usual_batch=usual_batch,
+        largest_batch=largest_batch,
+        calibrator=calibrator,
+        calibration_cache=calibration_cache,
+        calibration_count=calibration_count,
+        workspace_mb=workspace_mb,
+        timing_cache=timing_cache,
+        sparse=sparse,
+        version_compatible=version_compatible,
+        split=split,
+        seed=seed,
+        tolerance=tolerance,
     )
     asked.check(model, examples, backend, request)
-    from tfopt.child import run_in_child
-    from tfopt.parity import in_words
-
-    log = logging.getLogger("tfopt")
-    log.info("converting %s to tensorrt %s", model.name, precision)
-    work = convert if backend == "onnx" else convert_tf_trt
-    converted.metadata |= run_in_child(work, model, examples, converted.path, request, doing="converting to TensorRT")
-    facts, size = converted.metadata, TensorRTModel(converted.path).sizes()["raw"]
-    log.info("%s: %s, %s", facts["name"], data_size(size), in_words(facts["verified"]["outputs"]))
+    conversion.convert(convert if backend == "onnx" else convert_tf_trt, model, examples, converted, request)

@@ -37,19 +37,9 @@ def convert(model: Model, examples: Examples | None, target: Path, request: Requ
         facts |= building.build(Path(scratch, "model.onnx"), plan, profile, parent.inputs, sampled, model, request)
         Tag.of(here, version_compatible=request.version_compatible).write(plan)
         with runtimes.load(TensorRTModel(target)) as child:
-            facts["verified"] = verify(
-                parent,
-                child,
-                examples,
-                sampled,
-                precision=request.precision,
-                tolerance=request.tolerance,
-                split=request.split,
-                seed=request.seed,
-                advice=network.ADVICE[request.precision],
-            )
+            facts["verified"] = verify(parent, child, examples, sampled, request)
     told = {"precision": request.precision, "profile": str(profile), "tag": Tag.beside(plan).__dict__}
-    return {"name": f"tensorrt {request.precision}", **told, **facts}
+    return {**told, **facts}
 
 
 def profile_of(parent: runtimes.Runtime, examples: Examples | None, request: Request) -> profiles.Profile:

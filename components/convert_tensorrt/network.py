@@ -1,6 +1,7 @@
 """The ONNX file that TensorRT builds: its precision written into it, and its answers compared with the parent's."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,6 @@ from tfopt.trained_ranges import has_trained_ranges
 from tfopt.verification import verify
 
 OPSET = 18
-ADVICE = {
-    "fp32": "pass a larger tolerance if this is known to be harmless",
-    "tf32": "choose fp32",
-    "fp16": "choose bf16, which has the range of fp32, or fp32; values may be out of fp16's range",
-    "bf16": "choose fp16, which is finer, or fp32",
-    "int8": "calibrate on more and more typical examples, or choose fp16",
-}
 
 
 def check_signature(parent: Runtime, uri: str) -> None:
@@ -97,9 +91,7 @@ def _whole_numbers(
         facts = onnx_trained.quantize(source, target)
     elif not has_levels(model):
         assert examples
-        sampled, found = calibration.sample(
-            examples, parent.inputs, count=request.calibration_count, split=request.split, seed=request.seed
-        )
+        sampled, found = calibration.sample(examples, parent.inputs, request)
         facts = {"ranges": request.calibrator, "calibration": found}
         if request.calibrator == "entropy":
             return network, facts, sampled
@@ -116,16 +108,6 @@ def _verified(
 ) -> dict[str, Any]:
     """Compare the file with its parent, both on the CPU; in floats where the precision is TensorRT's doing."""
     exact = request.precision in ("fp32", "tf32", "bf16") or request.calibrator == "entropy"
-    precision = "fp32" if exact else request.precision
+    asked = replace(request, precision="fp32" if exact else request.precision)
     with runtimes.load(OnnxModel(file)) as child:
-        return verify(
-            parent,
-            child,
-            examples,
-            sampled,
-            precision=precision,
-            tolerance=None,
-            split=request.split,
-            seed=request.seed,
-            advice=ADVICE[request.precision],
-        )
+        return verify(parent, child, examples, sampled, asked)

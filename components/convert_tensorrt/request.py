@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+from tfopt.conversion import Conversion
 
-@dataclass(frozen=True)
-class Request:
+
+@dataclass(frozen=True, kw_only=True)
+class Request(Conversion):
     """The parameters of `convert_tensorrt`, under the same names."""
 
     precision: str = "fp16"
@@ -18,6 +20,3 @@ class Request:
     timing_cache: str | None = None
     sparse: bool = False
     version_compatible: bool = False
-    split: str = "train"
-    seed: int = 0
-    tolerance: float | None = None

@@ -23,7 +23,7 @@ def convert(model: Model, examples: Examples | None, target: Path, request: Requ
     Raises:
         ComponentError: When this TensorFlow has no TF-TRT, the model cannot be converted, or it answers otherwise.
     """
-    from tfopt.components.convert_tensorrt import converting, network
+    from tfopt.components.convert_tensorrt import converting
 
     with runtimes.load(model) as parent, tempfile.TemporaryDirectory(dir=target, prefix=".tf-trt-") as scratch:
         profile = converting.profile_of(parent, examples, request)
@@ -34,9 +34,7 @@ def convert(model: Model, examples: Examples | None, target: Path, request: Requ
         facts: dict[str, Any] = {}
         sampled, feed = None, None
         if request.precision == "int8" and examples:
-            sampled, facts["calibration"] = calibration.sample(
-                examples, parent.inputs, count=request.calibration_count, split=request.split, seed=request.seed
-            )
+            sampled, facts["calibration"] = calibration.sample(examples, parent.inputs, request)
             feed = whole_batches(sampled, parent.inputs, request.usual_batch)
         given, _ = probe(examples, parent.inputs, records=request.largest_batch, seed=request.seed, seen=request.split)
 
@@ -55,17 +53,7 @@ def convert(model: Model, examples: Examples | None, target: Path, request: Requ
                 "see nvidia-smi, or choose backend='onnx'",
             ) from error
         with runtimes.load(SavedModel(target)) as child:
-            facts["verified"] = verify(
-                parent,
-                child,
-                examples,
-                sampled,
-                precision=request.precision,
-                tolerance=request.tolerance,
-                split=request.split,
-                seed=request.seed,
-                advice=network.ADVICE[request.precision],
-            )
+            facts["verified"] = verify(parent, child, examples, sampled, request)
     return {"name": f"tf-trt {request.precision}", "precision": request.precision, "profile": str(profile), **facts}
 
 

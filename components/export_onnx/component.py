@@ -1,14 +1,12 @@
 """The door of `export_onnx`: what it promises, and what it refuses in the first second."""
 
-import logging
 from typing import Annotated, Literal
 
+from tfopt import conversion
 from tfopt.artifacts import Examples, Model, OnnxModel
 from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
 from tfopt.failures import OnFailure
-from tfopt.trained_ranges import has_trained_ranges
-from tfopt.wording import data_size
 
 
 @component(image="tf", memory="8Gi")
@@ -62,46 +60,25 @@ def export_onnx(
             named), or when the file does not answer as its parent does.
     """
     exported.metadata["name"] = f"onnx {precision}"
-    check(model, examples, precision, reduce_range, split)
-    from tfopt.child import run_in_child
-    from tfopt.components.export_onnx.exporting import export
     from tfopt.components.export_onnx.request import Request
-    from tfopt.parity import in_words
 
-    log = logging.getLogger("tfopt")
-    log.info("converting %s to onnx %s", model.name, precision)
-    request = Request(precision, opset, per_channel, reduce_range, calibration_count, split, seed, tolerance)
-    exported.metadata |= run_in_child(export, model, examples, exported.path, request, doing="converting to ONNX")
-    facts, size = exported.metadata, (exported.path / "Format-Serving" / "model.onnx").stat().st_size
-    log.info("%s: %s, %s", facts["name"], data_size(size), in_words(facts["verified"]["outputs"]))
-
-
-def check(model: Model, examples: Examples | None, precision: str, reduce_range: str, split: str) -> None:
-    """Refuse at once what cannot work, before anything heavy is imported."""
-    if model.format not in ("saved_model", "keras"):
-        raise ComponentError(
-            f"{model.uri}: a {model.format} model",
-            "a SavedModel or a Keras model",
-            "give the model it was converted from",
-        )
-    trained = has_trained_ranges(model)
-    if trained and precision != "int8":
-        raise ComponentError(
-            f"precision={precision!r} for {model.name}, whose 8-bit ranges were trained",
-            "precision='int8', which takes them as they are",
-            "pass precision='int8', or give the model from before it was quantized",
-        )
+    request = Request(
+        precision=precision,
+        opset=opset,
+        per_channel=per_channel,
+        reduce_range=reduce_range,
+        calibration_count=calibration_count,
+        split=split,
+        seed=seed,
+        tolerance=tolerance,
+    )
+    trained = conversion.check(model, examples, request, ("saved_model", "keras"), needs_none="float16")
     if trained and reduce_range == "on":
         raise ComponentError(
             f"reduce_range='on' for {model.name}, whose 8-bit ranges were trained",
             "kernels of as many levels as were trained",
             "leave reduce_range out, or give the model from before it was quantized",
         )
-    if precision == "int8" and examples is None and not trained:
-        raise ComponentError(
-            "precision='int8' without examples",
-            "examples to calibrate on",
-            "pass examples=PATH, or precision='float16', which needs none",
-        )
-    if precision == "int8" and examples:
-        examples.split(split)
+    from tfopt.components.export_onnx.exporting import export
+
+    conversion.convert(export, model, examples, exported, request)

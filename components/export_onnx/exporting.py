@@ -13,12 +13,6 @@ from tfopt.probes import cut
 from tfopt.trained_ranges import has_trained_ranges
 from tfopt.verification import verify
 
-ADVICE = {
-    "float32": "pass a larger tolerance if this is known to be harmless",
-    "float16": "choose float32; values may be out of float16's range",
-    "int8": "calibrate on more and more typical examples, or choose float16 or float32",
-}
-
 
 def export(model: Model, examples: Examples | None, target: Path, request: Request) -> dict[str, Any]:
     """Write ``Format-Serving`` into the staging folder ``target`` and return what the model card should say.
@@ -43,9 +37,7 @@ def export(model: Model, examples: Examples | None, target: Path, request: Reque
             facts |= onnx_trained.quantize(Path(scratch, "float.onnx"), Path(scratch, "int8.onnx"))
             converted = onnx.load(Path(scratch, "int8.onnx"))
         elif request.precision == "int8" and examples:
-            sampled, facts["calibration"] = calibration.sample(
-                examples, parent.inputs, count=request.calibration_count, split=request.split, seed=request.seed
-            )
+            sampled, facts["calibration"] = calibration.sample(examples, parent.inputs, request)
             feed = list(cut(sampled, parent.inputs, 1))
             onnx.save(converted, Path(scratch, "float.onnx"))
             facts |= onnx_quantization.quantize(
@@ -62,15 +54,5 @@ def export(model: Model, examples: Examples | None, target: Path, request: Reque
     onnx.save(converted, file)
     facts["ops"] = dict(sorted(Counter(node.op_type for node in converted.graph.node).items()))
     with runtimes.load(OnnxModel(target)) as child:
-        facts["verified"] = verify(
-            parent,
-            child,
-            examples,
-            sampled,
-            precision=request.precision,
-            tolerance=request.tolerance,
-            split=request.split,
-            seed=request.seed,
-            advice=ADVICE[request.precision],
-        )
-    return {"name": f"onnx {request.precision}", "precision": request.precision, **facts}
+        facts["verified"] = verify(parent, child, examples, sampled, request)
+    return {"precision": request.precision, **facts}

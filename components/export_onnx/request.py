@@ -2,16 +2,13 @@
 
 from dataclasses import dataclass
 
+from tfopt.conversion import Conversion
 
-@dataclass(frozen=True)
-class Request:
+
+@dataclass(frozen=True, kw_only=True)
+class Request(Conversion):
     """The parameters of `export_onnx`, under the same names."""
 
-    precision: str
-    opset: int
-    per_channel: bool
-    reduce_range: str
-    calibration_count: int
-    split: str
-    seed: int
-    tolerance: float | None
+    opset: int = 18
+    per_channel: bool = True
+    reduce_range: str = "auto"

@@ -1,14 +1,12 @@
 """The door of `export_openvino`: what it promises, and what it refuses in the first second."""
 
-import logging
 from typing import Annotated, Literal
 
+from tfopt import conversion
 from tfopt.artifacts import Examples, Model, OpenVINOModel
 from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
 from tfopt.failures import OnFailure
-from tfopt.trained_ranges import has_trained_ranges
-from tfopt.wording import data_size
 
 
 @component(image="tf", memory="8Gi")
@@ -65,43 +63,19 @@ def export_openvino(
             named), or when the files do not answer as their parent does.
     """
     exported.metadata["name"] = f"openvino {precision}"
-    check(model, examples, precision, split, max_degradation)
-    from tfopt.child import run_in_child
-    from tfopt.components.export_openvino.exporting import export
     from tfopt.components.export_openvino.request import Request
-    from tfopt.parity import in_words
 
-    log = logging.getLogger("tfopt")
-    log.info("converting %s to openvino %s", model.name, precision)
-    request = Request(precision, preset, reduce_range, calibration_count, split, seed, tolerance, max_degradation)
-    exported.metadata |= run_in_child(export, model, examples, exported.path, request, doing="converting to OpenVINO")
-    facts, size = exported.metadata, OpenVINOModel(exported.path).sizes()["raw"]
-    log.info("%s: %s, %s", facts["name"], data_size(size), in_words(facts["verified"]["outputs"]))
-
-
-def check(model: Model, examples: Examples | None, precision: str, split: str, max_degradation: float | None) -> None:
-    """Refuse at once what cannot work, before anything heavy is imported."""
-    if model.format not in ("saved_model", "keras", "onnx"):
-        raise ComponentError(
-            f"{model.uri}: a {model.format} model",
-            "a SavedModel, a Keras or an ONNX model",
-            "give the model it was converted from",
-        )
-    trained = has_trained_ranges(model)
-    if trained and precision != "int8":
-        raise ComponentError(
-            f"precision={precision!r} for {model.name}, whose 8-bit ranges were trained",
-            "precision='int8', which takes them as they are",
-            "pass precision='int8', or give the model from before it was quantized",
-        )
-    if precision == "int8" and examples is None and not trained:
-        raise ComponentError(
-            "precision='int8' without examples",
-            "examples to calibrate on",
-            "pass examples=PATH, or precision='float16', which needs none",
-        )
-    if precision == "int8" and examples:
-        examples.split(split)
+    request = Request(
+        precision=precision,
+        preset=preset,
+        reduce_range=reduce_range,
+        calibration_count=calibration_count,
+        split=split,
+        seed=seed,
+        tolerance=tolerance,
+        max_degradation=max_degradation,
+    )
+    trained = conversion.check(model, examples, request, ("saved_model", "keras", "onnx"), needs_none="float16")
     if max_degradation is not None and (precision != "int8" or trained):
         raise ComponentError(
             f"max_degradation={max_degradation:g} with "
@@ -109,3 +83,6 @@ def check(model: Model, examples: Examples | None, precision: str, split: str, m
             "precision='int8' and a model in floats, of which layers can stay as they are",
             "leave max_degradation out, or say in quantize which layers stay in float" if trained else "leave it out",
         )
+    from tfopt.components.export_openvino.exporting import export
+
+    conversion.convert(export, model, examples, exported, request)

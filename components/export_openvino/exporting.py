@@ -12,12 +12,6 @@ from tfopt.probes import cut
 from tfopt.trained_ranges import has_trained_ranges
 from tfopt.verification import held_out, verify
 
-ADVICE = {
-    "float32": "pass a larger tolerance if this is known to be harmless",
-    "float16": "choose float32; values may be out of float16's range",
-    "int8": "calibrate on more and more typical examples, or choose float16 or float32",
-}
-
 
 def export(model: Model, examples: Examples | None, target: Path, request: Request) -> dict[str, Any]:
     """Write ``Format-Serving`` into the staging folder ``target`` and return what the model card should say.
@@ -36,9 +30,7 @@ def export(model: Model, examples: Examples | None, target: Path, request: Reque
         conversion.check_no_text(parent.inputs | parent.outputs)
         converted = _converted(model, target)
         if request.precision == "int8" and examples and not trained:
-            sampled, facts["calibration"] = calibration.sample(
-                examples, parent.inputs, count=request.calibration_count, split=request.split, seed=request.seed
-            )
+            sampled, facts["calibration"] = calibration.sample(examples, parent.inputs, request)
             converted, made = _quantized(converted, parent, examples, sampled, request)
             facts |= made
         if request.precision == "int8":
@@ -46,17 +38,7 @@ def export(model: Model, examples: Examples | None, target: Path, request: Reque
         conversion.save(converted, file, halved=request.precision == "float16")
         facts["ops"] = conversion.ops_of(converted)
         with runtimes.load(OpenVINOModel(target)) as child:
-            facts["verified"] = verify(
-                parent,
-                child,
-                examples,
-                sampled,
-                precision=request.precision,
-                tolerance=request.tolerance,
-                split=request.split,
-                seed=request.seed,
-                advice=ADVICE[request.precision],
-            )
+            facts["verified"] = verify(parent, child, examples, sampled, request)
     return {"precision": request.precision, **facts}
 
 
@@ -79,7 +61,7 @@ def _quantized(
     plain, settings, facts = quantization.quantize(converted, feed, request)
     if request.max_degradation is None:
         return plain, facts
-    given, _ = held_out(examples, parent, sampled, split=request.split, seed=request.seed)
+    given, _ = held_out(examples, parent, sampled, request)
     checked = list(cut(given, parent.inputs, 1))
     made, held = accuracy.hold(converted, plain, feed, checked, parent, request.max_degradation, settings)
     return made, facts | held

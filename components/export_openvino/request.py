@@ -2,16 +2,13 @@
 
 from dataclasses import dataclass
 
+from tfopt.conversion import Conversion
 
-@dataclass(frozen=True)
-class Request:
+
+@dataclass(frozen=True, kw_only=True)
+class Request(Conversion):
     """The parameters of `export_openvino`, under the same names."""
 
-    precision: str
-    preset: str
-    reduce_range: str
-    calibration_count: int
-    split: str
-    seed: int
-    tolerance: float | None
-    max_degradation: float | None
+    preset: str = "auto"
+    reduce_range: str = "auto"
+    max_degradation: float | None = None

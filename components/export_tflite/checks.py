@@ -2,42 +2,43 @@
 
 import re
 
+from tfopt import conversion
 from tfopt.artifacts import Examples, Model
+from tfopt.components.export_tflite.request import Request
 from tfopt.errors import ComponentError
-from tfopt.trained_ranges import has_trained_ranges
 
 CALIBRATED = ("int8", "int16x8")
 KINDS = ("float32", "int8", "int4", "int4x32", "int4x64", "int4x128", "int4x256")
 
 
-def check(model: Model, examples: Examples | None, precision: str, integer_io: bool, split: str) -> None:
-    """Refuse a model, precision or data that cannot work."""
-    if (not model.saved_model and not model.keras) or model.format == "tflite":
+def check(model: Model, examples: Examples | None, request: Request) -> None:
+    """Refuse a model, precision or data that cannot work, and what layers, zeros or a goal cannot be asked for."""
+    trained = conversion.check(
+        model, examples, request, ("saved_model", "keras"), calibrated=CALIBRATED, needs_none="dynamic"
+    )
+    if request.integer_io and request.precision not in CALIBRATED:
         raise ComponentError(
-            f"{model.uri}: a {model.format} model",
-            "a SavedModel or a Keras model",
-            "give the model it was converted from",
-        )
-    trained = has_trained_ranges(model)
-    if trained and precision != "int8":
-        raise ComponentError(
-            f"precision={precision!r} for {model.name}, whose 8-bit ranges were trained",
-            "precision='int8', which takes them as they are",
-            "pass precision='int8', or give the model from before it was quantized",
-        )
-    if precision in CALIBRATED and examples is None and not trained:
-        raise ComponentError(
-            f"precision={precision!r} without examples",
-            "examples to calibrate on",
-            "pass examples=PATH, or precision='dynamic', which needs none",
-        )
-    if precision in CALIBRATED and examples:
-        examples.split(split)
-    if integer_io and precision not in CALIBRATED:
-        raise ComponentError(
-            f"integer_io with precision={precision!r}",
+            f"integer_io with precision={request.precision!r}",
             f"precision {' or '.join(CALIBRATED)}",
             "leave integer_io out: the other kinds compute in floats",
+        )
+    if request.sparse and (request.precision == "int4" or request.recipe):
+        raise ComponentError(
+            f"sparse with precision={request.precision!r}" + (" and a recipe" if request.recipe else ""),
+            "precision float32 or float16",
+            "leave sparse out: such layers are quantized one by one, and stored whole",
+        )
+    if request.recipe and trained:
+        raise ComponentError(
+            "a recipe for a model whose 8-bit ranges were trained",
+            "a model before quantize",
+            "leave recipe out, or say in quantize which layers stay in float",
+        )
+    if request.max_degradation is not None and examples is None:
+        raise ComponentError(
+            f"max_degradation={request.max_degradation} without examples",
+            "examples to measure it on",
+            "pass examples=PATH",
         )
 
 
@@ -64,32 +65,3 @@ def rules_of(recipe: list[str], precision: str) -> tuple[tuple[str, str], ...]:
             )
         rules.append((pattern, kind))
     return tuple(rules)
-
-
-def check_by_layer(
-    model: Model,
-    examples: Examples | None,
-    precision: str,
-    sparse: bool,
-    rules: tuple[tuple[str, str], ...],
-    max_degradation: float | None,
-) -> None:
-    """Refuse what the layers, the zeros or the goal cannot be asked for."""
-    if sparse and (precision == "int4" or rules):
-        raise ComponentError(
-            f"sparse with precision={precision!r}" + (" and a recipe" if rules else ""),
-            "precision float32 or float16",
-            "leave sparse out: such layers are quantized one by one, and stored whole",
-        )
-    if rules and has_trained_ranges(model):
-        raise ComponentError(
-            "a recipe for a model whose 8-bit ranges were trained",
-            "a model before quantize",
-            "leave recipe out, or say in quantize which layers stay in float",
-        )
-    if max_degradation is not None and examples is None:
-        raise ComponentError(
-            f"max_degradation={max_degradation} without examples",
-            "examples to measure it on",
-            "pass examples=PATH",
-        )

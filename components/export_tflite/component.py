@@ -1,13 +1,12 @@
 """The door of `export_tflite`: what it promises, and what it refuses in the first second."""
 
-import logging
 from typing import Annotated, Literal
 
+from tfopt import conversion
 from tfopt.artifacts import Examples, Model, TFLiteModel
 from tfopt.component import Between, Input, Output, component
-from tfopt.components.export_tflite.checks import check, check_by_layer, rules_of
+from tfopt.components.export_tflite.checks import check, rules_of
 from tfopt.failures import OnFailure
-from tfopt.wording import data_size
 
 
 @component(image="tf", memory="8Gi")
@@ -70,27 +69,21 @@ def export_tflite(
             named), or when the file does not answer as its parent does.
     """
     exported.metadata["name"] = f"tflite {precision}" + (" integer io" if integer_io else "")
-    check(model, examples, precision, integer_io, split)
-    rules = rules_of(recipe, precision)
-    check_by_layer(model, examples, precision, sparse, rules, max_degradation)
-    from tfopt.child import run_in_child
-    from tfopt.components.export_tflite.exporting import export
     from tfopt.components.export_tflite.request import Request
 
-    log = logging.getLogger("tfopt")
-    log.info("converting %s to tflite %s", model.name, precision)
     request = Request(
-        precision, integer_io, calibration_count, split, seed, tolerance, select_tf_ops, sparse, rules, max_degradation
+        precision=precision,
+        integer_io=integer_io,
+        calibration_count=calibration_count,
+        split=split,
+        seed=seed,
+        tolerance=tolerance,
+        select_tf_ops=select_tf_ops,
+        sparse=sparse,
+        recipe=rules_of(recipe, precision),
+        max_degradation=max_degradation,
     )
-    exported.metadata |= run_in_child(export, model, examples, exported.path, request, doing="converting to TFLite")
-    log.info("%s", summary(exported))
+    check(model, examples, request)
+    from tfopt.components.export_tflite.exporting import export
 
-
-def summary(exported: TFLiteModel) -> str:
-    """What came of it, in a line."""
-    from tfopt.parity import in_words
-
-    facts = exported.metadata
-    verified, size = facts["verified"], (exported.path / "Format-Serving" / "tflite").stat().st_size
-    answers = in_words(verified["outputs"]) if verified["run"] else f"not run: {verified['reason']}"
-    return f"{facts['name']}: {data_size(size)}, {answers}"
+    conversion.convert(export, model, examples, exported, request)

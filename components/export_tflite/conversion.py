@@ -18,13 +18,14 @@ INTEGER = {
 }
 
 
-def convert(saved_model: Path, request: Request, feed: list[Batch] | None) -> bytes:
+def convert(saved_model: Path, request: Request, feed: list[Batch] | None, *, dense_channels: bool = True) -> bytes:
     """Return the flatbuffer of a SavedModel's ``serving_default``.
 
     Args:
         saved_model: The folder of ``saved_model.pb``. Never a Keras object: the converter may then drop its weights.
         request: What was asked for.
         feed: Real inputs by name to calibrate on, for the integer precisions; None where the ranges were trained.
+        dense_channels: Whether each channel of a dense layer has a scale of its own.
 
     Raises:
         ComponentError: When an op cannot be converted; the ops are named.
@@ -45,6 +46,7 @@ def convert(saved_model: Path, request: Request, feed: list[Batch] | None) -> by
     if request.select_tf_ops:
         ops.append(OPS.SELECT_TF_OPS)
     converter.target_spec.supported_ops = ops
+    converter._experimental_disable_per_channel_quantization_for_dense_layers = not dense_channels
     try:
         return bytes(converter.convert())
     except Exception as error:

@@ -15,15 +15,6 @@ from tfopt.probes import cut
 from tfopt.trained_ranges import has_trained_ranges
 from tfopt.verification import held_out, verify
 
-ADVICE = {
-    "float32": "pass a larger tolerance if this is known to be harmless",
-    "float16": "choose float32; values may be out of float16's range",
-    "dynamic": "choose float16 or float32",
-    "int4": "choose dynamic, or keep the worst layers in float32 with max_degradation",
-    "int8": "calibrate on more and more typical examples, or choose int16x8, dynamic or float16",
-    "int16x8": "calibrate on more and more typical examples, or choose dynamic or float16",
-}
-
 
 def export(model: Model, examples: Examples | None, target: Path, request: Request) -> dict[str, Any]:
     """Write ``Format-Serving`` into the staging folder ``target`` and return what the model card should say.
@@ -41,9 +32,7 @@ def export(model: Model, examples: Examples | None, target: Path, request: Reque
     trained = has_trained_ranges(model)
     calibrated = request.precision in conversion.INTEGER and not trained
     if examples and (calibrated or request.max_degradation is not None):
-        sampled, drawn = calibration.sample(
-            examples, parent.inputs, count=request.calibration_count, split=request.split, seed=request.seed
-        )
+        sampled, drawn = calibration.sample(examples, parent.inputs, request)
         feed = list(cut(sampled, parent.inputs, 1))
         facts |= {"calibration": drawn} if calibrated else {}
     content, made = quantizing.quantize(
@@ -61,7 +50,7 @@ def _measure(
     """How far a file degrades, on records it was not calibrated on."""
 
     def degraded(content: bytes) -> float:
-        given, _ = held_out(examples, parent, sampled, split=request.split, seed=request.seed)
+        given, _ = held_out(examples, parent, sampled, request)
         with tempfile.NamedTemporaryFile(suffix=".tflite") as file:
             Path(file.name).write_bytes(content)
             with _load(TFLiteModel(file.name), request) as child:
@@ -88,17 +77,7 @@ def _verify(
             "leave integer_io out: an op beside them has no integer kernel",
         )
     with _load(child, request) as loaded:
-        return verify(
-            parent,
-            loaded,
-            examples,
-            sampled,
-            precision=request.precision,
-            tolerance=request.tolerance,
-            split=request.split,
-            seed=request.seed,
-            advice=ADVICE[request.precision],
-        )
+        return verify(parent, loaded, examples, sampled, request)
 
 
 def _load(child: TFLiteModel, request: Request) -> runtimes.Runtime:

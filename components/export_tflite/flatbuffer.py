@@ -12,6 +12,7 @@ TYPES = {code: name for name, code in vars(schema.TensorType).items() if isinsta
 INTEGERS = (schema.TensorType.INT8, schema.TensorType.UINT8, schema.TensorType.INT16)
 FLOATS = (schema.TensorType.FLOAT32, schema.TensorType.FLOAT16)
 CASTS = ("QUANTIZE", "DEQUANTIZE")
+SCALE_BYTES = 4 + 8  # a float, and a zero point
 
 
 def describe(content: bytes) -> dict[str, Any]:
@@ -41,6 +42,23 @@ def describe(content: bytes) -> dict[str, Any]:
         "sparse": sum(tensor.sparsity is not None for graph in file.subgraphs for tensor in graph.tensors),
         "constant_bytes": sum(len(buffer.data) for buffer in file.buffers if buffer.data is not None),
     }
+
+
+def dense_scale_bytes(content: bytes) -> int:
+    """What the scales and zero points of single channels take in the weights and biases of dense layers."""
+    file = schema.ModelT.InitFromPackedBuf(content, 0)
+    codes = [_name(code) for code in file.operatorCodes]
+    dense = [
+        (graph, index)
+        for graph in file.subgraphs
+        for op in graph.operators or []
+        if codes[op.opcodeIndex] == "FULLY_CONNECTED"
+        for index in op.inputs[1:]
+        if index >= 0
+    ]
+    found = {(id(graph), index): graph.tensors[index].quantization for graph, index in dense}
+    counts = [len(one.scale) for one in found.values() if one is not None and one.scale is not None]
+    return sum(SCALE_BYTES * count for count in counts if count > 1)
 
 
 def _signature_types(file: Any) -> dict[str, str]:

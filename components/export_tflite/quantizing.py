@@ -1,10 +1,12 @@
 """Which quantizer makes the file: LiteRT's converter or, layer by layer, ai-edge-quantizer."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tfopt.components.export_tflite import conversion, flatbuffer, recipe
+from tfopt.components.export_tflite.dense_scales import lighter
 from tfopt.components.export_tflite.request import Request
 from tfopt.components.export_tflite.settling import settle
 from tfopt.errors import ComponentError, first_line
@@ -39,6 +41,10 @@ def quantize(
     if request.precision != "int4" and not request.recipe:
         content = conversion.convert(serving, request, feed if calibrated else None)
         _check_sparse(content, request)
+        if feed and calibrated and request.precision == "int8" and request.tolerance is None:
+            again = partial(conversion.convert, serving, request, feed, dense_channels=False)
+            content, said = lighter(content, again, degraded, most)
+            facts |= said
         found = None if most is None else degraded(content)
         if found is None or most is None or found <= most:
             return content, facts

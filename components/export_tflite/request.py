@@ -2,18 +2,15 @@
 
 from dataclasses import dataclass
 
+from tfopt.conversion import Conversion
 
-@dataclass(frozen=True)
-class Request:
-    """The parameters of `export_tflite`, under the same names."""
 
-    precision: str
-    integer_io: bool
-    calibration_count: int
-    split: str
-    seed: int
-    tolerance: float | None
-    select_tf_ops: bool
-    sparse: bool
-    recipe: tuple[tuple[str, str], ...]
-    max_degradation: float | None
+@dataclass(frozen=True, kw_only=True)
+class Request(Conversion):
+    """The parameters of `export_tflite`, under the same names; a recipe is read."""
+
+    integer_io: bool = False
+    select_tf_ops: bool = False
+    sparse: bool = False
+    recipe: tuple[tuple[str, str], ...] = ()
+    max_degradation: float | None = None

@@ -8,11 +8,16 @@ import pytest
 from tfopt import calibration
 from tfopt.artifacts import Examples, Model
 from tfopt.components.evaluate.component import evaluate
+from tfopt.conversion import Conversion
 from tfopt.errors import ComponentError
 from tfopt.execution import link_tree
 from tfopt.runtimes import TensorSpec
 
 SPECS = {"image": TensorSpec("float32", (None, 8, 8, 1))}
+
+
+def wish(count: int, split: str) -> Conversion:
+    return Conversion(precision="int8", calibration_count=count, split=split)
 
 
 @pytest.fixture
@@ -22,7 +27,7 @@ def calibrated(digits_model, digits_examples, tmp_path):
     def make(name: str, split: str, examples: Path = digits_examples) -> Path:
         folder = tmp_path / name
         link_tree(digits_model, folder)
-        _, facts = calibration.sample(Examples(examples), SPECS, count=50, split=split, seed=0)
+        _, facts = calibration.sample(Examples(examples), SPECS, wish(50, split))
         (folder / "model_card.json").write_text(json.dumps({"name": name, "calibration": facts}))
         return folder
 
@@ -52,7 +57,7 @@ def test_the_records_count_and_not_where_they_lie(calibrated, digits_model, digi
 def test_a_few_records_that_occur_twice_are_no_reason(calibrated, digits_model, digits_examples, tmp_path):
     model = calibrated("on train", "train")
     card = json.loads((model / "model_card.json").read_text())
-    _, other = calibration.sample(Examples(digits_examples), SPECS, count=6, split="eval", seed=0)
+    _, other = calibration.sample(Examples(digits_examples), SPECS, wish(6, "eval"))
     for shared, refused in ((5, False), (6, True)):
         known = card["calibration"]["records"][:-shared] + other["records"][:shared]
         facts = {**card["calibration"], "records": known}

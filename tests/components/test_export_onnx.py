@@ -41,7 +41,7 @@ def request(precision="float32", **given) -> Request:
         "seed": 0,
         "tolerance": None,
     }
-    return Request(precision, **(values | given))
+    return Request(precision=precision, **(values | given))
 
 
 def exported(model: Path, examples: Path | None, folder: Path, precision="float32", **given) -> dict:

@@ -40,7 +40,7 @@ def request(precision="float32", **given) -> Request:
         "tolerance": None,
         "max_degradation": None,
     }
-    return Request(precision, **(values | given))
+    return Request(precision=precision, **(values | given))
 
 
 def exported(model: Path, examples: Path | None, folder: Path, precision="float32", **given) -> dict:

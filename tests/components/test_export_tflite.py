@@ -13,9 +13,10 @@ from tests.conftest import write_examples
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model, TFLiteModel
 from tfopt.components.export_tflite import flatbuffer
-from tfopt.components.export_tflite.component import export_tflite, summary
+from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.export_tflite.exporting import export
 from tfopt.components.export_tflite.request import Request
+from tfopt.conversion import summary
 from tfopt.errors import ComponentError
 from tfopt.examples import read_batches
 
@@ -43,7 +44,7 @@ def request(precision="float32", **given) -> Request:
         "recipe": (),
         "max_degradation": None,
     }
-    return Request(precision, **(values | given))
+    return Request(precision=precision, **(values | given))
 
 
 def exported(model: Path, examples: Path | None, folder: Path, precision="float32", **given) -> dict:
