@@ -13,6 +13,7 @@ def retrain(
     *,
     label: str = "label",
     pack: str | None = None,
+    splits: list[str] = ["train:8", "eval:1", "test:1"],  # noqa: B006  (a default is read, never changed)
     epochs: int = 20,
     goals: list[str] = ["quality max_degradation 1%"],  # noqa: B006  (a default is read, never changed)
     objective: str = "latency",
@@ -28,6 +29,8 @@ def retrain(
         module: Your Python file, with build_model() and, if wanted, preprocess(features).
         label: The column or feature that holds the truth.
         pack: Columns to pack into one feature, such as "image=28x28x1".
+        splits: Names with weights: train is learnt, eval stops training and chooses its best epoch, test judges.
+            Without test, eval judges as well, which flatters a little.
         epochs: The most passes over the data; training stops earlier when it no longer improves.
         goals: What a candidate must satisfy, such as "accuracy max_degradation 0.5%"; quality is the main metric.
         objective: What the winner is best at among those that satisfy the goals.
@@ -35,7 +38,7 @@ def retrain(
         destination: The folder that receives numbered versions.
         layout: How a version lies there: as its format's usual server wants it (auto), or tf_serving, triton or plain.
     """
-    examples = steps.prepare_examples(data=data, label=label, pack=pack).outputs["examples"]
+    examples = steps.prepare_examples(data=data, label=label, pack=pack, splits=splits).outputs["examples"]
     trained = steps.train(examples=examples, module=module, label=label, epochs=epochs).outputs["trained"]
     optimize(
         steps,

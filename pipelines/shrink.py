@@ -39,7 +39,7 @@ def shrink(
     Args:
         steps: The components, of whichever engine runs this.
         model: A trained Keras model, the parent every candidate is compared with.
-        examples: Examples with the splits train (fine-tuning, calibration) and eval (measurement).
+        examples: With the splits train (fine-tuning, calibration) and eval, and test where there is one (measurement).
         module: The Python file with build_model() that the model was trained with.
         label: The feature that holds the truth.
         sparsity: The part of each kernel that becomes zero.

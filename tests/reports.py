@@ -60,6 +60,7 @@ def write_reports(rows: list[Row], models: list[Path], folder: Path, *, samples:
 def evaluation_content(rows: list[Row], digests: list[str], *, slices: bool = True) -> dict:
     return {
         "split": "eval",
+        "chosen_on_it": [rows[0].name],
         "label": "label",
         "task": "classification",
         "output": "digit",

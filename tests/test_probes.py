@@ -20,6 +20,13 @@ def test_examples_come_from_another_split_than_the_one_seen(digits_examples):
     assert len(probe(examples, IMAGE, records=1000)[0]["image"]) == 397
 
 
+def test_the_split_kept_for_judging_is_taken_only_where_there_is_no_third(tmp_path):
+    for split, taken in (("train", "train"), ("test", "test"), ("eval", "eval")):  # one more at each step
+        write_examples(tmp_path / f"Split-{split}" / "a", {"image": np.ones((3, 64))})
+        assert probe(Examples(tmp_path), IMAGE, records=9)[1] == f"examples, split {taken!r}"
+    assert probe(Examples(tmp_path), IMAGE, records=9, seen="eval")[1] == "examples, split 'train'"
+
+
 def test_where_there_is_one_split_alone_it_is_taken(tmp_path):
     write_examples(tmp_path / "Split-train" / "a", {"image": np.ones((3, 64))})
     batch, source = probe(Examples(tmp_path), IMAGE, records=9)

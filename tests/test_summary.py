@@ -14,9 +14,10 @@ from tfopt.summary import print_summary
 
 @pytest.fixture
 def printed(tmp_path):
-    def show(rows=DIGITS, **settings) -> str:
+    def show(rows=DIGITS, chosen_on_it=(), **settings) -> str:
         models = make_models(rows, tmp_path / "models")
         evaluation, benchmark = write_reports(rows, models, tmp_path, samples=False)
+        evaluation.write(evaluation.read() | {"chosen_on_it": list(chosen_on_it)})
         goals = settings.pop("goals", ["accuracy max_degradation 0.01"])
         outputs = select_model(
             models[0], models[1:], evaluation, benchmark, *(tmp_path / n for n in "sdb"), goals=goals
@@ -41,12 +42,18 @@ def test_it_shows_each_model_and_why(printed, capsys):
     below = text.splitlines()[text.splitlines().index(row) + 1]
     assert " ".join(below.split()) == "tflite -0.85 to +0.05 faster 41.0 kB gz"
     assert "rejected: 1.30x" in text
+    assert "best epochs" not in text
     assert text.rstrip().endswith("smaller.")
 
 
 def test_it_says_when_nothing_will_be_pushed(printed, capsys):
     printed(DIGITS[:2], goals=["accuracy threshold 0.999"])
     assert "not blessed: it will not be pushed" in capsys.readouterr().out
+
+
+def test_it_says_when_epochs_were_chosen_on_the_examples_that_judge(printed, capsys):
+    printed(DIGITS[:3], chosen_on_it=["trained"])
+    assert "judged on the examples that best epochs were chosen on" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("settings", [{"width": 80, "force_terminal": True}, {"width": 100, "legacy_windows": True}])

@@ -27,14 +27,15 @@ def probe(
         specs: What the model takes.
         records: At most how many.
         seed: Draws the examples or the random values.
-        seen: The split that the model was made with; another one is taken where there is one.
+        seen: The split that the model was made with; another one is taken where there is one, and ``test``, which is
+            kept for judging, only where there is no third.
 
     Raises:
         ComponentError: When the examples do not fit, or only examples would do.
     """
     if examples is None:
         return random_batch(specs, records=records, seed=seed), "random inputs"
-    split = next((name for name in examples.splits if name != seen), seen)
+    split = min(examples.splits, key=lambda name: (name == seen, name == "test"), default=seen)
     where = f"split {split!r}"
     drawn = sample_records(examples.split(split), count=records, seed=seed)
     if not drawn:

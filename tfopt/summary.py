@@ -44,6 +44,9 @@ def print_summary(
     console.print(Text(f"\n{content['reason']}", style="bold"))
     for said in content["history"]["regressions"]:
         console.print(Text(f"regression: {said}", style="yellow"))
+    if quality.get("chosen_on_it"):
+        told = "judged on the examples that best epochs were chosen on (split eval): with a split test, on that"
+        console.print(Text(told, style="dim"))
     if not content["blessed"]:
         console.print(Text("not blessed: it will not be pushed", style="red"))
 

@@ -12,7 +12,7 @@ def evaluate(
     evaluation: Output[Evaluation],
     *,
     label: str = "label",
-    split: str = "eval",
+    split: str = "auto",
     task: Literal["auto", "classification", "binary", "regression"] = "auto",
     output: str | None = None,
     slices: list[str] = [],  # noqa: B006  (a declared default, never changed)
@@ -39,7 +39,8 @@ def evaluate(
         examples: Records that none of the models was trained on.
         evaluation: Metrics, differences, output parity, confusion matrices and slices in ``evaluation.json``.
         label: The feature to predict: an integer class, or numbers in a regression.
-        split: Which split to evaluate on.
+        split: Which split to evaluate on; ``auto`` takes ``test`` where there is one, and else ``eval``. Training keeps
+            the epoch that is best on ``eval``, so that this flatters a little; ``chosen_on_it`` names such models.
         task: What the output means; ``auto`` goes by the label's type, its values and the width of the output.
         output: Which output is judged, where a model has several.
         slices: Features (integers or text, one value each) for each value of which everything is measured apart.

@@ -21,10 +21,11 @@ from tfopt.components.evaluate.contestants import POOL
 from tfopt.components.evaluate.judge import judge_part
 from tfopt.components.evaluate.overlap import calibrated_on
 from tfopt.components.evaluate.plan import Plan, Question, make_plan
+from tfopt.components.evaluate.splits import judged_split, split_files
 from tfopt.components.evaluate.summary import check_conserved, summarize
 from tfopt.components.evaluate.totals import Totals
 from tfopt.errors import ComponentError
-from tfopt.remote import fetched, files_at, is_remote, send
+from tfopt.remote import fetched, is_remote, send
 
 
 def evaluate_models(
@@ -35,6 +36,7 @@ def evaluate_models(
     Raises:
         ComponentError: See the component.
     """
+    question = replace(question, split=judged_split(examples, question.split))
     files = split_files(examples, question.split)
     models = [baseline, *candidates]
     here = [type(model).open(fetched(model.uri), model.metadata) for model in models]
@@ -86,21 +88,6 @@ def run(plan: Plan, files: list[str], place: str) -> Totals:
     FileSystems.delete([place])
     log.info("%d records in %.1f s with all models loaded", totals.read, totals.ended - totals.began)
     return totals
-
-
-def split_files(examples: Examples, split: str) -> list[str]:
-    """The record files of a split, here or at an address.
-
-    Raises:
-        ComponentError: When there are none.
-    """
-    if not is_remote(examples.uri):
-        return [str(file) for file in examples.split(split)]
-    start = f"{examples.uri.rstrip('/')}/Split-{split}/"
-    files = [file for file in files_at(examples.uri) if file.startswith(start)]
-    if not files:
-        raise ComponentError(f"{start}: no files", Examples.contents, "name another split, or check the address")
-    return files
 
 
 def count(examples: Examples, split: str, files: list[str]) -> int:

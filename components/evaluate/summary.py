@@ -11,6 +11,7 @@ from tfopt.components.evaluate.confusion import roc
 from tfopt.components.evaluate.overlap import complaint
 from tfopt.components.evaluate.plan import Plan
 from tfopt.components.evaluate.scores import HIGHER_IS_BETTER, auc
+from tfopt.components.evaluate.splits import chosen_on_it
 from tfopt.components.evaluate.totals import Sums, Totals
 from tfopt.errors import ComponentError
 
@@ -60,6 +61,7 @@ def summarize(
     question, skipped = plan.question, sum(totals.skipped.values())
     return {
         "split": question.split,
+        "chosen_on_it": chosen_on_it(models, names, question.split),
         "label": question.label,
         "task": plan.scoring.task,
         "output": plan.output,

@@ -117,7 +117,9 @@ class Judge:
         """
         asked, listed = self.question, [self.parent, *children]
         models: Any = {"baseline": self.parent, "candidates": list(children), "examples": self.examples}
-        find("evaluate")(**models, evaluation=place / "evaluation", label=asked.label, seed=asked.seed)
+        find("evaluate")(
+            **models, evaluation=place / "evaluation", label=asked.label, split="eval", seed=asked.seed
+        )  # a search that chose on the split kept for judging would spoil it
         find("benchmark")(
             **models, benchmark=place / "benchmark", seconds=asked.seconds, threads=asked.threads, seed=asked.seed
         )
