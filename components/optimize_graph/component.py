@@ -27,21 +27,25 @@ def optimize_graph(
 
     The variables become constants; then each pass of the list is tried in its order, and the laws among them again
     until none finds anything. After every pass that changed something the model runs beside its parent, on all
-    signatures: a pass after which an output differs by more than the tolerance is taken back, and named. What each pass
-    did is in the model card under ``report``: nodes by operation before and after, the error, and what was refused why.
+    signatures: a pass that fails, or after which an output differs by more than the tolerance, is taken back and named.
+    What each pass did is in the model card under ``report``: nodes by operation before and after, the error, and what
+    was refused why.
 
     Signatures keep names, types, shapes and open dimensions; tables and assets stay. Of a Keras form nothing stays.
 
     Presets: ``portable``, every law of `tfopt/graph/rewrites`, whose results every exporter reads; ``inference``, these
     and those of Grappler's optimizers whose work lasts in a file and that other exporters read; ``size``, what makes
-    the file smaller and no more.
+    the file smaller and no more. The first two also leave out what only checks (Assert, CheckNumerics): the answers are
+    the same, but an input that the model refused is answered from then on. ``inference without:drop_assertions
+    without:drop_numeric_checks`` keeps the checks.
 
     Args:
         model: A SavedModel of TensorFlow 1 or 2; a Keras file, which is exported first; or a frozen graph, ``.pb``,
             with ``inputs`` and ``outputs``.
         optimized: The same model with a smaller graph, without variables.
         examples: Real inputs for the comparison, found by input name; random ones are used without them.
-        passes: Presets, laws and ``grappler:NAME``, in the order in which they are tried.
+        passes: Presets, laws and ``grappler:NAME``, in the order in which they are tried; ``without:NAME`` takes one
+            out of a preset.
         tolerance: Take a pass back when an output differs by more than this fraction of its range. When not given:
             0.0001, 0.01 where the graph computes in float16, and 0.05 where in bfloat16.
         explain: Hand the model on as it is; the report says what each pass would do.

@@ -6,7 +6,7 @@ from tfopt.errors import ComponentError, nearest
 from tfopt.graph.grappler import OPTIMIZERS, PORTABLE
 from tfopt.graph.order import ASKED_FOR, NORMALIZING, ORDER
 
-GRAPPLER = "grappler:"
+GRAPPLER, WITHOUT = "grappler:", "without:"
 LAWS = tuple(name for name, _ in ORDER)
 PRESETS = {
     "portable": LAWS,
@@ -18,19 +18,25 @@ PRESETS = {
 
 
 def read_passes(words: Sequence[str]) -> list[str]:
-    """Return the passes that a list of words stands for, in order.
+    """Return the passes that a list of words stands for, in order, without those that a word takes out.
 
     Raises:
         ComponentError: When there is none, or a word is not known.
 
     >>> read_passes(["fold_constants", "grappler:arithmetic"])
     ['fold_constants', 'grappler:arithmetic']
+    >>> set(read_passes(["inference"])) - set(read_passes(["inference", "without:drop_assertions"]))
+    {'drop_assertions'}
     """
     asked_for = (name for name, _ in ASKED_FOR)
     known = {**PRESETS, **{name: (name,) for name in (*LAWS, *asked_for, *(GRAPPLER + name for name in OPTIMIZERS))}}
+    known |= {WITHOUT + name: () for name in known if name not in PRESETS}
     for word in words:
         if word not in known:
-            raise ComponentError(f"passes: {word!r}", "a preset, a law, or grappler:NAME", nearest(word, known))
-    if not words:
-        raise ComponentError("passes: an empty list", "at least one pass", 'pass passes=["inference"]')
-    return [name for word in words for name in known[word]]
+            expected = "a preset, a law, grappler:NAME, or without:NAME"
+            raise ComponentError(f"passes: {word!r}", expected, nearest(word, known))
+    left_out = {word.removeprefix(WITHOUT) for word in words if word.startswith(WITHOUT)}
+    passes = [name for word in words for name in known[word] if name not in left_out]
+    if not passes:
+        raise ComponentError(f"passes: none in {list(words)}", "at least one pass", 'pass passes=["inference"]')
+    return passes

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 from tfopt.components.optimize_graph.steps import GRAPPLER
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, first_line
 from tfopt.graph import grappler
 from tfopt.graph.comparison import Comparison, worst
 from tfopt.graph.frozen import Frozen
@@ -53,6 +53,9 @@ class Trial:
                 raise ComponentError(f"an output differs by {error:.2g} of its range", f"{self._tolerance:g}", "")
         except ComponentError as refusal:
             self.taken_back[name] = refusal.received
+            return False
+        except Exception as error:  # a pass that fails, or whose graph TensorFlow refuses, must not cost the others
+            self.taken_back[name] = f"{type(error).__name__}: {first_line(error)}"
             return False
         self.report.add(report)
         self.rows.append({"pass": name, **_effect(self.model, child), "error": error})

@@ -19,6 +19,7 @@ from tfopt.errors import ComponentError
 from tfopt.graph.order import ASKED_FOR
 from tfopt.graph.rewrites import laws
 from tfopt.graph.saved_model import read
+from tfopt.graph.view import Tensor
 
 
 @pytest.fixture(scope="module", params=["keras", "tf_keras"])
@@ -95,6 +96,36 @@ def test_a_pass_that_changes_the_answers_is_taken_back_and_named(exported, tmp_p
         assert np.abs(before.run(images)[name] - after.run(images)[name]).max() < 1e-6
 
 
+def test_a_pass_that_fails_costs_the_others_nothing(exported, tmp_path, monkeypatch):
+    def broken(match, make):
+        return make.node("Relu", Tensor("nowhere"), like=match.node())
+
+    monkeypatch.setitem(laws(), "drop_training_nodes", replace(laws()["drop_training_nodes"], rewrite=broken))
+    passes = ["drop_control_edges", "drop_training_nodes", "share_equal_nodes"]
+    report = optimize_graph(exported[0], tmp_path / "optimized", passes=passes)["optimized"].card["report"]
+    assert list(report["taken_back"]) == ["drop_training_nodes"]
+    assert "nowhere" in report["taken_back"]["drop_training_nodes"]
+    assert "share_equal_nodes" in [row["pass"] for row in report["passes"]]
+
+
+def test_checks_go_unless_they_are_left_in(tmp_path):
+    @tf.function(input_signature=[tf.TensorSpec([None], name="x")])
+    def serve(x):
+        tf.debugging.assert_less(tf.reduce_max(x), 100.0)
+        return {"y": tf.debugging.check_numerics(x, "no number") * 2.0}
+
+    tf.saved_model.save(tf.Module(), str(tmp_path / "bare"), serve)
+    wrong = [np.array([np.nan], "float32"), np.array([200.0], "float32")]
+    without = optimize_graph(tmp_path / "bare", tmp_path / "without")["optimized"]
+    for x in wrong:
+        np.testing.assert_array_equal(runtimes.load(SavedModel(without.path)).run({"x": x})["y"], 2 * x)
+    words = ["inference", "without:drop_assertions", "without:drop_numeric_checks"]
+    kept = optimize_graph(tmp_path / "bare", tmp_path / "with", passes=words)["optimized"]
+    for x in wrong:
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            runtimes.load(SavedModel(kept.path)).run({"x": x})
+
+
 def test_tables_assets_and_text_stay(tmp_path):
     words = tmp_path / "words.txt"
     words.write_text("one\ntwo\nthree\n")
@@ -129,7 +160,8 @@ def test_passes_are_read_when_the_dag_is_built():
     assert not {name for name, _ in ASKED_FOR} & {name for preset in PRESETS.values() for name in preset}
     assert set(PRESETS["size"]) <= set(LAWS)
     assert read_passes(["fold_scale", "grappler:layout"]) == ["fold_scale", "grappler:layout"]
-    for wrong in (["fold_scales"], []):
+    assert read_passes(["portable", "without:fold_scale"]) == [name for name in LAWS if name != "fold_scale"]
+    for wrong in (["fold_scales"], [], ["fold_scale", "without:fold_scale"], ["portable", "without:fold_scales"]):
         with pytest.raises(ComponentError, match="passes"):
             read_passes(wrong)
 

@@ -1,9 +1,12 @@
 """Known architectures through every law: no batch norm is left that can be folded, and the answers stay."""
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from tfopt.components.optimize_graph.component import optimize_graph
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from graph import MODELS, one_model
@@ -30,3 +33,13 @@ def test_mobile_net_has_no_batch_norm_left(tmp_path):
 @pytest.mark.parametrize("name", MODELS)
 def test_backbones_of_both_kerases_have_none_left_that_can_be_folded(name, library, tmp_path):
     check(name, library, tmp_path, 96)
+
+
+@pytest.mark.nightly
+def test_a_pretrained_model_that_nobody_here_wrote_keeps_its_answers(tmp_path):
+    folder = Path(find_spec("basic_pitch").origin).parent / "saved_models/icassp_2022/nmp"
+    card = optimize_graph(folder, tmp_path / "optimized", passes=["portable"])["optimized"].card
+    assert card["report"]["taken_back"] == {}
+    assert max(facts["relative_error"] for facts in card["verified"]["outputs"].values()) <= 1e-4
+    (why,) = card["report"]["batch_norms_left"].values()  # two of three are gone
+    assert why.startswith("it follows ExpandDims")

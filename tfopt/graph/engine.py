@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 
 from tfopt.graph.conditions import CONTROL, SWITCHES, Condition, conditions, is_framed
-from tfopt.graph.operations import attributes, output_types
+from tfopt.graph.operations import identity, output_types
 from tfopt.graph.pattern import Binding, Op, bindings, depth
 from tfopt.graph.report import Report
 from tfopt.graph.rule import Maker, Match, Rule
@@ -139,8 +139,8 @@ def _pivot(match: Match, role: str) -> str:
     """An Identity of a tensor: who waits for a switch waits for neither of its sides."""
     tensor, graph = match.tensor(role), match.graph
     name = graph.fresh(f"{match.node().name}/{role}_comes")
-    attr = attributes("Identity", {}, {"T": output_types(graph.nodes[tensor.node])[tensor.output]})
-    graph.insert(Node(name, "Identity", [tensor], [], attr, match.node().device))
+    kind = output_types(graph.nodes[tensor.node])[tensor.output]
+    graph.insert(identity(name, tensor, kind, device=match.node().device))
     return name
 
 
@@ -154,9 +154,8 @@ def _replace(graph: Graph, root: Node, result: Tensor, controls: list[str], made
         graph.wait_for(root.name, [*new.controls, *controls])
         return
     if root.name in graph.fetched or controls:
-        attr = attributes("Identity", {}, {"T": output_types(root)[0]})
         graph.remove(root.name)
-        graph.insert(Node(root.name, "Identity", [result], controls, attr, root.device))
+        graph.insert(identity(root.name, result, output_types(root)[0], controls, root.device))
         return
     graph.redirect(Tensor(root.name), result)
     for other in graph.waiting(root.name):

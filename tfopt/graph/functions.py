@@ -39,7 +39,7 @@ def read_body(function: Any, library: Mapping[str, Any]) -> Body | str:
     made, flat = _flat(function)
     made.library.function.extend(_reached(function, library))
     arguments = [argument.name for argument in function.signature.input_arg]
-    returned = [_tensor(flat[function.ret[output.name]]) for output in function.signature.output_arg]
+    returned = [Tensor.read(flat[function.ret[output.name]]) for output in function.signature.output_arg]
     ends = {f"returned_{index}": tensor for index, tensor in enumerate(returned)}
     names = {node.name for node in made.node}
     for index, end in enumerate(list(ends)):  # an Identity each, so that whatever makes it can be rewritten
@@ -170,8 +170,3 @@ def _reached(function: Any, library: Mapping[str, Any]) -> list[Any]:
                     found[name] = library[name]
                     ahead.append(library[name])
     return list(found.values())
-
-
-def _tensor(flat: str) -> Tensor:
-    node, _, index = flat.partition(":")
-    return Tensor(node, int(index or 0))

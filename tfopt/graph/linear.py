@@ -100,11 +100,13 @@ def affine(match: Match, make: Maker, kernel: NDArray[Any], moved: Vector | None
     weights = make.constant("kernel", kernel, like)
     others = [match.tensor("sizes")] if match.has("sizes") else []
     product = make.again(linear, *([*others, weights, match.tensor("x")] if others else [match.tensor("x"), weights]))
-    if moved is None:
-        return product
+    return product if moved is None else add_bias(make, linear, product, moved, like)
+
+
+def add_bias(make: Maker, linear: Node, product: Tensor, bias: Vector, like: NDArray[Any]) -> Tensor:
+    """A bias after a linear operation, in its layout."""
     layout = "NCHW" if channel_axis(linear) == 1 and linear.op != "MatMul" else "NHWC"
-    bias = make.constant("bias", moved, like)
-    return make.node("BiasAdd", product, bias, like=linear, data_format=layout)
+    return make.node("BiasAdd", product, make.constant("bias", bias, like), like=linear, data_format=layout)
 
 
 def _axes(linear: Node) -> tuple[int, ...]:

@@ -6,14 +6,11 @@ Conv2DBackpropInput, …   [*window, out, in]            the last
 MatMul                   [in, out], or transposed      the first, or the last
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.graph.linear import RANKS, TRANSPOSED, Vector, channel_axis
-from tfopt.graph.rule import Maker, Match, attr
-from tfopt.graph.view import Node, Tensor
+from tfopt.graph.rule import Match, attr
 
 INPUT_REFUSED = "the number of channels that are read is not known, or they are not one axis"
 
@@ -82,9 +79,3 @@ def bias_of(match: Match, vector: Vector) -> Vector:
     if match.node().op == "DepthwiseConv2dNative":
         return np.asarray(moved.sum((0, 1)).ravel())
     return np.asarray(moved.sum(tuple(range(moved.ndim - 1))))
-
-
-def add_bias(make: Maker, linear: Node, product: Tensor, bias: Vector, like: NDArray[Any]) -> Tensor:
-    """A bias after a linear operation, in its layout."""
-    layout = "NCHW" if channel_axis(linear) == 1 and linear.op != "MatMul" else "NHWC"
-    return make.node("BiasAdd", product, make.constant("bias", bias, like), like=linear, data_format=layout)

@@ -1,10 +1,10 @@
 """What TensorFlow's registry says of an operation: attributes, output types, whether it has effects."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from tfopt.graph.view import Node
+from tfopt.graph.view import Node, Tensor
 
 FRAMES = {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch", "RefEnter", "RefExit", "RefMerge"}
 FRAMES |= {"RefNextIteration", "RefSwitch", "_SwitchN", "ControlTrigger"}
@@ -51,6 +51,11 @@ def attributes(op: str, like: Mapping[str, Any], changed: Mapping[str, Any]) -> 
     known = {entry.name for entry in definition(op).attr}
     kept = {name: like[name] for name in like if name in known or name == "_class"}
     return {**kept, **{name: _value(definition(op), name, value) for name, value in changed.items()}}
+
+
+def identity(name: str, source: Tensor, kind: int, controls: Iterable[str] = (), device: str = "") -> Node:
+    """A node that gives what it reads, in the data type of that."""
+    return Node(name, "Identity", [source], list(controls), attributes("Identity", {}, {"T": kind}), device)
 
 
 @cache

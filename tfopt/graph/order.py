@@ -6,6 +6,7 @@ ORDER: tuple[tuple[str, str], ...] = (
     ("freeze_learning_phase", "before what a condition leads to: it makes one of the branches dead"),
     ("drop_control_edges", "before the drops, which leave a node alone that somebody waits for"),
     ("drop_assertions", "the same: what waits for a check is not dropped"),
+    ("drop_numeric_checks", "before what looks at neighbours, which it stands between"),
     ("drop_training_nodes", "before everything that looks at neighbours: afterwards neighbours are neighbours"),
     ("fold_constants", "before the folds: they look for one constant where a graph computes it from several"),
     ("push_constants_through_enter", "as soon as they are constants, conditions of switches in loops among them"),

@@ -19,6 +19,12 @@ class Tensor(NamedTuple):
     node: str
     output: int = 0
 
+    @classmethod
+    def read(cls, spelled: str) -> "Tensor":
+        """What `str` says of it."""
+        node, _, index = spelled.partition(":")
+        return cls(node, int(index or 0))
+
     def __str__(self) -> str:
         """As a GraphDef spells an input."""
         return f"{self.node}:{self.output}" if self.output else self.node
@@ -63,7 +69,7 @@ class Graph:
         """Read a GraphDef, which is not changed by what happens here."""
         graph = cls(fed=frozenset(fed), fetched=frozenset(fetched), _source=source)
         for proto in source.node:
-            inputs = [_tensor(name) for name in proto.input if not name.startswith("^")]
+            inputs = [Tensor.read(name) for name in proto.input if not name.startswith("^")]
             controls = [name[1:] for name in proto.input if name.startswith("^")]
             graph.insert(Node(proto.name, proto.op, inputs, controls, proto.attr, proto.device))
         graph.touched.clear()
@@ -224,8 +230,3 @@ class Graph:
             del readers[reader]
         if len(readers) == 1:
             self.touched.update(readers.fromkeys(readers))
-
-
-def _tensor(name: str) -> Tensor:
-    node, _, index = name.partition(":")
-    return Tensor(node, int(index or 0))

@@ -110,7 +110,7 @@ def _reshaped(constant: Floats, old: tuple[int | None, ...] | None, new: tuple[i
     """A constant of one shape laid out in another; the first axis is the batch, and stays."""
     if not old or not new:
         return "the shapes around the Reshape are not known"
-    if old[-1] is not None and old[-1] == new[-1] and constant.size == constant.shape[-1]:
+    if constant.size == 1 or (old[-1] == new[-1] and constant.size == constant.shape[-1]):
         return constant.reshape((1,) * (len(new) - 1) + (-1,))
     one, other = ([side or 0 for side in shape[1:]] for shape in (old, new))  # 0 where it is not known
     if 0 in one or math.prod(one) != math.prod(other) or constant.shape[0] != 1:

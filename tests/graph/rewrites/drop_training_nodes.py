@@ -37,7 +37,6 @@ TABLE = [
     holds("Identity", lambda: tf.nn.relu(tf.identity(feed(3)))),
     holds("StopGradient", lambda: tf.nn.relu(tf.stop_gradient(feed(3))), gone="StopGradient"),
     holds("PreventGradient", lambda: tf.nn.relu(tf.raw_ops.PreventGradient(input=feed(3))), gone="PreventGradient"),
-    holds("CheckNumerics", lambda: tf.nn.relu(tf.debugging.check_numerics(feed(3), "no")), gone="CheckNumerics"),
     holds("a default nobody overrides", lambda: tf.compat.v1.placeholder_with_default(tf.exp(feed(3)), [3]) * 2.0),
     holds("a learning phase that has a default", learning),
     holds("several in a row", lambda: tf.nn.relu(tf.identity(tf.identity(tf.stop_gradient(feed(3))))), fires=3),

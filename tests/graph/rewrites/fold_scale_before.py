@@ -41,4 +41,9 @@ TABLE = [
         lambda: tf.matmul(feed(2, 2) * 1e30, tf.constant(1e30, shape=[2, 2])),
         because="not be finite",
     ),
+    refuses(
+        "data of an unknown rank",
+        lambda: tf.raw_ops.MatMul(a=tf.squeeze(feed(None, 1, 5)) * weights(5), b=weights(5, 3)),
+        because="per channel",
+    ),
 ]

@@ -29,7 +29,9 @@ TABLE = [
     ),
     refuses(
         "a bias along the width of channels first",
-        lambda: tf.nn.bias_add(conv(feed(None, 2, 6, 4), data_format="NCHW", padding="SAME"), weights(4)),
+        lambda: tf.nn.bias_add(
+            biased(conv(feed(None, 2, 6, 4), data_format="NCHW", padding="SAME"), layout="NCHW"), weights(4)
+        ),
         because="one number per channel",
     ),
     refuses("more axes", lambda: dense() + weights(2, 1, 5), because="one number per channel"),

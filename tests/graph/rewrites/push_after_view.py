@@ -43,6 +43,9 @@ TABLE = [
         "before a transposition",
         lambda: conv(tf.transpose(feed(None, 4, 6, 6) * weights(4, 1, 1), [0, 2, 3, 1])),
     ),
+    holds("before a Squeeze of two axes", lambda: tf.squeeze(feed(5, 1, 1, 4) * weights(4), [1, 2]) @ weights(4, 3)),
+    holds("one number, zeros among those added", lambda: padded(image() * weights())),
+    holds("nothing added before zeros", lambda: padded(image() + tf.zeros([4]))),
     holds("before a Squeeze", lambda: tf.squeeze(feed(5, 1, 4) * weights(4), [1]) @ weights(4, 3)),
     refuses("a kernel on both sides", lambda: dense(conv(image(), padding="SAME") * weights(4)), because="behind it"),
     refuses("a sum before zeros", lambda: padded(image() + weights(4)), because="zeros of the Pad are not shifted"),
@@ -52,6 +55,16 @@ TABLE = [
         because="zeros of the SpaceToBatchND are not shifted",
     ),
     refuses("a padding", lambda: conv1d(feed(None, 6, 4) + weights(4), padding="SAME"), because="padding"),
+    refuses(
+        "a Squeeze of unknown axes",
+        lambda: tf.raw_ops.MatMul(a=tf.squeeze(feed(None, 1, 4) * weights(4)), b=weights(4, 3)),
+        because="not known",
+    ),
+    refuses(
+        "channels that are padded",
+        lambda: tf.pad(feed(2, 4) * weights(4), [[0, 0], [1, 0]]) @ weights(5, 3),
+        because="Pad moves",
+    ),
     refuses("training mode", lambda: dense(norm(image(), training=True)), because="training mode"),
     refuses("a number per place", lambda: conv1d(feed(None, 6, 4) * weights(6, 1)), because="one number per channel"),
     refuses(

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tests.graph.rewrites.fold_batch_norm import GLOBAL, conv, depthwise, image, norm
+from tests.graph.rewrites.fold_batch_norm import GLOBAL, conv, depthwise, image, norm, transposed
 from tests.graph.rewrites.fold_scale import dense
 from tests.graph.table import feed, holds, refuses, weights
 
@@ -34,6 +34,30 @@ def branching():
     return tf.squeeze(made, [1]) * weights(4) + tf.reduce_sum(made)
 
 
+def one_axis(crops):
+    """A convolution between blocks of one axis of two."""
+    x = tf.raw_ops.SpaceToBatchND(input=feed(2, 6, 6, 4), block_shape=[1, 2], paddings=[[0, 0], [0, 0]])
+    return tf.raw_ops.BatchToSpaceND(input=conv(x, padding="SAME"), block_shape=[1, 2], crops=crops)
+
+
+def named():
+    """A convolution that has a name."""
+    return tf.squeeze(tf.nn.conv2d(feed(None, 1, 6, 4), weights(1, 3, 4, 4), 1, "VALID", name="conv"), [1])
+
+
+def waited_for():
+    """A convolution that another node waits for."""
+    flow = named() * weights(4)
+    with tf.control_dependencies([flow.graph.get_tensor_by_name("conv:0")]):
+        return tf.concat([flow, tf.identity(weights(1, 4, 4))], 0)
+
+
+def of_unknown_sizes():
+    """Rows and columns of a convolution that nobody knows the number of, laid out as pairs."""
+    x = feed(None, None, None, 4)
+    return tf.reshape(conv(x, padding="SAME"), tf.stack([tf.shape(x)[0], -1, 2]))
+
+
 def first(x):
     """Channels first."""
     return tf.transpose(x, [0, 3, 1, 2])
@@ -61,6 +85,10 @@ TABLE = [
         lambda: norm(tf.reshape(dense(), [-1, 1, 1, 5]), 5),
         gone="FusedBatchNormV3",
     ),
+    holds("after a transposed convolution", lambda: first(transposed(feed(2, 6, 6, 4))) * weights(4, 1, 1)),
+    holds("axes counted from the end", lambda: tf.transpose(conv(image()), [0, -1, 1, 2]) * weights(4, 1, 1)),
+    holds("numbers along an axis without blocks", lambda: one_axis([[0, 0], [0, 0]]) * weights(6, 1, 1)),
+    holds("one number of unknown sizes", lambda: of_unknown_sizes() * weights()),
     holds("an axis more", lambda: tf.expand_dims(dense(), 1) * weights(5)),
     holds("one number for all of a block", lambda: tf.reshape(dense(), [-1, 5, 1]) * weights(5, 1)),
     holds("two views", lambda: tf.squeeze(tf.expand_dims(conv1d(), -1), [-1]) * weights(4), fires=2 + 1),
@@ -82,6 +110,21 @@ TABLE = [
     refuses("a Reshape across the batch", lambda: tf.reshape(dense(), [5, -1]) * weights(5, 1), because="batch"),
     refuses(
         "an overflow", lambda: tf.expand_dims(feed(2, 2) @ tf.constant(1e30, shape=[2, 2]), 1) * 1e30, because="finite"
+    ),
+    refuses("numbers along a cropped axis", lambda: one_axis([[1, 0], [0, 0]]) * weights(5, 1, 1), because="moves"),
+    refuses("one of each batch of blocks", lambda: one_axis([[0, 0], [0, 0]]) * weights(2, 1, 1, 1), because="moves"),
+    refuses("a convolution asked for", lambda: named() * weights(4), because="read elsewhere", outputs=["conv"]),
+    refuses("a convolution that is waited for", waited_for, because="read elsewhere"),
+    refuses("two data", lambda: tf.expand_dims(dense() + feed(2, 5, name="z"), 1) * weights(5), because="no kernel"),
+    refuses("what is not linear", lambda: tf.expand_dims(tf.exp(dense()), 1) * weights(5), because="no kernel"),
+    refuses("numbers of unknown sizes", lambda: of_unknown_sizes() * weights(2), because="batch"),
+    refuses(
+        "rows of another batch", lambda: tf.reshape(feed(6, 3) @ weights(3, 4), [3, 8]) * weights(8), because="batch"
+    ),
+    refuses(
+        "a larger constant",
+        lambda: tf.reshape(feed(None, 3) @ weights(3, 8), [-1, 2, 4]) * weights(2, 1),
+        because="would be larger",
     ),
     refuses(
         "integers",

@@ -25,6 +25,7 @@ TABLE = [
     holds("integers", lambda: (feed(3, dtype="int32") + (2**31 - 1)) + 5),
     refuses("a larger constant", lambda: (x() + weights(2, 1, low=1)) + weights(4, low=1), because="would be larger"),
     refuses("an overflow", lambda: (x() * tf.constant(1e30)) * tf.constant(1e30), because="not be finite"),
+    refuses("an underflow", lambda: (x() * tf.constant(1e-30)) * tf.constant(1e-30), because="would be zero"),
     refuses("what cancels", lambda: (x() + 1e8) - 1e8, because="cancel"),
     refuses("a division by zero", lambda: (x() / tf.constant(0.0)) * tf.constant(2.0), because="not be finite"),
 ]

@@ -3,10 +3,10 @@
     before    Assert(x > 0) -> y = Relu(x), after Assert
     after     y = Relu(x)
 
-With CheckNumerics, which `drop_training_nodes` takes, the end of checks in a served model: on inputs that the model
-refused before it answers now. Whoever wants them kept names the passes without these two. Takes Assert and an If of
-which a branch does nothing but that, as TensorFlow 2 writes it. Needs: neither the check nor anything before it has
-another effect, since what waits for the check waits for that as well.
+With `drop_numeric_checks` the end of checks in a served model: inputs that the model refused before it answers now.
+Whoever wants them kept leaves both out. Takes Assert and an If of which a branch does nothing but that, as TensorFlow 2
+writes it. Needs: neither the check nor anything before it has another effect, since what waits for the check waits for
+that as well.
 """
 
 from collections.abc import Mapping

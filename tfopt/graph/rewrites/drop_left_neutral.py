@@ -5,8 +5,9 @@
     before    Const(0) -> Sub(y) -> z
     after     y -> Neg -> z
 
-NaN and infinity stay what they are. 0 - 0 is 0 and Neg(0) is -0, which no comparison tells apart; that is the one
-difference. Needs: a constant that does not make the shape larger, and a type that has a sign.
+NaN and infinity stay what they are. 0 - 0 is 0 and Neg(0) is -0: equal in every comparison, but 1 / -0 is -infinity.
+That is the one difference, and Grappler makes it too. Needs: a constant that does not make the shape larger, and a
+type that has a sign.
 """
 
 from tfopt.graph.linear import FLOATS

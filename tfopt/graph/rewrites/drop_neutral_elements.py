@@ -6,9 +6,9 @@
     after     x -> Relu
 
 Where the constant makes the shape larger, what is left of it is that shape: x * ones(2, 3) = BroadcastTo(x, (2, 3)).
-NaN and infinity stay what they are in each of these. x + 0 turns -0 into 0, which no comparison tells apart; that is
-the one difference. Needs: where the constant has axes of its own, a static shape of x that shows that it does not make
-the shape larger, or a static shape of the result.
+NaN and infinity stay what they are in each of these. x + 0 turns -0 into 0: equal in every comparison, but 1 / -0 is
+-infinity. That is the one difference, and Grappler makes it too. Needs: where the constant has axes of its own, a
+static shape of x that shows that it does not make the shape larger, or a static shape of the result.
 """
 
 import numpy as np

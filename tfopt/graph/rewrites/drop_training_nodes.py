@@ -5,9 +5,9 @@
     before    x -> Identity -> Relu
     after     x -> Relu
 
-Dropout is an Identity by the time a model is exported. CheckNumerics stops the graph at NaN or infinity: it goes too,
-since a served model is not debugged. Needs: not an output itself, no control edge into it (its readers would no longer
-wait), and not the output of a Switch, whose Identity stands for the branch.
+Dropout is an Identity by the time a model is exported. Checks are another law, `drop_numeric_checks`, as they may stop
+the graph. Needs: not an output itself, no control edge into it (its readers would no longer wait), and not the output
+of a Switch, whose Identity stands for the branch.
 """
 
 from tfopt.graph.operations import FRAMES
@@ -15,9 +15,7 @@ from tfopt.graph.pattern import op
 from tfopt.graph.rule import Maker, Match, Rule
 from tfopt.graph.view import Tensor
 
-PATTERN = op(
-    ("Identity", "StopGradient", "PreventGradient", "Snapshot", "CheckNumerics", "PlaceholderWithDefault"), "x"
-)
+PATTERN = op(("Identity", "StopGradient", "PreventGradient", "Snapshot", "PlaceholderWithDefault"), "x")
 
 
 def when(match: Match) -> str | None:

@@ -12,8 +12,8 @@ all t are 0 any will do).
 Reference: tf.raw_ops.FusedBatchNormV3, tf.raw_ops.BatchNormWithGlobalNormalization.
 """
 
-from tfopt.graph.linear import PLAIN, RANKS, channel_axis, range_refusal
-from tfopt.graph.linear_inputs import INPUT_REFUSED, add_bias, bias_of, input_channels, shift_refusal, times_inputs
+from tfopt.graph.linear import PLAIN, RANKS, add_bias, channel_axis, range_refusal
+from tfopt.graph.linear_inputs import INPUT_REFUSED, bias_of, input_channels, shift_refusal, times_inputs
 from tfopt.graph.lines import norm_axis, norm_line, norms_of
 from tfopt.graph.pattern import const, op
 from tfopt.graph.rule import Maker, Match, Rule

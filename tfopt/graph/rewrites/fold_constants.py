@@ -8,12 +8,17 @@
 TensorFlow itself computes the values, all of them in one run. What the constants wait for, their result waits for: in
 loops of version 1 that says which one they belong to. Needs: operations without effects and without control edges, and
 results whose size is known before and that are at most `LARGEST` or no larger than what they are made of: a graph that
-fills a gigabyte with zeros when it runs should not carry it on disk.
+fills a gigabyte with zeros when it runs should not carry it on disk. What fails, such as a division by zero on a branch
+that is never taken, stays to fail where it did.
 """
 
 import math
 from dataclasses import replace
+from typing import Any
 
+from numpy.typing import NDArray
+
+from tfopt.errors import first_line
 from tfopt.graph.evaluation import evaluate
 from tfopt.graph.operations import is_pure, output_types
 from tfopt.graph.report import Report
@@ -45,9 +50,7 @@ def run(graph: Graph, report: Report) -> int:
     frontier = [
         tensor for name in known.keys() - sizes.keys() for tensor in _read_outside(graph, graph.nodes[name], known)
     ]
-    if frontier:
-        _replace(graph, frontier, report)
-    return len(frontier)
+    return _replace(graph, frontier, report) if frontier else 0
 
 
 def _refusal(graph: Graph, node: Node, given: int) -> str | None:
@@ -83,11 +86,10 @@ def _read_outside(graph: Graph, node: Node, known: dict[str, int]) -> list[Tenso
     return sorted(read | asked)
 
 
-def _replace(graph: Graph, frontier: list[Tensor], report: Report) -> None:
-    part = graph.ancestors({tensor.node for tensor in frontier})
-    waited = _waited(graph, part)
-    values = evaluate(part, [f"{tensor.node}:{tensor.output}" for tensor in frontier])
-    for tensor, value in zip(frontier, values, strict=True):
+def _replace(graph: Graph, frontier: list[Tensor], report: Report) -> int:
+    waited = _waited(graph, graph.ancestors({tensor.node for tensor in frontier}))
+    values = _values(graph, frontier, report)
+    for tensor, value in values.items():
         node = graph.nodes[tensor.node]
         report.fire("fold_constants", node.name)
         if len(output_types(node)) == 1:
@@ -98,6 +100,23 @@ def _replace(graph: Graph, frontier: list[Tensor], report: Report) -> None:
         output = Maker(graph, node, waited[node.name]).constant(f"value_{tensor.output}", value)
         graph.know_shape(output, tensor)
         graph.redirect(tensor, output)
+    return len(values)
+
+
+def _values(graph: Graph, tensors: list[Tensor], report: Report) -> dict[Tensor, NDArray[Any]]:
+    """What some tensors are, in one run; where that fails, in a run for each half, down to the one that failed."""
+    from tensorflow.errors import OpError
+
+    try:
+        part = graph.ancestors({tensor.node for tensor in tensors})
+        found = evaluate(part, [f"{tensor.node}:{tensor.output}" for tensor in tensors])
+    except OpError as error:
+        if len(tensors) == 1:
+            report.refuse("fold_constants", tensors[0].node, f"it fails: {first_line(error)}")
+            return {}
+        middle = len(tensors) // 2
+        return _values(graph, tensors[:middle], report) | _values(graph, tensors[middle:], report)
+    return dict(zip(tensors, found, strict=True))
 
 
 def _waited(graph: Graph, part: GraphDef) -> dict[str, list[str]]:

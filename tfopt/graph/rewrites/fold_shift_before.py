@@ -9,8 +9,8 @@ With `fold_scale_before`, a batch norm before a convolution. Needs: no padding, 
 1 has none); c is one number per channel, or one number, and does not make the shape larger.
 """
 
-from tfopt.graph.linear import PLAIN, Vector, range_refusal
-from tfopt.graph.linear_inputs import INPUT_REFUSED, add_bias, bias_of, input_channels, shift_refusal, vector_before
+from tfopt.graph.linear import PLAIN, Vector, add_bias, range_refusal
+from tfopt.graph.linear_inputs import INPUT_REFUSED, bias_of, input_channels, shift_refusal, vector_before
 from tfopt.graph.pattern import const, op
 from tfopt.graph.rule import Maker, Match, Rule
 from tfopt.graph.view import Tensor

@@ -12,7 +12,7 @@ on and reads what is dead, and no output of the graph there.
 
 import numpy as np
 
-from tfopt.graph.operations import attributes
+from tfopt.graph.operations import attributes, identity
 from tfopt.graph.report import Report
 from tfopt.graph.rule import Maker, Whole
 from tfopt.graph.view import Graph, Node, Tensor
@@ -128,9 +128,8 @@ def _choose(graph: Graph, merge: Node, living: list[int]) -> None:
 
 def _become_identity(graph: Graph, node: Node, source: Tensor) -> None:
     """Keep the name, what waits for it and what it waits for; `drop_training_nodes` takes it away where it can."""
-    made = attributes("Identity", {}, {"T": node.attr["T"].type})
     graph.remove(node.name)
-    graph.insert(Node(node.name, "Identity", [source], node.controls, made, node.device))
+    graph.insert(identity(node.name, source, node.attr["T"].type, node.controls, node.device))
 
 
 LAW = Whole(run, requires=("direct edges", "folded constants"))

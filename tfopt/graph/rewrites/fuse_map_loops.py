@@ -32,7 +32,7 @@ from tfopt.graph.loops import (
     stays,
     written,
 )
-from tfopt.graph.operations import attributes
+from tfopt.graph.operations import attributes, identity
 from tfopt.graph.report import Report
 from tfopt.graph.rule import Maker, Whole, attr
 from tfopt.graph.view import Graph, Node, Tensor
@@ -103,14 +103,10 @@ def _fuse(loop: Loop) -> None:
         if not value.varies:
             raise Refusal("a result that is the same in each round")
         for stack in stacks[place]:
-            _become_identity(graph, stack, value.made)
+            kind = stack.attr["element_dtype"].type
+            graph.remove(stack.name)
+            graph.insert(identity(stack.name, value.made, kind, stack.controls, stack.device))
     graph.remove(node.name)
-
-
-def _become_identity(graph: Graph, node: Node, source: Tensor) -> None:
-    made = attributes("Identity", {}, {"T": node.attr["element_dtype"].type})
-    graph.remove(node.name)
-    graph.insert(Node(node.name, "Identity", [source], node.controls, made, node.device))
 
 
 def _build(loop: Loop, tensor: Tensor) -> Value:

@@ -11,7 +11,7 @@ K; where the view adds zeros, as Pad and SpaceToBatchND do, no sum, since these 
 x, which `push_before_view` and the folds prefer.
 """
 
-from tfopt.graph.linear import PLAIN, RANKS, channel_axis
+from tfopt.graph.linear import PLAIN, channel_axis
 from tfopt.graph.linear_inputs import INPUT_REFUSED, input_channels, shift_refusal
 from tfopt.graph.lines import Floats, Line, draw_line, line_of, lines_of, overflows
 from tfopt.graph.pattern import const, one_of, op
@@ -26,13 +26,12 @@ def when(match: Match) -> str | None:
     """Refuse what would not fold into the kernel."""
     if not isinstance(kernel_behind(match.graph, match.tensor("x")), str):
         return "it folds into the kernel behind it"
-    count = input_channels(match, "view")
-    if count is None:
+    if input_channels(match, "view") is None:
         return INPUT_REFUSED
     line = _line(match)
     if isinstance(line, str):
         return line
-    if any(constant is not None and not _per_channel(match, constant, count) for constant in line):
+    if any(constant is not None and not _per_channel(match, constant) for constant in line):
         return "the constant is not one number per channel"
     if line.summand is not None and line.summand.any():
         if adds_zeros(match):
@@ -66,11 +65,8 @@ def _line(match: Match) -> Line | str:
     return Line(*moved)
 
 
-def _per_channel(match: Match, constant: Floats, count: int) -> bool:
-    axis = channel_axis(match.node())
-    if constant.ndim != RANKS.get(match.node().op, 4):
-        return False
-    return all(size == 1 or (own == axis and size == count) for own, size in enumerate(constant.shape))
+def _per_channel(match: Match, constant: Floats) -> bool:
+    return all(size == 1 or axis == channel_axis(match.node()) for axis, size in enumerate(constant.shape))
 
 
 LAW = Rule((PATTERN,), when, rewrite)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfopt.graph.functions import Body, called_by, read_body, write_body
+from tfopt.graph.loops import behind
 from tfopt.graph.operations import attribute
 from tfopt.graph.report import Report
 from tfopt.graph.rule import Whole
@@ -94,7 +95,7 @@ def _call(graph: Graph, node: Node, library: dict[str, Any], report: Report) -> 
         return None
     if node.op in LOOPS:
         body = bodies[attribute(node, "body").func.name]
-        constant = [place for place in constant if _source(body, place) == body.arguments[place]]
+        constant = [one for one in constant if behind(body, body.returned[one]) == Tensor(body.arguments[one])]
     reading = {
         place: {name for name, body in bodies.items() if _is_read(body, place, node.op in LOOPS)} for place in constant
     }
@@ -103,14 +104,6 @@ def _call(graph: Graph, node: Node, library: dict[str, Any], report: Report) -> 
 
 def _sliced(node: Node) -> int:
     return len(attribute(node, "Targuments").list.type)
-
-
-def _source(body: Body, place: int) -> str:
-    """The node that a returned value comes from, behind every Identity."""
-    tensor = body.returned[place]
-    while (node := body.graph.nodes[tensor.node]).op == "Identity" and not node.controls:
-        tensor = node.inputs[0]
-    return tensor.node
 
 
 def _is_read(body: Body, place: int, loop: bool) -> bool:

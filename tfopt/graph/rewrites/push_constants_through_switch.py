@@ -11,7 +11,7 @@ that ``tf.cond`` makes, or a new one. Needs: no larger constant that would then 
 """
 
 from tfopt.graph.conditions import conditions, controls_of
-from tfopt.graph.operations import attributes
+from tfopt.graph.operations import identity
 from tfopt.graph.report import Report
 from tfopt.graph.rewrites.push_constants_into_bodies import SMALL
 from tfopt.graph.rule import Whole
@@ -89,8 +89,7 @@ def _pivot(graph: Graph, switch: Node, side: int) -> str:
                 if reader.op == "Identity" and reader.inputs == [Tensor(other.name, side)] and not reader.controls:
                     return reader.name
     name = graph.fresh(f"{switch.name}/side_{side}")
-    made = attributes("Identity", {}, {"T": switch.attr["T"].type})
-    graph.insert(Node(name, "Identity", [Tensor(switch.name, side)], [], made, switch.device))
+    graph.insert(identity(name, Tensor(switch.name, side), switch.attr["T"].type, device=switch.device))
     return name
 
 

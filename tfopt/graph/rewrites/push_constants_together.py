@@ -7,9 +7,9 @@
     after     x -> AddV2(c + d) -> y
 
 Grappler calls this constant push-down. The sum is rounded once rather than twice. Needs: constants that meet in a shape
-no larger than the larger of them, a sum that is finite, and floats that do not cancel: (x + 1e8) - 1e8 is no x to begin
-with, and stays as it is. Integers are added modulo their range, where the law holds as it stands; their quotients are
-not touched.
+no larger than the larger of them, a sum that is finite, a product that is not too small for the type, and floats that
+do not cancel: (x + 1e8) - 1e8 is no x to begin with, and stays as it is. Integers are added modulo their range, where
+the law holds as it stands; their quotients are not touched.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ CANCELLED = 1e-3  # of the larger constant
 
 
 def when(match: Match) -> str | None:
-    """Refuse what would grow, overflow or cancel."""
+    """Refuse what would grow, overflow, vanish or cancel."""
     first, second = match.array("first"), match.array("second")
     integers = np.issubdtype(first.dtype, np.integer)
     if not integers and first.dtype.name not in FLOATS:
@@ -58,6 +58,8 @@ def _float_refusal(match: Match) -> str | None:
         if not np.isfinite(together.astype(match.array("first").dtype).astype(np.float64)).all():
             return "together the constants would not be finite"
     is_sum = match.node().op in SUMS
+    if not is_sum and np.any((together.astype(match.array("first").dtype) == 0) & (first * second != 0)):
+        return "together the constants would be zero"
     if is_sum and np.any(np.abs(together) < CANCELLED * np.maximum(np.abs(first), np.abs(second))):
         return "the constants cancel, and what they round away would come back"
     return None
