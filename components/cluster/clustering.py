@@ -16,10 +16,8 @@ from tfopt.kernels import Kernel
 from tfopt.served import output_names
 from tfopt.shared_weights import Projection, is_clustered, is_sparse, keep
 from tfopt.trained_ranges import check_none
-from tfopt.training.learning import learn
-from tfopt.training.recovery import SECOND, Recovery, SecondRound
 from tfopt.training.reproducible import draw_from, reproducible
-from tfopt.training.tuning import compile_like, scores, sources_of
+from tfopt.training.rounds import Rounds, Tuning
 from tfopt.training.user_module import UserModule
 
 FIX = "ask for more clusters, or fine-tune: pass module=PATH and examples=PATH"
@@ -27,20 +25,14 @@ FIX = "ask for more clusters, or fine-tune: pass module=PATH and examples=PATH"
 log = logging.getLogger("tfopt")
 
 
-@dataclass(frozen=True)
-class Request:
-    """What was asked for, under the component's names."""
+@dataclass(frozen=True, kw_only=True)
+class Request(Tuning):
+    """The parameters of `cluster`, under the same names."""
 
     clusters: int
     initialization: str
     keep_zeros: bool
     layers: list[str]
-    label: str
-    epochs: int
-    recovery: Recovery
-    batch_size: int
-    learning_rate: float | None
-    seed: int
 
 
 def cluster_weights(
@@ -62,7 +54,8 @@ def cluster_weights(
         _check_plain(kernels)
         before = [kernel.gzipped for kernel in kernels]
         if user and examples:
-            keras_model, tuned = _fine_tune(keras_model, model, kernels, user, examples, target, request)
+            rounds = Rounds(keras_model, model, user, examples, target, request)
+            keras_model, tuned = _fine_tune(keras_model, kernels, rounds, request)
             kernels = find_kernels(keras_model, request.clusters, request.layers)
         else:
             _share(kernels, request)
@@ -97,43 +90,17 @@ def _share(kernels: list[Kernel], request: Request) -> None:
             )
 
 
-def _fine_tune(
-    model: Any,
-    given: KerasModel,
-    kernels: list[Kernel],
-    user: UserModule,
-    examples: Examples,
-    folder: Path,
-    request: Request,
-) -> tuple[Any, dict[str, Any]]:
+def _fine_tune(model: Any, kernels: list[Kernel], rounds: Rounds, request: Request) -> tuple[Any, dict[str, Any]]:
     """Return the model, plain again, with the best shared weights it had, and what that took."""
-    compile_like(model, user, request.learning_rate)
-    sources = sources_of(model, examples, request.label, held_out=request.recovery.epochs > 0)
-    before = scores(model, sources)
-    second = SecondRound(request.recovery, given, examples, model, sources)
-    learner = _guarded(model, kernels, request)
-    compile_like(learner, user, request.learning_rate)
-    start = scores(learner, sources)
-
-    def tuned(learner: Any, folder: Path, epochs: int, seed: int) -> dict[str, Any]:
-        size = request.batch_size
-        return learn(learner, user, sources, folder, epochs=epochs, batch_size=size, patience=epochs, seed=seed)
-
-    def again(learner: Any) -> tuple[Any, dict[str, Any]]:
-        compile_like(learner, user, request.learning_rate)  # the optimizer from its beginning
-        return learner, tuned(learner, folder / SECOND, request.recovery.epochs, request.seed + 1)
-
-    history = tuned(learner, folder, request.epochs, request.seed)
-    learner, later, recovery = second.run(learner, again)
-    history = later or history
+    before = rounds.scores(model)
+    learner = rounds.compiled(_guarded(model, kernels, request))
+    start = rounds.scores(learner)
+    learner, facts = rounds.learn(learner)
     if learner is not model:
         from tfopt.components.cluster import toolkit
 
-        model = toolkit.strip(learner)
-        compile_like(model, user, request.learning_rate)
-    facts = {"best_epoch": history["best_epoch"], "epochs": len(history["epochs"])}
-    facts |= {"float": before, "before": start, "after": scores(model, sources)}
-    return model, facts | ({"recovery": recovery} if recovery else {})
+        model = rounds.compiled(toolkit.strip(learner))
+    return model, facts | {"float": before, "before": start, "after": rounds.scores(model)}
 
 
 def _guarded(model: Any, kernels: list[Kernel], request: Request) -> Any:

@@ -72,8 +72,16 @@ def cluster(
     from tfopt.components.cluster.clustering import Request, cluster_weights
     from tfopt.training.recovery import Recovery
 
-    again = Recovery(recover, goals)
     request = Request(
-        clusters, initialization, keep_zeros, layers, label, epochs, again, batch_size, learning_rate, seed
+        clusters=clusters,
+        initialization=initialization,
+        keep_zeros=keep_zeros,
+        layers=layers,
+        label=label,
+        epochs=epochs,
+        recovery=Recovery(recover, goals),
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        seed=seed,
     )
     clustered.metadata |= cluster_weights(model, examples, module.path if module else None, clustered.path, request)

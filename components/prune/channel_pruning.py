@@ -9,22 +9,24 @@ import numpy as np
 
 from tfopt import keras_models, parity, runtimes
 from tfopt.artifacts import Examples, KerasModel
-from tfopt.components.prune import channels
+from tfopt.components.prune import channels, report
 from tfopt.components.prune.channel_latency import stopwatch
 from tfopt.components.prune.channel_losses import compiled_losses, own_losses
 from tfopt.components.prune.fine_tuning import fine_tune
+from tfopt.components.prune.kernels import NAMES, check_untouched
 from tfopt.components.prune.pruning import FIX
 from tfopt.components.prune.request import Request
 from tfopt.cost import cost
 from tfopt.errors import ComponentError
 from tfopt.examples import Batch
 from tfopt.keras_graph import Layer
+from tfopt.kernels import kernels_of
 from tfopt.probes import probe
 from tfopt.runtimes.saved_model import spec_of
 from tfopt.served import output_names
-from tfopt.training.recovery import SecondRound
+from tfopt.trained_ranges import check_none
 from tfopt.training.reproducible import draw_from, reproducible
-from tfopt.training.tuning import compile_like, scores, sources_of
+from tfopt.training.rounds import Rounds
 from tfopt.training.user_module import UserModule
 
 EXAMPLES, COMPARED, SHOWN = 256, 16, 12
@@ -38,41 +40,40 @@ def prune_channels(
     """Write the smaller model into the staging folder ``target`` and return what the model card should say.
 
     Raises:
-        ComponentError: When no channel may go, the budget cannot be met, the module and the model do not fit, or the
-            smaller model does not answer as its parent with those channels zeroed.
+        ComponentError: When it was pruned, clustered or quantized before, no channel may go, the budget cannot be
+            met, the module and the model do not fit, or the smaller model does not answer as its parent with those
+            channels zeroed.
     """
+    check_none(model)
     with reproducible(request.seed):
         user = UserModule(module) if module else None  # first: it registers the layers of its own
         draw_from(request.seed)
         parent = keras_models.load(model)
         keras_models.check_weights(parent)
-        sources = None
-        if user and examples:
-            compile_like(parent, user, request.learning_rate)
-            sources = sources_of(parent, examples, request.label, held_out=request.recovery.epochs > 0)
+        check_untouched(list(kernels_of(parent, NAMES)))
+        rounds = Rounds(parent, model, user, examples, target, request) if user and examples else None
         inputs, _ = probe(examples, _specs(parent), records=EXAMPLES, seen="eval")  # ranked on what was learnt
         wanted = request.channels
-        taylor = compiled_losses(parent, sources["train"], count=EXAMPLES, seed=request.seed) if sources else None
+        taylor = compiled_losses(parent, rounds.sources["train"], count=EXAMPLES, seed=request.seed) if rounds else None
         losses = (taylor or own_losses(parent, inputs)) if wanted.importance == "taylor" else ()
         timing = stopwatch(parent) if wanted.measure == "latency" else None
         removal = channels.remove_channels(parent, wanted, losses=losses, timing=timing)
         surgery = _verify(removal, inputs)
-        before = scores(parent, sources) if sources else {}
         smaller = removal.model
         tuned: dict[str, Any] = {"reason": "no module: pruned after training, without fine-tuning"}
-        if user and examples and sources:
-            second = SecondRound(request.recovery, model, examples, parent, sources)
-            compile_like(smaller, user, request.learning_rate)
-            smaller, tuned = fine_tune(smaller, [], user, sources, target, request, second)
+        if rounds:
+            before = rounds.scores(parent)
+            smaller, tuned = fine_tune(rounds.compiled(smaller), [], rounds, request)
             tuned |= {"parent": before}
     with runtimes.load(model) as served:
         keras_models.save(smaller, target, output_names(model, served, parent))
         verified = cost(served, KerasModel(target), examples, fix=FIX)
-    for line in [*_table(removal.report), parity.in_words(verified["outputs"])]:
+    layers = report.describe_channels(kernels_of(parent, NAMES), kernels_of(smaller, NAMES))
+    for line in [*_table(removal.report), layers["speed"], parity.in_words(verified["outputs"])]:
         log.info("%s", line)
     return {
         "name": f"pruned {1 - removal.report['ratio']:.0%} of {wanted.measure}",
-        "report": removal.report | {"asked": asdict(wanted)},
+        "report": removal.report | layers | {"asked": asdict(wanted)},
         "fine_tuned": tuned,
         "verified": verified | {"surgery": surgery},
     }
@@ -113,12 +114,12 @@ def _tolerance(model: Layer) -> float:
     return 5e-2 if halves else 1e-4
 
 
-def _table(report: dict[str, Any]) -> list[str]:
-    groups = report["groups"][:SHOWN]
+def _table(found: dict[str, Any]) -> list[str]:
+    groups = found["groups"][:SHOWN]
     lines = [
         f"  {group['members'][0]:24}  {group['before']:5} -> {group['after']:5} channels"
         + (f"  stays: {group['frozen']}" if "frozen" in group else "")
         for group in groups
     ]
-    more = len(report["groups"]) - len(groups)
-    return [report["summary"], *lines, *([f"  {more} more: see report in the model card"] if more > 0 else [])]
+    more = len(found["groups"]) - len(groups)
+    return [found["summary"], *lines, *([f"  {more} more: see report in the model card"] if more > 0 else [])]

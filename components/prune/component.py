@@ -100,9 +100,18 @@ def prune(
     from tfopt.components.prune.request import Request
     from tfopt.training.recovery import Recovery
 
-    shape = Pattern(pattern, parse_ratio(ratio), parse_block(block))
-    wanted = Wanted(sparsity, measure, scope, importance, multiple, tuple(layers))
-    again = Recovery(recover, goals)
-    request = Request(sparsity, shape, schedule, layers, label, epochs, again, batch_size, learning_rate, seed, wanted)
+    request = Request(
+        sparsity=sparsity,
+        pattern=Pattern(pattern, parse_ratio(ratio), parse_block(block)),
+        schedule=schedule,
+        layers=layers,
+        channels=Wanted(sparsity, measure, scope, importance, multiple, tuple(layers)),
+        label=label,
+        epochs=epochs,
+        recovery=Recovery(recover, goals),
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        seed=seed,
+    )
     work = prune_channels if pattern == "channel" else prune_weights
     pruned.metadata |= work(model, examples, module.path if module else None, pruned.path, request)

@@ -1,7 +1,7 @@
 """Learning under masks, with what the user's module compiles; the best epoch at the final sparsity is kept."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,48 +10,35 @@ from tfopt.components.prune.kernels import Prunable
 from tfopt.components.prune.masking import Masks
 from tfopt.components.prune.request import Request
 from tfopt.components.prune.schedule import Schedule, plan
-from tfopt.training.dataset import Source
 from tfopt.training.learning import learn
-from tfopt.training.recovery import SECOND, SecondRound
-from tfopt.training.tuning import compile_like, scores
-from tfopt.training.user_module import UserModule
+from tfopt.training.recovery import SECOND
+from tfopt.training.rounds import Rounds
 
 GRADUAL = ("magnitude", "block")  # a ratio has no degrees
 
 log = logging.getLogger("tfopt")
 
 
-def fine_tune(
-    model: Any,
-    kernels: Sequence[Prunable],
-    user: UserModule,
-    sources: Mapping[str, Source],
-    folder: Path,
-    request: Request,
-    second: SecondRound,
-) -> tuple[Any, dict[str, Any]]:
+def fine_tune(model: Any, kernels: Sequence[Prunable], rounds: Rounds, request: Request) -> tuple[Any, dict[str, Any]]:
     """Return the model, plain again, with the best weights it had at its final sparsity, and what that took.
 
     Args:
         model: Loaded and compiled; its weights change.
         kernels: Its kernels, those that are not left as they are to be pruned; none to learn without masks.
-        user: The module it was trained with.
-        sources: Of ``sources_of``.
-        folder: Where ``history.json`` and ``logs/`` are written.
+        rounds: What to learn with; a second round is at the same zeros.
         request: How to learn.
-        second: Decides whether there is another round, at the same zeros.
     """
-    before = scores(model, sources)
-    steps = -(-sources["train"].count // request.batch_size)
+    before = rounds.scores(model)
+    steps = -(-rounds.sources["train"].count // request.batch_size)
     kind = request.schedule if request.pattern.name in GRADUAL else "constant"
     schedule = plan(kind, request.sparsity, steps=steps * request.epochs)
 
     def tuned(model: Any, schedule: Schedule, folder: Path, epochs: int, seed: int) -> tuple[Any, dict[str, Any]]:
-        learner, callbacks, finish = _under_masks(model, kernels, user, schedule, request)
+        learner, callbacks, finish = _under_masks(model, kernels, rounds, schedule, request)
         history = learn(
             learner,
-            user,
-            sources,
+            rounds.user,
+            rounds.sources,
             folder,
             epochs=epochs,
             batch_size=request.batch_size,
@@ -61,17 +48,14 @@ def fine_tune(
             more=callbacks,
         )
         plain = finish()
-        if plain is not model:
-            compile_like(plain, user, request.learning_rate)
-        return plain, history
+        return plain if plain is model else rounds.compiled(plain), history
 
     def again(model: Any) -> tuple[Any, dict[str, Any]]:
-        compile_like(model, user, request.learning_rate)  # the optimizer and its schedule from their beginning
         same = plan("constant", request.sparsity, steps=1)  # the weakest weights are those that are zero
-        return tuned(model, same, folder / SECOND, request.recovery.epochs, request.seed + 1)
+        return tuned(rounds.compiled(model), same, rounds.folder / SECOND, request.recovery.epochs, request.seed + 1)
 
-    model, history = tuned(model, schedule, folder, request.epochs, request.seed)
-    model, later, recovery = second.run(model, again)
+    model, history = tuned(model, schedule, rounds.folder, request.epochs, request.seed)
+    model, later, recovery = rounds.second.run(model, again)
     history = later or history
     best = history["epochs"][history["best_epoch"] - 1]
     after = {name: best[name] for name in before if best.get(name) is not None}
@@ -81,7 +65,7 @@ def fine_tune(
 
 
 def _under_masks(
-    model: Any, kernels: Sequence[Prunable], user: UserModule, schedule: Schedule, request: Request
+    model: Any, kernels: Sequence[Prunable], rounds: Rounds, schedule: Schedule, request: Request
 ) -> tuple[Any, list[Any], Callable[[], Any]]:
     """What learns, the callbacks that prune it in time, and what makes a plain model of it at the end."""
     masks = Masks(kernels, request.pattern)
@@ -90,8 +74,7 @@ def _under_masks(
     if keras_models.is_keras_2(model):
         from tfopt.components.prune import toolkit
 
-        wrapped = toolkit.wrap(model, kernels, request.pattern, schedule)
-        compile_like(wrapped, user, request.learning_rate)
+        wrapped = rounds.compiled(toolkit.wrap(model, kernels, request.pattern, schedule))
         return wrapped, [toolkit.callback()], lambda: toolkit.strip(wrapped)
     masks.guard(model.optimizer)
 

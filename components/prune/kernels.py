@@ -9,6 +9,7 @@ from tfopt.components.prune.masks import as_matrix
 from tfopt.components.prune.pattern import Pattern
 from tfopt.errors import ComponentError
 from tfopt.kernels import Kernel, check_chosen, fits, kernels_of
+from tfopt.shared_weights import is_clustered, is_sparse
 
 NAMES = ("kernel", "recurrent_kernel", "pointwise_kernel")
 TRANSPOSED = ("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
@@ -51,6 +52,22 @@ def find_kernels(model: Any, pattern: Pattern, chosen: Sequence[str]) -> list[Pr
             "choose pattern='magnitude', which fits every kernel" if found else "give a model with layers that learn",
         )
     return found
+
+
+def check_untouched(kernels: Sequence[Kernel]) -> None:
+    """Raise ComponentError when the weights say what no card does: that they were pruned or clustered before."""
+    for done, seen in (
+        (is_sparse, "many of whose weights are zero already"),
+        (is_clustered, "that share their weights"),
+    ):
+        wanted = [kernel for kernel in kernels if not kernel.left]
+        if wanted and all(done(kernel.values) for kernel in wanted):
+            names = ", ".join(kernel.path for kernel in wanted[:5])
+            raise ComponentError(
+                f"{names}: kernels {seen}",
+                "a model that was neither pruned nor clustered: its zeros and shared weights would not stay",
+                "give the model from before that",
+            )
 
 
 def _prunable(kernel: Kernel, pattern: Pattern, chosen: Sequence[str], toolkit: bool) -> Prunable:

@@ -8,14 +8,14 @@ from tfopt import keras_models, parity, runtimes
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.prune import report
 from tfopt.components.prune.fine_tuning import fine_tune
-from tfopt.components.prune.kernels import find_kernels
+from tfopt.components.prune.kernels import check_untouched, find_kernels
 from tfopt.components.prune.masking import Masks
 from tfopt.components.prune.request import Request
 from tfopt.cost import cost
 from tfopt.served import output_names
-from tfopt.training.recovery import SecondRound
+from tfopt.trained_ranges import check_none
 from tfopt.training.reproducible import draw_from, reproducible
-from tfopt.training.tuning import compile_like, sources_of
+from tfopt.training.rounds import Rounds
 from tfopt.training.user_module import UserModule
 
 FIX = "lower the sparsity, or fine-tune: pass module=PATH and examples=PATH"
@@ -29,21 +29,21 @@ def prune_weights(
     """Write the pruned model into the staging folder ``target`` and return what the model card should say.
 
     Raises:
-        ComponentError: When nothing can be pruned so, the module and the model do not fit, or the model no longer
-            tells its inputs apart.
+        ComponentError: When it was pruned, clustered or quantized before, nothing can be pruned so, the module and
+            the model do not fit, or the model no longer tells its inputs apart.
     """
+    check_none(model)
     with reproducible(request.seed):
         user = UserModule(module) if module else None  # first: it registers the layers of its own
         draw_from(request.seed)
         keras_model = keras_models.load(model)
         keras_models.check_weights(keras_model)
         kernels = find_kernels(keras_model, request.pattern, request.layers)
+        check_untouched(kernels)
         before = [kernel.gzipped for kernel in kernels]
         if user and examples:
-            compile_like(keras_model, user, request.learning_rate)
-            sources = sources_of(keras_model, examples, request.label, held_out=request.recovery.epochs > 0)
-            second = SecondRound(request.recovery, model, examples, keras_model, sources)
-            keras_model, tuned = fine_tune(keras_model, kernels, user, sources, target, request, second)
+            rounds = Rounds(keras_model, model, user, examples, target, request)
+            keras_model, tuned = fine_tune(keras_model, kernels, rounds, request)
         else:
             Masks(kernels, request.pattern).draw(request.sparsity)
             tuned = {"reason": "no module: pruned after training, without fine-tuning"}

@@ -13,6 +13,7 @@ import numpy as np
 from tfopt.components.prune.kernels import TRANSPOSED, Prunable
 from tfopt.components.prune.masks import is_n_m
 
+RUNTIMES = ("xnnpack", "tensorrt", "others")
 LEAST = 2 / 3  # of the weights, before XNNPACK takes its sparse kernels
 ANYWHERE_ELSE = "no: it multiplies by zeros as by any number"
 

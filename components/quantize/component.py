@@ -66,13 +66,22 @@ def quantize(
         for Efficient Integer-Arithmetic-Only Inference", CVPR 2018.
     """
     check_order(model, "quantize")
-    from tfopt.components.quantize.quantizing import Request, quantize_model
     from tfopt.training.needs import check_needs
-    from tfopt.training.recovery import Recovery
 
     check_needs(examples, module, verb="quantize", recover=recover)
-    again = Recovery(recover, goals)
+    from tfopt.components.quantize.quantizing import Request, quantize_model
+    from tfopt.training.recovery import Recovery
+
     request = Request(
-        keep_float, keep_zeros, keep_clusters, label, epochs, again, batch_size, learning_rate, calibration_count, seed
+        keep_float=keep_float,
+        keep_zeros=keep_zeros,
+        keep_clusters=keep_clusters,
+        calibration_count=calibration_count,
+        label=label,
+        epochs=epochs,
+        recovery=Recovery(recover, goals),
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        seed=seed,
     )
     quantized.metadata |= quantize_model(model, examples, module.path, quantized.path, request)

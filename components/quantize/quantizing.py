@@ -11,10 +11,8 @@ from tfopt.cost import cost
 from tfopt.errors import ComponentError, nearest
 from tfopt.served import output_names
 from tfopt.trained_ranges import check_none
-from tfopt.training.learning import learn
-from tfopt.training.recovery import SECOND, Recovery, SecondRound
 from tfopt.training.reproducible import draw_from, reproducible
-from tfopt.training.tuning import compile_like, scores, sources_of
+from tfopt.training.rounds import Rounds, Tuning
 from tfopt.training.user_module import UserModule
 
 BATCH = 64  # of the examples that set the first ranges
@@ -22,20 +20,14 @@ BATCH = 64  # of the examples that set the first ranges
 log = logging.getLogger("tfopt")
 
 
-@dataclass(frozen=True)
-class Request:
-    """What was asked for, under the component's names."""
+@dataclass(frozen=True, kw_only=True)
+class Request(Tuning):
+    """The parameters of `quantize`, under the same names."""
 
     keep_float: list[str]
     keep_zeros: bool
     keep_clusters: bool
-    label: str
-    epochs: int
-    recovery: Recovery
-    batch_size: int
-    learning_rate: float | None
     calibration_count: int
-    seed: int
 
 
 def quantize_model(
@@ -54,7 +46,8 @@ def quantize_model(
         _check(keras_model, request.keep_float)
         with runtimes.load(model) as parent:
             names = output_names(model, parent, keras_model)
-            learner, tuned = _learn(keras_model, model, user, examples, target, request)
+            rounds = Rounds(keras_model, model, user, examples, target, request)
+            learner, tuned = _learn(keras_model, rounds, request)
             keras_models.save(learner.model, target, names)
             if keras_models.is_keras_2(learner.model):  # the toolkit's layers cannot be read from a .keras file
                 learner.model.save(target / "Format-Keras" / "model.h5")
@@ -82,38 +75,18 @@ def _check(model: Any, keep_float: list[str]) -> None:
             raise ComponentError(f"keep_float: {name!r}", "names of the model's layers", nearest(name, known))
 
 
-def _learn(
-    model: Any, given: KerasModel, user: UserModule, examples: Examples, folder: Path, request: Request
-) -> tuple[Any, dict[str, Any]]:
+def _learn(model: Any, rounds: Rounds, request: Request) -> tuple[Any, dict[str, Any]]:
     """Return what learned, with its best weights, and how well it does before and after."""
-    compile_like(model, user, request.learning_rate)
-    sources = sources_of(model, examples, request.label, held_out=request.recovery.epochs > 0)
-    before = scores(model, sources)
-    second = SecondRound(request.recovery, given, examples, model, sources)
+    before = rounds.scores(model)
     if keras_models.is_keras_2(model):
         from tfopt.components.quantize.toolkit import ToolkitLearner as Learner
     else:
         from tfopt.components.quantize.learner import Learner  # type: ignore[assignment]
     learner = Learner(model, request.keep_float, zeros=request.keep_zeros, clusters=request.keep_clusters)
-    blocks = sources["train"].in_order().unbatch().take(request.calibration_count).batch(BATCH)
+    blocks = rounds.sources["train"].in_order().unbatch().take(request.calibration_count).batch(BATCH)
     learner.observe(blocks)
-    compile_like(learner.model, user, request.learning_rate)
-    start = scores(learner.model, sources)
-
-    def tuned(model: Any, folder: Path, epochs: int, seed: int) -> dict[str, Any]:
-        size = request.batch_size
-        return learn(model, user, sources, folder, epochs=epochs, batch_size=size, patience=epochs, seed=seed)
-
-    def again(model: Any) -> tuple[Any, dict[str, Any]]:
-        compile_like(model, user, request.learning_rate)  # the optimizer from its beginning
-        return model, tuned(model, folder / SECOND, request.recovery.epochs, request.seed + 1)
-
-    history = tuned(learner.model, folder, request.epochs, request.seed)
-    _, later, recovery = second.run(learner.model, again)
-    history = later or history
+    start = rounds.scores(rounds.compiled(learner.model))
+    _, facts = rounds.learn(learner.model)
     learner.finish()
-    compile_like(learner.model, user, request.learning_rate)  # which may be another one now
-    after = scores(learner.model, sources)
-    facts = {"best_epoch": history["best_epoch"], "epochs": len(history["epochs"])}
-    facts |= {"float": before, "before": start, "after": after}
-    return learner, facts | ({"recovery": recovery} if recovery else {})
+    after = rounds.scores(rounds.compiled(learner.model))  # which may be another one now
+    return learner, facts | {"float": before, "before": start, "after": after}

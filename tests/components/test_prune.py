@@ -111,6 +111,8 @@ def test_two_of_four_are_zero_along_the_input_channels_and_tensorrt_can_use_it(
     assert conv["left"] == "1 input channels are not divisible by 4, of 2:4"
     assert dense["speed"]["tensorrt"].startswith("yes: in float16 or int8")
     assert "digit    50.0% zeros" in caplog.text
+    assert "xnnpack, 1 of 1 pruned kernels: no: it has sparse 1x1 convolutions only" in caplog.text
+    assert "tensorrt, 1 of 1 pruned kernels: yes: in float16 or int8" in caplog.text
     assert accuracy(out, digits_examples) > 0.93
 
 

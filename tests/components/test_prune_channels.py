@@ -288,7 +288,15 @@ def test_without_a_module_channels_go_and_the_card_says_so(digits_model, digits_
     given = {"pattern": "channel", "sparsity": 0.3, "multiple": 1}
     raw = prune(digits_model, tmp_path / "raw", digits_examples, **given)["pruned"]
     assert "no module" in raw.card["fine_tuned"]["reason"]
-    assert raw.card["report"]["flops"]["after"] <= 0.7 * raw.card["report"]["flops"]["before"]
+    report = raw.card["report"]
+    assert report["flops"]["after"] <= 0.7 * report["flops"]["before"]
+    layers = {layer["layer"]: layer for layer in report["layers"]}
+    assert layers["digit"]["shape_before"][1] == layers["digit"]["shape"][1] == 10
+    for layer in layers.values():
+        gone = np.prod(layer["shape_before"]) - np.prod(layer["shape"])
+        assert layer["bytes_before"] - layer["bytes"] == 4 * gone > 0
+        assert layer["gzipped"] < layer["gzipped_before"] and layer["speed"]["xnnpack"].startswith("yes: dense")
+    assert report["speed"].startswith("every runtime multiplies less, in 2 of 2 kernels")
 
 
 @BOTH

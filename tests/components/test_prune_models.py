@@ -9,11 +9,13 @@ from tests.components.train_modules import DIGITS, write
 from tests.conftest import small_digits_model
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import CARD, KerasModel
+from tfopt.components.cluster.centroids import share
 from tfopt.components.prune.component import prune
 from tfopt.components.prune.kernels import find_kernels
 from tfopt.components.prune.masking import Masks
 from tfopt.components.prune.masks import is_n_m
 from tfopt.components.prune.pattern import Pattern
+from tfopt.components.quantize.learner import Learner
 from tfopt.errors import ComponentError
 
 OWN = """
@@ -155,6 +157,30 @@ def test_a_model_that_was_pruned_clustered_or_quantized_is_refused_at_once(tmp_p
     (folder / CARD).write_text(json.dumps({"component": component, "parameters": {"pattern": "magnitude"}}))
     with pytest.raises(ComponentError, match=says):
         prune(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("pattern", ["magnitude", "channel"])
+@pytest.mark.parametrize(
+    ("before", "says"),
+    [
+        ({"sparsity": 0.5}, "many of whose weights are zero already"),
+        ({"clusters": 8}, "that share their weights"),
+        ({}, "a model that was quantized already"),
+    ],
+)
+def test_without_a_card_the_weights_say_what_was_done_before(tmp_path, pattern, before, says):
+    model = small_digits_model()
+    if "clusters" in before:
+        for kernel in find_kernels(model, Pattern("magnitude"), []):
+            kernel.variable.assign(share(kernel.values, 8, "density", keep_zeros=False, seed=0))
+    elif before:
+        Masks(find_kernels(model, Pattern("magnitude"), []), Pattern("magnitude")).draw(0.5)
+    else:
+        model = Learner(model, [], zeros=False, clusters=False).model
+    model.save(tmp_path / "m.keras")
+    with pytest.raises(ComponentError, match=says):
+        prune(tmp_path / "m.keras", tmp_path / "out", pattern=pattern)
     assert not (tmp_path / "out").exists()
 
 

@@ -1,13 +1,4 @@
-"""Fine-tuning a model that is there already, with the loss, optimizer and metrics that the user's module compiles.
-
-with reproducible(seed):
-    user = UserModule(module)            # first: it registers the user's own layers
-    model = keras_models.load(given)
-    compile_like(model, user, None)
-    sources = sources_of(model, examples, label)
-    before = scores(model, sources)
-    history = learn(model, user, sources, folder, epochs=…, batch_size=…, patience=…, seed=seed)
-"""
+"""The loss, optimizer and metrics that the user's module compiles, given to a model that is there already."""
 
 from collections.abc import Mapping
 from typing import Any
