@@ -1,12 +1,15 @@
-"""The part after training: fold, export, measure against the parent, choose one, push it."""
+"""The part after training: every form of a model that may be better, measured against it, and one of them pushed."""
 
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Input
 from tfopt.trace import Steps
 
-LITERT = ("float32", "dynamic", "int8")
-ONNX = ("float32", "int8")
-OPENVINO = ("float32", "int8")
+# What is made of a model: a step's word, and the precision where it has several.
+FORMATS = (
+    *("folded", "tflite float32", "tflite dynamic", "tflite int8"),
+    *("onnx float32", "onnx int8", "openvino float32", "openvino int8"),
+)
+MENU = ("folded", "optimized", "configured", "compiled", "tflite float16", *FORMATS[1:])
 
 
 def optimize(
@@ -21,7 +24,7 @@ def optimize(
     destination: str = "pushed",
     layout: str = "auto",
 ) -> None:
-    """Make a trained model smaller and faster, prove it, and push the one that won.
+    """Make a trained model smaller and faster in every way there is for CPUs, prove it, and push the one that won.
 
     Args:
         steps: The components, of whichever engine runs this.
@@ -34,14 +37,57 @@ def optimize(
         destination: The folder that receives numbered versions.
         layout: How a version lies there: as its format's usual server wants it (auto), or tf_serving, triton or plain.
     """
-    folded = steps.fold_batch_norm(model=model, examples=examples, on_failure="row").outputs["folded"]
-    given = {"model": folded, "examples": examples, "on_failure": "row"}  # one that fails does not end the run
-    exported = [
-        *(steps.export_tflite(id=f"export_tflite_{kind}", precision=kind, **given) for kind in LITERT),
-        *(steps.export_onnx(id=f"export_onnx_{kind}", precision=kind, **given) for kind in ONNX),
-        *(steps.export_openvino(id=f"export_openvino_{kind}", precision=kind, **given) for kind in OPENVINO),
-    ]
-    candidates = [folded, *(step.outputs["exported"] for step in exported)]
+    candidates = make(steps, model, examples, MENU)
+    prove(steps, model, candidates, examples, label, goals, objective, seconds, destination, layout)
+
+
+def make(steps: Steps, model: object, examples: object, menu: tuple[str, ...]) -> list[object]:
+    """Make candidates; one that cannot be made is a row of the report and does not end the run.
+
+    Args:
+        steps: The components.
+        model: The parent.
+        examples: To calibrate on and to compare with.
+        menu: Any of `MENU`, and ``tensorrt`` with a precision.
+    """
+    given = {"examples": examples, "on_failure": "row"}
+    made = {"folded": steps.fold_batch_norm(model=model, **given).outputs["folded"]}
+    if {"optimized", "configured", "compiled"} & set(menu):
+        made["optimized"] = steps.optimize_graph(model=made["folded"], **given).outputs["optimized"]
+    for name in menu:
+        kind, _, precision = name.partition(" ")
+        if name == "configured":
+            step = steps.configure_runtime(model=made["optimized"], on_failure="row")
+        elif name == "compiled":
+            step = steps.compile_xla(model=made["optimized"], batch_sizes=["1", "32"], **given)
+        elif precision:
+            word = f"convert_{kind}" if kind == "tensorrt" else f"export_{kind}"
+            convert = getattr(steps, word)
+            step = convert(id=f"{word}_{precision}", model=made["folded"], precision=precision, **given)
+        else:
+            continue
+        (made[name],) = step.outputs.values()
+    return [made[name] for name in menu]
+
+
+def prove(
+    steps: Steps,
+    model: object,
+    candidates: list[object],
+    examples: object,
+    label: object,
+    goals: object,
+    objective: object,
+    seconds: object,
+    destination: object,
+    layout: object,
+) -> None:
+    """Measure candidates against their parent, choose one, try it as its server would load it, and push it.
+
+    One that cannot be served is not pushed; its parent is in its place.
+
+    Args: as `optimize`.
+    """
     evaluated = steps.evaluate(baseline=model, candidates=candidates, examples=examples, label=label)
     measured = steps.benchmark(baseline=model, candidates=candidates, examples=examples, seconds=seconds)
     chosen = steps.select_model(
@@ -53,10 +99,12 @@ def optimize(
         objective=objective,
         history=destination,
     )
+    pushed = {"model": chosen.outputs["selected"], "fallback": model, "examples": examples}
+    pushed |= {"destination": destination, "layout": layout}
+    served = steps.validate_serving(**pushed)
     steps.push_model(
-        model=chosen.outputs["selected"],
         blessing=chosen.outputs["blessing"],
+        infra_blessing=served.outputs["infra_blessing"],
         decision=chosen.outputs["decision"],
-        destination=destination,
-        layout=layout,
+        **pushed,
     )

@@ -2,7 +2,7 @@
 
 from tfopt.artifacts import Files, PythonModule
 from tfopt.component import Input
-from tfopt.pipelines.optimize import optimize
+from tfopt.pipelines.optimize import FORMATS, make, prove
 from tfopt.trace import Steps
 
 
@@ -40,14 +40,5 @@ def retrain(
     """
     examples = steps.prepare_examples(data=data, label=label, pack=pack, splits=splits).outputs["examples"]
     trained = steps.train(examples=examples, module=module, label=label, epochs=epochs).outputs["trained"]
-    optimize(
-        steps,
-        trained,
-        examples,
-        label=label,
-        goals=goals,
-        objective=objective,
-        seconds=seconds,
-        destination=destination,
-        layout=layout,
-    )
+    candidates = make(steps, trained, examples, FORMATS)
+    prove(steps, trained, candidates, examples, label, goals, objective, seconds, destination, layout)

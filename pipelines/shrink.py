@@ -2,6 +2,7 @@
 
 from tfopt.artifacts import Examples, KerasModel, PythonModule
 from tfopt.component import Input
+from tfopt.pipelines.optimize import prove
 from tfopt.trace import Steps
 
 LITERT = ("tflite float32", "tflite int8", "aware tflite int8")
@@ -87,21 +88,4 @@ def shrink(
         return export(id="_".join(["export", name, *kind.split()]), **wires).outputs["exported"]
 
     candidates = [exported(name, kind) for name, kinds in EXPORTS.items() for kind in kinds]
-    evaluated = steps.evaluate(baseline=model, candidates=candidates, **data)
-    measured = steps.benchmark(baseline=model, candidates=candidates, examples=examples, seconds=seconds)
-    chosen = steps.select_model(
-        baseline=model,
-        candidates=candidates,
-        evaluation=evaluated.outputs["evaluation"],
-        benchmark=measured.outputs["benchmark"],
-        goals=goals,
-        objective=objective,
-        history=destination,
-    )
-    steps.push_model(
-        model=chosen.outputs["selected"],
-        blessing=chosen.outputs["blessing"],
-        decision=chosen.outputs["decision"],
-        destination=destination,
-        layout=layout,
-    )
+    prove(steps, model, candidates, examples, label, goals, objective, seconds, destination, layout)

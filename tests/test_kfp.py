@@ -201,7 +201,7 @@ def test_kfps_local_engine_can_hand_every_step_what_nobody_set(tmp_path):
         handed[name] = executor_input_utils.executor_input_to_dict(message, declared)["inputs"].get("parameterValues")
     assert handed["prepare-examples"]["pack"] == ""
     assert "keep" not in handed["push-model"]
-    assert "fallback" not in spec.components["comp-push-model"].input_definitions.artifacts
+    assert "max_p99_ms" not in handed["validate-serving"]
     assert None not in [value for values in handed.values() for value in (values or {}).values()]
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import tfopt
+from tfopt import nvidia
+from tfopt.serving.environment import ONEDNN
 
 PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "tf-keras", "ai-edge-litert", "onnxruntime", "openvino", "numpy")
 INSTRUCTION_SETS = re.compile(r"(sse4|avx|fma|f16c|amx|asimd|sve|bf16|i8mm)\w*")
@@ -23,6 +25,7 @@ def fingerprint(cores: Sequence[int]) -> dict[str, Any]:
     """
     return {
         "cpu": _cpu(),
+        "gpus": nvidia.gpus(),
         "affinity": list(cores),
         "governor": _text(CPU / f"cpu{cores[0]}" / "cpufreq/scaling_governor"),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -48,7 +51,7 @@ def tensorflow(facts: dict[str, Any], log: Path) -> dict[str, Any]:
         "instruction_sets_not_in_the_build": unused[1].split() if unused else None,
         "onednn": {
             "enabled": "oneDNN custom operations are on" in printed,
-            "TF_ENABLE_ONEDNN_OPTS": os.environ.get("TF_ENABLE_ONEDNN_OPTS"),
+            ONEDNN: facts.get(ONEDNN),
             "default": "on where an x86 CPU under Linux has AVX512_VNNI, AVX512_BF16, AVX_VNNI or AMX",
         },
     }

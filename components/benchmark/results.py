@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from tfopt.components.benchmark.contender import Contender
 from tfopt.ratio import speedup
+from tfopt.serving import environment
 
 STEADY = 0.1  # a measurement is stable when the middle half of its rounds lies within this part of their median
 DISTURBED = 0.05  # nor when others had its cores for longer than this part of the time
@@ -32,6 +33,7 @@ def row(contender: Contender, baseline: Contender, min_effect: float) -> dict[st
         "digest": contender.model.digest,
         "format": contender.model.format,
         "error": contender.error,
+        "environment": environment.read(contender.model),
         "sizes": contender.model.sizes(),
         **{name: contender.facts.get(name) for name in FACTS},
         "latency": latency,

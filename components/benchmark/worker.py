@@ -174,7 +174,10 @@ def _peak_memory() -> int:
 def _tensorflow() -> dict[str, Any]:
     import tensorflow as tf
 
+    from tfopt.serving.environment import ONEDNN
+
     return {
+        ONEDNN: os.environ.get(ONEDNN),
         "compiler": tf.sysconfig.get_build_info().get("cpu_compiler"),
         "gpus": [device.name for device in tf.config.list_physical_devices("GPU")],
     }

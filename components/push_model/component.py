@@ -38,7 +38,8 @@ def push_model(
     Args:
         model: What is pushed: its deployed files only, in the format that was measured.
         blessing: The blessing of this very model.
-        pushed: ``pushed.json``: whether it was pushed, where to, as which version, and why, or why not.
+        pushed: ``pushed.json``: whether it was pushed, where to, as which version, and why, or why not; and the
+            variables that its server must have in its environment, where `configure_runtime` gave it such.
         infra_blessing: What `validate_serving` said of this very model, and of the fallback.
         fallback: The parent, pushed when the model is not blessed and is not the parent itself.
         examples: Where warm-up requests for a SavedModel in TensorFlow Serving are recorded from, and the labels of a
@@ -68,6 +69,7 @@ def push_model(
     """
     from tfopt.components.push_model.choosing import choose
     from tfopt.components.push_model.pushing import kept, push
+    from tfopt.serving import environment
     from tfopt.serving.triton import Scheduling
 
     if is_remote(destination):
@@ -82,7 +84,12 @@ def push_model(
     if decision:
         facts["history"] = kept(decision, facts)
     pushed.write(facts)
-    logging.getLogger("tfopt").info("%s: %s", facts["path"] or "not pushed", facts["reason"])
+    log = logging.getLogger("tfopt")
+    log.info("%s: %s", facts["path"] or "not pushed", facts["reason"])
+    variables = environment.in_words(facts["environment"])
+    if facts["path"] and variables:
+        log.info("it was measured with %s: start its server so", variables)
+        pushed.metadata["environment"] = variables
     pushed.metadata |= {
         "pushed": int(facts["pushed"]),
         "pushed_destination": facts["path"] or "",

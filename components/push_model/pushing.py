@@ -7,6 +7,7 @@ from tfopt import past
 from tfopt.artifacts import Decision, Examples, Model
 from tfopt.components.push_model.choosing import Choice
 from tfopt.components.push_model.versions import Versions, understood
+from tfopt.serving import environment
 from tfopt.serving.layouts import lay_out, layout_of
 from tfopt.serving.triton import Scheduling, write_config
 
@@ -58,4 +59,10 @@ def kept(decision: Decision, facts: dict[str, Any]) -> str:
 
 
 def _about(model: Model, choice: Choice) -> dict[str, Any]:
-    return {"model": model.name, "digest": model.digest, "fallback": choice.fallback, "blessing": choice.reason}
+    return {
+        "model": model.name,
+        "digest": model.digest,
+        "environment": environment.read(model),
+        "fallback": choice.fallback,
+        "blessing": choice.reason,
+    }

@@ -10,7 +10,7 @@ from tfopt.child import run_in_child
 from tfopt.components.validate_serving import model_server
 from tfopt.components.validate_serving.asking import Task, ask
 from tfopt.errors import ComponentError
-from tfopt.serving import triton
+from tfopt.serving import environment, triton
 from tfopt.serving.layouts import contents, layout_of
 
 NAME = "model"  # what it is called by its server, where the destination does not say
@@ -59,7 +59,12 @@ def validate(model: Model, examples: Examples | None, trial: Trial) -> dict[str,
             model_server.binary() if layout == "tf_serving" and model.format == "saved_model" else None,
         )  # fmt: skip
         try:
-            found = run_in_child(ask, task, doing="serving the model", limit_s=trial.max_seconds)
+            found = run_in_child(
+                *(ask, task),
+                doing="serving the model",
+                environment=environment.read(model),
+                limit_s=trial.max_seconds,
+            )
         except ComponentError as error:
             return row | {"reason": error.received}
     if isinstance(found, ComponentError):

@@ -65,6 +65,7 @@ def test_each_push_is_the_next_number_and_the_others_stay(model, tmp_path):
         "previous": None,
         "model": "tflite int8",
         "digest": Model(model).digest,
+        "environment": {},
         "fallback": False,
         "blessing": "so said",
         "warm_up": "none: tflite as tf_serving has no such file",

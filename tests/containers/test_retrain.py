@@ -32,7 +32,17 @@ MODELS = [
 CARD_OF_ONE_RUN = {"digest", "sizes", "versions"}
 MEASURED = {"digest", "selected_digest", "reason", "reasons", "pareto", "size", "size_gzipped", "memory", "load"}
 MEASURED |= {"latency", "latency_p90", "latency_p99", "throughput", "to_win"}
-OF_THE_ENGINE = {"digest", "bytes", "reason", "blessing", "is_external", "tfx_version", "pushed_destination"}
+OF_THE_ENGINE = {
+    "p50_ms",
+    "p99_ms",
+    "digest",
+    "bytes",
+    "reason",
+    "blessing",
+    "is_external",
+    "tfx_version",
+    "pushed_destination",
+}
 
 
 class Run(NamedTuple):

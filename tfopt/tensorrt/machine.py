@@ -1,13 +1,11 @@
 """The machine an engine is built or loaded on: its GPU, driver and TensorRT, or what it lacks and how to get it."""
 
 import importlib
-import shutil
-import subprocess
 from dataclasses import dataclass
 
+from tfopt import nvidia
 from tfopt.errors import ComponentError, first_line
 
-ELSEWHERE = "run this where there is one (on Kubeflow the step asks for a GPU), or use export_onnx or export_openvino"
 INSTALL = "use the image kind tensorrt (deploy/images/tensorrt), or install NVIDIA's tensorrt package for your CUDA"
 
 
@@ -34,26 +32,11 @@ def find() -> Machine:
     Raises:
         ComponentError: When it has no GPU, no TensorRT or no CUDA bindings; with how to get what is missing.
     """
-    driver, version = _driver(), _version()
+    driver, version = nvidia.driver(), _version()
     from tfopt.tensorrt import device
 
     capability, gpu = device.properties()
     return Machine(version, capability, gpu, driver)
-
-
-def _driver() -> str:
-    command = shutil.which("nvidia-smi")
-    if not command:
-        raise ComponentError("no nvidia-smi on this machine", "an NVIDIA GPU and its driver", ELSEWHERE)
-    asked = [command, "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        found = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ComponentError(f"nvidia-smi: {first_line(error)}", "a driver that answers", ELSEWHERE) from error
-    lines = (found.stdout + found.stderr).strip().splitlines() or ["it says nothing"]
-    if found.returncode or not found.stdout.strip():
-        raise ComponentError(f"nvidia-smi: {lines[0]}", "an NVIDIA GPU and a driver that answers", ELSEWHERE)
-    return lines[0].strip()
 
 
 def _version() -> str:

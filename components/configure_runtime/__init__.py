@@ -1,0 +1,1 @@
+"""Settings of the process that serves a model, as part of the model."""

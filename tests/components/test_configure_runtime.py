@@ -1,0 +1,106 @@
+"""What `configure_runtime` promises: the same model, measured, tried and pushed with another setting."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tfopt.artifacts import Blessing, Model, SavedModel
+from tfopt.components.benchmark.environment import tensorflow
+from tfopt.components.benchmark.process import ModelProcess
+from tfopt.components.configure_runtime.component import configure_runtime
+from tfopt.components.push_model.component import push_model
+from tfopt.components.validate_serving.component import validate_serving
+from tfopt.serving import environment
+
+NEWER = "flags\t\t: fpu sse4_1 avx2 avx512f avx512_vnni\n"
+OLDER = "flags\t\t: fpu sse4_1 avx2 avx512f fma\n"
+
+
+@pytest.fixture
+def plain(tmp_path) -> Path:
+    """What looks like a bare SavedModel: nobody loads it here."""
+    (tmp_path / "model" / "variables").mkdir(parents=True)
+    for name in ("saved_model.pb", "variables/variables.index"):
+        (tmp_path / "model" / name).write_bytes(name.encode())
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def real(tmp_path) -> Path:
+    """A bare SavedModel of one product."""
+    import tensorflow as tf
+
+    module = tf.Module()
+    factor = tf.constant(np.eye(3, 2), tf.float32)
+    specs = [tf.TensorSpec([None, 3], tf.float32, name="x")]
+    module.serve = tf.function(lambda x: {"y": x @ factor}, input_signature=specs)
+    tf.saved_model.save(module, str(tmp_path / "model"), signatures=module.serve)
+    return tmp_path / "model"
+
+
+def configured(model: Path, folder: Path, **given) -> SavedModel:
+    return configure_runtime(model, folder, **given)["configured"]
+
+
+def process(model: Path, folder: Path) -> dict:
+    """How TensorFlow is set up in the process that `benchmark` starts for a model."""
+    with ModelProcess(Model(model), cores=sorted(os.sched_getaffinity(0))[:1], log=folder / "log") as started:
+        started.ask("load", str(model), 1)
+        return tensorflow(started.ask("facts")["tensorflow"], started.log)["onednn"]
+
+
+def test_other_is_what_tensorflow_does_not_do_here_by_itself_and_the_benchmarks_process_does(
+    real, tmp_path, monkeypatch
+):
+    monkeypatch.delenv(environment.ONEDNN, raising=False)
+    made = configured(real, tmp_path / "made")
+    usual, other = process(real, tmp_path), process(made.path, tmp_path)
+    assert usual["TF_ENABLE_ONEDNN_OPTS"] is None
+    assert usual["enabled"] is environment.has_onednn()
+    assert other["enabled"] is not usual["enabled"]
+    assert Model(made.path).name == f"model, oneDNN {'on' if other['enabled'] else 'off'}"
+
+
+@pytest.mark.parametrize(("said", "described", "on"), [
+    (None, NEWER, True), (None, OLDER, False), ("1", OLDER, True), ("0", NEWER, False), ("false", NEWER, False),
+])  # fmt: skip
+def test_what_tensorflow_would_do_is_known_from_the_variable_and_the_cpu(tmp_path, monkeypatch, said, described, on):
+    monkeypatch.delenv(environment.ONEDNN, raising=False)
+    if said:
+        monkeypatch.setenv(environment.ONEDNN, said)
+    (tmp_path / "cpuinfo").write_text(described)
+    assert environment.has_onednn(tmp_path / "cpuinfo") is on
+
+
+@pytest.mark.parametrize("onednn", ["on", "off"])
+def test_only_the_variable_is_added_and_counts_in_the_digest(plain, tmp_path, onednn):
+    made = configured(plain, tmp_path / "made", onednn=onednn)
+    assert environment.read(Model(made.path)) == {"TF_ENABLE_ONEDNN_OPTS": str(int(onednn == "on"))}
+    serving = made.path / "Format-Serving"
+    files = {file.relative_to(serving) for file in serving.rglob("*") if file.is_file()}
+    assert files - {environment.FILE} == {file.relative_to(plain) for file in plain.rglob("*") if file.is_file()}
+    assert (serving / "saved_model.pb").read_bytes() == (plain / "saved_model.pb").read_bytes()
+    assert serving / environment.FILE in Model(made.path).payload()
+    again = configured(made.path, tmp_path / "again", onednn="on" if onednn == "off" else "off")
+    assert environment.read(Model(again.path)) != environment.read(Model(made.path))  # and that of the first stays
+    assert len({Model(plain).digest, Model(made.path).digest, Model(again.path).digest}) == 3
+
+
+def test_what_is_pushed_says_how_its_server_must_be_started(plain, tmp_path, caplog):
+    made = configured(plain, tmp_path / "made", onednn="off")
+    Blessing(tmp_path / "yes").write({"blessed": True, "reason": "so said", "model_digest": Model(made.path).digest})
+    with caplog.at_level("INFO", "tfopt"):
+        pushed = push_model(made.path, tmp_path / "yes", tmp_path / "out", destination=str(tmp_path / "to"))["pushed"]
+    assert pushed.read()["environment"] == {"TF_ENABLE_ONEDNN_OPTS": "0"}
+    assert pushed.metadata["environment"] == "TF_ENABLE_ONEDNN_OPTS=0"
+    assert "start its server so" in caplog.text and "TF_ENABLE_ONEDNN_OPTS=0" in caplog.text
+    assert json.loads((tmp_path / "to/1" / environment.FILE).read_text()) == {"TF_ENABLE_ONEDNN_OPTS": "0"}
+
+
+def test_a_model_is_tried_in_a_process_with_its_variables(plain, tmp_path):
+    environment.write(plain, {"PYTHONHOME": "/nowhere"})  # with which no Python comes up
+    said = validate_serving(plain, tmp_path / "infra")["infra_blessing"].read()
+    assert not said["blessed"] and "the process ended" in said["reason"]

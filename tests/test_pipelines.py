@@ -1,0 +1,45 @@
+"""What the shipped pipelines promise: failures are rows, and what is pushed was tried by its server's loader."""
+
+import pytest
+
+from tfopt.dag import Dag, Reference
+from tfopt.trace import load, pipelines
+
+MENU = {
+    *("fold_batch_norm", "optimize_graph", "configure_runtime", "compile_xla"),
+    *(f"export_tflite_{kind}" for kind in ("float32", "float16", "dynamic", "int8")),
+    *(f"export_{kind}_{precision}" for kind in ("onnx", "openvino") for precision in ("float32", "int8")),
+}
+ENGINES = {f"convert_tensorrt_{precision}" for precision in ("fp32", "fp16", "int8")}
+
+
+def compared(dag: Dag) -> set[str]:
+    """The steps whose models are candidates."""
+    return {wire.step for wire in dag.steps["select_model"].inputs["candidates"]}
+
+
+def test_optimize_has_the_whole_menu_and_engines_only_where_they_are_asked_for():
+    assert compared(load("optimize")) == MENU
+    assert compared(load("optimize_gpu")) == MENU | ENGINES
+    assert compared(load("retrain")) < MENU
+
+
+@pytest.mark.parametrize("name", [name for name in pipelines() if name != "shrink"])
+def test_no_candidate_that_cannot_be_made_ends_the_run(name):
+    dag = load(name)
+    assert {step: dag.steps[step].parameters["on_failure"] for step in compared(dag)} == dict.fromkeys(
+        compared(dag), "row"
+    )
+
+
+@pytest.mark.parametrize("name", pipelines())
+def test_what_is_pushed_was_tried_in_the_same_layout_and_its_parent_too(name):
+    dag = load(name)
+    tried, pushed = dag.steps["validate_serving"], dag.steps["push_model"]
+    assert pushed.inputs["infra_blessing"].step == "validate_serving"
+    for given in ("model", "fallback", "examples"):
+        assert pushed.inputs[given] == tried.inputs[given]
+    for given in ("layout", "destination"):
+        assert pushed.parameters[given] is tried.parameters[given]
+    assert isinstance(pushed.inputs["model"], Reference) and pushed.inputs["model"].step == "select_model"
+    assert pushed.inputs["fallback"] == dag.steps["select_model"].inputs["baseline"]
