@@ -1,7 +1,7 @@
 """Every conversion to another format: what it is asked for, what it refuses at once, and what came of it."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from tfopt.trained_ranges import has_trained_ranges
 from tfopt.wording import data_size
 
 WORDS = {"saved_model": "a SavedModel", "keras": "a Keras model", "onnx": "an ONNX model"}
+UNSTABLE = 0.5  # of a range: a tenth is common, since a largest value is a matter of luck
 
 log = logging.getLogger("tfopt")
 
@@ -106,4 +107,12 @@ def summary(made: Model) -> str:
     facts, files = made.metadata, type(made)(made.path).payload()
     verified, size = facts["verified"], data_size(sum(file.stat().st_size for file in files))
     answers = in_words(verified["outputs"]) if verified["run"] else f"not run: {verified['reason']}"
-    return f"{facts['name']}: {size}, {answers}"
+    return f"{facts['name']}: {size}, {answers}{_unstable(facts)}"
+
+
+def _unstable(facts: Mapping[str, Any]) -> str:
+    """A warning where what was calibrated on decided the ranges; the card has all of it."""
+    found = facts.get("stability") or {}
+    moved = float(found.get("largest_difference", 0))
+    said = f"; the range of {found.get('least_stable')} is another one, by {moved:.0%}, on half of the examples"
+    return f"{said}: calibrate on more" if moved > UNSTABLE else ""

@@ -13,6 +13,9 @@ from tests.conftest import write_examples
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model, TFLiteModel
 from tfopt.components.export_tflite.component import export_tflite
+from tfopt.components.export_tflite.dense_scales import ALLOWED, lighter
+from tfopt.components.export_tflite.flatbuffer import dense_scale_bytes
+from tfopt.conversion import summary
 from tfopt.errors import ComponentError
 from tfopt.examples import read_batches
 from tfopt.parity import Parity, degradation
@@ -165,6 +168,27 @@ def test_degradation_is_the_worst_of_all_outputs():
     assert degradation([parity(None, None, 0.5)]) == 1
 
 
+def test_dense_layers_get_by_with_one_scale_where_that_saves_much_and_the_answers_stay(
+    wide, digits_model, digits_examples, tmp_path
+):
+    said = exported(wide, digits_examples, tmp_path / "out", "int8")["dense_scales"]
+    assert said["one_for_each"] == "layer"
+    assert said["degradation"]["layer"] <= said["degradation"]["channel"] + ALLOWED
+    content = (tmp_path / "out" / "Format-Serving" / "tflite").read_bytes()
+    assert len(content) == said["bytes"]["layer"] < said["bytes"]["channel"] - 4000
+    assert dense_scale_bytes(content) == 0
+    assert agreement(wide, tmp_path / "out", digits_examples) > 0.95
+    strict = exported(wide, digits_examples, tmp_path / "strict", "int8", tolerance=1.0)
+    assert "dense_scales" not in strict  # a tolerance asks for the most exact file
+    assert "dense_scales" not in exported(digits_model, digits_examples, tmp_path / "small", "int8")
+    channels = (tmp_path / "strict" / "Format-Serving" / "tflite").read_bytes()
+    assert dense_scale_bytes(channels) == 2 * 12 * (128 + 64 + 10)
+    for lost, kept in ((0.004, content), (0.005, channels)):
+        assert lighter(channels, lambda: content, {channels: 0.01, content: 0.01 + lost}.__getitem__)[0] == kept
+    most = lighter(channels, lambda: content, {channels: 0.01, content: 0.012}.__getitem__, 0.011)
+    assert most[0] == channels and most[1]["dense_scales"]["one_for_each"] == "channel"
+
+
 def test_zeros_are_stored_sparsely_and_the_answers_stay(wide, digits_examples, tmp_path):
     sizes = {}
     for precision in ("float32", "float16"):
@@ -198,6 +222,14 @@ def test_the_card_says_how_stable_the_ranges_are(wide, digits_examples, tmp_path
     )
     assert first["activations"] == second["activations"] >= 4 and first["least_stable"]
     assert second["median_difference"] < first["median_difference"] <= first["largest_difference"] <= 1
+
+
+@pytest.mark.parametrize(("moved", "told"), [(0.1, False), (0.6, True)])
+def test_the_last_line_tells_when_other_examples_would_give_other_ranges(digits_lite, moved, told):
+    made = TFLiteModel(digits_lite)
+    made.metadata = {"name": "tflite int8", "verified": {"run": False, "reason": "Flex"}}
+    made.metadata["stability"] = {"largest_difference": moved, "least_stable": "relu"}
+    assert ("the range of relu is another one, by 60%" in summary(made)) == told
 
 
 def test_records_that_were_calibrated_on_are_left_out_of_the_comparison(wide, digits_examples, tmp_path):
