@@ -106,6 +106,37 @@ def test_what_it_would_do_elsewhere_it_does_not_do_here(name):
     assert ops(grappler.run(before, [name])) == ops(before)
 
 
+ACTIVATIONS = {"Relu": tf.nn.relu, "Relu6": tf.nn.relu6, "Elu": tf.nn.elu, "LeakyRelu": tf.nn.leaky_relu}
+LINEAR = {
+    "_FusedConv2D": lambda x: tf.nn.conv2d(x, KERNEL, 1, "SAME"),
+    "_FusedMatMul": lambda x: tf.matmul(tf.reshape(x, [-1, 8]), KERNEL[0, 0]),
+}
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("fused", LINEAR)
+def test_the_remapper_writes_bias_and_activation_into_what_is_linear(fused, activation):
+    act, linear = ACTIVATIONS[activation], LINEAR[fused]
+    after = grappler.run(frozen(lambda x: act(tf.nn.bias_add(linear(x), BIAS))), ["remapper"])
+    (made,) = [node for node in after.graph.node if node.op == fused]
+    assert list(made.attr["fused_ops"].list.s) == [b"BiasAdd", activation.encode()]
+    assert not {"BiasAdd", activation} & set(ops(after))
+
+
+def test_the_remapper_writes_a_batch_norm_and_a_bias_behind_a_squeeze_into_a_convolution():
+    def norm(x):
+        flow = tf.nn.conv2d(x, KERNEL, 1, "SAME")
+        return tf.compat.v1.nn.fused_batch_norm(flow, BIAS, BIAS, BIAS, BIAS**2, is_training=False)[0]
+
+    def squeezed(x):
+        return tf.nn.bias_add(tf.squeeze(tf.nn.conv2d(x[:, :3], KERNEL, 1, "VALID"), [1]), BIAS)
+
+    for function, inside in ((norm, b"FusedBatchNorm"), (squeezed, b"BiasAdd")):
+        after = grappler.run(frozen(function), ["remapper"])
+        (made,) = [node for node in after.graph.node if node.op == "_FusedConv2D"]
+        assert list(made.attr["fused_ops"].list.s) == [inside]
+
+
 def test_every_optimizer_has_its_test():
     assert set(grappler.OPTIMIZERS) == {*KEPT, *ONLY_ELSEWHERE}
 
