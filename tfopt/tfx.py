@@ -51,6 +51,7 @@ TYPES: dict[type[artifacts.Artifact], Any] = {
     artifacts.Inspection: _artifact("Inspection"),
     artifacts.Decision: _artifact("Decision"),
     artifacts.Recipe: _artifact("Recipe"),
+    artifacts.TrainingPlan: _artifact("TrainingPlan"),
     artifacts.Blessing: standard_artifacts.ModelBlessing,
     artifacts.InfraBlessing: standard_artifacts.InfraBlessing,
     artifacts.Pushed: standard_artifacts.PushedModel,

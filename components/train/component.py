@@ -2,8 +2,9 @@
 
 from typing import Annotated, Literal
 
-from tfopt.artifacts import Examples, KerasModel, PythonModule
+from tfopt.artifacts import Examples, KerasModel, PythonModule, TrainingPlan
 from tfopt.component import Between, Input, Output, Reads, component
+from tfopt.components.train.planned import follow
 from tfopt.components.train.settings import Settings, read_class_weights
 
 
@@ -12,21 +13,26 @@ def train(
     examples: Input[Examples],
     module: Input[PythonModule],
     trained: Output[KerasModel],
+    plan: Input[TrainingPlan] | None = None,
     *,
     label: str = "label",
     epochs: Annotated[int, Between(1, None)] = 20,
-    batch_size: Annotated[int, Between(1, None)] = 64,
+    batch_size: Annotated[int, Between(0, None)] = 64,
     patience: Annotated[int, Between(0, None)] = 5,
     seed: int = 0,
     precision: Literal["module", "float32", "mixed_float16", "mixed_bfloat16", "auto"] = "module",
     jit_compile: Literal["module", "on", "off", "clusters", "auto"] = "module",
     deterministic: bool = True,
     gradient_accumulation: Annotated[int, Between(1, None)] = 1,
+    distribution: Literal["one", "mirrored", "multi_worker", "parameter_server", "tpu"] = "one",
+    learning_rate_scaling: Literal["linear", "sqrt", "off"] = "linear",
     class_weights: Annotated[str, Reads(read_class_weights, "0=1,1=2.5")] | None = None,
     cache: Literal["auto", "memory", "disk", "off"] = "auto",
     shuffle_buffer: Annotated[int, Between(0, None)] = 0,
     memory_mb: Annotated[int, Between(0, None)] = 0,
     threads: Annotated[int, Between(0, None)] = 0,
+    prefetch: Annotated[int, Between(0, None)] = 2,
+    gpu_memory_mb: Annotated[int, Between(0, None)] = 0,
     checkpoints: str | None = None,
     checkpoint_s: Annotated[float, Between(0, None)] = 600,
 ) -> None:
@@ -48,9 +54,10 @@ def train(
         examples: With the splits ``train`` and ``eval``.
         module: The Python file with ``build_model`` and, if wanted, ``preprocess``.
         trained: The model: its Keras form and its SavedModel, compared with each other on the eval split.
+        plan: What `profile_training` measured to be faster: it is followed in parameters that have their default.
         label: The feature to learn. Every output of the model that has a loss learns it.
         epochs: Train at most so many times over the split.
-        batch_size: How many examples a step learns from.
+        batch_size: How many examples a step learns from, on each device. When 0: the most that fit in memory.
         patience: Stop after this many epochs without a lower validation loss.
         seed: Draws the first weights, the order of the examples, and whatever the module draws.
         precision: What the layers compute in while they learn; they are saved in float32. ``auto`` takes 16 bits where
@@ -59,12 +66,17 @@ def train(
             what is faster in a few steps (never while ``deterministic``).
         deterministic: Whether ops add up in the same order each time, so that the same seed gives the same weights.
         gradient_accumulation: How many batches are averaged for one update of the weights (Keras 3).
+        distribution: Which devices learn together: ``mirrored`` is all GPUs of this machine, ``multi_worker`` the
+            machines of the cluster in TF_CONFIG; ``parameter_server`` and ``tpu`` were never run (docs/training.md).
+        learning_rate_scaling: What the learning rate is multiplied by when R devices learn: R, its root, or nothing.
         class_weights: How much the examples of a class count: ``CLASS=WEIGHT,…``, or ``balanced`` for the same from
             each class; all count 1 when not given.
         cache: Where the parsed examples stay after the first epoch; ``auto`` is in memory where they fit.
         shuffle_buffer: How many examples wait to be drawn. When 0: all where they fit in memory, else 20,000.
         memory_mb: How much memory the examples may take. When 0: a quarter of what is free.
         threads: How many threads read and parse. When 0: as many as there are cores.
+        prefetch: How many batches wait ready while one is learnt.
+        gpu_memory_mb: How much of each GPU's memory may be taken. When 0: as it is needed.
         checkpoints: A folder that outlives the step (a mounted volume, or an address such as ``gs://BUCKET/FOLDER``),
             where the whole state is kept until the model is saved. Nothing is kept when not given. The same examples,
             module and parameters find their own state there again, and no other.
@@ -89,14 +101,19 @@ def train(
         jit_compile=jit_compile,
         deterministic=deterministic,
         gradient_accumulation=gradient_accumulation,
+        distribution=distribution,
+        learning_rate_scaling=learning_rate_scaling,
         class_weights=class_weights,
         cache=cache,
         shuffle_buffer=shuffle_buffer,
         memory_mb=memory_mb,
         threads=threads,
+        prefetch=prefetch,
+        gpu_memory_mb=gpu_memory_mb,
         checkpoints=checkpoints,
         checkpoint_s=checkpoint_s,
     )
+    settings, followed = follow(plan, settings, train.parameters)
     settings.check()
     for split in ("train", "eval"):
         examples.split(split)
@@ -104,3 +121,4 @@ def train(
     from tfopt.components.train.training import train_module
 
     train_module(examples, module.path, trained, settings)
+    trained.metadata |= {"planned": followed} if plan else {}

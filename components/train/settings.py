@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 
 from tfopt.errors import ComponentError
+from tfopt.training.distribution import ONE, check_distribution
 
 BALANCED = "balanced"
 
@@ -20,11 +21,15 @@ class Settings:
     jit_compile: str
     deterministic: bool
     gradient_accumulation: int
+    distribution: str
+    learning_rate_scaling: str
     class_weights: str | None
     cache: str
     shuffle_buffer: int
     memory_mb: int
     threads: int
+    prefetch: int
+    gpu_memory_mb: int
     checkpoints: str | None
     checkpoint_s: float
 
@@ -45,6 +50,30 @@ class Settings:
                 f"checkpoints with precision={self.precision} and jit_compile={self.jit_compile}",
                 "named ones: what is measured anew may be another, and a killed training could not go on",
                 "train once with auto, and name what the model's card says it chose",
+            )
+
+        if self.checkpoints and not self.batch_size:
+            raise ComponentError(
+                "checkpoints with batch_size=0",
+                "a named one: what fits anew may be another, and a killed training could not go on",
+                "train once with 0, and pass what the log says it chose",
+            )
+        self._check_devices()
+
+    def _check_devices(self) -> None:
+        """Refuse what several devices cannot do together, and devices that are not there."""
+        check_distribution(self.distribution)
+        refused = {
+            "checkpoints": bool(self.checkpoints),
+            "gradient_accumulation": self.gradient_accumulation > 1,
+            "auto": "auto" in (self.precision, self.jit_compile) or not self.batch_size,
+        }
+        unable = [name for name, asked in refused.items() if asked]
+        if self.distribution != ONE and unable:
+            raise ComponentError(
+                f"distribution={self.distribution} with {', '.join(unable)}",
+                "one device for these",
+                "name batch_size, precision and jit_compile, leave the others out, or pass distribution=one",
             )
 
     def deciding(self) -> dict[str, str]:

@@ -4,6 +4,7 @@ import hashlib
 import logging
 import tempfile
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib.metadata import version
 from itertools import islice
@@ -12,6 +13,7 @@ from typing import Any
 
 from tfopt import keras_models, parity, runtimes
 from tfopt.artifacts import Examples, KerasModel
+from tfopt.components.train.fitting import choose_batch_size
 from tfopt.components.train.settings import Settings
 from tfopt.components.train.trying import choose
 from tfopt.components.train.weighing import class_weights
@@ -23,7 +25,9 @@ from tfopt.training import user_module
 from tfopt.training.assembly import Assembly, assemble
 from tfopt.training.checkpoints import Checkpoints
 from tfopt.training.dataset import Reading
+from tfopt.training.distribution import TPU, begin, build_whole, scale_learning_rate
 from tfopt.training.learning import learn
+from tfopt.training.memory import take_as_needed
 from tfopt.training.precision import AS_BUILT, FLOAT32, odd_sizes
 from tfopt.training.reproducible import draw_from, reproducible
 from tfopt.training.sources import first_record, read_sources
@@ -45,7 +49,12 @@ def train_module(examples: Examples, module: Path, trained: KerasModel, asked: S
     kept = None
     if asked.checkpoints:
         kept = Checkpoints(asked.checkpoints, _deciding(examples, module, asked), asked.checkpoint_s)
-    settings = choose(asked, examples, module)
+    settings = choose(choose_batch_size(asked, examples, module), examples, module)
+    if settings.distribution == TPU and settings.precision == AS_BUILT:
+        settings = replace(settings, precision="mixed_bfloat16")  # what a TPU multiplies in
+    take_as_needed(settings.gpu_memory_mb)
+    spread = begin(settings.distribution)
+    replicas = spread.num_replicas_in_sync if spread else 1
     with (
         reproducible(settings.seed, deterministic=settings.deterministic),
         generators_kept(kept is not None),
@@ -56,14 +65,18 @@ def train_module(examples: Examples, module: Path, trained: KerasModel, asked: S
         check_label(settings.label, stored, str(examples.path))
         user = UserModule(module)
         draw_from(settings.seed)
-        parts = assemble(user, stored, examples, settings.label, settings.precision)
-        _tune(parts.model, user, settings)
+        with spread.scope() if spread else nullcontext():
+            parts = assemble(user, stored, examples, settings.label, settings.precision)
+            _tune(parts.model, user, settings)
+            rate = scale_learning_rate(parts.model, replicas, settings.learning_rate_scaling)
         weights = class_weights(settings.class_weights, parts.model, files["train"], stored, settings.label)
         sources = read_sources(files, parts.model, parts.preprocessing, parts.inputs, stored, settings.label)
         sources = {
-            split: replace(source, reading=_reading(settings, Path(scratch, split)))
+            split: replace(source, reading=_reading(settings, Path(scratch, split), replicas))
             for split, source in sources.items()
         }
+        if spread:
+            build_whole(spread, parts.model, sources["train"].one(settings.batch_size))
         sizes = parts.saved.count_params(), sources["train"].count, sources["eval"].count
         log.info("training %s: %d parameters, %d examples, %d to validate", parts.model.name, *sizes)
         history = learn(
@@ -72,7 +85,7 @@ def train_module(examples: Examples, module: Path, trained: KerasModel, asked: S
             sources,
             trained.path,
             epochs=settings.epochs,
-            batch_size=settings.batch_size,
+            batch_size=settings.batch_size * replicas,
             patience=settings.patience,
             seed=settings.seed,
             checkpoints=kept,
@@ -81,9 +94,9 @@ def train_module(examples: Examples, module: Path, trained: KerasModel, asked: S
         )
         best = history["epochs"][history["best_epoch"] - 1]
         metrics = {name: value for name, value in best.items() if name.startswith("val_")}
-        if settings.precision.startswith("mixed"):
+        if settings.precision.startswith("mixed") or spread:
             learnt = parts
-            parts = _in_float32(learnt, user, stored, examples, settings)
+            parts = _plain(learnt, user, stored, examples, settings)
             read = read_sources(files, parts.model, parts.preprocessing, parts.inputs, stored, settings.label)
             metrics = scores(parts.model, read)
     keras_models.save(parts.saved, trained.path)
@@ -101,6 +114,12 @@ def train_module(examples: Examples, module: Path, trained: KerasModel, asked: S
     }
     chosen = {"precision": settings.precision, "jit_compile": settings.jit_compile}
     trained.metadata |= {name: value for name, value in chosen.items() if value != AS_BUILT}
+    if spread:
+        batch = settings.batch_size * replicas
+        trained.metadata["distribution"] = {"kind": settings.distribution, "replicas": replicas, "batch_size": batch}
+        trained.metadata["distribution"] |= {"learning_rate": rate} if rate else {}
+    if not asked.batch_size:
+        trained.metadata["batch_size"] = settings.batch_size
     if kept:
         kept.remove()
 
@@ -123,20 +142,23 @@ def _tune(model: Any, user: UserModule, settings: Settings) -> None:
     optimizer.gradient_accumulation_steps = settings.gradient_accumulation
 
 
-def _in_float32(
+def _plain(
     learnt: Assembly, user: UserModule, stored: Mapping[str, TensorSpec], examples: Examples, settings: Settings
 ) -> Assembly:
-    """The same model with the same weights, computing in float32: what is served, and what other steps can change."""
+    """The same model and weights, in float32 and on one device: what is served, and what other steps can change."""
     keras_models.library(learnt.model).backend.clear_session()  # or its layers would have other names
     draw_from(settings.seed)
-    parts = assemble(user, stored, examples, settings.label, FLOAT32)
+    precision = FLOAT32 if settings.precision.startswith("mixed") else settings.precision
+    parts = assemble(user, stored, examples, settings.label, precision)
     parts.saved.set_weights(learnt.saved.get_weights())
     return parts
 
 
-def _reading(settings: Settings, folder: Path) -> Reading:
+def _reading(settings: Settings, folder: Path, replicas: int) -> Reading:
     folder.mkdir()
-    return Reading(settings.cache, settings.shuffle_buffer, settings.memory_mb << 20, settings.threads, folder)
+    memory = settings.memory_mb << 20
+    options = settings.threads, folder, settings.prefetch, replicas
+    return Reading(settings.cache, settings.shuffle_buffer, memory, *options)
 
 
 def _deciding(examples: Examples, module: Path, settings: Settings) -> dict[str, str]:

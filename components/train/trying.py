@@ -11,14 +11,11 @@ from tfopt.artifacts import Examples
 from tfopt.child import run_in_child
 from tfopt.components.train.settings import Settings
 from tfopt.errors import ComponentError, first_line
-from tfopt.examples import feature_specs
-from tfopt.training.assembly import assemble
+from tfopt.training.memory import take_as_needed
 from tfopt.training.precision import supported
-from tfopt.training.reproducible import draw_from, reproducible
-from tfopt.training.sources import first_record, read_sources
-from tfopt.training.targets import check_label
+from tfopt.training.prepared import prepare
+from tfopt.training.reproducible import reproducible
 from tfopt.training.user_module import UserModule
-from tfopt.training.xla import compile_steps
 
 STEPS = 20
 ROUNDS = 5
@@ -69,6 +66,7 @@ def time_choices(path: str, module: str, settings: Settings) -> tuple[Seconds, d
     both = settings.jit_compile == "auto" and not settings.deterministic
     jits = ["off", "on"] if both else ["off" if settings.jit_compile == "auto" else settings.jit_compile]
     choices = [(precision, jit) for precision in precisions for jit in jits]
+    take_as_needed(settings.gpu_memory_mb)
     with reproducible(settings.seed, deterministic=settings.deterministic):
         user = UserModule(Path(module))
         for choice in choices:
@@ -87,18 +85,13 @@ def time_choices(path: str, module: str, settings: Settings) -> tuple[Seconds, d
 def _ready(user: UserModule, examples: Examples, settings: Settings, precision: str, jit: str) -> Callable[[], float]:
     import tensorflow as tf
 
-    files = {"train": examples.split("train")}
-    stored = feature_specs(first_record(files["train"]))
-    check_label(settings.label, stored, str(examples.path))
-    draw_from(settings.seed)
-    parts = assemble(user, stored, examples, settings.label, precision)
-    compile_steps(parts.model, jit)
-    sources = read_sources(files, parts.model, parts.preprocessing, parts.inputs, stored, settings.label)
-    batches = tf.data.Dataset.from_tensors(sources["train"].one(settings.batch_size)).repeat(STEPS)
+    label, seed = settings.label, settings.seed
+    made = prepare(user, examples, label=label, seed=seed, precision=precision, jit_compile=jit)
+    batches = tf.data.Dataset.from_tensors(made.sources["train"].one(settings.batch_size)).repeat(STEPS)
 
     def steps() -> float:
         start = time.perf_counter()
-        parts.model.fit(batches, verbose=0)
+        made.parts.model.fit(batches, verbose=0)
         return (time.perf_counter() - start) / STEPS
 
     return steps

@@ -200,7 +200,9 @@ def test_classes_that_cannot_be_weighed_are_refused(tmp_path, digits_examples):
         train(with_mean(tmp_path), one_label, tmp_path / "out", label="mean", class_weights="balanced")
 
 
-SETTINGS = Settings("label", 1, 32, 1, 0, "module", "module", True, 1, None, "auto", 0, 0, 0, None, 600)
+SETTINGS = Settings(
+    "label", 1, 32, 1, 0, "module", "module", True, 1, "one", "linear", None, "auto", 0, 0, 0, 2, 0, None, 600
+)
 
 
 def assembled(folder, text, examples, precision="module"):

@@ -28,6 +28,7 @@ from tfopt.artifacts.reports import (
     Pushed,
     Recipe,
     Report,
+    TrainingPlan,
 )
 
 __all__ = [
@@ -53,5 +54,6 @@ __all__ = [
     "SavedModel",
     "TFLiteModel",
     "TensorRTModel",
+    "TrainingPlan",
     "unique_names",
 ]

@@ -69,6 +69,14 @@ class Recipe(Report):
     contents = "a folder with recipe.json and report.html"
 
 
+class TrainingPlan(Report):
+    """What a training waits for and which settings make it faster, ``plan.json``, and ``report.html`` for people."""
+
+    file = "plan.json"
+    page = "report.html"
+    contents = "a folder with plan.json and report.html"
+
+
 class Blessing(Report):
     """Whether the chosen model may be pushed: TFX's marker file BLESSED or NOT_BLESSED, and the reason."""
 

@@ -28,6 +28,8 @@ class Reading:
         memory_bytes: What records may take of it; a quarter of what is free when 0.
         threads: That read and parse; as many as there are cores when 0.
         folder: For the cache on disk.
+        prefetch: Batches that wait ready while one is learnt.
+        replicas: Among which each batch is divided. No part may be empty: the mean over nothing is no number.
     """
 
     cache: str = "auto"
@@ -35,6 +37,8 @@ class Reading:
     memory_bytes: int = 0
     threads: int = 0
     folder: Path = Path()
+    prefetch: int = 2
+    replicas: int = 1
 
 
 @dataclass(frozen=True)
@@ -81,19 +85,44 @@ class Source:
         fits = self._fits_in_memory(records)
         drawn = self.reading.shuffle or (self.count if fits else SHUFFLED)
         records = self._cached(records, fits, "drawn").shuffle(min(self.count, drawn), seed=seed)
+        if self.reading.replicas > 1:  # those left over have their turn in another epoch's order
+            return self._counted(records.batch(batch_size, drop_remainder=True), self.count // batch_size)
         return self._counted(records.batch(batch_size), math.ceil(self.count / batch_size))
 
     def in_order(self) -> Any:
         """Large batches in the files' order, to validate on."""
         blocks = self._blocks()
         blocks = self._cached(blocks, self._fits_in_memory(blocks.unbatch()), "in order")
+        if self.reading.replicas > 1:
+            size = self._size()
+            return self._counted(blocks.unbatch().batch(size), math.ceil(self.count / size))
         return self._counted(blocks, math.ceil(self.count / BLOCK))
 
     def one(self, batch_size: int) -> Any:
         """The first batch."""
         return next(iter(self._blocks().unbatch().batch(batch_size).take(1)))
 
+    def cached(self) -> bool:
+        """Whether the examples stay, prepared, after the first epoch."""
+        if self.reading.cache == "auto":
+            return self._fits_in_memory(self._blocks().unbatch())
+        return self.reading.cache != "off"
+
+    def stages(self) -> dict[str, Any]:
+        """What it takes to have a block, each stage with those before it: read, parsed, prepared for the model."""
+        raw = self._records().batch(BLOCK)
+        return {"read": raw, "parse": _mapped(raw, self._columns), "prepare": _mapped(raw, self.prepared)}
+
+    def prepared(self, records: Any) -> tuple[Any, Any]:
+        """What ``fit`` takes, of a block of serialized records."""
+        parsed = self._columns(records)
+        inputs = {name: _typed(parsed[name], spec) for name, spec in self.inputs.items()}
+        return self.transform(inputs, parsed)
+
     def _blocks(self) -> Any:
+        return _mapped(self._records().batch(BLOCK), self.prepared)
+
+    def _records(self) -> Any:
         import tensorflow as tf
 
         as_written = tf.autograph.experimental.do_not_convert
@@ -104,20 +133,18 @@ class Source:
         if self.part != "all":
             numbered = records.enumerate().filter(as_written(self._belongs))
             records = numbered.map(as_written(lambda place, record: record))
-        return records.batch(BLOCK).map(as_written(self._parse), num_parallel_calls=tf.data.AUTOTUNE)
+        return records
 
     def _belongs(self, place: Any, record: Any) -> Any:
         import tensorflow as tf
 
         return tf.equal(place % EVERY == 0, self.part == "held")
 
-    def _parse(self, records: Any) -> tuple[Any, Any]:
+    def _columns(self, records: Any) -> dict[str, Any]:
         import tensorflow as tf
 
         columns = {name: tf.io.FixedLenFeature([spec.shape[1]], spec.dtype) for name, spec in self.stored.items()}
-        parsed = tf.io.parse_example(records, columns)
-        inputs = {name: _typed(parsed[name], spec) for name, spec in self.inputs.items()}
-        return self.transform(inputs, parsed)
+        return tf.io.parse_example(records, columns)  # type: ignore[no-any-return]
 
     def _fits_in_memory(self, records: Any) -> bool:
         import tensorflow as tf
@@ -137,12 +164,25 @@ class Source:
         """Say how many there are, or Keras warns when they end."""
         import tensorflow as tf
 
-        batches = batches.apply(tf.data.experimental.assert_cardinality(count)).prefetch(2)
-        if not self.reading.threads:
-            return batches
+        batches = batches.apply(tf.data.experimental.assert_cardinality(count))
+        batches = batches.prefetch(self.reading.prefetch) if self.reading.prefetch else batches
         options = tf.data.Options()
-        options.threading.private_threadpool_size = self.reading.threads
+        if self.reading.threads:
+            options.threading.private_threadpool_size = self.reading.threads
+        if self.reading.replicas > 1:  # each worker reads all and takes its part of every batch
+            options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
         return batches.with_options(options)
+
+    def _size(self) -> int:
+        """Of batches none of which, the last one least, is smaller than there are replicas."""
+        sizes = range(BLOCK, 0, -1)
+        return next(size for size in sizes if not 0 < self.count % size < self.reading.replicas)
+
+
+def _mapped(blocks: Any, function: Callable[[Any], Any]) -> Any:
+    import tensorflow as tf
+
+    return blocks.map(tf.autograph.experimental.do_not_convert(function), num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _typed(values: Any, spec: TensorSpec) -> Any:

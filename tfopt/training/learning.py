@@ -14,6 +14,8 @@ from tfopt import keras_models
 from tfopt.errors import ComponentError, first_line
 from tfopt.training.checkpoints import Checkpoints
 from tfopt.training.dataset import Source
+from tfopt.training.distribution import fed, served
+from tfopt.training.memory import ran_out
 from tfopt.training.tensorboard import ScalarLog
 from tfopt.training.user_module import UserModule
 
@@ -64,7 +66,8 @@ def learn(
     stopping = callbacks.EarlyStopping(
         "val_loss", mode="min", patience=patience, restore_best_weights=True, start_from_epoch=start_from_epoch
     )
-    told = callbacks.LambdaCallback(on_epoch_begin=watch.begin, on_train_batch_end=watch.batch, on_epoch_end=watch.end)
+    each = {} if served(model) else {"on_train_batch_end": watch.batch}
+    told = callbacks.LambdaCallback(on_epoch_begin=watch.begin, on_epoch_end=watch.end, **each)
     batches, last = sources["train"].shuffled(batch_size, seed), []
     try:
         first = 0
@@ -73,8 +76,7 @@ def learn(
             first = checkpoints.resume(batches, sources["eval"].one(batch_size))
             last = [checkpoints.callback()]
         model.fit(
-            batches,
-            validation_data=sources["eval"].in_order(),
+            **fed(model, batches, sources["eval"].in_order()),
             initial_epoch=first,
             epochs=epochs,
             callbacks=[*more, told, stopping, *last],
@@ -88,7 +90,7 @@ def learn(
             raise ComponentError(error.received, error.expected, error.fix + kept) from error
         raise
     except Exception as error:
-        raise _explained(error, user) from error
+        raise (_too_large(error, batch_size) or _explained(error, user)) from error
     finally:
         board.close()
     best = int(stopping.best_epoch) + 1
@@ -149,6 +151,20 @@ class Watch:
                 "a finite loss",
                 "lower the learning rate, scale the inputs in preprocess(), or guard the loss against log(0) and 1/0",
             )
+
+
+def _too_large(error: Exception, batch_size: int) -> ComponentError | None:
+    """What to do when memory ran out; None when that was not the matter."""
+    out = ran_out(error)
+    if out is None:
+        return None
+    return ComponentError(
+        f"training: out of memory at batch_size={batch_size}: {first_line(out)}",
+        "a step that fits in memory",
+        "pass batch_size=0 for the largest that fits, or a smaller one with gradient_accumulation"
+        if batch_size > 1
+        else "make the model or its inputs smaller, pass precision=mixed_bfloat16, or take a machine with more memory",
+    )
 
 
 def _explained(error: Exception, user: UserModule) -> ComponentError:

@@ -22,6 +22,7 @@ def read_sources(
     inputs: Mapping[str, TensorSpec],
     stored: Mapping[str, TensorSpec],
     label: str,
+    counts: Mapping[str, int] | None = None,
 ) -> dict[str, Source]:
     """Return how each split is read.
 
@@ -32,6 +33,7 @@ def read_sources(
         inputs: The raw features it takes.
         stored: How every feature is stored.
         label: The feature to learn.
+        counts: The records of each split, where all of them were looked at before.
 
     Raises:
         ComponentError: When a record is damaged or not finite, or the labels do not fit a loss.
@@ -42,10 +44,12 @@ def read_sources(
     sources = {}
     for split, shards in files.items():
         columns = check_features(feature_specs(first_record(shards)), specs, f"{shards[0]}")
-        found = survey(split, shards, specs, label)
-        for target in learnt:
-            target.check(split, label, found)
-        sources[split] = Source(shards, found.count, columns, inputs, transform)
+        if counts is None:
+            found = survey(split, shards, specs, label)
+            for target in learnt:
+                target.check(split, label, found)
+        count = found.count if counts is None else counts[split]
+        sources[split] = Source(shards, count, columns, inputs, transform)
     return sources
 
 

@@ -1,0 +1,67 @@
+"""`train` and memory: the largest batch that fits is found, and running out of it is said as such."""
+
+import dataclasses
+
+import pytest
+
+from tests.components.test_train_settings import SETTINGS
+from tests.components.train_modules import write
+from tfopt.artifacts import Examples
+from tfopt.components.train.component import train
+from tfopt.components.train.fitting import choose_batch_size
+from tfopt.errors import ComponentError
+
+# Memory that is asked for and never touched: none of the machine's is used.
+LARGE = """
+import keras
+import tensorflow as tf
+from keras import layers
+
+class Large(layers.Layer):
+    def call(self, x):
+        large = tf.raw_ops.Empty(shape=tf.stack([tf.shape(x)[0], SIDE, SIDE]), dtype=tf.float32, init=False)
+        return x + tf.stop_gradient(large[:, :1, 0])
+    def compute_output_shape(self, shape):
+        return shape
+
+def build_model():
+    image = layers.Input((8, 8, 1), name="image")
+    flow = Large()(layers.Flatten()(layers.Rescaling(1 / 16)(image)))
+    model = keras.Model(image, layers.Dense(10, activation="softmax", name="digit")(flow))
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    return model
+"""
+ALL_OF_IT = LARGE.replace("SIDE", "2 ** 24")  # a petabyte for one example
+A_GIGABYTE = LARGE.replace("SIDE", "2 ** 14")
+
+
+def test_running_out_of_memory_says_so_and_what_to_do(tmp_path, digits_examples):
+    module = write(tmp_path / "m.py", ALL_OF_IT)
+    with pytest.raises(ComponentError) as refusal:
+        train(digits_examples, module, tmp_path / "out", epochs=1, batch_size=32)
+    assert "out of memory at batch_size=32" in refusal.value.received
+    assert "batch_size=0" in refusal.value.fix
+    with pytest.raises(ComponentError, match="at batch_size=1:") as refusal:
+        train(digits_examples, module, tmp_path / "out", epochs=1, batch_size=1)
+    assert "make the model or its inputs smaller" in refusal.value.fix
+    assert not (tmp_path / "out").exists()
+
+
+def test_batches_are_doubled_until_memory_runs_out(tmp_path, digits_examples):
+    settings = dataclasses.replace(SETTINGS, batch_size=0)
+    module = write(tmp_path / "m.py", A_GIGABYTE)
+    found = choose_batch_size(settings, Examples(digits_examples), module, limit_mb=20 << 10)
+    assert found.batch_size in (8, 16)
+    assert choose_batch_size(found, Examples(digits_examples), module) is found
+
+
+@pytest.mark.nightly
+def test_an_example_that_does_not_fit_is_refused(tmp_path, digits_examples):
+    with pytest.raises(ComponentError, match="a step with one example does not fit in memory"):
+        train(digits_examples, write(tmp_path / "m.py", ALL_OF_IT), tmp_path / "out", batch_size=0)
+
+
+def test_a_batch_size_that_is_looked_for_is_not_for_checkpoints(tmp_path, digits_examples):
+    module = write(tmp_path / "m.py", A_GIGABYTE)
+    with pytest.raises(ComponentError, match="a killed training could not go on"):
+        train(digits_examples, module, tmp_path / "out", batch_size=0, checkpoints=str(tmp_path / "kept"))
