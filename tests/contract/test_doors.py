@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tfopt.artifacts import CARD, Model, Recipe
+from tfopt.artifacts import CARD, Model, Recipe, TrainingPlan
 from tfopt.component import Component, components
 
 # Parameters that a component needs, or that keep it quick here.
@@ -26,6 +26,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "cluster": {"clusters": 4, "epochs": 1},
     "quantize": {"epochs": 1},
     "benchmark": {"seconds": 1.0},
+    "profile_training": {"seconds": 0.4, "rounds": 8},
     "push_model": {},
     "validate_serving": {"seconds": 0.1, "requests": 4},
     "tune_recipe": {"formats": ["tflite"], "trials": 1, "seconds": 0.4},
@@ -51,7 +52,7 @@ WIRES = {
     "fallback": "train.trained",
 }
 OWN_WIRES = {name: {"model": "select_model.selected"} for name in ("push_model", "validate_serving")}
-NIGHTLY = ("tune_recipe",)  # a search through each door takes minutes
+NIGHTLY = ("tune_recipe", "profile_training")  # a search or a measurement through each door takes minutes
 EVERY = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.nightly] if name in NIGHTLY else []) for name in components()]
 )
@@ -75,6 +76,8 @@ def world(doors, tmp_path_factory) -> dict[str, Path]:
     known = {"data": folder / "digits.npz", "module": Path(__file__).with_name("three_layers.py")}
     known["previous"] = folder / "previous"
     Recipe(known["previous"]).write({"winner": None})
+    known["plan"] = folder / "plan"
+    TrainingPlan(known["plan"]).write({"settings": {"prefetch": 4}})
     todo = {name: components()[name] for name in doors}
     while todo:
         ready = [name for name in todo if _is_ready(todo[name], known)]

@@ -1,0 +1,1 @@
+"""Say what a training waits for, and measure what would help."""

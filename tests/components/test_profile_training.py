@@ -1,0 +1,274 @@
+"""`profile_training`: what is longest gets its name, what helps gets into the plan, and `train` follows the plan."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.chromium import measure
+from tests.components.train_modules import DIGITS, write
+from tests.conftest import write_examples
+from tfopt.artifacts import Examples, TrainingPlan
+from tfopt.components.profile_training.bottleneck import Measured, bottleneck
+from tfopt.components.profile_training.component import profile_training
+from tfopt.components.profile_training.findings import findings
+from tfopt.components.profile_training.page import page
+from tfopt.components.profile_training.profiling import PARTS, plan
+from tfopt.components.profile_training.scanning import scan
+from tfopt.components.profile_training.setup import Setup
+from tfopt.components.profile_training.tracing import IN_LOOPS
+from tfopt.components.profile_training.variations import combined, variations
+from tfopt.components.profile_training.worker import Worker
+from tfopt.components.train.component import train
+from tfopt.errors import ComponentError
+from tfopt.training.prepared import prepare
+from tfopt.training.reproducible import reproducible
+from tfopt.training.user_module import UserModule
+
+SLOW = """
+import time
+import keras
+import tensorflow as tf
+from keras import layers
+
+class Slow(layers.Layer):
+    def call(self, image):
+        def wait(values):
+            time.sleep(0.03)
+            return values
+        return tf.ensure_shape(tf.py_function(wait, [image], tf.float32), image.shape)
+    def compute_output_shape(self, shape):
+        return shape
+
+def preprocess(features):
+    return {"image": Slow()(features["image"])}
+
+def build_model():
+    image = layers.Input((8, 8, 1), name="image")
+    model = keras.Model(image, layers.Dense(10, activation="softmax")(layers.Flatten()(image)))
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    return model
+"""
+LOOPS = """
+import keras
+import tensorflow as tf
+from keras import layers
+
+class Loops(layers.Layer):
+    def call(self, x):
+        x = tf.map_fn(lambda row: row * 2.0, x)
+        x = tf.while_loop(lambda at, sums: at < 8, lambda at, sums: (at + 1, tf.tanh(sums)), [0, x])[1]
+        columns = []
+        for at in range(64):
+            columns.append(x[:, at] * 2.0)
+        x = tf.stack(columns, 1)
+        return tf.ensure_shape(tf.py_function(lambda v: v, [x], tf.float32), x.shape)
+    def compute_output_shape(self, shape):
+        return shape
+
+def build_model():
+    x = layers.Input((64,), name="x")
+    model = keras.Model(x, layers.Dense(1)(layers.LSTM(2)(layers.Reshape((64, 1))(Loops()(x)))))
+    model.compile("sgd", "mse")
+    return model
+"""
+MAP = {"where": "step", "kind": "map_fn", "line": 8, "code": "tf.map_fn(f, x)", "independent": True, "share": 0.1}
+CARRIED = MAP | {"kind": "while", "independent": False, "copies": 1}
+COPIES = MAP | {"kind": "unrolled", "independent": None, "copies": 64, "share": 0.6}
+PYTHON = MAP | {"kind": "python", "independent": None}
+USUAL = Measured(
+    batch_size=64, prefetch=2, step=10, model=10, graph=9.5, larger=38, input=1, cached=False, eager=False, loops=[],
+    stages={"read": 0.2, "parse": 0.4, "prepare": 0.6}, spent={"MatMul": 9.0, IN_LOOPS: 0.0},
+)  # fmt: skip
+BUILT = {"supported": ["float32", "mixed_bfloat16"], "jit_compile": False, "gpus": [], "odd_sizes": []}
+BASE = Setup("e", "m", "label", 0, True, 64, "float32", "off", "off", 0, 0, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "measured"),
+    [
+        ("model", {}),
+        ("slow reading", {"step": 30, "input": 28, "stages": {"read": 25, "parse": 26, "prepare": 27}}),
+        ("slow parsing", {"step": 30, "input": 28, "stages": {"read": 3, "parse": 26, "prepare": 27}}),
+        ("slow preprocessing", {"step": 30, "input": 28, "stages": {"read": 3, "parse": 5, "prepare": 27}}),
+        ("slow batching", {"step": 30, "input": 28}),
+        (
+            "slow batching",
+            {"step": 30, "input": 28, "cached": True, "stages": {"read": 25, "parse": 26, "prepare": 27}},
+        ),
+        ("no overlap", {"step": 19, "input": 9, "prefetch": 0}),
+        ("slow batching", {"step": 19, "input": 9}),
+        ("model", {"step": 13, "input": 3}),
+        ("python", {"eager": True, "graph": None}),
+        ("python", {"loops": [PYTHON], "spent": {"EagerPyFunc": 6.0, IN_LOOPS: 0.0}}),
+        ("model", {"loops": [PYTHON], "spent": {"EagerPyFunc": 1.0, IN_LOOPS: 0.0}}),
+        ("loop", {"loops": [MAP], "spent": {"MatMul": 9.0, IN_LOOPS: 6.0}}),
+        ("model", {"loops": [MAP], "spent": {"MatMul": 9.0, IN_LOOPS: 0.5}}),
+        ("model", {"loops": [CARRIED], "spent": {"MatMul": 9.0, IN_LOOPS: 6.0}}),
+        ("loop", {"loops": [COPIES]}),
+        ("small batch", {"batch_size": 2, "step": 1, "model": 1, "graph": 0.9, "larger": 1.3}),
+        ("tiny model", {"step": 1, "model": 1, "graph": 0.4, "larger": 1.1}),
+    ],
+)
+def test_the_longest_part_of_a_step_gets_its_name(name, measured):
+    found = bottleneck(dataclasses.replace(USUAL, **measured))
+    assert found.name == name
+    assert 0 <= found.share <= 1
+    assert any(letter.isdigit() for letter in found.sentence)
+
+
+def test_a_step_is_what_input_python_and_the_model_add():
+    found = dataclasses.replace(USUAL, step=30)
+    assert (found.wait, found.host, found.device) == (20, 0.5, 9.5)
+    assert found.fixed == pytest.approx(10 - 28 / 3)
+
+
+def test_only_what_train_can_be_given_and_proved_faster_is_planned_and_the_rest_is_told():
+    tried = variations("model", BASE, USUAL, BUILT)
+    assert {one.name: one.where for one in tried} == {
+        "mixed bfloat16": "plan",
+        "compiled by XLA": "module",
+        "oneDNN on": "environment",
+        "oneDNN off": "environment",
+        "batches of 256": "batch",
+    }
+    rows = [row(one, 2.0) for one in tried]
+    assert plan(BASE, tried, rows) == {"precision": "mixed_bfloat16"}
+    assert plan(BASE, tried, [row(one, 1.0) for one in tried]) == {}
+    said = [one["text"] for one in findings(bottleneck(USUAL), USUAL, rows, BUILT, plan(BASE, tried, rows))]
+    assert said[0].startswith("Bound by the model: 95% of a step of 10 ms")
+    assert "Mixed bfloat16: faster, 2.00x (1.98x to 2.02x); it is in the plan." in said
+    assert any("pass deterministic=False" in one for one in said)
+    free = dataclasses.replace(BASE, deterministic=False)
+    (compiled,) = [one for one in variations("model", free, USUAL, BUILT) if one.name == "compiled by XLA"]
+    assert compiled.where == "plan"
+    assert plan(free, [compiled], [row(compiled, 1.5)]) == {"jit_compile": "on"}
+
+
+def test_settings_that_each_proved_faster_are_tried_together():
+    memory, disk, ready = variations("slow reading", dataclasses.replace(BASE, prefetch=0), USUAL, BUILT)
+    base = dataclasses.replace(BASE, prefetch=0)
+    together = combined(base, [memory, disk, ready])
+    assert together.setup == dataclasses.replace(base, cache="memory", prefetch=2)
+    assert combined(base, [memory, disk]) is None
+    assert combined(base, [memory]) is None
+
+
+def test_loops_and_python_are_found_by_line_and_a_recurrent_layer_is_none(tmp_path):
+    x = np.random.default_rng(0).random((300, 64)).astype(np.float32)
+    write_examples(tmp_path / "data" / "Split-train" / "data_tfrecord-0", {"x": x, "label": x[:, 0]})
+    module = write(tmp_path / "loops.py", LOOPS)
+    how = {"label": "label", "seed": 0, "precision": "module", "jit_compile": "off"}
+    with reproducible(0):
+        made = prepare(UserModule(module), Examples(tmp_path / "data"), **how)
+        source = made.sources["train"]
+        found = scan(made.parts.model, source, source.one(16), module)
+    lines = [number for number, line in enumerate(LOOPS.splitlines(), 1) if "map_fn" in line or "while_loop" in line]
+    assert [(loop["kind"], loop["independent"]) for loop in found] == [
+        ("map_fn", True), ("while", False), ("unrolled", None), ("python", None),
+    ]  # fmt: skip
+    assert [loop["line"] for loop in found[:2]] == lines
+    assert found[2]["copies"] >= 64
+    assert {loop["where"] for loop in found} == {"step"}
+
+
+@pytest.mark.nightly
+def test_a_planted_fault_is_named_what_helps_is_planned_and_the_page_says_so(tmp_path, digits_examples):
+    module = write(tmp_path / "slow.py", SLOW)
+    given = {"cache": "off", "seconds": 0.4, "rounds": 8, "batch_size": 128}
+    made = profile_training(digits_examples, module, tmp_path / "plan", **given)["plan"]
+    content = made.read()
+    assert content["bottleneck"]["name"] == made.metadata["bottleneck"] == "slow preprocessing"
+    assert content["settings"]["cache"] in ("memory", "disk")
+    cached = next(row for row in content["trials"] if row["name"] == "examples cached in memory")
+    assert cached["speedup"]["verdict"] == "faster"
+    assert cached["speedup"]["low"] > 1.5
+    assert [loop["kind"] for loop in content["loops"]] == ["python"]
+    assert content["memory_bytes"]["process"] > 1e8
+    assert list((tmp_path / "plan" / "trace").rglob("*.xplane.pb"))
+    text = (tmp_path / "plan" / "report.html").read_text()
+    assert "Slow preprocessing" in text
+    assert "time.sleep" not in text
+    assert "tf.py_function(wait" in text
+
+
+@pytest.mark.parametrize("text", [DIGITS, pytest.param(DIGITS.replace("keras", "tf_keras"), marks=pytest.mark.nightly)])
+def test_each_part_of_a_step_can_be_run_alone(tmp_path, digits_examples, text):
+    module, worker = write(tmp_path / "m.py", text), Worker()
+    setup = dataclasses.replace(BASE, examples=str(digits_examples), module=str(module), precision="module")
+    built = worker.build(dataclasses.replace(setup, batch_size=100))
+    try:
+        assert (built["count"], built["epoch"], built["cached"], built["eager"]) == (1400, 14, False, False)
+        took = {part: worker.burst(part, 0.02) for part in PARTS}
+        assert all(0 < seconds < 5 for seconds in took.values())
+        stages = worker.stages()
+        assert 0 < stages["read"] < stages["prepare"]
+        assert worker.loops() == []
+        assert worker.memory()["process"] > 1e8
+    finally:
+        worker.close()
+
+
+@pytest.mark.nightly
+def test_what_cannot_run_is_refused_with_the_users_line(tmp_path, digits_examples):
+    broken = SLOW.replace("            time.sleep(0.03)", "            raise ValueError('no such colour')")
+    with pytest.raises(ComponentError, match="no such colour"):
+        profile_training(digits_examples, write(tmp_path / "m.py", broken), tmp_path / "plan")
+    assert not (tmp_path / "plan").exists()
+
+
+def test_the_page_is_whole_and_legible_on_a_phone(tmp_path):
+    tried = variations("model", BASE, USUAL, BUILT)
+    rows = [row(one, ratio) for one, ratio in zip(tried, (2.0, 0.4, 1.0, 1.02, 3.0), strict=True)]
+    rows[1] |= {"speedup": None, "error": "cannot compile: <lookup>"}
+    named = bottleneck(USUAL)
+    content = {
+        "bottleneck": dataclasses.asdict(named), "findings": findings(named, USUAL, rows, BUILT, {}), "settings": {},
+        "baseline": {"batch_size": 64}, "step_ms": {"wait": 2.0, "host": 1.0, "device": 7.0, "all": 10.0},
+        "parts": {"input": {"ms": 1.0}, "model": {"ms": 10.0}}, "stages_ms": dict(USUAL.stages), "fixed_ms": 1.0,
+        "operations_ms": dict(USUAL.spent), "trials": rows, "memory_bytes": {"process": 5e8}, "examples": 1000,
+        "first_step_s": 1.5, "devices": ["CPU"], "interval": {"level": 0.99, "min_effect": 0.05},
+    }  # fmt: skip
+    (tmp_path / "report.html").write_text(page(content, "m.py"))
+    scripts = {
+        "wide": "(page, view) => page.documentElement.scrollWidth - view.innerWidth",
+        "text": "page => page.body.innerText",
+        "marks": "page => [...page.querySelectorAll('svg g')].map(g => g.getAttribute('class'))",
+    }
+    found = measure(tmp_path / "report.html", scripts, width=390)
+    assert found["wide"] <= 0
+    assert not found["console"]
+    assert found["marks"] == ["faster", "within-noise", "within-noise", "faster"]
+    assert all(finding["text"] in found["text"] for finding in content["findings"])
+    assert "cannot compile: <lookup>" in found["text"]
+
+
+def test_train_follows_a_plan_where_nobody_said_otherwise(tmp_path, digits_examples, caplog):
+    module = write(tmp_path / "m.py", DIGITS)
+    TrainingPlan(tmp_path / "plan").write({"settings": {"prefetch": 4, "cache": "disk", "threads": 1}})
+    trained = train(digits_examples, module, tmp_path / "out", tmp_path / "plan", epochs=1, cache="off")["trained"]
+    assert trained.metadata["planned"] == {"prefetch": 4, "threads": 1}
+    assert "the plan says cache=disk, and off was passed" in caplog.text
+    card = json.loads((Path(trained.uri) / "model_card.json").read_text())
+    assert card["planned"] == {"prefetch": 4, "threads": 1}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"), [({"prefetsh": 4}, "did you mean prefetch"), ({"cache": "tape"}, "cache='tape'")]
+)
+def test_a_plan_that_is_none_is_refused_before_anything_is_read(tmp_path, digits_examples, settings, said):
+    TrainingPlan(tmp_path / "plan").write({"settings": settings})
+    with pytest.raises(ComponentError, match=said):
+        train(digits_examples, write(tmp_path / "m.py", DIGITS), tmp_path / "out", tmp_path / "plan")
+
+
+def row(variation, value: float) -> dict:
+    """As it would have been measured."""
+    verdict = "faster" if value > 1.05 else "slower" if value < 0.95 else "within noise"
+    return {
+        "name": variation.name, "where": variation.where, "note": variation.note, "error": None, "memory_bytes": 1e9,
+        "settings": variation.setup.planned(),
+        "speedup": {"value": value, "low": 0.99 * value, "high": 1.01 * value, "verdict": verdict},
+    }  # fmt: skip
