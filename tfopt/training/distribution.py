@@ -124,14 +124,14 @@ def scale_learning_rate(model: Any, replicas: int, rule: str) -> float | None:
         return None
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     asked = optimizer.get_config()["learning_rate"]
-    if not isinstance(asked, int | float):
+    if isinstance(asked, dict):
         raise ComponentError(
             f"learning_rate_scaling={rule} for a schedule of learning rates",
             "one number, which can be multiplied",
             "scale the schedule in the module, and pass learning_rate_scaling=off",
         )
-    optimizer.learning_rate = asked * factor
-    return float(asked * factor)
+    optimizer.learning_rate = float(asked) * factor
+    return float(asked) * factor
 
 
 def _workers() -> Any:
