@@ -66,12 +66,6 @@ def optimize(
 
 def _exported(model: SavedModel, folder: Path, ends: Ends) -> SavedModel:
     if model.frozen_graph:
-        if not ends.inputs or not ends.outputs:
-            raise ComponentError(
-                f"{model.frozen_graph}: a graph without the names of its {'outputs' if ends.inputs else 'inputs'}",
-                "the nodes that are fed and those that are asked for",
-                'pass inputs=["image"] and outputs=["scores"]',
-            )
         saved_model.write(saved_model.read_graph(model.frozen_graph, ends.inputs, ends.outputs), folder / "exported")
         return SavedModel(folder / "exported")
     if ends.inputs or ends.outputs:

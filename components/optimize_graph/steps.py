@@ -34,9 +34,9 @@ def read_passes(words: Sequence[str]) -> list[str]:
     for word in words:
         if word not in known:
             expected = "a preset, a law, grappler:NAME, or without:NAME"
-            raise ComponentError(f"passes: {word!r}", expected, nearest(word, known))
+            raise ComponentError(repr(word), expected, nearest(word, known))
     left_out = {word.removeprefix(WITHOUT) for word in words if word.startswith(WITHOUT)}
     passes = [name for word in words for name in known[word] if name not in left_out]
     if not passes:
-        raise ComponentError(f"passes: none in {list(words)}", "at least one pass", 'pass passes=["inference"]')
+        raise ComponentError(f"no pass in {list(words)}", "at least one pass", 'pass passes=["inference"]')
     return passes

@@ -46,10 +46,16 @@ def test_a_frozen_graph_goes_in_with_the_names_of_its_ends_and_comes_out(graph, 
         np.testing.assert_allclose(other, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(("missing", "says"), [("inputs", "names of its inputs"), ("outputs", "names of its outputs")])
-def test_a_frozen_graph_without_the_names_is_refused(graph, tmp_path, missing, says):
-    with pytest.raises(ComponentError, match=says):
+@pytest.mark.parametrize(("missing", "named"), [("inputs", ["in/a", "in/b"]), ("outputs", ["first", "second"])])
+def test_a_frozen_graph_without_the_names_is_refused_with_those_it_has(graph, tmp_path, missing, named):
+    with pytest.raises(ComponentError, match=f"names of its {missing}") as refusal:
         optimize_graph(graph, tmp_path / "optimized", **{**ENDS, missing: []})
+    assert f"{missing}={named}" in refusal.value.fix
+
+
+def test_a_name_that_the_graph_lacks_is_refused_with_the_nearest(graph, tmp_path):
+    with pytest.raises(ComponentError, match="did you mean second"):
+        optimize_graph(graph, tmp_path / "optimized", inputs=["in/a", "in/b"], outputs=["secnd"])
 
 
 def test_names_for_a_model_that_has_signatures_are_refused(digits_model, tmp_path):

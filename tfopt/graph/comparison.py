@@ -37,7 +37,7 @@ class Comparison:
             examples: Real inputs for serving_default; random ones when None, and for the other signatures.
 
         Raises:
-            ComponentError: When the parent cannot be run, or no signature can.
+            ComponentError: When the parent cannot be run or answers with NaN, or no signature can.
         """
         self.source, self.skipped = "", {}
         self._answers: dict[str, _Answers] = {}
@@ -101,7 +101,9 @@ def _answers(key: str, runtime: Runtime, examples: Examples | None) -> tuple[_An
     inputs, source = probe(examples, runtime.inputs, records=RECORDS)
     with runtime:
         try:
-            return _Answers(runtime, list(cut(inputs, runtime.inputs, BATCH))), source
+            found = _Answers(runtime, list(cut(inputs, runtime.inputs, BATCH)))
+            compare(found, found, found.batches)  # else each child would be refused for a NaN of the parent
+            return found, source
         except ComponentError:
             raise
         except Exception as error:

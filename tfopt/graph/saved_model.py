@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Model
-from tfopt.errors import ComponentError, first_line
+from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.graph import freezing
 from tfopt.graph.frozen import PREDICT, Endpoint, Frozen, Signature
 
@@ -26,6 +26,7 @@ __all__ = ["Endpoint", "Frozen", "Signature", "opened", "read", "read_graph", "w
 INIT = "__saved_model_init_op"  # the key under which TensorFlow 2 lists the initialization op among the signatures
 OWN = {INIT, "__saved_model_train_op"}
 LIMIT = 2**31 - 1  # bytes in one protocol buffer
+SHOWN = 8  # names in a message
 
 
 def read(model_path: Path) -> Frozen:
@@ -109,7 +110,7 @@ def read_graph(file: Path, inputs: list[str], outputs: list[str]) -> Frozen:
         outputs: Nodes or tensors that are wanted.
 
     Raises:
-        ComponentError: When it is no GraphDef, a name is not in it, or it still has variables.
+        ComponentError: When it is no GraphDef, no name is given or one is not in it, or it still has variables.
     """
     import tensorflow as tf
     from google.protobuf.message import DecodeError
@@ -124,7 +125,14 @@ def read_graph(file: Path, inputs: list[str], outputs: list[str]) -> Frozen:
             "a serialized GraphDef",
             "check the file; a SavedModel goes in as its folder",
         ) from error
-    signature = Signature(_ends(imported, inputs, file), _ends(imported, outputs, file))
+    given, unread = _open_ends(imported)
+    if not inputs or not outputs:
+        raise ComponentError(
+            f"{file}: a graph without the names of its {'outputs' if inputs else 'inputs'}",
+            "the nodes that are fed and those that are asked for",
+            f"pass inputs={inputs or given} and outputs={outputs or unread}, or some of these",
+        )
+    signature = Signature(_ends(imported, inputs, given, file), _ends(imported, outputs, unread, file))
     frozen = Frozen(graph, {"serving_default": signature})
     return freezing.freeze(frozen, None)
 
@@ -219,13 +227,21 @@ def _write_assets(meta: Any, assets: dict[str, Path], folder: Path) -> None:
             raise ComponentError(f"asset {error}", "the model's files", "export the model again") from error
 
 
-def _ends(graph: Any, names: list[str], file: Path) -> dict[str, Endpoint]:
+def _open_ends(graph: Any) -> tuple[list[str], list[str]]:
+    """The placeholders of a graph, and the nodes whose results nobody reads, at most `SHOWN` of each."""
+    nodes = graph.get_operations()
+    given = [node.name for node in nodes if node.type == "Placeholder"]
+    unread = [node.name for node in nodes if node.outputs and not any(end.consumers() for end in node.outputs)]
+    return given[:SHOWN], unread[:SHOWN]
+
+
+def _ends(graph: Any, names: list[str], known: list[str], file: Path) -> dict[str, Endpoint]:
     found = {}
     for name in names:
         try:
             tensor = graph.get_tensor_by_name(name if ":" in name else f"{name}:0")
         except (KeyError, ValueError) as error:
-            raise ComponentError(f"{file}: no tensor {name}", "a node of the graph", "check the name") from error
+            raise ComponentError(f"{file}: no tensor {name}", "a node of the graph", nearest(name, known)) from error
         sizes = None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
         node, _, index = tensor.name.partition(":")
         called = node.rpartition("/")[2] + (f"_{index}" if index != "0" else "")
