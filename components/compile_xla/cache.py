@@ -5,7 +5,10 @@ folder. A file is found by a fingerprint of the program and of its shapes, whate
 machine code with the weights inside, for the processor that it was compiled on.
 """
 
+import contextlib
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +21,16 @@ FOLDER = Path("assets.extra", "xla_cache")
 _READ_ONLY = "--tf_xla_persistent_cache_read_only"
 
 
-def writing(folder: Path) -> dict[str, str]:
-    """The environment of a process that keeps what XLA compiles in a folder, which must be there."""
-    return {"TF_XLA_FLAGS": f"{os.environ.get('TF_XLA_FLAGS', '')} {_flag(folder)}".strip()}
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[dict[str, str]]:
+    """The environment of processes that keep what XLA compiles in a folder, which must be there, until the block ends.
+
+    TensorFlow takes a space for the end of a flag, so the folder goes by another name meanwhile.
+    """
+    with tempfile.TemporaryDirectory(prefix="tfopt-") as scratch:
+        link = Path(scratch, "cache")
+        link.symlink_to(folder.resolve())
+        yield {"TF_XLA_FLAGS": f"{os.environ.get('TF_XLA_FLAGS', '')} {_flag(link)}".strip()}
 
 
 def read_back(target: Path, batches: dict[int, Batch]) -> dict[str, Any]:
@@ -31,13 +41,13 @@ def read_back(target: Path, batches: dict[int, Batch]) -> dict[str, Any]:
         and the times of `measuring.measure` in a fresh process that does.
     """
     folder = target / "Format-Serving" / FOLDER
-    environment = writing(folder)
-    environment["TF_XLA_FLAGS"] += f" {_READ_ONLY}"
-    (times,) = run_in_child(
-        *(measuring.measure, [SavedModel(target)], batches),
-        doing="running the compiled model from its cache",
-        environment=environment,
-    )
+    with writing(folder) as environment:
+        environment["TF_XLA_FLAGS"] += f" {_READ_ONLY}"
+        (times,) = run_in_child(
+            *(measuring.measure, [SavedModel(target)], batches),
+            doing="running the compiled model from its cache",
+            environment=environment,
+        )
     del times["marked"]
     files = list(folder.iterdir())
     return {

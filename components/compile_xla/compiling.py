@@ -83,7 +83,8 @@ def _measured(model: SavedModel, target: Path, batches: dict[int, Batch], wish: 
     with tempfile.TemporaryDirectory(prefix="tfopt-") as scratch:
         folder = target / "Format-Serving" / cache.FOLDER if wish.cache else Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        speed = _speed(model, target, batches, cache.writing(folder))
+        with cache.writing(folder) as environment:
+            speed = _speed(model, target, batches, environment)
         programs = len(list(folder.iterdir()))
     if not programs:
         raise _nothing()
@@ -127,7 +128,7 @@ def _batches(model: SavedModel, examples: Examples | None, sizes: list[int]) -> 
     for size in sizes:
         batch = next(cut(given, runtime.inputs, size), None)
         if batch is not None:
-            found[max(len(array) if array.ndim else 1 for array in batch.values())] = batch
+            found[max((len(array) for array in batch.values() if array.ndim), default=1)] = batch
     return found
 
 

@@ -33,8 +33,9 @@ def compile_xla(
     with `benchmark`. The result is frozen: it has no variables.
 
     What XLA compiled for each batch size can be packed with the model. TensorFlow reads it in place of compiling where
-    the process is told so before it starts, by the value of ``TF_XLA_FLAGS`` that the card gives, and where the
-    TensorFlow and the kind of processor are those of this run: on another processor it may crash.
+    the process is told so before it starts, by the value of ``TF_XLA_FLAGS`` that the card gives (TensorFlow reads no
+    path with a space in it there), and where the TensorFlow and the kind of processor are those of this run: on another
+    processor it may crash.
 
     Args:
         model: A SavedModel or a Keras model.

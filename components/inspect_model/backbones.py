@@ -69,7 +69,7 @@ def _fits(parameters: float, mflops: float, budget_mflops: float | None, budget_
 
 def _image(signature: Signature) -> tuple[tuple[int, int] | None, str | None]:
     if len(signature.inputs) != 1 or len(signature.outputs) != 1:
-        return None, "it has several inputs or outputs"
+        return None, "it has not just one input and one output"
     (taken,), (given,) = signature.inputs.values(), signature.outputs.values()
     shape = taken.shape or ()
     if len(shape) != 4 or shape[3] not in (1, 3) or not shape[1] or not shape[2]:

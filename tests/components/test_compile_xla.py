@@ -109,7 +109,8 @@ def test_while_loops_and_branches_are_compiled(tmp_path):
 @pytest.fixture(scope="module")
 def clustered(tmp_path_factory):
     """A model with text in it: what XLA can compile of it is, and packed."""
-    folder = tmp_path_factory.mktemp("clustered")
+    folder = tmp_path_factory.mktemp("clustered") / "a folder"  # TensorFlow's flags end at a space
+    folder.mkdir()
     kernel = tf.constant(np.random.default_rng(0).normal(size=(8, 8)), tf.float32)
 
     @tf.function(input_signature=[tf.TensorSpec([None, 8], name="x")])

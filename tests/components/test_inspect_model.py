@@ -175,7 +175,7 @@ def test_a_model_of_text_and_tables_is_inspected_without_counting_how_its_tables
     assert "InitializeTableFromTextFileV2" not in found["flops"]["not_counted"]
     assert "LookupTableFindV2" in found["quantizable"]["left_out"]
     assert "Einsum" not in found["quantizable"]["left_out"]
-    assert found["backbones"]["reason"] == "it has several inputs or outputs"
+    assert found["backbones"]["reason"] == "it has not just one input and one output"
 
 
 def test_a_keras_file_and_an_exported_model_are_inspected_too(mixed, tmp_path):
