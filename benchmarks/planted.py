@@ -49,10 +49,14 @@ SLEEPS = """        def slow(values):
             return values
         return tf.ensure_shape(tf.py_function(slow, [x], tf.float32), x.shape)"""
 HEAVY = """        y = tf.reshape(x, [-1, 64])
-        for _ in range(12):
+        for _ in range(150):
             y = tf.tanh(tf.matmul(y, tf.eye(64) * 0.99))
         return tf.reshape(y, tf.shape(x))"""
 MAPPED = """        return tf.map_fn(lambda row: tf.linalg.matvec(tf.eye(64) * 0.99, row), x)"""
+MAPPED_LONG = """        def outer(row):
+            both = row[:, None] * row[None, :]
+            return tf.reduce_sum(tf.matmul(both, both), 1) * 1e-6
+        return tf.map_fn(outer, x)"""
 WRITTEN = """        return rows(x)
 
 @tf.function
@@ -160,7 +164,7 @@ ALL = [
     Planted(
         "much arithmetic in preprocess", "slow preprocessing", call=HEAVY, prepared=True, flow=SMALL, parameters=OFF
     ),
-    Planted("map_fn in preprocess", "slow preprocessing", call=MAPPED, prepared=True, flow=SMALL, parameters=OFF),
+    Planted("map_fn in preprocess", "slow preprocessing", call=MAPPED_LONG, prepared=True, flow=SMALL, parameters=OFF),
     Planted("disk of 2 MB/s", "slow reading", parameters=OFF, megabytes_s=2),
     Planted("disk of 5 MB/s, large examples", "slow reading", shape=(2048,), parameters=OFF, megabytes_s=5),
     Planted(

@@ -19,7 +19,7 @@ WARM_S = 15.0  # the longest that a first epoch, which fills caches, is waited f
 TOGETHER = 16  # steps in one call, when Python is to be out of the way
 SETTLING = 0.25  # of a turn comes on top of it, not counted
 LARGER = 4  # times the batch, to tell a step's fixed cost from that of an example
-STAGE_S = 0.4
+STAGE_S = 1.5  # a pass over the files ends there; one that ends within the first block would count what was read ahead
 EPOCH_S = 2.0  # an epoch that takes longer is not waited for in each turn
 
 
