@@ -170,7 +170,7 @@ def test_passes_are_read_when_the_dag_is_built():
     assert read_passes(["fold_scale", "grappler:layout"]) == ["fold_scale", "grappler:layout"]
     assert read_passes(["portable", "without:fold_scale"]) == [name for name in LAWS if name != "fold_scale"]
     for wrong in (["fold_scales"], [], ["fold_scale", "without:fold_scale"], ["portable", "without:fold_scales"]):
-        with pytest.raises(ComponentError, match="without:NAME|no pass in"):
+        with pytest.raises(ComponentError, match=r"without:NAME|no pass in"):
             read_passes(wrong)
 
 
