@@ -10,7 +10,7 @@ copy's in the same runtime, at batch size 1. With --folder what was made stays t
 be found on a busy machine, and the same command without --no-latency later measures speed on a quiet one.
 
 The goal for int8, 3.7x smaller, is one for networks whose file is their weights. An 8-bit file has 12 bytes of scale
-and zero point for each channel, and as many for its bias, unless it is a dense layer's: of the digits' 54 kB that is 14.
+and zero point for each channel, and as many for its bias, unless it is a dense layer's: 14 of the digits' 54 kB.
 """
 
 import argparse
