@@ -75,7 +75,8 @@ assert not {{'tensorflow', 'tfx', 'apache_beam'}} & set(sys.modules)
     compiled = yaml.safe_load_all((tmp_path / "p.yaml").read_text())
     executors = next(compiled)["deploymentSpec"]["executors"].values()
     images = {found["container"]["image"] for found in executors if "container" in found}
-    assert images <= {"me/tfopt-tf:2", "me/tfopt-beam:2"}
+    kinds = ["tf", "beam", *(["tensorrt"] if name == "optimize_gpu" else [])]
+    assert images == {f"me/tfopt-{kind}:2" for kind in kinds}
     assert images
 
 
