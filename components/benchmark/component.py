@@ -27,9 +27,8 @@ def benchmark(
     Each model has a fresh process of its own, pinned to as many cores as it has threads and, where this is allowed, put
     before everything else on them. In every round each model is loaded anew, since the place of its memory alone makes
     one load several percent faster than the next, and then all take turns in short bursts, so that whatever else the
-    machine does meets all alike. What XLA compiles is compiled at the first call, whose time is told, and kept for the
-    later loads; what `configure_runtime` says of a model is set for its process. A call takes named numpy arrays and
-    returns named numpy arrays. Speed against the baseline is a ratio with a 99 % interval and a verdict: *faster*,
+    machine does meets all alike. What `configure_runtime` says of a model is set for its process. A call takes named
+    numpy arrays and returns named numpy arrays. Speed against the baseline is a ratio with a 99 % interval and a verdict: *faster*,
     *slower* or *within noise*.
 
     A candidate that fails is a row with its error. Numbers of a model that never settled, whose rounds lie far apart,

@@ -16,7 +16,6 @@ from tfopt.serving import environment
 # Each of these libraries reads its thread count once, when it is imported.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
 
-CACHE = "tf_xla_persistent_cache_directory"
 PATIENCE = 1800.0  # seconds for one answer: compiling a large model may take minutes, but some calls never return
 
 
@@ -43,7 +42,7 @@ class ModelProcess:
         with theirs, log.open("wb") as stream:
             self._process = subprocess.Popen(
                 [*command, ",".join(map(str, cores)), model.uri],  # the model only to be seen in a list of processes
-                env=_environment(len(cores), log.with_suffix(".xla")) | environment.read(model),
+                env=_environment(len(cores)) | environment.read(model),
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # for the scheduler; it ends with the pipe, not with a terminal
                 stdin=subprocess.DEVNULL,
@@ -83,16 +82,11 @@ class ModelProcess:
         self._pipe.close()
 
 
-def _environment(threads: int, compiled: Path) -> dict[str, str]:
-    flags = os.environ.get("TF_XLA_FLAGS", "")
-    if CACHE not in flags:  # each round loads anew, and would compile anew
-        compiled.mkdir(exist_ok=True)
-        flags += f" --{CACHE}='{compiled}'"
+def _environment(threads: int) -> dict[str, str]:
     return {
         **os.environ,
         **dict.fromkeys(THREAD_VARIABLES, str(threads)),
         "TF_NUM_INTEROP_THREADS": "1",
-        "TF_XLA_FLAGS": flags.strip(),
         "TF_CPP_MIN_LOG_LEVEL": "0",  # the only place where TensorFlow says what its build leaves unused
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # all models are alive together and must share the memory
     }

@@ -1,5 +1,4 @@
 import json
-import os
 import subprocess
 import sys
 
@@ -10,8 +9,6 @@ import tensorflow as tf
 from tests.graph.saved_models import control_flow, two_ends
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
-from tfopt.components.benchmark.inputs import Inputs
-from tfopt.components.benchmark.process import ModelProcess
 from tfopt.components.compile_xla import cache
 from tfopt.components.compile_xla.compiling import _compared
 from tfopt.components.compile_xla.component import compile_xla
@@ -151,20 +148,6 @@ def test_the_cache_is_packed_and_read_in_a_fresh_process(clustered):
     assert f"PATH_OF_THE_MODEL/{cache.FOLDER}" in packed["TF_XLA_FLAGS"]
     assert packed["processor"]
     assert packed["from_cache"]["batches"]["1"]["call_s"] > 0
-
-
-def test_a_benchmark_compiles_once_and_not_whenever_it_loads_anew(compiled, tmp_path):
-    folder = tmp_path / "a folder"
-    folder.mkdir()
-    inputs = Inputs([], records=4, seed=0, folder=folder)
-    with ModelProcess(compiled, cores=sorted(os.sched_getaffinity(0))[:1], log=folder / "0.log") as started:
-        specs = started.ask("load", compiled.uri, 1)["inputs"]
-        started.ask("feed", str(inputs.file(specs)))
-        first = started.ask("prepare", 4)["seconds"]
-        kept = sorted((folder / "0.xla").iterdir())
-        started.ask("reload")
-        assert started.ask("prepare", 4)["seconds"] < first
-        assert sorted((folder / "0.xla").iterdir()) == kept != []
 
 
 def test_a_model_of_which_nothing_can_be_compiled_is_refused(tmp_path):
