@@ -46,4 +46,17 @@ TABLE = [
     refuses(
         "integers", lambda: tf.matmul(feed(2, 2, dtype="int32"), tf.constant([[1, 2], [3, 4]])) * 3, because="int32"
     ),
+    refuses(
+        "an axis more that makes the shape larger",
+        lambda: tf.matmul(feed(5, 3), weights(3, 5)) * weights(1, 5, 1),
+        because="one number per channel",
+    ),
+    holds(
+        "a transposed volume",
+        lambda: (
+            tf.nn.conv3d_transpose(feed(2, 2, 2, 2, 3), weights(2, 2, 2, 4, 3), [2, 4, 4, 4, 4], 2)
+            * weights(1, 1, 1, 1, 4)
+        ),
+        gone="Mul",
+    ),
 ]

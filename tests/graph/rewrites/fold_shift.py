@@ -41,4 +41,9 @@ TABLE = [
     refuses(
         "integers", lambda: tf.matmul(feed(2, 2, dtype="int32"), tf.constant([[1, 2], [3, 4]])) + 3, because="int32"
     ),
+    refuses(
+        "an axis more that makes the shape larger",
+        lambda: tf.matmul(feed(5, 3), weights(3, 5)) + weights(1, 5, 1),
+        because="one number per channel",
+    ),
 ]
