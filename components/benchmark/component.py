@@ -28,8 +28,8 @@ def benchmark(
     before everything else on them. In every round each model is loaded anew, since the place of its memory alone makes
     one load several percent faster than the next, and then all take turns in short bursts, so that whatever else the
     machine does meets all alike. What `configure_runtime` says of a model is set for its process. A call takes named
-    numpy arrays and returns named numpy arrays. Speed against the baseline is a ratio with a 99 % interval and a verdict: *faster*,
-    *slower* or *within noise*.
+    numpy arrays and returns named numpy arrays. Speed against the baseline is a ratio with a 99 % interval and a
+    verdict: *faster*, *slower* or *within noise*.
 
     A candidate that fails is a row with its error. Numbers of a model that never settled, whose rounds lie far apart,
     or whose cores others used, are marked ``"stable": false``; ``disturbed`` is the part of its cores that others had.
