@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
-from tfopt.components.benchmark.process import ModelFailed, ModelProcess
+from tfopt.asked import Refused
+from tfopt.components.benchmark.process import ModelProcess
 from tfopt.errors import ComponentError
 
 log = logging.getLogger("tfopt")
@@ -51,7 +52,7 @@ class Contender:
             self._drop_out(refusal.received)
             if self.is_baseline:
                 raise
-        except ModelFailed as failure:
+        except Refused as failure:
             self._drop_out(str(failure))
             if self.is_baseline:
                 raise ComponentError(

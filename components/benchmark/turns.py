@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tfopt.asked import Died, Refused
 from tfopt.components.benchmark.contender import Contender
-from tfopt.components.benchmark.process import ModelDied, ModelFailed
 from tfopt.ratio import FEWEST_ROUNDS
 from tfopt.runtimes import TensorSpec
 
@@ -89,16 +89,16 @@ def _try(contender: Contender, plan: Plan, feed: Feed) -> None:
     for batch_size in plan.batch_sizes:
         try:
             first = contender.process.ask("prepare", batch_size)
-        except ModelDied:
+        except Died:
             raise
-        except ModelFailed as refusal:
+        except Refused as refusal:
             contender.notes.append(f"batch size {batch_size} is not measured: {refusal}")
             continue
         contender.facts.setdefault("first_call_seconds", first["seconds"])
         contender.notes += [f"batch size {batch_size}: output {name!r} is not finite" for name in first["not_finite"]]
         _warm_up(contender, batch_size, plan)
     if not contender.warm:
-        raise ModelFailed("; ".join(contender.notes))
+        raise Refused("; ".join(contender.notes))
     contender.facts |= contender.process.ask("facts")
 
 

@@ -1,8 +1,4 @@
-"""Inside one model's process: load it once, then run it whenever the parent gives it a turn.
-
-A plain ``python -m``, so that nothing of the parent is in it: its memory and its first call are the model's own. It
-answers over a pipe and leaves when that closes, so no death of the parent can leave it running.
-"""
+"""Inside one model's process: load it once, then run it whenever the parent gives it a turn."""
 
 import contextlib
 import functools
@@ -11,13 +7,12 @@ import importlib
 import itertools
 import os
 import pickle
-import re
 import sys
 import time
-import traceback
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tfopt.asked import answer, peak_memory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,7 +43,7 @@ class Worker:
             with contextlib.suppress(ImportError):  # the runtime says what is missing, and how to get it
                 importlib.import_module(PACKAGES[model.format])
         imported = time.perf_counter()
-        memory = _peak_memory()
+        memory = peak_memory()
         self._load = functools.partial(runtimes.load, model, threads=threads)
         self._runtime = self._load()
         return {
@@ -113,7 +108,7 @@ class Worker:
     def facts(self) -> dict[str, Any]:
         """Return the peak memory and the priority, and how TensorFlow was set up where it was imported."""
         nice = os.getpriority(os.PRIO_PROCESS, 0)
-        found: dict[str, Any] = {"peak_memory_bytes": _peak_memory(), "nice": nice}
+        found: dict[str, Any] = {"peak_memory_bytes": peak_memory(), "nice": nice}
         if "tensorflow" in sys.modules:
             found["tensorflow"] = _tensorflow()
         return found
@@ -123,18 +118,7 @@ def main(descriptor: int, cores: list[int]) -> None:
     """Answer the parent until it closes the pipe."""
     os.sched_setaffinity(0, cores)  # both before any library starts its threads, which inherit them
     _go_first()
-    pipe, worker = Connection(descriptor), Worker()
-    while True:
-        try:
-            name, arguments = pipe.recv()
-        except EOFError:
-            return
-        try:
-            answer = True, getattr(worker, name)(*arguments)
-        except Exception as error:  # whatever a model raises is a result of the benchmark
-            traceback.print_exc()
-            answer = False, _reason(error)
-        pipe.send(answer)
+    answer(descriptor, Worker())
 
 
 def _go_first() -> None:
@@ -162,15 +146,6 @@ def _others() -> float:
     return (ticks * 1e9 / os.sysconf("SC_CLK_TCK") - time.process_time_ns()) / len(cores)
 
 
-def _peak_memory() -> int:
-    """The high-water mark of this process since it began.
-
-    Not ``resource.getrusage``: Linux carries its ``ru_maxrss`` over an exec, so it would be the parent's.
-    """
-    marks = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(marks[1]) * 1024 if marks else 0
-
-
 def _tensorflow() -> dict[str, Any]:
     import tensorflow as tf
 
@@ -181,14 +156,6 @@ def _tensorflow() -> dict[str, Any]:
         "compiler": tf.sysconfig.get_build_info().get("cpu_compiler"),
         "gpus": [device.name for device in tf.config.list_physical_devices("GPU")],
     }
-
-
-def _reason(error: Exception) -> str:
-    from tfopt.errors import ComponentError
-
-    if isinstance(error, ComponentError):
-        return f"{error.received}; expected {error.expected}"
-    return f"{type(error).__name__}: {error}"[:1000]
 
 
 if __name__ == "__main__":

@@ -254,13 +254,13 @@ def test_a_killed_baseline_is_an_error_and_leaves_nothing(models, tmp_path):
 def test_a_model_whose_call_never_returns_is_stopped_and_is_a_row(models, tmp_path, monkeypatch):
     import tensorflow as tf
 
-    from tfopt.components.benchmark import process
+    from tfopt import asked
 
     def endless(x):
         return {"y": tf.while_loop(lambda y: tf.reduce_all(y == y), lambda y: (tf.abs(y),), [x])[0]}
 
     model = tflite(tmp_path / "endless.tflite", endless, tf.TensorSpec([1, 64], name="x"))
-    monkeypatch.setattr(process, "PATIENCE", 12.0)
+    monkeypatch.setattr(asked, "PATIENCE", 12.0)
     content = run(models["small"], [model], tmp_path / "out", batch_sizes=["1"])
     assert "gave no answer to 'prepare' in 12 seconds" in content["models"][1]["error"]
     assert content["models"][0]["error"] is None
