@@ -1,6 +1,7 @@
 """What more than one test file needs: real digits as Examples, and a small model really trained on them."""
 
 import gzip
+import logging
 import signal
 import zlib
 from pathlib import Path
@@ -11,6 +12,13 @@ import pytest
 collect_ignore = ["stand_in_server.py"]  # a program of its own
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background; the programs that are interrupted inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _levels_of_logs() -> None:
+    """As in a fresh process: libraries set those of the whole one, and tests of what is told must not hang on that."""
+    logging.getLogger().setLevel(logging.WARNING)
+    logging.getLogger("tfopt").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

@@ -32,7 +32,9 @@ def quantize(
         ComponentError: When the quantizer fails.
     """
     prepared = target.with_name("prepared.onnx")
-    logging.getLogger().setLevel(logging.ERROR)  # of a child process: it recommends what was just done
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)  # it recommends what was just done
     try:
         quant_pre_process(source, prepared, skip_symbolic_shape=True)
         stable = _stability(prepared, feed)
@@ -53,6 +55,8 @@ def quantize(
             "a graph that ONNX Runtime can quantize",
             "choose float32 or float16",
         ) from error
+    finally:
+        root.setLevel(level)
     prepared.unlink()
     return {"reduce_range": reduced, "stability": stable}
 
