@@ -103,8 +103,10 @@ def test_what_libraries_say_reaches_a_file_that_is_named_only_after_a_crash(data
     assert "said is in" not in capfd.readouterr().err
 
 
-def test_whoever_calls_it_from_python_gets_logging_back_as_it_was(data, tmp_path):
+def test_whoever_calls_it_from_python_gets_logging_back_as_it_was(data, tmp_path, monkeypatch):
     ours, root = logging.getLogger("tfopt"), logging.getLogger()
+    monkeypatch.setattr(ours, "handlers", [])  # whatever ran before: with a handler there, nothing would be changed
+    monkeypatch.setattr(ours, "propagate", True)
     before = (ours.handlers[:], ours.level, ours.propagate, root.handlers[:])
     assert main([TOY, "--data", str(data), "--report", str(tmp_path / "out")]) == 0
     assert (ours.handlers, ours.level, ours.propagate, root.handlers) == before
