@@ -29,7 +29,7 @@ def optimize_gpu(
     Args:
         steps: The components, of whichever engine runs this.
         model: A trained model, the parent every candidate is compared with.
-        examples: Examples with the splits train (calibration) and eval (measurement).
+        examples: Examples with the splits train (calibration) and eval, and test where there is one (measurement).
         label: The feature that holds the truth.
         goals: What a candidate must satisfy, such as "accuracy max_degradation 0.5%"; quality is the main metric.
         objective: What the winner is best at among those that satisfy the goals.
