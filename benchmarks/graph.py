@@ -4,6 +4,7 @@
     python benchmarks/graph.py --models MobileNetV2 --keras keras
     python benchmarks/graph.py --models MobileNetV2 --keras keras --side 96    # smaller images: the same graph, sooner
     python benchmarks/graph.py --keras keras --latency [--seconds 12]          # a quiet machine; minutes for each model
+    python benchmarks/graph.py --keras keras --latency --contenders grappler optimized    # XLA takes most of them
 
 The models have random weights, and batch norms whose statistics are those of random images, moved at random. They
 return logits, since a softmax of them would hide errors. ``error`` is the largest difference from the parent, in units
@@ -24,7 +25,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from speed import compare
+from speed import BATCHES, CONTENDERS, Timing, compare
+
+from tfopt.ratio import FEWEST_ROUNDS
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 50_000, 100_000)
 SCALES = {"EfficientNetB0": 255}  # takes pixels, where the others take 0 to 1: smaller inputs drown in rounding
@@ -36,20 +39,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="*", default=None, choices=MODELS, help="only these, and no time table")
     parser.add_argument("--keras", nargs="*", default=["keras", "tf_keras"], choices=["keras", "tf_keras"])
-    parser.add_argument("--latency", action="store_true", help="measure latency at batch 1 and 32 too")
+    parser.add_argument("--latency", action="store_true", help="measure latency too")
+    parser.add_argument("--contenders", nargs="+", default=list(CONTENDERS), choices=CONTENDERS, help="only these")
+    parser.add_argument(
+        "--batches", nargs="+", default=list(BATCHES), choices=BATCHES, help="only these sizes of batch"
+    )
     parser.add_argument("--side", type=int, help="height and width of the images, in place of each model's own")
     parser.add_argument("--seconds", type=float, default=12.0, help="how long each contender is measured")
     parser.add_argument("--rounds", type=int, default=8, help="how often each contender is loaded for that")
     parser.add_argument("--threads", type=int, default=min(2, len(os.sched_getaffinity(0))), help="of each contender")
     parser.add_argument("--json", type=Path, help="write the figures there")
     given = parser.parse_args()
+    if given.rounds < FEWEST_ROUNDS:
+        parser.error(f"--rounds {given.rounds}: an interval needs at least {FEWEST_ROUNDS}")
+    timing = Timing(given.contenders, given.batches, given.seconds, given.rounds, given.threads)
     found: dict[str, Any] = {} if given.models else {"seconds by nodes": times()}
     for name in given.models or MODELS:
         for library in given.keras:
             with tempfile.TemporaryDirectory(prefix="tfopt-bench-") as folder:
                 row = one_model(name, library, Path(folder), given.side)
                 if given.latency:
-                    row["speed"] = compare(name, Path(folder), given.seconds, given.rounds, given.threads)
+                    row["speed"] = compare(name, Path(folder), timing)
             found[f"{name}, {library}"] = row
     if given.json:
         given.json.write_text(json.dumps(found, indent=1) + "\n")

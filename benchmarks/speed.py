@@ -4,48 +4,65 @@
 that. What XLA compiles is kept in a folder, so that loading anew in every round does not compile anew.
 """
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 CONTENDERS = {"grappler": "Grappler alone", "optimized": "optimize_graph", "xla": "XLA"}
 SETTINGS = {"0": "oneDNN off", "1": "oneDNN on"}
-SIZES = ("1", "32")
+BATCHES = ("1", "32")
 # At least so many times as fast as the SavedModel, by batch size; the others may not be slower than within noise.
 GOALS = {"MobileNetV2": {"oneDNN off": {"1": 1.3, "32": 1.1}, "oneDNN on": {"1": 1.6, "32": 2.5}}}
 
 
-def compare(name: str, folder: Path, seconds: float, rounds: int, threads: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Timing:
+    """What is measured, and how.
+
+    Attributes:
+        contenders: Against the plain SavedModel.
+        batches: Examples in a call.
+        seconds: How long each is measured with each setting, over all sizes of batch; loading comes on top.
+        rounds: How often each is loaded.
+        threads: And cores, of each.
+    """
+
+    contenders: list[str]
+    batches: list[str]
+    seconds: float
+    rounds: int
+    threads: int
+
+
+def compare(name: str, folder: Path, timing: Timing) -> dict[str, Any]:
     """Measure what is in a folder, ``plain`` and ``optimized`` and what is made of plain here, and print a table each.
 
     Args:
         name: The model's, for its goals.
         folder: Grappler's and XLA's SavedModels are written there too.
-        seconds: How long each contender is measured with each setting, over both batch sizes; loading comes on top.
-        rounds: How often each is loaded.
-        threads: And cores, of each.
+        timing: What is measured, and how.
     """
-    prepare(folder)
-    nodes = {name: count(folder / name) for name in ("plain", *CONTENDERS)}
+    prepare(folder, timing.contenders)
+    nodes = {name: count(folder / name) for name in ("plain", *timing.contenders)}
     found: dict[str, Any] = {"nodes": nodes}
     for value, setting in SETTINGS.items():
-        words = [sys.executable, __file__, str(folder), str(seconds), str(rounds), str(threads)]
+        words = [sys.executable, __file__, str(folder), json.dumps(asdict(timing))]
         kept = folder / f"compiled-{value}"
         kept.mkdir()
         flags = f"--tf_xla_persistent_cache_directory={kept}"
         subprocess.run(words, check=True, env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": value, "TF_XLA_FLAGS": flags})
         found[setting] = rows = json.loads((folder / "measured.json").read_text())
-        print_table(rows, nodes, setting, GOALS.get(name, {}).get(setting, {}))
+        print_table(rows, nodes, timing.batches, setting, GOALS.get(name, {}).get(setting, {}))
     return found
 
 
-def prepare(folder: Path) -> None:
-    """Write what Grappler and XLA make of the plain model."""
+def prepare(folder: Path, contenders: list[str]) -> None:
+    """Write what Grappler and XLA make of the plain model, those of them that are wanted."""
     from tfopt.components.compile_xla.compiling import FIRST
     from tfopt.components.compile_xla.writing import write_compiled
     from tfopt.graph import grappler, passes
@@ -53,8 +70,10 @@ def prepare(folder: Path) -> None:
     from tfopt.graph.saved_model import read, write
 
     frozen = read(folder / "plain")
-    write(grappler.run(frozen), folder / "grappler")
-    write_compiled(passes.optimize(frozen, FIRST, Report()), folder / "xla", [])
+    if "grappler" in contenders:
+        write(grappler.run(frozen), folder / "grappler")
+    if "xla" in contenders:
+        write_compiled(passes.optimize(frozen, FIRST, Report()), folder / "xla", [])
 
 
 def count(folder: Path) -> int:
@@ -67,23 +86,27 @@ def count(folder: Path) -> int:
         return sum(1 for _ in nodes(frozen.graph))
 
 
-def print_table(rows: list[dict[str, Any]], nodes: dict[str, int], setting: str, goals: dict[str, float]) -> None:
+def print_table(
+    rows: list[dict[str, Any]], nodes: dict[str, int], batches: list[str], setting: str, goals: dict[str, float]
+) -> None:
     """Print a row for each contender, and whether the goals are met."""
     width = 44
     print(
-        f"  {setting:<15}{'nodes':>7}{'load':>9}{'first call':>12}", *(f"  batch {size:<{width - 6}}" for size in SIZES)
+        f"  {setting:<15}{'nodes':>7}{'load':>9}{'first call':>12}",
+        *(f"  batch {size:<{width - 6}}" for size in batches),
     )
-    for row, (name, title) in zip(rows, {"plain": "SavedModel", **CONTENDERS}.items(), strict=True):
+    for row, name in zip(rows, nodes, strict=True):
+        title = CONTENDERS.get(name, "SavedModel")
         if row["error"]:
             print(f"  {title:<15}{nodes[name]:>7}  {row['error'].splitlines()[0][:90]}")
             continue
         times = f"{row['load_seconds']:>7.2f} s{row['first_call_seconds']:>10.2f} s"
-        print(f"  {title:<15}{nodes[name]:>7}{times}", *(f"  {said(row, size):<{width}}" for size in SIZES))
+        print(f"  {title:<15}{nodes[name]:>7}{times}", *(f"  {said(row, size):<{width}}" for size in batches))
         if row["notes"]:
             print(f"      {'; '.join(row['notes'])}")
-    optimized = next(row for row in rows if row["name"] == "optimized")
-    verdicts = [f"batch {size}: {judged(optimized, size, goals.get(size))}" for size in SIZES]
-    print(f"  optimize_graph: {'; '.join(verdicts)}", flush=True)
+    for optimized in (row for row in rows if row["name"] == "optimized"):
+        verdicts = [f"batch {size}: {judged(optimized, size, goals.get(size))}" for size in batches]
+        print(f"  optimize_graph: {'; '.join(verdicts)}", flush=True)
 
 
 def said(row: dict[str, Any], size: str) -> str:
@@ -107,25 +130,22 @@ def judged(row: dict[str, Any], size: str, goal: float | None) -> str:
     return f"goal {goal:g}x {'met' if ratio >= goal else 'missed'} ({ratio:.2f}x)"
 
 
-def measure(folder: Path, seconds: float, rounds: int, threads: int) -> None:
+def measure(folder: Path, timing: Timing) -> None:
     """Benchmark the contenders in this process's environment; writes ``measured.json``."""
     from tfopt.components.benchmark.component import benchmark
 
-    candidates = [folder / name for name in CONTENDERS]
+    candidates = [folder / name for name in timing.contenders]
     with tempfile.TemporaryDirectory() as target:
         outputs = benchmark(
             *(folder / "plain", candidates, f"{target}/benchmark"),
-            batch_sizes=list(SIZES),
-            threads=threads,
-            seconds=seconds,
-            rounds=rounds,
+            batch_sizes=timing.batches,
+            threads=timing.threads,
+            seconds=timing.seconds,
+            rounds=timing.rounds,
         )
         rows = outputs["benchmark"].read()["models"]
     (folder / "measured.json").write_text(json.dumps(rows))
 
 
 if __name__ == "__main__":
-    child = argparse.ArgumentParser()
-    for name, kind in (("folder", Path), ("seconds", float), ("rounds", int), ("threads", int)):
-        child.add_argument(name, type=kind)
-    measure(**vars(child.parse_args()))
+    measure(Path(sys.argv[1]), Timing(**json.loads(sys.argv[2])))
