@@ -16,6 +16,7 @@ from tfopt.components.select_model.scatter import View, scatter
 from tfopt.components.select_model.spread import read_samples, spread
 from tfopt.components.select_model.tables import main_row, parity_rows, slice_table
 from tfopt.components.select_model.trend import trend_rows
+from tfopt.drawing.axes import PICTURES
 from tfopt.goals import QUALITY, read_goals
 from tfopt.measurements import Measured, join, main_metric
 
@@ -62,7 +63,9 @@ def render(facts: Mapping[str, Any]) -> str:
         loader=jinja2.FileSystemLoader(here), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
     pages.filters["set"] = typeset
-    return pages.get_template("report.html.j2").render(**facts, css=(here / "report.css").read_text())
+    return pages.get_template("report.html.j2").render(
+        **facts, css=PICTURES.read_text() + (here / "report.css").read_text()
+    )
 
 
 def typeset(text: str) -> str:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pyarrow import compute, parquet
 
 from tfopt import wording
-from tfopt.components.select_model.axes import Axis, element, markup, picture, plain, shortened, spanning
+from tfopt.drawing.axes import Axis, element, markup, picture, plain, shortened, spanning
 from tfopt.measurements import Measured
 
 Samples = Mapping[str, NDArray[np.float64]]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfopt import wording
-from tfopt.components.select_model.axes import element, markup, picture
+from tfopt.drawing.axes import element, markup, picture
 from tfopt.past import WINNER
 
 WIDTH, HEIGHT, ROOM = 180, 36, 6

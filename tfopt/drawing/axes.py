@@ -3,10 +3,12 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 LETTER = 6.7  # the width of an average letter at 12 px, in the fonts of the page
 STEPS = (1, 2, 5)
+PICTURES = Path(__file__).with_name("pictures.css")  # what a page with pictures has among its styles
 
 
 @dataclass(frozen=True)
