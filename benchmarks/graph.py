@@ -70,19 +70,21 @@ def times() -> dict[int, float]:
 
     On a machine that does something else as well, the time of the processor says more than the clock.
     """
+    from tfopt.graph.frozen import Endpoint, Frozen, Signature
     from tfopt.graph.order import ORDER
-    from tfopt.graph.passes import run
+    from tfopt.graph.passes import optimize
     from tfopt.graph.report import Report
-    from tfopt.graph.view import Graph
 
+    x, y = (Endpoint(f"{name}:0", "float32", (None, 8)) for name in "xy")
     print(f"{'nodes':>8} {'after':>8} {'seconds':>8} {'processor':>9} {'microseconds a node':>20}")
     found = {}
     for size in SIZES:
         graph_def = layers(size)
         start, busy = time.perf_counter(), time.process_time()
-        graph = Graph.of(graph_def, fed=["x"], fetched=["y"])
-        run([name for name, _ in ORDER], graph, Report())
-        after = len(graph.to_graph_def().node)
+        made = optimize(
+            Frozen(graph_def, {"serve": Signature({"x": x}, {"y": y})}), [name for name, _ in ORDER], Report()
+        )
+        after = len(made.graph.node)
         found[len(graph_def.node)] = seconds = time.perf_counter() - start
         busy = time.process_time() - busy
         print(

@@ -1,5 +1,6 @@
 """What the engine guarantees beside the laws: an end, linear time, untouched inputs, and a report of it all."""
 
+import gc
 import time
 
 import pytest
@@ -12,7 +13,7 @@ from tests.graph.table import feed, holds, ops, view, weights
 from tfopt.errors import ComponentError
 from tfopt.graph.engine import apply
 from tfopt.graph.order import ORDER
-from tfopt.graph.passes import run, run_one, unmet
+from tfopt.graph.passes import run, run_one, uncollected, unmet
 from tfopt.graph.pattern import op
 from tfopt.graph.report import Report
 from tfopt.graph.rewrites import laws
@@ -151,3 +152,17 @@ def test_every_law_has_its_theorem_and_says_what_it_needs():
         assert "before" in text, name
         assert "after" in text, name
         assert name.split("_")[0] in {"fold", "fuse", "push", "drop", "cancel", "share", "strip", "freeze"}
+
+
+def test_the_collector_of_cycles_runs_again_afterwards_unless_it_was_off():
+    with pytest.raises(ZeroDivisionError), uncollected():
+        assert not gc.isenabled()
+        raise ZeroDivisionError
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with uncollected():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

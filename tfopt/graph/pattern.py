@@ -89,13 +89,34 @@ class Binding:
 
 def bindings(pattern: Pattern, graph: Graph, tensor: Tensor) -> Iterator[Binding]:
     """Yield every way in which the operations at a tensor are those of a pattern; constants are not yet looked at."""
+    if _fits(pattern, graph, tensor):
+        yield from _ways(pattern, graph, tensor)
+
+
+def _fits(pattern: Pattern, graph: Graph, tensor: Tensor) -> bool:
+    """Whether there is a way; most patterns fit nowhere near, and to see that costs less than to begin a binding."""
+    if isinstance(pattern, Op):
+        node = graph.nodes[tensor.node]
+        if tensor.output or node.op not in pattern.ops or len(node.inputs) != len(pattern.inputs):
+            return False
+        return _all_fit(pattern, graph, node.inputs) or (
+            node.op in COMMUTING and _all_fit(pattern, graph, node.inputs[::-1])
+        )
+    return not isinstance(pattern, OneOf) or any(_fits(choice, graph, tensor) for choice in pattern.choices)
+
+
+def _all_fit(pattern: Op, graph: Graph, tensors: list[Tensor]) -> bool:
+    return all(_fits(inner, graph, tensor) for inner, tensor in zip(pattern.inputs, tensors, strict=True))
+
+
+def _ways(pattern: Pattern, graph: Graph, tensor: Tensor) -> Iterator[Binding]:
     if isinstance(pattern, str):
         yield Binding(tensors={pattern: tensor})
     elif isinstance(pattern, Const):
         yield Binding(tensors={pattern.role: tensor}, constants=(pattern.role,))
     elif isinstance(pattern, OneOf):
         for choice in pattern.choices:
-            yield from bindings(choice, graph, tensor)
+            yield from _ways(choice, graph, tensor)
     else:
         node = graph.nodes[tensor.node]
         if tensor.output or node.op not in pattern.ops or len(node.inputs) != len(pattern.inputs):
@@ -111,5 +132,5 @@ def _of_inputs(
     if not patterns:
         yield so_far
         return
-    for binding in bindings(patterns[0], graph, tensors[0]):
+    for binding in _ways(patterns[0], graph, tensors[0]):
         yield from _of_inputs(patterns[1:], graph, tensors[1:], so_far.joined(binding))
