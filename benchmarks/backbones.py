@@ -10,39 +10,25 @@ import keras
 
 from tfopt import keras_models
 from tfopt.artifacts import SavedModel
+from tfopt.backbones import read_backbones
+from tfopt.components.inspect_model.backbones import TABLE
 from tfopt.components.inspect_model.inspecting import inspect
-
-BACKBONES = {
-    "MobileNetV3Small": {},
-    "MobileNet 0.25": {"alpha": 0.25},
-    "MobileNetV2 0.35": {"alpha": 0.35},
-    "MobileNetV2 0.5": {"alpha": 0.5},
-    "MobileNet 0.5": {"alpha": 0.5},
-    "MobileNetV3Large": {},
-    "MobileNetV2": {},
-    "NASNetMobile": {},
-    "EfficientNetB0": {},
-    "MobileNet": {},
-    "EfficientNetB1": {},
-    "EfficientNetV2B0": {},
-    "EfficientNetB2": {},
-    "DenseNet121": {},
-    "EfficientNetV2B2": {},
-    "ResNet50": {},
-}
 
 
 def main() -> None:
     """Print a row each, the lightest first."""
     rows = []
-    for name, options in BACKBONES.items():
+    for backbone in read_backbones([*TABLE]):
         keras.backend.clear_session()
-        build = getattr(keras.applications, name.split()[0])
+        build = getattr(keras.applications, backbone.builder)
+        options = {"alpha": backbone.alpha} if backbone.family.widths else {}
         model = build(weights=None, include_top=False, pooling="avg", input_shape=(224, 224, 3), **options)
         with tempfile.TemporaryDirectory() as folder:
             keras_models.save(model, Path(folder))
             found = inspect(SavedModel(folder), "serving_default", None, None)
-        rows.append((found["flops"]["total"] / 1e6, name, found["parameters"]["count"], found["flops"]["not_counted"]))
+        rows.append(
+            (found["flops"]["total"] / 1e6, str(backbone), found["parameters"]["count"], found["flops"]["not_counted"])
+        )
     for mflops, name, parameters, not_counted in sorted(rows):
         print(
             f'    "{name}": ({parameters:_}, {mflops:.0f}),'

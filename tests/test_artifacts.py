@@ -54,6 +54,7 @@ def folder(tmp_path: Path) -> Path:
         "split/Split-eval/data_tfrecord-0.gz",
         "bare_records/part.tfrecord",
         "module.py",
+        "written/module.py",
     ]
     for name in files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -192,3 +193,11 @@ def test_models_that_share_a_name_are_told_apart_by_what_was_done_to_the_parent(
         "pruned 50% of flops",
         "pruned 80%, tflite int8 (2)",
     ]
+
+
+@pytest.mark.parametrize("given", ["module.py", "written", "written/module.py"])
+def test_a_module_is_its_file_whether_a_person_or_a_step_wrote_it(folder, given):
+    opened = PythonModule.open(folder / given)
+    assert opened.path.is_file()
+    assert opened.path.name == "module.py"
+    assert [file.name for file in opened.files()] == ["module.py"]

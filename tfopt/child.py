@@ -76,6 +76,11 @@ def run_in_child(
     return result  # type: ignore[no-any-return]
 
 
+def run_component(name: str, arguments: dict[str, Any], *, doing: str, limit_s: float | None = None) -> None:
+    """Run a component, known by its name, in a fresh process; see `run_in_child`."""
+    run_in_child(_component, name, arguments, doing=doing, limit_s=limit_s)
+
+
 def how_it_ended(code: int) -> str:
     """An exit status in words.
 
@@ -90,6 +95,12 @@ def last_lines(log: Path, count: int = 15) -> str:
     with log.open("rb") as stream:
         stream.seek(max(0, log.stat().st_size - 500 * count))
         return "\n".join(stream.read().decode(errors="replace").splitlines()[-count:])
+
+
+def _component(name: str, arguments: dict[str, Any]) -> None:
+    from tfopt.component import find
+
+    find(name)(**arguments)
 
 
 def main(call: Path, answer: Path) -> None:

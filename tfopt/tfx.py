@@ -52,6 +52,7 @@ TYPES: dict[type[artifacts.Artifact], Any] = {
     artifacts.Decision: _artifact("Decision"),
     artifacts.Recipe: _artifact("Recipe"),
     artifacts.TrainingPlan: _artifact("TrainingPlan"),
+    artifacts.Comparison: _artifact("Comparison"),
     artifacts.Blessing: standard_artifacts.ModelBlessing,
     artifacts.InfraBlessing: standard_artifacts.InfraBlessing,
     artifacts.Pushed: standard_artifacts.PushedModel,

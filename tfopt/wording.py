@@ -76,6 +76,18 @@ def times(value: float) -> str:
     return f"{value:.2f}x" if value < 10 else f"{value:.1f}x" if value < 100 else f"{value:.0f}x"
 
 
+def count(value: float) -> str:
+    """A large number with the prefix that people use.
+
+    >>> count(3_500_000), count(600_700_000), count(950)
+    ('3.50 M', '601 M', '950')
+    """
+    for unit, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= 0.9995 * scale:
+            return f"{value / scale:#.3g} {unit}".replace(". ", " ")
+    return f"{value:,.0f}"
+
+
 def data_size(count: float) -> str:
     """Bytes in decimal units, as disks and networks are sold.
 

@@ -8,7 +8,7 @@ from typing import Any
 import jinja2
 
 import tfopt
-from tfopt.wording import data_size
+from tfopt.wording import count, data_size
 
 LONGEST = 10
 CALLS = re.compile(r"\b(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
@@ -28,18 +28,6 @@ def page(found: Mapping[str, Any]) -> str:
     pages.filters |= {"count": count, "size": data_size, "percent": percent, "scopes": scopes}
     css = (here / "report.css").read_text()
     return pages.get_template("report.html.j2").render(css=css, version=tfopt.__version__, **found)
-
-
-def count(value: float) -> str:
-    """A large number with the prefix that people use.
-
-    >>> count(3_500_000), count(600_700_000), count(950)
-    ('3.50 M', '601 M', '950')
-    """
-    for unit, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if value >= 0.9995 * scale:
-            return f"{value / scale:#.3g} {unit}".replace(". ", " ")
-    return f"{value:,.0f}"
 
 
 def percent(fraction: float | None) -> str:

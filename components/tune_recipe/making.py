@@ -8,12 +8,10 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
-from tfopt.child import run_in_child
-from tfopt.component import find
+from tfopt.child import run_component, run_in_child
 from tfopt.components.tune_recipe.recipes import Recipe, Step
 from tfopt.errors import ComponentError
 from tfopt.parity import compare
@@ -44,7 +42,7 @@ class Kitchen:
             if not place.exists():
                 given = {"model": made.uri, "examples": self.examples.uri, step.output: str(place)}
                 try:
-                    run_in_child(call, step.component, given | step.parameters, doing=str(step), limit_s=self._left())
+                    run_component(step.component, given | step.parameters, doing=str(step), limit_s=self._left())
                 except ComponentError as error:  # what one recipe began with in vain, no other begins with again
                     self._failed[place.name] = error
                     raise
@@ -67,11 +65,6 @@ class Kitchen:
 
     def _left(self) -> float:
         return max(LEAST, self.until - time.monotonic())
-
-
-def call(name: str, arguments: dict[str, Any]) -> None:
-    """Be the process of one component."""
-    find(name)(**arguments)
 
 
 def differences(parent: str, child: str, examples: str, records: int, seed: int) -> tuple[int, int, float]:

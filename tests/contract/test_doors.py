@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.contract.three_layers import build_model
+from tfopt import keras_models
 from tfopt.artifacts import CARD, Model, Recipe, TrainingPlan
 from tfopt.component import Component, components
 
@@ -27,6 +29,13 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "quantize": {"epochs": 1},
     "benchmark": {"seconds": 1.0},
     "profile_training": {"seconds": 0.4, "rounds": 8},
+    "compare_backbones": {
+        "backbones": ["MobileNetV2 0.35"],
+        "input_size": "32x32x1",
+        "formats": ["tflite"],
+        "epochs": 1,
+        "seconds": 0.4,
+    },
     "push_model": {},
     "validate_serving": {"seconds": 0.1, "requests": 4},
     "tune_recipe": {"formats": ["tflite"], "trials": 1, "seconds": 0.4},
@@ -52,7 +61,7 @@ WIRES = {
     "fallback": "train.trained",
 }
 OWN_WIRES = {name: {"model": "select_model.selected"} for name in ("push_model", "validate_serving")}
-NIGHTLY = ("tune_recipe", "profile_training")  # a search or a measurement through each door takes minutes
+NIGHTLY = ("tune_recipe", "profile_training", "compare_backbones")  # a search or a measurement takes minutes
 EVERY = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.nightly] if name in NIGHTLY else []) for name in components()]
 )
@@ -78,6 +87,8 @@ def world(doors, tmp_path_factory) -> dict[str, Path]:
     Recipe(known["previous"]).write({"winner": None})
     known["plan"] = folder / "plan"
     TrainingPlan(known["plan"]).write({"settings": {"prefetch": 4}})
+    known["start"] = known["teacher"] = folder / "start"
+    keras_models.save(build_model(), known["start"])
     todo = {name: components()[name] for name in doors}
     while todo:
         ready = [name for name in todo if _is_ready(todo[name], known)]

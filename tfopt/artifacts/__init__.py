@@ -21,6 +21,7 @@ from tfopt.artifacts.models import (
 from tfopt.artifacts.reports import (
     Benchmark,
     Blessing,
+    Comparison,
     Decision,
     Evaluation,
     InfraBlessing,
@@ -37,6 +38,7 @@ __all__ = [
     "Artifact",
     "Benchmark",
     "Blessing",
+    "Comparison",
     "Decision",
     "Evaluation",
     "Examples",

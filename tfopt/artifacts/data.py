@@ -2,6 +2,7 @@
 
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Self
 
 from tfopt.artifacts.base import Artifact
 from tfopt.errors import ComponentError
@@ -14,13 +15,21 @@ class Files(Artifact):
 
 
 class PythonModule(Artifact):
-    """The user's Python file."""
+    """The user's Python file; one that a step wrote is ``module.py`` in a folder."""
 
-    contents = "a Python file"
+    file = "module.py"
+    contents = "a Python file, or a folder with module.py"
+
+    @classmethod
+    def open(cls, uri: str | Path, metadata: dict[str, Any] | None = None) -> Self:
+        """Point at the file itself, whichever of the two was given."""
+        inside = Path(uri, cls.file)
+        return super().open(inside if inside.is_file() else uri, metadata)
 
     def check(self) -> None:
-        """Raise ComponentError unless it is a ``.py`` file."""
-        if self.path.suffix != ".py" or not self.path.is_file():
+        """Raise ComponentError unless it is a ``.py`` file, or a folder that a step wrote one in."""
+        given = self.path if self.path.suffix == ".py" else self.path / self.file
+        if not given.is_file():
             raise ComponentError(self.uri, "a Python file (.py)", "give the path of your module")
 
 

@@ -77,6 +77,14 @@ class TrainingPlan(Report):
     contents = "a folder with plan.json and report.html"
 
 
+class Comparison(Report):
+    """What light backbones cost and learn, ``comparison.json``, and ``report.html`` for people."""
+
+    file = "comparison.json"
+    page = "report.html"
+    contents = "a folder with comparison.json and report.html"
+
+
 class Blessing(Report):
     """Whether the chosen model may be pushed: TFX's marker file BLESSED or NOT_BLESSED, and the reason."""
 

@@ -1,0 +1,83 @@
+"""What `compare_backbones` refuses, and that it does so before a framework is imported."""
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tfopt.backbones import read_backbones
+from tfopt.errors import ComponentError
+
+DIGITS = {
+    "image": {"dtype": "float32", "shape": [8, 8, 1]},
+    "label": {"dtype": "int64", "shape": [1], "min": 0, "max": 9},
+    "name": {"dtype": "string", "shape": [1]},
+}
+REFUSED = [
+    ({}, "images of 8x8x1 for MobileNetV2 0.35 .at least 32.", "input_size=32x32x1"),
+    ({"backbones": ["Xception"], "input_size": "32x32x1"}, "at least 71", "input_size=71x71x1"),
+    ({"input_size": "32x32x3"}, "images of 8x8x1", "input_size=32x32x1"),
+    ({"image": "imag", "input_size": "32x32x1"}, "no feature 'imag'", "did you mean image"),
+    ({"label": "labl", "input_size": "32x32x1"}, "no feature 'labl'", "did you mean label"),
+    ({"label": "name", "input_size": "32x32x1"}, "label 'name' is text", "prepare_examples"),
+    ({"classes": 7, "input_size": "32x32x1"}, "goes up to 9", "classes=10"),
+    ({"classes": 1, "input_size": "32x32x1"}, "goes up to 9", "classes=10"),
+    ({"threads": 999, "input_size": "32x32x1"}, "threads=999", "threads="),
+    ({"goals": ["latency max_regression 1%"], "input_size": "32x32x1"}, "max_regression", "select_model"),
+    ({"goals": ["latenc threshold 1"], "input_size": "32x32x1"}, "latenc", "did you mean latency"),
+    ({"examples": None}, "classes is not given", "classes=10"),
+    ({"examples": None, "classes": 1}, "classes=1", "task=regression"),
+    ({"examples": None, "classes": 2, "objective": "quality"}, "without examples", "objective=latency"),
+    ({"examples": None, "classes": 2, "goals": ["latency min_improvement 1%"]}, "without examples", "threshold"),
+    ({"formats": ["tensorrt"], "input_size": "32x32x1"}, "tensorrt is not installed", "saved_model"),
+]
+
+
+def test_what_cannot_be_is_refused_before_tensorflow_is_there(tmp_path):
+    examples, said = tmp_path / "examples", tmp_path / "said.json"
+    for split in ("train", "eval"):
+        (examples / f"Split-{split}").mkdir(parents=True)
+        (examples / f"Split-{split}" / "data_tfrecord-00000.gz").write_bytes(b"never read")
+    (examples / "examples.json").write_text(json.dumps({"features": DIGITS, "label": "label", "classes": []}))
+    code = f"""
+import json, sys
+from pathlib import Path
+from tfopt.component import find
+from tfopt.errors import ComponentError
+said = []
+for given in json.loads(sys.argv[1]):
+    given = {{"examples": {str(examples)!r}, "backbones": ["MobileNetV2 0.35"]}} | given
+    try:
+        find("compare_backbones")({str(tmp_path / "comparison")!r}, {str(tmp_path / "chosen")!r}, **given)
+    except ComponentError as error:
+        said.append(str(error))
+assert not {{"tensorflow", "keras", "apache_beam"}} & set(sys.modules)
+Path({str(said)!r}).write_text(json.dumps(said))
+"""
+    there = importlib.util.find_spec("tensorrt")
+    rows = [row for row in REFUSED if not (there and row[0].get("formats"))]
+    subprocess.run([sys.executable, "-c", code, json.dumps([given for given, _, _ in rows])], check=True)
+    for text, (given, received, fix) in zip(json.loads(said.read_text()), rows, strict=True):
+        first, *_, last = text.splitlines()
+        assert re.search(received, first), (given, text)
+        assert re.search(fix, last), (given, text)
+    assert {path.name for path in tmp_path.iterdir()} == {"examples", "said.json"}
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("MobilNetV2", "did you mean .*MobileNetV2"),
+        ("MobileNetV2 wide", "MobileNetV2 0.5"),
+        ("MobileNetV2 0", "MobileNetV2 0.5"),
+        ("MobileNetV2 0.5 0.5", "MobileNetV2 0.5"),
+        ("ResNet50 0.5", "ResNet50"),
+        ("", "known: "),
+    ],
+)
+def test_a_name_that_is_none_is_refused_with_what_may_be_meant(name: str, fix: str):
+    with pytest.raises(ComponentError, match=f"how to fix: .*{fix}"):
+        read_backbones(["ResNet50", name])
