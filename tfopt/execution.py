@@ -139,7 +139,8 @@ def _write_card(component: "Component", model: Model, inputs: Mapping[str, Any],
     if card.exists():  # a component that passes a model on passes its card on
         model.metadata |= {key: value for key, value in model.card.items() if isinstance(value, str | int | float)}
         return
-    parent = next((given for given in inputs.values() if isinstance(given, Model)), None)
+    first = next(iter(inputs.values()), None)
+    parent = first if isinstance(first, Model) else None  # a teacher, say, is none
     data = next((given for given in inputs.values() if isinstance(given, Examples)), None)
     kept = ("component", "parameters")
     ancestor = (

@@ -117,9 +117,8 @@ def serving_function(model: KerasObject, output_names: list[str] | None = None) 
 
     @tf.function(input_signature=[specs], autograph=False)  # type: ignore[untyped-decorator]
     def serve(inputs: dict[str, Any]) -> dict[str, Any]:
-        results = model(arrange(model, inputs), training=False)
-        by_key = isinstance(results, dict) and set(results) == set(own)
-        return dict(zip(served, [results[name] for name in own] if by_key else tf.nest.flatten(results), strict=True))
+        results = named(model, model(arrange(model, inputs), training=False))
+        return dict(zip(served, results.values(), strict=True))
 
     return serve, specs
 
@@ -164,6 +163,15 @@ def served_names(model: KerasObject) -> list[str]:
         same = (f"{name}_{number}" for number in range(1, len(model.output_names)))
         names.append(name if name not in names else next(new for new in same if new not in names))
     return names
+
+
+def named(model: KerasObject, results: Any) -> dict[str, Any]:
+    """What a model returned, by the names in `served_names`, in their order."""
+    import tensorflow as tf
+
+    own = served_names(model)
+    by_key = isinstance(results, dict) and set(results) == set(own)
+    return dict(zip(own, [results[name] for name in own] if by_key else tf.nest.flatten(results), strict=True))
 
 
 def arrange(model: KerasObject, tensors: Mapping[str, Any]) -> Any:

@@ -2,10 +2,11 @@
 
 from typing import Annotated, Literal
 
-from tfopt.artifacts import Examples, KerasModel, PythonModule, TrainingPlan
+from tfopt.artifacts import Examples, KerasModel, Model, PythonModule, TrainingPlan
 from tfopt.component import Between, Input, Output, Reads, component
+from tfopt.components.train.changes import changes
 from tfopt.components.train.planned import follow
-from tfopt.components.train.settings import Settings, read_class_weights
+from tfopt.components.train.settings import ALPHA, TEMPERATURE, Settings, read_class_weights
 
 
 @component(image="tf", cpu=4, memory="8Gi")
@@ -14,6 +15,8 @@ def train(
     module: Input[PythonModule],
     trained: Output[KerasModel],
     plan: Input[TrainingPlan] | None = None,
+    teacher: Input[Model] | None = None,
+    start: Input[KerasModel] | None = None,
     *,
     label: str = "label",
     epochs: Annotated[int, Between(1, None)] = 20,
@@ -35,6 +38,9 @@ def train(
     gpu_memory_mb: Annotated[int, Between(0, None)] = 0,
     checkpoints: str | None = None,
     checkpoint_s: Annotated[float, Between(0, None)] = 600,
+    temperature: Annotated[float, Between(1, 100)] = TEMPERATURE,
+    alpha: Annotated[float, Between(0, 1)] = ALPHA,
+    min_change: Annotated[float, Between(0, 1)] = 0.0,
 ) -> None:
     """Train the Keras model of the user's module, and save it with its preprocessing inside.
 
@@ -47,6 +53,11 @@ def train(
     kept. Beside the model lie ``history.json`` and ``logs/`` for TensorBoard. The same seed, data, versions and machine
     give the same weights.
 
+    With a ``teacher``, such as the large model that this one is to replace, each example is learnt from its label and
+    from the teacher's answer to it (docs/training.md).
+
+    With a ``start``, such as what the last run trained, learning begins with the weights of that.
+
     With ``checkpoints``, a training that was killed goes on when the step is run again, and gives the weights that it
     would have given (docs/training.md).
 
@@ -55,6 +66,10 @@ def train(
         module: The Python file with ``build_model`` and, if wanted, ``preprocess``.
         trained: The model: its Keras form and its SavedModel, compared with each other on the eval split.
         plan: What `profile_training` measured to be faster: it is followed in parameters that have their default.
+        teacher: A model in any format that takes features of the examples. Its outputs are matched with the module's
+            by name; where each has one, whatever it is called.
+        start: A model of the same layers, as `train` saved it, whose weights are the first ones. What ``preprocess``
+            knows is the module's, and the optimizer begins anew.
         label: The feature to learn. Every output of the model that has a loss learns it.
         epochs: Train at most so many times over the split.
         batch_size: How many examples a step learns from, on each device. When 0: the most that fit in memory.
@@ -81,13 +96,18 @@ def train(
             where the whole state is kept until the model is saved. Nothing is kept when not given. The same examples,
             module and parameters find their own state there again, and no other.
         checkpoint_s: How many seconds lie between two checkpoints within an epoch. There is one after each epoch too.
+        temperature: What the logits of teacher and student are divided by before they are compared: the higher, the
+            more the classes count that the teacher thinks unlikely. Values that are no chances have none.
+        alpha: The teacher's part of the loss; the labels have the rest, and the validation is theirs alone.
+        min_change: With a start: it is handed on untrained while nothing about the examples, nor its loss on them,
+            changed by more than this part. When 0: it is always trained.
 
     Raises:
         ComponentError: When the module raises (its traceback is shown), when its model and the examples do not fit, or
             when the loss stops being a finite number.
 
     Reference:
-        ``docs/adr/0004-preprocessing-is-part-of-the-model.md``.
+        ``docs/adr/0004-preprocessing-is-part-of-the-model.md``, ``docs/adr/0019-distillation.md``.
     """
     from tfopt.training import user_module
 
@@ -112,13 +132,17 @@ def train(
         gpu_memory_mb=gpu_memory_mb,
         checkpoints=checkpoints,
         checkpoint_s=checkpoint_s,
+        temperature=temperature,
+        alpha=alpha,
+        min_change=min_change,
     )
+    changed = changes(start, examples, module.path, teacher, settings) if start and min_change else ["asked for"]
     settings, followed = follow(plan, settings, train.parameters)
-    settings.check()
+    settings.check(teacher is not None)
     for split in ("train", "eval"):
         examples.split(split)
     user_module.check_syntax(module.path)
     from tfopt.components.train.training import train_module
 
-    train_module(examples, module.path, trained, settings)
+    train_module(examples, module.path, trained, settings, teacher, start, changed)
     trained.metadata |= {"planned": followed} if plan else {}

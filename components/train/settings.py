@@ -6,6 +6,8 @@ from tfopt.errors import ComponentError
 from tfopt.training.distribution import ONE, check_distribution
 
 BALANCED = "balanced"
+TEMPERATURE, ALPHA = 4.0, 0.7  # of a teacher
+ASIDE = ("checkpoints", "checkpoint_s", "min_change")  # of a training's weights these decide nothing
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,15 @@ class Settings:
     gpu_memory_mb: int
     checkpoints: str | None
     checkpoint_s: float
+    temperature: float = TEMPERATURE
+    alpha: float = ALPHA
+    min_change: float = 0.0
 
-    def check(self) -> None:
+    def check(self, teacher: bool = False) -> None:
         """Refuse what can not be, before anything is read.
+
+        Args:
+            teacher: Whether there is one.
 
         Raises:
             ComponentError: When two parameters do not go together.
@@ -58,14 +66,22 @@ class Settings:
                 "a named one: what fits anew may be another, and a killed training could not go on",
                 "train once with 0, and pass what the log says it chose",
             )
-        self._check_devices()
+        if not teacher and (self.temperature, self.alpha) != (TEMPERATURE, ALPHA):
+            raise ComponentError(
+                f"temperature={self.temperature:g} and alpha={self.alpha:g} without a teacher",
+                "a teacher to learn from in that way",
+                "pass teacher=PATH, or leave both out",
+            )
+        self._check_devices(teacher)
 
-    def _check_devices(self) -> None:
+    def _check_devices(self, teacher: bool) -> None:
         """Refuse what several devices cannot do together, and devices that are not there."""
         check_distribution(self.distribution)
         refused = {
             "checkpoints": bool(self.checkpoints),
             "gradient_accumulation": self.gradient_accumulation > 1,
+            "a teacher": teacher,
+            "min_change": self.min_change > 0,
             "auto": "auto" in (self.precision, self.jit_compile) or not self.batch_size,
         }
         unable = [name for name, asked in refused.items() if asked]
@@ -78,7 +94,7 @@ class Settings:
 
     def deciding(self) -> dict[str, str]:
         """Those that decide the weights, as text."""
-        return {name: str(value) for name, value in asdict(self).items() if not name.startswith("checkpoint")}
+        return {name: str(value) for name, value in asdict(self).items() if name not in ASIDE}
 
 
 def read_class_weights(text: str) -> dict[int, float] | None:

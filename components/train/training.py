@@ -1,9 +1,9 @@
 """The work of `train`: assemble, look at the data, learn, and save what was checked."""
 
-import hashlib
 import logging
+import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from importlib.metadata import version
@@ -12,13 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from tfopt import keras_models, parity, runtimes
-from tfopt.artifacts import Examples, KerasModel
+from tfopt.artifacts import Examples, KerasModel, Model
+from tfopt.components.train.changes import FILE, digest
 from tfopt.components.train.fitting import choose_batch_size
 from tfopt.components.train.settings import Settings
+from tfopt.components.train.starting import hand_on, start_from, worse
+from tfopt.components.train.teaching import taught
 from tfopt.components.train.trying import choose
 from tfopt.components.train.weighing import class_weights
 from tfopt.errors import ComponentError
 from tfopt.examples import feature_specs, read_batches
+from tfopt.execution import link_tree
 from tfopt.runtimes import TensorSpec
 from tfopt.runtimes import keras as keras_runtime
 from tfopt.training import user_module
@@ -43,12 +47,24 @@ COMPARED = 512  # records
 log = logging.getLogger("tfopt")
 
 
-def train_module(examples: Examples, module: Path, trained: KerasModel, asked: Settings) -> None:
-    """Train, and write the model, its history and its logs into ``trained``. The arguments are the component's."""
+def train_module(
+    examples: Examples,
+    module: Path,
+    trained: KerasModel,
+    asked: Settings,
+    teacher: Model | None = None,
+    start: KerasModel | None = None,
+    changed: Sequence[str] = ("asked for",),
+) -> None:
+    """Train, and write the model, its history and its logs into ``trained``. The arguments are the component's.
+
+    Where nothing ``changed`` since the start was trained, and it is as good on today's examples, it is handed on.
+    """
     files = {split: examples.split(split) for split in ("train", "eval")}
     kept = None
     if asked.checkpoints:
-        kept = Checkpoints(asked.checkpoints, _deciding(examples, module, asked), asked.checkpoint_s)
+        about = _deciding(examples, module, asked, {"teacher": teacher, "start": start})
+        kept = Checkpoints(asked.checkpoints, about, asked.checkpoint_s)
     settings = choose(choose_batch_size(asked, examples, module), examples, module)
     if settings.distribution == TPU and settings.precision == AS_BUILT:
         settings = replace(settings, precision="mixed_bfloat16")  # what a TPU multiplies in
@@ -69,30 +85,46 @@ def train_module(examples: Examples, module: Path, trained: KerasModel, asked: S
             parts = assemble(user, stored, examples, settings.label, settings.precision)
             _tune(parts.model, user, settings)
             rate = scale_learning_rate(parts.model, replicas, settings.learning_rate_scaling)
+        begun = start_from(start, parts, module) if start else {}
         weights = class_weights(settings.class_weights, parts.model, files["train"], stored, settings.label)
         sources = read_sources(files, parts.model, parts.preprocessing, parts.inputs, stored, settings.label)
+        if begun and not spread:
+            begun["metrics"] = _finite(scores(parts.model, sources))
+        if start and not (why := [*changed, *worse(start, begun.get("metrics", {}), settings.min_change)]):
+            hand_on(start, trained)
+            if kept:
+                kept.remove()
+            return
+        if start and settings.min_change:
+            log.info("training, since changed: %s", ", ".join(why))
         sources = {
             split: replace(source, reading=_reading(settings, Path(scratch, split), replicas))
             for split, source in sources.items()
         }
+        known = parts.model, sources["train"], Path(scratch, "answers"), module, settings, weights
+        sources["train"], lesson, facts = taught(teacher, *known)
         if spread:
             build_whole(spread, parts.model, sources["train"].one(settings.batch_size))
         sizes = parts.saved.count_params(), sources["train"].count, sources["eval"].count
         log.info("training %s: %d parameters, %d examples, %d to validate", parts.model.name, *sizes)
-        history = learn(
-            parts.model,
-            user,
-            sources,
-            trained.path,
-            epochs=settings.epochs,
-            batch_size=settings.batch_size * replicas,
-            patience=settings.patience,
-            seed=settings.seed,
-            checkpoints=kept,
-            class_weight=weights,
-            timed=settings.jit_compile not in (AS_BUILT, "off"),
-        )
+        with lesson:
+            history = learn(
+                parts.model,
+                user,
+                sources,
+                trained.path,
+                epochs=settings.epochs,
+                batch_size=settings.batch_size * replicas,
+                patience=settings.patience,
+                seed=settings.seed,
+                checkpoints=kept,
+                class_weight=None if teacher else weights,  # the lesson weighs answers too
+                timed=settings.jit_compile not in (AS_BUILT, "off"),
+            )
         best = history["epochs"][history["best_epoch"] - 1]
+        before = begun.get("metrics", {}).get("val_loss", math.inf)
+        if best["val_loss"] > before:
+            log.warning("no epoch was better than the start, whose val_loss is %.4g", before)
         metrics = {name: value for name, value in best.items() if name.startswith("val_")}
         if settings.precision.startswith("mixed") or spread:
             learnt = parts
@@ -103,14 +135,19 @@ def train_module(examples: Examples, module: Path, trained: KerasModel, asked: S
     layers = _own_layers(parts.saved)
     if layers:
         log.warning("%s: your own layers; steps that change the Keras form can not load them", ", ".join(layers))
+    if (examples.path / FILE).is_file():
+        link_tree(examples.path / FILE, trained.path / FILE)  # what it learnt from, for the next run to compare
     trained.metadata |= {
         "name": "trained",
+        "module": digest(module),
         "best_epoch": history["best_epoch"],
         "epochs": len(history["epochs"]),
         "metrics": metrics,
         "own_layers": layers,
         "examples": {split: source.count for split, source in sources.items()},
         "verified": _verify(trained, files["eval"]),
+        **facts,
+        **({"start": begun} if begun else {}),
     }
     chosen = {"precision": settings.precision, "jit_compile": settings.jit_compile}
     trained.metadata |= {name: value for name, value in chosen.items() if value != AS_BUILT}
@@ -122,6 +159,10 @@ def train_module(examples: Examples, module: Path, trained: KerasModel, asked: S
         trained.metadata["batch_size"] = settings.batch_size
     if kept:
         kept.remove()
+
+
+def _finite(numbers: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
 
 def _tune(model: Any, user: UserModule, settings: Settings) -> None:
@@ -161,10 +202,13 @@ def _reading(settings: Settings, folder: Path, replicas: int) -> Reading:
     return Reading(settings.cache, settings.shuffle_buffer, memory, *options)
 
 
-def _deciding(examples: Examples, module: Path, settings: Settings) -> dict[str, str]:
+def _deciding(
+    examples: Examples, module: Path, settings: Settings, models: Mapping[str, Model | None]
+) -> dict[str, str]:
     """What decides the weights, by name."""
     versions = {name: version(name) for name in ("tensorflow", "keras", "tf_keras")}
-    data = {"examples": examples.digest, "module": hashlib.sha256(module.read_bytes()).hexdigest()}
+    data = {"examples": examples.digest, "module": digest(module)}
+    data |= {name: model.digest for name, model in models.items() if model}
     return {**data, **settings.deciding(), **versions}
 
 

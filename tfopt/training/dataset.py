@@ -11,6 +11,7 @@ import psutil
 from tfopt.errors import ComponentError
 from tfopt.runtimes import TensorSpec
 from tfopt.tfrecords import opened
+from tfopt.training.answers import Answers
 
 BLOCK = 256  # records parsed by one call
 EVERY = 10  # of so many records one is held out, where some are
@@ -53,6 +54,7 @@ class Source:
         transform: From a block of inputs and of stored features to what ``fit`` takes.
         part: All records of the files, every `EVERY`-th (held), or the others (rest).
         reading: How.
+        answers: Of a teacher, to these records; None where there is none.
     """
 
     files: Sequence[Path]
@@ -62,6 +64,7 @@ class Source:
     transform: Callable[[dict[str, Any], dict[str, Any]], tuple[Any, Any]]
     part: Literal["all", "held", "rest"] = "all"
     reading: Reading = Reading()
+    answers: Answers | None = None
 
     def set_apart(self) -> tuple[Self, Self]:
         """Two sources without a record in common: what is learnt, and every `EVERY`-th record, which is not.
@@ -113,11 +116,12 @@ class Source:
         raw = self._records().batch(BLOCK)
         return {"read": raw, "parse": _mapped(raw, self._columns), "prepare": _mapped(raw, self.prepared)}
 
-    def prepared(self, records: Any) -> tuple[Any, Any]:
-        """What ``fit`` takes, of a block of serialized records."""
+    def prepared(self, records: Any, rows: Any = None) -> tuple[Any, Any]:
+        """What ``fit`` takes, of a block of serialized records and, with a teacher, of rows of its answers."""
         parsed = self._columns(records)
         inputs = {name: _typed(parsed[name], spec) for name, spec in self.inputs.items()}
-        return self.transform(inputs, parsed)
+        taken, labels = self.transform(inputs, parsed)
+        return taken, labels if self.answers is None else self.answers.beside(labels, rows)
 
     def _blocks(self) -> Any:
         return _mapped(self._records().batch(BLOCK), self.prepared)
@@ -126,9 +130,12 @@ class Source:
         import tensorflow as tf
 
         as_written = tf.autograph.experimental.do_not_convert
-        files = tf.data.Dataset.from_tensor_slices([str(file) for file in self.files])
-        records = files.interleave(
-            as_written(opened), cycle_length=min(len(self.files), 8), num_parallel_calls=tf.data.AUTOTUNE
+        names: Any = [str(file) for file in self.files]
+        names = names if self.answers is None else (names, self.answers.names)
+        records = tf.data.Dataset.from_tensor_slices(names).interleave(
+            as_written(opened if self.answers is None else self.answers.opened),
+            cycle_length=min(len(self.files), 8),
+            num_parallel_calls=tf.data.AUTOTUNE,
         )
         if self.part != "all":
             numbered = records.enumerate().filter(as_written(self._belongs))

@@ -61,7 +61,7 @@ def targets(model: Any, label: str, stored: TensorSpec) -> list[Target]:
     Raises:
         ComponentError: When the label's type or length does not fit an output's loss.
     """
-    losses = _losses(model)
+    losses = by_output(model, model.loss)
     return [
         _target(name, losses[name], tuple(tensor.shape[1:]), label, stored)
         for name, tensor in zip(keras_models.served_names(model), model.outputs, strict=True)
@@ -75,9 +75,9 @@ def arrange_like_outputs(model: Any, labels: list[Any]) -> Any:
     return tuple(labels) if len(labels) > 1 else labels[0]
 
 
-def _losses(model: Any) -> dict[str, Any]:
+def by_output(model: Any, given: Any) -> dict[str, Any]:
+    """What was given to ``compile`` (a dict, a list, or one for all) for each output; None where it says nothing."""
     names = keras_models.served_names(model)
-    given = model.loss
     if isinstance(given, dict):
         return {name: given.get(name) for name in names}
     if isinstance(given, list | tuple):
@@ -85,11 +85,23 @@ def _losses(model: Any) -> dict[str, Any]:
     return dict.fromkeys(names, given)
 
 
+def words_of(loss: Any) -> str:
+    """The loss's name as Keras spells it in strings: ``sparse_categorical_crossentropy``."""
+    name = loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+def built_in(loss: Any) -> bool:
+    """Whether it is one of Keras's own, whose labels and outputs are known."""
+    owner = loss if hasattr(loss, "__name__") else type(loss)
+    return isinstance(loss, str) or owner.__module__.split(".")[0] in ("keras", "tf_keras")
+
+
 def _target(output: str, loss: Any, shape: tuple[int | None, ...], label: str, stored: TensorSpec) -> Target:
-    words = _words(loss)
+    words = words_of(loss)
     length = stored.shape[1] or 0
     as_stored = () if length == 1 else (length,)
-    if loss is None or not _built_in(loss) or words in ANY_SHAPE:
+    if loss is None or not built_in(loss) or words in ANY_SHAPE:
         return Target(output, as_stored, None, words)
     sparse = words.startswith("sparse_")
     if sparse and stored.dtype != "int64":
@@ -115,14 +127,3 @@ def _limits(loss: Any, words: str, shape: tuple[int | None, ...]) -> tuple[float
         return 0, 1
     every_class = words.startswith("sparse_") and getattr(loss, "ignore_class", None) is None
     return (0, shape[-1] - 1) if every_class and shape and shape[-1] else None
-
-
-def _words(loss: Any) -> str:
-    """The loss's name as Keras spells it in strings: ``sparse_categorical_crossentropy``."""
-    name = loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-
-
-def _built_in(loss: Any) -> bool:
-    owner = loss if hasattr(loss, "__name__") else type(loss)
-    return isinstance(loss, str) or owner.__module__.split(".")[0] in ("keras", "tf_keras")

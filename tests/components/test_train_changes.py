@@ -1,0 +1,113 @@
+"""A start is handed on untrained where nothing changed, and what counts as a change."""
+
+import json
+import logging
+import shutil
+
+import pytest
+
+from tests.components.train_modules import DIGITS, write
+from tfopt.artifacts import Examples, KerasModel
+from tfopt.components.train.changes import changes
+from tfopt.components.train.component import train
+from tfopt.components.train.settings import Settings
+
+FACTS = {
+    "splits": {"train": 1400, "eval": 397},
+    "features": {
+        "image": {"dtype": "float32", "shape": [8, 8, 1], "missing": 0, "min": 0, "max": 16, "mean": 4.9, "std": 6.0},
+        "colour": {"dtype": "string", "shape": [1], "missing": 0, "distinct": 2, "top": [["red", 900], ["blue", 897]]},
+    },
+    "label": "label",
+    "label_counts": {"train": {"0": 700, "1": 700}, "eval": {"0": 200, "1": 197}},
+    "classes": [],
+}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory, digits_examples):
+    """Examples that say what they are, a model that learnt from them, and its module."""
+    folder = tmp_path_factory.mktemp("kept")
+    shutil.copytree(digits_examples, folder / "examples")
+    (folder / "examples" / "examples.json").write_text(json.dumps(FACTS))
+    module = write(folder / "m.py", DIGITS)
+    return train(folder / "examples", module, folder / "trained", epochs=2)["trained"], folder / "examples", module
+
+
+def test_where_nothing_changed_the_start_is_handed_on_and_a_change_is_told_and_trained(tmp_path, kept, caplog):
+    start, examples, module = kept
+    caplog.set_level(logging.INFO, "tfopt")
+    same = train(examples, module, tmp_path / "same", epochs=2, start=start, min_change=0.1)["trained"]
+    assert KerasModel.open(same.path).digest == start.digest
+    assert KerasModel.open(same.path).card == start.card
+    assert same.metadata["unchanged"] == 1
+    assert "not trained: nothing changed" in caplog.text
+    assert "epoch 1/" not in caplog.text
+    other = train(examples, module, tmp_path / "other", epochs=1, start=same, min_change=0.1)["trained"]
+    assert "training, since changed: epochs=1" in caplog.text
+    assert KerasModel.open(other.path).digest != start.digest
+
+
+def test_examples_that_look_as_ever_but_mean_something_else_are_learnt(tmp_path, kept, caplog):
+    """The labels of eval are those of other images: no statistic of a feature knows."""
+    from tests.conftest import write_examples
+    from tfopt.examples import read_batches
+    from tfopt.runtimes import TensorSpec
+
+    start, examples, module = kept
+    shutil.copytree(examples, tmp_path / "examples")
+    (file,) = Examples(tmp_path / "examples").split("eval")
+    specs = {"image": TensorSpec("float32", (None, 8, 8, 1)), "label": TensorSpec("int64", (None, 1))}
+    batch = next(read_batches([file], specs, batch_size=400))
+    file.unlink()
+    write_examples(file, {"image": batch["image"], "label": batch["label"][::-1]})
+    caplog.set_level(logging.INFO, "tfopt")
+    train(tmp_path / "examples", module, tmp_path / "out", epochs=2, start=start, min_change=0.2)
+    assert "training, since changed: its val_loss" in caplog.text
+
+
+SETTINGS = Settings(
+    "label", 2, 64, 5, 0, "module", "module", True, 1, "one", "linear", None, "auto", 0, 0, 0, 2, 0, None, 600,
+    min_change=0.1,
+)  # fmt: skip
+CHANGES = {
+    "a little of each": ({"image": {"mean": 5.4, "std": 6.5}, "splits": {"train": 1500, "eval": 400}}, []),
+    "more": ({"splits": {"train": 1600, "eval": 400}}, ["1797 examples became 2000"]),
+    "the mean": ({"image": {"mean": 5.6}}, ["feature image: mean 4.9 became 5.6"]),
+    "the spread": ({"image": {"std": 5.3}}, ["feature image: std 6 became 5.3"]),
+    "the shape": ({"image": {"shape": [64]}}, ["feature image: float32[8, 8, 1] became float32[64]"]),
+    "missing": ({"image": {"missing": 200}}, ["feature image: its missing values"]),
+    "words": ({"colour": {"top": [["red", 1100], ["blue", 697]]}}, ["feature colour: its commonest words"]),
+    "a feature": ({"size": FACTS["features"]["image"]}, ["feature size came"]),
+    "classes": ({"classes": ["a", "b"]}, ["the classes"]),
+    "shares": ({"label_counts": {"train": {"0": 900, "1": 500}}}, ["the shares of the classes"]),
+}
+
+
+@pytest.mark.parametrize(("change", "found"), CHANGES.values(), ids=CHANGES)
+def test_what_counts_as_a_change(tmp_path, kept, change, found):
+    start, _, module = kept
+    today = json.loads(json.dumps(FACTS))
+    for name, value in change.items():
+        if name in FACTS:
+            today[name] = value
+        else:
+            today["features"][name] = {**today["features"].get(name, {}), **value}
+    (tmp_path / "examples" / "Split-train").mkdir(parents=True)
+    (tmp_path / "examples" / "examples.json").write_text(json.dumps(today))
+    assert changes(start, Examples(tmp_path / "examples"), module, None, SETTINGS) == found
+
+
+def test_what_is_not_known_counts_as_changed(tmp_path, kept):
+    start, examples, module = kept
+    assert changes(start, Examples(examples), module, None, SETTINGS) == []
+    assert changes(start, Examples(examples), write(tmp_path / "m.py", DIGITS + "\n"), None, SETTINGS) == ["the module"]
+    assert changes(start, Examples(examples), module, start, SETTINGS) == ["the teacher"]
+    stranger = KerasModel(tmp_path)
+    assert changes(stranger, Examples(examples), module, None, SETTINGS) == [
+        "the start does not say how it was trained"
+    ]
+    (tmp_path / "bare" / "Split-train").mkdir(parents=True)
+    assert changes(start, Examples(tmp_path / "bare"), module, None, SETTINGS) == [
+        "the examples, of which no examples.json says how much"
+    ]

@@ -1,0 +1,113 @@
+"""Learning that begins with the weights of an earlier model."""
+
+import logging
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.components.train_modules import DIGITS, write
+from tfopt import keras_models
+from tfopt.artifacts import KerasModel
+from tfopt.components.train.component import train
+from tfopt.errors import ComponentError
+
+KERAS_2 = DIGITS.replace("keras", "tf_keras")
+STILL = "keras.optimizers.SGD(0.0)"  # what it saves is what it began with
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory, digits_examples):
+    """A model of two epochs, and its module."""
+    folder = tmp_path_factory.mktemp("first")
+    module = write(folder / "m.py", DIGITS)
+    return train(digits_examples, module, folder / "trained", epochs=2, seed=1)["trained"], module
+
+
+@pytest.mark.parametrize("text", [DIGITS, pytest.param(KERAS_2, marks=pytest.mark.nightly)], ids=["keras 3", "keras 2"])
+def test_learning_begins_with_the_given_weights_and_the_card_says_how_good_they_were(
+    tmp_path, digits_examples, first, text, caplog
+):
+    start = first[0]
+    if text is KERAS_2:
+        start = train(digits_examples, write(tmp_path / "2.py", text), tmp_path / "2", epochs=2, seed=1)["trained"]
+    still = text.replace("momentum=0.9", "momentum=1.0").replace("keras.optimizers.Adam(0.005)", STILL)
+    module = write(tmp_path / "m.py", still.replace("tf_tf_", "tf_"))
+    with caplog.at_level(logging.WARNING, "tfopt"):
+        same = train(digits_examples, module, tmp_path / "out", epochs=1, seed=7, start=start)["trained"]
+    for one, other in zip(weights(same), weights(start), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert "batch_normalization: other momentum (0.9, now 1.0)" in caplog.text
+    card = KerasModel.open(same.path).card
+    assert card["start"] == {"name": "trained", "digest": start.digest, "metrics": card["start"]["metrics"]}
+    for name in ("val_loss", "val_accuracy"):
+        assert card["start"]["metrics"][name] == pytest.approx(start.metadata["metrics"][name], rel=1e-4)
+    assert (card["parent"], card["lineage"]) == (None, [])
+
+
+def test_an_epoch_from_there_is_better_than_the_start_and_a_worse_one_is_told(tmp_path, digits_examples, first, caplog):
+    start, module = first
+    warm = train(digits_examples, module, tmp_path / "warm", epochs=1, start=start)["trained"]
+    assert warm.metadata["metrics"]["val_loss"] < start.metadata["metrics"]["val_loss"]
+    assert "better than the start" not in caplog.text
+    wild = write(tmp_path / "wild.py", DIGITS.replace("Adam(0.005)", "Adam(1.0)"))
+    train(digits_examples, wild, tmp_path / "wild", epochs=1, start=start)
+    assert "no epoch was better than the start, whose val_loss is" in caplog.text
+
+
+def test_what_preprocess_knows_is_todays(tmp_path, digits_examples, caplog):
+    """Means that were measured anew are kept, and the weights that learnt with the old ones come with a warning."""
+    known = 'layers.Normalization(mean=MEAN, variance=4.0, axis=None, name="scale")'
+    text = DIGITS.replace('layers.Rescaling(1 / 16, name="scale")', known)
+    module = write(tmp_path / "m.py", text.replace("MEAN", "5.0"))
+    start = train(digits_examples, module, tmp_path / "start", epochs=1)["trained"]
+    module.write_text(text.replace("MEAN", "6.0").replace("keras.optimizers.Adam(0.005)", STILL))
+    with caplog.at_level(logging.WARNING, "tfopt"):
+        trained = train(digits_examples, module, tmp_path / "out", epochs=1, start=start)["trained"]
+    assert "scale: other mean (5.0, now 6.0)" in caplog.text
+    scale = next(layer for layer in keras_models.load(trained).layers if layer.name == "scale")
+    assert float(np.ravel(scale.mean)[0]) == 6.0
+    kernels = [keras_models.load(model).get_layer("conv2d").get_weights()[0] for model in (start, trained)]
+    np.testing.assert_array_equal(*kernels)
+
+
+OTHERS = {
+    "a wider layer": ("Conv2D(8", "Conv2D(9",
+        "layer 3 is Conv2D conv2d (3x3x1x8)", "Conv2D conv2d (3x3x1x9), as in the model of"),
+    "another layer": ("layers.MaxPooling2D()", "layers.AveragePooling2D(2)",
+        "layer 6 is MaxPooling2D max_pooling2d", "AveragePooling2D average_pooling2d, as"),
+    "a layer more": ("layers.MaxPooling2D()(flow)", "layers.ReLU()(layers.MaxPooling2D()(flow))",
+        "layer 7 is Flatten flatten", "ReLU re_lu_1, as"),
+    "the other Keras": ("keras", "tf_keras", "a Keras 3 model", "Keras 2, as"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "received", "expected"), OTHERS.values(), ids=OTHERS)
+def test_a_model_of_other_layers_is_refused(tmp_path, digits_examples, first, old, new, received, expected):
+    module = write(tmp_path / "m.py", DIGITS.replace(old, new))
+    with pytest.raises(ComponentError, match=re.escape(received)) as refusal:
+        train(digits_examples, module, tmp_path / "out", start=first[0])
+    assert refusal.value.expected.startswith(expected)
+    assert "leave start out" in refusal.value.fix
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_checkpoint_of_another_start_is_not_used(tmp_path, digits_examples, first, caplog):
+    """The learning rate explodes in the second epoch, so the checkpoint of the first stays."""
+    explodes = "keras.optimizers.SGD(keras.optimizers.schedules.PiecewiseConstantDecay([22], [0.05, 1e30]))"
+    module = write(tmp_path / "m.py", DIGITS.replace("keras.optimizers.Adam(0.005)", explodes))
+    other = KerasModel(shutil.copytree(first[0].path, tmp_path / "other"))
+    (other.path / "note").write_text("another one")
+    caplog.set_level(logging.INFO, "tfopt")
+    for start, told in ((first[0], ""), (other, "is not used: other start\n"), (first[0], "going on after epoch 1")):
+        caplog.clear()
+        with pytest.raises(ComponentError, match="the loss is"):
+            kept = {"checkpoints": str(tmp_path / "kept"), "epochs": 3}
+            train(digits_examples, module, tmp_path / "out", start=start, **kept)
+        assert told in caplog.text
+        assert ("going on" in caplog.text) == ("going on" in told)
+
+
+def weights(model) -> list[np.ndarray]:
+    return [weight.numpy() for weight in keras_models.load(model).weights]

@@ -1,0 +1,322 @@
+"""Learning from a teacher: the loss and each step by formula, and what becomes of everything else `train` can do."""
+
+import json
+import logging
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.components.train_modules import write
+from tests.conftest import write_examples
+from tfopt import keras_models
+from tfopt.artifacts import KerasModel
+from tfopt.components.train.component import train
+from tfopt.errors import ComponentError
+from tfopt.training.distribution import EXAMPLE
+
+COUNT, T, ALPHA, RATE = 60, 3.0, 0.6, 0.5
+TAUGHT = {"temperature": T, "alpha": ALPHA, "epochs": 1, "batch_size": COUNT}
+LINEAR = """
+import keras
+from keras import layers
+
+def build_model():
+    image = layers.Input((4,), name="image")
+    model = keras.Model(image, layers.Dense(SIZE, "ACTIVATION", name="student", kernel_initializer=START)(image))
+    model.compile(keras.optimizers.SGD(0.5), loss=LOSS)
+    return model
+"""
+START = "keras.initializers.Constant([[0.3, -0.2, 0.1], [0.0, 0.4, -0.1], [0.2, 0.2, -0.3], [-0.5, 0.1, 0.0]])"
+KERNEL = np.array([[0.3, -0.2, 0.1], [0.0, 0.4, -0.1], [0.2, 0.2, -0.3], [-0.5, 0.1, 0.0]])
+SPARSE = "keras.losses.SparseCategoricalCrossentropy(from_logits={})"
+NOT_TAUGHT = "keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=2)"
+
+
+@pytest.fixture(scope="module")
+def data() -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(0)
+    image = draw.normal(size=(COUNT, 4)).astype(np.float32)
+    label, value = draw.integers(0, 3, COUNT), draw.normal(size=(COUNT, 3)).astype(np.float32)
+    return {"image": image, "label": label, "yes": label % 2, "value": value}
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory, data):
+    """Three shards that are read in turns, one of them empty and one packed; none has the others' length."""
+    folder = tmp_path_factory.mktemp("taught") / "examples"
+    for name, rows in {
+        "train/a": slice(0, 11),
+        "train/b.gz": slice(11, COUNT),
+        "train/c": slice(0),
+        "eval/a": slice(30),
+    }.items():
+        write_examples(folder / f"Split-{name}", {key: column[rows] for key, column in data.items()})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def teachers(tmp_path_factory):
+    """Linear teachers by kind, with another bias for each class; what they are in numpy is `WISE`."""
+    import keras
+
+    image, folder = keras.Input((4,), name="image"), tmp_path_factory.mktemp("teachers")
+    dense = keras.layers.Dense(3, name="wise")
+    logits = dense(image)
+    dense.set_weights([WISE, BIAS])
+    one = keras.layers.Dense(1, name="wise_one")
+    single = one(image)
+    one.set_weights([WISE[:, :1], BIAS[:1]])
+    outputs = {
+        "logits": logits,
+        "softmax": keras.layers.Softmax(name="chances")(logits),
+        "sigmoid": keras.layers.Activation("sigmoid", name="chance")(single),
+        "two": {"late": logits, "early": keras.layers.Rescaling(-2.0)(logits)},
+        "nan": keras.layers.Rescaling(1e38, name="broken")(keras.layers.Rescaling(1e38)(logits)),
+    }
+    for name, output in outputs.items():
+        keras_models.save(keras.Model(image, output), folder / name)
+    return folder
+
+
+WISE = np.random.default_rng(1).normal(size=(4, 3)).astype(np.float32) * 2
+BIAS = np.array([1.0, -1.0, 0.5], np.float32)
+
+
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+@pytest.mark.parametrize(("teacher", "activation"), [("softmax", "softmax"), ("logits", "linear")])
+def test_a_step_and_its_loss_are_those_of_the_formula(tmp_path, data, examples, teachers, library, teacher, activation):
+    text = module(activation=activation, loss=SPARSE.format(activation == "linear"))
+    student = write(tmp_path / "m.py", text.replace("keras", library))
+    trained = train(examples, student, tmp_path / "out", teacher=teachers / teacher, **TAUGHT)["trained"]
+    image, truth = data["image"], np.eye(3)[data["label"]]
+    given, said = image @ KERNEL, image @ WISE + BIAS
+    cross_entropy = -np.log(softmax(given))[np.arange(COUNT), data["label"]]
+    said_soft, given_soft = softmax(said / T), softmax(given / T)
+    apart = (said_soft * (np.log(said_soft) - np.log(given_soft))).sum(1)
+    expected = (1 - ALPHA) * cross_entropy.mean() + ALPHA * T**2 * apart.mean()
+    slope = (1 - ALPHA) * (softmax(given) - truth) + ALPHA * T * (given_soft - said_soft)
+    assert told(trained, "loss") == pytest.approx(expected, rel=1e-4)
+    assert_weights(trained, KERNEL - RATE * image.T @ slope / COUNT, -RATE * slope.mean(0))
+    assert told(trained, "val_loss") == pytest.approx(
+        -np.log(softmax(answers(trained, image[:30]))[np.arange(30), data["label"][:30]]).mean(), rel=1e-4
+    )
+
+
+def test_values_are_learnt_by_the_modules_own_loss(tmp_path, data, examples, teachers):
+    student = write(tmp_path / "m.py", module(activation="linear", loss="'mse'"))
+    given = {**TAUGHT, "label": "value", "teacher": teachers / "logits"}
+    trained = train(examples, student, tmp_path / "out", **{**given, "temperature": 50.0})["trained"]
+    image = data["image"]
+    off = image @ KERNEL - (1 - ALPHA) * data["value"] - ALPHA * (image @ WISE + BIAS)
+    assert_weights(trained, KERNEL - RATE * 2 / 3 * image.T @ off / COUNT, -RATE * 2 / 3 * off.mean(0))
+
+
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+def test_chances_regularizers_and_weights_of_classes(tmp_path, data, examples, teachers, library):
+    """The regularizer counts whole whatever alpha is; the weights of classes count for labels and answers."""
+    text = module(size=1, activation="sigmoid", loss="'binary_crossentropy'")
+    text = text.replace(START, "'ones', kernel_regularizer=keras.regularizers.L2(0.01)")
+    student = write(tmp_path / "m.py", text.replace("keras", library))
+    given = {**TAUGHT, "label": "yes", "class_weights": "1=2.5", "teacher": teachers / "sigmoid"}
+    trained = train(examples, student, tmp_path / "out", **given)["trained"]
+    image, yes = data["image"], data["yes"]
+    weight, z, said = np.where(yes == 1, 2.5, 1.0), image.sum(1), image @ WISE[:, 0] + BIAS[0]
+    p, q = sigmoid(said / T), sigmoid(z / T)
+    apart = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
+    hard = -np.log(np.where(yes == 1, sigmoid(z), sigmoid(-z)))
+    expected = (weight * ((1 - ALPHA) * hard + ALPHA * T**2 * apart)).mean() + 0.01 * 4
+    slope = weight * ((1 - ALPHA) * (sigmoid(z) - yes) + ALPHA * T * (q - p))
+    assert told(trained, "loss") == pytest.approx(expected, rel=1e-4)
+    assert_weights(trained, (1 - RATE * (image.T @ slope / COUNT + 0.02))[:, None], [-RATE * slope.mean()])
+
+
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+def test_several_outputs_learn_from_those_of_the_same_name_and_one_without_a_loss_from_none(
+    tmp_path, data, examples, teachers, library
+):
+    outputs = (
+        "{name: layers.Dense(3, kernel_initializer=START, name=name)(image) for name in ('early', 'free', 'late')}"
+    )
+    text = module(loss="{'late': 'mse', 'early': 'mse'}, loss_weights={'late': 0.5, 'early': 2.0}")
+    dense = next(line for line in text.splitlines() if "Dense" in line)
+    text = text.replace(dense, f"    model = keras.Model(image, {outputs.replace('START', START)})")
+    given = {**TAUGHT, "label": "value", "teacher": teachers / "two"}
+    student = write(tmp_path / "m.py", text.replace("keras", library))
+    trained = train(examples, student, tmp_path / "out", **given)["trained"]
+    image, model = data["image"], keras_models.load(trained)
+    for name, part, factor in (("late", 0.5, 1.0), ("early", 2.0, -2.0)):
+        off = image @ KERNEL - (1 - ALPHA) * data["value"] - ALPHA * factor * (image @ WISE + BIAS)
+        wanted = KERNEL - RATE * part * 2 / 3 * image.T @ off / COUNT
+        np.testing.assert_allclose(model.get_layer(name).get_weights()[0], wanted, atol=1e-4)
+    np.testing.assert_allclose(model.get_layer("free").get_weights()[0], KERNEL, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["batches of 7", pytest.param("tflite", marks=pytest.mark.nightly)])
+def test_a_teacher_of_another_format_or_with_a_fixed_batch_answers_the_same(tmp_path, examples, teachers, form):
+    from tfopt.components.export_tflite.component import export_tflite
+
+    student = write(tmp_path / "m.py", module())
+    if form == "tflite":
+        other = export_tflite(teachers / "softmax", tmp_path / "lite", precision="float32")["exported"]
+    else:
+        other = fixed(teachers / "softmax", tmp_path / "seven")
+    kernels = [
+        keras_models.load(train(examples, student, tmp_path / name, teacher=teacher, **TAUGHT)["trained"])
+        for name, teacher in (("as it was", teachers / "softmax"), ("other", other))
+    ]
+    np.testing.assert_allclose(kernels[1].get_weights()[0], kernels[0].get_weights()[0], atol=1e-5)
+
+
+def test_without_a_say_the_teacher_changes_nothing_and_the_card_says_what_it_was(tmp_path, examples, teachers):
+    student = write(tmp_path / "m.py", module())
+    plain = train(examples, student, tmp_path / "plain", epochs=1, batch_size=7)["trained"]
+    teacher = KerasModel.open(teachers / "softmax")
+    mute = train(examples, student, tmp_path / "mute", epochs=1, batch_size=7, teacher=teacher, alpha=0.0)["trained"]
+    assert_weights(mute, *keras_models.load(plain).get_weights())
+    card = KerasModel.open(mute.path).card
+    assert card["teacher"] == {
+        **{"name": "softmax", "format": "saved_model", "digest": teacher.digest, "temperature": 4.0, "alpha": 0.0},
+        "answers": {"student": "probabilities"},
+    }
+    assert (card["parent"], card["lineage"]) == (None, [])
+    assert "teacher" not in KerasModel.open(plain.path).card
+
+
+def test_accumulated_batches_are_one_and_16_bits_are_near(tmp_path, examples, teachers):
+    student = write(tmp_path / "m.py", module())
+    given = {**TAUGHT, "teacher": teachers / "softmax"}
+    otherwise = {
+        "one": {},
+        "four": {"batch_size": COUNT // 4, "gradient_accumulation": 4},
+        "bfloat16": {"precision": "mixed_bfloat16"},
+    }
+    found = {}
+    for name, more in otherwise.items():
+        trained = train(examples, student, tmp_path / name, **{**given, **more})["trained"]
+        found[name] = keras_models.load(trained).get_weights()[0]
+    np.testing.assert_allclose(found["four"], found["one"], atol=1e-5)
+    np.testing.assert_allclose(found["bfloat16"], found["one"], atol=0.02)
+    assert np.abs(found["bfloat16"] - found["one"]).max() > 0
+
+
+STOPS = """
+def preprocess(features):
+    return {"image": features["image"] * 1.0}
+
+import pathlib
+class Stops(keras.Model):
+    validations = 0
+    def evaluate(self, *data, **more):
+        Stops.validations += 1
+        if Stops.validations == 3 and pathlib.Path(FILE).exists():
+            raise RuntimeError("stopped here")
+        return super().evaluate(*data, **more)
+"""
+
+
+@pytest.mark.parametrize("library", ["keras", pytest.param("tf_keras", marks=pytest.mark.nightly)])
+def test_an_interrupted_lesson_goes_on_to_the_same_weights_with_the_same_teacher_only(
+    tmp_path, examples, teachers, library, caplog
+):
+    stop = tmp_path / "stop"
+    text = module().replace("\ndef build", STOPS.replace("FILE", repr(str(stop))) + "\ndef build")
+    text = text.replace("keras.Model(image", "Stops(image").replace("SGD(0.5)", "Adam(0.05)")
+    student = write(tmp_path / "m.py", text.replace("keras", library))
+    given = {"teacher": teachers / "softmax", "epochs": 4, "batch_size": 16, "temperature": T}
+    kept = {**given, "checkpoints": str(tmp_path / "kept")}
+    stop.write_text("")
+    with pytest.raises(ComponentError, match="stopped here"):
+        train(examples, student, tmp_path / "out", **kept)
+    stop.unlink()
+    with caplog.at_level(logging.INFO, "tfopt"):
+        other = train(examples, student, tmp_path / "other", **{**kept, "teacher": teachers / "logits"})["trained"]
+    assert "is of another training and is not used: other teacher" in caplog.text
+    assert "going on" not in caplog.text
+    with caplog.at_level(logging.INFO, "tfopt"):
+        resumed = train(examples, student, tmp_path / "out", **kept)["trained"]
+    assert "going on after epoch" in caplog.text
+    whole = train(examples, student, tmp_path / "whole", **given)["trained"]
+    for one, same in zip(keras_models.load(resumed).weights, keras_models.load(whole).weights, strict=True):
+        np.testing.assert_array_equal(one.numpy(), same.numpy())
+    assert other.metadata["teacher"]["answers"] == {"student": "logits"}
+
+
+REFUSED = {
+    "fewer classes": ("softmax", {"size": 4, "start": "'zeros'"},
+        r"teacher: chances: float32\[\?,3\]", r"\[4\] numbers"),
+    "no output of that name": ("two", {}, "teacher: outputs early: .*late: ", "one named student"),
+    "no number": ("nan", {}, "output 'student' is NaN or infinite for record 0", "finite answers"),
+    "a loss of its own": ("softmax", {"loss": "lambda y, p: keras.ops.mean(p)"},
+        "the loss <lambda>", "soft form is known"),
+    "a class that is left out": ("logits", {"loss": NOT_TAUGHT}, "and its ignore_class", "soft form is known"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("teacher", "changes", "received", "expected"), REFUSED.values(), ids=REFUSED)
+def test_teachers_that_do_not_fit_are_refused(tmp_path, examples, teachers, teacher, changes, received, expected):
+    student = write(tmp_path / "m.py", module(**changes))
+    with pytest.raises(ComponentError, match=received) as refusal:
+        train(examples, student, tmp_path / "out", teacher=teachers / teacher, **TAUGHT)
+    assert re.search(expected, refusal.value.expected)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_taught_is_refused(tmp_path, examples, teachers, monkeypatch):
+    student = write(tmp_path / "m.py", module())
+    monkeypatch.setenv("TF_CONFIG", EXAMPLE)
+    with pytest.raises(ComponentError, match="distribution=multi_worker with a teacher"):
+        train(examples, student, tmp_path / "out", teacher=teachers / "softmax", distribution="multi_worker")
+    with pytest.raises(ComponentError, match=r"alpha=0.5 without a teacher"):
+        train(examples, student, tmp_path / "out", alpha=0.5)
+    with pytest.raises(ComponentError, match="1 to 100"):
+        train(examples, student, tmp_path / "out", teacher=teachers / "softmax", temperature=0.5)
+    own = "class Own(keras.Model):\n    def train_step(self, data):\n        return {}\n\ndef build"
+    stepping = module().replace("def build", own).replace("keras.Model(image", "Own(image")
+    with pytest.raises(ComponentError, match=r"Own of .* with a train_step of its own"):
+        train(examples, write(tmp_path / "own.py", stepping), tmp_path / "out", teacher=teachers / "softmax")
+    stranger = fixed(teachers / "softmax", tmp_path / "stranger", takes="picture")
+    with pytest.raises(ComponentError, match="no feature 'picture'"):
+        train(examples, student, tmp_path / "out", teacher=stranger)
+
+
+def module(*, size=3, activation="softmax", loss="'sparse_categorical_crossentropy'", start=START) -> str:
+    text = LINEAR.replace("SIZE", str(size)).replace("ACTIVATION", activation).replace("LOSS", loss)
+    return text.replace("START", start)
+
+
+def fixed(model, folder, takes="image"):
+    """The same model as a SavedModel that takes 7 examples at a time and calls its answers as the student does."""
+    loaded = keras_models.load(KerasModel.open(model))
+    spec = tf.TensorSpec([7, 4], tf.float32, name=takes)
+    body = tf.function(lambda image: {"student": loaded(image)}, input_signature=[spec])
+    holder = tf.Module()
+    holder.model, holder.body = loaded, body
+    tf.saved_model.save(holder, str(folder / "Format-Serving"), signatures={"serving_default": body})
+    return folder
+
+
+def softmax(z):
+    powers = np.exp(z - z.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)
+
+
+def sigmoid(z):
+    return 1 / (1 + np.exp(-z))
+
+
+def answers(trained, image):
+    """Logits, from the weights alone."""
+    kernel, bias = keras_models.load(trained).get_weights()
+    return image @ kernel + bias
+
+
+def told(trained, name) -> float:
+    return json.loads((trained.path / "history.json").read_text())["epochs"][0][name]
+
+
+def assert_weights(trained, kernel, bias) -> None:
+    found = keras_models.load(trained).get_weights()
+    np.testing.assert_allclose(found[0], kernel, atol=2e-5)
+    np.testing.assert_allclose(found[1], bias, atol=2e-5)
