@@ -1,6 +1,6 @@
 """The main job: fresh data in, a model retrained, optimized, proven and pushed."""
 
-from tfopt.artifacts import Files, PythonModule
+from tfopt.artifacts import Files, KerasModel, PythonModule, TrainingPlan
 from tfopt.component import Input
 from tfopt.pipelines.optimize import FORMATS, make, prove
 from tfopt.trace import Steps
@@ -10,11 +10,14 @@ def retrain(
     steps: Steps,
     data: Input[Files],
     module: Input[PythonModule],
+    plan: Input[TrainingPlan] | None = None,
+    start: Input[KerasModel] | None = None,
     *,
     label: str = "label",
     pack: str | None = None,
     splits: list[str] = ["train:8", "eval:1", "test:1"],  # noqa: B006  (a default is read, never changed)
     epochs: int = 20,
+    min_change: float = 0.0,
     goals: list[str] = ["quality max_degradation 1%"],  # noqa: B006  (a default is read, never changed)
     objective: str = "latency",
     seconds: float = 6.0,
@@ -27,11 +30,15 @@ def retrain(
         steps: The components, of whichever engine runs this.
         data: The raw data: CSV, NPZ, image folders or TFRecords.
         module: Your Python file, with build_model() and, if wanted, preprocess(features).
+        plan: What profile_training measured to make this training faster.
+        start: What train gave in the last blessed run: learning begins with its weights.
         label: The column or feature that holds the truth.
         pack: Columns to pack into one feature, such as "image=28x28x1".
         splits: Names with weights: train is learnt, eval stops training and chooses its best epoch, test judges.
             Without test, eval judges as well, which flatters a little.
         epochs: The most passes over the data; training stops earlier when it no longer improves.
+        min_change: With a start, what part of the examples or of their statistics, or of its loss on them, must have
+            changed before it is trained again; 0 for always.
         goals: What a candidate must satisfy, such as "accuracy max_degradation 0.5%"; quality is the main metric.
         objective: What the winner is best at among those that satisfy the goals.
         seconds: How long the speed of each model is measured.
@@ -39,6 +46,8 @@ def retrain(
         layout: How a version lies there: as its format's usual server wants it (auto), or tf_serving, triton or plain.
     """
     examples = steps.prepare_examples(data=data, label=label, pack=pack, splits=splits).outputs["examples"]
-    trained = steps.train(examples=examples, module=module, label=label, epochs=epochs).outputs["trained"]
+    given = {"plan": plan, "start": start, "min_change": min_change}
+    learnt = steps.train(examples=examples, module=module, label=label, epochs=epochs, **given)
+    trained = learnt.outputs["trained"]
     candidates = make(steps, trained, examples, FORMATS)
     prove(steps, trained, candidates, examples, label, goals, objective, seconds, destination, layout)

@@ -15,6 +15,7 @@ from tfopt.artifacts import Blessing, Files, Model
 from tfopt.component import Input
 from tfopt.kfp_images import Images
 from tfopt.kfp_step import run_step
+from tfopt.run import main
 from tfopt.trace import trace
 
 
@@ -44,6 +45,20 @@ def test_the_dag_keeps_its_steps_wires_and_values(compiled):
     assert tasks["add"]["inputs"]["parameters"] == {"start": {"componentInputParameter": "start"}}
     assert tasks["count-2"]["inputs"]["parameters"]["loud"] == {"runtimeValue": {"constant": True}}
     assert compiled["root"]["inputDefinitions"]["parameters"]["start"]["defaultValue"] == 3.0
+
+
+def test_compile_takes_in_the_optional_sources_that_are_asked_for(tmp_path, capsys):
+    file = tmp_path / "retrain.yaml"
+    assert main(["compile", "retrain", "-o", str(file), "--with", "plan", "--with", "start"]) == 0
+    root = next(yaml.safe_load_all(file.read_text()))["root"]
+    parameters = root["inputDefinitions"]["parameters"]
+    assert {"plan_uri", "start_uri"} < set(parameters)
+    assert not parameters["start_uri"].get("isOptional")
+    assert {"plan", "start"} < set(root["dag"]["tasks"]["train"]["inputs"]["artifacts"])
+    assert main(["compile", "retrain", "-o", str(file), "--with", "strat"]) == 1
+    assert "did you mean start" in capsys.readouterr().err
+    assert main(["compile", "train", "-o", str(file), "--with", "start"]) == 1
+    assert "leave --with out" in capsys.readouterr().err
 
 
 def test_a_step_that_measures_is_never_cached(compiled):

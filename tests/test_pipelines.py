@@ -43,3 +43,13 @@ def test_what_is_pushed_was_tried_in_the_same_layout_and_its_parent_too(name):
         assert pushed.parameters[given] is tried.parameters[given]
     assert isinstance(pushed.inputs["model"], Reference) and pushed.inputs["model"].step == "select_model"
     assert pushed.inputs["fallback"] == dag.steps["select_model"].inputs["baseline"]
+
+
+def test_retrain_trains_by_the_plan_and_from_the_start_that_it_is_given():
+    dag = load("retrain")
+    assert {name: source.optional for name, source in dag.sources.items()} == {
+        **{"data": False, "module": False},
+        **{"plan": True, "start": True},
+    }
+    wired = dag.steps["train"].inputs
+    assert (wired["plan"], wired["start"]) == (dag.sources["plan"], dag.sources["start"])

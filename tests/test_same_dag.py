@@ -65,7 +65,7 @@ def tfx_graph(dag: Dag, values: dict[str, Any], folder: Path) -> Graph:
 
 def kfp_graph(dag: Dag, values: dict[str, Any], folder: Path) -> Graph:
     """From the compiled YAML, with the run's values put in as the server does."""
-    kfp.compile_pipeline(dag, folder / "p.yaml")
+    kfp.compile_pipeline(dag, folder / "p.yaml", given=dag.sources)
     spec = next(yaml.safe_load_all((folder / "p.yaml").read_text()))
     tasks = spec["root"]["dag"]["tasks"]
     inputs = {key: found.get("defaultValue") for key, found in spec["root"]["inputDefinitions"]["parameters"].items()}

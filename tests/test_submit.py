@@ -51,6 +51,26 @@ def test_the_same_yaml_is_one_version_however_often_it_is_sent_and_another_yaml_
     assert [len(server.kinds[kind]) for kind in ("experiments", "pipelines", "versions", "runs")] == [1, 1, 2, 3]
 
 
+def test_an_optional_source_that_is_given_is_in_the_compiled_dag_and_another_is_not(server):
+    given = [
+        "--set",
+        "data=s3://bucket/d.csv",
+        "--set",
+        "module=s3://bucket/m.py",
+        "--set",
+        "start=s3://bucket/trained",
+    ]
+    assert main(["submit", "retrain", *given, "--endpoint", server.url]) == 0
+    (run,) = server.kinds["runs"].values()
+    assert run["runtime_config"]["parameters"]["start_uri"] == "s3://bucket/trained"
+    (uploaded,) = server.uploads.values()
+    tasks = next(yaml.safe_load_all(uploaded))["root"]["dag"]["tasks"]
+    names = {task["taskInfo"]["name"] for task in tasks.values()}
+    assert {"data", "module", "start"} < names
+    assert "plan" not in names
+    assert {"examples", "module", "start"} == set(tasks["train"]["inputs"]["artifacts"])
+
+
 def test_root_service_account_and_experiment_are_the_runs(server):
     options = ["--kfp-option", "root=minio://mlpipeline/v2", "--kfp-option", "service_account=tfopt-runner"]
     assert main(["submit", *OPTIMIZE, *options, "--experiment", "nightly", "--endpoint", server.url]) == 0

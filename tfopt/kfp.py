@@ -68,32 +68,36 @@ def compile_component(component: Component, file: Path, images: Images | None = 
     compiler.Compiler().compile(container_component(component, lengths, images), str(file))
 
 
-def compile_pipeline(dag: Dag, file: Path, images: Images | None = None, options: Options | None = None) -> None:
+def compile_pipeline(
+    dag: Dag, file: Path, images: Images | None = None, options: Options | None = None, given: Collection[str] = ()
+) -> None:
     """Write a DAG as native KFP v2 YAML. Sources become parameters ``NAME_uri``, imported when the run starts.
+
+    Args:
+        dag: What is compiled.
+        file: Where to.
+        images: The project's own when None.
+        options: How steps run.
+        given: The optional sources that its runs are given; the others are not in it, since KFP imports what is there.
 
     Raises:
         ComponentError: When an option does not fit the DAG, or KFP's compiler refuses it.
     """
     images, options = images or Images(), options or Options()
     options.check(dag)
+    there = [source for source in dag.sources.values() if not source.optional or source.name in given]
 
     def build(*values: Any) -> None:  # KFP hands them over in the signature's order
-        given = dict(zip(signature.parameters, values, strict=True))
-        sources = {
-            source.name: _imported(source, given[uri], options)
-            for source in dag.sources.values()
-            if (uri := f"{source.name}_uri") in given
-        }
+        named = dict(zip(signature.parameters, values, strict=True))
+        sources = {source.name: _imported(source, named[f"{source.name}_uri"], options) for source in there}
         tasks: dict[str, Any] = {}
         for step in dag.steps.values():
-            tasks[step.id] = task = _task(step, sources, tasks, given, images)
+            tasks[step.id] = task = _task(step, sources, tasks, named, images)
             options.apply(task, step.id, step.component)
 
     build.__name__ = dag.name
     build.__doc__ = dag.description
-    uris = [
-        read_parameter(f"{s.name}_uri", str, None, True, s.description) for s in dag.sources.values() if not s.optional
-    ]
+    uris = [read_parameter(f"{source.name}_uri", str, None, True, source.description) for source in there]
     signature = inspect.Signature(list(_parameters({p.name: p for p in [*uris, *dag.parameters.values()]})))
     build.__signature__ = signature  # type: ignore[attr-defined]
     build.__annotations__ = {name: given.annotation for name, given in signature.parameters.items()}

@@ -9,7 +9,7 @@ from typing import Any
 from tfopt import trace
 from tfopt.arguments import assigned
 from tfopt.component import components
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, nearest
 
 
 def compile(words: list[str]) -> int:
@@ -17,6 +17,14 @@ def compile(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="tfopt compile", description="Write Kubeflow Pipelines v2 YAML.")
     parser.add_argument("pipeline", help="a shipped pipeline, a .py file, or a component (for its component.yaml)")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.yaml", help="where to write")
+    parser.add_argument(
+        "--with",
+        dest="sources",
+        action="append",
+        default=[],
+        metavar="SOURCE",
+        help="an optional source that the runs are given; the YAML has no others",
+    )
     _add_how(parser)
     given = parser.parse_args(words)
     from tfopt import kfp
@@ -30,15 +38,20 @@ def compile(words: list[str]) -> int:
         )
     given.output.parent.mkdir(parents=True, exist_ok=True)
     if given.pipeline in components():
-        if given.kfp_option:
+        if given.kfp_option or given.sources:
+            word = "--kfp-option" if given.kfp_option else "--with"
             raise ComponentError(
-                f"--kfp-option for {given.pipeline}",
+                f"{word} for {given.pipeline}",
                 "a pipeline: what a component.yaml's step needs is said where it is used",
-                "leave --kfp-option out",
+                f"leave {word} out",
             )
         kfp.compile_component(components()[given.pipeline], given.output, images)
     else:
-        kfp.compile_pipeline(trace.load(given.pipeline), given.output, images, options)
+        dag = trace.load(given.pipeline)
+        for name in given.sources:
+            if name not in dag.sources:
+                raise ComponentError(f"--with {name}", "a source of the pipeline", nearest(name, dag.sources))
+        kfp.compile_pipeline(dag, given.output, images, options, given.sources)
     print(given.output)
     return 0
 

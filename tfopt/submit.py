@@ -55,7 +55,7 @@ def upload(
     name, given = kfp.pipeline_name(dag), arguments(dag, values)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "pipeline.yaml")
-        kfp.compile_pipeline(dag, file, images, options)
+        kfp.compile_pipeline(dag, file, images, options, given=values)
         version = f"{tfopt.__version__}-{hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
         pipeline_id = _pipeline(server, name, dag.description)
         known = server.all(
@@ -78,12 +78,6 @@ def arguments(dag: Dag, values: Mapping[str, Any]) -> dict[str, Any]:
                 f"--set {name}={value}",
                 f"an address that the cluster can read: {', '.join(SCHEMES)}",
                 "copy it to your object store and pass its address there",
-            )
-        if name in dag.sources and dag.sources[name].optional:
-            raise ComponentError(
-                f"--set {name}={value}",
-                "a source that the compiled pipeline has, and it has the required ones only",
-                f"write a DAG in which {name} is required",
             )
     checked = dag.values(values)
     return {f"{name}_uri" if name in dag.sources else name: checked[name] for name in values}
