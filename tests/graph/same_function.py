@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tests.graph.layouts import channels_last
 from tfopt.graph.evaluation import evaluate
 
 TOLERANCE = {"float64": 1e-14, "float32": 1e-6, "float16": 4e-3, "bfloat16": 3e-2}  # of the largest value
@@ -13,13 +14,12 @@ def assert_same_function(before, after, outputs: Sequence[str] = ("y",), *, seed
     """Run both on the same random inputs; infinite and NaN values must be in the same places."""
     feeds = probes(before, seed)
     fetches = [f"{name}:0" for name in outputs]
-    for name, one, other in zip(
-        outputs, evaluate(before, fetches, feeds), evaluate(after, fetches, feeds), strict=True
-    ):
+    ones, others = (evaluate(channels_last(graph), fetches, feeds) for graph in (before, after))
+    for name, one, other in zip(outputs, ones, others, strict=True):
         assert one.dtype == other.dtype, name
         assert one.shape == other.shape, name
         tolerance = TOLERANCE.get(one.dtype.name, 0)
-        a, b = one.astype(np.float64), other.astype(np.float64)
+        a, b = (array if np.iscomplexobj(array) else array.astype(np.float64) for array in (one, other))
         np.testing.assert_array_equal(np.isfinite(a), np.isfinite(b), err_msg=name)
         np.testing.assert_array_equal(np.isnan(a), np.isnan(b), err_msg=name)
         a, b = np.nan_to_num(a), np.nan_to_num(b)

@@ -96,6 +96,15 @@ def feed(*shape, dtype="float32", name="x"):
         return tf.compat.v1.placeholder(dtype, shape, name=name)
 
 
+def unknown(tensor):
+    """A tensor of whose shape nothing is known, not even how many axes: at most one size is open."""
+    import tensorflow as tf
+
+    sizes = [-1 if size is None else size for size in tf.convert_to_tensor(tensor).shape]
+    none = feed(1, dtype="int32", name="u") * 0 - 2
+    return tf.reshape(tensor, tf.raw_ops.ListDiff(x=sizes, y=none)[0])  # all of them, but nobody counts them before
+
+
 def weights(*shape, dtype="float32", low=None):
     """A constant with values far from trivial; uniform from ``low`` to 2 where that is given."""
     import tensorflow as tf

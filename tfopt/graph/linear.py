@@ -34,11 +34,6 @@ RANKS = {"Conv3D": 5, "Conv3DBackpropInputV2": 5, "MatMul": 2}
 
 def refusal(match: Match) -> str | None:
     """Why nothing can be folded into the linear operation of a match, or None."""
-    kernel, linear = match.array("kernel"), match.node("linear")
-    if kernel.dtype.name not in FLOATS:
-        return f"the linear {linear.op} computes in {kernel.dtype.name}"
-    if channel_axis(linear) is None:
-        return f"the channels of the layout {attr(linear, 'data_format')} are not one axis"
     if match.has("add") and shift(match) is None:
         return "the shift before is not one number per channel"
     return None
@@ -60,7 +55,7 @@ def along_channels(match: Match, node: Node, role: str) -> Vector | None:
     if node.op == "BiasAdd":
         same = axis == (1 if attr(node, "data_format") == "NCHW" else rank - 1)
         return array.astype(np.float64) if same else None
-    if axis is None or array.ndim > rank:
+    if array.ndim > rank:
         return None
     sizes = (1,) * (rank - array.ndim) + array.shape
     if any(size != 1 for other, size in enumerate(sizes) if other != axis) or sizes[axis] not in (1, count):
@@ -68,10 +63,9 @@ def along_channels(match: Match, node: Node, role: str) -> Vector | None:
     return np.broadcast_to(array.astype(np.float64).ravel(), (count,))
 
 
-def channel_axis(linear: Node) -> int | None:
-    """The axis of the output that the channels are; None for the layouts of vectors of channels."""
-    rank, layout = RANKS.get(linear.op, 4), attr(linear, "data_format", "NHWC")
-    return {"NHWC": rank - 1, "NDHWC": rank - 1, "NCHW": 1, "NCDHW": 1}.get(layout)
+def channel_axis(linear: Node) -> int:
+    """The axis that the channels are, of the data and of the output."""
+    return 1 if attr(linear, "data_format", "NHWC").startswith("NC") else RANKS.get(linear.op, 4) - 1
 
 
 def channels(match: Match) -> int:
@@ -87,8 +81,10 @@ def scaled(match: Match, scale: Vector) -> NDArray[np.float64]:
 
 
 def range_refusal(match: Match, *arrays: NDArray[Any]) -> str | None:
-    """Why the new weights have no place in the precision of the old, or None."""
+    """Why the new weights have no place in the type of the old, or None; integers wrap around, which no float does."""
     dtype = match.array("kernel").dtype
+    if dtype.name not in FLOATS:
+        return f"the weights are {dtype.name}"
     with np.errstate(over="ignore"):
         fits = all(np.isfinite(array.astype(dtype).astype(np.float64)).all() for array in arrays)
     return None if fits else f"the weights would not be finite in {dtype.name}"

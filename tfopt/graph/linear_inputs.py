@@ -18,7 +18,7 @@ INPUT_REFUSED = "the number of channels that are read is not known, or they are 
 def input_channels(match: Match, data: str = "x") -> int | None:
     """How many channels the root of a match reads from data; None where that, or along which axis, is not known."""
     linear, kernel = match.node(), match.array("kernel")
-    if channel_axis(linear) is None or (linear.op == "MatMul" and match.attr("transpose_a")):
+    if linear.op == "MatMul" and match.attr("transpose_a"):
         return None
     if linear.op == "MatMul":
         return int(kernel.shape[1 if match.attr("transpose_b") else 0])
@@ -27,7 +27,7 @@ def input_channels(match: Match, data: str = "x") -> int | None:
     if linear.op in TRANSPOSED:
         return int(kernel.shape[-1])
     shape = match.shape(data)
-    return shape[channel_axis(linear) or 0] if shape and len(shape) == RANKS.get(linear.op, 4) else None
+    return shape[channel_axis(linear)] if shape and len(shape) == RANKS.get(linear.op, 4) else None
 
 
 def vector_before(match: Match, role: str) -> Vector | None:
@@ -35,7 +35,7 @@ def vector_before(match: Match, role: str) -> Vector | None:
     array, linear, count = match.array(role), match.node(), input_channels(match)
     axis, rank = channel_axis(linear), RANKS.get(linear.op, 4)
     meeting = match.node("add") if match.has("add") else match.node("mul")
-    if count is None or axis is None or array.ndim > rank:
+    if count is None or array.ndim > rank:
         return None
     if meeting.op == "BiasAdd":
         same = axis == (1 if attr(meeting, "data_format") == "NCHW" else rank - 1)
@@ -65,10 +65,11 @@ def times_inputs(match: Match, vector: Vector) -> NDArray[np.float64]:
 
 def shift_refusal(match: Match) -> str | None:
     """Why what is added to each channel before the root is not a bias after it, or None."""
+    if match.node().op == "MatMul" or match.attr("padding") == "VALID":
+        return None
     window = match.array("kernel").shape[: RANKS.get(match.node().op, 4) - 2]
-    if match.node().op != "MatMul" and match.attr("padding") != "VALID" and set(window) != {1}:
-        return "the zeros of the padding are not shifted"
-    return None
+    none = set(window) == {1} and match.attr("padding") == "SAME"  # EXPLICIT has zeros even so
+    return None if none else "the zeros of the padding are not shifted"
 
 
 def bias_of(match: Match, vector: Vector) -> Vector:

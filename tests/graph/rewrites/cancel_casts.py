@@ -18,6 +18,10 @@ TABLE = [
     holds("to the same type", lambda: tf.raw_ops.Cast(x=feed(4), DstT=tf.float32), gone="Cast"),
     refuses("what rounds", lambda: pair("float32", "float16"), because="does not hold every float32"),
     refuses("what rounds otherwise", lambda: pair("float16", "bfloat16"), because="does not hold every float16"),
+    refuses("a longer fraction", lambda: pair("bfloat16", "float16"), because="does not hold every bfloat16"),
+    refuses("the largest integers in a double", lambda: pair("int64", "float64"), because="does not hold every int64"),
+    refuses("the same without a sign", lambda: pair("uint64", "float64"), because="does not hold every uint64"),
+    holds("integers in longer ones", lambda: pair("uint32", "int64"), gone="Cast"),
     refuses("large integers in a float", lambda: pair("int32", "float32"), because="does not hold every int32"),
     refuses("a third type", lambda: pair("int8", "int32", "int64"), because="makes int64 of int8"),
 ]

@@ -65,6 +65,11 @@ def image(layout="NHWC", dtype="float32"):
     return feed(*CHANNELS[layout], dtype=dtype)
 
 
+def volume():
+    """A convolution of a volume, channels first: of as many rows as there are channels."""
+    return conv(feed(None, 2, 3, 4, 4), window=(2, 2, 2), data_format="NCDHW")
+
+
 def half():
     """Weights in half precision, statistics in single."""
     return norm(conv(image(dtype="float16"), dtype="float16"), epsilon=0.1)
@@ -101,6 +106,10 @@ TABLE = [
     holds("depthwise with a multiplier", lambda: norm(depthwise(image(), multiplier=2), 8)),
     holds("transposed", lambda: norm(transposed(feed(2, 6, 6, 4)))),
     holds("a volume", lambda: norm(conv(feed(None, 5, 5, 5, 2), window=(3, 3, 3)), layout="NDHWC")),
+    holds("a volume, channels first", lambda: norm(volume(), layout="NCDHW")),
+    holds("with a bias between", lambda: norm(biased(volume(), layout="NCDHW"), layout="NCDHW")),
+    holds("with a sum between", lambda: norm(volume() + weights(4, 1, 1, 1), layout="NCDHW"), gone="AddV2"),
+    refuses("a volume of another layout", lambda: norm(volume(), layout="NDHWC"), because="normalizes axis 4"),
     holds("half precision", half),
     holds("a chain of three", lambda: norm(norm(norm(conv(image())))), fires=3),
     holds("the output itself", lambda: tf.nn.relu(norm(conv(image())))),

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from tests.graph.rewrites.fold_batch_norm import GLOBAL, conv, depthwise, image, norm
-from tests.graph.table import feed, holds, refuses, weights
+from tests.graph.table import feed, holds, refuses, unknown, weights
 
 
 def centred(x):
@@ -19,6 +19,21 @@ def read_twice():
     """A batch norm that two convolutions read, as in a dense block."""
     x = norm(image())
     return conv(x) + conv(x)
+
+
+def volume_first(layout="NCDHW"):
+    """A volume with channels first, of as many columns as there are channels."""
+    normed = norm(feed(None, 2, 3, 3, 2), 2, layout=layout)
+    return tf.nn.conv3d(normed, weights(2, 2, 2, 2, 3), [1] * 5, "VALID", "NCDHW")
+
+
+def far():
+    """A batch norm of which only what it adds leaves the range of half precision."""
+    none, one, much = [0.0] * 4, [1.0] * 4, [1e5] * 4
+    normed = tf.raw_ops.FusedBatchNormV3(
+        x=image(dtype="float16"), scale=one, offset=much, mean=none, variance=one, is_training=False
+    )[0]
+    return conv(normed, dtype="float16")
 
 
 TABLE = [
@@ -38,6 +53,10 @@ TABLE = [
         "a volume",
         lambda: tf.nn.conv3d(norm(feed(None, 5, 5, 5, 2), 2, layout="NDHWC"), weights(2, 2, 2, 2, 3), [1] * 5, "VALID"),
     ),
+    holds("a volume, channels first", volume_first, gone="FusedBatchNormV3"),
+    refuses("what moves too far for half precision", far, because="not be finite"),
+    refuses("a volume of another layout", lambda: volume_first("NDHWC"), because="normalizes axis 4"),
+    holds("data of which only their reader knows something", lambda: conv(norm(unknown(image())))),
     holds("half precision", lambda: conv(norm(image(dtype="float16"), epsilon=0.1), dtype="float16")),
     holds("one on each side", lambda: norm(conv(norm(image()))), gone="FusedBatchNorm"),
     refuses("a padding", lambda: conv(norm(image()), padding="SAME"), because="padding"),

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tests.graph.rewrites.fold_batch_norm import biased, conv, depthwise, image, transposed
+from tests.graph.rewrites.fold_batch_norm import biased, conv, depthwise, image, transposed, volume
 from tests.graph.table import feed, holds, refuses, weights
 
 
@@ -29,6 +29,12 @@ TABLE = [
         for dtype in ("float64", "float16", "bfloat16")
     ),
     holds("a chain", lambda: dense() * weights(5) * weights() * weights(1), fires=3),
+    holds("a volume, channels first", lambda: volume() * weights(4, 1, 1, 1), gone="Mul"),
+    refuses(
+        "the depth of a volume",
+        lambda: conv(feed(None, 2, 4, 3, 3), window=(2, 2, 2), data_format="NCDHW") * weights(4, 1, 1),
+        because="one number per channel",
+    ),
     refuses(
         "a factor that varies over the image", lambda: conv(image()) * weights(4, 4), because="one number per channel"
     ),

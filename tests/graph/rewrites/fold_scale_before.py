@@ -5,6 +5,12 @@ import tensorflow as tf
 from tests.graph.rewrites.fold_batch_norm import conv, depthwise, image, transposed
 from tests.graph.table import feed, holds, refuses, weights
 
+
+def volume(x):
+    """A convolution of a volume, channels first."""
+    return conv(x, window=(2, 2, 2), data_format="NCDHW")
+
+
 TABLE = [
     holds("a factor per channel", lambda: conv(image() * weights(4)), gone="Mul"),
     holds("one factor, SAME padding and a stride", lambda: conv(image() * 1.7, padding="SAME", strides=2), gone="Mul"),
@@ -25,6 +31,13 @@ TABLE = [
             lambda kind=kind: tf.matmul(feed(2, 5, dtype=kind) * weights(5, dtype=kind), weights(5, 3, dtype=kind)),
         )
         for kind in ("float64", "float16", "bfloat16")
+    ),
+    holds("a volume, channels first", lambda: volume(feed(None, 2, 3, 4, 4) * weights(2, 1, 1, 1)), gone="Mul"),
+    refuses("data of fewer axes", lambda: conv(feed(6, 6, 4) * weights(1, 1, 1, 4)), because="not known"),
+    refuses(
+        "integers, which wrap around",
+        lambda: tf.matmul(feed(2, 2, dtype="int32") * 2**30, tf.constant([[8, 1], [1, 8]])),
+        because="int32",
     ),
     refuses("a division by zero", lambda: conv(image() / tf.constant([1.0, 0, 1, 1])), because="not be finite"),
     refuses("a factor per row", lambda: tf.matmul(feed(5, 5) * weights(5, 1), weights(5, 3)), because="per channel"),

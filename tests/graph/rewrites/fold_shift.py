@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tests.graph.rewrites.fold_batch_norm import biased, conv, depthwise, image
+from tests.graph.rewrites.fold_batch_norm import biased, conv, depthwise, image, volume
 from tests.graph.rewrites.fold_scale import dense
 from tests.graph.table import feed, holds, refuses, weights
 
@@ -24,6 +24,8 @@ TABLE = [
         holds(dtype, lambda d=dtype: dense(dtype=d) + weights(5, dtype=d))
         for dtype in ("float64", "float16", "bfloat16")
     ),
+    holds("a volume, channels first", lambda: volume() + weights(4, 1, 1, 1), gone="AddV2"),
+    holds("a volume's two biases", lambda: biased(biased(volume(), layout="NCDHW"), layout="NCDHW")),
     refuses(
         "what varies over the image", lambda: biased(conv(image())) + weights(4, 1), because="one number per channel"
     ),

@@ -11,6 +11,11 @@ def depthwise(x, padding="VALID"):
     return tf.nn.depthwise_conv2d(x, weights(3, 3, 4, 2), [1, 1, 1, 1], padding)
 
 
+def volume(x, layout="NCDHW"):
+    """A convolution of a volume without a padding."""
+    return tf.nn.conv3d(x, weights(2, 2, 2, 2, 3), [1] * 5, "VALID", layout)
+
+
 TABLE = [
     holds("a number per channel", lambda: conv(image() + weights(4)), gone="AddV2"),
     holds("one number, with a stride", lambda: conv(image() + 0.7, strides=2), gone="AddV2"),
@@ -27,6 +32,28 @@ TABLE = [
     holds("a matrix", lambda: tf.matmul(feed(None, 5) + weights(5), weights(5, 3)), gone="AddV2"),
     holds(
         "a transposed matrix", lambda: tf.matmul(feed(2, 5) + weights(5), weights(3, 5), transpose_b=True), gone="AddV2"
+    ),
+    holds("a volume", lambda: volume(feed(None, 3, 3, 3, 2) + weights(2), "NDHWC"), gone="AddV2"),
+    holds("a volume, channels first", lambda: volume(feed(None, 2, 3, 4, 4) + weights(2, 1, 1, 1)), gone="AddV2"),
+    holds(
+        "a bias of a volume, channels first",
+        lambda: volume(tf.nn.bias_add(feed(None, 2, 3, 4, 4), weights(2), data_format="NCDHW")),
+    ),
+    refuses(
+        "zeros by number around a window of 1",
+        lambda: conv(image() + weights(4), window=(1, 1), padding=[[0, 0], [1, 1], [1, 1], [0, 0]]),
+        because="padding",
+    ),
+    refuses(
+        "a window of 1 in a plane",
+        lambda: tf.nn.conv3d(feed(2, 3, 3, 3, 2) + weights(2), weights(1, 1, 3, 2, 2), [1] * 5, "SAME"),
+        because="padding",
+    ),
+    refuses("data of fewer axes", lambda: conv(feed(6, 6, 4) + weights(1, 1, 1, 4)), because="not known"),
+    refuses(
+        "integers, which wrap around",
+        lambda: tf.matmul(feed(2, 2, dtype="int32") + 2**30, tf.constant([[8, 1], [1, 8]])),
+        because="int32",
     ),
     refuses("a padding", lambda: conv(image() + weights(4), padding="SAME"), because="padding"),
     refuses("the same depthwise", lambda: depthwise(image() + weights(4), "SAME"), because="padding"),

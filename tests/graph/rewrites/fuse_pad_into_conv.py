@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tests.graph.table import feed, holds, refuses, weights
+from tests.graph.table import feed, holds, refuses, unknown, weights
 
 
 def conv(
@@ -21,6 +21,23 @@ def volume():
     return tf.nn.conv3d(x, weights(3, 3, 3, 2, 4), [1, 1, 1, 2, 1], "VALID")
 
 
+def first(paddings=((0, 0), (0, 0), (0, 1), (1, 1))):
+    """Channels first; strided along the height, of even size, and not along the width."""
+    x = tf.pad(feed(None, 4, 8, 9), paddings)
+    return tf.nn.conv2d(x, weights(3, 3, 4, 2), [1, 1, 2, 1], "VALID", data_format="NCHW")
+
+
+def beside():
+    """A channel more, of zeros; oneDNN takes such a Pad for one around the image, but no PadV2."""
+    x = tf.pad(feed(None, 8, 8, 3), [(0, 0), (1, 1), (1, 1), (0, 1)], constant_values=tf.constant(0.0))
+    return tf.nn.conv2d(x, weights(3, 3, 4, 4), 1, "VALID")
+
+
+def around(x, kernel, padding="VALID"):
+    """A convolution with a zero on each side, and whatever kernel."""
+    return tf.nn.conv2d(tf.pad(x, [(0, 0), (1, 1), (1, 1), (0, 0)]), kernel, 1, padding)
+
+
 def image(height=8, width=8):
     """An image of four channels."""
     return feed(None, height, width, 4)
@@ -37,6 +54,20 @@ TABLE = [
     holds("depthwise", lambda: conv(image(), (0, 1), stride=2, depthwise=True), gone="Pad"),
     holds("PadV2 with a zero", lambda: conv(image(), (1, 1), value=tf.constant(0.0)), gone=("Pad", "PadV2")),
     holds("a volume", volume, gone="Pad"),
+    holds("a stride that leaves some out", lambda: conv(image(), (0, 0), window=1, stride=3), gone="Pad"),
+    holds("channels first", first, gone="Pad"),
+    refuses("channels first, zeros of the other axis", lambda: first([(0, 0), (0, 0), (1, 1), (0, 1)]), because="adds"),
+    refuses("zeros beside the channels", beside, because="SAME adds"),
+    refuses("a window of unknown size", lambda: around(image(), feed(None, None, 4, 4, name="k")), because="not known"),
+    refuses(
+        "a window of which nothing is known", lambda: around(image(), unknown(weights(3, 3, 4, 4))), because="not known"
+    ),
+    holds("data of which only their reader knows something", lambda: around(unknown(image()), weights(3, 3, 4, 4))),
+    refuses(
+        "zeros by number on top",
+        lambda: around(image(), weights(3, 3, 4, 4), [(0, 0), (1, 1), (1, 1), (0, 0)]),
+        because="own padding is EXPLICIT",
+    ),
     refuses("zeros at the wrong end", lambda: conv(image(), (1, 0), stride=2), because="SAME adds"),
     refuses("more zeros", lambda: conv(image(), (3, 3), window=7, stride=2), because="SAME adds"),
     refuses("an unknown size and a stride", lambda: conv(image(None), (0, 1), stride=2), because="not known"),

@@ -22,6 +22,11 @@ TABLE = [
     holds("the same shape with one size open", lambda: tf.reshape(feed(None, 6), [-1, 6]), gone="Reshape"),
     refuses("another shape", lambda: tf.reshape(feed(None, 6), [-1, 3]), because="may change the shape"),
     refuses(
+        "nothing in it, so that the number of elements settles nothing",
+        lambda: tf.reshape(feed(None, 0), tf.stack([tf.abs(feed(dtype="int32", name="s")) + 5, 0])),
+        because="may change the shape",
+    ),
+    refuses(
         "two sizes open",
         lambda: tf.reshape(feed(None, None), feed(2, dtype="int32", name="s") * 0 + [4, 1]),
         because="may change the shape",

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tests.graph.rewrites.fold_batch_norm import GLOBAL, conv, image, norm
-from tests.graph.table import feed, holds, refuses, weights
+from tests.graph.table import feed, holds, refuses, unknown, weights
 
 
 def dense(x, units=3):
@@ -26,6 +26,26 @@ def blocks(x, edge=0):
     return tf.raw_ops.SpaceToBatchND(input=x, block_shape=[2, 2], paddings=[[edge, edge], [edge, edge]])
 
 
+def joined(x):
+    """Blocks put together before a convolution."""
+    return conv(tf.raw_ops.BatchToSpaceND(input=x, block_shape=[2, 2], crops=[[0, 0], [0, 0]]))
+
+
+def rows(volume):
+    """A product with a matrix, of volumes laid out as rows."""
+    return tf.reshape(volume, [-1, 24]) @ weights(24, 2)
+
+
+def half(scale, offset):
+    """Rows of half precision after a batch norm whose statistics are single."""
+    scaled = tf.raw_ops.FusedBatchNormV3(
+        x=feed(2, 1, 1, 2, dtype="float16"), scale=[scale] * 2, offset=[offset] * 2, mean=[0.0] * 2,
+        variance=[1.0] * 2, epsilon=0.01, is_training=False,
+    )[0]  # fmt: skip
+    return tf.reshape(scaled, [2, 2]) @ tf.constant(0.01, "float16", [2, 3])
+
+
+EDGES = [[0, 0], [0, 0], [1, 1], [0, 0]]
 TABLE = [
     holds("a product before a convolution of one axis", lambda: conv1d(feed(None, 6, 4) * weights(4))),
     holds("a sum", lambda: conv1d(feed(None, 6, 4) + weights(4))),
@@ -47,6 +67,24 @@ TABLE = [
     holds("one number, zeros among those added", lambda: padded(image() * weights())),
     holds("nothing added before zeros", lambda: padded(image() + tf.zeros([4]))),
     holds("before a Squeeze", lambda: tf.squeeze(feed(5, 1, 4) * weights(4), [1]) @ weights(4, 3)),
+    holds(
+        "an axis more, counted from the end",
+        lambda: conv(tf.expand_dims(feed(None, 6, 4) * weights(4), -3), window=(1, 3)),
+    ),
+    holds(
+        "before a Squeeze that counts from the end",
+        lambda: tf.squeeze(feed(5, 1, 4) * weights(4), [-2]) @ weights(4, 3),
+    ),
+    holds("a batch norm of a volume before rows", lambda: rows(norm(feed(None, 2, 2, 2, 3), 3, layout="NDHWC"))),
+    holds("the same with channels first", lambda: rows(norm(feed(None, 3, 2, 2, 2), 3, layout="NCDHW"))),
+    holds("joined blocks", lambda: joined(feed(4, 6, 6, 4) * weights(4))),
+    refuses("zeros by number", lambda: conv1d(feed(None, 6, 4) + weights(4), padding=EDGES), because="padding"),
+    holds(
+        "rows of which only their reader knows something",
+        lambda: tf.raw_ops.MatMul(a=tf.reshape(feed(2, 3) * weights(3), unknown([2, 3])), b=weights(3, 2)),
+    ),
+    refuses("a factor that half precision does not hold", lambda: half(1e5, 0.0), because="not be finite"),
+    refuses("a summand that half precision does not hold", lambda: half(1.0, 1e5), because="not be finite"),
     refuses("a kernel on both sides", lambda: dense(conv(image(), padding="SAME") * weights(4)), because="behind it"),
     refuses("a sum before zeros", lambda: padded(image() + weights(4)), because="zeros of the Pad are not shifted"),
     refuses(

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from tests.graph.rewrites.fold_batch_norm import GLOBAL, conv, depthwise, image, norm, transposed
 from tests.graph.rewrites.fold_scale import dense
-from tests.graph.table import feed, holds, refuses, weights
+from tests.graph.table import feed, holds, refuses, unknown, weights
 
 
 def conv1d(**kwargs):
@@ -23,7 +23,7 @@ def sequence():
     return tf.reshape(tf.reshape(feed(None, 3), [-1, 3]) @ weights(3, 4), [-1, 2, 4])
 
 
-def unknown():
+def of_some_size():
     """Nothing is known of what is squeezed."""
     return tf.squeeze(tf.nn.conv2d(feed(None, None, None, 2), weights(1, 1, 2, 4), 1, "SAME"))
 
@@ -63,6 +63,11 @@ def first(x):
     return tf.transpose(x, [0, 3, 1, 2])
 
 
+def turned():
+    """A volume, channels first."""
+    return tf.transpose(conv(feed(None, 3, 3, 3, 2), window=(2, 2, 2)), [0, 4, 1, 2, 3])
+
+
 TABLE = [
     holds("a product after a convolution of one axis", lambda: conv1d() * weights(4)),
     holds("a quotient", lambda: conv1d() / weights(4, low=0.5), gone="RealDiv"),
@@ -93,6 +98,14 @@ TABLE = [
     holds("one number for all of a block", lambda: tf.reshape(dense(), [-1, 5, 1]) * weights(5, 1)),
     holds("two views", lambda: tf.squeeze(tf.expand_dims(conv1d(), -1), [-1]) * weights(4), fires=2 + 1),
     holds("half precision", lambda: tf.expand_dims(dense(dtype="float16"), 1) * weights(5, dtype="float16")),
+    holds("a batch norm of a volume of another layout", lambda: norm(turned(), layout="NCDHW")),
+    holds("a bias of it", lambda: tf.nn.bias_add(turned(), weights(4), data_format="NCDHW")),
+    holds("a batch norm of a volume", lambda: norm(tf.reshape(dense(), [-1, 1, 1, 1, 5]), 5, layout="NDHWC")),
+    refuses(
+        "rows of which nothing is known",
+        lambda: tf.reshape(tf.reshape(dense(), unknown([2, 5])), [-1, 5, 1]) * weights(5, 1),
+        because="around the Reshape",
+    ),
     refuses("training mode", lambda: norm(dilated(), training=True), because="training mode"),
     refuses("numbers along the blocks", lambda: dilated() * weights(7, 1), because="BatchToSpaceND moves"),
     refuses(
@@ -105,7 +118,7 @@ TABLE = [
     ),
     refuses("a convolution that is read elsewhere", branching, because="read elsewhere"),
     refuses("a larger shape", lambda: conv1d() * weights(2, 1, 4), because="make the shape larger"),
-    refuses("an unknown shape", lambda: unknown() * weights(4), because="not known"),
+    refuses("an unknown shape", lambda: of_some_size() * weights(4), because="not known"),
     refuses("zeros that are added", lambda: tf.pad(dense(), [[0, 0], [1, 1]]) * weights(7), because="adds elements"),
     refuses("a Reshape across the batch", lambda: tf.reshape(dense(), [5, -1]) * weights(5, 1), because="batch"),
     refuses(

@@ -2,12 +2,19 @@
 
 import tensorflow as tf
 
-from tests.graph.table import feed, holds, refuses, weights
+from tests.graph.table import feed, holds, refuses, unknown, weights
 
 
 def x():
     """Nothing that a constant could be folded into."""
     return tf.exp(feed(None, 4))
+
+
+def never_taken():
+    """Constants of which no shape holds both, on a side that is not taken."""
+    data = x()
+    alive, dead = tf.raw_ops.Switch(data=unknown(data), pred=tf.reduce_sum(data) < 0)
+    return tf.raw_ops.Merge(inputs=[(dead + weights(2)) + weights(3), alive])[0]
 
 
 TABLE = [
@@ -23,6 +30,16 @@ TABLE = [
     holds("a quotient of a quotient", lambda: (x() / weights(4, low=1)) / weights(4, low=2), gone="RealDiv"),
     holds("four in a row", lambda: x() * weights(4) * weights() * weights(4) * weights(), fires=3),
     holds("integers", lambda: (feed(3, dtype="int32") + (2**31 - 1)) + 5),
+    holds("a product with a zero in it", lambda: (x() * tf.constant([0.0, 1, 2, 3])) * weights(4)),
+    holds("a sum that is nothing where nothing was added", lambda: (x() + tf.constant([0.0, 1, 2, 3])) + tf.zeros([4])),
+    refuses(
+        "some that cancel",
+        lambda: (x() + tf.constant([1.0, 1e8, 1, 1])) - tf.constant([0.5, 1e8, 0, 0]),
+        because="cancel",
+    ),
+    refuses("most of it cancels", lambda: (x() + 1000.0) - 999.5, because="cancel"),
+    refuses("complex numbers", lambda: (feed(3, dtype="complex64") * 2j) * 3j, because="complex64"),
+    refuses("constants that never meet", never_taken, because="do not meet"),
     refuses("a larger constant", lambda: (x() + weights(2, 1, low=1)) + weights(4, low=1), because="would be larger"),
     refuses("an overflow", lambda: (x() * tf.constant(1e30)) * tf.constant(1e30), because="not be finite"),
     refuses("an underflow", lambda: (x() * tf.constant(1e-30)) * tf.constant(1e-30), because="would be zero"),

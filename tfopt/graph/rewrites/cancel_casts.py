@@ -5,7 +5,8 @@
     before    x (float16) -> Cast(float32) -> Cast(float16) -> y
     after     x -> y
 
-Needs: b is wider. float32 to float16 and back rounds, and stays; so does a cast that saturates or truncates.
+Needs: b is wider. float32 to float16 and back rounds, and stays; so does a cast that saturates or truncates, and int64
+to float64, which holds whole numbers up to 2^53.
 """
 
 import numpy as np
@@ -16,6 +17,7 @@ from tfopt.graph.view import Tensor
 
 PAIR = op("Cast", op("Cast", "x", role="inner"))
 ALONE = op("Cast", "x")
+LONG = ("int64", "uint64")
 
 
 def when(match: Match) -> str | None:
@@ -39,8 +41,10 @@ def rewrite(match: Match, make: Maker) -> Tensor:
 def _holds(inner: str, outer: str) -> bool:
     if inner == "bfloat16":
         return outer in ("bfloat16", "float32", "float64")
-    if "bfloat16" in (inner, outer) or "string" in (inner, outer):
+    if "bfloat16" in (inner, outer):
         return inner == outer
+    if inner in LONG and outer not in LONG:  # numpy calls float64 safe for them
+        return False
     try:
         return bool(np.can_cast(inner, outer, casting="safe"))
     except TypeError:  # quantized types, which numpy does not know
