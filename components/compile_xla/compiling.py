@@ -20,6 +20,7 @@ from tfopt.graph.frozen import Frozen
 from tfopt.graph.report import Report
 from tfopt.graph.saved_model import opened
 from tfopt.probes import cut, probe
+from tfopt.serving import environment
 from tfopt.serving.warm_up import write_requests
 
 FIRST = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")  # less for XLA to compile
@@ -83,8 +84,8 @@ def _measured(model: SavedModel, target: Path, batches: dict[int, Batch], wish: 
     with tempfile.TemporaryDirectory(prefix="tfopt-") as scratch:
         folder = target / "Format-Serving" / cache.FOLDER if wish.cache else Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        with cache.writing(folder) as environment:
-            speed = _speed(model, target, batches, environment)
+        with cache.writing(folder) as variables:
+            speed = _speed(model, target, batches, variables)
         programs = len(list(folder.iterdir()))
     if not programs:
         raise _nothing()
@@ -132,11 +133,11 @@ def _batches(model: SavedModel, examples: Examples | None, sizes: list[int]) -> 
     return found
 
 
-def _speed(model: SavedModel, target: Path, batches: dict[int, Batch], environment: dict[str, str]) -> dict[str, Any]:
+def _speed(model: SavedModel, target: Path, batches: dict[int, Batch], variables: dict[str, str]) -> dict[str, Any]:
     parent, ours = run_in_child(
         *(measuring.measure, [model, SavedModel(target)], batches),
         doing="running the compiled model and its parent",
-        environment=environment,
+        environment=environment.read(model) | variables,
     )
     parent.pop("marked")
     if not ours.pop("marked"):

@@ -22,8 +22,8 @@ def configure_runtime(
     batch size and the CPU, so let `benchmark` tell.
 
     The graph stays as it is. The variable is written into the model's folder, ``assets.extra/environment.json``:
-    `benchmark` and `validate_serving` start their processes with it, and `push_model` says that the server must be
-    started so. `evaluate` computes as its own process does; the kernels differ by roundings.
+    `benchmark`, `evaluate` and `validate_serving` run the model in a process that has it, and `push_model` says that
+    the server must be started so.
 
     Args:
         model: A SavedModel or a Keras model.

@@ -1,6 +1,7 @@
 """The models, loaded: each asked by the names of its own signature, kept for the next batch, its failure kept apart."""
 
 import contextlib
+import itertools
 import logging
 import threading
 from collections.abc import Iterator, Mapping
@@ -43,6 +44,11 @@ class Contestant:
         except Exception as error:
             self.failure = reason(error)
 
+    def close(self) -> None:
+        """Give back what it holds."""
+        if self.runtime:
+            self.runtime.close()
+
 
 class Pool:
     """The loaded models of this process. Beam makes and drops workers as it likes; loading is too slow to follow it.
@@ -59,8 +65,8 @@ class Pool:
     def borrow(self, plan: "Plan") -> Iterator[list[Contestant]]:
         """Yield the models of a plan, loaded, for one caller."""
         key = (plan.models, plan.output)
+        self.clear(but=key)
         with self._lock:
-            self._free = [pair for pair in self._free if pair[0] == key]
             models = self._free.pop()[1] if self._free else None
             if models is None:
                 logging.getLogger("tfopt").info("loading %d models", len(plan.models))
@@ -69,10 +75,13 @@ class Pool:
         with self._lock:
             self._free.append((key, models))
 
-    def clear(self) -> None:
-        """Give the memory back."""
+    def clear(self, but: Any = None) -> None:
+        """Give the memory back, of all plans or of all but one."""
         with self._lock:
-            self._free.clear()
+            gone = [models for key, models in self._free if key != but]
+            self._free = [(key, models) for key, models in self._free if key == but]
+        for model in itertools.chain(*gone):
+            model.close()
 
 
 POOL = Pool()

@@ -2,17 +2,23 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
+from tests.conftest import write_examples
+from tfopt import runtimes
 from tfopt.artifacts import Blessing, Model, SavedModel
 from tfopt.components.benchmark.environment import tensorflow
 from tfopt.components.benchmark.process import ModelProcess
 from tfopt.components.configure_runtime.component import configure_runtime
+from tfopt.components.evaluate.component import evaluate
 from tfopt.components.push_model.component import push_model
 from tfopt.components.validate_serving.component import validate_serving
+from tfopt.errors import ComponentError
 from tfopt.serving import environment
 
 NEWER = "flags\t\t: fpu sse4_1 avx2 avx512f avx512_vnni\n"
@@ -98,6 +104,42 @@ def test_what_is_pushed_says_how_its_server_must_be_started(plain, tmp_path, cap
     assert pushed.metadata["environment"] == "TF_ENABLE_ONEDNN_OPTS=0"
     assert "start its server so" in caplog.text and "TF_ENABLE_ONEDNN_OPTS=0" in caplog.text
     assert json.loads((tmp_path / "to/1" / environment.FILE).read_text()) == {"TF_ENABLE_ONEDNN_OPTS": "0"}
+
+
+def test_a_model_runs_in_a_process_with_its_variables_unless_this_one_has_them(real, tmp_path, monkeypatch):
+    made, x = configured(real, tmp_path / "made"), {"x": np.ones((2, 3), np.float32)}
+    ((name, value),) = environment.read(made).items()
+    with runtimes.load(made) as runtime:
+        (started,) = (child for child in own_processes() if child.environ().get(name) == value)
+        assert runtime.run(x)["y"].tolist() == runtimes.load(Model(real)).run(x)["y"].tolist()
+        with pytest.raises(ComponentError, match="input 'x': float64"):
+            runtime.run({"x": np.ones((2, 3))})
+        started.kill()
+        with pytest.raises(ComponentError, match=f"with {name}={value}: the process was killed by SIGKILL"):
+            runtime.run(x)
+    assert started not in own_processes()
+    monkeypatch.setenv(name, value)
+    before = own_processes()
+    with runtimes.load(made):
+        assert own_processes() == before
+
+
+def own_processes() -> list[psutil.Process]:
+    return psutil.Process().children()
+
+
+def test_what_is_judged_is_what_is_served(real, tmp_path):
+    examples = tmp_path / "examples/Split-eval/data_tfrecord-00000-of-00001.gz"
+    x = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    write_examples(examples, {"x": x, "label": x[:, :2].argmax(1)})
+    shutil.copytree(real, tmp_path / "broken")
+    environment.write(tmp_path / "broken", {"PYTHONHOME": "/nowhere"})  # with which no Python comes up
+    models = [tmp_path / "broken", configured(real, tmp_path / "made").path]
+    content = evaluate(real, models, tmp_path / "examples", tmp_path / "evaluation")["evaluation"].read()
+    parent, broken, made = content["models"]
+    assert "PYTHONHOME=/nowhere: the process ended" in broken["error"]
+    assert made["error"] is None and made["metrics"]["accuracy"]["value"] == parent["metrics"]["accuracy"]["value"] == 1
+    assert not own_processes()
 
 
 def test_a_model_is_tried_in_a_process_with_its_variables(plain, tmp_path):

@@ -183,8 +183,19 @@ def test_a_recipe_of_another_version_is_refused(digits_model, digits_examples, t
         tune_recipe(digits_model, digits_examples, tmp_path / "t", tmp_path / "r", previous=tmp_path / "old")
 
 
-def test_one_trial_becomes_a_model_with_its_recipe_and_pages(digits_model, digits_examples, tmp_path):
-    made = tune_recipe(digits_model, digits_examples, tmp_path / "tuned", tmp_path / "recipe", trials=1, **QUICK)
+@pytest.fixture
+def kept(digits_examples, tmp_path) -> Path:
+    """Examples with a split ``test`` that whoever reads it cannot read: it is kept for those who judge the winner."""
+    (tmp_path / "kept").mkdir()
+    for split in digits_examples.iterdir():
+        (tmp_path / "kept" / split.name).symlink_to(split)
+    (tmp_path / "kept/Split-test").mkdir()
+    (tmp_path / "kept/Split-test/data_tfrecord-00000-of-00001.gz").write_bytes(b"no records")
+    return tmp_path / "kept"
+
+
+def test_one_trial_becomes_a_model_with_its_recipe_and_pages_without_a_look_at_test(digits_model, kept, tmp_path):
+    made = tune_recipe(digits_model, kept, tmp_path / "tuned", tmp_path / "recipe", trials=1, **QUICK)
     content = made["recipe"].read()
     assert content["winner"]["name"] == "fold_batch_norm, export_tflite int8"
     assert [step["component"] for step in content["winner"]["steps"]] == ["fold_batch_norm", "export_tflite"]

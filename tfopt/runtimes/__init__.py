@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
 from tfopt.errors import ComponentError, nearest
+from tfopt.serving import environment
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -102,6 +103,9 @@ class Runtime(abc.ABC):
 def load(model: Model, *, signature: str = "serving_default", threads: int | None = None) -> Runtime:
     """Load a model with the runtime of its format (``Model.format``).
 
+    A model that asks for other settings than this process has, as `configure_runtime` makes it, runs in a process of
+    its own that has them, until the runtime is closed.
+
     Args:
         model: Any model artifact.
         signature: Which signature, where the format has several.
@@ -112,6 +116,10 @@ def load(model: Model, *, signature: str = "serving_default", threads: int | Non
     """
     if model.failure:
         raise ComponentError(f"not made: {model.failure}", "a model", "mend the step that was to make it")
+    if variables := environment.lacking(model):
+        from tfopt.runtimes.elsewhere import Elsewhere
+
+        return Elsewhere(model, variables, signature=signature, threads=threads)
     module = importlib.import_module(f"tfopt.runtimes.{model.format}")
     runtime: Runtime = module.load(model, signature=signature, threads=threads)
     return runtime

@@ -2,7 +2,8 @@
 
 TensorFlow reads such variables once, when it is imported, so that no model can set them for itself. They travel in its
 folder, where TensorFlow Serving leaves them alone, count in its digest, and are pushed with it. `benchmark` and
-`validate_serving` start their processes with them; whoever runs a server starts it so, as `push_model` says.
+`validate_serving` start their processes with them, and wherever else such a model is run `tfopt.runtimes.load` gives it
+a process that has them; whoever runs a server starts it so, as `push_model` says.
 """
 
 import json
@@ -25,6 +26,11 @@ def read(model: Model) -> dict[str, str]:
         return {}
     file = model.saved_model / FILE
     return dict(json.loads(file.read_text())) if file.is_file() else {}
+
+
+def lacking(model: Model) -> dict[str, str]:
+    """The variables of a model that this process was not started with, so that it must run in another one."""
+    return {name: value for name, value in read(model).items() if os.environ.get(name) != value}
 
 
 def write(saved_model: Path, variables: Mapping[str, str]) -> None:
