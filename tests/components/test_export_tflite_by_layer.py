@@ -8,8 +8,9 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 from keras import layers
 
-from tests.components.test_export_tflite import exported, saved
+from tests.components.exporters import TFLITE
 from tests.conftest import write_examples
+from tests.runtimes.formulas import saved
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model, TFLiteModel
 from tfopt.components.export_tflite.component import export_tflite
@@ -57,9 +58,9 @@ def wide(tmp_path_factory, digits_examples) -> Path:
 
 
 def test_int4_stores_weights_in_four_bits_and_needs_no_data(wide, digits_examples, tmp_path):
-    exported(wide, None, tmp_path / "out", "int4")
+    TFLITE.export(wide, None, tmp_path / "out", "int4")
     assert set(weights(tmp_path / "out").values()) == {schema.TensorType.INT4}
-    exported(wide, None, tmp_path / "dynamic", "dynamic")
+    TFLITE.export(wide, None, tmp_path / "dynamic", "dynamic")
     sizes = [(tmp_path / name / "Format-Serving/tflite").stat().st_size for name in ("out", "dynamic")]
     assert sizes[0] < 0.75 * sizes[1]
     assert agreement(wide, tmp_path / "out", digits_examples) > 0.9
@@ -67,7 +68,7 @@ def test_int4_stores_weights_in_four_bits_and_needs_no_data(wide, digits_example
 
 def test_a_recipe_gives_each_layer_its_kind_and_the_last_rule_counts(wide, digits_examples, tmp_path):
     rules = (("MatMul", "int8"), ("second", "int4x32"), ("digit", "float32"))
-    facts = exported(wide, digits_examples, tmp_path / "out", "dynamic", recipe=rules)
+    facts = TFLITE.export(wide, digits_examples, tmp_path / "out", "dynamic", recipe=rules)
     kinds = {name: kind for name, kind in weights(tmp_path / "out").items()}
     found = [next(kind for name, kind in kinds.items() if layer in name) for layer in ("first", "second", "digit")]
     assert found == [schema.TensorType.INT8, schema.TensorType.INT4, schema.TensorType.FLOAT32]
@@ -76,13 +77,13 @@ def test_a_recipe_gives_each_layer_its_kind_and_the_last_rule_counts(wide, digit
 
 def test_a_kind_that_litert_does_not_load_is_refused(wide, tmp_path):
     with pytest.raises(ComponentError, match="does not load") as error:  # some blocks of 32 weights are all zeros
-        exported(wide, None, tmp_path / "out", "dynamic", recipe=(("first", "int4x32"),))
+        TFLITE.export(wide, None, tmp_path / "out", "dynamic", recipe=(("first", "int4x32"),))
     assert "another for the layer" in error.value.fix
 
 
 def test_a_rule_that_matches_no_layer_is_refused_with_the_layers(wide, tmp_path):
     with pytest.raises(ComponentError) as error:
-        exported(wide, None, tmp_path / "out", "int4", recipe=(("frist", "float32"),))
+        TFLITE.export(wide, None, tmp_path / "out", "int4", recipe=(("frist", "float32"),))
     assert error.value.received == "recipe frist=float32: no such layer" and "first" in error.value.expected
 
 
@@ -91,7 +92,7 @@ def test_int8_by_recipe_keeps_the_inputs_and_outputs_that_were_asked_for(
     digits_model, digits_examples, tmp_path, integer_io
 ):
     rules = (("depthwise", "float32"),)
-    facts = exported(digits_model, digits_examples, tmp_path / "out", "int8", recipe=rules, integer_io=integer_io)
+    facts = TFLITE.export(digits_model, digits_examples, tmp_path / "out", "int8", recipe=rules, integer_io=integer_io)
     stored = "INT8" if integer_io else "FLOAT32"
     assert facts["ops"]["io"] == {"image": stored, "digit": stored}
     assert facts["ops"]["float"]["DEPTHWISE_CONV_2D"] == 1 and facts["ops"]["integer"] >= 3
@@ -125,9 +126,9 @@ def sum_of_layers(folder: Path, names: list[str]) -> Path:
 
 def test_the_worst_layers_stay_in_float_until_the_goal_holds(vectors, tmp_path):
     model = sum_of_layers(tmp_path / "model", ["torn", "b", "c", "d"])
-    plain = exported(model, vectors, tmp_path / "plain", "dynamic", tolerance=1.0)
+    plain = TFLITE.export(model, vectors, tmp_path / "plain", "dynamic", tolerance=1.0)
     assert 1 - plain["verified"]["outputs"]["y"]["agreement"] > 0.1 and "tried" not in plain
-    facts = exported(model, vectors, tmp_path / "out", "dynamic", max_degradation=0.05)
+    facts = TFLITE.export(model, vectors, tmp_path / "out", "dynamic", max_degradation=0.05)
     assert 1 - facts["verified"]["outputs"]["y"]["agreement"] <= 0.05
     assert len(facts["left_in_float"]) == 1 and "torn" in facts["left_in_float"][0]
     first, second = facts["tried"]
@@ -137,8 +138,8 @@ def test_the_worst_layers_stay_in_float_until_the_goal_holds(vectors, tmp_path):
 
 
 def test_a_goal_that_holds_at_once_changes_nothing(digits_model, digits_examples, tmp_path):
-    exported(digits_model, digits_examples, tmp_path / "a", "dynamic")
-    facts = exported(digits_model, digits_examples, tmp_path / "b", "dynamic", max_degradation=0.05)
+    TFLITE.export(digits_model, digits_examples, tmp_path / "a", "dynamic")
+    facts = TFLITE.export(digits_model, digits_examples, tmp_path / "b", "dynamic", max_degradation=0.05)
     assert "left_in_float" not in facts
     one, other = (tmp_path / name / "Format-Serving/tflite" for name in ("a", "b"))
     assert one.read_bytes() == other.read_bytes()
@@ -147,7 +148,7 @@ def test_a_goal_that_holds_at_once_changes_nothing(digits_model, digits_examples
 def test_a_goal_out_of_reach_is_refused_with_what_was_reached(vectors, tmp_path):
     model = sum_of_layers(tmp_path / "model", ["torn_a", "torn_b", "torn_c", "torn_d"])
     with pytest.raises(ComponentError, match="with 2 of 4 layers left in float32") as error:
-        exported(model, vectors, tmp_path / "out", "dynamic", max_degradation=0.05)
+        TFLITE.export(model, vectors, tmp_path / "out", "dynamic", max_degradation=0.05)
     assert error.value.expected == "at most max_degradation=0.05"
 
 
@@ -155,7 +156,7 @@ def test_a_goal_that_a_precision_without_layers_misses_is_refused(vectors, tmp_p
     kernel = np.random.default_rng(0).normal(size=(64, 1)).astype(np.float32)
     model = saved(tmp_path / "model", lambda x: {"y": x @ kernel}, x=([None, 64], np.float32))
     with pytest.raises(ComponentError, match="float16: degradation"):
-        exported(model, vectors, tmp_path / "out", "float16", max_degradation=0.0)
+        TFLITE.export(model, vectors, tmp_path / "out", "float16", max_degradation=0.0)
 
 
 def test_degradation_is_the_worst_of_all_outputs():
@@ -171,16 +172,16 @@ def test_degradation_is_the_worst_of_all_outputs():
 def test_dense_layers_get_by_with_one_scale_where_that_saves_much_and_the_answers_stay(
     wide, digits_model, digits_examples, tmp_path
 ):
-    said = exported(wide, digits_examples, tmp_path / "out", "int8")["dense_scales"]
+    said = TFLITE.export(wide, digits_examples, tmp_path / "out", "int8")["dense_scales"]
     assert said["one_for_each"] == "layer"
     assert said["degradation"]["layer"] <= said["degradation"]["channel"] + ALLOWED
     content = (tmp_path / "out" / "Format-Serving" / "tflite").read_bytes()
     assert len(content) == said["bytes"]["layer"] < said["bytes"]["channel"] - 4000
     assert dense_scale_bytes(content) == 0
     assert agreement(wide, tmp_path / "out", digits_examples) > 0.95
-    strict = exported(wide, digits_examples, tmp_path / "strict", "int8", tolerance=1.0)
+    strict = TFLITE.export(wide, digits_examples, tmp_path / "strict", "int8", tolerance=1.0)
     assert "dense_scales" not in strict  # a tolerance asks for the most exact file
-    assert "dense_scales" not in exported(digits_model, digits_examples, tmp_path / "small", "int8")
+    assert "dense_scales" not in TFLITE.export(digits_model, digits_examples, tmp_path / "small", "int8")
     channels = (tmp_path / "strict" / "Format-Serving" / "tflite").read_bytes()
     assert dense_scale_bytes(channels) == 2 * 12 * (128 + 64 + 10)
     for lost, kept in ((0.004, content), (0.005, channels)):
@@ -194,7 +195,7 @@ def test_zeros_are_stored_sparsely_and_the_answers_stay(wide, digits_examples, t
     for precision in ("float32", "float16"):
         for sparse in (False, True):
             folder = tmp_path / f"{precision} {sparse}"
-            facts = exported(wide, digits_examples, folder, precision, sparse=sparse)
+            facts = TFLITE.export(wide, digits_examples, folder, precision, sparse=sparse)
             sizes[precision, sparse] = (folder / "Format-Serving/tflite").stat().st_size
             assert facts["ops"]["sparse"] == (1 if sparse else 0) and facts["verified"]["run"]
     assert sizes["float32", True] < 0.65 * sizes["float32", False]
@@ -204,20 +205,20 @@ def test_zeros_are_stored_sparsely_and_the_answers_stay(wide, digits_examples, t
 @pytest.mark.parametrize("precision", ["dynamic", "int8"])
 def test_a_sparse_file_that_litert_converts_but_does_not_load_is_refused(wide, digits_examples, tmp_path, precision):
     with pytest.raises(ComponentError) as error:
-        exported(wide, digits_examples, tmp_path / "out", precision, sparse=True)
+        TFLITE.export(wide, digits_examples, tmp_path / "out", precision, sparse=True)
     assert error.value.received.startswith(f"a sparse {precision} file, which LiteRT converts but does not load")
     assert error.value.expected == "sparse with precision float32 or float16"
 
 
 def test_sparse_without_zeros_is_refused(digits_model, tmp_path):
     with pytest.raises(ComponentError, match="no layer's weights are mostly zeros") as error:
-        exported(digits_model, None, tmp_path / "out", sparse=True)
+        TFLITE.export(digits_model, None, tmp_path / "out", sparse=True)
     assert "prune it first" in error.value.fix
 
 
 def test_the_card_says_how_stable_the_ranges_are(wide, digits_examples, tmp_path):
     first, second = (
-        exported(wide, digits_examples, tmp_path / str(count), "int8", calibration_count=count)["stability"]
+        TFLITE.export(wide, digits_examples, tmp_path / str(count), "int8", calibration_count=count)["stability"]
         for count in (10, 400)
     )
     assert first["activations"] == second["activations"] >= 4 and first["least_stable"]
@@ -230,15 +231,6 @@ def test_the_last_line_tells_when_other_examples_would_give_other_ranges(digits_
     made.metadata = {"name": "tflite int8", "verified": {"run": False, "reason": "Flex"}}
     made.metadata["stability"] = {"largest_difference": moved, "least_stable": "relu"}
     assert ("the range of relu is another one, by 60%" in summary(made)) == told
-
-
-def test_records_that_were_calibrated_on_are_left_out_of_the_comparison(wide, digits_examples, tmp_path):
-    (tmp_path / "ex").mkdir()
-    (tmp_path / "ex/Split-train").symlink_to(digits_examples / "Split-eval")
-    facts = exported(wide, tmp_path / "ex", tmp_path / "some", "int8", calibration_count=300, seed=1)
-    assert 0 < facts["verified"]["records"] < 98 and "also_calibrated_on" not in facts["verified"]
-    facts = exported(wide, tmp_path / "ex", tmp_path / "all", "int8", calibration_count=400)
-    assert facts["verified"]["also_calibrated_on"] == facts["verified"]["records"] == 256
 
 
 def test_what_cannot_be_asked_for_is_refused_in_the_first_second(wide, digits_examples, tmp_path):

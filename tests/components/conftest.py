@@ -1,0 +1,52 @@
+"""What more than one test file of components needs, and takes a while to make."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.components.workloads import tflite
+
+
+@pytest.fixture(scope="session")
+def exported_digits(digits_model, digits_examples, tmp_path_factory) -> Callable[..., tuple[Path, dict]]:
+    """The digits as an exporter writes them, made once for each precision and settings: the folder, and the facts."""
+    made: dict[str, tuple[Path, dict]] = {}
+
+    def once(exporter, precision: str = "float32", **given) -> tuple[Path, dict]:
+        key = json.dumps([exporter.format, precision, given], sort_keys=True)
+        if key not in made:
+            folder = tmp_path_factory.mktemp("exported") / "out"
+            made[key] = folder, exporter.export(digits_model, digits_examples, folder, precision, **given)
+        return made[key]
+
+    return once
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory) -> dict[str, Path]:
+    """LiteRT files that do more and less of the same work, and some that are odd."""
+    import tensorflow as tf
+
+    folder = tmp_path_factory.mktemp("models")
+    rng = np.random.default_rng(0)
+
+    def dense(width):
+        inner, outer = (tf.constant(rng.normal(size=size), tf.float32) for size in ((64, width), (width, 8)))
+        return lambda x: {"y": tf.nn.relu(x @ inner) @ outer}
+
+    def both(left, right):
+        return {"sum": left + right, "product": left * right}
+
+    free, fixed = tf.TensorSpec([None, 64], name="x"), tf.TensorSpec([4, 64], name="x")
+    left, right = (tf.TensorSpec([None, 3], name=name) for name in ("left", "right"))
+    return {
+        "small": tflite(folder / "small.tflite", dense(512), free),
+        "middle": tflite(folder / "middle.tflite", dense(2048), free),
+        "large": tflite(folder / "large.tflite", dense(8192), free),
+        "fixed": tflite(folder / "fixed.tflite", dense(64), fixed),
+        "nan": tflite(folder / "nan.tflite", lambda x: {"y": tf.math.log(x - 2.0)}, free),
+        "pair": tflite(folder / "pair.tflite", both, left, right),
+    }

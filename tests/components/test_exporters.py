@@ -1,0 +1,269 @@
+"""What every exporter promises, on a trained digits model: the answers of its parent, a card, and what it refuses."""
+
+import logging
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import tensorflow as tf
+
+from tests.components.exporters import EXPORTERS, ONNX, OPENVINO, TFLITE, chords, examples_of, pretrained
+from tests.runtimes.formulas import saved
+from tfopt import runtimes
+from tfopt.artifacts import Examples, Model
+from tfopt.errors import ComponentError
+from tfopt.examples import read_batches
+from tfopt.wording import data_size
+
+# exporter, precision, settings, largest error of the output's range, least agreement, most bytes of the weights' file
+PRECISIONS = [
+    (TFLITE, "float32", {}, 1e-5, 1.0, 11_000),
+    (TFLITE, "float16", {}, 1e-2, 0.99, 9_500),
+    (TFLITE, "dynamic", {}, 0.1, 0.98, 7_500),
+    (TFLITE, "int8", {}, 0.25, 0.97, 8_000),
+    (TFLITE, "int8", {"integer_io": True}, 0.25, 0.97, 8_000),
+    (TFLITE, "int16x8", {}, 0.1, 0.98, 8_500),
+    (TFLITE, "int16x8", {"integer_io": True}, 0.1, 0.98, 8_500),
+    (ONNX, "float32", {}, 1e-5, 1.0, 14_000),
+    (ONNX, "float32", {"opset": 13}, 1e-5, 1.0, 14_000),
+    (ONNX, "float16", {}, 1e-2, 0.99, 10_500),
+    (ONNX, "int8", {}, 0.25, 0.97, 20_000),
+    (ONNX, "int8", {"per_channel": False, "reduce_range": "on", "opset": 13}, 0.35, 0.96, 20_000),
+    (OPENVINO, "float32", {}, 1e-5, 1.0, 6_000),
+    (OPENVINO, "float16", {}, 1e-2, 0.99, 3_200),
+    (OPENVINO, "int8", {}, 0.25, 0.97, 2_000),
+    (OPENVINO, "int8", {"preset": "mixed", "reduce_range": "on"}, 0.35, 0.96, 2_100),
+]
+EACH = pytest.mark.parametrize("exporter", EXPORTERS, ids=str)
+
+
+@pytest.mark.parametrize(("exporter", "precision", "given", "error", "agreement", "size"), PRECISIONS)
+def test_every_precision_answers_as_its_parent_does(
+    digits_model, digits_examples, exported_digits, exporter, precision, given, error, agreement, size
+):
+    folder, facts = exported_digits(exporter, precision, **given)
+    parent, child = runtimes.load(Model(digits_model)), runtimes.load(exporter.artifact(folder))
+    batch = next(read_batches(Examples(digits_examples).split("eval"), parent.inputs, batch_size=397))
+    wanted, got = parent.run(batch)["digit"], child.run(batch)["digit"]
+    assert np.abs(wanted - got).max() <= error
+    assert (wanted.argmax(1) == got.argmax(1)).mean() >= agreement
+    assert (child.inputs, child.outputs) == (parent.inputs, parent.outputs)  # names, dtypes, and a free batch
+    assert (folder / "Format-Serving" / exporter.files[-1]).stat().st_size <= size
+    assert [file.name for file in folder.iterdir()] == ["Format-Serving"]
+    assert set(exporter.files) <= {file.name for file in (folder / "Format-Serving").iterdir()}
+    verified = facts["verified"]
+    assert verified["run"] and verified["inputs"] == "examples, split 'eval'" and verified["records"] == 256
+    assert verified["outputs"]["digit"]["relative_error"] <= error
+    assert ("calibration" in facts) == precision.startswith("int")
+
+
+@EACH
+def test_the_component_says_what_came_of_it_in_the_card(exporter, digits_model, digits_examples, tmp_path, caplog):
+    out = tmp_path / "größe 1"
+    with caplog.at_level(logging.INFO, "tfopt"):
+        exporter.component(
+            model=str(digits_model), examples=str(digits_examples), exported=str(out), precision="int8",
+            calibration_count=50,
+        )  # fmt: skip
+    card = exporter.artifact(out).card
+    size = sum((out / "Format-Serving" / name).stat().st_size for name in exporter.files)
+    agreement = r"agrees on 2[45]\d of 256 records, largest difference 0\.\d+"
+    assert re.fullmatch(rf"{exporter.format} int8: {re.escape(data_size(size))}, {agreement}", caplog.messages[-1])
+    assert (card["name"], card["precision"], card["format"]) == (f"{exporter.format} int8", "int8", exporter.format)
+    assert card["sizes"]["raw"] == size
+    assert card["parent"]["digest"] == Model(digits_model).digest
+    assert card["data"]["digest"] == Examples(digits_examples).digest
+    drawn = {name: card["calibration"][name] for name in ("requested", "used", "split", "seed")}
+    assert drawn == {"requested": 50, "used": 50, "split": "train", "seed": 0}
+    assert len(card["calibration"]["records"]) == 50
+    assert card["verified"]["outputs"]["digit"]["agreement"] > 0.95
+    assert 0 < card["stability"]["median_difference"] <= card["stability"]["largest_difference"] < 1
+    assert card["versions"] and card.items() >= exporter.card.items()
+    assert [path for path in tmp_path.iterdir()] == [out]
+
+
+@EACH
+def test_the_same_seed_draws_the_same_examples_and_writes_the_same_weights(
+    exporter, exported_digits, digits_model, digits_examples, tmp_path
+):
+    folder, facts = exported_digits(exporter, "int8")
+    drawn, written = [facts["calibration"]], [stored(folder, exporter)]
+    for seed in (0, 1):
+        facts = exporter.export(digits_model, digits_examples, tmp_path / str(seed), "int8", seed=seed)
+        drawn.append(facts["calibration"])
+        written.append(stored(tmp_path / str(seed), exporter))
+    assert drawn[0] == drawn[1] and drawn[0]["digest"] != drawn[2]["digest"]
+    assert written[0] == written[1] != written[2]
+
+
+def stored(folder: Path, exporter) -> bytes | list[bytes]:
+    file = folder / "Format-Serving" / exporter.files[-1]
+    if exporter is not ONNX:
+        return file.read_bytes()
+    tensors = onnx.load(file).graph.initializer  # of which the converter changes the order from time to time
+    return sorted(onnx.numpy_helper.to_array(tensor).tobytes() for tensor in tensors)
+
+
+@EACH
+def test_a_small_split_is_noted(exporter, exported_digits):
+    _, facts = exported_digits(exporter, "int8", split="eval", calibration_count=1000)
+    assert facts["calibration"]["used"] == 397
+    assert facts["calibration"]["note"] == "the split has only 397 examples"
+
+
+@EACH
+def test_calibration_with_no_or_one_example_is_refused(exporter, digits_model, tmp_path):
+    for count in (0, 1):
+        data = examples_of(tmp_path / f"ex{count}", {"image": np.ones((count, 64), np.float32)})
+        examples_of(data, {"image": np.ones((9, 64), np.float32)}, "eval")
+        with pytest.raises(ComponentError, match=f"split 'train': {count} examples") as error:
+            exporter.export(digits_model, data, tmp_path / f"out{count}", "int8")
+        assert "at least 2" in error.value.expected and "larger split" in error.value.fix
+
+
+@EACH
+def test_data_that_do_not_fit_are_refused(exporter, digits_model, tmp_path):
+    wrong = examples_of(tmp_path / "wrong", {"image": np.array([["a"] * 64] * 2, object)})
+    missing = examples_of(tmp_path / "missing", {"imagge": np.ones((2, 64), np.float32)})
+    for data in (wrong, missing):
+        with pytest.raises(ComponentError, match="image") as error:
+            exporter.export(digits_model, data, tmp_path / f"{data.name} out", "int8")
+    assert "no feature 'image'" in error.value.received and error.value.fix == "did you mean imagge?"
+
+
+@EACH
+def test_a_file_calibrated_on_the_wrong_data_is_refused(exporter, digits_model, digits_examples, tmp_path):
+    faint = np.random.default_rng(0).random((60, 64)).astype(np.float32) / 1000
+    data = examples_of(tmp_path / "ex", {"image": faint})
+    (data / "Split-eval").symlink_to(digits_examples / "Split-eval")
+    with pytest.raises(ComponentError) as error:
+        exporter.export(digits_model, data, tmp_path / "out", "int8")
+    assert error.value.received.startswith("int8, output 'digit'") and "typical examples" in error.value.fix
+
+
+@EACH
+def test_records_that_were_calibrated_on_are_left_out_of_the_comparison(
+    exporter, digits_model, digits_examples, tmp_path
+):
+    for split in ("train", "eval"):
+        (tmp_path / "ex").mkdir(exist_ok=True)
+        (tmp_path / f"ex/Split-{split}").symlink_to(digits_examples / "Split-eval")
+    some = exporter.export(digits_model, tmp_path / "ex", tmp_path / "some", "int8", calibration_count=300, seed=1)
+    assert some["verified"]["records"] < 97 + 1 and "also_calibrated_on" not in some["verified"]
+    every = exporter.export(digits_model, tmp_path / "ex", tmp_path / "all", "int8", calibration_count=500)
+    assert every["verified"]["also_calibrated_on"] == every["verified"]["records"] == 256
+
+
+@EACH
+@pytest.mark.parametrize("given", ["examples", "random inputs"])
+def test_names_dtypes_and_integers_are_the_signatures(exporter, given, tmp_path):
+    weights = tf.constant(np.random.default_rng(0).normal(size=(2, 4, 3)), tf.float32)
+
+    def serve(zeta, alpha):
+        scores = zeta @ weights[1] + tf.cast(alpha, tf.float32)
+        return {"z": zeta @ weights[0], "a": scores, "m": tf.argmax(zeta, -1), "same": tf.identity(zeta)}
+
+    model = saved(tmp_path / "model", serve, zeta=([None, 4], tf.float32), alpha=([None, 1], tf.int64))
+    zeta, alpha = np.eye(4, dtype=np.float32), np.arange(4, dtype=np.int64)[:, None]
+    data = examples_of(tmp_path / "ex", {"zeta": zeta, "alpha": alpha}) if given == "examples" else None
+    verified = exporter.export(model, data, tmp_path / "out")["verified"]
+    assert verified["inputs"].startswith(given)
+    assert set(verified["outputs"]) == {"z", "a", "m", "same"} and verified["outputs"]["m"]["agreement"] == 1
+    answer = runtimes.load(exporter.artifact(tmp_path / "out")).run({"alpha": alpha, "zeta": zeta})
+    np.testing.assert_allclose(answer["z"], weights[0], atol=1e-6)
+    np.testing.assert_allclose(answer["a"], weights[1] + alpha, atol=1e-5)
+    assert answer["m"].tolist() == [0, 1, 2, 3] and answer["m"].dtype == np.int64
+    assert answer["same"].tolist() == zeta.tolist()
+
+
+@EACH
+def test_a_fixed_batch_size_is_kept(exporter, digits_examples, tmp_path):
+    kernel = tf.constant(np.random.default_rng(0).normal(size=(64, 10)), tf.float32)
+    model = saved(tmp_path / "model", lambda image: {"digit": image @ kernel}, image=([4, 64], tf.float32))
+    facts = exporter.export(model, digits_examples, tmp_path / "out", "int8")
+    assert facts["verified"]["records"] == 256
+    assert runtimes.load(exporter.artifact(tmp_path / "out")).inputs["image"].shape == (4, 64)
+
+
+@EACH
+@pytest.mark.parametrize("kind", ["keras 3 file", "keras 2 h5", "keras 2 file"])
+def test_bare_keras_files_are_exported(exporter, kind, digits_model, tmp_path):
+    file = digits_model / "Format-Keras/model.keras" if kind == "keras 3 file" else keras_2_file(tmp_path, kind)
+    facts = exporter.export(file, None, tmp_path / "out")
+    assert facts["verified"]["inputs"] == "random inputs"
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["Format-Serving"]
+    parent, child = runtimes.load(Model(file)), runtimes.load(exporter.artifact(tmp_path / "out"))
+    batch = {name: np.random.default_rng(1).random((5, 8, 8, 1), np.float32) for name in parent.inputs}
+    for output, wanted in parent.run(batch).items():
+        np.testing.assert_allclose(child.run(batch)[output], wanted, atol=1e-5)
+
+
+def keras_2_file(folder: Path, kind: str) -> Path:
+    import tf_keras
+    from tf_keras import layers
+
+    tf_keras.utils.set_random_seed(0)
+    shapes = [layers.Conv2D(4, 3, input_shape=(8, 8, 1)), layers.BatchNormalization(), layers.Flatten()]
+    file = folder / ("model.h5" if kind.endswith("h5") else "model.keras")
+    tf_keras.Sequential([*shapes, layers.Dense(3)]).save(file)
+    return file
+
+
+@EACH
+def test_a_model_nobody_here_wrote_is_exported_exactly(exporter, tmp_path):
+    facts = exporter.export(pretrained("nmp"), examples_of(tmp_path / "ex", {"input_2": chords()}), tmp_path / "out")
+    outputs = facts["verified"]["outputs"]
+    assert set(outputs) == {"contour", "note", "onset"} and facts["verified"]["records"] == 4
+    assert all(parity["relative_error"] < 1e-4 and parity["correlation"] > 0.9999 for parity in outputs.values())
+
+
+@EACH
+def test_what_cannot_work_is_refused_in_the_first_second(exporter, digits_model, digits_examples, tmp_path):
+    model, examples, out = str(digits_model), str(digits_examples), tmp_path / "out"
+    (tmp_path / "a.tflite").write_bytes(b"TFL3")
+    for given, received, fix in [
+        ({"precision": "int8"}, "precision='int8' without examples", "pass examples=PATH"),
+        ({"precision": "int8", "examples": examples, "split": "trian"}, "split 'trian' missing", "name another split"),
+        ({"precision": "int7"}, "precision='int7'", "did you mean int"),
+        ({"precision": "int8", "examples": examples, "calibration_count": 1}, "calibration_count=1", "200"),
+        ({"tolerance": -1.0}, "tolerance=-1.0", "change the value"),
+        ({"model": str(tmp_path / "a.tflite")}, "a tflite model", "it was converted from"),
+    ]:
+        with pytest.raises(ComponentError) as error:
+            exporter.component(**({"model": model, "exported": str(out)} | given))
+        assert received in error.value.received and fix in error.value.fix
+    assert not out.exists()
+
+
+@EACH
+def test_the_tolerance_is_the_users_to_set(exporter, digits_model, digits_examples, tmp_path):
+    with pytest.raises(ComponentError, match=r"at most 1e-06"):
+        exporter.export(digits_model, digits_examples, tmp_path / "out", "float16", tolerance=1e-6)
+
+
+@EACH
+def test_values_out_of_float16s_range_are_refused(exporter, tmp_path):
+    weights = tf.constant([[3e5, 1.0], [-2e5, 2.0]])
+    model = saved(tmp_path / "model", lambda x: {"y": x @ weights}, x=([None, 2], tf.float32))
+    with pytest.raises(ComponentError, match=r"correlation 0\.\d+ with the parent|NaN or infinity"):
+        exporter.export(model, None, tmp_path / "out", "float16")
+
+
+@EACH
+def test_nan_in_the_parent_is_refused(exporter, tmp_path):
+    weights = tf.constant([[1.0, float("nan")]])
+    model = saved(tmp_path / "model", lambda x: {"y": x @ weights}, x=([None, 1], tf.float32))
+    with pytest.raises(ComponentError, match="parent gives NaN"):
+        exporter.export(model, None, tmp_path / "out")
+
+
+@EACH
+def test_a_truncated_saved_model_is_refused(exporter, digits_model, tmp_path):
+    shutil.copytree(digits_model / "Format-Serving", tmp_path / "model")
+    data = tmp_path / "model/variables/variables.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:100])
+    with pytest.raises(ComponentError, match="a SavedModel that TensorFlow can load"):
+        exporter.export(tmp_path / "model", None, tmp_path / "out")
