@@ -1,129 +1,22 @@
 """Real models in real processes: the verdicts are right, a failure is a row, and nothing is left running."""
 
-import contextlib
 import logging
 import os
 import re
-import signal
-import subprocess
-import sys
-import threading
-import time
-from pathlib import Path
 
 import numpy as np
-import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from tests.components.workloads import QUICK, run
 from tests.conftest import write_examples
 from tfopt.artifacts import Benchmark
 from tfopt.components.benchmark.component import benchmark
-from tfopt.components.benchmark.environment import cores, tensorflow
+from tfopt.components.benchmark.environment import tensorflow
 from tfopt.components.benchmark.inputs import read_records
 from tfopt.errors import ComponentError
 from tfopt.ratio import speedup
 from tfopt.runtimes import TensorSpec
-
-QUICK = {"seconds": 0.4, "rounds": 10}
-
-
-def tflite(file: Path, function, *specs) -> Path:
-    """Convert a function of named tensors to a file with the signature of a server."""
-    import tensorflow as tf
-
-    module = tf.Module()
-    module.f = tf.function(function, input_signature=specs)
-    concrete = module.f.get_concrete_function()
-    tf.saved_model.save(module, str(file.with_suffix("")), signatures=concrete)
-    file.write_bytes(tf.lite.TFLiteConverter.from_saved_model(str(file.with_suffix(""))).convert())
-    return file
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory) -> dict[str, Path]:
-    """LiteRT files that do more and less of the same work, and some that are odd."""
-    import tensorflow as tf
-
-    folder = tmp_path_factory.mktemp("models")
-    rng = np.random.default_rng(0)
-
-    def dense(width):
-        inner, outer = (tf.constant(rng.normal(size=size), tf.float32) for size in ((64, width), (width, 8)))
-        return lambda x: {"y": tf.nn.relu(x @ inner) @ outer}
-
-    def both(left, right):
-        return {"sum": left + right, "product": left * right}
-
-    free, fixed = tf.TensorSpec([None, 64], name="x"), tf.TensorSpec([4, 64], name="x")
-    left, right = (tf.TensorSpec([None, 3], name=name) for name in ("left", "right"))
-    return {
-        "small": tflite(folder / "small.tflite", dense(512), free),
-        "middle": tflite(folder / "middle.tflite", dense(2048), free),
-        "large": tflite(folder / "large.tflite", dense(8192), free),
-        "fixed": tflite(folder / "fixed.tflite", dense(64), fixed),
-        "nan": tflite(folder / "nan.tflite", lambda x: {"y": tf.math.log(x - 2.0)}, free),
-        "pair": tflite(folder / "pair.tflite", both, left, right),
-    }
-
-
-def run(baseline: Path, candidates: list[Path], output: Path, **others) -> dict:
-    return benchmark(baseline=baseline, candidates=candidates, benchmark=output, **QUICK | others)["benchmark"].read()
-
-
-def workers(model: Path | str = "") -> list[psutil.Process]:
-    """The processes of a model, of any test, that run now."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        words = " ".join(process.info["cmdline"] or [])
-        if "tfopt.components.benchmark.worker" in words and str(model) in words:
-            found.append(process)
-    return found
-
-
-def wait_until(condition, seconds: float = 60):
-    """Return the condition's first true value."""
-    end = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    return value
-
-
-@contextlib.contextmanager
-def killed_while_it_runs(model: Path):
-    """End the model's process as a machine short of memory would, in the middle of its turns."""
-
-    def kill():
-        process = wait_until(lambda: workers(model))[0]
-        wait_until(lambda: process.cpu_times().user > 0.6)
-        process.kill()
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    yield
-    thread.join()
-
-
-def may_go_first() -> bool:
-    """Whether a process may raise its priority here: not without privileges."""
-    command = "import os; os.setpriority(os.PRIO_PROCESS, 0, -20)"
-    return not subprocess.run([sys.executable, "-c", command], stderr=subprocess.DEVNULL).returncode
-
-
-@contextlib.contextmanager
-def a_rival(core: int):
-    """Another process on a core that never rests, with as much priority as a model has."""
-    privileged = may_go_first()
-    code = f"import os; os.sched_setaffinity(0, [{core}])" + "; os.setpriority(os.PRIO_PROCESS, 0, -20)" * privileged
-    process = subprocess.Popen([sys.executable, "-c", f"{code}\nwhile True: pass"], start_new_session=True)
-    if privileged and (group := Path(f"/proc/{process.pid}/autogroup")).exists():
-        group.write_text("-20")
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 def test_less_work_is_faster_and_more_is_slower(models, tmp_path):
@@ -143,16 +36,6 @@ def test_the_same_model_again_is_within_noise_under_a_name_of_its_own(models, tm
     verdicts = [found["verdict"] for row in content["models"][1:] for found in row["speedup"].values()]
     assert verdicts == ["within noise"] * 4
     assert content["interval"] == {"method": "Hodges-Lehmann, signed-rank", "level": 0.99, "min_effect": 0.03}
-
-
-def test_a_rival_on_the_core_is_noted_and_makes_no_verdict(models, tmp_path):
-    with a_rival(cores(1)[0]):
-        content = run(models["middle"], [models["middle"]], tmp_path / "out", seconds=1.0, rounds=15)
-    for row in content["models"]:
-        assert row["latency"]["1"]["disturbed"] > 0.2
-        assert row["latency"]["1"]["stable"] is False
-        assert any("other processes had its cores" in note for note in row["notes"])
-    assert {found["verdict"] for found in content["models"][1]["speedup"].values()} == {"within noise"}
 
 
 def test_every_recorded_call_is_in_the_samples(models, tmp_path):
@@ -223,48 +106,6 @@ def test_what_tensorflow_prints_of_its_build_is_read(tmp_path):
     assert found["onednn"]["enabled"] is True
     log.write_text("")
     assert tensorflow({}, log)["instruction_sets_not_in_the_build"] is None
-
-
-def test_a_killed_candidate_is_a_row_with_its_end(models, tmp_path):
-    with killed_while_it_runs(models["large"]):
-        content = run(models["small"], [models["large"], models["middle"]], tmp_path / "out", seconds=2.0)
-    baseline, killed, other = content["models"]
-    assert "was killed by SIGKILL" in killed["error"]
-    assert killed["latency"] == killed["throughput"] == killed["speedup"] == {}
-    assert killed["sizes"]["raw"] == models["large"].stat().st_size
-    assert baseline["error"] is None
-    assert set(other["speedup"]) == {"1", "32"}
-    assert set(pq.read_table(tmp_path / "out" / "samples.parquet")["model"].to_pylist()) == {
-        "small.tflite",
-        "middle.tflite",
-    }
-    assert not workers(models["large"].parent)
-
-
-def test_a_killed_baseline_is_an_error_and_leaves_nothing(models, tmp_path):
-    with killed_while_it_runs(models["small"]), pytest.raises(ComponentError) as refusal:
-        run(models["small"], [models["large"]], tmp_path / "out", seconds=2.0)
-    assert "small.tflite" in refusal.value.received
-    assert "was killed by SIGKILL" in refusal.value.received
-    assert "baseline" in refusal.value.expected
-    assert not list(tmp_path.iterdir())
-    assert not workers(models["small"].parent)
-
-
-def test_a_model_whose_call_never_returns_is_stopped_and_is_a_row(models, tmp_path, monkeypatch):
-    import tensorflow as tf
-
-    from tfopt import asked
-
-    def endless(x):
-        return {"y": tf.while_loop(lambda y: tf.reduce_all(y == y), lambda y: (tf.abs(y),), [x])[0]}
-
-    model = tflite(tmp_path / "endless.tflite", endless, tf.TensorSpec([1, 64], name="x"))
-    monkeypatch.setattr(asked, "PATIENCE", 12.0)
-    content = run(models["small"], [model], tmp_path / "out", batch_sizes=["1"])
-    assert "gave no answer to 'prepare' in 12 seconds" in content["models"][1]["error"]
-    assert content["models"][0]["error"] is None
-    assert not workers(tmp_path)
 
 
 def test_a_damaged_candidate_is_a_row_and_a_damaged_baseline_an_error(models, tmp_path):
@@ -359,27 +200,6 @@ def test_records_start_again_where_there_are_too_few(tmp_path):
     write_examples(file, {"text": np.array(["one", "zwölf", "drei"])})
     found = read_records([file], specs, 5)["text"]
     assert [value.decode() for value in found.ravel()] == ["one", "zwölf", "drei", "one", "zwölf"]
-
-
-@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGKILL])
-def test_interrupted_it_leaves_no_process_and_no_output(models, tmp_path, kind):
-    words = ["--baseline", models["small"], "--candidates", models["large"], "--benchmark", tmp_path / "out"]
-    command = [sys.executable, "-m", "tfopt.run", "benchmark", *words, "--seconds", "60"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        own = wait_until(lambda: len(found := psutil.Process(process.pid).children()) == 2 and found)
-        wait_until(lambda: all(child.cpu_times().user > 0.5 for child in own))
-        assert all(len(child.cpu_affinity()) == 1 for child in own)
-        assert all(child.environ()["OMP_NUM_THREADS"] == "1" for child in own)
-        assert all((child.nice() == -20) == may_go_first() for child in own)
-        process.send_signal(kind)
-        assert process.wait(20) != 0
-    finally:
-        process.kill()
-        process.wait()
-    wait_until(lambda: not any(child.is_running() for child in own), 20)
-    assert not (tmp_path / "out").exists()
-    assert kind == signal.SIGKILL or not list(tmp_path.iterdir())
 
 
 def test_the_result_opens_as_an_artifact(models, tmp_path):

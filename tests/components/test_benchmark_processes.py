@@ -1,0 +1,119 @@
+"""The processes of `benchmark`: one that dies, hangs or is disturbed is told of, and none is left behind."""
+
+import contextlib
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from tests.components.workloads import may_go_first, run, tflite, wait_until, workers
+from tfopt.components.benchmark.environment import cores
+from tfopt.errors import ComponentError
+
+
+def test_a_rival_on_the_core_is_noted_and_makes_no_verdict(models, tmp_path):
+    with a_rival(cores(1)[0]):
+        content = run(models["middle"], [models["middle"]], tmp_path / "out", seconds=1.0, rounds=15)
+    for row in content["models"]:
+        assert row["latency"]["1"]["disturbed"] > 0.2
+        assert row["latency"]["1"]["stable"] is False
+        assert any("other processes had its cores" in note for note in row["notes"])
+    assert {found["verdict"] for found in content["models"][1]["speedup"].values()} == {"within noise"}
+
+
+def test_a_killed_candidate_is_a_row_with_its_end(models, tmp_path):
+    with killed_while_it_runs(models["large"]):
+        content = run(models["small"], [models["large"], models["middle"]], tmp_path / "out", seconds=2.0)
+    baseline, killed, other = content["models"]
+    assert "was killed by SIGKILL" in killed["error"]
+    assert killed["latency"] == killed["throughput"] == killed["speedup"] == {}
+    assert killed["sizes"]["raw"] == models["large"].stat().st_size
+    assert baseline["error"] is None
+    assert set(other["speedup"]) == {"1", "32"}
+    assert set(pq.read_table(tmp_path / "out" / "samples.parquet")["model"].to_pylist()) == {
+        "small.tflite",
+        "middle.tflite",
+    }
+    assert not workers(models["large"].parent)
+
+
+def test_a_killed_baseline_is_an_error_and_leaves_nothing(models, tmp_path):
+    with killed_while_it_runs(models["small"]), pytest.raises(ComponentError) as refusal:
+        run(models["small"], [models["large"]], tmp_path / "out", seconds=2.0)
+    assert "small.tflite" in refusal.value.received
+    assert "was killed by SIGKILL" in refusal.value.received
+    assert "baseline" in refusal.value.expected
+    assert not list(tmp_path.iterdir())
+    assert not workers(models["small"].parent)
+
+
+def test_a_model_whose_call_never_returns_is_stopped_and_is_a_row(models, tmp_path, monkeypatch):
+    import tensorflow as tf
+
+    from tfopt import asked
+
+    def endless(x):
+        return {"y": tf.while_loop(lambda y: tf.reduce_all(y == y), lambda y: (tf.abs(y),), [x])[0]}
+
+    model = tflite(tmp_path / "endless.tflite", endless, tf.TensorSpec([1, 64], name="x"))
+    monkeypatch.setattr(asked, "PATIENCE", 12.0)
+    content = run(models["small"], [model], tmp_path / "out", batch_sizes=["1"])
+    assert "gave no answer to 'prepare' in 12 seconds" in content["models"][1]["error"]
+    assert content["models"][0]["error"] is None
+    assert not workers(tmp_path)
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGKILL])
+def test_interrupted_it_leaves_no_process_and_no_output(models, tmp_path, kind):
+    words = ["--baseline", models["small"], "--candidates", models["large"], "--benchmark", tmp_path / "out"]
+    command = [sys.executable, "-m", "tfopt.run", "benchmark", *words, "--seconds", "60"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        own = wait_until(lambda: len(found := psutil.Process(process.pid).children()) == 2 and found)
+        wait_until(lambda: all(child.cpu_times().user > 0.5 for child in own))
+        assert all(len(child.cpu_affinity()) == 1 for child in own)
+        assert all(child.environ()["OMP_NUM_THREADS"] == "1" for child in own)
+        assert all((child.nice() == -20) == may_go_first() for child in own)
+        process.send_signal(kind)
+        assert process.wait(20) != 0
+    finally:
+        process.kill()
+        process.wait()
+    wait_until(lambda: not any(child.is_running() for child in own), 20)
+    assert not (tmp_path / "out").exists()
+    assert kind == signal.SIGKILL or not list(tmp_path.iterdir())
+
+
+@contextlib.contextmanager
+def killed_while_it_runs(model: Path):
+    """End the model's process as a machine short of memory would, in the middle of its turns."""
+
+    def kill():
+        process = wait_until(lambda: workers(model))[0]
+        wait_until(lambda: process.cpu_times().user > 0.6)
+        process.kill()
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    yield
+    thread.join()
+
+
+@contextlib.contextmanager
+def a_rival(core: int):
+    """Another process on a core that never rests, with as much priority as a model has."""
+    privileged = may_go_first()
+    code = f"import os; os.sched_setaffinity(0, [{core}])" + "; os.setpriority(os.PRIO_PROCESS, 0, -20)" * privileged
+    process = subprocess.Popen([sys.executable, "-c", f"{code}\nwhile True: pass"], start_new_session=True)
+    if privileged and (group := Path(f"/proc/{process.pid}/autogroup")).exists():
+        group.write_text("-20")
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
