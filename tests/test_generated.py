@@ -40,7 +40,8 @@ def test_the_compiled_dag_is_the_traced_dag(name: str):
     compiled = yaml.safe_load_all((ROOT / "deploy" / "kfp" / "pipelines" / f"{name}.yaml").read_text())
     tasks = next(compiled)["root"]["dag"]["tasks"]
     shown = {task["taskInfo"]["name"]: task for task in tasks.values()}
-    assert set(shown) == {*dag.steps, *(source.name for source in dag.sources.values() if not source.optional)}
+    there = {*dag.steps, *(source.name for source in dag.sources.values() if not source.optional)}
+    assert set(shown) == there
     for step in dag.steps.values():
         task = shown[step.id]
         wired = {
@@ -52,7 +53,7 @@ def test_the_compiled_dag_is_the_traced_dag(name: str):
             for index, one in enumerate(wire if isinstance(wire, tuple) else [wire], 1):
                 slot = f"{key}_{index}" if isinstance(wire, tuple) else key
                 expected[slot] = one.step if isinstance(one, Reference) else one.name
-        assert wired == expected
+        assert wired == {slot: name for slot, name in expected.items() if name in there}
         given = {key: value for key, value in step.parameters.items() if value is not None}
         values = task["inputs"].get("parameters", {})
         assert set(values) == set(given)
