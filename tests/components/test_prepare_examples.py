@@ -1,6 +1,4 @@
-import contextlib
 import csv
-import errno
 import gzip
 import io
 import json
@@ -14,7 +12,6 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-import tfopt.beam
 from tfopt.artifacts import Examples
 from tfopt.components.prepare_examples import pipeline, sources, tf_example
 from tfopt.components.prepare_examples.component import prepare_examples
@@ -325,35 +322,3 @@ def test_rows_that_a_runner_lost_are_noticed_wherever_it_lost_them(flowers):
             check_survey(lossy, source, request)
     with pytest.raises(ComponentError, match="60 rows read, 59 written and 0 rejected"):
         check_shards(whole, [replace(shard, written=59)], source, request)
-
-
-def test_a_full_disk_on_a_worker_is_an_oserror_with_its_number(tmp_path):
-    import apache_beam as beam
-
-    with pytest.raises(OSError, match="No space left") as caught, tfopt.beam.pipeline() as opened:
-        _ = opened | beam.Create(["/dev/full"]) | beam.Map(lambda place: Path(place).write_text("x"))
-    assert caught.value.errno == errno.ENOSPC
-
-
-@pytest.mark.parametrize("runner", ["multi_processing", "dask"])
-def test_every_runner_writes_the_same_files(runner, tmp_path):
-    data = tmp_path / "data"
-    data.mkdir()
-    for part in range(5):
-        lines = [f"{part * 100 + index},{index / 7},{'ab'[index % 2]}" for index in range(100)]
-        (data / f"{part}.csv").write_text("\n".join(["x,y,label", *lines, "bad"]))
-    prepare_examples(data=data, examples=tmp_path / "here")
-    with runner_arguments(runner) as arguments, tfopt.beam.arguments(arguments):
-        prepare_examples(data=data, examples=tmp_path / "there")
-    assert Examples(tmp_path / "here").digest == Examples(tmp_path / "there").digest
-
-
-@contextlib.contextmanager
-def runner_arguments(runner):
-    if runner == "multi_processing":
-        yield ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
-        return
-    from distributed import LocalCluster
-
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-        yield ["--runner=DaskRunner", f"--dask_client_address={cluster.scheduler_address}"]

@@ -1,0 +1,24 @@
+"""Decisions of `select_model` on made-up reports, for its tests."""
+
+from pathlib import Path
+
+from tests.reports import Row, make_models, write_reports
+from tfopt.components.select_model.component import select_model
+
+ONE_POINT = ["accuracy max_degradation 0.01"]
+
+
+def decide(rows: list[Row], folder: Path, **parameters) -> dict:
+    """Run the component on these rows and return ``decision.json``."""
+    models = make_models(rows, folder / "models")
+    evaluation, benchmark = write_reports(rows, models, folder, samples=False)
+    outputs = select_model(
+        baseline=models[0], candidates=models[1:], evaluation=evaluation, benchmark=benchmark,
+        selected=folder / "selected", decision=folder / "decision", blessing=folder / "blessing",
+        **{"goals": ONE_POINT} | parameters,
+    )  # fmt: skip
+    return outputs["decision"].read()
+
+
+def reason(decision: dict, name: str) -> str:
+    return "; ".join(next(row["reasons"] for row in decision["models"] if row["name"] == name))

@@ -1,0 +1,43 @@
+"""Every runner of Beam writes the same examples, and a worker that cannot write says so."""
+
+import contextlib
+import errno
+from pathlib import Path
+
+import pytest
+
+import tfopt.beam
+from tfopt.artifacts import Examples
+from tfopt.components.prepare_examples.component import prepare_examples
+
+
+@pytest.mark.parametrize("runner", ["multi_processing", "dask"])
+def test_every_runner_writes_the_same_files(runner, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    for part in range(5):
+        lines = [f"{part * 100 + index},{index / 7},{'ab'[index % 2]}" for index in range(100)]
+        (data / f"{part}.csv").write_text("\n".join(["x,y,label", *lines, "bad"]))
+    prepare_examples(data=data, examples=tmp_path / "here")
+    with runner_arguments(runner) as arguments, tfopt.beam.arguments(arguments):
+        prepare_examples(data=data, examples=tmp_path / "there")
+    assert Examples(tmp_path / "here").digest == Examples(tmp_path / "there").digest
+
+
+def test_a_full_disk_on_a_worker_is_an_oserror_with_its_number(tmp_path):
+    import apache_beam as beam
+
+    with pytest.raises(OSError, match="No space left") as caught, tfopt.beam.pipeline() as opened:
+        _ = opened | beam.Create(["/dev/full"]) | beam.Map(lambda place: Path(place).write_text("x"))
+    assert caught.value.errno == errno.ENOSPC
+
+
+@contextlib.contextmanager
+def runner_arguments(runner):
+    if runner == "multi_processing":
+        yield ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+        return
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        yield ["--runner=DaskRunner", f"--dask_client_address={cluster.scheduler_address}"]

@@ -1,0 +1,119 @@
+"""What a goal asks for, by how much it is missed, and which goals cannot be meant."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.components.decisions import decide, reason
+from tests.reports import DIGITS, TRAINED, Row, make_models, write_reports
+from tfopt.components.select_model.component import select_model
+from tfopt.errors import ComponentError
+
+
+def test_a_loss_of_just_what_is_allowed_is_allowed(tmp_path):
+    lost = 0.97 - 0.98  # in floats a little more than 0.01
+    row = replace(DIGITS[4], accuracy=0.97, delta=(lost, lost, lost))
+    assert decide([replace(TRAINED, accuracy=0.98), row], tmp_path)["selected"] == "tflite int8"
+
+
+@pytest.mark.parametrize(
+    ("goal", "passed"),
+    [
+        ("accuracy threshold 0.96", True),
+        ("accuracy threshold 0.98", False),
+        ("latency threshold 0.0389", True),
+        ("latency threshold 0.038", False),
+        ("latency_p99 threshold 0.06", True),
+        ("throughput threshold 30000", True),
+        ("size threshold 45100", True),
+        ("size_gzipped threshold 41000", False),
+        ("memory threshold 9e7", False),
+        ("load threshold 0.02", True),
+        ("error threshold 0.2", True),
+        ("error threshold 0.1", False),
+        ("latency min_improvement 0.37", True),
+        ("latency min_improvement 0.38", False),
+        ("latency min_improvement 90%", True),
+        ("latency min_improvement 91%", False),
+        ("throughput min_improvement 930%", True),
+        ("throughput min_improvement 931%", False),
+        ("size min_improvement 75%", True),
+        ("accuracy min_improvement 0", False),
+        ("accuracy max_degradation 0.0085", True),
+        ("accuracy max_degradation 0.0084", False),
+        ("accuracy max_degradation 0.87%", True),
+        ("accuracy max_degradation 0.86%", False),
+        ("log_loss max_degradation 0.0021", True),
+        ("log_loss max_degradation 0.002", False),
+        ("quality max_degradation 1%", True),
+    ],
+)
+def test_each_kind_of_goal_is_held_against_the_bad_end_of_the_interval(tmp_path, goal, passed):
+    decision = decide([TRAINED, DIGITS[4]], tmp_path, goals=[goal])
+    assert decision["models"][1]["passed"] is passed
+    assert bool(passed) == (decision["selected"] == "tflite int8")
+
+
+def test_an_unproven_goal_says_what_it_would_take_and_a_point_passes_it(tmp_path):
+    goals = ["accuracy max_degradation 0.006"]
+    decision = decide([TRAINED, DIGITS[4]], tmp_path / "a", goals=goals)
+    assert reason(decision, "tflite int8") == (
+        "10.6x as fast, but not proven: loses 0.40 points of accuracy, perhaps 0.85 points; the goal allows 0.60 "
+        "points; about 5,100 examples in place of 1,000 could tell"
+    )
+    assert decide([TRAINED, DIGITS[4]], tmp_path / "b", goals=goals, confidence="point")["selected"] == "tflite int8"
+
+
+def test_thresholds_apply_to_the_parent_too_and_a_candidate_that_meets_them_replaces_it(tmp_path):
+    slower = Row("better", accuracy=0.99, delta=(0.009, 0.004, 0.014), speedup=(0.9, 0.88, 0.92, "slower"), p50=0.46)
+    decision = decide([TRAINED, slower], tmp_path, goals=["accuracy threshold 0.975"])
+    assert decision["selected"] == "better"
+    assert reason(decision, "trained") == (
+        "not proven: accuracy is 98.10%, perhaps 97.20%; the goal asks for at least 97.50%"
+    )
+
+
+def test_the_default_goal_fits_a_regression_too(tmp_path):
+    models = make_models(DIGITS[:2], tmp_path / "models")
+    evaluation, benchmark = write_reports(DIGITS[:2], models, tmp_path, samples=False)
+    content = evaluation.read()
+    for row in content["models"]:
+        row["metrics"] = {"mean_absolute_error": {"value": 2.5, "low": 2.4, "high": 2.6, "higher_is_better": False}}
+        row["delta"] = {"mean_absolute_error": {"value": 0.03, "low": 0.01, "high": 0.04}} if row["delta"] else {}
+        row["slices"] = []
+    evaluation.write(content)
+    outputs = select_model(models[0], models[1:], evaluation, benchmark, *(tmp_path / name for name in "sdb"))
+    assert outputs["decision"].read()["models"][1]["reasons"] == [
+        "1.37x as fast, but is 0.03 worse in mean absolute error; the goal allows 0.025 (1%)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("goal", "received", "fix"),
+    [
+        ("accuracy", "'accuracy'", "write it like that"),
+        ("accuracy max_degredation 0.01", "max_degredation", "did you mean max_degradation"),
+        ("accuracy threshold high", "high", "write a number in place of high"),
+        ("accuracy threshold nan", "nan", "write a number"),
+        ("accuracy threshold 95%", "95%", "write accuracy threshold 95"),
+        ("accuracy threshold 95", "95", "write accuracy threshold 0.95"),
+        ("accuracy max_degradation 1", "1", "write accuracy max_degradation 0.01"),
+        ("latency max_degradation -5%", "-5%", "write latency min_improvement 5%"),
+        ("acuracy threshold 0.9", "acuracy was not measured", "did you mean"),
+        ("mean_squared_error threshold 1", "was not measured", "known: accuracy"),
+    ],
+)
+def test_a_goal_that_cannot_be_meant_is_refused_in_three_parts(tmp_path, goal, received, fix):
+    with pytest.raises(ComponentError) as refusal:
+        decide(DIGITS[:2], tmp_path, goals=[goal])
+    assert received in refusal.value.received
+    assert refusal.value.expected
+    assert fix in refusal.value.fix
+    assert not (tmp_path / "decision").exists()
+
+
+def test_an_unmeasured_metric_is_answered_with_those_that_were(tmp_path):
+    with pytest.raises(ComponentError) as refusal:
+        decide(DIGITS[:2], tmp_path, goals=["auc threshold 0.9"])
+    for metric in ("accuracy", "log_loss", "latency_p99", "throughput", "size_gzipped", "memory", "load", "error"):
+        assert metric in refusal.value.expected
