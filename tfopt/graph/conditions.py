@@ -15,7 +15,7 @@ Condition = tuple[str, object]
 
 def is_framed(graph: Graph) -> bool:
     """Whether a graph has control flow of version 1."""
-    return not FRAMES.isdisjoint(node.op for node in graph.nodes.values())
+    return bool(graph.of_op(*FRAMES))
 
 
 def conditions(graph: Graph, ends: Iterable[Tensor]) -> set[Condition]:

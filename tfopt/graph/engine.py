@@ -38,7 +38,7 @@ def apply(rules: Mapping[str, Rule], graph: Graph, report: Report) -> int:
             for op in pattern.ops:
                 by_op.setdefault(op, []).append((name, rule, pattern))
     reach = max((depth(pattern) for rule in rules.values() for pattern in rule.patterns), default=0)
-    waiting = dict.fromkeys(name for name, node in graph.nodes.items() if node.op in by_op)
+    waiting = dict.fromkeys(node.name for node in graph.of_op(*by_op))
     fired, most, queue = 0, PER_NODE * len(graph.nodes), deque(waiting)
     framed = is_framed(graph)
     while queue:

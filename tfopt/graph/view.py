@@ -57,6 +57,8 @@ class Graph:
     fed: frozenset[str] = frozenset()
     fetched: frozenset[str] = frozenset()
     touched: dict[str, None] = field(default_factory=dict)
+    _by_op: dict[str, dict[str, int]] = field(default_factory=dict)
+    _inserted: int = 0
     _readers: dict[str, dict[str, int]] = field(default_factory=dict)
     _waiting: dict[str, dict[str, None]] = field(default_factory=dict)
     _taken: dict[str, int] = field(default_factory=dict)
@@ -104,6 +106,11 @@ class Graph:
             self._source, self._owned = own, True
         self._source.library.function.append(function)
 
+    def of_op(self, *ops: str) -> list[Node]:
+        """The nodes of some operations, in the order of all nodes."""
+        found = [(number, name) for op in ops for name, number in self._by_op.get(op, {}).items()]
+        return [self.nodes[name] for _, name in sorted(found)]
+
     def readers(self, name: str) -> list[Node]:
         """The nodes that read any output of a node, each once."""
         return [self.nodes[reader] for reader in self._readers.get(name, ())]
@@ -141,6 +148,8 @@ class Graph:
     def insert(self, node: Node) -> None:
         """Add a node whose name is free; what it reads may come later."""
         self.nodes[node.name] = node
+        self._inserted += 1
+        self._by_op.setdefault(node.op, {})[node.name] = self._inserted
         self.touched[node.name] = None
         for tensor in node.inputs:
             readers = self._readers.setdefault(tensor.node, {})
@@ -151,6 +160,7 @@ class Graph:
     def remove(self, name: str) -> Node:
         """Take a node out; those who read it must be given something else before the graph is used."""
         node = self.nodes.pop(name)
+        del self._by_op[node.op][name]
         for tensor in node.inputs:
             self._forget(tensor.node, name)
         for other in node.controls:
@@ -198,10 +208,9 @@ class Graph:
     def downstream(self) -> Iterator[str]:
         """Names, each after those it reads or waits for, but for what a round of a version 1 loop hands to the next."""
         left = {name: len(node.inputs) + len(node.controls) for name, node in self.nodes.items()}
-        for name, node in self.nodes.items():
-            if node.op in ("NextIteration", "RefNextIteration"):
-                for reader, count in self._readers.get(name, {}).items():
-                    left[reader] -= count
+        for node in self.of_op("NextIteration", "RefNextIteration"):
+            for reader, count in self._readers.get(node.name, {}).items():
+                left[reader] -= count
         ready = deque(name for name, count in left.items() if not count)
         while ready:
             name = ready.popleft()

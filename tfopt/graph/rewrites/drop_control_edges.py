@@ -23,14 +23,15 @@ def run(graph: Graph, report: Report) -> int:
 
 def release(graph: Graph, report: Report, law: str, harmless: Callable[[Node], bool]) -> int:
     """Remove control edges from nodes that are harmless, as is all that comes before; return how many there were."""
+    waiting = [node for node in graph.nodes.values() if node.controls]
     found: set[str] = set()
-    for name in graph.downstream():
+    for name in graph.downstream() if waiting else ():
         node = graph.nodes[name]
         before = [*(tensor.node for tensor in node.inputs), *node.controls]
         if (node.op in ("Placeholder", "NoOp") or harmless(node)) and all(other in found for other in before):
             found.add(name)
     fired = 0
-    for node in list(graph.nodes.values()):
+    for node in waiting:
         kept = [other for other in node.controls if other not in found]
         if len(kept) < len(node.controls):
             report.fire(law, node.name, len(node.controls) - len(kept))

@@ -26,7 +26,7 @@ def run(graph: Graph, report: Report) -> int:
     """Replace every If and Case of a constant by the nodes of a branch."""
     library = {function.signature.name: function for function in graph.library.function}
     fired = 0
-    ahead = [node for node in graph.nodes.values() if node.op in CHOICES]
+    ahead = graph.of_op(*CHOICES)
     while ahead:
         node = ahead.pop()
         if not graph.is_constant(node.inputs[0]):

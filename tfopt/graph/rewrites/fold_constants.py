@@ -32,11 +32,10 @@ KEPT = ("QuantizeV2", "Dequantize", "FakeQuantWithMinMaxVars", "FakeQuantWithMin
 
 def run(graph: Graph, report: Report) -> int:
     """Replace what is computed from constants and read by something else."""
-    sizes = {
-        name: node.attr["value"].tensor.ByteSize()
-        for name, node in graph.nodes.items()
-        if graph.is_constant(Tensor(name))
-    }
+    constants = [node for node in graph.of_op("Const") if node.name not in graph.fed]
+    sizes = {node.name: node.attr["value"].tensor.ByteSize() for node in constants}
+    if not any(node.inputs and all(tensor.node in sizes for tensor in node.inputs) for node in graph.nodes.values()):
+        return 0
     known = dict(sizes)
     for name in graph.downstream():
         node = graph.nodes[name]

@@ -24,7 +24,7 @@ AGAIN = "NextIteration"
 def run(graph: Graph, report: Report) -> int:
     """Take one side of every switch on a constant."""
     known: dict[str, int] = {}
-    for switch in [node for node in graph.nodes.values() if node.op == "Switch"]:
+    for switch in graph.of_op("Switch"):
         if graph.is_constant(switch.inputs[1]):
             known[switch.name] = int(bool(graph.array(switch.inputs[1])))
         else:

@@ -24,7 +24,7 @@ def run(graph: Graph, report: Report) -> int:
     from tensorflow import bool as boolean
 
     fired = 0
-    for node in [node for node in graph.nodes.values() if node.op == "Placeholder"]:
+    for node in graph.of_op("Placeholder"):
         if node.name in graph.fed or attr(node, "dtype") != boolean.as_datatype_enum:
             continue
         if node.name.rpartition("/")[-1] not in NAMES:

@@ -52,7 +52,7 @@ def run(graph: Graph, report: Report) -> int:
     """Replace every loop that is known to be a map."""
     library = {function.signature.name: function for function in graph.library.function}
     fired = 0
-    for node in [one for one in graph.nodes.values() if one.op in ("While", "StatelessWhile")]:
+    for node in graph.of_op("While", "StatelessWhile"):
         body, cond = (read_body(library[attr(node, name).name], library) for name in ("body", "cond"))
         if isinstance(body, str) or isinstance(cond, str):
             report.refuse(NAME, node.name, str(body if isinstance(body, str) else cond))

@@ -24,7 +24,7 @@ NAME = "fuse_products_of_slices"
 def run(graph: Graph, report: Report) -> int:
     """Replace every stack of such products."""
     fired = 0
-    for stack in [node for node in graph.nodes.values() if node.op == "Pack"]:
+    for stack in graph.of_op("Pack"):
         products = [graph.nodes[tensor.node] for tensor in stack.inputs]
         if len(products) < 2 or any(product.op != "MatMul" for product in products):
             continue

@@ -24,7 +24,7 @@ NAME = "push_constants_through_enter"
 def run(graph: Graph, report: Report) -> int:
     """Make a constant of every Enter of a constant that stays the same in all rounds."""
     firsts: dict[str, str | None] = {}
-    fired, ahead = 0, [node for node in graph.nodes.values() if node.op == "Enter"]
+    fired, ahead = 0, graph.of_op("Enter")
     while ahead:
         enter = ahead.pop()
         if not graph.is_constant(enter.inputs[0]) or not graph.uses(enter.name):
@@ -63,7 +63,7 @@ def _refusal(graph: Graph, enter: Node) -> str | None:
 
 def _first_of_rounds(graph: Graph, frame: str) -> str | None:
     """The Merge that the condition of a frame is computed from; None where it has none, or several."""
-    found = [merge for node in graph.nodes.values() if node.op == "LoopCond" and (merge := _merge(graph, node, frame))]
+    found = [merge for node in graph.of_op("LoopCond") if (merge := _merge(graph, node, frame))]
     return found[0] if len(found) == 1 else None
 
 

@@ -22,7 +22,7 @@ NAME = "push_constants_through_switch"
 
 def run(graph: Graph, report: Report) -> int:
     """Make constants of every output of a Switch of a constant that is not only waited for."""
-    fired, ahead = 0, [node.name for node in graph.nodes.values() if node.op == "Switch"]
+    fired, ahead = 0, [node.name for node in graph.of_op("Switch")]
     while ahead:
         switch = graph.nodes[ahead.pop()]
         if not graph.is_constant(switch.inputs[0]) or graph.is_constant(switch.inputs[1]):

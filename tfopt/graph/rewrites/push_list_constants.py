@@ -27,7 +27,7 @@ Group = list[Tensor]  # one tensor, or several constants that become one
 def run(graph: Graph, report: Report) -> int:
     """Join the constants of every AddN and ConcatV2."""
     fired = 0
-    for node in [node for node in graph.nodes.values() if node.op in ("AddN", "ConcatV2")]:
+    for node in graph.of_op("AddN", "ConcatV2"):
         groups = list(_summands(graph, node) if node.op == "AddN" else _neighbours(graph, node))
         if all(len(group) == 1 for group in groups):
             continue
