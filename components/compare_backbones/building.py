@@ -20,7 +20,6 @@ EXPORTERS = {
     "openvino": ("export_openvino", "exported"),
     "tensorrt": ("convert_tensorrt", "converted"),
 }
-BATCH = 8  # whose statistics the batch norms keep
 
 
 def build(module: Path, asked: Question, place: Path, budget: Budget) -> dict[str, Any]:
@@ -53,6 +52,7 @@ def export(place: Path, kind: str, budget: Budget) -> Path:
 def _build(module: str, place: str, image: str, label: str, stored: tuple[int, int, int], seed: int) -> dict[str, Any]:
     """Be the process that builds."""
     from tfopt import keras_models
+    from tfopt.components.compare_backbones.settling import settle
     from tfopt.runtimes import TensorSpec
     from tfopt.training.assembly import assemble
     from tfopt.training.reproducible import draw_from
@@ -65,25 +65,7 @@ def _build(module: str, place: str, image: str, label: str, stored: tuple[int, i
     draw_from(seed)
     features = {image: TensorSpec("float32", (None, math.prod(stored)))}
     parts = assemble(UserModule(Path(module)), features, Examples(imagined), label)
-    _settle(parts.saved, stored, seed)
+    settle(parts.saved, stored, seed)
     keras_models.save(parts.saved, folder / "saved_model")
     find("inspect_model")(model=folder / "saved_model", inspection=folder / "inspection")
     return Inspection(folder / "inspection").read()
-
-
-def _settle(model: Any, stored: tuple[int, int, int], seed: int) -> None:
-    """Give the batch norms the statistics of random pixels.
-
-    With those they are made with, activations shrink from layer to layer: to nothing that an exporter's check could
-    compare, and to numbers so small that processors compute them slowly.
-    """
-    import keras
-    import numpy as np
-
-    norms = [layer for layer in model.layers if isinstance(layer, keras.layers.BatchNormalization)]
-    momenta = [norm.momentum for norm in norms]
-    for norm in norms:
-        norm.momentum = 0.0
-    model(np.random.default_rng(seed).integers(0, 256, (BATCH, *stored)).astype("float32"), training=True)
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum

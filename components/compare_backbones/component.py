@@ -38,11 +38,11 @@ def compare_backbones(
 ) -> None:
     """Measure what light backbones cost on this machine before they are trained, and what they learn in a short time.
 
-    Each backbone gets the head that the task needs and is saved with untrained weights, whose activations are brought
-    to the range that training keeps them in; what a call takes then does not hang on what is learnt. `inspect_model`
-    counts it, the exporters write it for each runtime, and `benchmark` has all of one runtime take turns, one example
-    at a time. Backbones that miss a goal on speed or size are not trained. The others learn the same examples for as
-    many epochs, from random weights, by `train`, and `evaluate` compares them on the split ``eval``, with intervals.
+    Each backbone gets the head that the task needs and is saved untrained, with biases and statistics drawn such as
+    training would leave them: what a call takes then does not hang on what is learnt. `inspect_model` counts it, the
+    exporters write it for each runtime, and `benchmark` has those of one runtime take turns, one example at a time.
+    Backbones that miss a goal on speed or size are not trained. The others learn the same examples for as many epochs,
+    from random weights, by `train`, and `evaluate` compares them on the split ``eval``, with intervals.
 
     A backbone is as fast as in the runtime where it is fastest. Of those that meet the goals the best at the objective
     is chosen; ``max_degradation`` and ``min_improvement`` compare with the backbone that learnt best. Without examples

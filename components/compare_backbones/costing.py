@@ -9,7 +9,7 @@ from tfopt.artifacts import Benchmark, Examples, Model
 from tfopt.component import find
 from tfopt.components.compare_backbones import building
 from tfopt.components.compare_backbones.budget import Budget
-from tfopt.components.compare_backbones.entry import Entry, beside_each_other
+from tfopt.components.compare_backbones.entry import Entry, beside_each_other, in_a_line
 from tfopt.components.compare_backbones.question import Question
 from tfopt.errors import ComponentError
 
@@ -41,15 +41,15 @@ def _make(entry: Entry, asked: Question, made: dict[str, dict[str, Path]], budge
     try:
         entry.counted = building.build(entry.module, asked, entry.place, budget)
     except ComponentError as error:
-        entry.error = _line(error)
+        entry.error = in_a_line(error)
         log.info("%s drops out: %s", entry.name, entry.error)
         return
     for kind in made:
         try:
             made[kind][entry.name] = building.export(entry.place, kind, budget)
         except ComponentError as error:
-            entry.speed[kind] = {"error": _line(error)}
-            log.info("%s: no %s: %s", entry.name, kind, _line(error))
+            entry.speed[kind] = {"error": in_a_line(error)}
+            log.info("%s: no %s: %s", entry.name, kind, in_a_line(error))
 
 
 def _time(
@@ -95,7 +95,3 @@ def _measuring(
         return list(content["models"][: len(models)])
 
     return measure
-
-
-def _line(error: ComponentError) -> str:
-    return error.received.strip().splitlines()[0]

@@ -69,7 +69,17 @@ def beside_each_other(
         try:
             rows = measure(entries[number:])
         except ComponentError as error:
-            failed[first.name] = error.received.strip().splitlines()[0]
+            failed[first.name] = in_a_line(error)
             continue
         return failed | {entry.name: row for entry, row in zip(entries[number:], rows, strict=True)}
     return failed
+
+
+def in_a_line(error: ComponentError) -> str:
+    r"""Why something failed; of a traceback its first line and its last.
+
+    >>> in_a_line(ComponentError("module m.py: build_model() raised\nTraceback …\nValueError: no", "…", "…"))
+    'module m.py: build_model() raised ValueError: no'
+    """
+    first, *more = error.received.strip().splitlines()
+    return f"{first} {more[-1].strip()}" if more and first.endswith(" raised") else first

@@ -12,7 +12,7 @@ from tfopt.artifacts import Evaluation, Examples, KerasModel
 from tfopt.child import run_component, run_in_child
 from tfopt.component import find
 from tfopt.components.compare_backbones.budget import Budget
-from tfopt.components.compare_backbones.entry import Entry, beside_each_other
+from tfopt.components.compare_backbones.entry import Entry, beside_each_other, in_a_line
 from tfopt.components.compare_backbones.question import Question
 from tfopt.errors import ComponentError
 from tfopt.execution import link_tree
@@ -81,7 +81,7 @@ def _train(entry: Entry, asked: Question, examples: Examples, budget: Budget) ->
     try:
         run_component("train", given, doing=f"training {entry.name}", limit_s=budget.left())
     except ComponentError as error:
-        entry.untrained = error.received.strip().splitlines()[0]
+        entry.untrained = in_a_line(error)
         log.info("%s is not trained: %s", entry.name, entry.untrained)
         return
     entry.trained, entry.train_seconds = KerasModel(target), time.monotonic() - began

@@ -1,7 +1,8 @@
 """Lighter backbones for image classification, against a budget.
 
 The table is what `inspect` counts of ``keras.applications`` without their heads at 224x224x3; printed by
-``python benchmarks/backbones.py``. Their accuracy on your task is not known here: `compare_backbones` measures it, and their speed.
+``python benchmarks/backbones.py``. Their accuracy on your task is not known here: `compare_backbones`
+measures it, and their speed.
 """
 
 from typing import Any

@@ -118,6 +118,29 @@ def test_modules_read_as_a_person_would_write_them(tmp_path):
     subprocess.run([*ruff, "check", "--select=E,F,I", "--line-length=120", "--isolated", tmp_path], check=True)
 
 
+def test_an_untrained_model_has_no_weights_that_a_converter_could_leave_out():
+    import keras
+
+    from tfopt.components.compare_backbones.settling import settle
+
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Conv2D(8, 3, padding="same", activation="relu"), keras.layers.BatchNormalization()]
+    image = flow = keras.Input((8, 8, 1))
+    for layer in [*layers, keras.layers.Conv2D(8, 3, use_bias=False), norm := keras.layers.BatchNormalization()]:
+        flow = layer(flow)
+    model = keras.Model(image, flow)
+    kernels = [np.array(weight) for weight in model.trainable_weights if weight.path.endswith("kernel")]
+    settle(model, (8, 8, 1), 0)
+    again = [np.array(weight) for weight in model.trainable_weights if weight.path.endswith("kernel")]
+    assert all(np.array_equal(*pair) for pair in zip(kernels, again, strict=True))
+    assert all(np.ptp(np.array(weight)) > 0 for weight in model.weights if weight.dtype == "float32" and weight.shape)
+    answers = np.array(model(np.random.default_rng(1).integers(0, 256, (64, 8, 8, 1)).astype("float32")))
+    scale, shift = np.array(norm.gamma), np.array(norm.beta)
+    assert np.allclose(answers.std((0, 1, 2)) / np.abs(scale), 1, atol=0.25)
+    assert np.allclose(answers.mean((0, 1, 2)) - shift, 0, atol=0.25)
+    assert norm.momentum == keras.layers.BatchNormalization().momentum
+
+
 def row(p50: float, size: int) -> dict:
     """A row of ``benchmark.json``."""
     latency = {"p50": p50, "p90": p50 * 1.1, "p99": p50 * 1.5, "stable": True}
