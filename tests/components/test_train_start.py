@@ -93,6 +93,7 @@ def test_a_model_of_other_layers_is_refused(tmp_path, digits_examples, first, ol
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.nightly
 def test_a_checkpoint_of_another_start_is_not_used(tmp_path, digits_examples, first, caplog):
     """The learning rate explodes in the second epoch, so the checkpoint of the first stays."""
     explodes = "keras.optimizers.SGD(keras.optimizers.schedules.PiecewiseConstantDecay([22], [0.05, 1e30]))"
