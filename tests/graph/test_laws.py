@@ -97,6 +97,12 @@ def test_a_law_keeps_control_edges(law: str, row: Row):
         assert_same_function(before, after, ("y", *row.outputs))
 
 
+def test_the_bias_of_a_matrix_has_the_layout_that_every_converter_reads():
+    row = next(row for law, row in TABLE if law == "fold_shift" and row.name == "subtracted from it, without a bias")
+    after, _, _ = law_applied("fold_shift", row.graph_def())
+    assert [node.attr["data_format"].s for node in after.node if node.op == "BiasAdd"] == [b"NHWC"]
+
+
 def _matches(law: str, row: Row):
     graph = view(row.graph_def())
     return [

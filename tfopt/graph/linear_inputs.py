@@ -35,7 +35,7 @@ def vector_before(match: Match, role: str) -> Vector | None:
     array, linear, count = match.array(role), match.node(), input_channels(match)
     axis, rank = channel_axis(linear), RANKS.get(linear.op, 4)
     meeting = match.node("add") if match.has("add") else match.node("mul")
-    if count is None or array.ndim > rank:
+    if count is None:
         return None
     if meeting.op == "BiasAdd":
         same = axis == (1 if attr(meeting, "data_format") == "NCHW" else rank - 1)

@@ -43,7 +43,7 @@ def before(match: Match, constant: Floats, data: Tensor) -> Floats | str:
         axes = _squeezed(match, data)
         return axes if isinstance(axes, str) else np.expand_dims(constant, axes)
     if view.op == "ExpandDims":
-        return constant.squeeze(_new_axis(match, constant.ndim))
+        return constant.squeeze(_new_axis(match))
     if view.op == "Transpose":
         return constant.transpose(np.argsort(match.array("how") % constant.ndim))
     if view.op == "Reshape":
@@ -64,9 +64,9 @@ def after(match: Match, constant: Floats, data: Tensor) -> Floats | str:
         axes = _squeezed(match, data)
         return axes if isinstance(axes, str) else constant.squeeze(axes)
     if view.op == "ExpandDims":
-        return np.expand_dims(constant, _new_axis(match, constant.ndim + 1))
+        return np.expand_dims(constant, _new_axis(match))
     if view.op == "Transpose":
-        return constant.transpose(match.array("how") % constant.ndim)
+        return constant.transpose(match.array("how"))
     if view.op == "Reshape":
         return _reshaped(constant, shape, match.shape("view"))
     return _same_place(match, constant)
@@ -102,8 +102,8 @@ def _squeezed(match: Match, data: Tensor) -> tuple[int, ...] | str:
     return tuple(axis for axis, size in enumerate(shape) if (axis in named if named else size == 1))
 
 
-def _new_axis(match: Match, rank: int) -> int:
-    return int(match.array("how").ravel()[0]) % rank
+def _new_axis(match: Match) -> int:
+    return int(match.array("how").ravel()[0])
 
 
 def _reshaped(constant: Floats, old: tuple[int | None, ...] | None, new: tuple[int | None, ...] | None) -> Floats | str:

@@ -11,6 +11,16 @@ def pair(inner, outer, last=None):
     return tf.raw_ops.Cast(x=first, DstT=tf.as_dtype(last or inner))
 
 
+def levels():
+    """Quantized values in a wider type and back; nobody feeds such, so they are made of integers."""
+    return cast(cast(cast(cast(feed(4, dtype="int8"), tf.qint8), tf.qint32), tf.qint8), tf.int8)
+
+
+def cast(x, kind):
+    """A raw operation."""
+    return tf.raw_ops.Cast(x=x, DstT=kind)
+
+
 TABLE = [
     holds("half and single", lambda: pair("float16", "float32"), gone="Cast"),
     holds("bfloat16 and single", lambda: pair("bfloat16", "float32"), gone="Cast"),
@@ -22,6 +32,7 @@ TABLE = [
     refuses("the largest integers in a double", lambda: pair("int64", "float64"), because="does not hold every int64"),
     refuses("the same without a sign", lambda: pair("uint64", "float64"), because="does not hold every uint64"),
     holds("integers in longer ones", lambda: pair("uint32", "int64"), gone="Cast"),
+    refuses("levels, of which numpy knows nothing", levels, because="does not hold every qint8"),
     refuses("large integers in a float", lambda: pair("int32", "float32"), because="does not hold every int32"),
     refuses("a third type", lambda: pair("int8", "int32", "int64"), because="makes int64 of int8"),
 ]

@@ -10,6 +10,12 @@ def cube():
     return feed(None, 5, 4)
 
 
+def open_begin(mask):
+    """Begins of which those in the mask are not looked at."""
+    whole = {"end": [0, 0, 0], "strides": [1, 1, 1], "end_mask": 7}
+    return tf.raw_ops.StridedSlice(input=cube(), begin=[0, 3, 0], begin_mask=mask, **whole)
+
+
 TABLE = [
     holds("everything of each axis", lambda: cube()[:, :, :], gone="StridedSlice"),
     holds("up to the size", lambda: cube()[:, 0:5, :4], gone="StridedSlice"),
@@ -17,6 +23,8 @@ TABLE = [
     holds("an ellipsis", lambda: cube()[..., :4], gone="StridedSlice"),
     holds("an ellipsis in the middle", lambda: feed(None, 3, 7, 5)[:, ..., :5], gone="StridedSlice"),
     holds("only the first axes", lambda: cube()[:], gone="StridedSlice"),
+    holds("a begin that counts for nothing", lambda: open_begin(7), gone="StridedSlice"),
+    refuses("a begin that counts", lambda: open_begin(5), because="leave something out"),
     holds("nothing known", lambda: feed(None, None)[:, :], gone="StridedSlice"),
     holds("Slice", lambda: tf.slice(cube(), [0, 0, 0], [-1, 5, 4]), gone="Slice"),
     refuses("one row less", lambda: cube()[:, :4], because="leave something out"),

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tests.graph.rewrites.fold_batch_norm import conv, depthwise, image, transposed
-from tests.graph.table import feed, holds, refuses, weights
+from tests.graph.table import feed, holds, refuses, unknown, weights
 
 
 def volume(x):
@@ -33,6 +33,13 @@ TABLE = [
         for kind in ("float64", "float16", "bfloat16")
     ),
     holds("a volume, channels first", lambda: volume(feed(None, 2, 3, 4, 4) * weights(2, 1, 1, 1)), gone="Mul"),
+    refuses(
+        "data of which nothing is known",
+        lambda: tf.nn.conv2d(unknown(image()) * weights(4), weights(3, 3, 4, 2), 1, "VALID"),
+        because="not known",
+    ),
+    refuses("a row of one axis", lambda: tf.matmul(feed(5) * weights(1, 5), weights(5, 3)), because="per channel"),
+    refuses("an image that is stretched", lambda: conv(feed(None, 6, 6, 1) * weights(4)), because="per channel"),
     refuses("data of fewer axes", lambda: conv(feed(6, 6, 4) * weights(1, 1, 1, 4)), because="not known"),
     refuses(
         "integers, which wrap around",

@@ -118,6 +118,7 @@ TABLE = [
     ),
     refuses("a convolution that is read elsewhere", branching, because="read elsewhere"),
     refuses("a larger shape", lambda: conv1d() * weights(2, 1, 4), because="make the shape larger"),
+    refuses("an axis more", lambda: conv1d() * weights(1, 1, 1, 4), because="make the shape larger"),
     refuses("an unknown shape", lambda: of_some_size() * weights(4), because="not known"),
     refuses("zeros that are added", lambda: tf.pad(dense(), [[0, 0], [1, 1]]) * weights(7), because="adds elements"),
     refuses("a Reshape across the batch", lambda: tf.reshape(dense(), [5, -1]) * weights(5, 1), because="batch"),

@@ -36,9 +36,9 @@ def rewrite(match: Match, make: Maker) -> Tensor:
 def _permutation(match: Match) -> NDArray[np.int64]:
     second = match.array("second").astype(np.int64)
     if not match.has("inner"):
-        return second % max(len(second), 1)
+        return second % len(second)
     first = match.array("first").astype(np.int64)
-    return (first % len(first))[second % len(second)] if len(first) else first
+    return (first % len(first))[second % len(second)]
 
 
 def _is_identity(permutation: NDArray[np.int64]) -> bool:
