@@ -10,12 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from tests.chromium import measure
 from tests.components.test_compare_backbones_refusals import DIGITS
 from tfopt.artifacts import Comparison, Examples, KerasModel, PythonModule
 from tfopt.backbones import FAMILIES, read_backbones
-from tfopt.component import find
+from tfopt.component import Input, find
 from tfopt.components.compare_backbones.budget import Budget
 from tfopt.components.compare_backbones.choosing import choose, too_costly
 from tfopt.components.compare_backbones.comparing import content_of
@@ -28,9 +29,12 @@ from tfopt.components.compare_backbones.page import page
 from tfopt.components.compare_backbones.question import Question
 from tfopt.components.compare_backbones.reading import LIGHT
 from tfopt.components.inspect_model.backbones import TABLE
+from tfopt.dag import Reference
 from tfopt.errors import ComponentError
 from tfopt.goals import read_goals
+from tfopt.kfp import compile_pipeline
 from tfopt.tfrecords import read_records
+from tfopt.trace import Steps, trace
 
 ASKED = Question(
     backbones=read_backbones(["MobileNetV2 0.35", "MobileNet 0.25"]),
@@ -316,13 +320,28 @@ def test_at_most_so_many_records_are_learnt_and_the_judges_stay(digits_examples,
     assert [*read_records(drawn.split("eval"))] == [*read_records(Examples(digits_examples).split("eval"))]
 
 
+def test_the_choice_is_what_train_learns_with_in_one_dag(tmp_path):
+    def chosen_and_trained(steps: Steps, examples: Input[Examples]) -> None:
+        """Choose a backbone and train it."""
+        compared = steps.compare_backbones(examples=examples, backbones=["MobileNetV2 0.35"])
+        steps.train(examples=examples, module=compared.outputs["chosen"])
+
+    dag = trace(chosen_and_trained)
+    assert dag.steps["train"].inputs["module"] == Reference("compare_backbones", "chosen", PythonModule)
+    compile_pipeline(dag, tmp_path / "dag.yaml")
+    tasks = next(yaml.safe_load_all((tmp_path / "dag.yaml").read_text()))["root"]["dag"]["tasks"]
+    wire = tasks["train"]["inputs"]["artifacts"]["module"]["taskOutputArtifact"]
+    assert wire == {"outputArtifactKey": "chosen", "producerTask": "compare-backbones"}
+
+
 @pytest.mark.nightly
 def test_two_backbones_are_measured_trained_and_chosen_from_and_train_takes_the_choice(digits_examples, tmp_path):
     examples = tmp_path / "examples"
     examples.mkdir()
     for split in ("train", "eval"):
         (examples / f"Split-{split}").symlink_to(digits_examples / f"Split-{split}")
-    (examples / "examples.json").write_text(json.dumps({"features": DIGITS, "label": "label", "classes": []}))
+    told = {"features": DIGITS, "label": "label", "classes": [], "splits": {"train": 1400, "eval": 397}}
+    (examples / "examples.json").write_text(json.dumps(told))
     made = compare_backbones(
         tmp_path / "comparison", tmp_path / "chosen", examples, backbones=["MobileNetV2 0.35", "MobileNet 0.25"],
         input_size="32x32x1", epochs=4, seconds=0.8, goals=["quality max_degradation 100%"],

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tfopt.backbones import read_backbones
+from tfopt.components.compare_backbones.facts import classes_of, stored_size
 from tfopt.errors import ComponentError
 
 DIGITS = {
@@ -81,3 +82,22 @@ Path({str(said)!r}).write_text(json.dumps(said))
 def test_a_name_that_is_none_is_refused_with_what_may_be_meant(name: str, fix: str):
     with pytest.raises(ComponentError, match=f"how to fix: .*{fix}"):
         read_backbones(["ResNet50", name])
+
+
+def test_of_examples_that_others_wrote_only_the_number_of_values_is_known():
+    facts = {"features": {"image": {"dtype": "float32", "shape": [1024]}, "label": {"dtype": "int64", "shape": [1]}}}
+    assert stored_size(facts, "image", (32, 32, 1)) == (32, 32, 1)
+    for size in ((8, 8, 1), None):
+        with pytest.raises(ComponentError, match="has 1024 values"):
+            stored_size(facts, "image", size)
+    assert classes_of(facts, "classification", "label", 7) == 7
+    with pytest.raises(ComponentError, match="classes is not given"):
+        classes_of(facts, "classification", "label", None)
+    assert classes_of(facts, "regression", "label", None) == 1
+    facts["features"]["label"] = {"dtype": "float32", "shape": [3]}
+    assert classes_of(facts, "regression", "label", None) == 3
+    with pytest.raises(ComponentError, match="is float32"):
+        classes_of(facts, "classification", "label", 7)
+    named = {"features": DIGITS, "label": "label", "classes": ["cat", "dog", *"abcdefghij"]}
+    assert classes_of(named, "classification", "label", None) == 12
+    assert classes_of({"features": DIGITS}, "classification", "label", None) == 10
