@@ -13,7 +13,7 @@ Reference: tf.raw_ops.FusedBatchNormV3, tf.raw_ops.BatchNormWithGlobalNormalizat
 """
 
 from tfopt.graph.linear import PLAIN, RANKS, add_bias, channel_axis, range_refusal
-from tfopt.graph.linear_inputs import INPUT_REFUSED, bias_of, input_channels, shift_refusal, times_inputs
+from tfopt.graph.linear_inputs import bias_of, shift_refusal, times_inputs
 from tfopt.graph.lines import norm_axis, norm_line, norms_of
 from tfopt.graph.pattern import const, op
 from tfopt.graph.rule import Maker, Match, Rule
@@ -26,8 +26,6 @@ def when(match: Match) -> str | None:
     """Refuse training mode, another layout, a padding, and weights that overflow."""
     if match.attr("is_training", "norm"):
         return "the batch norm is in training mode"
-    if input_channels(match) is None:
-        return INPUT_REFUSED
     own, axis = norm_axis(match.node("norm"), RANKS.get(match.node().op, 4)), channel_axis(match.node())
     if own != axis:
         return f"the batch norm normalizes axis {own}, the channels of the {match.node().op} are axis {axis}"
