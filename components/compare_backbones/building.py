@@ -3,7 +3,6 @@
 Each step is done in a process of its own: what crashes there is a row with its reason.
 """
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from tfopt.child import run_component, run_in_child
 from tfopt.component import find
 from tfopt.components.compare_backbones.budget import Budget
 from tfopt.components.compare_backbones.question import Question
+from tfopt.components.compare_backbones.reading import Size
 
 EXPORTERS = {
     "tflite": ("export_tflite", "exported"),
@@ -20,21 +20,21 @@ EXPORTERS = {
     "openvino": ("export_openvino", "exported"),
     "tensorrt": ("convert_tensorrt", "converted"),
 }
+BATCH = 32  # records whose statistics the batch norms keep
 
 
-def build(module: Path, asked: Question, place: Path, budget: Budget) -> dict[str, Any]:
+def build(module: Path, asked: Question, examples: Examples | None, place: Path, budget: Budget) -> dict[str, Any]:
     """Save the module's model, untrained, into ``place/saved_model``, and return what `inspect_model` counted.
 
     Raises:
         ComponentError: When it cannot be built, or the budget is used up.
     """
+    given = str(module), str(place), examples.uri if examples else None
     settled = asked.image, asked.label, asked.stored, asked.seed
-    return run_in_child(
-        _build, str(module), str(place), *settled, doing=f"building {module.stem}", limit_s=budget.left()
-    )
+    return run_in_child(_build, *given, *settled, doing=f"building {module.stem}", limit_s=budget.left())
 
 
-def export(place: Path, kind: str, budget: Budget) -> Path:
+def export(place: Path, kind: str, examples: Examples | None, budget: Budget) -> Path:
     """Write the saved model for a runtime, below ``place`` too; return where it is.
 
     Raises:
@@ -44,28 +44,36 @@ def export(place: Path, kind: str, budget: Budget) -> Path:
     if kind == "saved_model":
         return saved
     step, output = EXPORTERS[kind]
-    given = {"model": str(saved), output: str(place / kind)}
+    given = {"model": str(saved), "examples": seen(place, examples).uri, output: str(place / kind)}
     run_component(step, given, doing=f"{step} of {place.name}", limit_s=budget.left())
     return place / kind
 
 
-def _build(module: str, place: str, image: str, label: str, stored: tuple[int, int, int], seed: int) -> dict[str, Any]:
+def seen(place: Path, examples: Examples | None) -> Examples:
+    """What the models of a backbone are shown: the examples, or the pixels that were drawn where there are none."""
+    return examples or Examples(place / "examples")
+
+
+def _build(
+    module: str, place: str, examples: str | None, image: str, label: str, stored: Size, seed: int
+) -> dict[str, Any]:
     """Be the process that builds."""
     from tfopt import keras_models
-    from tfopt.components.compare_backbones.settling import settle
+    from tfopt.components.compare_backbones.settling import draw_examples, settle
+    from tfopt.probes import probe
     from tfopt.runtimes import TensorSpec
     from tfopt.training.assembly import assemble
     from tfopt.training.reproducible import draw_from
     from tfopt.training.user_module import UserModule
 
     folder = Path(place)
-    imagined = folder / "examples"  # such as `train` would get: their shape is all that matters here
-    imagined.mkdir(parents=True)
-    (imagined / "examples.json").write_text(json.dumps({"features": {image: {"shape": list(stored)}}}))
+    if not examples:
+        draw_examples(folder / "examples", image, stored, seed)
+    shown = seen(folder, Examples(examples) if examples else None)
     draw_from(seed)
-    features = {image: TensorSpec("float32", (None, math.prod(stored)))}
-    parts = assemble(UserModule(Path(module)), features, Examples(imagined), label)
-    settle(parts.saved, stored, seed)
+    parts = assemble(UserModule(Path(module)), {image: TensorSpec("float32", (None, math.prod(stored)))}, shown, label)
+    batch, _ = probe(shown, {image: TensorSpec("float32", (None, *stored))}, records=BATCH, seed=seed, seen="eval")
+    settle(parts.saved, batch[image], seed)
     keras_models.save(parts.saved, folder / "saved_model")
     find("inspect_model")(model=folder / "saved_model", inspection=folder / "inspection")
     return Inspection(folder / "inspection").read()

@@ -23,7 +23,7 @@ def cost(entries: Sequence[Entry], asked: Question, examples: Examples | None, b
     made: dict[str, dict[str, Path]] = {kind: {} for kind in asked.present}
     for number, entry in enumerate(entries, 1):
         log.info("[%d/%d, %s] %s: building and exporting", number, len(entries), budget, entry.name)
-        _make(entry, asked, made, budget)
+        _make(entry, asked, examples, made, budget)
     environment: dict[str, Any] = {}
     for kind, places in made.items():
         there = [entry for entry in entries if entry.name in places]
@@ -37,16 +37,18 @@ def cost(entries: Sequence[Entry], asked: Question, examples: Examples | None, b
     return environment
 
 
-def _make(entry: Entry, asked: Question, made: dict[str, dict[str, Path]], budget: Budget) -> None:
+def _make(
+    entry: Entry, asked: Question, examples: Examples | None, made: dict[str, dict[str, Path]], budget: Budget
+) -> None:
     try:
-        entry.counted = building.build(entry.module, asked, entry.place, budget)
+        entry.counted = building.build(entry.module, asked, examples, entry.place, budget)
     except ComponentError as error:
         entry.error = in_a_line(error)
         log.info("%s drops out: %s", entry.name, entry.error)
         return
     for kind in made:
         try:
-            made[kind][entry.name] = building.export(entry.place, kind, budget)
+            made[kind][entry.name] = building.export(entry.place, kind, examples, budget)
         except ComponentError as error:
             entry.speed[kind] = {"error": in_a_line(error)}
             log.info("%s: no %s: %s", entry.name, kind, in_a_line(error))
@@ -84,7 +86,7 @@ def _measuring(
             baseline=models[0],
             candidates=models[1:] or models,  # beside itself where it is the only one
             benchmark=report,
-            examples=examples,
+            examples=building.seen(entries[0].place, examples),
             batch_sizes=["1"],
             seconds=asked.seconds,
             threads=asked.threads,

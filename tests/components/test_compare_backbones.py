@@ -134,7 +134,7 @@ def test_an_untrained_model_has_no_weights_that_a_converter_could_leave_out():
         flow = layer(flow)
     model = keras.Model(image, flow)
     kernels = [np.array(weight) for weight in model.trainable_weights if weight.path.endswith("kernel")]
-    settle(model, (8, 8, 1), 0)
+    settle(model, np.random.default_rng(0).integers(0, 256, (32, 8, 8, 1)).astype("float32"), 0)
     again = [np.array(weight) for weight in model.trainable_weights if weight.path.endswith("kernel")]
     assert all(np.array_equal(*pair) for pair in zip(kernels, again, strict=True))
     assert all(np.ptp(np.array(weight)) > 0 for weight in model.weights if weight.dtype == "float32" and weight.shape)
