@@ -18,6 +18,7 @@ from tfopt.artifacts import Comparison, Examples, KerasModel, PythonModule
 from tfopt.backbones import FAMILIES, read_backbones
 from tfopt.component import Input, find
 from tfopt.components.compare_backbones.budget import Budget
+from tfopt.components.compare_backbones.building import EXPORTERS, LOOSE
 from tfopt.components.compare_backbones.choosing import choose, too_costly
 from tfopt.components.compare_backbones.comparing import content_of
 from tfopt.components.compare_backbones.component import compare_backbones
@@ -318,6 +319,14 @@ def test_at_most_so_many_records_are_learnt_and_the_judges_stay(digits_examples,
     assert set(records) <= set(read_records(Examples(digits_examples).split("train")))
     assert records == list(read_records(again.split("train")))
     assert [*read_records(drawn.split("eval"))] == [*read_records(Examples(digits_examples).split("eval"))]
+
+
+@pytest.mark.parametrize("kind", EXPORTERS)
+def test_each_exporter_is_asked_for_what_it_takes(kind: str):
+    step, output = EXPORTERS[kind]
+    assert list(find(step).outputs) == [output]
+    assert find(step).inputs.keys() == {"model", "examples"}
+    assert find(step).check({"tolerance": LOOSE})["precision"] in ("float32", "fp16")
 
 
 def test_the_choice_is_what_train_learns_with_in_one_dag(tmp_path):
