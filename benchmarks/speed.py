@@ -58,6 +58,8 @@ def compare(name: str, folder: Path, timing: Timing) -> dict[str, Any]:
         subprocess.run(words, check=True, env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": value, "TF_XLA_FLAGS": flags})
         found[setting] = rows = json.loads((folder / "measured.json").read_text())
         print_table(rows, nodes, timing.batches, setting, GOALS.get(name, {}).get(setting, {}))
+    if "optimized" in timing.contenders:
+        print_together(found, timing.batches)
     return found
 
 
@@ -107,6 +109,19 @@ def print_table(
     for optimized in (row for row in rows if row["name"] == "optimized"):
         verdicts = [f"batch {size}: {judged(optimized, size, goals.get(size))}" for size in batches]
         print(f"  optimize_graph: {'; '.join(verdicts)}", flush=True)
+
+
+def print_together(found: dict[str, Any], batches: list[str]) -> None:
+    """Print what laws and oneDNN are worth together: processes apart, so a ratio of medians without an interval."""
+    off, on = SETTINGS.values()
+    plain, optimized = (
+        next(row["latency"] for row in found[setting] if row["name"] == name)
+        for setting, name in ((off, "plain"), (on, "optimized"))
+    )
+    ratios = [
+        f"batch {b}: {plain[b]['p50'] / optimized[b]['p50']:.2f}x" for b in batches if b in plain and b in optimized
+    ]
+    print(f"  optimize_graph, {on}, against the SavedModel, {off}: {'; '.join(ratios)}", flush=True)
 
 
 def said(row: dict[str, Any], size: str) -> str:
