@@ -36,7 +36,17 @@ def waited_for():
         return one + tf.nn.relu(x) + other
 
 
+def outputs(*names):
+    """Equal nodes, of which those with a name are outputs of the graph."""
+    x = feed(3)
+    one, other = (tf.exp(x, name=name) for name in names)
+    return one + 2.0 * other
+
+
 TABLE = [
+    holds("with an output that comes before", lambda: outputs("asked", None), outputs=["asked"]),
+    holds("with an output that comes after", lambda: outputs(None, "asked"), outputs=["asked"]),
+    holds("two outputs", lambda: outputs("asked", "too"), outputs=["asked", "too"], fires=0),
     holds("an operation", lambda: twice(tf.exp)),
     holds("an expression with constants", lambda: twice(lambda x: tf.exp(x * tf.constant([1.0, 2.0, 3.0]))), fires=3),
     holds("several outputs", lambda: twice(lambda x: tf.math.top_k(x, 2)[0]), fires=2),

@@ -27,9 +27,12 @@ def run(graph: Graph, report: Report) -> int:
         node = graph.nodes[name]
         if name in graph.fed or not is_pure(node):
             continue
-        known = first.setdefault(_key(node), name)
-        if known == name or name in graph.fetched:
+        key = _key(node)
+        known = first.setdefault(key, name)
+        if known == name or {known, name} <= graph.fetched:
             continue
+        if name in graph.fetched:  # which keeps its name: the one before goes
+            first[key], name, known = name, known, name
         for index in range(max(1, len(output_types(node)))):
             graph.redirect(Tensor(name, index), Tensor(known, index))
         for other in graph.waiting(name):
