@@ -36,6 +36,9 @@ def build_model() -> keras.Model:
         input_tensor=image,
         pooling="avg",
 {"".join(f"        {option},{NEWLINE}" for option in backbone.options)}    )
+    for layer in backbone.layers:  # keras.applications sets 0.99 or 0.999, for trainings of many thousand steps
+        if isinstance(layer, layers.BatchNormalization):
+            layer.momentum = 0.9
     flow = layers.Dropout(0.2)(backbone.output)
     scores = layers.Dense({asked.classes}{activated}, name="scores")(flow)
     model = keras.Model(image, scores, name="{_identifier(str(backbone))}")
