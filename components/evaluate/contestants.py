@@ -35,14 +35,14 @@ class Contestant:
         self.runtime: runtimes.Runtime | None = None
         self.output, self.failure = plan.output, ""
         try:
-            runtime = runtimes.load(Model(fetched(uri)))
+            runtime = self.runtime = runtimes.load(Model(fetched(uri)))
             check_features(plan.stored, runtime.inputs, "inputs")
             # Converters rename a single output; where there are several, the name is all there is.
             several = len(runtime.outputs) > 1 or plan.output in runtime.outputs
             self.output = judged_output(runtime, plan.output if several else None)
-            self.runtime = runtime
         except Exception as error:
-            self.failure = reason(error)
+            self.close()
+            self.runtime, self.failure = None, reason(error)
 
     def close(self) -> None:
         """Give back what it holds."""
