@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.components.train_modules import DIGITS, write
+from tests.components.train_modules import DIGITS, STOPS, write
 from tfopt import keras_models
 from tfopt.artifacts import KerasModel
 from tfopt.components.train.component import train
@@ -62,18 +62,6 @@ def interrupted(tmp_path, digits_examples):
         train(digits_examples, module, tmp_path / "out", **kept)
     (tmp_path / "stop").unlink()
     return module, kept
-
-
-STOPS = """
-import pathlib
-class Stops(keras.Model):
-    validations = 0
-    def evaluate(self, *data, **more):
-        Stops.validations += 1
-        if Stops.validations == 3 and pathlib.Path(FILE).exists():
-            raise RuntimeError("stopped here")
-        return super().evaluate(*data, **more)
-"""
 
 
 def test_after_an_epoch_nothing_is_lost_and_a_torn_checkpoint_gives_way_to_the_one_before(

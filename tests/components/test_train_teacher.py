@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.components.train_modules import write
+from tests.components.train_modules import STOPS, write
 from tests.conftest import write_examples
 from tfopt import keras_models
 from tfopt.artifacts import KerasModel
@@ -214,18 +214,9 @@ def test_accumulated_batches_are_one_and_xla_and_16_bits_are_near(tmp_path, exam
     assert np.abs(kernels[0] - KERNEL).max() > 0.05
 
 
-STOPS = """
+PREPARED = """
 def preprocess(features):
     return {"image": features["image"] * 1.0}
-
-import pathlib
-class Stops(keras.Model):
-    validations = 0
-    def evaluate(self, *data, **more):
-        Stops.validations += 1
-        if Stops.validations == 3 and pathlib.Path(FILE).exists():
-            raise RuntimeError("stopped here")
-        return super().evaluate(*data, **more)
 """
 
 
@@ -234,7 +225,7 @@ def test_an_interrupted_lesson_goes_on_to_the_same_weights_with_the_same_teacher
     tmp_path, examples, teachers, library, caplog
 ):
     stop = tmp_path / "stop"
-    text = module().replace("\ndef build", STOPS.replace("FILE", repr(str(stop))) + "\ndef build")
+    text = module().replace("\ndef build", (PREPARED + STOPS).replace("FILE", repr(str(stop))) + "\ndef build")
     text = text.replace("keras.Model(image", "Stops(image").replace("SGD(0.5)", "Adam(0.05)")
     student = write(tmp_path / "m.py", text.replace("keras", library))
     given = {"teacher": teachers / "softmax", "epochs": 4, "batch_size": 16, "temperature": T}

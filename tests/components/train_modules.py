@@ -91,3 +91,16 @@ def with_mean(folder: Path) -> Path:
 def write(path: Path, text: str) -> Path:
     path.write_text(text, encoding="utf-8")
     return path
+
+
+# A model whose third validation fails as long as a file is there.
+STOPS = """
+import pathlib
+class Stops(keras.Model):
+    validations = 0
+    def evaluate(self, *data, **more):
+        Stops.validations += 1
+        if Stops.validations == 3 and pathlib.Path(FILE).exists():
+            raise RuntimeError("stopped here")
+        return super().evaluate(*data, **more)
+"""
