@@ -1,12 +1,26 @@
-"""The real data that packages ship, and the networks that the benchmarks train on them."""
+"""The real data that packages ship, and the networks that the benchmarks train on them; and backbones on noise."""
 
 import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parent.parent / "docs"
+BACKBONES = ("MobileNetV2", "ResNet50", "EfficientNetB0", "DenseNet121", "Xception", "InceptionV3")
+SIDE, IMAGES = 128, 64
+BACKBONE = """
+import keras
+
+def build_model():
+    image = keras.Input(({side}, {side}, 3), name="image")
+    model = keras.applications.{name}(weights=None, classes=10, input_tensor=image)
+    for layer in model.layers:
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.momentum = 0.5  # the few batches there are must be enough
+    model.compile(keras.optimizers.SGD(1e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+"""
 
 
 @dataclass(frozen=True)
@@ -16,18 +30,26 @@ class Data:
     Attributes:
         rows: Makes the CSV in a folder.
         prepared: Options of prepare_examples.
-        module: What is trained.
+        module: Gives what is trained; it may write it into a folder.
         train: Options of train.
         tuned: Options of every fine-tuning.
         pruned: More options of fine-tuning under masks, which has to heal most.
+        exported: Options of every export.
+        real: Whether there is anything to learn, so that accuracy means something.
     """
 
     rows: Callable[[Path], Path]
     prepared: dict[str, Any]
-    module: Path
+    module: Callable[[Path], Path]
     train: dict[str, Any]
     tuned: dict[str, Any]
-    pruned: dict[str, Any]
+    pruned: dict[str, Any] = field(default_factory=dict)
+    exported: dict[str, Any] = field(default_factory=dict)
+    real: bool = True
+
+
+def _documented(name: str) -> Callable[[Path], Path]:
+    return lambda folder: DOCS / name / "model.py"
 
 
 def _mnist(folder: Path) -> Path:
@@ -46,10 +68,32 @@ def _flights(folder: Path) -> Path:
     return folder / "flights.csv"
 
 
+def _noise(folder: Path) -> Path:
+    """Random images with random labels."""
+    import numpy as np
+
+    draw = np.random.default_rng(0)
+    images = draw.random((IMAGES, SIDE, SIDE, 3), np.float32)
+    np.savez(folder / "noise.npz", image=images, label=draw.integers(0, 10, IMAGES))
+    return folder / "noise.npz"
+
+
+def _backbone(name: str) -> Data:
+    """One of keras.applications, which is only to be made smaller: it learns nothing, and an 8-bit copy may lose it."""
+
+    def module(folder: Path) -> Path:
+        (folder / "model.py").write_text(BACKBONE.format(name=name, side=SIDE))
+        return folder / "model.py"
+
+    once = {"epochs": 1, "batch_size": 8}
+    return Data(_noise, {}, module, once, once, {}, {"calibration_count": 8, "tolerance": 100.0}, real=False)
+
+
 DATA = {
-    "mnist": Data(_mnist, {"pack": "image=28x28x1"}, DOCS / "mnist" / "model.py", {}, {"epochs": 20}, {}),
+    "mnist": Data(_mnist, {"pack": "image=28x28x1"}, _documented("mnist"), {}, {"epochs": 20}),
     "flights": Data(
-        *(_flights, {}, DOCS / "flights" / "model.py", {"epochs": 10, "batch_size": 512}),
+        *(_flights, {}, _documented("flights"), {"epochs": 10, "batch_size": 512}),
         *({"epochs": 5, "batch_size": 512}, {"learning_rate": 5e-4}),
     ),
+    **{name: _backbone(name) for name in BACKBONES},
 }
