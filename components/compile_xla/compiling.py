@@ -21,6 +21,7 @@ from tfopt.graph.report import Report
 from tfopt.graph.saved_model import opened
 from tfopt.probes import cut, probe
 from tfopt.serving import environment
+from tfopt.serving.extras import carry
 from tfopt.serving.warm_up import write_requests
 
 FIRST = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")  # less for XLA to compile
@@ -49,6 +50,7 @@ def compile_model(model: SavedModel, target: Path, examples: Examples | None, wi
     batches = _batches(model, examples, wish.sizes)
     report |= _measured(model, target, batches, wish)
     missing = write_requests(serving, batches.values()) if wish.warm_up else "not asked for"
+    carry(model, serving)
     report["warm_up"] = missing or {"batch_sizes": list(batches)}
     facts = {
         "inputs": comparison.source,

@@ -16,6 +16,7 @@ from tfopt.graph.saved_model import read
 from tfopt.keras_graph import Layer
 from tfopt.parity import in_words
 from tfopt.served import output_names
+from tfopt.serving.extras import carry
 
 PER_KERNEL, AT_MOST = 1e-5, 1e-4  # of the output's range: a rounding grows on its way through the layers after it
 HALF = {"float16": 1e-2, "bfloat16": 5e-2}  # there parent and child both round every layer's output
@@ -42,6 +43,7 @@ def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: 
     parent = runtimes.load(model)
     names = output_names(model, parent, keras_model)
     keras_models.save(folded(keras_model, plan), target, names)
+    carry(model, target / "Format-Serving")
     allowed = _tolerance(keras_model) if tolerance is None else tolerance
     verified = verify(model, parent, SavedModel(target), examples, allowed)
     log.info("%s", in_words(verified["outputs"]))

@@ -14,6 +14,7 @@ from tfopt.graph.frozen import Frozen
 from tfopt.graph.order import NORMALIZING
 from tfopt.graph.passes import optimize, view
 from tfopt.graph.report import Report
+from tfopt.serving.extras import carry
 
 FOLDING = (*NORMALIZING, "fold_batch_norm", "fold_scale", "fold_shift", "strip_unused", "share_equal_nodes")
 
@@ -53,6 +54,7 @@ def write_verified(
     allowed = tolerance_of(child) if tolerance is None else tolerance
     written = SavedModel(target / "Format-Serving")
     saved_model.write(child, written.path)
+    carry(model, written.path)
     comparison = Comparison(child.signatures, lambda key: runtimes.load(model, signature=key), examples)
     outputs = comparison.errors(lambda key: runtimes.load(written, signature=key))
     name, error = worst(outputs)

@@ -17,6 +17,7 @@ from tfopt.graph.frozen import Frozen, Signature
 from tfopt.graph.passes import unmet, view
 from tfopt.graph.rewrites import laws
 from tfopt.graph.running import FrozenRuntime
+from tfopt.serving.extras import carry
 from tfopt.wording import distance
 
 log = logging.getLogger("tfopt")
@@ -113,6 +114,7 @@ def _write_verified(
     """Write, load again, and run beside the parent as TensorFlow serves both."""
     written = SavedModel(target / "Format-Serving")
     saved_model.write(child, written.path)
+    carry(source, written.path)
     comparison = Comparison(child.signatures, lambda key: runtimes.load(source, signature=key), examples)
     outputs = comparison.errors(lambda key: runtimes.load(written, signature=key))
     name, error = worst(outputs)
