@@ -71,7 +71,12 @@ class Pool:
             if models is None:
                 logging.getLogger("tfopt").info("loading %d models", len(plan.models))
                 models = [Contestant(uri, plan) for uri, _ in plan.models]
-        yield models
+        try:
+            yield models
+        except BaseException:  # the step ends, and nobody will ask for them again
+            for model in models:
+                model.close()
+            raise
         with self._lock:
             self._free.append((key, models))
 

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -16,6 +17,7 @@ from tfopt.components.benchmark.environment import tensorflow
 from tfopt.components.benchmark.process import ModelProcess
 from tfopt.components.configure_runtime.component import configure_runtime
 from tfopt.components.evaluate.component import evaluate
+from tfopt.components.evaluate.contestants import Contestant, Pool
 from tfopt.components.push_model.component import push_model
 from tfopt.components.validate_serving.component import validate_serving
 from tfopt.errors import ComponentError
@@ -24,6 +26,7 @@ from tfopt.serving import environment
 
 NEWER = "flags\t\t: fpu sse4_1 avx2 avx512f avx512_vnni\n"
 OLDER = "flags\t\t: fpu sse4_1 avx2 avx512f fma\n"
+STORED = {"x": runtimes.TensorSpec("float32", (None, 3))}
 
 
 @pytest.fixture
@@ -141,6 +144,22 @@ def test_what_is_judged_is_what_is_served(real, tmp_path):
     parent, broken, made = content["models"]
     assert "PYTHONHOME=/nowhere: the process ended" in broken["error"]
     assert made["error"] is None and made["metrics"]["accuracy"]["value"] == parent["metrics"]["accuracy"]["value"] == 1
+    assert not own_processes()
+
+
+def test_a_model_that_cannot_be_judged_keeps_no_process(real, tmp_path):
+    made = configured(real, tmp_path / "made")
+    plan = SimpleNamespace(output=None, stored={}, models=((str(made.path), "made"),))
+    assert "no feature 'x'" in Contestant(str(made.path), plan).failure
+    assert not own_processes()
+
+
+def test_models_end_with_the_step_that_failed_among_them(real, tmp_path):
+    made = configured(real, tmp_path / "made")
+    plan, pool = SimpleNamespace(output=None, stored=STORED, models=((str(made.path), "made"),)), Pool()
+    with pytest.raises(RuntimeError), pool.borrow(plan) as (model,):
+        assert not model.failure and own_processes()
+        raise RuntimeError
     assert not own_processes()
 
 
