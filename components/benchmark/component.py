@@ -31,9 +31,10 @@ def benchmark(
     numpy arrays and returns named numpy arrays. Speed against the baseline is a ratio with a 99 % interval and a
     verdict: *faster*, *slower* or *within noise*.
 
-    A candidate that fails is a row with its error. Numbers of a model that never settled, whose rounds lie far apart,
-    or whose cores others used, are marked ``"stable": false``; ``disturbed`` is the part of its cores that others had.
-    Peak memory is that of the whole process, with the runtime and one set of inputs.
+    A candidate that fails is a row with its error; one whose calls outlast their turns and take five times the
+    baseline's is not measured at that batch size, which its notes say. Numbers of a model that never settled, whose
+    rounds lie far apart, or whose cores others used, are marked ``"stable": false``; ``disturbed`` is the part of its
+    cores that others had. Peak memory is that of the whole process, with the runtime and one set of inputs.
 
     Args:
         baseline: The model that the others are compared with.

@@ -24,6 +24,7 @@ log = logging.getLogger("tfopt")
 WARM_BURSTS, WARM_TOLERANCE = 3, 0.05  # a model is warm when so many bursts in a row are within this of each other
 TURNS = 2  # of a round; the order of the second is the first's in the mirror, so that drift cancels
 SETTLING = 0.15  # the part of a turn that is not recorded
+HOPELESS = 5.0  # times the baseline's call: a call that outlasts its turns and is so much slower is not measured on
 OVERTIME = 2.0  # how many times the planned seconds may be used before rounds are dropped
 
 Feed = Callable[[dict[str, TensorSpec]], Path]
@@ -67,6 +68,10 @@ def measure(contenders: Sequence[Contender], plan: Plan, feed: Feed) -> None:
     for contender in contenders:
         with contender.dropping_out():
             _try(contender, plan, feed)
+    baseline = next(contender for contender in contenders if contender.is_baseline)
+    for contender in _still_in(contenders):
+        with contender.dropping_out():
+            _give_up(contender, baseline, plan)
     draw, order = random.Random(plan.seed), list(contenders)
     rounds, began = _affordable_rounds(order, plan), time.monotonic()
     for number in range(rounds):
@@ -114,6 +119,18 @@ def _warm_up(contender: Contender, batch_size: int, plan: Plan) -> None:
         warm = len(last) == WARM_BURSTS and max(last) <= min(last) * (1 + WARM_TOLERANCE)
     contender.warm[batch_size] = warm
     contender.call_seconds[batch_size] = medians[-1] / 1e9
+
+
+def _give_up(contender: Contender, baseline: Contender, plan: Plan) -> None:
+    """Leave out the batch sizes at which it would use up everybody's time to no avail."""
+    for batch_size, call in list(contender.call_seconds.items()):
+        usual = baseline.call_seconds.get(batch_size, call)
+        if call > max(HOPELESS * usual, TURNS * plan.burst):
+            del contender.warm[batch_size], contender.call_seconds[batch_size]
+            said = f"a call took {call:.2g} s as it warmed up, {call / usual:.1f} times the baseline's"
+            contender.notes.append(f"batch size {batch_size} is not measured: {said}")
+    if not contender.warm:
+        raise Refused("; ".join(contender.notes))
 
 
 def _take_turns(order: Sequence[Contender], batch_size: int, plan: Plan) -> None:

@@ -194,6 +194,18 @@ def test_calls_longer_than_a_turn_mean_fewer_rounds_and_a_note(models, tmp_path,
         assert any(f"{len(rounds)} rounds instead of 200" in note for note in row["notes"])
 
 
+def test_what_is_hopelessly_slow_and_outlasts_its_turns_is_given_up_at_that_batch_size(models, tmp_path):
+    hopeless = r"batch size 2048 is not measured: a call took \d\.\d+ s as it warmed up, \d+\.\d times the baseline's"
+    content = run(models["small"], [models["large"]], tmp_path / "out", seconds=0.2, batch_sizes=["1", "2048"])
+    baseline, large = content["models"]
+    assert (list(baseline["latency"]), list(large["latency"]), list(large["speedup"])) == (["1", "2048"], ["1"], ["1"])
+    assert any(re.fullmatch(hopeless, note) for note in large["notes"])
+    content = run(models["small"], [models["large"]], tmp_path / "again", seconds=0.2, batch_sizes=["2048"])
+    assert re.fullmatch(hopeless, content["models"][1]["error"]) and content["models"][0]["latency"]
+    content = run(models["large"], [models["small"]], tmp_path / "turned", seconds=0.2, batch_sizes=["2048"])
+    assert content["models"][1]["speedup"]["2048"]["verdict"] == "faster"
+
+
 def test_records_start_again_where_there_are_too_few(tmp_path):
     specs = {"text": TensorSpec("string", (None, 1))}
     file = tmp_path / "text.tfrecord.gz"
