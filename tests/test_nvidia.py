@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tfopt import nvidia
-from tfopt.components.benchmark.environment import fingerprint
+from tfopt.fingerprint import fingerprint
 
 SCRIPT = """#!/bin/sh
 case "$1" in

@@ -14,6 +14,7 @@ from tfopt.components.benchmark.inputs import Inputs
 from tfopt.components.benchmark.process import ModelProcess
 from tfopt.components.benchmark.turns import Plan, measure
 from tfopt.errors import ComponentError
+from tfopt.fingerprint import fingerprint
 from tfopt.ratio import LEVEL
 
 log = logging.getLogger("tfopt")
@@ -39,7 +40,7 @@ def run(
         inputs = Inputs(examples, records=max(plan.batch_sizes), seed=plan.seed, folder=Path(folder))
         with _processes(models, cores, Path(folder)) as contenders:
             measure(contenders, plan, inputs.file)
-        described = environment.fingerprint(cores) | {
+        described = fingerprint(cores) | {
             "nice": contenders[0].facts["nice"],
             "load": load.facts(),
             "tensorflow": _tensorflow(contenders),

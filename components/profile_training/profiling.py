@@ -17,6 +17,7 @@ from tfopt.components.profile_training.setup import Setup
 from tfopt.components.profile_training.turns import Pace, Runner, compare, started
 from tfopt.components.profile_training.variations import Variation, combined, variations
 from tfopt.errors import ComponentError
+from tfopt.fingerprint import fingerprint
 from tfopt.ratio import LEVEL, location
 
 PARTS = ("real", "model", "graph", "larger", "input")
@@ -69,6 +70,7 @@ def profile(base: Setup, pace: Pace, min_effect: float, target: Path) -> dict[st
         "examples": built["count"],
         "first_step_s": built["first_step_s"],
         "devices": built["gpus"] or ["CPU"],
+        "environment": fingerprint(),
         "interval": {"method": "Hodges-Lehmann, signed-rank", "level": LEVEL, "min_effect": min_effect},
     }
 

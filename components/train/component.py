@@ -27,6 +27,7 @@ def train(
     jit_compile: Literal["module", "on", "off", "clusters", "auto"] = "module",
     deterministic: bool = True,
     gradient_accumulation: Annotated[int, Between(1, None)] = 1,
+    rematerialize: bool = False,
     distribution: Literal["one", "mirrored", "multi_worker", "parameter_server", "tpu"] = "one",
     learning_rate_scaling: Literal["linear", "sqrt", "off"] = "linear",
     class_weights: Annotated[str, Reads(read_class_weights, "0=1,1=2.5")] | None = None,
@@ -65,7 +66,8 @@ def train(
         examples: With the splits ``train`` and ``eval``.
         module: The Python file with ``build_model`` and, if wanted, ``preprocess``.
         trained: The model: its Keras form and its SavedModel, compared with each other on the eval split.
-        plan: What `profile_training` measured to be faster: it is followed in parameters that have their default.
+        plan: What `profile_training` measured to be faster: it is followed in parameters that have their default. A
+            warning, and the card, tell how the machine or TensorFlow differ from where it was measured.
         teacher: A model in any format that takes features of the examples. Its outputs are matched with the module's
             by name; where each has one, whatever it is called.
         start: A model of the same layers, as `train` saved it, whose weights are the first ones. What ``preprocess``
@@ -81,6 +83,8 @@ def train(
             what is faster in a few steps (never while ``deterministic``).
         deterministic: Whether ops add up in the same order each time, so that the same seed gives the same weights.
         gradient_accumulation: How many batches are averaged for one update of the weights (Keras 3).
+        rematerialize: Whether what the layers gave is computed again for the gradients, in the place of being kept:
+            less memory for more time, and the same weights but for rounding (Keras 3; docs/training.md).
         distribution: Which devices learn together: ``mirrored`` is all GPUs of this machine, ``multi_worker`` the
             machines of the cluster in TF_CONFIG; ``parameter_server`` and ``tpu`` were never run (docs/training.md).
         learning_rate_scaling: What the learning rate is multiplied by when R devices learn: R, its root, or nothing.
@@ -121,6 +125,7 @@ def train(
         jit_compile=jit_compile,
         deterministic=deterministic,
         gradient_accumulation=gradient_accumulation,
+        rematerialize=rematerialize,
         distribution=distribution,
         learning_rate_scaling=learning_rate_scaling,
         class_weights=class_weights,
@@ -137,7 +142,7 @@ def train(
         min_change=min_change,
     )
     changed = changes(start, examples, module.path, teacher, settings) if start and min_change else ["asked for"]
-    settings, followed = follow(plan, settings, train.parameters)
+    settings, planned = follow(plan, settings, train.parameters)
     settings.check(teacher is not None)
     for split in ("train", "eval"):
         examples.split(split)
@@ -145,4 +150,4 @@ def train(
     from tfopt.components.train.training import train_module
 
     train_module(examples, module.path, trained, settings, teacher, start, changed)
-    trained.metadata |= {"planned": followed} if plan else {}
+    trained.metadata |= planned

@@ -16,6 +16,7 @@ from tfopt.components.train.settings import Settings
 from tfopt.errors import ComponentError, first_line
 from tfopt.training.memory import ran_out, take_as_needed
 from tfopt.training.prepared import prepare
+from tfopt.training.recomputing import recomputed
 from tfopt.training.reproducible import reproducible
 from tfopt.training.user_module import UserModule
 
@@ -74,17 +75,18 @@ def double(path: str, module: str, settings: Settings, limit: int, noted: str) -
         label, seed = settings.label, settings.seed
         made = prepare(user, examples, label=label, seed=seed, precision=precision, jit_compile=jit)
         source = made.sources["train"]
-        for size in _sizes(source.count):
-            try:
-                _learn(made.parts.model, source.one(size))
-            except Exception as error:
-                if ran_out(error):
-                    return first_line(ran_out(error))
-                raise ComponentError(
-                    f"training with {module} raised: {first_line(error)}", "a model that learns", "mend the model"
-                ) from error
-            with Path(noted).open("a") as file:
-                file.write(f"{size}\n")
+        with recomputed(made.parts.model, settings.rematerialize):
+            for size in _sizes(source.count):
+                try:
+                    _learn(made.parts.model, source.one(size))
+                except Exception as error:
+                    if ran_out(error):
+                        return first_line(ran_out(error))
+                    raise ComponentError(
+                        f"training with {module} raised: {first_line(error)}", "a model that learns", "mend the model"
+                    ) from error
+                with Path(noted).open("a") as file:
+                    file.write(f"{size}\n")
     return "the split has no more examples" if source.count < LARGEST else f"{LARGEST} is the largest that is tried"
 
 

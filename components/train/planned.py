@@ -8,6 +8,7 @@ from typing import Any
 from tfopt.artifacts import TrainingPlan
 from tfopt.components.train.settings import Settings
 from tfopt.errors import ComponentError, nearest
+from tfopt.fingerprint import differences, fingerprint
 from tfopt.parameters import Parameter
 
 log = logging.getLogger("tfopt")
@@ -16,7 +17,10 @@ log = logging.getLogger("tfopt")
 def follow(
     plan: TrainingPlan | None, settings: Settings, declared: Mapping[str, Parameter]
 ) -> tuple[Settings, dict[str, Any]]:
-    """Return the settings with the plan's where they have their default value, and which of the plan's those are.
+    """Return the settings with the plan's where they have their default value, and what the card says of the plan.
+
+    That is which of its settings those are (``planned``), and how this machine or its software is other than where it
+    was measured (``planned_elsewhere``): it is followed nonetheless, with a warning.
 
     Args:
         plan: Of `profile_training`; None for none.
@@ -29,8 +33,8 @@ def follow(
     if plan is None:
         return settings, {}
     followed: dict[str, Any] = {}
-    given = asdict(settings)
-    for name, value in plan.read()["settings"].items():
+    given, content = asdict(settings), plan.read()
+    for name, value in content["settings"].items():
         if name not in given:
             raise ComponentError(f"plan {plan.uri}: a setting {name}", "parameters of train", nearest(name, given))
         declared[name].check(value, "plan")
@@ -40,4 +44,12 @@ def follow(
             followed[name] = value
     if followed:
         log.info("as planned: %s", ", ".join(f"{name}={value}" for name, value in followed.items()))
-    return replace(settings, **followed), followed
+    elsewhere = _elsewhere(content)
+    if elsewhere:
+        log.warning("the plan may not fit this machine: %s; measure anew with profile_training", "; ".join(elsewhere))
+    return replace(settings, **followed), {"planned": followed, "planned_elsewhere": elsewhere}
+
+
+def _elsewhere(content: Mapping[str, Any]) -> list[str]:
+    measured = content.get("environment")
+    return differences(measured, fingerprint()) if measured else ["it does not say where it was measured"]

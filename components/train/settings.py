@@ -37,6 +37,7 @@ class Settings:
     temperature: float = TEMPERATURE
     alpha: float = ALPHA
     min_change: float = 0.0
+    rematerialize: bool = False
 
     def check(self, teacher: bool = False) -> None:
         """Refuse what can not be, before anything is read.
@@ -80,6 +81,7 @@ class Settings:
         refused = {
             "checkpoints": bool(self.checkpoints),
             "gradient_accumulation": self.gradient_accumulation > 1,
+            "rematerialize": self.rematerialize,
             "a teacher": teacher,
             "min_change": self.min_change > 0,
             "auto": "auto" in (self.precision, self.jit_compile) or not self.batch_size,

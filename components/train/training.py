@@ -33,6 +33,7 @@ from tfopt.training.distribution import TPU, begin, build_whole, scale_learning_
 from tfopt.training.learning import learn
 from tfopt.training.memory import take_as_needed
 from tfopt.training.precision import AS_BUILT, FLOAT32, odd_sizes
+from tfopt.training.recomputing import recomputed
 from tfopt.training.reproducible import draw_from, reproducible
 from tfopt.training.sources import first_record, read_sources
 from tfopt.training.state import generators_kept
@@ -107,7 +108,7 @@ def train_module(
             build_whole(spread, parts.model, sources["train"].one(settings.batch_size))
         sizes = parts.saved.count_params(), sources["train"].count, sources["eval"].count
         log.info("training %s: %d parameters, %d examples, %d to validate", parts.model.name, *sizes)
-        with lesson:
+        with lesson, recomputed(parts.model, settings.rematerialize):
             history = learn(
                 parts.model,
                 user,

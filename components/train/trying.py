@@ -1,5 +1,6 @@
 """What ``auto`` chooses: a few steps of the user's model on the user's data, timed in turns in a child process."""
 
+import contextlib
 import logging
 import statistics
 import time
@@ -14,6 +15,7 @@ from tfopt.errors import ComponentError, first_line
 from tfopt.training.memory import take_as_needed
 from tfopt.training.precision import supported
 from tfopt.training.prepared import prepare
+from tfopt.training.recomputing import recomputed
 from tfopt.training.reproducible import reproducible
 from tfopt.training.user_module import UserModule
 
@@ -67,11 +69,12 @@ def time_choices(path: str, module: str, settings: Settings) -> tuple[Seconds, d
     jits = ["off", "on"] if both else ["off" if settings.jit_compile == "auto" else settings.jit_compile]
     choices = [(precision, jit) for precision in precisions for jit in jits]
     take_as_needed(settings.gpu_memory_mb)
-    with reproducible(settings.seed, deterministic=settings.deterministic):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(reproducible(settings.seed, deterministic=settings.deterministic))
         user = UserModule(Path(module))
         for choice in choices:
             try:
-                ready[choice] = _ready(user, examples, settings, *choice)
+                ready[choice] = _ready(stack, user, examples, settings, *choice)
                 ready[choice]()  # traced and compiled
             except Exception as error:
                 if choice == choices[0]:
@@ -82,11 +85,14 @@ def time_choices(path: str, module: str, settings: Settings) -> tuple[Seconds, d
     return {choice: [each[choice] for each in rounds] for choice in ready}, failed
 
 
-def _ready(user: UserModule, examples: Examples, settings: Settings, precision: str, jit: str) -> Callable[[], float]:
+def _ready(
+    stack: contextlib.ExitStack, user: UserModule, examples: Examples, settings: Settings, precision: str, jit: str
+) -> Callable[[], float]:
     import tensorflow as tf
 
     label, seed = settings.label, settings.seed
     made = prepare(user, examples, label=label, seed=seed, precision=precision, jit_compile=jit)
+    stack.enter_context(recomputed(made.parts.model, settings.rematerialize))
     batches = tf.data.Dataset.from_tensors(made.sources["train"].one(settings.batch_size)).repeat(STEPS)
 
     def steps() -> float:
