@@ -32,8 +32,7 @@ def main() -> None:
         found, named = diagnosed(case, Pace(given.seconds, 8, 0))
         right += named.name == case.right
         mark = "right" if named.name == case.right else f"WRONG, {case.right} was planted"
-        parts = f"step {found.step:.3g} ms: wait {found.wait:.3g}, host {found.host:.3g}, device {found.device:.3g}"
-        print(f"{case.name:36} {named.name:18} {mark}\n    {parts}\n    {named.sentence}", flush=True)
+        print(f"{case.name:36} {named.name:18} {mark}\n    {_numbers(found)}\n    {named.sentence}", flush=True)
     print(f"{right} of {len(cases)} named right")
 
 
@@ -49,6 +48,14 @@ def diagnosed(case: Planted, pace: Pace) -> tuple[Measured, Bottleneck]:
         with started(Variation("planted", base, "plan", environment=environment), folder, 0) as process:
             found, _, _ = diagnose(process, base, pace, folder / "trace")
         return found, bottleneck(found)
+
+
+def _numbers(found: Measured) -> str:
+    names = ("step", "model", "graph", "larger", "usual", "input", "fixed")
+    parts = {name: getattr(found, name) for name in names} | found.stages
+    at = {f"line {loop['line']} ({loop['kind']})": loop["ms"] for loop in found.loops}
+    every = {"forward": found.forward, "operations": sum(found.spent.values())}
+    return ", ".join(f"{name} {ms:.3g}" for name, ms in (parts | at | every).items() if ms is not None) + " ms"
 
 
 if __name__ == "__main__":

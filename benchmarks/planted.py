@@ -42,20 +42,24 @@ IN_NUMPY = """def numbers(t, g):
         for _ in range(30):
             np.sort(np.random.rand(20_000))
         return g.mean(1).astype(np.float32)
-    return tf.reduce_mean(guess, 1) + tf.stop_gradient(tf.numpy_function(numbers, [truth, guess], tf.float32))"""
+    return tf.reduce_mean(guess, 1) + tf.reshape(tf.numpy_function(numbers, [truth, guess], tf.float32), [-1])"""
 SLEEPS = """        def slow(values):
             import time
             time.sleep({seconds})
             return values
         return tf.ensure_shape(tf.py_function(slow, [x], tf.float32), x.shape)"""
-HEAVY = """        y = tf.reshape(x, [-1, 64])
-        for _ in range(150):
-            y = tf.tanh(tf.matmul(y, tf.eye(64) * 0.99))
-        return tf.reshape(y, tf.shape(x))"""
-MAPPED = """        return tf.map_fn(lambda row: tf.linalg.matvec(tf.eye(64) * 0.99, row), x)"""
+HEAVY = """        y = x[:, :, None] * x[:, None, :]
+        for _ in range(20):
+            y = tf.tanh(tf.matmul(y, y) / 64.0)
+        return tf.reduce_mean(y, 1)"""
+MAPPED = """        def attended(row):
+            return tf.linalg.matvec(tf.nn.softmax(row[:, None] * row[None, :]), row)
+        return tf.map_fn(attended, x)"""
 MAPPED_LONG = """        def outer(row):
             both = row[:, None] * row[None, :]
-            return tf.reduce_sum(tf.matmul(both, both), 1) * 1e-6
+            for _ in range(8):
+                both = tf.nn.softmax(tf.matmul(both, both))
+            return tf.reduce_sum(both, 1)
         return tf.map_fn(outer, x)"""
 WRITTEN = """        return rows(x)
 
@@ -63,12 +67,13 @@ WRITTEN = """        return rows(x)
 def rows(x):
     found = tf.TensorArray(tf.float32, tf.shape(x)[0])
     for at in tf.range(tf.shape(x)[0]):
-        found = found.write(at, tf.linalg.matvec(tf.eye(64) * 0.99, x[at]))
+        row = x[at]
+        found = found.write(at, tf.linalg.matvec(tf.nn.softmax(row[:, None] * row[None, :]), row))
     return tf.ensure_shape(found.stack(), [None, 64])
 
 class Unused:"""
 UNROLLED = """        columns = []
-        for at in range(64):
+        for at in range(1024):
             columns.append(tf.tanh(x[:, at] * 0.5))
         return tf.stack(columns, 1)"""
 
@@ -76,7 +81,7 @@ DENSE, SMALL = "layers.Dense(64, 'relu')(x)", "layers.Dense(16, 'relu')(x)"
 WIDE = "layers.Dense(1024, 'relu')(layers.Dense(1024, 'relu')(layers.Dense(1024, 'relu')(x)))"
 OWN = "layers.Dense(16)(Own()(x))"
 CONVOLUTIONS = (
-    "layers.Flatten()(layers.Conv2D(64, 3)(layers.Conv2D(64, 3, activation='relu')(layers.Reshape((8, 8, 1))(x))))"
+    "layers.Flatten()(layers.Conv2D(64, 3)(layers.Conv2D(64, 3, activation='relu')(layers.Reshape((16, 16, 1))(x))))"
 )
 RECURRENT = "layers.LSTM(128)(layers.Reshape((64, 1))(x))"
 FIRST = "layers.Dense({width})(x)"
@@ -168,31 +173,30 @@ ALL = [
     Planted("disk of 2 MB/s", "slow reading", parameters=OFF, megabytes_s=2),
     Planted("disk of 5 MB/s, large examples", "slow reading", shape=(2048,), parameters=OFF, megabytes_s=5),
     Planted(
-        "many long integers",
+        "pixels as long integers",
         "slow parsing",
-        flow="layers.Dense(2)(layers.Rescaling(1e-18)(x))",
-        shape=(4096,),
+        flow="layers.Dense(2)(layers.Rescaling(1 / 255)(x))",
+        shape=(16_384,),
         dtype="int64",
         parameters=OFF,
     ),
     Planted(
         "no prefetch, wide examples",
         "no overlap",
-        flow=FIRST.format(width=24),
-        shape=(20_000,),
-        parameters=ONE_BY_ONE,
-        count=640,
+        flow=FIRST.format(width=8),
+        shape=(40_000,),
+        parameters=ONE_BY_ONE | {"batch_size": 256},
+        count=768,
     ),
     Planted(
-        "no prefetch, wider examples",
+        "no prefetch, batches of 4096",
         "no overlap",
-        flow=FIRST.format(width=32),
-        shape=(40_000,),
-        parameters=ONE_BY_ONE,
-        count=384,
+        flow=FIRST.format(width=512),
+        parameters=ONE_BY_ONE | {"batch_size": 4096},
+        count=16_384,
     ),
     Planted("batches of 2, wide layers", "small batch", flow=WIDE, parameters={"batch_size": 2}),
-    Planted("batches of 1, convolutions", "small batch", flow=CONVOLUTIONS, parameters={"batch_size": 1}),
+    Planted("batches of 1, convolutions", "small batch", flow=CONVOLUTIONS, shape=(256,), parameters={"batch_size": 1}),
     Planted("one layer of 10", "tiny model", flow="x"),
     Planted("16 and 10", "tiny model", flow=SMALL, parameters={"batch_size": 32}),
     Planted("run_eagerly", "python", eager=True),
@@ -200,7 +204,7 @@ ALL = [
     Planted("numpy in the loss", "python", loss=IN_NUMPY),
     Planted("map_fn in a layer", "loop", flow=OWN, call=MAPPED),
     Planted("for over rows, in a tf.function", "loop", flow=OWN, call=WRITTEN),
-    Planted("for over columns, in Python", "loop", flow=OWN, call=UNROLLED),
+    Planted("for over columns, in Python", "loop", flow=OWN, call=UNROLLED, shape=(1024,)),
     Planted("wide layers", "model", flow=WIDE, parameters={"batch_size": 256}),
     Planted("LSTM, whose rounds need each other", "model", flow=RECURRENT),
 ]
@@ -213,9 +217,7 @@ def _examples(file: Path, length: int, dtype: str, count: int) -> None:
     with tf.io.TFRecordWriter(str(file)) as writer:
         for label in random.integers(0, 10, count):
             if dtype == "int64":
-                values = tf.train.Feature(
-                    int64_list=tf.train.Int64List(value=random.integers(1 << 60, 1 << 62, length))
-                )
+                values = tf.train.Feature(int64_list=tf.train.Int64List(value=random.integers(0, 256, length)))
             else:
                 values = tf.train.Feature(float_list=tf.train.FloatList(value=random.random(length)))
             features = {"x": values, "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))}

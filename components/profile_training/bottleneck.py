@@ -4,14 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfopt.components.profile_training.tracing import IN_LOOPS, PYTHON
-
 WAITS = 0.25  # of a step; less than that is not called input-bound
-RUNS = 0.25  # of a step's time: what Python or a loop must take to be named
+RUNS = 0.25  # of a step: what Python that the graph calls, or a loop, must take to be named
 OVERLAP = 1.25  # times the longer of input and model: what a step may take where they do overlap
-FIXED = 0.5  # of the time of a model's step, whatever the batch
+FIXED = 0.5  # of the time of a model's step, whatever the batch: more than what its examples take
 USUAL = 64  # a batch that is not small
-LARGER = 4
+LARGER = 4  # times the batch, to tell a step's fixed cost from that of an example
+STAGES = {
+    "read": "slow reading",
+    "parse": "slow parsing",
+    "preprocess": "slow preprocessing",
+    "batch": "slow batching",
+}
 
 
 @dataclass(frozen=True)
@@ -23,12 +27,14 @@ class Measured:
         model: Of the model alone, on a batch that is there.
         graph: The same with Python out of the way; None where that cannot be.
         larger: The model alone on a batch `LARGER` times as large; None where that cannot be.
+        usual: The model alone on a batch of `USUAL`; None where that cannot be, or where the larger one is as large.
         input: A batch at full speed, nothing learnt.
-        stages: Of a batch to be read, to be parsed too, and to be prepared too, without a cache.
+        stages: Of a batch in each of `STAGES` alone, nothing else in its way, without a cache.
         cached: Whether examples stay prepared after the first epoch.
         eager: Whether the module runs eagerly.
-        loops: As `scanning` found them.
+        loops: As `scanning` found them, those of the step with their milliseconds as the profiler saw them.
         spent: Milliseconds of operations by kind, threads added up, as the profiler saw them.
+        forward: All of those that are no gradient's.
     """
 
     batch_size: int
@@ -37,12 +43,14 @@ class Measured:
     model: float
     graph: float | None
     larger: float | None
+    usual: float | None
     input: float
     stages: Mapping[str, float]
     cached: bool
     eager: bool
     loops: Sequence[Mapping[str, Any]]
     spent: Mapping[str, float]
+    forward: float
 
     @property
     def wait(self) -> float:
@@ -78,31 +86,28 @@ class Bottleneck:
 
 
 def bottleneck(found: Measured) -> Bottleneck:
-    """Name it."""
+    """Name the longest of what is long enough to have a name of its own; it is the model where nothing is."""
+    own = _code(found) or _small(found)
     waits = found.wait / found.step
-    if waits >= WAITS and found.wait >= found.host:
+    if waits >= WAITS and (own is None or waits >= own.share):
         return _input(found, waits)
-    return _code(found) or _small(found) or _model(found)
+    return own or _model(found)
 
 
 def _input(found: Measured, waits: float) -> Bottleneck:
     told = f"input-bound: {waits:.0%} of a step of {found.step:.3g} ms waits for data; "
-    longer = max(found.input, found.model)
-    if found.prefetch == 0 and found.input < OVERLAP * found.model and found.step > OVERLAP * longer:
-        both = f"batches take {found.input:.3g} ms and the model {found.model:.3g} ms, one after the other"
+    stages = {"batch": found.input} if found.cached else found.stages
+    slowest = max(stages, key=lambda stage: stages[stage])
+    hidden = min(found.wait, found.model)  # what a step would save if the one were made while the other is computed
+    apart = found.prefetch == 0 and found.step > OVERLAP * max(found.input, found.model)
+    if apart and hidden >= WAITS * found.step and (found.cached or OVERLAP * hidden >= stages[slowest]):
+        both = f"batches add {found.wait:.3g} ms and the model takes {found.model:.3g} ms, one after the other"
         return Bottleneck("no overlap", waits, told + both)
+    name = STAGES[slowest]
     if found.cached:
         said = f"examples are cached, and shuffling and batching alone take {found.input:.3g} ms"
-        return Bottleneck("slow batching", waits, told + said)
-    read, parse, prepare = (found.stages[name] for name in ("read", "parse", "prepare"))
-    stages = {
-        "slow reading": read,
-        "slow parsing": parse - read,
-        "slow preprocessing": prepare - max(parse, read),
-        "slow batching": found.input - prepare,
-    }
-    name = max(stages, key=lambda stage: stages[stage])
-    said = f"{name.split()[1]} takes {stages[name]:.3g} ms of the {found.input:.3g} ms that a batch needs"
+        return Bottleneck(name, waits, told + said)
+    said = f"{name.split()[1]} alone takes {stages[slowest]:.3g} ms a batch"
     lines = [loop for loop in found.loops if loop["where"] == "preprocess"]
     if name == "slow preprocessing" and lines:
         said += f"; line {lines[0]['line']} of the module is {WORDS[lines[0]['kind']]}"
@@ -121,43 +126,50 @@ def _code(found: Measured) -> Bottleneck | None:
     """Python, or a loop over slices that need nothing of each other."""
     if found.eager:
         said = f"the module runs eagerly: Python makes each of a step's operations anew, {found.step:.3g} ms in all"
-        return Bottleneck("python", 1.0, f"bound by Python: {said}")
+        return Bottleneck("python", min(1.0, found.model / found.step), f"bound by Python: {said}")
     own = [loop for loop in found.loops if loop["where"] == "step"]
-    python = sum(found.spent.get(kind, 0.0) for kind in PYTHON)
     called = [loop for loop in own if loop["kind"] == "python"]
-    if called and python >= RUNS * found.step:
-        said = f"{python:.3g} ms of a step of {found.step:.3g} ms, at line {called[0]['line']} of the module"
+    python = sum(loop["ms"] for loop in called)
+    if python >= RUNS * found.step:
+        line = max(called, key=lambda loop: float(loop["ms"]))["line"]
+        said = f"{python:.3g} ms of a step of {found.step:.3g} ms, at line {line} of the module"
         return Bottleneck("python", min(1.0, python / found.step), f"bound by Python that the graph calls: {said}")
-    spent = sum(found.spent.values())
-    looping = found.spent.get(IN_LOOPS, 0.0) >= RUNS * spent
-    loops = [loop for loop in own if (looping if loop["independent"] else _repeats(loop))]
+    loops = [loop for loop in own if loop["independent"]]
     if loops:
-        worst = max(loops, key=lambda loop: float(loop["share"]))
-        said = f"line {worst['line']} of the module is {WORDS[worst['kind']]}: {worst['code']}"
-        return Bottleneck("loop", 1 - found.wait / found.step, f"bound by a loop over slices: {said}")
+        worst = max(loops, key=lambda loop: _part(loop, found))
+        part = _part(worst, found)  # and its gradient has the same part of gradients
+        share = part * found.device / found.step
+        if share >= max(RUNS, found.host / found.step):
+            took = f"{part:.0%} of what the operations of a step of {found.step:.3g} ms take"
+            said = f"line {worst['line']} of the module is {WORDS[worst['kind']]}, {took}: {worst['code']}"
+            return Bottleneck("loop", share, f"bound by a loop over slices: {said}")
     return None
 
 
-def _repeats(loop: Mapping[str, Any]) -> bool:
-    return bool(loop["kind"] == "unrolled" and loop["share"] >= RUNS)
+def _part(loop: Mapping[str, Any], found: Measured) -> float:
+    """Of the forward pass. What the profiler did not see is divided evenly among all operations that run."""
+    rest = max(0.0, found.device - sum(found.spent.values()))
+    every = found.forward + rest * loop["forward"]
+    return min(1.0, (loop["ms"] + rest * loop["runs"]) / every) if every else 0.0
 
 
 def _small(found: Measured) -> Bottleneck | None:
     """Steps whose cost hardly depends on how many examples are in them."""
-    share = found.fixed / found.model
-    if share < FIXED:
+    fixed, size = found.fixed, max(USUAL, found.batch_size)
+    if fixed < FIXED * found.model:
         return None
-    each = (found.model - found.fixed) / found.batch_size
-    told = f"bound by the cost of a step, whatever is in it: {found.fixed:.3g} of {found.model:.3g} ms"
-    tiny = found.fixed / (found.fixed + each * max(USUAL, found.batch_size)) >= FIXED
-    if tiny:
-        said = f"{told}; a batch of {max(USUAL, found.batch_size)} would be too, so the model is tiny"
-        return Bottleneck("tiny model", share, said)
-    return Bottleneck("small batch", share, f"{told}; a batch of {found.batch_size} is too small for this model")
+    told = f"bound by the cost of a step, whatever is in it: {fixed:.3g} of {found.model:.3g} ms"
+    usual = found.usual or fixed + (found.model - fixed) / found.batch_size * size
+    if fixed >= FIXED * usual:
+        return Bottleneck(
+            "tiny model", fixed / found.step, f"{told}; the model is tiny: so it is with batches of {size}"
+        )
+    said = f"{told}; a batch of {found.batch_size} is too small for this model"
+    return Bottleneck("small batch", fixed / found.step, said)
 
 
 def _model(found: Measured) -> Bottleneck:
     share = found.device / found.step
-    kinds = ", ".join([kind for kind in found.spent if kind != IN_LOOPS][:3])
+    kinds = ", ".join(list(found.spent)[:3])
     said = f"bound by the model: {share:.0%} of a step of {found.step:.3g} ms is its operations"
     return Bottleneck("model", share, f"{said} (the longest: {kinds})" if kinds else said)

@@ -58,7 +58,8 @@ def profile_training(
         memory_mb: How much memory the examples may take; a quarter of what is free when 0.
         threads: How many threads read and parse; as many as there are cores when 0.
         prefetch: How many batches wait ready while one is learnt.
-        seconds: How long each part, and each setting, is measured. Starting and warming up come on top.
+        seconds: How long each part, and each setting, is measured. Starting and warming up come on top; and where
+            examples are read anew in each epoch, a turn takes whole epochs.
         rounds: In so many turns; 8 is the fewest that allow a 99 % interval.
         min_effect: A relative difference in speed too small to matter.
         seed: Of the weights, the order of the examples, and the order of the turns.

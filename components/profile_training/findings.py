@@ -60,7 +60,7 @@ def _looping(loop: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     if loop["kind"] == "python":
         return f"{told} Write it with TensorFlow's operations, on the whole batch."
     if loop["kind"] == "unrolled":
-        return f"{told} {loop['copies']} copies; where they need nothing of each other, stack them into one operation."
+        return f"{told} {loop['copies']} copies, which need nothing of each other: stack them into one operation."
     if not loop["independent"]:
         return f"{told} Each round needs the one before, so it cannot be batched as it is."
     gain = next((row["speedup"] for row in rows if row["name"] == "maps vectorized" and row["speedup"]), None)

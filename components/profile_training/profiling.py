@@ -11,16 +11,19 @@ from typing import Any
 import numpy as np
 
 from tfopt.asked import AskedProcess, Refused
-from tfopt.components.profile_training.bottleneck import Measured, bottleneck
+from tfopt.components.profile_training.bottleneck import LARGER, USUAL, Measured, bottleneck
 from tfopt.components.profile_training.findings import findings
 from tfopt.components.profile_training.setup import Setup
+from tfopt.components.profile_training.tracing import LISTED
 from tfopt.components.profile_training.turns import Pace, Runner, compare, started
 from tfopt.components.profile_training.variations import Variation, combined, variations
 from tfopt.errors import ComponentError
 from tfopt.fingerprint import fingerprint
 from tfopt.ratio import LEVEL, location
 
-PARTS = ("real", "model", "graph", "larger", "input")
+PARTS = ("real", "model", "graph", "larger", "usual", "input")
+OPTIONAL = ("graph", "larger", "usual")
+READING = ("real", "input")
 TRACED = 20  # steps
 
 log = logging.getLogger("tfopt")
@@ -63,7 +66,7 @@ def profile(base: Setup, pace: Pace, min_effect: float, target: Path) -> dict[st
         "parts": parts,
         "stages_ms": dict(found.stages),
         "fixed_ms": found.fixed,
-        "operations_ms": dict(found.spent),
+        "operations_ms": dict(list(found.spent.items())[:LISTED]),
         "loops": list(found.loops),
         "trials": rows,
         "memory_bytes": memory,
@@ -81,10 +84,16 @@ def diagnose(
     """Measure the parts of a step in turns; return them, what the process said of itself, and the parts' intervals."""
     try:
         built = process.ask("build", base)
+        whole = {name: [process.ask("burst", name, pace.burst)] for name in READING} if built["slow"] else {}
         loops = process.ask("loops")
         stages = process.ask("stages")
-        seconds = _in_turns(process, pace)
-        spent = process.ask("trace", str(trace), min(TRACED, max(2, int(2 / np.median(seconds["real"])))))
+        small = LARGER * base.batch_size < USUAL
+        seconds = whole | _in_turns(
+            process, pace, [part for part in PARTS if part not in whole and (small or part != "usual")]
+        )
+        lines = {loop["line"]: loop["operations"] for loop in loops if loop["where"] == "step"}
+        steps = min(TRACED, max(2, int(2 / np.median(seconds["real"]))))
+        spent, forward, at = process.ask("trace", str(trace), steps, lines)
     except Refused as failure:
         raise ComponentError(
             f"profile_training: {failure}",
@@ -99,14 +108,20 @@ def diagnose(
         model=middle["model"],
         graph=None if built["eager"] else middle.get("graph"),
         larger=middle.get("larger"),
+        usual=middle.get("usual"),
         input=middle["input"],
         stages={name: each * 1e3 for name, each in stages.items()},
         cached=built["cached"],
         eager=built["eager"],
-        loops=loops,
+        loops=[_timed(loop, at) for loop in loops],
         spent=spent,
+        forward=forward,
     )
-    parts = {name: {"ms": middle[name], "step_over_it": _over(seconds["real"], each)} for name, each in seconds.items()}
+    real = seconds["real"]
+    parts = {
+        name: {"ms": middle[name], "step_over_it": _over(real, each) if len(real) == len(each) > 1 else None}
+        for name, each in seconds.items()
+    }
     return found, built, parts
 
 
@@ -125,22 +140,27 @@ def _winners(tried: list[Variation], rows: list[dict[str, Any]]) -> list[Variati
     return [one for one, _ in sorted(faster, key=lambda pair: -pair[1]["value"]) if one.where == "plan"]
 
 
-def _in_turns(process: AskedProcess, pace: Pace) -> dict[str, list[float]]:
+def _in_turns(process: AskedProcess, pace: Pace, parts: list[str]) -> dict[str, list[float]]:
     """Seconds of a step, or of a batch, by part and round. A part that cannot be measured is left out."""
-    draw, order = random.Random(pace.seed), list(PARTS)
-    seconds: dict[str, list[float]] = {name: [] for name in PARTS}
+    draw, order = random.Random(pace.seed), list(parts)
+    seconds: dict[str, list[float]] = {name: [] for name in parts}
     for _ in range(pace.rounds):
         draw.shuffle(order)
         for name in [name for name in order if name in seconds]:
             try:
                 seconds[name].append(process.ask("burst", name, pace.burst))
             except Refused as failure:
-                if name in ("graph", "larger"):
+                if name in OPTIONAL:
                     log.info("the part %s cannot be measured: %s", name, str(failure).splitlines()[0])
                     del seconds[name]
                     continue
                 raise
     return seconds
+
+
+def _timed(loop: dict[str, Any], at: Mapping[int, float]) -> dict[str, Any]:
+    kept = {name: value for name, value in loop.items() if name != "operations"}
+    return kept | {"ms": at.get(loop["line"], 0.0) if loop["where"] == "step" else None}
 
 
 def _over(real: list[float], part: list[float]) -> dict[str, float]:

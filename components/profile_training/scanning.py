@@ -3,18 +3,19 @@
 import ast
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tfopt.components.profile_training.tracing import PYTHON
+from tfopt.components.profile_training.tracing import BACKWARD, PYTHON
 from tfopt.training.dataset import Source
 
 WHILES = ("While", "StatelessWhile")
 COPIES = 16  # of an operation at one line of a Python loop
 COUNTERS = ("AddV2", "Add")
 WRITES = ("TensorListSetItem", "TensorListPushBack")
+FREE = ("Const", "Identity", "Placeholder", "NoOp")
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,11 @@ class Loop:
             put the same operations into the graph again and again).
         line: In the module.
         code: That line.
-        independent: Whether the rounds need nothing of each other; None where that was not settled.
+        independent: Whether the rounds need nothing of each other; None where there are none.
         copies: Of the operation that is there most often.
-        share: Of all operations of the graph.
+        operations: Their names, in the graph.
+        runs: Of all operations that run once, those of this line, each as often as its loop goes round.
+        forward: Of the same, those that are no gradient's.
     """
 
     where: str
@@ -38,7 +41,9 @@ class Loop:
     code: str
     independent: bool | None
     copies: int
-    share: float
+    operations: list[str]
+    runs: float = 0.0
+    forward: float = 0.0
 
 
 def scan(model: Any, source: Source, batch: Any, module: Path) -> list[dict[str, Any]]:
@@ -51,10 +56,10 @@ def scan(model: Any, source: Source, batch: Any, module: Path) -> list[dict[str,
         specs = tf.nest.map_structure(tf.TensorSpec.from_tensor, batch)
         found += _found("step", lambda *data: model.train_step(data), specs, module)
     except Exception:  # eager code that no graph can have
-        found.append(Loop("step", "python", 0, "", None, 1, 1.0))
+        found.append(Loop("step", "python", 0, "", None, 1, []))
     finally:
         model.run_eagerly = eager
-    records = source.stages()["read"].element_spec
+    records = source.stages(1)["read"].element_spec
     found += _found("preprocess", source.prepared, [records], module)
     return [asdict(loop) for loop in found if loop.kind != "python" or loop.line or eager]
 
@@ -67,64 +72,106 @@ def _found(where: str, function: Any, specs: Sequence[Any], module: Path) -> lis
     text = module.read_text(encoding="utf-8").splitlines()
     whole = graph.as_graph_def().library.function
     library = {function.signature.name: function for function in whole}
-    by_line: dict[int, list[Any]] = defaultdict(list)
-    total = 0
-    for op in _operations(graph):
-        total += 1
+    by_line: dict[int, dict[str, Any]] = defaultdict(dict)
+    runs: Counter[int] = Counter()
+    forward = 0
+    for name, op in _operations(graph):
+        count = _runs(op, library, specs)
+        forward += 0 if BACKWARD in name else count
         lines = [frame.lineno for frame in op.traceback or () if frame.filename == str(module)]
-        if lines:
-            by_line[lines[-1]].append(op)
+        line = lines[-1] if lines else 0
+        runs[line] += count
+        by_line[line][name] = op
+    by_line.pop(0, None)
     loops = _python_loops(module)
     found = []
-    for line, ops in sorted(by_line.items()):
-        kinds = Counter(op.type for op in ops)
+    for line, named in sorted(by_line.items()):
+        kinds = Counter(op.type for op in named.values())
         copies = kinds.most_common(1)[0][1]
         code = text[line - 1].strip() if line <= len(text) else ""
-        make = functools.partial(Loop, where, line=line, code=code, share=len(ops) / total)
-        if any(kind in kinds for kind in PYTHON):
-            found.append(make("python", independent=None, copies=1))
-        elif whiles := [op for op in ops if op.type in WHILES]:
-            mapped = any(Path(frame.filename).name == "map_fn.py" for frame in whiles[0].traceback)
-            alone = mapped or _independent(library[whiles[0].get_attr("body").name])
-            found.append(make("map_fn" if mapped else "while", independent=alone, copies=len(whiles)))
+        every = runs.total()
+        part, rest = runs[line] / every, forward / every
+        make = functools.partial(Loop, where, line=line, code=code, runs=part, forward=rest)
+        python = [name for name, op in named.items() if op.type in PYTHON]
+        whiles = [name for name, op in named.items() if op.type in WHILES]
+        if python:
+            found.append(make("python", independent=None, copies=1, operations=python))
+        elif whiles:
+            first = named[whiles[0]]
+            mapped = any(Path(frame.filename).name == "map_fn.py" for frame in first.traceback)
+            alone = mapped or _independent(library[first.get_attr("body").name])
+            kind = "map_fn" if mapped else "while"
+            found.append(make(kind, independent=alone, copies=len(whiles), operations=whiles))
         elif copies >= COPIES and any(line in lines for lines in loops):
-            found.append(make("unrolled", independent=None, copies=copies))
+            often = [kind for kind, copies in kinds.items() if copies >= COPIES]
+            alike = [[op for op in named.values() if op.type == kind] for kind in often]
+            if not any(map(_chained, alike)):  # layers on top of each other are, and no fault
+                found.append(make("unrolled", independent=True, copies=copies, operations=list(named)))
     return found
 
 
-def _operations(graph: Any, seen: set[str] | None = None) -> Iterator[Any]:
-    """Those of a graph and of the functions that it calls, but not of loops' bodies."""
+def _operations(graph: Any, path: str = "", seen: set[str] | None = None) -> Iterator[tuple[str, Any]]:
+    """Those of a graph and of the functions that it calls, but not of loops' bodies, with their names when it runs."""
     seen = seen if seen is not None else set()
     for op in graph.get_operations():
-        yield op
+        yield path + op.name, op
         if op.type in ("PartitionedCall", "StatefulPartitionedCall"):
             name = op.get_attr("f").name
             inner = graph._functions.get(name) if hasattr(graph, "_functions") else None
             inner_graph = getattr(inner, "graph", None)
             if inner_graph is not None and name not in seen:
                 seen.add(name)
-                yield from _operations(inner_graph, seen)
+                yield from _operations(inner_graph, f"{path}{op.name}/", seen)
+
+
+def _runs(op: Any, library: Mapping[str, Any], specs: Any) -> int:
+    """How many operations run for it, those of a loop as often as it goes round, as far as that is known before."""
+    import tensorflow as tf
+
+    if op.type not in WHILES:
+        return int(op.type not in FREE)
+    most = tf.get_static_value(op.inputs[1])
+    rounds = int(most) if most is not None and most > 0 else tf.nest.flatten(specs)[0].shape[0]  # one for each example
+    return (rounds or 1) * sum(node.op not in FREE for node in library[op.get_attr("body").name].node_def)
+
+
+def _chained(copies: Sequence[Any]) -> bool:
+    """Whether the last of them needs half of the others: then a round needs the one before."""
+    waiting, above = [copies[-1]], set()
+    while waiting:
+        for tensor in waiting.pop().inputs:
+            if tensor.op.name not in above:
+                above.add(tensor.op.name)
+                waiting.append(tensor.op)
+    return sum(op.name in above for op in copies) >= len(copies) / 2
 
 
 def _independent(body: Any) -> bool:
     """Whether each thing that a round hands to the next is as it was, a counter, or a list with one more result."""
     nodes = {node.name: node for node in body.node_def}
     arguments = [argument.name for argument in body.signature.input_arg]
-    for place, output in enumerate(body.signature.output_arg):
-        name = body.ret[output.name].split(":")[0]
+    handed = []
+    for output in body.signature.output_arg:
+        name = _node(body.ret[output.name])
         while name in nodes and nodes[name].op == "Identity":
-            name = nodes[name].input[0].split(":")[0]
-        if name in arguments:
-            same = arguments.index(name) == place
-        else:
-            first = [one.split(":")[0] for one in nodes[name].input if not one.startswith("^")]
-            same = nodes[name].op in (*COUNTERS, *WRITES) and arguments[place] in first
-            if same and nodes[name].op in COUNTERS:
-                (other,) = [one for one in first if one != arguments[place]] or [""]
-                same = other in nodes and nodes[other].op == "Const"
-        if not same:
+            name = _node(nodes[name].input[0])
+        handed.append(name)
+    same = {argument for argument, name in zip(arguments, handed, strict=True) if argument == name}
+    same |= {name for name, node in nodes.items() if node.op == "Const"}
+    for argument, name in zip(arguments, handed, strict=True):
+        if argument == name:
+            continue
+        if name not in nodes or argument not in (first := list(map(_node, nodes[name].input))):
+            return False
+        counted = nodes[name].op in COUNTERS and set(first) - {argument} <= same
+        read = any(argument in map(_node, node.input) for other, node in nodes.items() if other != name)
+        if not counted and (nodes[name].op not in WRITES or read):
             return False
     return True
+
+
+def _node(tensor: str) -> str:
+    return tensor.lstrip("^").split(":")[0]
 
 
 def _python_loops(module: Path) -> list[range]:

@@ -11,14 +11,15 @@ from tests.chromium import measure
 from tests.components.train_modules import DIGITS, write
 from tests.conftest import write_examples
 from tfopt.artifacts import Examples, TrainingPlan
-from tfopt.components.profile_training.bottleneck import Measured, bottleneck
+from tfopt.components.profile_training.bottleneck import STAGES, Measured, bottleneck
 from tfopt.components.profile_training.component import profile_training
 from tfopt.components.profile_training.findings import findings
 from tfopt.components.profile_training.page import page
 from tfopt.components.profile_training.profiling import PARTS, plan
 from tfopt.components.profile_training.scanning import scan
 from tfopt.components.profile_training.setup import Setup
-from tfopt.components.profile_training.tracing import IN_LOOPS
+from tfopt.components.profile_training.steps import Epochs
+from tfopt.components.profile_training.tracing import line_of
 from tfopt.components.profile_training.variations import combined, variations
 from tfopt.components.profile_training.worker import Worker
 from tfopt.components.train.component import train
@@ -64,6 +65,8 @@ class Loops(layers.Layer):
         for at in range(64):
             columns.append(x[:, at] * 2.0)
         x = tf.stack(columns, 1)
+        for _ in range(32):
+            x = tf.sin(x)
         return tf.ensure_shape(tf.py_function(lambda v: v, [x], tf.float32), x.shape)
     def compute_output_shape(self, shape):
         return shape
@@ -74,55 +77,12 @@ def build_model():
     model.compile("sgd", "mse")
     return model
 """
-MAP = {"where": "step", "kind": "map_fn", "line": 8, "code": "tf.map_fn(f, x)", "independent": True, "share": 0.1}
-CARRIED = MAP | {"kind": "while", "independent": False, "copies": 1}
-COPIES = MAP | {"kind": "unrolled", "independent": None, "copies": 64, "share": 0.6}
-PYTHON = MAP | {"kind": "python", "independent": None}
 USUAL = Measured(
-    batch_size=64, prefetch=2, step=10, model=10, graph=9.5, larger=38, input=1, cached=False, eager=False, loops=[],
-    stages={"read": 0.2, "parse": 0.4, "prepare": 0.6}, spent={"MatMul": 9.0, IN_LOOPS: 0.0},
+    batch_size=64, prefetch=2, step=10, model=10, graph=9.5, larger=38, usual=None, input=1, cached=False, eager=False,
+    loops=[], stages={"read": 0.2, "parse": 0.4, "preprocess": 0.1, "batch": 0.3}, spent={"MatMul": 9.0}, forward=4.0,
 )  # fmt: skip
 BUILT = {"supported": ["float32", "mixed_bfloat16"], "jit_compile": False, "gpus": [], "odd_sizes": []}
 BASE = Setup("e", "m", "label", 0, True, 64, "float32", "off", "off", 0, 0, 0, 2)
-
-
-@pytest.mark.parametrize(
-    ("name", "measured"),
-    [
-        ("model", {}),
-        ("slow reading", {"step": 30, "input": 28, "stages": {"read": 25, "parse": 26, "prepare": 27}}),
-        ("slow parsing", {"step": 30, "input": 28, "stages": {"read": 3, "parse": 26, "prepare": 27}}),
-        ("slow preprocessing", {"step": 30, "input": 28, "stages": {"read": 3, "parse": 5, "prepare": 27}}),
-        ("slow batching", {"step": 30, "input": 28}),
-        (
-            "slow batching",
-            {"step": 30, "input": 28, "cached": True, "stages": {"read": 25, "parse": 26, "prepare": 27}},
-        ),
-        ("no overlap", {"step": 19, "input": 9, "prefetch": 0}),
-        ("slow batching", {"step": 19, "input": 9}),
-        ("model", {"step": 13, "input": 3}),
-        ("python", {"eager": True, "graph": None}),
-        ("python", {"loops": [PYTHON], "spent": {"EagerPyFunc": 6.0, IN_LOOPS: 0.0}}),
-        ("model", {"loops": [PYTHON], "spent": {"EagerPyFunc": 1.0, IN_LOOPS: 0.0}}),
-        ("loop", {"loops": [MAP], "spent": {"MatMul": 9.0, IN_LOOPS: 6.0}}),
-        ("model", {"loops": [MAP], "spent": {"MatMul": 9.0, IN_LOOPS: 0.5}}),
-        ("model", {"loops": [CARRIED], "spent": {"MatMul": 9.0, IN_LOOPS: 6.0}}),
-        ("loop", {"loops": [COPIES]}),
-        ("small batch", {"batch_size": 2, "step": 1, "model": 1, "graph": 0.9, "larger": 1.3}),
-        ("tiny model", {"step": 1, "model": 1, "graph": 0.4, "larger": 1.1}),
-    ],
-)
-def test_the_longest_part_of_a_step_gets_its_name(name, measured):
-    found = bottleneck(dataclasses.replace(USUAL, **measured))
-    assert found.name == name
-    assert 0 <= found.share <= 1
-    assert any(letter.isdigit() for letter in found.sentence)
-
-
-def test_a_step_is_what_input_python_and_the_model_add():
-    found = dataclasses.replace(USUAL, step=30)
-    assert (found.wait, found.host, found.device) == (20, 0.5, 9.5)
-    assert found.fixed == pytest.approx(10 - 28 / 3)
 
 
 def test_only_what_train_can_be_given_and_proved_faster_is_planned_and_the_rest_is_told():
@@ -156,7 +116,7 @@ def test_settings_that_each_proved_faster_are_tried_together():
     assert combined(base, [memory]) is None
 
 
-def test_loops_and_python_are_found_by_line_and_a_recurrent_layer_is_none(tmp_path):
+def test_loops_and_python_are_found_by_line_and_layers_that_follow_each_other_are_none(tmp_path):
     x = np.random.default_rng(0).random((300, 64)).astype(np.float32)
     write_examples(tmp_path / "data" / "Split-train" / "data_tfrecord-0", {"x": x, "label": x[:, 0]})
     module = write(tmp_path / "loops.py", LOOPS)
@@ -167,11 +127,33 @@ def test_loops_and_python_are_found_by_line_and_a_recurrent_layer_is_none(tmp_pa
         found = scan(made.parts.model, source, source.one(16), module)
     lines = [number for number, line in enumerate(LOOPS.splitlines(), 1) if "map_fn" in line or "while_loop" in line]
     assert [(loop["kind"], loop["independent"]) for loop in found] == [
-        ("map_fn", True), ("while", False), ("unrolled", None), ("python", None),
+        ("map_fn", True), ("while", False), ("unrolled", True), ("python", None),
     ]  # fmt: skip
     assert [loop["line"] for loop in found[:2]] == lines
     assert found[2]["copies"] >= 64
+    assert all("while" in name for loop in found[:2] for name in loop["operations"])
+    assert len(found[2]["operations"]) >= 64
     assert {loop["where"] for loop in found} == {"step"}
+
+
+def test_time_is_that_of_the_line_whose_operation_it_is_or_in_whose_loop():
+    owner = {"net/own/map/while": 8, "net/own/Tanh_5": 9}
+    whole = "StatefulPartitionedCall/net/own"
+    assert line_of(f"{whole}/map/while", owner) == 8
+    assert line_of(f"{whole}/map/while/body/_15/net/own/map/while/add", owner) == 8
+    assert line_of(f"{whole}/Tanh_5", owner) == line_of("net/own/Tanh_5", owner) == 9
+    assert line_of(f"{whole}/Tanh_51", owner) == line_of("while/body/_1/Tanh_5", owner) == 0
+
+
+def test_turns_are_whole_epochs_each_from_its_beginning():
+    seen = []
+    epochs = Epochs([1, 2, 3], lambda batches: seen.append(next(batches)), calls=3)
+    epochs.run(1)
+    epochs.fill(10.0, cached=True)
+    assert seen == [1, 2, 3, 1, 2, 3]
+    epochs.run(1)
+    assert epochs.turn(1e-9, whole=True) > 0
+    assert seen[6:] == [1, 1, 2, 3]
 
 
 @pytest.mark.nightly
@@ -204,7 +186,8 @@ def test_each_part_of_a_step_can_be_run_alone(tmp_path, digits_examples, text):
         took = {part: worker.burst(part, 0.02) for part in PARTS}
         assert all(0 < seconds < 5 for seconds in took.values())
         stages = worker.stages()
-        assert 0 < stages["read"] < stages["prepare"]
+        assert list(stages) == list(STAGES)
+        assert all(seconds > 0 for name, seconds in stages.items() if name != "preprocess")
         assert worker.loops() == []
         assert worker.memory()["process"] > 1e8
     finally:

@@ -14,6 +14,7 @@ from tfopt.tfrecords import opened
 from tfopt.training.answers import Answers
 
 BLOCK = 256  # records parsed by one call
+BLOCKS = 2  # in memory, to see what it takes to parse them
 EVERY = 10  # of so many records one is held out, where some are
 SHUFFLED = 20_000  # records that wait to be drawn when the split is too large for memory
 
@@ -111,10 +112,22 @@ class Source:
             return self._fits_in_memory(self._blocks().unbatch())
         return self.reading.cache != "off"
 
-    def stages(self) -> dict[str, Any]:
-        """What it takes to have a block, each stage with those before it: read, parsed, prepared for the model."""
+    def stages(self, batch_size: int) -> dict[str, Any]:
+        """What each stage does alone, over and over; all but the first have in memory what they need.
+
+        ``read`` gives blocks of the files, ``parse`` their features, ``prepare`` parses and prepares, ``batch`` gives
+        batches.
+        """
         raw = self._records().batch(BLOCK)
-        return {"read": raw, "parse": _mapped(raw, self._columns), "prepare": _mapped(raw, self.prepared)}
+        there = raw.take(BLOCKS).cache().repeat()
+        prepared = _mapped(raw.take(1), self.prepared).cache().repeat()
+        stages = {
+            "read": raw.repeat(),
+            "parse": _mapped(there, self._columns),
+            "prepare": _mapped(there, self.prepared),
+            "batch": prepared.unbatch().shuffle(BLOCK).batch(batch_size),
+        }
+        return {name: stage.with_options(self._options()) for name, stage in stages.items()}
 
     def prepared(self, records: Any, rows: Any = None) -> tuple[Any, Any]:
         """What ``fit`` takes, of a block of serialized records and, with a teacher, of rows of its answers."""
@@ -173,12 +186,17 @@ class Source:
 
         batches = batches.apply(tf.data.experimental.assert_cardinality(count))
         batches = batches.prefetch(self.reading.prefetch) if self.reading.prefetch else batches
+        return batches.with_options(self._options())
+
+    def _options(self) -> Any:
+        import tensorflow as tf
+
         options = tf.data.Options()
         if self.reading.threads:
             options.threading.private_threadpool_size = self.reading.threads
         if self.reading.replicas > 1:  # each worker reads all and takes its part of every batch
             options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-        return batches.with_options(options)
+        return options
 
     def _size(self) -> int:
         """Of batches none of which, the last one least, is smaller than there are replicas."""
