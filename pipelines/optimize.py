@@ -81,12 +81,13 @@ def prove(
     seconds: object,
     destination: object,
     layout: object,
+    **kept: object,
 ) -> None:
     """Measure candidates against their parent, choose one, try it as its server would load it, and push it.
 
     One that cannot be served is not pushed; its parent is in its place.
 
-    Args: as `optimize`.
+    Args: as `optimize`, and ``trained``: what the next run may start from.
     """
     evaluated = steps.evaluate(baseline=model, candidates=candidates, examples=examples, label=label)
     measured = steps.benchmark(baseline=model, candidates=candidates, examples=examples, seconds=seconds)
@@ -107,4 +108,5 @@ def prove(
         infra_blessing=served.outputs["infra_blessing"],
         decision=chosen.outputs["decision"],
         **pushed,
+        **kept,
     )

@@ -17,6 +17,7 @@ def retrain(
     pack: str | None = None,
     splits: list[str] = ["train:8", "eval:1", "test:1"],  # noqa: B006  (a default is read, never changed)
     epochs: int = 20,
+    last: str | None = None,
     min_change: float = 0.0,
     goals: list[str] = ["quality max_degradation 1%"],  # noqa: B006  (a default is read, never changed)
     objective: str = "latency",
@@ -37,6 +38,8 @@ def retrain(
         splits: Names with weights: train is learnt, eval stops training and chooses its best epoch, test judges.
             Without test, eval judges as well, which flatters a little.
         epochs: The most passes over the data; training stops earlier when it no longer improves.
+        last: Without a start: the destination of earlier runs, to begin with the model behind their newest version;
+            anew where there is none yet.
         min_change: With a start, what part of the examples or of their statistics, or of its loss on them, must have
             changed before it is trained again; 0 for always.
         goals: What a candidate must satisfy, such as "accuracy max_degradation 0.5%"; quality is the main metric.
@@ -46,8 +49,8 @@ def retrain(
         layout: How a version lies there: as its format's usual server wants it (auto), or tf_serving, triton or plain.
     """
     examples = steps.prepare_examples(data=data, label=label, pack=pack, splits=splits).outputs["examples"]
-    given = {"plan": plan, "start": start, "min_change": min_change}
+    given = {"plan": plan, "start": start, "last": last, "min_change": min_change}
     learnt = steps.train(examples=examples, module=module, label=label, epochs=epochs, **given)
     trained = learnt.outputs["trained"]
     candidates = make(steps, trained, examples, FORMATS)
-    prove(steps, trained, candidates, examples, label, goals, objective, seconds, destination, layout)
+    prove(steps, trained, candidates, examples, label, goals, objective, seconds, destination, layout, trained=trained)

@@ -11,6 +11,7 @@ from tfopt.conversion import Conversion
 from tfopt.errors import ComponentError
 from tfopt.examples import Batch, parse_records, sample_records
 from tfopt.runtimes import TensorSpec
+from tfopt.stored import stored_features
 
 Ranges = Mapping[str, tuple[float, float]]  # the least and the largest value of each activation
 
@@ -22,7 +23,8 @@ def sample(examples: Examples, specs: Mapping[str, TensorSpec], asked: Conversio
         ComponentError: When the split has fewer than two examples, or not the model's inputs.
     """
     where, count = f"split {asked.split!r}", asked.calibration_count
-    records = sample_records(examples.split(asked.split), count=count, seed=asked.seed)
+    files = examples.split(asked.split)
+    records = sample_records(files, count=count, seed=asked.seed)
     if len(records) < 2:
         raise ComponentError(
             f"{where}: {len(records)} examples",
@@ -39,7 +41,7 @@ def sample(examples: Examples, specs: Mapping[str, TensorSpec], asked: Conversio
     }
     if len(records) < count:
         facts["note"] = f"the split has only {len(records)} examples"
-    return parse_records(records, specs, where=where), facts
+    return parse_records(records, specs, where=where, stored=stored_features(files)), facts
 
 
 def identify(record: bytes) -> str:

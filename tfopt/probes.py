@@ -11,6 +11,7 @@ from tfopt.artifacts import Examples
 from tfopt.errors import ComponentError
 from tfopt.examples import Batch, parse_records, sample_records
 from tfopt.runtimes import TensorSpec, fixed_batch
+from tfopt.stored import stored_features
 
 OPEN_SIZE = 64  # of a dimension which the signature leaves open
 
@@ -37,10 +38,11 @@ def probe(
         return random_batch(specs, records=records, seed=seed), "random inputs"
     split = min(examples.splits, key=lambda name: (name == seen, name == "test"), default=seen)
     where = f"split {split!r}"
-    drawn = sample_records(examples.split(split), count=records, seed=seed)
+    files = examples.split(split)
+    drawn = sample_records(files, count=records, seed=seed)
     if not drawn:
         raise ComponentError(f"{where}: no examples", "at least one to compare on", "prepare the examples again")
-    return parse_records(drawn, specs, where=where), f"examples, {where}"
+    return parse_records(drawn, specs, where=where, stored=stored_features(files)), f"examples, {where}"
 
 
 def cut(batch: Batch, specs: Specs, *sizes: int) -> Iterator[Batch]:

@@ -38,6 +38,7 @@ TYPES: dict[type[artifacts.Artifact], Any] = {
     artifacts.Files: _artifact("Files"),
     artifacts.PythonModule: _artifact("PythonModule"),
     artifacts.Examples: EXAMPLES,
+    artifacts.Anomalies: standard_artifacts.ExampleAnomalies,
     artifacts.Model: MODEL,
     artifacts.SavedModel: _artifact("SavedModel"),
     artifacts.KerasModel: _artifact("KerasModel"),

@@ -17,6 +17,7 @@ from tfopt.errors import ComponentError, nearest
 from tfopt.examples import check_features, feature_specs
 from tfopt.remote import fetched
 from tfopt.runtimes import Runtime, TensorSpec
+from tfopt.stored import with_manifest
 
 LARGEST_BATCH, BATCH_BYTES = 256, 32 << 20
 
@@ -129,7 +130,7 @@ def _stored_features(files: list[str]) -> dict[str, TensorSpec]:
         raise ComponentError(
             f"{files[0]}: {received}", "tf.Example records with features", "prepare the examples again"
         )
-    return found
+    return with_manifest(found, files)
 
 
 def _check_label(question: Question, stored: Mapping[str, TensorSpec]) -> None:

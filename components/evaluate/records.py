@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tfopt.examples import read_records
 from tfopt.runtimes import TensorSpec
+from tfopt.stored import dense, parsers
 from tfopt.tfrecords import check_whole, damaged, framed, opened
 
 __all__ = ["Decoder", "count_records", "parts", "read_part", "read_records"]
@@ -52,13 +53,8 @@ class Decoder:
         self, stored: Mapping[str, TensorSpec], label: str, slices: Iterable[str], inputs: Iterable[str]
     ) -> None:
         """Decode the label, the slice features and the models' inputs, as the first records stored them."""
-        import tensorflow as tf
-
         self.label = label
-        self.columns = {
-            name: tf.io.FixedLenFeature([stored[name].shape[1]], tf.as_dtype(stored[name].dtype))
-            for name in sorted({label, *slices, *inputs})
-        }
+        self.columns = parsers({name: stored[name] for name in sorted({label, *slices, *inputs})})
 
     def decode(self, batch: Any) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]], Counter[str]]:
         """Return the places of the usable records in the batch, their columns, and why the others were skipped."""
@@ -72,7 +68,7 @@ class Decoder:
             skipped.update(reason for reason in reasons if reason)
             kept = np.flatnonzero([reason is None for reason in reasons])
             columns = tf.io.parse_example(tf.gather(batch, kept), self.columns)
-        arrays = {name: column.numpy() for name, column in columns.items()}
+        arrays = {name: dense(column).numpy() for name, column in columns.items()}
         if arrays[self.label].dtype.kind == "f" and not np.isfinite(arrays[self.label]).all():
             known = np.isfinite(arrays[self.label]).all(1)
             skipped["label is NaN or infinite"] += int((~known).sum())

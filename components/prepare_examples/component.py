@@ -2,7 +2,7 @@ from typing import Annotated, Literal
 
 from tfopt.artifacts import Examples, Files
 from tfopt.component import Between, Input, Output, Reads, component
-from tfopt.components.prepare_examples.request import Pack, Request, Splits
+from tfopt.components.prepare_examples.request import Pack, Request, Sparse, Splits
 
 
 @component(image="beam", beam=True, cpu=2, memory="8Gi")
@@ -18,6 +18,7 @@ def prepare_examples(
     header: Literal["auto", "yes", "no"] = "auto",
     max_rejected: Annotated[float, Between(0, 1)] = 0.01,
     seed: int = 0,
+    sparse: Annotated[list[str], Reads(Sparse.parse, ("words=word_ids:counts:5000",))] = [],  # noqa: B006  (read, never changed)
 ) -> None:
     """Turn data files into split TFRecords of tf.Example, with counts and a summary of every feature.
 
@@ -28,7 +29,8 @@ def prepare_examples(
     Column types are found by reading all the data: ``int64``, ``float32``, or ``string`` where more than a tenth of the
     values are words. An empty CSV cell is a missing value, and its example lacks that feature. A label of words becomes
     the index of the word in sorted order. ``examples.json`` holds those words as ``classes``, the counts, a summary of
-    each feature, and the rejected rows.
+    each feature, and the rejected rows. It says of which features the number of values varies, and which are sparse:
+    `train` gives these to a model as ragged and sparse tensors (docs/training.md).
 
     Args:
         data: A CSV (plain or ``.gz``), NPZ or TFRecord file, a folder of such files, or a folder with one subfolder of
@@ -45,13 +47,23 @@ def prepare_examples(
         max_rejected: The fraction of unusable rows (wrong column count, unparsable number, NaN, undecodable image,
             no label) that is still acceptable.
         seed: Changes which rows fall into which split.
+        sparse: Of TFRecords: features of which only some values are stored, ``NAME=POSITIONS:VALUES:SIZE``, each from a
+            feature with positions from 0 to SIZE - 1 and one with as many values.
 
     Raises:
         ComponentError: When a file is damaged, the label or a column is not what was promised, too many rows are
             unusable, or a split would be empty.
     """
     request = Request(
-        label, label_at, Splits.parse(splits), Pack.parse(pack) if pack else None, format, header, max_rejected, seed
+        label,
+        label_at,
+        Splits.parse(splits),
+        Pack.parse(pack) if pack else None,
+        format,
+        header,
+        max_rejected,
+        seed,
+        Sparse.parse(sparse),
     )
 
     from tfopt.components.prepare_examples.preparation import prepare

@@ -60,6 +60,9 @@ def _features(shards: list[Shard], schema: Schema, source: Source, examples: int
             if name in shard.features:
                 total.merge(shard.features[name])
         found[name] = total.report(shapes.get(name), examples)
+    for sparse in schema.sparse:
+        facts = {"dtype": schema.types[sparse.values], "shape": [sparse.size], "missing": 0}
+        found[sparse.name] = facts | {"sparse": {"positions": sparse.positions, "values": sparse.values}}
     return found
 
 

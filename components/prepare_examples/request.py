@@ -97,6 +97,33 @@ class Pack:
 
 
 @dataclass(frozen=True)
+class Sparse:
+    """A feature of which only some values are stored: one feature of a record has their positions, another has them."""
+
+    name: str
+    positions: str
+    values: str
+    size: int
+
+    @classmethod
+    def parse(cls, texts: Sequence[str]) -> tuple[Self, ...]:
+        """Read ``["words=word_ids:counts:5000"]``.
+
+        Raises:
+            ComponentError: On another syntax, or a name that stands twice.
+        """
+        found = [re.fullmatch(r"(\w+)=([^:=\s]+):([^:=\s]+):([1-9][0-9]*)", text.strip()) for text in texts]
+        names = [name for match in found if match for name in match.groups()[:3]]
+        if None in found or len(set(names)) < len(names):
+            raise ComponentError(
+                f"sparse={list(texts)}",
+                "a new name, the feature with positions, the one with values, and how many positions there are",
+                'write sparse=["words=word_ids:counts:5000"], with different names',
+            )
+        return tuple(cls(match[1], match[2], match[3], int(match[4])) for match in found if match)
+
+
+@dataclass(frozen=True)
 class Request:
     """The component's parameters, checked."""
 
@@ -108,3 +135,4 @@ class Request:
     header: str
     max_rejected: float
     seed: int
+    sparse: tuple[Sparse, ...] = ()

@@ -8,10 +8,10 @@ import numpy as np
 
 from tfopt.components.prepare_examples import tf_example
 from tfopt.components.prepare_examples.cells import Kind, kind, kinds_of
-from tfopt.components.prepare_examples.request import Pack, Request
+from tfopt.components.prepare_examples.request import Pack, Request, Sparse
 from tfopt.components.prepare_examples.rows import Row, Source
 from tfopt.components.prepare_examples.survey import MOST_CLASSES, NOTHING, Survey
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, nearest
 
 LARGEST = float(np.finfo(np.float32).max)
 STRAY_WORDS = 0.1  # so many in a column of numbers are slips, to be mended; with more it is a column of words
@@ -31,12 +31,14 @@ class Schema:
         columns: What each column is read as: ``int64``, ``float32`` or ``string``.
         classes: The words of a label of words, sorted; empty for another.
         pack: What takes all columns but the label.
+        sparse: What is stored as positions and values.
     """
 
     label: str
     columns: dict[str, str]
     classes: tuple[str, ...]
     pack: Pack | None
+    sparse: tuple[Sparse, ...] = ()
 
     @property
     def types(self) -> dict[str, str]:
@@ -96,6 +98,8 @@ class Schema:
                 raise UnusableError(f"{name}: {types[name]} where the others are {wanted}")
             if wanted == "float32" and not np.isfinite(values).all():
                 raise UnusableError(f"{name}: a value that is not finite")
+        for sparse in self.sparse:
+            _check_positions(sparse, features.get(sparse.positions, []), features.get(sparse.values, []))
         return features
 
     def _packed(self, found: Features, pack: Pack) -> Features:
@@ -108,6 +112,15 @@ class Schema:
                 + (f", {missing[0]} is missing" if missing else "")
             )
         return {pack.name: packed, self.label: found[self.label]}
+
+
+def _check_positions(sparse: Sparse, positions: tf_example.Values, values: tf_example.Values) -> None:
+    if len(positions) != len(values):
+        raise UnusableError(f"{sparse.name}: {len(positions)} positions and {len(values)} values")
+    if len(positions) and not (min(positions) >= 0 and max(positions) < sparse.size):
+        raise UnusableError(f"{sparse.name}: positions beyond 0 to {sparse.size - 1}")
+    if len(set(positions)) < len(positions):
+        raise UnusableError(f"{sparse.name}: a position that stands twice")
 
 
 def _number(cell: str) -> float | None:
@@ -146,7 +159,27 @@ def decide(survey: Survey, source: Source, request: Request) -> Schema:
         if columns[source.label] == "string"
         else ()
     )
-    return Schema(source.label, columns, classes, pack)
+    for sparse in request.sparse:
+        _check_sparse(sparse, columns, source)
+    return Schema(source.label, columns, classes, pack, request.sparse)
+
+
+def _check_sparse(sparse: Sparse, columns: Mapping[str, str], source: Source) -> None:
+    for name, wanted in ((sparse.positions, ("int64",)), (sparse.values, ("int64", "float32"))):
+        if name not in columns:
+            raise ComponentError(
+                f"sparse={sparse.name}: no feature {name!r}", f"features {', '.join(columns)}", nearest(name, columns)
+            )
+        if columns[name] not in wanted or name == source.label:
+            raise ComponentError(
+                f"sparse={sparse.name}: feature {name!r} is {'the label' if name == source.label else columns[name]}",
+                " or ".join(wanted),
+                "name the feature with positions first, then the one with values",
+            )
+    if sparse.name in columns:
+        raise ComponentError(
+            f"sparse={sparse.name}: there is such a feature", "a name that no feature has", "choose another"
+        )
 
 
 def _type(counts: list[int], max_rejected: float, is_label: bool) -> str:

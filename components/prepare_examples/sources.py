@@ -40,6 +40,12 @@ def inspect(uri: str, request: Request) -> Source:
             else 'pass format="csv", "npz", "images" or "tfrecord"',
         )
     chosen = known[0] if request.format == "auto" else request.format
+    if request.sparse and (chosen != "tfrecord" or request.pack):
+        raise ComponentError(
+            f"sparse={request.sparse[0].name}, and {'pack' if request.pack else f'{chosen} files'}",
+            "TFRecords that are not packed, where a record has any number of values",
+            "leave one of the two out, or write tf.Examples with positions and values",
+        )
     taken = {file: size for file, size in files.items() if found[file] == chosen} or files
     source: Source = READERS[chosen].inspect(uri.rstrip("/"), taken, request)
     return source

@@ -3,7 +3,7 @@
 import logging
 from typing import Annotated, Literal
 
-from tfopt.artifacts import Blessing, Decision, Examples, InfraBlessing, Model, Pushed
+from tfopt.artifacts import Blessing, Decision, Examples, InfraBlessing, KerasModel, Model, Pushed
 from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
 from tfopt.remote import is_remote
@@ -18,6 +18,7 @@ def push_model(
     fallback: Input[Model] | None = None,
     examples: Input[Examples] | None = None,
     decision: Input[Decision] | None = None,
+    trained: Input[KerasModel] | None = None,
     *,
     destination: str,
     layout: Literal["auto", "tf_serving", "triton", "plain"] = "auto",
@@ -46,6 +47,8 @@ def push_model(
             plain LiteRT file are known from.
         decision: Of this run. Its numbers are kept in ``history/`` beside the versions, pushed or not, and once each,
             for `select_model` to hold later runs against.
+        trained: What this run trained. When it, or what was made of it, is served, it is kept whole in ``trained/``
+            beside the versions, in the place of the one before: where `train` finds a start (``last``).
         destination: The folder that holds the versions; made when it does not exist.
         layout: With ``auto`` each format goes where its usual server finds it: a SavedModel and LiteRT as
             ``tf_serving``, a TensorRT engine as ``triton``, the others as ``plain``, which is also what OpenVINO Model
@@ -68,7 +71,7 @@ def push_model(
             the model, or the destination cannot be written. What is served is then as it was.
     """
     from tfopt.components.push_model.choosing import choose
-    from tfopt.components.push_model.pushing import kept, push
+    from tfopt.components.push_model.pushing import keep_start, kept, push
     from tfopt.serving import environment
     from tfopt.serving.triton import Scheduling
 
@@ -83,6 +86,8 @@ def push_model(
     facts = push(choice, model, destination, layout, keep, examples, warm_up_requests, scheduling)
     if decision:
         facts["history"] = kept(decision, facts)
+    if trained and facts["path"]:
+        facts["trained"] = keep_start(trained, facts)
     pushed.write(facts)
     log = logging.getLogger("tfopt")
     log.info("%s: %s", facts["path"] or "not pushed", facts["reason"])

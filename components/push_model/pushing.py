@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from tfopt import kept as keeping
 from tfopt import past
-from tfopt.artifacts import Decision, Examples, Model
+from tfopt.artifacts import Decision, Examples, KerasModel, Model
 from tfopt.components.push_model.choosing import Choice
 from tfopt.components.push_model.versions import Versions, understood
 from tfopt.serving import environment
@@ -56,6 +57,17 @@ def kept(decision: Decision, facts: dict[str, Any]) -> str:
     folder = Path(facts["destination"])
     with understood(folder):
         return str(past.write(folder, decision, facts))
+
+
+def keep_start(trained: KerasModel, facts: dict[str, Any]) -> str:
+    """Keep what the next run may start from beside the versions, and return where.
+
+    Raises:
+        ComponentError: When the folder cannot be written.
+    """
+    folder = Path(facts["destination"])
+    with understood(folder):
+        return str(keeping.keep(folder, trained))
 
 
 def _about(model: Model, choice: Choice) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Literal
 
-from tfopt.artifacts import Examples, KerasModel, Model, PythonModule, TrainingPlan
+from tfopt.artifacts import Anomalies, Examples, KerasModel, Model, PythonModule, TrainingPlan
 from tfopt.component import Between, Input, Output, Reads, component
 from tfopt.components.train.changes import changes
+from tfopt.components.train.last import last_trained
 from tfopt.components.train.planned import follow
 from tfopt.components.train.settings import ALPHA, TEMPERATURE, Settings, read_class_weights
 
@@ -17,6 +18,7 @@ def train(
     plan: Input[TrainingPlan] | None = None,
     teacher: Input[Model] | None = None,
     start: Input[KerasModel] | None = None,
+    anomalies: Input[Anomalies] | None = None,
     *,
     label: str = "label",
     epochs: Annotated[int, Between(1, None)] = 20,
@@ -37,6 +39,7 @@ def train(
     threads: Annotated[int, Between(0, None)] = 0,
     prefetch: Annotated[int, Between(0, None)] = 2,
     gpu_memory_mb: Annotated[int, Between(0, None)] = 0,
+    last: str | None = None,
     checkpoints: str | None = None,
     checkpoint_s: Annotated[float, Between(0, None)] = 600,
     temperature: Annotated[float, Between(1, 100)] = TEMPERATURE,
@@ -72,6 +75,8 @@ def train(
             by name; where each has one, whatever it is called.
         start: A model of the same layers, as `train` saved it, whose weights are the first ones. What ``preprocess``
             knows is the module's, and the optimizer begins anew.
+        anomalies: What TFX's ExampleValidator or DistributionValidator found in these examples. Where they found any,
+            nothing is learnt and the step fails.
         label: The feature to learn. Every output of the model that has a loss learns it.
         epochs: Train at most so many times over the split.
         batch_size: How many examples a step learns from, on each device. When 0: the most that fit in memory.
@@ -96,6 +101,8 @@ def train(
         threads: How many threads read and parse. When 0: as many as there are cores.
         prefetch: How many batches wait ready while one is learnt.
         gpu_memory_mb: How much of each GPU's memory may be taken. When 0: as it is needed.
+        last: The ``destination`` of `push_model` in earlier runs: without a start, learning begins with the model that
+            is kept there, or anew where there is none yet.
         checkpoints: A folder that outlives the step (a mounted volume, or an address such as ``gs://BUCKET/FOLDER``),
             where the whole state is kept until the model is saved. Nothing is kept when not given. The same examples,
             module and parameters find their own state there again, and no other.
@@ -113,8 +120,12 @@ def train(
     Reference:
         ``docs/adr/0004-preprocessing-is-part-of-the-model.md``, ``docs/adr/0019-distillation.md``.
     """
+    from tfopt.components.train import anomalous
     from tfopt.training import user_module
 
+    if anomalies:
+        anomalous.check(anomalies)
+    start = start or last_trained(last)
     settings = Settings(
         label=label,
         epochs=epochs,

@@ -21,21 +21,23 @@ from tfopt.components.train.teaching import taught
 from tfopt.components.train.trying import choose
 from tfopt.components.train.weighing import class_weights
 from tfopt.errors import ComponentError
-from tfopt.examples import feature_specs, read_batches
+from tfopt.examples import read_batches
 from tfopt.execution import link_tree
 from tfopt.runtimes import TensorSpec
 from tfopt.runtimes import keras as keras_runtime
+from tfopt.stored import stored_features
 from tfopt.training import user_module
 from tfopt.training.assembly import Assembly, assemble
 from tfopt.training.checkpoints import Checkpoints
 from tfopt.training.dataset import Reading
 from tfopt.training.distribution import TPU, begin, build_whole, scale_learning_rate
+from tfopt.training.forms import check_filling
 from tfopt.training.learning import learn
 from tfopt.training.memory import take_as_needed
 from tfopt.training.precision import AS_BUILT, FLOAT32, odd_sizes
 from tfopt.training.recomputing import recomputed
 from tfopt.training.reproducible import draw_from, reproducible
-from tfopt.training.sources import first_record, read_sources
+from tfopt.training.sources import read_sources
 from tfopt.training.state import generators_kept
 from tfopt.training.targets import check_label
 from tfopt.training.tuning import scores
@@ -78,7 +80,7 @@ def train_module(
         clusters(settings.jit_compile),
         tempfile.TemporaryDirectory(prefix="tfopt-cache-") as scratch,
     ):
-        stored = feature_specs(first_record(files["train"]))
+        stored = stored_features(files["train"])
         check_label(settings.label, stored, str(examples.path))
         user = UserModule(module)
         draw_from(settings.seed)
@@ -89,6 +91,7 @@ def train_module(
         begun = start_from(start, parts, module) if start else {}
         weights = class_weights(settings.class_weights, parts.model, files["train"], stored, settings.label)
         sources = read_sources(files, parts.model, parts.preprocessing, parts.inputs, stored, settings.label)
+        check_filling(parts.saved, sources["train"], user)
         if begun and not spread:
             begun["metrics"] = _finite(scores(parts.model, sources))
         if start and not (why := [*changed, *worse(start, begun.get("metrics", {}), settings.min_change)]):

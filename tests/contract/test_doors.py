@@ -59,6 +59,7 @@ WIRES = {
     "decision": "select_model.decision",
     "infra_blessing": "validate_serving.infra_blessing",
     "fallback": "train.trained",
+    "trained": "train.trained",
 }
 OWN_WIRES = {name: {"model": "select_model.selected"} for name in ("push_model", "validate_serving")}
 NIGHTLY = ("tune_recipe", "profile_training", "compare_backbones")  # a search or a measurement takes minutes
@@ -87,6 +88,9 @@ def world(doors, tmp_path_factory) -> dict[str, Path]:
     Recipe(known["previous"]).write({"winner": None})
     known["plan"] = folder / "plan"
     TrainingPlan(known["plan"]).write({"settings": {"prefetch": 4}})
+    known["anomalies"] = folder / "anomalies"
+    known["anomalies"].mkdir()
+    (known["anomalies"] / "SchemaDiff.pb").touch()  # none were found
     known["start"] = known["teacher"] = folder / "start"
     keras_models.save(build_model(), known["start"])
     todo = {name: components()[name] for name in doors}

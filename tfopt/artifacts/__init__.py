@@ -7,7 +7,7 @@ its ``.bin``, a folder of TFRecords.
 """
 
 from tfopt.artifacts.base import CARD, FAILURE, Artifact
-from tfopt.artifacts.data import Examples, Files, PythonModule
+from tfopt.artifacts.data import Anomalies, Examples, Files, PythonModule
 from tfopt.artifacts.models import (
     KerasModel,
     Model,
@@ -35,6 +35,7 @@ from tfopt.artifacts.reports import (
 __all__ = [
     "CARD",
     "FAILURE",
+    "Anomalies",
     "Artifact",
     "Benchmark",
     "Blessing",

@@ -71,5 +71,16 @@ class Examples(Artifact):
             raise ComponentError(f"{self.uri}: no records", self.contents, "make them with: tfopt prepare_examples")
 
 
+class Anomalies(Artifact):
+    """What TFX's ExampleValidator or DistributionValidator found in examples: ``SchemaDiff.pb`` for each split."""
+
+    contents = "a folder in which each split has a SchemaDiff.pb"
+
+    @property
+    def found(self) -> list[Path]:
+        """One for each split that was looked at."""
+        return sorted(self.path.rglob("SchemaDiff.pb"))
+
+
 def _is_data(file: Path) -> bool:
     return file.is_file() and not file.name.startswith((".", "_"))

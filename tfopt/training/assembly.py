@@ -11,6 +11,8 @@ from tfopt import keras_models
 from tfopt.artifacts import Examples
 from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import TensorSpec
+from tfopt.stored import SparseSpec
+from tfopt.training.forms import form_as_stored, forms_of
 from tfopt.training.precision import AS_BUILT, layers_compute_in
 from tfopt.training.user_module import UserModule
 
@@ -58,10 +60,14 @@ def assemble(
     if user.function("preprocess") is None:
         return Assembly(model, None, model)
     keras = keras_models.library(model)
+    forms = {name: form_as_stored(spec) for name, spec in stored.items()} | forms_of(model)
+    hidden = {label, *(part for spec in stored.values() if isinstance(spec, SparseSpec) for part in spec.parts)}
     features = {
-        name: keras.Input(spec.shape[1:], dtype=spec.dtype, name=name)
+        name: keras.Input(
+            spec.shape[1:], dtype=spec.dtype, name=name, sparse=forms[name] == "sparse", ragged=forms[name] == "ragged"
+        )
         for name, spec in _raw(stored, _specs(model), _shapes(examples)).items()
-        if name != label and re.fullmatch(r"\w+", name)
+        if name not in hidden and re.fullmatch(r"\w+", name)
     }
     prepared = _as_inputs(model, user, user.call("preprocess", dict(features)))
     sources = {id(source) for tensor in prepared.values() for source in keras.utils.get_source_inputs(tensor)}
@@ -100,13 +106,13 @@ def _check_model(model: Any, user: UserModule, label: str) -> None:
 
 
 def _raw(
-    stored: Mapping[str, TensorSpec], wanted: Mapping[str, TensorSpec], shapes: Mapping[str, tuple[int, ...]]
+    stored: Mapping[str, TensorSpec], wanted: Mapping[str, TensorSpec], shapes: Mapping[str, tuple[int | None, ...]]
 ) -> dict[str, TensorSpec]:
     """A feature named as a model's input takes its type and shape where its values allow, else as stored."""
     raw = {}
     for name, spec in stored.items():
-        length, dtype, shape = spec.shape[1] or 0, spec.dtype, spec.shape[1:]
-        if name in shapes and math.prod(shapes[name]) == length:
+        length, dtype, shape = spec.shape[1], spec.dtype, spec.shape[1:]
+        if name in shapes and None not in shapes[name] and math.prod(size or 0 for size in shapes[name]) == length:
             shape = shapes[name] or (1,)
         same = wanted.get(name)
         if same and None not in same.shape[1:] and math.prod(size or 0 for size in same.shape[1:]) == length:
@@ -148,7 +154,7 @@ def _joined(keras: Any, model: Any, used: Tensors, prepared: Tensors) -> Any:
     return keras.Model(inputs, outputs, name=model.name)
 
 
-def _shapes(examples: Examples) -> dict[str, tuple[int, ...]]:
+def _shapes(examples: Examples) -> dict[str, tuple[int | None, ...]]:
     sidecar = examples.path / "examples.json"
     facts = json.loads(sidecar.read_text())["features"] if sidecar.is_file() else {}
     return {name: tuple(feature["shape"]) for name, feature in facts.items() if "shape" in feature}

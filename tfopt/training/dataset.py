@@ -10,6 +10,7 @@ import psutil
 
 from tfopt.errors import ComponentError
 from tfopt.runtimes import TensorSpec
+from tfopt.stored import parsers
 from tfopt.tfrecords import opened
 from tfopt.training.answers import Answers
 
@@ -132,9 +133,15 @@ class Source:
     def prepared(self, records: Any, rows: Any = None) -> tuple[Any, Any]:
         """What ``fit`` takes, of a block of serialized records and, with a teacher, of rows of its answers."""
         parsed = self._columns(records)
-        inputs = {name: _typed(parsed[name], spec) for name, spec in self.inputs.items()}
-        taken, labels = self.transform(inputs, parsed)
+        taken, labels = self.transform(self._raw(parsed), parsed)
         return taken, labels if self.answers is None else self.answers.beside(labels, rows)
+
+    def raw(self, count: int) -> dict[str, Any]:
+        """The inputs of the first records, before any of the user's preprocessing."""
+        return self._raw(self._columns(next(iter(self._records().batch(count).take(1)))))
+
+    def _raw(self, parsed: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: _typed(parsed[name], spec) for name, spec in self.inputs.items()}
 
     def _blocks(self) -> Any:
         return _mapped(self._records().batch(BLOCK), self.prepared)
@@ -163,14 +170,17 @@ class Source:
     def _columns(self, records: Any) -> dict[str, Any]:
         import tensorflow as tf
 
-        columns = {name: tf.io.FixedLenFeature([spec.shape[1]], spec.dtype) for name, spec in self.stored.items()}
-        return tf.io.parse_example(records, columns)  # type: ignore[no-any-return]
+        return tf.io.parse_example(records, parsers(self.stored))  # type: ignore[no-any-return]
 
     def _fits_in_memory(self, records: Any) -> bool:
         import tensorflow as tf
 
-        specs = tf.nest.flatten(records.element_spec)
-        size = sum(math.prod(side or 1 for side in spec.shape) * (spec.dtype.size or 64) for spec in specs)
+        specs, per = tf.nest.flatten(records.element_spec), 1
+        if not all(isinstance(spec, tf.TensorSpec) for spec in specs):  # ragged or sparse: as large as some of them are
+            per = min(self.count, BLOCK)
+            block = next(iter(records.batch(per).take(1)))
+            specs = tf.nest.flatten(block, expand_composites=True)
+        size = sum(math.prod(side or 1 for side in spec.shape) * (spec.dtype.size or 64) for spec in specs) / per
         allowed = self.reading.memory_bytes or psutil.virtual_memory().available / 4
         return bool(size * self.count < allowed)
 
@@ -213,5 +223,7 @@ def _mapped(blocks: Any, function: Callable[[Any], Any]) -> Any:
 def _typed(values: Any, spec: TensorSpec) -> Any:
     import tensorflow as tf
 
+    if not isinstance(values, tf.Tensor):  # ragged or sparse
+        return values if spec.dtype == "string" else tf.cast(values, spec.dtype)
     shape = [-1, *(size if size is not None else -1 for size in spec.shape[1:])]
     return tf.reshape(values if spec.dtype == "string" else tf.cast(values, spec.dtype), shape)

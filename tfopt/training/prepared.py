@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfopt.artifacts import Examples
-from tfopt.examples import feature_specs
 from tfopt.runtimes import TensorSpec
+from tfopt.stored import stored_features
 from tfopt.training.assembly import Assembly, assemble
 from tfopt.training.dataset import Source
 from tfopt.training.reproducible import draw_from
-from tfopt.training.sources import first_record, read_sources
+from tfopt.training.sources import read_sources
 from tfopt.training.targets import check_label
 from tfopt.training.user_module import UserModule
 from tfopt.training.xla import compile_steps
@@ -58,7 +58,7 @@ def prepare(
         ComponentError: When the module raises, or its model and the examples do not fit.
     """
     files: dict[str, list[Path]] = {split: examples.split(split) for split in splits}
-    stored = feature_specs(first_record(files[splits[0]]))
+    stored = stored_features(files[splits[0]])
     check_label(label, stored, str(examples.path))
     draw_from(seed)
     parts = assemble(user, stored, examples, label, precision)

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from tfopt import keras_models
-from tfopt.errors import ComponentError
-from tfopt.examples import check_features, feature_specs, read_records
 from tfopt.runtimes import TensorSpec
+from tfopt.stored import Columns, SparseSpec, check_features, first_record, stored_features
 from tfopt.training.dataset import Source
+from tfopt.training.forms import as_declared
 from tfopt.training.survey import survey
 from tfopt.training.targets import Target, arrange_like_outputs, targets
+
+__all__ = ["first_record", "read_sources"]
 
 Transform = Callable[[dict[str, Any], dict[str, Any]], tuple[Any, Any]]
 
@@ -43,9 +45,9 @@ def read_sources(
     transform = _transform(model, preprocessing, learnt, label)
     sources = {}
     for split, shards in files.items():
-        columns = check_features(feature_specs(first_record(shards)), specs, f"{shards[0]}")
+        columns = check_features(stored_features(shards), specs, f"{shards[0]}")
         if counts is None:
-            found = survey(split, shards, specs, label)
+            found = survey(split, shards, _surveyed(specs, columns), label)
             for target in learnt:
                 target.check(split, label, found)
         count = found.count if counts is None else counts[split]
@@ -53,16 +55,11 @@ def read_sources(
     return sources
 
 
-def first_record(files: list[Path]) -> bytes:
-    """Return the first record of a split.
-
-    Raises:
-        ComponentError: When there is none.
-    """
-    first = next(read_records(files), None)
-    if first is None:
-        raise ComponentError(f"{files[0]}: no records", "at least one tf.Example", "prepare the examples again")
-    return first
+def _surveyed(specs: Mapping[str, TensorSpec], columns: Mapping[str, TensorSpec]) -> Columns:
+    """What is looked at: of a sparse feature the values that are there, and not the thousands that are not."""
+    parts = [spec for spec in columns.values() if isinstance(spec, SparseSpec)]
+    whole = {name: spec for name, spec in specs.items() if not isinstance(columns[name], SparseSpec)}
+    return {**whole, **{spec.values: TensorSpec(spec.dtype, (None, None)) for spec in parts}}
 
 
 def _transform(model: Any, preprocessing: Any, learnt: list[Target], label: str) -> Transform:
@@ -70,8 +67,9 @@ def _transform(model: Any, preprocessing: Any, learnt: list[Target], label: str)
         import tensorflow as tf
 
         if preprocessing is not None:
-            inputs = preprocessing(keras_models.arrange(preprocessing, inputs), training=False)
-        arranged = keras_models.arrange(model, inputs)
+            apart = as_declared(preprocessing, inputs)
+            inputs = preprocessing(keras_models.arrange(preprocessing, apart), training=False)
+        arranged = keras_models.arrange(model, as_declared(model, inputs))
         labels = [tf.reshape(stored[label], [-1, *target.shape]) for target in learnt]
         return tuple(arranged) if isinstance(arranged, list) else arranged, arrange_like_outputs(model, labels)
 

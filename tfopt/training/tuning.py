@@ -6,10 +6,10 @@ from typing import Any
 from tfopt import keras_models
 from tfopt.artifacts import Examples
 from tfopt.errors import ComponentError, first_line
-from tfopt.examples import feature_specs
 from tfopt.runtimes.saved_model import spec_of
+from tfopt.stored import stored_features
 from tfopt.training.dataset import Source
-from tfopt.training.sources import first_record, read_sources
+from tfopt.training.sources import read_sources
 from tfopt.training.targets import check_label
 from tfopt.training.user_module import UserModule
 
@@ -70,7 +70,7 @@ def sources_of(model: Any, examples: Examples, label: str, *, held_out: bool = F
         ComponentError: When a split is missing or damaged, or the model and the examples do not fit.
     """
     files = {split: examples.split(split) for split in SPLITS}
-    stored = feature_specs(first_record(files["train"]))
+    stored = stored_features(files["train"])
     check_label(label, stored, str(examples.path))
     inputs = {name: spec_of(spec) for name, spec in keras_models.serving_function(model)[1].items()}
     sources = read_sources(files, model, None, inputs, stored, label)

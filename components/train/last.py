@@ -1,0 +1,17 @@
+"""Where learning begins when only the place is known to which earlier runs pushed."""
+
+import logging
+
+from tfopt import kept
+from tfopt.artifacts import KerasModel
+
+log = logging.getLogger("tfopt")
+
+
+def last_trained(destination: str | None) -> KerasModel | None:
+    """The model behind the newest version in a folder, if there is one."""
+    if destination is None:
+        return None
+    found = kept.kept(destination)
+    log.info("the last one in %s: %s", destination, found.uri if found else "none yet, so learning begins anew")
+    return found

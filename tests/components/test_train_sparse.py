@@ -1,0 +1,170 @@
+"""Features that are sparse or of varying length: learnt as such, and served in rows that are filled up."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.components.train_modules import write
+from tests.conftest import write_examples
+from tfopt import runtimes
+from tfopt.artifacts import Examples, KerasModel
+from tfopt.components.evaluate.component import evaluate
+from tfopt.components.prepare_examples.component import prepare_examples
+from tfopt.components.train.component import train
+from tfopt.errors import ComponentError
+from tfopt.examples import read_batches
+from tfopt.runtimes import TensorSpec
+
+SIZE = 300  # of which a record has one to four
+SPARSE = ["words=at:weight:300"]
+
+# What a layer was given is written into a file, since the module's own process is the test's, and its graph is not.
+MODULE = """
+import keras
+import tensorflow as tf
+from keras import layers
+
+@keras.saving.register_keras_serializable("tests")
+class Seen(layers.Layer):
+    def call(self, tensor):
+        kinds = [kind for kind in (tf.SparseTensor, tf.RaggedTensor) if isinstance(tensor, kind)]
+        with open(FILE, "a") as told:
+            told.write(f"{self.name} {kinds[0].__name__ if kinds else 'Tensor'}\\n")
+        return tensor
+
+@keras.saving.register_keras_serializable("tests")
+class Mean(layers.Layer):
+    supports_masking = True
+    def call(self, tensor, mask=None):
+        if isinstance(tensor, tf.RaggedTensor):
+            return tf.math.divide_no_nan(tf.reduce_sum(tensor, 1), tf.cast(tensor.row_lengths()[:, None], "float32"))
+        return MEAN
+    def compute_mask(self, inputs, mask=None):
+        return None
+    def compute_output_shape(self, shape):
+        return shape[0], shape[-1]
+
+def build_model():
+    words = layers.Input((300,), sparse=True, name="words")
+    tokens = layers.Input((None,), dtype="int64", ragged=True, name="tokens")
+    found = Mean()(layers.Embedding(20, 4, mask_zero=True)(Seen(name="tokens_seen")(tokens)))
+    flow = layers.Concatenate()([layers.Dense(8, "relu")(Seen(name="words_seen")(words)), found])
+    model = keras.Model([words, tokens], layers.Dense(1, "sigmoid", name="more")(layers.Dense(16, "relu")(flow)))
+    model.compile(keras.optimizers.Adam(0.01), "binary_crossentropy", metrics=["accuracy"])
+    return model
+"""
+MASKED = (
+    "tf.math.divide_no_nan(tf.reduce_sum(tensor * (m := tf.cast(mask, 'float32')[:, :, None]), 1), tf.reduce_sum(m, 1))"
+)
+PREPROCESSED = """
+import keras
+from keras import layers
+
+def preprocess(features):
+    assert set(features) == {"words", "tokens"}
+    assert features["words"].sparse and features["tokens"].ragged
+    return {"words": features["words"], "tokens": features["tokens"]}
+"""
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory):
+    """Examples of which ``examples.json`` says what varies in length and what is sparse."""
+    random, folder = np.random.default_rng(0), tmp_path_factory.mktemp("records")
+    rows = []
+    for _ in range(1200):
+        at = random.choice(SIZE, random.integers(1, 5), replace=False)
+        weight, tokens = random.random(len(at)), random.integers(1, 20, random.integers(0, 6))
+        more = 7 in tokens or weight[at < SIZE // 2].sum() > weight[at >= SIZE // 2].sum()
+        rows.append({"at": at, "weight": weight.astype(np.float32), "tokens": tokens, "label": np.array([int(more)])})
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    write_examples(folder / "rows.tfrecord", columns)
+    prepare_examples(data=folder / "rows.tfrecord", examples=folder / "examples", sparse=SPARSE)
+    return folder / "examples"
+
+
+def module(folder, mean=MASKED):
+    return write(folder / "m.py", MODULE.replace("MEAN", mean).replace("FILE", repr(str(folder / "told"))))
+
+
+def test_the_manifest_says_what_is_sparse_and_what_varies(examples):
+    features = json.loads((examples / "examples.json").read_text())["features"]
+    assert features["words"] == {
+        **{"dtype": "float32", "shape": [SIZE], "missing": 0},
+        "sparse": {"positions": "at", "values": "weight"},
+    }
+    assert features["tokens"]["shape"] == [None]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, examples):
+    """A model that learnt them, and what its layers were given meanwhile."""
+    folder = tmp_path_factory.mktemp("trained")
+    found = train(examples, module(folder), folder / "out", epochs=10)["trained"]
+    return found, set((folder / "told").read_text().split("\n"))
+
+
+def test_a_model_learns_sparse_and_ragged_rows(trained):
+    model, told = trained
+    assert {"words_seen SparseTensor", "tokens_seen RaggedTensor"} <= told
+    assert model.metadata["metrics"]["val_accuracy"] > 0.6
+
+
+def test_it_is_served_and_judged_with_rows_that_are_filled_up(tmp_path, trained, examples):
+    model, _ = trained
+    right = []
+    with runtimes.load(KerasModel(model.path)) as served:
+        assert served.inputs["words"] == TensorSpec("float32", (None, SIZE))
+        assert served.inputs["tokens"] == TensorSpec("int64", (None, None))
+        specs = {**served.inputs, "label": TensorSpec("int64", (None, 1))}
+        for batch in read_batches(Examples(examples).split("eval"), specs, batch_size=100):
+            answers = served.run({name: batch[name] for name in served.inputs})["more"]
+            right += [*((answers > 0.5) == batch["label"]).ravel()]
+    assert np.mean(right) == pytest.approx(model.metadata["metrics"]["val_accuracy"], abs=1e-6)
+    evaluation = evaluate(model.path, [model.path], examples, tmp_path / "evaluation", split="eval")["evaluation"]
+    assert evaluation.read()["models"][0]["metrics"]["accuracy"]["value"] == pytest.approx(np.mean(right))
+
+
+def test_a_model_whose_answers_depend_on_what_is_filled_in_is_refused_before_it_learns(tmp_path, examples):
+    with pytest.raises(ComponentError, match="'more' changes when rows of tokens are filled up"):
+        train(examples, module(tmp_path, "tf.reduce_mean(tensor, 1)"), tmp_path / "out", epochs=1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_preprocess_is_given_sparse_and_ragged_features(tmp_path, examples):
+    text = PREPROCESSED + module(tmp_path).read_text()
+    trained = train(examples, write(tmp_path / "p.py", text), tmp_path / "out", epochs=1)["trained"]
+    assert trained.metadata["metrics"]["val_loss"] < 1
+
+
+def test_an_input_of_one_length_is_refused(tmp_path, examples):
+    text = module(tmp_path).read_text().replace('(None,), dtype="int64", ragged=True', '(5,), dtype="int64"')
+    with pytest.raises(
+        ComponentError, match=r"(?s)'tokens' has another number of values in each record.*keras.Input\(\(None"
+    ):
+        train(examples, write(tmp_path / "m.py", text), tmp_path / "out", epochs=1)
+
+
+def test_without_the_manifest_a_record_unlike_the_first_is_named(tmp_path, examples):
+    shutil.copytree(examples, tmp_path / "examples", ignore=shutil.ignore_patterns("examples.json"))
+    text = module(tmp_path).read_text().replace("words,", "").replace("flow = layers.Con", "flow = found  # ")
+    with pytest.raises(ComponentError, match=r"(?s)record \d+: feature 'tokens' is .*prepare_examples, which notes"):
+        train(tmp_path / "examples", write(tmp_path / "m.py", text), tmp_path / "out", epochs=1)
+
+
+REFUSED = {
+    "words=at:weight": 'write sparse=\\["words=word_ids:counts:5000"\\]',
+    "words=att:weight:300": "no feature 'att'.*did you mean at",
+    "words=weight:at:300": "feature 'weight' is float32",
+    "label=at:weight:300": "there is such a feature",
+    "words=at:weight:100": "words: positions beyond 0 to 99",
+    "words=at:tokens:300": r"words: \d positions and \d values",
+}
+
+
+@pytest.mark.parametrize(("sparse", "said"), REFUSED.items())
+def test_what_is_not_sparse_is_not_prepared(tmp_path, examples, sparse, said):
+    with pytest.raises(ComponentError, match=f"(?s){said}"):
+        prepare_examples(data=examples.parent / "rows.tfrecord", examples=tmp_path / "out", sparse=[sparse])
