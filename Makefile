@@ -33,6 +33,7 @@ bench: $(READY)  ## the measured claims, as ratios in one run
 	$(BIN)/python benchmarks/graph.py --keras keras --latency
 	$(BIN)/python benchmarks/loops.py
 	$(BIN)/python benchmarks/peers.py
+	$(BIN)/python benchmarks/training.py
 
 docs: $(READY)  ## what is generated from the declarations: component pages, compiled YAML
 	$(BIN)/python docs/generate.py

@@ -148,7 +148,7 @@ def _call(
     for piece in pieces:
         if piece.again:
             try:
-                known |= _run_twice(graph, piece, known, training)
+                known |= _run_twice(graph, piece, known, training, refused)
             except ComponentError as refusal:
                 refused.append(refusal)
                 raise
@@ -171,7 +171,9 @@ def _run(piece: Piece, known: dict[int, Any], training: Any) -> None:
         known |= {id(symbol): tensor for symbol, tensor in zip(node.outputs, given, strict=True)}
 
 
-def _run_twice(graph: Any, piece: Piece, known: Mapping[int, Any], training: Any) -> dict[int, Any]:
+def _run_twice(
+    graph: Any, piece: Piece, known: Mapping[int, Any], training: Any, refused: list[ComponentError]
+) -> dict[int, Any]:
     """Run the operations now and, for their gradients, again; return what they give."""
     import keras
     import tensorflow as tf
@@ -186,7 +188,7 @@ def _run_twice(graph: Any, piece: Piece, known: Mapping[int, Any], training: Any
         here = dict(taken)
         for key, tensor in zip(learnt, given, strict=False):
             here[key] = _masked(tensor, _mask(taken[key]))
-        with draws_checked(), state_as(before) as scope:
+        with draws_checked(), state_as(before, refused) as scope:
             _run(piece, here, training)
         outputs = [here[id(symbol)] for symbol in piece.gives]
         runs.append((scope, [_mask(each) for each in outputs], {id(each): here[id(each)] for each in piece.others}))

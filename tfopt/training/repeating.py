@@ -14,10 +14,11 @@ from tfopt.errors import ComponentError
 DRAWS = ("Random", "Multinomial", "TruncatedNormal", "ParameterizedTruncatedNormal")  # of TensorFlow, with a state
 
 
-def state_as(before: dict[int, Any]) -> Any:
+def state_as(before: dict[int, Any], refused: list[ComponentError]) -> Any:
     """A scope in which variables that are not learnt have the values given, or else have theirs noted there.
 
-    What is assigned in it is noted in ``changes`` and assigned to nothing; what is added to the loss, in ``added``.
+    What is assigned in it is noted in ``changes`` and assigned to nothing; what is added to the loss, in ``added``; a
+    refusal, of which Keras makes another exception, in ``refused``.
     """
     import keras
     import tensorflow as tf
@@ -41,11 +42,13 @@ def state_as(before: dict[int, Any]) -> Any:
         def add_update(self, update: tuple[Any, Any]) -> None:
             variable, _ = update
             if variable.trainable:
-                raise ComponentError(
+                refusal = ComponentError(
                     f"rematerialize: a layer assigns {variable.path}, which is learnt",
                     "layers that leave what is learnt to the optimizer",
                     "leave rematerialize out",
                 )
+                refused.append(refusal)
+                raise refusal
             self.changes[id(variable)] = update
             super().add_update(update)
 
