@@ -195,7 +195,7 @@ def _manifest(files: Sequence[str | Path]) -> Mapping[str, Any]:
     """Of the examples that the files belong to; nothing where there is none, or it is not on this machine."""
     beside = Path(files[0]).parent if files else Path()
     file = (beside.parent if beside.name.startswith("Split-") else beside) / MANIFEST
-    return json.loads(file.read_text())["features"] if file.is_file() else {}
+    return json.loads(file.read_text()).get("features", {}) if file.is_file() else {}
 
 
 def _storage(dtype: str) -> str:

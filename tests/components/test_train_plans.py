@@ -2,7 +2,7 @@
 
 import json
 import logging
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -36,7 +36,7 @@ def test_a_plan_of_another_machine_is_followed_and_the_log_and_the_card_say_what
 )
 def test_a_plan_of_this_machine_is_trusted_and_one_that_says_nothing_is_not(content, elsewhere, caplog, tmp_path):
     TrainingPlan(tmp_path / "plan").write({"settings": {"prefetch": 4}} | content)
-    usual = Settings(**{name: each.default for name, each in train.parameters.items()})
+    usual = Settings(**{each.name: train.parameters[each.name].default for each in fields(Settings)})
     settings, told = follow(TrainingPlan(tmp_path / "plan"), usual, train.parameters)
     assert settings == replace(usual, prefetch=4)
     assert told == {"planned": {"prefetch": 4}, "planned_elsewhere": elsewhere}
