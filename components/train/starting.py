@@ -65,7 +65,8 @@ def worse(start: KerasModel, now: Mapping[str, float], least: float) -> list[str
     today = now.get("val_loss", math.inf)
     if before is not None and today <= before + least * abs(before):
         return []
-    return [f"its val_loss, {before} when it was trained and {today:.4g} today"]
+    was = "unknown" if before is None else f"{before:.4g}"
+    return [f"its val_loss, {was} when it was trained and {today:.4g} today"]
 
 
 def hand_on(start: KerasModel, trained: KerasModel) -> None:
