@@ -43,7 +43,7 @@ def test_the_last_model_is_handed_on_while_nothing_changed_and_learnt_on_from_wh
     assert kept(served).digest == first.digest
 
     again = images.copy()
-    again[:20] = np.roll(again[:20], 1, axis=1)
+    again[:5, 0] = 1  # a corner that is always empty: other rows, which the first model knows as well
     same, _, said = run("same", again)
     assert "not trained: nothing changed" in said
     assert same.digest == first.digest
