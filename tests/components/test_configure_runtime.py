@@ -147,11 +147,14 @@ def test_what_is_judged_is_what_is_served(real, tmp_path):
     assert not own_processes()
 
 
-def test_a_model_that_cannot_be_judged_keeps_no_process(real, tmp_path):
-    made = configured(real, tmp_path / "made")
+def test_a_model_that_cannot_be_judged_keeps_no_process(real, tmp_path, monkeypatch):
+    made, load, held = configured(real, tmp_path / "made"), runtimes.load, []
+    monkeypatch.setattr(
+        runtimes, "load", lambda model: held.append(load(model)) or held[-1]
+    )  # not left to be collected
     plan = SimpleNamespace(output=None, stored={}, models=((str(made.path), "made"),))
     assert "no feature 'x'" in Contestant(str(made.path), plan).failure
-    assert not own_processes()
+    assert held and not own_processes()
 
 
 def test_models_end_with_the_step_that_failed_among_them(real, tmp_path):

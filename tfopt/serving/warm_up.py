@@ -52,7 +52,6 @@ def write_requests(folder: Path, batches: Iterable[Batch]) -> str:
 
     file = folder / FILE
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.unlink(missing_ok=True)  # it may be a link to another artifact's
     with tf.io.TFRecordWriter(str(file)) as writer:
         for batch in list(batches)[:MOST]:
             log = prediction_log_pb2.PredictLog(request=request(batch))
