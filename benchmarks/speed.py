@@ -1,7 +1,11 @@
 """What a graph optimization is worth: load time, nodes and latency of a SavedModel and what is made of it, as a table.
 
 `benchmarks/graph.py --latency` calls this. Each setting of oneDNN has a process of its own, and each contender one in
-that. What XLA compiles is kept in a folder, so that loading anew in every round does not compile anew.
+that. What XLA compiles is kept in a folder, so that loading anew in every round does not compile anew. At last the laws
+and oneDNN together are held against the SavedModel without oneDNN, in one run again.
+
+A goal with oneDNN on is judged against both SavedModels: of the figures known before, one was of laws alone and one of
+laws with oneDNN, both ratios to "the SavedModel", which had one speed.
 """
 
 import json
@@ -50,6 +54,7 @@ def compare(name: str, folder: Path, timing: Timing) -> dict[str, Any]:
     prepare(folder, timing.contenders)
     nodes = {name: count(folder / name) for name in ("plain", *timing.contenders)}
     found: dict[str, Any] = {"nodes": nodes}
+    goals = GOALS.get(name, {})
     for value, setting in SETTINGS.items():
         words = [sys.executable, __file__, str(folder), json.dumps(asdict(timing))]
         kept = folder / f"compiled-{value}"
@@ -57,9 +62,9 @@ def compare(name: str, folder: Path, timing: Timing) -> dict[str, Any]:
         flags = f"--tf_xla_persistent_cache_directory={kept}"
         subprocess.run(words, check=True, env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": value, "TF_XLA_FLAGS": flags})
         found[setting] = rows = json.loads((folder / "measured.json").read_text())
-        print_table(rows, nodes, timing.batches, setting, GOALS.get(name, {}).get(setting, {}))
+        print_table(rows, nodes, timing.batches, setting, goals.get(setting, {}))
     if "optimized" in timing.contenders:
-        print_together(found, timing.batches)
+        found["together"] = together(folder, timing, goals.get("oneDNN on", {}))
     return found
 
 
@@ -111,17 +116,17 @@ def print_table(
         print(f"  optimize_graph: {'; '.join(verdicts)}", flush=True)
 
 
-def print_together(found: dict[str, Any], batches: list[str]) -> None:
-    """Print what laws and oneDNN are worth together: processes apart, so a ratio of medians without an interval."""
-    off, on = SETTINGS.values()
-    plain, optimized = (
-        next(row["latency"] for row in found[setting] if row["name"] == name)
-        for setting, name in ((off, "plain"), (on, "optimized"))
-    )
-    ratios = [
-        f"batch {b}: {plain[b]['p50'] / optimized[b]['p50']:.2f}x" for b in batches if b in plain and b in optimized
-    ]
-    print(f"  optimize_graph, {on}, against the SavedModel, {off}: {'; '.join(ratios)}", flush=True)
+def together(folder: Path, timing: Timing, goals: dict[str, float]) -> dict[str, Any]:
+    """Measure what laws and oneDNN are worth together, print it, and return the row."""
+    from tfopt.components.configure_runtime.component import configure_runtime
+
+    configure_runtime(folder / "plain", folder / "off", onednn="off")
+    configure_runtime(folder / "optimized", folder / "on", onednn="on")
+    _, row = benchmarked(folder / "off", [folder / "on"], timing)
+    print("  optimize_graph, oneDNN on, against the SavedModel, oneDNN off")
+    for size in timing.batches:
+        print(f"    batch {size}: {said(row, size)}; {judged(row, size, goals.get(size))}", flush=True)
+    return row
 
 
 def said(row: dict[str, Any], size: str) -> str:
@@ -145,22 +150,24 @@ def judged(row: dict[str, Any], size: str, goal: float | None) -> str:
     return f"goal {goal:g}x {'met' if ratio >= goal else 'missed'} ({ratio:.2f}x)"
 
 
-def measure(folder: Path, timing: Timing) -> None:
-    """Benchmark the contenders in this process's environment; writes ``measured.json``."""
+def benchmarked(plain: Path, candidates: list[Path], timing: Timing) -> list[dict[str, Any]]:
+    """A row for each model, the plain one first."""
     from tfopt.components.benchmark.component import benchmark
 
-    candidates = [folder / name for name in timing.contenders]
     with tempfile.TemporaryDirectory() as target:
         outputs = benchmark(
-            *(folder / "plain", candidates, f"{target}/benchmark"),
+            *(plain, candidates, f"{target}/benchmark"),
             batch_sizes=timing.batches,
             threads=timing.threads,
             seconds=timing.seconds,
             rounds=timing.rounds,
         )
-        rows = outputs["benchmark"].read()["models"]
-    (folder / "measured.json").write_text(json.dumps(rows))
+        return list(outputs["benchmark"].read()["models"])
 
 
 if __name__ == "__main__":
-    measure(Path(sys.argv[1]), Timing(**json.loads(sys.argv[2])))
+    wanted = Timing(**json.loads(sys.argv[2]))
+    place = Path(sys.argv[1])
+    (place / "measured.json").write_text(
+        json.dumps(benchmarked(place / "plain", [place / name for name in wanted.contenders], wanted))
+    )
