@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -11,7 +12,7 @@ from tests.reports import DIGITS as REPORTED
 from tests.reports import make_models
 from tfopt.artifacts import KerasModel
 from tfopt.components.train.component import train
-from tfopt.kept import kept
+from tfopt.kept import keep, kept
 
 
 @pytest.fixture
@@ -42,6 +43,15 @@ def test_what_is_pushed_has_what_it_was_made_of_beside_it(model, trained, tmp_pa
     assert len(list(served.glob(".trained-*"))) == 1  # the older one is gone
     again = push(new, served, trained=trained[1]).read()
     assert (again["version"], kept(served).card["name"]) == (2, "later")
+
+
+def test_pushes_at_once_leave_one_whole_model(trained, tmp_path):
+    models = [KerasModel(path) for path in trained]
+    (tmp_path / "served").mkdir()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: keep(tmp_path / "served", models[number % 2]), range(200)))
+    assert kept(tmp_path / "served").digest in {model.digest for model in models}
+    assert len(list((tmp_path / "served").iterdir())) == 2  # the model, and the link to it
 
 
 def test_what_is_not_pushed_is_not_begun_with(model, trained, tmp_path):

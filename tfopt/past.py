@@ -10,12 +10,12 @@ import hashlib
 import json
 import os
 import statistics
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from tfopt import partial
 from tfopt.artifacts import Decision
 from tfopt.errors import ComponentError, first_line
 
@@ -123,7 +123,8 @@ def write(destination: str | Path, decision: Decision, pushed: Mapping[str, Any]
         WINNER: _numbers(next(row for row in content["models"] if row["chosen"])),
         PARENT: _numbers(next(row for row in content["models"] if row["parent"])),
     }
-    file, stage = folder / f"{digest[:16]}.json", folder / f".{uuid.uuid4().hex}"
+    partial.clear(folder)
+    file, stage = folder / f"{digest[:16]}.json", partial.name(folder)
     try:
         with stage.open("x") as stream:
             stream.write(json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False) + "\n")

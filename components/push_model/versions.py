@@ -4,12 +4,11 @@ import contextlib
 import errno
 import os
 import shutil
-import socket
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tfopt import partial
 from tfopt.artifacts import Model
 from tfopt.errors import ComponentError
 from tfopt.serving.layouts import Version, contents, copy
@@ -38,7 +37,7 @@ class Versions:
             model: What is pushed.
             keep: How many versions stay; None for all.
             fill: Writes the version into a folder; the model by itself when not given.
-            before: Called when there is a version to show, before it is.
+            before: Called when the version is whole, before it is shown or found to be there already.
 
         Raises:
             ComponentError: When the folder cannot be written; nothing of this version is then in it.
@@ -48,9 +47,9 @@ class Versions:
         with understood(self.folder), self._staging() as stage:
             fill(stage) if fill else copy(model, self.layout, stage)
             _sync_all(stage)
+            before()
             if previous is not None and Version(self.path(previous)).digest == Version(stage).digest:
                 return self._facts(previous, previous, "the newest version is this very model already")
-            before()
             version = self._publish(stage)
             if self.layout == "plain" or (self.folder / LATEST).is_symlink():  # which may not lead to an old format
                 self._point(version)
@@ -93,14 +92,14 @@ class Versions:
         """Let ``latest`` lead to the newest version, which by now may be another push's."""
         pointed: int | None = None
         while pointed != (newest := self.newest() or version):
-            link = self.folder / f".{LATEST}-{uuid.uuid4().hex}"
+            link = partial.name(self.folder)
             link.symlink_to(str(newest))
             link.replace(self.folder / LATEST)
             pointed = newest
 
     def _remove(self, version: int) -> None:
         """Take a version out of sight at once, then delete it; another push may be doing the same."""
-        grave = self._hidden()
+        grave = partial.name(self.folder)
         with contextlib.suppress(FileNotFoundError):
             self.path(version).rename(grave)
             shutil.rmtree(grave)
@@ -108,19 +107,13 @@ class Versions:
     @contextlib.contextmanager
     def _staging(self) -> Iterator[Path]:
         self.folder.mkdir(parents=True, exist_ok=True)
-        for stale in self.folder.glob(f"{_prefix()}*"):
-            if not Path("/proc", stale.name.split("-")[-2]).exists():  # its process was killed
-                shutil.rmtree(stale, ignore_errors=True)
-        stage = self._hidden()
+        partial.clear(self.folder)
+        stage = partial.name(self.folder)  # beside the versions, since a rename cannot cross disks
         stage.mkdir()
         try:
             yield stage
         finally:
             shutil.rmtree(stage, ignore_errors=True)
-
-    def _hidden(self) -> Path:
-        """A name that servers do not take for a version, beside the versions, since a rename cannot cross disks."""
-        return self.folder / f"{_prefix()}{os.getpid()}-{uuid.uuid4().hex}"
 
     def _facts(self, version: int | None, previous: int | None, reason: str) -> dict[str, Any]:
         return {
@@ -132,11 +125,6 @@ class Versions:
             "reason": reason,
             "previous": previous,
         }
-
-
-def _prefix() -> str:
-    """Other machines may push here too; only their own can tell which of their processes live."""
-    return f".partial-{socket.gethostname()}-"
 
 
 def _sync_all(stage: Path) -> None:
@@ -164,7 +152,7 @@ def understood(folder: Path) -> Iterator[None]:
         raise ComponentError(
             f"push_model: destination={folder}: {error.strerror or error}",
             "room for one more version" if full else "a folder that can be written",
-            "free some space, or pass keep=N to keep fewer versions"
+            "free some space there, as by removing old versions; with keep=N later pushes remove them"
             if full
             else "mend its permissions, or push elsewhere",
         ) from error

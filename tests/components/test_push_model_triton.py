@@ -1,5 +1,6 @@
 """A model in a Triton repository: its configuration fits Triton's own schema, and says what the model takes."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +9,13 @@ from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig, ModelInstanceGroup
 
 from tests.components.test_push_model import push
+from tests.components.test_validate_serving import product
 from tfopt import runtimes
 from tfopt.artifacts import Model, SavedModel
 from tfopt.errors import ComponentError
 from tfopt.runtimes import TensorSpec
 from tfopt.serving.layouts import contents
-from tfopt.serving.triton import Scheduling, config
+from tfopt.serving.triton import Scheduling, config, write_config
 
 
 def read(file: Path):
@@ -72,6 +74,26 @@ def test_a_configuration_of_ours_follows_the_model_and_one_of_yours_stays(two_en
     (destination / "1").rename(tmp_path / "taken back again")
     push(two_ends, destination, layout="triton")
     assert file.read_text() == yours
+
+
+def test_the_same_model_is_no_new_version_and_is_run_as_was_asked_last(two_ends, tmp_path):
+    for instances in (1, 3):
+        pushed = push(two_ends, tmp_path / "digits", layout="triton", instances=instances).read()
+    file = tmp_path / "digits" / "config.pbtxt"
+    assert (pushed["version"], read(file).instance_group[0].count) == (1, 3)
+    before = file.stat().st_ino
+    push(two_ends, tmp_path / "digits", layout="triton", instances=3)
+    assert file.stat().st_ino == before  # not written again: a server that watches would load the model again
+    assert sorted(path.name for path in (tmp_path / "digits").iterdir()) == ["1", "config.pbtxt"]
+
+
+def test_pushes_at_once_write_one_whole_configuration(tmp_path):
+    given, folder = Model(product(tmp_path)), tmp_path / "served"
+    folder.mkdir()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda count: write_config(given, folder, Scheduling(instances=count)), range(1, 65)))
+    assert read(folder / "config.pbtxt").instance_group[0].count in range(1, 65)
+    assert [path.name for path in folder.iterdir()] == ["config.pbtxt"]
 
 
 def test_a_fixed_batch_is_one_of_the_axes():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from tfopt import runtimes
+from tfopt import partial, runtimes
 from tfopt.artifacts import Model
 from tfopt.errors import ComponentError
 from tfopt.runtimes import TensorSpec
@@ -59,16 +59,26 @@ def write_config(
         ComponentError: When the signature has something that Triton has no words for.
     """
     target = folder / FILE
-    if target.exists() and not target.read_text().startswith(OURS):
+    there = target.read_text() if target.exists() else OURS
+    if not there.startswith(OURS):
         return
     with runtimes.load(model) as runtime:
         text = config(folder.name, model.format, runtime.inputs, runtime.outputs, scheduling)
-    text += "".join(
-        f"parameters {{ key: {_quoted(k)} value {{ string_value: {_quoted(v)} }} }}\n" for k, v in said.items()
+    text = (
+        OURS
+        + text
+        + "".join(
+            f"parameters {{ key: {_quoted(k)} value {{ string_value: {_quoted(v)} }} }}\n" for k, v in said.items()
+        )
     )
-    partial = folder / f".{FILE}.partial"
-    partial.write_text(OURS + text)
-    partial.rename(target)
+    if text == there:  # a server that watches would load the model again
+        return
+    part = partial.name(folder)
+    try:
+        part.write_text(text)
+        part.rename(target)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def config(

@@ -1,0 +1,40 @@
+"""Names for what is not whole yet, in a folder that others read: hidden, and cleared when whoever wrote it is gone."""
+
+import os
+import shutil
+import socket
+import time
+import uuid
+from pathlib import Path
+
+FORGOTTEN_S = 86_400.0  # nobody writes for so long; only its own machine can tell earlier that a process is gone
+
+
+def name(folder: Path) -> Path:
+    """A name in a folder that servers and readers look past, and that no other process takes."""
+    return folder / f"{_prefix()}{os.getpid()}-{uuid.uuid4().hex}"
+
+
+def clear(folder: Path) -> None:
+    """Remove what was killed processes' in a folder, and what another machine left there a day ago."""
+    for path in folder.glob(".partial-*"):
+        if _abandoned(path):
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() and not path.is_symlink() else _unlink(path)
+
+
+def _abandoned(path: Path) -> bool:
+    owner = path.name.split("-")[-2]
+    if path.name.startswith(_prefix()) and not Path("/proc", owner).exists():
+        return True
+    try:
+        return time.time() - path.lstat().st_mtime > FORGOTTEN_S
+    except FileNotFoundError:  # someone else clears too
+        return False
+
+
+def _unlink(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def _prefix() -> str:
+    return f".partial-{socket.gethostname()}-"
