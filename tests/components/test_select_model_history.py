@@ -17,14 +17,14 @@ from tfopt.errors import ComponentError
 LITE = Row("tflite", accuracy=0.98, p50=0.05, speedup=(8.0, 7.8, 8.2, "faster"), size=45_000)
 
 
-def run(folder: Path, served: Path, lite: Row = LITE, parent: Row = TRAINED, *, threads: int = 1, **parameters) -> dict:
+def run(folder: Path, served: Path, lite: Row = LITE, parent: Row = TRAINED, *, measured=None, **parameters) -> dict:
     """A whole run on measured rows: decide, push, keep; returns the decision."""
     models = make_models([parent, lite], folder / "models")
     for place in models:  # each run has models of its own
         for file in (place / "Format-Serving").iterdir():
             file.write_text(f"{folder.name} {place.name}")
     evaluation, benchmark = write_reports([parent, lite], models, folder, samples=False)
-    benchmark.write(benchmark.read() | {"threads": threads})
+    benchmark.write(benchmark.read() | (measured or {}))
     made = select_model(
         models[0], models[1:], evaluation, benchmark, folder / "selected", folder / "decision", folder / "blessing",
         history=str(served), **parameters,
@@ -102,6 +102,15 @@ def test_quality_on_other_data_is_worse_only_beyond_doubt(tmp_path, accuracy, fl
     assert any("accuracy" in said for said in decision["history"]["regressions"]) == flagged
 
 
+def test_the_median_of_runs_that_differ_is_doubted():
+    one = {"winner": {"metrics": {}}, "conditions": {"quality": 0, "speed": 0}}
+    kept = [one | {"winner": {"metrics": {"size": size}}} for size in (100.0, 130.0, 90.0, 110.0)]
+    found = past.Past(kept, {"quality": 0, "speed": 0}).reference("winner", "size")
+    assert (found.value, found.runs) == (105.0, 4)  # half of them lie within 10 of it
+    assert found.doubt == pytest.approx(1.96 * 1.2533 * 1.4826 * 10 / 2)
+    assert past.Past(kept[:2], None).reference("winner", "size") is None
+
+
 def test_a_worse_parent_is_told_though_the_winner_is_as_ever(tmp_path):
     decision = run(tmp_path / "new", runs(tmp_path, 3), parent=replace(TRAINED, size=400_000))
     (said,) = decision["history"]["regressions"]
@@ -116,8 +125,11 @@ def test_before_three_runs_nothing_is_a_regression(tmp_path, count):
     assert len(decision["history"]["runs"]) == count
 
 
-def test_speed_is_not_compared_with_another_machine_but_size_is(tmp_path):
-    served = runs(tmp_path, 3, threads=2)
+@pytest.mark.parametrize(
+    "other", [{"threads": 2}, {"batch_sizes": [1, 64]}, {"environment": {"cpu": {"model": "another"}}}], ids=str
+)
+def test_speed_is_not_compared_with_another_machine_but_size_is(tmp_path, other):
+    served = runs(tmp_path, 3, measured=other)
     decision = run(tmp_path / "new", served, replace(LITE, p50=0.5, size=90_000))
     assert [said.split(" in ")[1].split()[0] for said in decision["history"]["regressions"]] == ["size"]
     latency = next(trend for trend in decision["history"]["trends"] if trend["metric"] == "latency")
