@@ -16,8 +16,8 @@ def page(content: Mapping[str, Any]) -> str:
     pages = jinja2.Environment(
         loader=jinja2.FileSystemLoader(here), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
-    main = content["decision"]["models"][0]["metrics"]
-    metric = next(iter(main))
+    parent = content["decision"]["models"][0]["metrics"]
+    metric = next(iter(parent))
     rows = [
         {
             **row,
@@ -28,8 +28,9 @@ def page(content: Mapping[str, Any]) -> str:
         }
         for row in sorted(content["trials"], key=lambda row: (not row["winner"], row["score"]))
     ]
+    own = [_said({"metrics": parent}, name) for name in (metric, "latency", "size")]
     return pages.get_template("report.html.j2").render(
-        **{**content, "trials": rows}, metric=wording.title(metric), version=tfopt.__version__
+        **{**content, "trials": rows}, parent=own, metric=wording.title(metric), version=tfopt.__version__
     )
 
 

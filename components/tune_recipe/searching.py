@@ -67,6 +67,16 @@ class Search:
     trials: list[Trial] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
 
+    def reuse_or_run(self, last: Recipe | None) -> tuple[bool, str]:
+        """Try last time's winner first, and search only where it does not win any more.
+
+        Returns:
+            Whether it was enough, and why there are no more trials.
+        """
+        if last and self.attempt(last).wins:
+            return True, "the recipe of the earlier run still meets the goals"
+        return False, self.run()
+
     def run(self) -> str:
         """Try recipes that were not tried yet; fill `trials` and return why it stopped."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -140,9 +150,9 @@ class Search:
         if last and last.wins and any(goal.kind in MARKS for goal in marks):
             return "a recipe meets the goals"
         if len(known) >= self.most:
-            return f"{self.most} trials"
+            return f"{self.most} trials were made"
         if len(known) == len(left):
             return "every recipe was tried"
         if time.monotonic() - self.began > 60 * self.minutes:
-            return f"{self.minutes:g} minutes"
+            return f"{self.minutes:g} minutes were over"
         return ""

@@ -54,8 +54,7 @@ def tune(
     judge = Judge(model, examples, question)
     search = Search(kitchen, judge, budget.formats, budget.trials, budget.minutes, budget.records, question.seed)
     last = _remembered(previous, budget.formats) if previous else None
-    reused = bool(last and search.attempt(last).wins)
-    stopped = "the recipe of the earlier run still meets the goals" if reused else search.run()
+    reused, stopped = search.reuse_or_run(last)
     finalists = _finalists(search.trials, budget.finalists)
     place = _last_round(judge, search.trials, finalists, work / "last round")
     decision = judge.decide([trial.model for trial in finalists if trial.model], place)

@@ -6,15 +6,17 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.reports import TRAINED, Row, benchmark_content, evaluation_content
+from tfopt import wording
 from tfopt.artifacts import Model
 from tfopt.artifacts import Recipe as RecipeArtifact
 from tfopt.component import find
-from tfopt.components.tune_recipe import proxies, recipes
+from tfopt.components.tune_recipe import proxies, recipes, tuning
 from tfopt.components.tune_recipe.component import tune_recipe
 from tfopt.components.tune_recipe.judging import Judged
 from tfopt.components.tune_recipe.recipes import FORMATS, Recipe
@@ -103,7 +105,7 @@ def search(folder: Path, goals=LOSSLESS, formats=FORMATS, most=20, seed=0, minut
 
 def test_no_recipe_is_tried_twice_and_the_search_finds_the_best_within_its_trials(tmp_path):
     found, stopped = search(tmp_path, most=25)
-    assert stopped == "25 trials"
+    assert stopped == "25 trials were made"
     assert len({trial.recipe for trial in found.trials}) == len(found.trials) == 25
     best = min(found.trials, key=lambda trial: (not trial.wins, trial.score))
     assert best.recipe.choices["openvino"] == "int8"
@@ -133,7 +135,55 @@ def test_it_ends_when_everything_was_tried_or_time_is_up(tmp_path):
     found, stopped = search(tmp_path / "all", formats=("onnx",), most=100)
     assert (stopped, len(found.trials)) == ("every recipe was tried", len(recipes.every(["onnx"])))
     found, stopped = search(tmp_path / "time", minutes=1e-9)
-    assert (stopped, found.trials) == ("1e-09 minutes", [])
+    assert (stopped, found.trials) == ("1e-09 minutes were over", [])
+
+
+def test_last_times_winner_is_enough_while_it_wins_and_the_first_of_a_search_when_not(tmp_path):
+    best, worse = (Recipe({"graph": "as it is", "format": "onnx", "onnx": kind}) for kind in ("int8", "float32"))
+    best = Recipe(best.choices | {"onnx_scales": "per tensor"})
+    for name, last, goals, reused, count in (
+        ("wins", best, LOSSLESS, True, 1),
+        ("is slow", worse, ["latency min_improvement 50%"], False, 4),
+        ("is none", None, LOSSLESS, False, 4),
+    ):
+        (tmp_path / name).mkdir()
+        known = Known(tmp_path / name, goals, lambda choices: (3.0 if choices.get("onnx") == "int8" else 1.1, 0.0))
+        found = Search(known, known, ("onnx", "tflite"), 4, 5.0, 64, 0)
+        assert found.reuse_or_run(last)[0] == reused
+        assert last is None or found.trials[0].recipe == last
+        assert len({trial.recipe for trial in found.trials}) == len(found.trials) <= count
+
+
+@pytest.mark.parametrize("winner", [None, {"choices": {"graph": "as it is", "format": "onnx", "onnx": "float32"}}])
+def test_nothing_is_tried_first_where_the_model_itself_won_or_a_format_is_not_wanted_any_more(tmp_path, winner):
+    RecipeArtifact(tmp_path / "old").write({"winner": winner})
+    assert tuning._remembered(RecipeArtifact(tmp_path / "old"), ["tflite"]) is None
+    assert (tuning._remembered(RecipeArtifact(tmp_path / "old"), ["onnx"]) is None) == (winner is None)
+
+
+def test_the_last_round_is_of_the_best_that_win_or_of_the_best_one_where_none_does(tmp_path):
+    found, _ = search(tmp_path / "some", most=20)
+    finalists = tuning._finalists(found.trials, 3)
+    assert [trial.score for trial in finalists] == sorted(trial.score for trial in found.trials if trial.wins)[:3]
+    (tmp_path / "none").mkdir()
+    known = Known(tmp_path / "none", LOSSLESS, lambda choices: (1.02, 0.0))  # within noise
+    none = Search(known, known, ("onnx",), 4, 5.0, 64, 0)
+    none.run()
+    assert not any(trial.wins for trial in none.trials)
+    assert len(tuning._finalists(none.trials, 3)) == 1
+    broken, _ = search(tmp_path / "broken", most=4, formats=("onnx",), broken=("onnx",))
+    with pytest.raises(ComponentError, match=r"(?s)none of 4 recipes could be measured.*has no such op"):
+        tuning._finalists(broken.trials, 3)
+
+
+def test_two_recipes_that_give_one_file_are_one_finalist(tmp_path):
+    found, _ = search(tmp_path, most=4, formats=("onnx",))
+    for trial in found.trials:
+        (trial.model.path / "saved_model.pb").write_text("the same")
+        (trial.model.path / "choices.json").unlink()
+    finalists = tuning._finalists([replace(trial, model=Model(trial.model.path)) for trial in found.trials], 3)
+    assert len(finalists) == 1
+    assert finalists[0].score == min(trial.score for trial in found.trials)
 
 
 def test_what_cannot_be_made_is_a_trial_with_its_reason(tmp_path):
@@ -206,7 +256,10 @@ def test_one_trial_becomes_a_model_with_its_recipe_and_pages_without_a_look_at_t
     assert sorted(file.name for file in made["recipe"].path.iterdir()) == [
         "decision.html", "recipe.json", "report.html",
     ]  # fmt: skip
-    assert "export_tflite int8" in (made["recipe"].path / "report.html").read_text()
+    page = (made["recipe"].path / "report.html").read_text()
+    assert "export_tflite int8" in page
+    parent = content["decision"]["models"][0]["metrics"]
+    assert wording.amount("latency", parent["latency"]) in page.partition('id="parent"')[2]
 
 
 @pytest.mark.nightly
