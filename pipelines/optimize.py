@@ -99,6 +99,7 @@ def prove(
         goals=goals,
         objective=objective,
         history=destination,
+        layout=layout,
     )
     pushed = {"model": chosen.outputs["selected"], "fallback": model, "examples": examples}
     pushed |= {"destination": destination, "layout": layout}

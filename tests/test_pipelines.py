@@ -41,6 +41,7 @@ def test_what_is_pushed_was_tried_in_the_same_layout_and_its_parent_too(name):
         assert pushed.inputs[given] == tried.inputs[given]
     for given in ("layout", "destination"):
         assert pushed.parameters[given] is tried.parameters[given]
+    assert dag.steps["select_model"].parameters["layout"] is pushed.parameters["layout"]
     assert isinstance(pushed.inputs["model"], Reference) and pushed.inputs["model"].step == "select_model"
     assert pushed.inputs["fallback"] == dag.steps["select_model"].inputs["baseline"]
 

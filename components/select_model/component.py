@@ -30,6 +30,7 @@ def select_model(
     history: str | None = None,
     last: Annotated[int, Between(FEWEST, 1000)] = 10,
     watch: Annotated[list[str], Reads(read_goals, ("latency max_regression 5%",))] = WATCHED,
+    layout: Literal["auto", "tf_serving", "triton", "plain"] = "auto",
 ) -> None:
     """Choose exactly one model: the best candidate that meets every goal, or the parent.
 
@@ -63,6 +64,8 @@ def select_model(
         last: How many of the newest blessed runs are looked at.
         watch: Goals that are told of when they are missed, and keep nothing from being blessed. The chosen model is
             held against what was chosen earlier, the parent against earlier parents.
+        layout: As `push_model` is given it: a model in a format that its server does not load is not chosen, whatever
+            it measures, so that the best of the others is pushed.
 
     Raises:
         ComponentError: When a goal cannot be read or its metric was not measured, when a report does not hold one
@@ -79,7 +82,7 @@ def select_model(
             "mount the store or volume and pass its path, as to push_model",
         )
     runs = past.read(history, last) if history else []
-    question = Question(read_goals(goals), objective, confidence == "interval", read_goals(watch), runs)
+    question = Question(read_goals(goals), objective, confidence == "interval", read_goals(watch), runs, layout)
     verdict = decide([baseline, *candidates], evaluation.read(), benchmark.read(), question)
     hand_on(verdict.chosen, verdict.content["selected"], selected)
     content = verdict.content | {"selected_digest": Model(selected.path).digest}

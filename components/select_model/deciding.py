@@ -14,6 +14,7 @@ from tfopt.errors import ComponentError
 from tfopt.goals import QUALITY, Goal, settle
 from tfopt.measurements import Measured, find_row, join, main_metric
 from tfopt.past import WINNER, Past, conditions
+from tfopt.serving.layouts import holds
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Question:
         proven: Whether meeting a goal must be proven.
         watched: What is told when it is missed, and no more.
         runs: The last blessed runs, oldest first.
+        layout: What the chosen one must fit into.
     """
 
     goals: Sequence[Goal]
@@ -33,6 +35,7 @@ class Question:
     proven: bool
     watched: Sequence[Goal] = ()
     runs: Sequence[Mapping[str, Any]] = ()
+    layout: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,10 @@ def decide(
     objective = quality if question.objective == QUALITY else question.objective
     examples = int(evaluation["counts"]["evaluated"])
     unmade = {name: model.failure for name, model in zip(names, models, strict=True) if model.failure}
+    unfit = {one.name: one.format for one in measured if not one.error and not holds(question.layout, one.format)}
     failures = {model.name: _failures(model, goals, question.proven, examples) for model in measured}
+    for name, kind in unfit.items():
+        failures[name].insert(0, ("layout", f"layout={question.layout} cannot hold {kind}"))
     passed = {model.name for model in measured if not model.error and not failures[model.name]}
     chosen = choose(measured, passed, objective)
     blessed = chosen.name in passed
@@ -89,7 +95,7 @@ def decide(
                 "reasons": [f"not made: {unmade[model.name]}"]
                 if model.name in unmade
                 else _reasons(model, chosen, failures[model.name], objective, quality),
-                "to_win": stakes.to_win(model, chosen),
+                "to_win": "" if model.name in unfit else stakes.to_win(model, chosen),
                 "metrics": {metric: estimate.value for metric, estimate in model.metrics.items()},
             }
             for model in measured

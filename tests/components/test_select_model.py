@@ -219,3 +219,15 @@ def test_nothing_the_inputs_share_with_the_outputs_is_written_to(tmp_path):
     select_model(models[0], models[1:], evaluation, benchmark, *(tmp_path / name for name in "sdb"))
     assert {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in before} == before
     assert json.loads((tmp_path / "s" / "model_card.json").read_text())["name"] == "folded"
+
+
+@pytest.mark.parametrize(
+    ("layout", "selected"), [("auto", "tflite int8"), ("tf_serving", "tflite int8"), ("triton", "folded")]
+)
+def test_what_the_server_does_not_load_is_not_chosen_however_fast(tmp_path, layout, selected):
+    decision = decide(DIGITS, tmp_path, layout=layout)
+    assert (decision["selected"], decision["blessed"]) == (selected, True)
+    if layout == "triton":
+        assert reason(decision, "tflite int8").startswith("10.6x as fast, but layout=triton cannot hold tflite")
+        assert not any(row["to_win"] for row in decision["models"] if row["format"] == "tflite")
+        assert (tmp_path / "decision" / "report.html").is_file()

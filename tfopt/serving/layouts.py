@@ -13,6 +13,8 @@ from tfopt.serving.triton import BACKENDS
 SAVED_MODEL = {"tf_serving": "", "triton": "model.savedmodel/", "plain": "saved_model/"}
 # The layout by format; "plain" for the others, which is what programs with ONNX Runtime or OpenVINO open.
 SERVERS = {"saved_model": "tf_serving", "tflite": "tf_serving", "tensorrt": "triton"}
+# What a server loads at all; the layouts that are not here take any format.
+HELD = {"tf_serving": ("saved_model", "tflite"), "triton": tuple(BACKENDS)}
 
 
 class Version(Artifact):
@@ -28,19 +30,24 @@ def layout_of(model: Model, layout: str) -> str:
     return SERVERS.get(model.format, "plain") if layout == "auto" else layout
 
 
+def holds(layout: str, format: str) -> bool:
+    """Whether a layout can hold a format."""
+    return format in HELD.get(layout, (format,))
+
+
 def contents(model: Model, layout: str) -> dict[str, Path]:
     """The files of a version by their place in its folder: `Model.payload` and the card.
 
     Raises:
         ComponentError: When the layout cannot hold the model's format.
     """
-    if layout == "tf_serving" and model.format not in ("saved_model", "tflite"):
+    if layout == "tf_serving" and not holds(layout, model.format):
         raise ComponentError(
             f"{model.uri}: format {model.format}, layout='tf_serving'",
             "a SavedModel or a LiteRT model, which is what TensorFlow Serving loads",
             "pass layout='plain' or 'auto', or export the model first",
         )
-    if layout == "triton" and model.format not in BACKENDS:
+    if layout == "triton" and not holds(layout, model.format):
         raise ComponentError(
             f"{model.uri}: format {model.format}, layout='triton'",
             "a SavedModel, ONNX, OpenVINO or TensorRT model, for which Triton has backends",
