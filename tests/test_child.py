@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +26,15 @@ def refuse(what):
 def crash(message):
     print(message)
     raise ValueError(message)
+
+
+def fill(how):
+    if how == "by errno":
+        with Path("/dev/full").open("w") as stream:  # the kernel's own disk that is always full
+            stream.write("x")
+    if how == "in words":
+        raise RuntimeError("RESOURCE_EXHAUSTED: model.bin; No space left on device\n\tat node 7")
+    raise ComponentError("the converter failed: No space left on device", "a model", "check that the model runs")
 
 
 def die(number):
@@ -54,6 +64,15 @@ def sleep_and_tell(file):
 def test_the_answer_comes_back_whole():
     values = np.arange(200_000.0)
     np.testing.assert_array_equal(run_in_child(double, values, doing="doubling"), values * 2)
+
+
+@pytest.mark.parametrize("how", ["by errno", "in words", "as something else"])
+def test_a_full_disk_is_told_as_such_whoever_met_it(how):
+    with pytest.raises(ComponentError, match="No space left on device") as refusal:
+        run_in_child(fill, how, doing="converting")
+    assert refusal.value.expected == "room for the outputs"
+    assert refusal.value.fix == "free some disk space, or write elsewhere"
+    assert "\n" not in refusal.value.received
 
 
 def test_the_child_is_another_process_with_its_own_environment_and_no_input():

@@ -5,6 +5,8 @@ import pytest
 
 from tests.conftest import write_examples
 from tfopt.artifacts import Examples
+from tfopt.calibration import sample
+from tfopt.conversion import Conversion
 from tfopt.errors import ComponentError
 from tfopt.probes import cut, probe, random_batch
 from tfopt.runtimes import TensorSpec
@@ -37,6 +39,24 @@ def test_an_empty_split_is_refused(tmp_path):
     write_examples(tmp_path / "Split-eval" / "a", {"image": np.ones((0, 64))})
     with pytest.raises(ComponentError, match="split 'eval': no examples"):
         probe(Examples(tmp_path), IMAGE, records=9)
+
+
+def test_a_fixed_batch_is_filled_whatever_was_asked_for(tmp_path):
+    write_examples(tmp_path / "Split-eval" / "a", {"image": np.ones((40, 64))})
+    fixed = {"image": TensorSpec("float32", (32, 8, 8, 1))}
+    given, _ = probe(Examples(tmp_path), fixed, records=4)
+    assert [batch["image"].shape for batch in cut(given, fixed, 1)] == [(32, 8, 8, 1)]
+    with pytest.raises(ComponentError, match="40 examples, and a model that takes 64 at once"):
+        probe(Examples(tmp_path), {"image": TensorSpec("float32", (64, 8, 8, 1))}, records=4)
+
+
+def test_what_is_calibrated_on_is_a_whole_batch_at_least(tmp_path):
+    write_examples(tmp_path / "Split-train" / "a", {"image": np.ones((40, 64))})
+    asked = Conversion(precision="int8", calibration_count=10, split="train")
+    sampled, _ = sample(Examples(tmp_path), {"image": TensorSpec("float32", (32, 8, 8, 1))}, asked)
+    assert len(sampled["image"]) == 32
+    with pytest.raises(ComponentError, match="40 examples\nexpected: at least 64 to calibrate on"):
+        sample(Examples(tmp_path), {"image": TensorSpec("float32", (64, 8, 8, 1))}, asked)
 
 
 def test_random_inputs_fit_the_signature_and_are_the_same_for_every_model():

@@ -10,7 +10,7 @@ from tfopt.artifacts import Examples
 from tfopt.conversion import Conversion
 from tfopt.errors import ComponentError
 from tfopt.examples import Batch, parse_records, sample_records
-from tfopt.runtimes import TensorSpec
+from tfopt.runtimes import TensorSpec, fixed_batch
 from tfopt.stored import stored_features
 
 Ranges = Mapping[str, tuple[float, float]]  # the least and the largest value of each activation
@@ -20,15 +20,17 @@ def sample(examples: Examples, specs: Mapping[str, TensorSpec], asked: Conversio
     """Return the inputs to calibrate on, and what the model card says of them.
 
     Raises:
-        ComponentError: When the split has fewer than two examples, or not the model's inputs.
+        ComponentError: When the split has fewer than two examples, or than the batch that the model fixes, or not the
+            model's inputs.
     """
     where, count = f"split {asked.split!r}", asked.calibration_count
     files = examples.split(asked.split)
-    records = sample_records(files, count=count, seed=asked.seed)
-    if len(records) < 2:
+    least = max(2, fixed_batch(specs) or 0)
+    records = sample_records(files, count=max(count, least), seed=asked.seed)
+    if len(records) < least:
         raise ComponentError(
             f"{where}: {len(records)} examples",
-            "at least 2 to calibrate on, and 100 to do it well",
+            f"at least {least} to calibrate on, and 100 to do it well",
             "name a larger split, or prepare more examples",
         )
     facts = {

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, no_room
 
 T = TypeVar("T")
 
@@ -110,8 +110,11 @@ def main(call: Path, answer: Path) -> None:
         module, name, arguments = pickle.load(stream)
     try:
         result = True, getattr(importlib.import_module(module), name)(*arguments)
-    except ComponentError as error:
-        result = False, error
+    except Exception as error:
+        full = no_room(error)
+        if full is None and not isinstance(error, ComponentError):
+            raise
+        result = False, full or error
     part = answer.with_suffix(".partial")
     part.write_bytes(pickle.dumps(result))
     part.rename(answer)

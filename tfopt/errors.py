@@ -1,6 +1,8 @@
 """The one exception a user of tfopt meets, always in three parts."""
 
 import difflib
+import errno
+import os
 from collections.abc import Iterable
 
 
@@ -21,6 +23,19 @@ class ComponentError(Exception):
     def __str__(self) -> str:
         """The three parts, a line each."""
         return f"received: {self.received}\nexpected: {self.expected}\nhow to fix: {self.fix}"
+
+
+def no_room(error: BaseException) -> ComponentError | None:
+    """A full disk in three parts, whichever library met it; None where the error is another.
+
+    >>> no_room(RuntimeError("write failed: No space left on device")).expected, no_room(ValueError("no such op"))
+    ('room for the outputs', None)
+    """
+    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+    if not full and os.strerror(errno.ENOSPC) not in str(error):  # TensorFlow and others say it in words only
+        return None
+    said = error.received if isinstance(error, ComponentError) else first_line(error)
+    return ComponentError(said, "room for the outputs", "free some disk space, or write elsewhere")
 
 
 def first_line(error: BaseException) -> str:

@@ -1,7 +1,6 @@
 """Running a component: check everything first, work on a staged sibling, and let outputs appear whole or not at all."""
 
 import contextlib
-import errno
 import json
 import os
 import shutil
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import tfopt
 from tfopt.artifacts import CARD, Artifact, Examples, Model
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, no_room
 from tfopt.failures import PARAMETER, as_row, refuse_failed
 from tfopt.remote import is_remote
 
@@ -107,9 +106,8 @@ def _staged(targets: dict[str, Artifact]) -> Iterator[dict[str, Artifact]]:
     except BaseException as error:
         for path in placed:  # of several outputs, all or none
             shutil.rmtree(path, ignore_errors=True)
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            fix = "free some disk space or write elsewhere"
-            raise ComponentError(f"{error}", "room for the outputs", fix) from error
+        if not isinstance(error, ComponentError) and (full := no_room(error)):
+            raise full from error
         raise
     finally:
         for sibling in local.values():

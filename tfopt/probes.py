@@ -26,7 +26,7 @@ def probe(
     Args:
         examples: Real inputs.
         specs: What the model takes.
-        records: At most how many.
+        records: At most how many; more where the model takes a larger batch and no other.
         seed: Draws the examples or the random values.
         seen: The split that the model was made with; another one is taken where there is one, and ``test``, which is
             kept for judging, only where there is no third.
@@ -34,14 +34,21 @@ def probe(
     Raises:
         ComponentError: When the examples do not fit, or only examples would do.
     """
+    whole = fixed_batch(specs) or 1
     if examples is None:
         return random_batch(specs, records=records, seed=seed), "random inputs"
     split = min(examples.splits, key=lambda name: (name == seen, name == "test"), default=seen)
     where = f"split {split!r}"
     files = examples.split(split)
-    drawn = sample_records(files, count=records, seed=seed)
+    drawn = sample_records(files, count=max(records, whole), seed=seed)
     if not drawn:
         raise ComponentError(f"{where}: no examples", "at least one to compare on", "prepare the examples again")
+    if len(drawn) < whole:
+        raise ComponentError(
+            f"{where}: {len(drawn)} examples, and a model that takes {whole} at once",
+            "at least one whole batch",
+            "prepare more examples, or export the model with an open batch",
+        )
     return parse_records(drawn, specs, where=where, stored=stored_features(files)), f"examples, {where}"
 
 
