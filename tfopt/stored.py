@@ -48,13 +48,21 @@ def stored_features(files: Sequence[str | Path]) -> Columns:
 def with_manifest(found: Mapping[str, TensorSpec], files: Sequence[str | Path]) -> Columns:
     """Add what the manifest beside the files knows: which features vary in length, and which are sparse."""
     columns = dict(found)
-    for name, facts in _manifest(files).items():
+    for name, facts in _features_beside(files).items():
         sizes = facts.get("shape")
+        some = "min" in facts or facts.get("distinct") or not facts.get("distinct_is_exact", True)  # values
         if "sparse" in facts:
             columns[name] = SparseSpec(facts["dtype"], (None, *sizes), **facts["sparse"])
-        elif sizes == [None] and ("min" in facts or facts.get("distinct")):
+        elif sizes == [None] and some:
             columns[name] = TensorSpec(facts["dtype"], (None, None))
     return dict(sorted(columns.items()))
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    """What ``examples.json`` in a folder says; nothing where there is none, or it is not on this machine."""
+    file = folder / MANIFEST
+    content: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
+    return content
 
 
 def first_record(files: Sequence[str | Path]) -> bytes:
@@ -191,11 +199,13 @@ def as_lists(columns: Mapping[str, TensorSpec]) -> Columns:
     return found
 
 
-def _manifest(files: Sequence[str | Path]) -> Mapping[str, Any]:
-    """Of the examples that the files belong to; nothing where there is none, or it is not on this machine."""
+def _features_beside(files: Sequence[str | Path]) -> Mapping[str, Any]:
+    """What the manifest of the examples that the files belong to says of each feature."""
     beside = Path(files[0]).parent if files else Path()
-    file = (beside.parent if beside.name.startswith("Split-") else beside) / MANIFEST
-    return json.loads(file.read_text()).get("features", {}) if file.is_file() else {}
+    features: Mapping[str, Any] = manifest(beside.parent if beside.name.startswith("Split-") else beside).get(
+        "features", {}
+    )
+    return features
 
 
 def _storage(dtype: str) -> str:

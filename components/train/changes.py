@@ -1,7 +1,6 @@
 """What is other than when the start was trained: told from what lies beside it, without reading an example."""
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -10,8 +9,9 @@ from typing import Any
 
 from tfopt.artifacts import Examples, KerasModel, Model
 from tfopt.components.train.settings import Settings
+from tfopt.stored import MANIFEST, manifest
 
-FILE = "examples.json"  # of the examples; a copy lies beside the model that learnt from them
+KNOWN = ("splits", "features", "label", "label_counts", "classes")  # by a manifest that says how much there is
 LEARNT_BY = (
     *("label", "epochs", "batch_size", "patience", "seed", "precision", "gradient_accumulation", "class_weights"),
     *("temperature", "alpha"),
@@ -40,20 +40,15 @@ def changes(start: KerasModel, examples: Examples, module: Path, teacher: Model 
     found += ["the teacher"] if card.get("teacher", {}).get("digest") != (teacher and teacher.digest) else []
     if (card.get("data") or {}).get("digest") == examples.digest:
         return found
-    then, now = _facts(start.path), _facts(examples.path)
-    if not then or not now:
-        return [*found, f"the examples, of which no {FILE} says how much"]
+    then, now = manifest(start.path), manifest(examples.path)
+    if not all(name in facts for facts in (then, now) for name in KNOWN):
+        return [*found, f"the examples, of which no {MANIFEST} says how much"]
     return [*found, *_changed(then, now, asked.min_change)]
 
 
 def digest(module: Path) -> str:
     """The SHA-256 of the user's file."""
     return hashlib.sha256(module.read_bytes()).hexdigest()
-
-
-def _facts(folder: Path) -> Facts:
-    file = folder / FILE
-    return json.loads(file.read_text()) if file.is_file() else {}
 
 
 def _changed(then: Facts, now: Facts, least: float) -> list[str]:

@@ -126,7 +126,7 @@ def train(
     if anomalies:
         anomalous.check(anomalies)
     start = start or last_trained(last)
-    settings = Settings(
+    asked = Settings(
         label=label,
         epochs=epochs,
         batch_size=batch_size,
@@ -152,12 +152,12 @@ def train(
         alpha=alpha,
         min_change=min_change,
     )
-    changed = changes(start, examples, module.path, teacher, settings) if start and min_change else ["asked for"]
-    settings, planned = follow(plan, settings, train.parameters)
+    settings, planned = follow(plan, asked, train.parameters)
     settings.check(teacher is not None)
     for split in ("train", "eval"):
         examples.split(split)
     user_module.check_syntax(module.path)
+    changed = changes(start, examples, module.path, teacher, asked) if start and min_change else ["asked for"]
     from tfopt.components.train.training import train_module
 
     train_module(examples, module.path, trained, settings, teacher, start, changed)

@@ -46,7 +46,6 @@ def choose_batch_size(settings: Settings, examples: Examples, module: Path, *, l
         noted = Path(folder, "fits")
         noted.touch()
         arguments = str(examples.path), str(module), settings, limit, str(noted)
-        why = "no more examples"
         try:
             why = run_in_child(double, *arguments, doing="looking for the largest batch that fits")
         except ComponentError as error:

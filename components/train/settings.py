@@ -60,7 +60,6 @@ class Settings:
                 "named ones: what is measured anew may be another, and a killed training could not go on",
                 "train once with auto, and name what the model's card says it chose",
             )
-
         if self.checkpoints and not self.batch_size:
             raise ComponentError(
                 "checkpoints with batch_size=0",

@@ -13,7 +13,7 @@ from typing import Any
 
 from tfopt import keras_models, parity, runtimes
 from tfopt.artifacts import Examples, KerasModel, Model
-from tfopt.components.train.changes import FILE, digest
+from tfopt.components.train.changes import digest
 from tfopt.components.train.fitting import choose_batch_size
 from tfopt.components.train.settings import Settings
 from tfopt.components.train.starting import hand_on, start_from, worse
@@ -25,7 +25,7 @@ from tfopt.examples import read_batches
 from tfopt.execution import link_tree
 from tfopt.runtimes import TensorSpec
 from tfopt.runtimes import keras as keras_runtime
-from tfopt.stored import stored_features
+from tfopt.stored import MANIFEST, stored_features
 from tfopt.training import user_module
 from tfopt.training.assembly import Assembly, assemble
 from tfopt.training.checkpoints import Checkpoints
@@ -139,8 +139,8 @@ def train_module(
     layers = _own_layers(parts.saved)
     if layers:
         log.warning("%s: your own layers; steps that change the Keras form can not load them", ", ".join(layers))
-    if (examples.path / FILE).is_file():
-        link_tree(examples.path / FILE, trained.path / FILE)  # what it learnt from, for the next run to compare
+    if (examples.path / MANIFEST).is_file():
+        link_tree(examples.path / MANIFEST, trained.path / MANIFEST)  # what it learnt from, for the next run to compare
     trained.metadata |= {
         "name": "trained",
         "module": digest(module),

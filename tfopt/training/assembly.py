@@ -1,6 +1,5 @@
 """Putting the user's model and preprocessing together: what is trained, what prepares its inputs, and what is saved."""
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from tfopt import keras_models
 from tfopt.artifacts import Examples
 from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import TensorSpec
-from tfopt.stored import SparseSpec
+from tfopt.stored import SparseSpec, manifest
 from tfopt.training.forms import form_as_stored, forms_of
 from tfopt.training.precision import AS_BUILT, layers_compute_in
 from tfopt.training.user_module import UserModule
@@ -155,8 +154,7 @@ def _joined(keras: Any, model: Any, used: Tensors, prepared: Tensors) -> Any:
 
 
 def _shapes(examples: Examples) -> dict[str, tuple[int | None, ...]]:
-    sidecar = examples.path / "examples.json"
-    facts = json.loads(sidecar.read_text())["features"] if sidecar.is_file() else {}
+    facts = manifest(examples.path).get("features", {})
     return {name: tuple(feature["shape"]) for name, feature in facts.items() if "shape" in feature}
 
 
