@@ -12,6 +12,7 @@ from tests.reports import DIGITS as REPORTED
 from tests.reports import make_models
 from tfopt.artifacts import KerasModel
 from tfopt.components.train.component import train
+from tfopt.errors import ComponentError
 from tfopt.kept import keep, kept
 
 
@@ -72,6 +73,8 @@ def test_a_training_begins_with_the_last_one_or_anew_where_there_is_none(
     first = train(**given, trained=tmp_path / "first", epochs=1)["trained"]
     assert "none yet, so learning begins anew" in caplog.text
     assert "start" not in first.metadata
+    with pytest.raises(ComponentError, match="last=gs://bucket/served"):  # nothing is ever pushed there
+        train(**{**given, "last": "gs://bucket/served"}, trained=tmp_path / "remote")
     push(model, tmp_path / "served", trained=first.path)
     second = train(**given, trained=tmp_path / "second", epochs=1)["trained"]
     assert second.metadata["start"]["digest"] == first.digest

@@ -4,14 +4,26 @@ import logging
 
 from tfopt import kept
 from tfopt.artifacts import KerasModel
+from tfopt.errors import ComponentError
+from tfopt.remote import is_remote
 
 log = logging.getLogger("tfopt")
 
 
 def last_trained(destination: str | None) -> KerasModel | None:
-    """The model behind the newest version in a folder, if there is one."""
+    """The model behind the newest version in a folder, if there is one.
+
+    Raises:
+        ComponentError: When it is no folder of this machine, to which nothing was ever pushed.
+    """
     if destination is None:
         return None
+    if is_remote(destination):
+        raise ComponentError(
+            f"train: last={destination}",
+            "a folder on this machine, mounted if need be",
+            "mount the store or volume and pass its path, as to push_model",
+        )
     found = kept.kept(destination)
     log.info("the last one in %s: %s", destination, found.uri if found else "none yet, so learning begins anew")
     return found
