@@ -1,5 +1,6 @@
 """`train` with rematerialize: the same losses and weights, of activations that are really computed twice."""
 
+import logging
 from collections import Counter
 
 import keras
@@ -8,7 +9,8 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from tests.components.train_modules import DIGITS, write
+from tests.components.train_modules import DIGITS, STOPS, write
+from tfopt import keras_models
 from tfopt.child import run_in_child
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
@@ -137,6 +139,37 @@ def test_train_and_its_search_for_a_batch_size_compute_again_and_learn_the_same(
     assert scores[1] == pytest.approx(scores[0], rel=1e-4)
 
 
+@pytest.mark.parametrize(("how", "near"), [("a teacher", 1e-4), ("16 bits", 0.02)])
+def test_so_it_does_with_a_teacher_and_in_16_bits(tmp_path, digits_examples, digits_model, how, near):
+    more = {"teacher": digits_model} if how == "a teacher" else {"precision": "mixed_bfloat16"}
+    lines, scores = [], []
+    for wanted in (False, True):
+        file = tmp_path / f"traced {wanted}"
+        module = write(tmp_path / "m.py", TRACED.replace("FILE", repr(str(file))))
+        made = train(digits_examples, module, tmp_path / f"out {wanted}", epochs=1, rematerialize=wanted, **more)
+        lines.append(len(file.read_text().split()))
+        scores.append(made["trained"].metadata["metrics"]["val_loss"])
+    assert lines[1] == 2 * lines[0]
+    assert scores[1] == pytest.approx(scores[0], rel=near)
+
+
+def test_so_does_a_training_that_was_interrupted_within_an_epoch_and_goes_on(tmp_path, digits_examples, caplog):
+    text = DIGITS.replace("def build_model", STOPS.replace("FILE", repr(str(tmp_path / "stop"))) + "\ndef build_model")
+    module = write(tmp_path / "m.py", text.replace("keras.Model(image", "Stops(image"))
+    given = {"epochs": 3, "rematerialize": True}
+    kept = {**given, "checkpoints": str(tmp_path / "kept"), "checkpoint_s": 0}
+    (tmp_path / "stop").write_text("")
+    with pytest.raises(ComponentError, match="stopped here"):
+        train(digits_examples, module, tmp_path / "out", **kept)
+    (tmp_path / "stop").unlink()
+    with caplog.at_level(logging.INFO, "tfopt"):
+        resumed = train(digits_examples, module, tmp_path / "out", **kept)["trained"]
+    assert "going on after epoch 3, batch 21" in caplog.text
+    whole = train(digits_examples, module, tmp_path / "whole", **given)["trained"]
+    for one, same in zip(keras_models.load(resumed).weights, keras_models.load(whole).weights, strict=True):
+        np.testing.assert_array_equal(one.numpy(), same.numpy())
+
+
 def test_what_cannot_be_computed_again_is_refused(tmp_path, digits_examples, monkeypatch):
     two = write(
         tmp_path / "k2.py", DIGITS.replace("import keras\nfrom keras", "import tf_keras as keras\nfrom tf_keras")
@@ -165,6 +198,16 @@ class Noise(layers.Layer):
         return given + tf.random.normal(tf.shape(given))
 
 
+class InALoop(layers.Layer):
+    """Draws so inside a branch of a loop, which are functions of their own."""
+
+    def call(self, given):
+        def noisy(row):
+            return tf.cond(tf.reduce_sum(row) > 0, lambda: row + tf.random.normal(tf.shape(row)), lambda: row)
+
+        return tf.map_fn(noisy, given)
+
+
 class Wanders(layers.Layer):
     """Moves what it should learn."""
 
@@ -176,7 +219,9 @@ class Wanders(layers.Layer):
         return given * self.scale
 
 
-@pytest.mark.parametrize(("layer", "said"), [(Noise, "draws numbers that are others each time"), (Wanders, "assigns")])
+@pytest.mark.parametrize(
+    ("layer", "said"), [(Noise, "others each time"), (InALoop, "others each time"), (Wanders, "assigns")]
+)
 def test_layers_that_are_another_function_the_second_time_are_refused(layer, said):
     keras.backend.clear_session()
     given = layers.Input((8, 8, 1))

@@ -67,9 +67,11 @@ def draws_checked() -> Iterator[None]:
         yield
         return
     graph = tf.compat.v1.get_default_graph()
-    before = len(graph.get_operations())
+    before, known = len(graph.get_operations()), {*graph._functions}
     yield
-    drawn = [each.name for each in graph.get_operations()[before:] if each.type.startswith(DRAWS)]
+    bodies = [function.graph for name, function in graph._functions.items() if name not in known]  # of loops, branches
+    added = graph.get_operations()[before:] + [each for body in bodies for each in body.get_operations()]
+    drawn = [each.name for each in added if each.type.startswith(DRAWS)]
     if drawn:
         raise ComponentError(
             f"rematerialize, and {drawn[0]} draws numbers that are others each time",
