@@ -59,6 +59,14 @@ def test_what_is_calibrated_on_is_a_whole_batch_at_least(tmp_path):
         sample(Examples(tmp_path), {"image": TensorSpec("float32", (64, 8, 8, 1))}, asked)
 
 
+def test_what_is_calibrated_on_is_numbers(tmp_path):
+    images = np.ones((9, 64), np.float32)
+    images[[2, 5], 7] = np.nan, np.inf
+    write_examples(tmp_path / "Split-train" / "a", {"image": images})
+    with pytest.raises(ComponentError, match="'image' is NaN or infinite in 2 of 9 examples"):
+        sample(Examples(tmp_path), IMAGE, Conversion(precision="int8", calibration_count=100, split="train"))
+
+
 def test_random_inputs_fit_the_signature_and_are_the_same_for_every_model():
     specs = {
         "image": TensorSpec("float32", (None, 8, None, 3)),

@@ -20,8 +20,8 @@ def sample(examples: Examples, specs: Mapping[str, TensorSpec], asked: Conversio
     """Return the inputs to calibrate on, and what the model card says of them.
 
     Raises:
-        ComponentError: When the split has fewer than two examples, or than the batch that the model fixes, or not the
-            model's inputs.
+        ComponentError: When the split has fewer than two examples, or than the batch that the model fixes, not the
+            model's inputs, or NaN or infinity in them.
     """
     where, count = f"split {asked.split!r}", asked.calibration_count
     files = examples.split(asked.split)
@@ -43,7 +43,21 @@ def sample(examples: Examples, specs: Mapping[str, TensorSpec], asked: Conversio
     }
     if len(records) < count:
         facts["note"] = f"the split has only {len(records)} examples"
-    return parse_records(records, specs, where=where, stored=stored_features(files)), facts
+    batch = parse_records(records, specs, where=where, stored=stored_features(files))
+    _check_finite(batch, where)
+    return batch, facts
+
+
+def _check_finite(batch: Batch, where: str) -> None:
+    """Refuse what no range can be found on; some quantizers make a model of it that answers anything."""
+    for name, array in batch.items():
+        if array.dtype.kind == "f" and not (sound := np.isfinite(array)).all():
+            count = int((~sound).reshape(len(array), -1).any(axis=1).sum())
+            raise ComponentError(
+                f"{where}: {name!r} is NaN or infinite in {count} of {len(array)} examples",
+                "numbers to calibrate on",
+                "fill them in when the examples are prepared, or name a split without such examples",
+            )
 
 
 def identify(record: bytes) -> str:

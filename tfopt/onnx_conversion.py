@@ -54,7 +54,7 @@ def convert(saved_model: Path, opset: int) -> onnx.ModelProto:
 
 
 def check(model: onnx.ModelProto) -> None:
-    """Raise ComponentError unless every op is one of ONNX's and the graph is whole.
+    """Raise ComponentError unless every op is one of ONNX's, the graph is whole, and its ends have axes.
 
     tf2onnx itself leaves ops that it does not know in the file, and says that all is well.
     """
@@ -69,6 +69,15 @@ def check(model: onnx.ModelProto) -> None:
             f"ops that ONNX lacks, or tf2onnx does not know: {', '.join(sorted(foreign))}",
             "a model of ops that can be converted",
             "express them with other ops in the model, or choose a newer opset",
+        )
+    ends = [*model.graph.input, *model.graph.output]
+    if vague := [
+        end.name for end in ends if end.type.HasField("tensor_type") and not end.type.tensor_type.HasField("shape")
+    ]:
+        raise ComponentError(
+            f"{', '.join(vague)}: it is not known how many axes it has",
+            "inputs and outputs with a known number of axes, of whichever sizes",
+            "say it in the model, as with tf.ensure_shape(value, [None, 3]), and export it again",
         )
     try:
         onnx.checker.check_model(model, full_check=True)

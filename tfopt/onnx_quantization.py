@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.calibrate import create_calibrator
 from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -49,6 +50,8 @@ def quantize(
             reduce_range=reduced,
             extra_options=SYMMETRIC if symmetric else {},
         )
+    except ComponentError:
+        raise
     except Exception as error:
         raise ComponentError(
             f"the quantizer failed: {first_line(error)[:300]}",
@@ -81,7 +84,14 @@ def _ranges(file: Path, feed: list[Batch]) -> calibration.Ranges:
     calibrator.collect_data(_Reader(feed))
     found = calibrator.compute_data()
     augmented.unlink()
-    return {name: (float(low.min()), float(high.max())) for name, (low, high) in _ends(found)}
+    ranges = {name: (float(low.min()), float(high.max())) for name, (low, high) in _ends(found)}
+    if strange := [name for name, ends in ranges.items() if not np.isfinite(ends).all()]:
+        raise ComponentError(
+            f"{strange[0]!r} is NaN or infinite on examples to calibrate on; so are {len(strange) - 1} other tensors",
+            "numbers",
+            "check the parent's weights for NaN, and the examples for NaN and values out of range",
+        )
+    return ranges
 
 
 def _ends(found: Any) -> Any:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tests.components.exporters import ONNX, chords, examples_of, pretrained
 from tests.runtimes.formulas import saved
-from tfopt import keras_models, onnx_conversion, onnx_trained, runtimes
+from tfopt import keras_models, onnx_conversion, onnx_quantization, onnx_trained, runtimes
 from tfopt.artifacts import Model, OnnxModel
 from tfopt.components.export_onnx.component import export_onnx
 from tfopt.errors import ComponentError
@@ -95,6 +95,22 @@ def test_a_file_that_onnx_finds_invalid_is_refused():
     model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [], [free]))
     with pytest.raises(ComponentError, match="no valid ONNX"):
         onnx_conversion.check(model)
+
+
+def test_an_output_of_no_known_number_of_axes_is_named():
+    given, vague = (onnx.helper.make_tensor_value_info(name, 1, axes) for name, axes in (("x", [None, 3]), ("y", None)))
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "vague", [given], [vague])
+    with pytest.raises(ComponentError, match="y: it is not known how many axes") as refusal:
+        onnx_conversion.check(onnx.helper.make_model(graph))
+    assert "ensure_shape" in refusal.value.fix
+
+
+def test_a_model_that_gives_nan_on_what_it_is_calibrated_on_is_named(tmp_path):
+    from tests.components.test_validate_serving import FACTOR, product
+
+    feed = [{"x": np.ones((1, 3), np.float32)}] * 4
+    with pytest.raises(ComponentError, match="'y' is NaN or infinite on examples to calibrate on"):
+        onnx_quantization.quantize(product(tmp_path, FACTOR * np.nan), tmp_path / "int8.onnx", feed, per_channel=True)
 
 
 def test_text_goes_through(tmp_path):
