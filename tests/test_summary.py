@@ -29,6 +29,11 @@ def printed(tmp_path):
     return show
 
 
+def test_a_parent_that_is_no_saved_model_says_what_it_is(printed, capsys):
+    printed([replace(DIGITS[0], format="tflite"), DIGITS[4]])
+    assert capsys.readouterr().out.splitlines()[2].startswith("parent, tflite")
+
+
 def test_it_shows_each_model_and_why(printed, capsys):
     printed()
     text = capsys.readouterr().out

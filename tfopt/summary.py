@@ -57,7 +57,7 @@ def _cells(row: Mapping[str, Any], model: Measured, metric: str) -> list[str]:
     moved = model.change(metric) if model.parent and metric in known else None
     ratio = None if model.error else model.speedup(model.small_batch)
     return [
-        f"{row['name']}\n{'parent' if row['parent'] else row['format'].replace('_', ' ')}",
+        f"{row['name']}\n{_kind(row)}",
         wording.amount(metric, known[metric].value) if metric in known else "-",
         f"{wording.change(metric, moved.value)}\n{wording.change_between(metric, moved.low, moved.high)}"
         if moved
@@ -69,6 +69,14 @@ def _cells(row: Mapping[str, Any], model: Measured, metric: str) -> list[str]:
         else "-",
         _status(row),
     ]
+
+
+def _kind(row: Mapping[str, Any]) -> str:
+    """The format; a parent's too where it is no SavedModel, since a Keras file is timed as Keras runs it."""
+    kind = str(row["format"]).replace("_", " ")
+    if not row["parent"]:
+        return kind
+    return "parent" if kind == "saved model" else f"parent, {kind}"
 
 
 def _status(row: Mapping[str, Any]) -> str:

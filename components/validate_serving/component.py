@@ -56,7 +56,9 @@ def validate_serving(
     from tfopt.components.validate_serving.validating import Trial, validate
 
     trial = Trial(layout, destination, requests, batch_size, concurrency, seconds, max_p99_ms, max_seconds, tolerance)
-    tried = [validate(one, examples, trial) for one in (model, fallback) if one is not None]
+    tried = [validate(model, examples, trial)]
+    if fallback is not None:
+        tried.append(validate(fallback, examples, trial, spare=True))
     for row in tried:
         logging.getLogger("tfopt").info("%s: %s", row["name"], row["reason"])
     said = tried[0]

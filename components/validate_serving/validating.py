@@ -31,15 +31,14 @@ class Trial:
     tolerance: float
 
 
-def validate(model: Model, examples: Examples | None, trial: Trial) -> dict[str, Any]:
+def validate(model: Model, examples: Examples | None, trial: Trial, *, spare: bool = False) -> dict[str, Any]:
     """Return the row of a model: ``blessed``, ``reason``, and what was found.
 
     Raises:
-        ComponentError: When the trial itself cannot be made: a layout that cannot hold the format, examples that do not
-            fit.
+        ComponentError: When the trial itself cannot be made: examples that do not fit, or a layout that cannot hold the
+            format; of a spare model, which may never be needed, the latter is the reason in its row.
     """
     layout = layout_of(model, trial.layout)
-    contents(model, layout)
     row: dict[str, Any] = {
         "name": model.name,
         "digest": model.digest,
@@ -50,6 +49,12 @@ def validate(model: Model, examples: Examples | None, trial: Trial) -> dict[str,
         "reason": "",
         "latency": None,
     }
+    try:
+        contents(model, layout)
+    except ComponentError as error:
+        if not spare:
+            raise
+        return row | {"reason": error.received}
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
         name = Path(trial.destination).name if trial.destination else NAME
         root = Path(folder, name)

@@ -90,6 +90,13 @@ def test_litert_and_a_parent_are_blessed_each_for_itself(digits_lite, tmp_path):
     assert blessing.metadata["blessed"] == 0  # which is what stock components read: it is about the model
 
 
+def test_a_parent_that_the_layout_cannot_hold_is_not_blessed_and_its_child_is(digits_lite, tmp_path):
+    said = validate(product(tmp_path), tmp_path, fallback=digits_lite, layout="triton").read()
+    child, parent = said["models"]
+    assert (said["blessed"], child["blessed"], parent["blessed"]) == (True, True, False)
+    assert "format tflite, layout='triton'" in parent["reason"]
+
+
 def test_an_onnx_file_is_asked_in_its_own_runtime(tmp_path):
     row = validate(product(tmp_path), tmp_path).read()["models"][0]
     assert (row["blessed"], row["server"], row["source"]) == (True, "ONNX Runtime", "random inputs")
