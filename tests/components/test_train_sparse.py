@@ -6,16 +6,22 @@ import shutil
 import numpy as np
 import pytest
 
+from tests.components.exporters import ONNX, TFLITE
 from tests.components.train_modules import write
 from tests.conftest import write_examples
 from tfopt import runtimes
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.evaluate.component import evaluate
 from tfopt.components.prepare_examples.component import prepare_examples
+from tfopt.components.profile_training.scanning import scan
+from tfopt.components.prune.component import prune
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
 from tfopt.examples import read_batches
 from tfopt.runtimes import TensorSpec
+from tfopt.training.prepared import prepare
+from tfopt.training.reproducible import reproducible
+from tfopt.training.user_module import UserModule
 
 SIZE = 300  # of which a record has one to four
 SPARSE = ["words=at:weight:300"]
@@ -55,8 +61,10 @@ def build_model():
     model.compile(keras.optimizers.Adam(0.01), "binary_crossentropy", metrics=["accuracy"])
     return model
 """
+KERAS_2 = MODULE.replace("import keras", "import tf_keras as keras").replace("from keras", "from tf_keras")
 MASKED = (
-    "tf.math.divide_no_nan(tf.reduce_sum(tensor * (m := tf.cast(mask, 'float32')[:, :, None]), 1), tf.reduce_sum(m, 1))"
+    "tf.math.divide_no_nan(tf.reduce_sum(tensor * (m := tf.expand_dims(tf.cast(mask, 'float32'), 2)), 1), "
+    "tf.reduce_sum(m, 1))"
 )
 PREPROCESSED = """
 import keras
@@ -74,9 +82,10 @@ def examples(tmp_path_factory):
     """Examples of which ``examples.json`` says what varies in length and what is sparse."""
     random, folder = np.random.default_rng(0), tmp_path_factory.mktemp("records")
     rows = []
-    for _ in range(1200):
+    for number in range(1203):
         at = random.choice(SIZE, random.integers(1, 5), replace=False)
-        weight, tokens = random.random(len(at)), random.integers(1, 20, random.integers(0, 6))
+        weight, length = random.random(len(at)), random.integers(0, 6)
+        tokens = random.integers(1, 20, length if number < 1200 else 40)  # some blocks of records have one that is long
         more = 7 in tokens or weight[at < SIZE // 2].sum() > weight[at >= SIZE // 2].sum()
         rows.append({"at": at, "weight": weight.astype(np.float32), "tokens": tokens, "label": np.array([int(more)])})
     columns = {name: [row[name] for row in rows] for name in rows[0]}
@@ -85,8 +94,8 @@ def examples(tmp_path_factory):
     return folder / "examples"
 
 
-def module(folder, mean=MASKED):
-    return write(folder / "m.py", MODULE.replace("MEAN", mean).replace("FILE", repr(str(folder / "told"))))
+def module(folder, mean=MASKED, text=MODULE):
+    return write(folder / "m.py", text.replace("MEAN", mean).replace("FILE", repr(str(folder / "told"))))
 
 
 def test_the_manifest_says_what_is_sparse_and_what_varies(examples):
@@ -98,11 +107,11 @@ def test_the_manifest_says_what_is_sparse_and_what_varies(examples):
     assert features["tokens"]["shape"] == [None]
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory, examples):
-    """A model that learnt them, and what its layers were given meanwhile."""
+@pytest.fixture(scope="module", params=[MODULE, KERAS_2], ids=["keras 3", "keras 2"])
+def trained(request, tmp_path_factory, examples):
+    """A model that learnt them, and what its layers were given meanwhile; its module lies beside it."""
     folder = tmp_path_factory.mktemp("trained")
-    found = train(examples, module(folder), folder / "out", epochs=10)["trained"]
+    found = train(examples, module(folder, text=request.param), folder / "out", epochs=4)["trained"]
     return found, set((folder / "told").read_text().split("\n"))
 
 
@@ -110,6 +119,15 @@ def test_a_model_learns_sparse_and_ragged_rows(trained):
     model, told = trained
     assert {"words_seen SparseTensor", "tokens_seen RaggedTensor"} <= told
     assert model.metadata["metrics"]["val_accuracy"] > 0.6
+
+
+def test_an_input_that_is_neither_has_rows_that_are_filled_up_to_the_longest_of_a_batch(tmp_path, examples):
+    """Batches are drawn from blocks of records that are as long as their own longest; what is masked counts nowhere."""
+    text, losses = module(tmp_path).read_text(), []
+    for name, form in (("as declared", text), ("full", text.replace(", ragged=True", "").replace("sparse=True, ", ""))):
+        made = train(examples, write(tmp_path / "m.py", form), tmp_path / name, epochs=1)["trained"]
+        losses.append(made.metadata["metrics"]["val_loss"])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
 
 
 def test_it_is_served_and_judged_with_rows_that_are_filled_up(tmp_path, trained, examples):
@@ -125,6 +143,45 @@ def test_it_is_served_and_judged_with_rows_that_are_filled_up(tmp_path, trained,
     assert np.mean(right) == pytest.approx(model.metadata["metrics"]["val_accuracy"], abs=1e-6)
     evaluation = evaluate(model.path, [model.path], examples, tmp_path / "evaluation", split="eval")["evaluation"]
     assert evaluation.read()["models"][0]["metrics"]["accuracy"]["value"] == pytest.approx(np.mean(right))
+
+
+@pytest.mark.parametrize("exporter", [TFLITE, ONNX], ids=str)
+def test_it_becomes_a_file_that_answers_the_same(tmp_path, trained, examples, exporter):
+    facts = exporter.export(trained[0].path, examples, tmp_path / "out")
+    assert facts["verified"]["records"] > 200
+    assert facts["verified"]["outputs"]["more"]["relative_error"] < 1e-4
+
+
+def test_integers_by_which_a_file_divides_by_zero_are_refused(tmp_path, trained, examples):
+    """A row without tokens has a mean of nothing, whose count is 0 in floats, where that is looked after."""
+    with pytest.raises(ComponentError, match=r"DIV\) failed to invoke") as refusal:
+        TFLITE.export(trained[0].path, examples, tmp_path / "out", "int8")
+    assert "another precision" in refusal.value.fix
+
+
+def test_it_is_pruned_and_fine_tuned(tmp_path, trained, examples):
+    given = {"sparsity": 0.5, "epochs": 1}
+    found = prune(trained[0].path, tmp_path / "out", examples, trained[0].path.parent / "m.py", **given)["pruned"]
+    assert found.metadata["report"]["sparsity"] == 0.5
+    assert found.metadata["fine_tuned"]["after"]["val_accuracy"] > 0.6
+    with runtimes.load(KerasModel(found.path)) as served:
+        assert served.inputs["tokens"] == TensorSpec("int64", (None, None))
+
+
+def test_its_loops_are_found_where_its_training_is_profiled(tmp_path, examples):
+    looped = "layers.Lambda(lambda rows: tf.map_fn(lambda row: 2.0 * row, rows), output_shape=(4,))"
+    text = (
+        module(tmp_path)
+        .read_text()
+        .replace("found = Mean()(", f"found = {looped}(Mean()(")
+        .replace("(tokens)))", "(tokens))))")
+    )
+    how = {"label": "label", "seed": 0, "precision": "module", "jit_compile": "off"}
+    with reproducible(0):
+        made = prepare(UserModule(write(tmp_path / "l.py", text)), Examples(examples), **how)
+        source = made.sources["train"]
+        (loop,) = scan(made.parts.model, source, source.one(16), tmp_path / "l.py")
+    assert (loop["kind"], loop["where"], loop["independent"]) == ("map_fn", "step", True)
 
 
 def test_a_model_whose_answers_depend_on_what_is_filled_in_is_refused_before_it_learns(tmp_path, examples):
@@ -145,6 +202,12 @@ def test_an_input_of_one_length_is_refused(tmp_path, examples):
         ComponentError, match=r"(?s)'tokens' has another number of values in each record.*keras.Input\(\(None"
     ):
         train(examples, write(tmp_path / "m.py", text), tmp_path / "out", epochs=1)
+
+
+@pytest.mark.parametrize("label", ["tokens", "words"])
+def test_a_label_that_is_sparse_or_of_varying_length_is_refused(tmp_path, examples, label):
+    with pytest.raises(ComponentError, match=f"label '{label}' is sparse, or has another number of values"):
+        train(examples, module(tmp_path), tmp_path / "out", label=label)
 
 
 def test_without_the_manifest_a_record_unlike_the_first_is_named(tmp_path, examples):

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
-from tfopt.errors import ComponentError, nearest
+from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.runtimes import Arrays, Runtime, TensorSpec
 
 
@@ -37,6 +37,7 @@ class TFLiteRuntime(Runtime):
         """Load it; see `tfopt.runtimes.load`."""
         from ai_edge_litert.interpreter import Interpreter
 
+        self._file = model.tflite
         try:
             self._interpreter = Interpreter(model_path=str(model.tflite), num_threads=threads)
             self._interpreter.allocate_tensors()
@@ -59,9 +60,21 @@ class TFLiteRuntime(Runtime):
         self.outputs = {name: _spec(detail) for name, detail in outputs.items()}
 
     def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
-        """Run the interpreter; memory is allocated anew only when a shape changed."""
+        """Run the interpreter; memory is allocated anew only when a shape changed.
+
+        Raises:
+            ComponentError: When an op cannot be computed.
+        """
         stored = {name: _quantized(arrays[name], detail) for name, detail in self._inputs.items()}
-        raw = self._runner(**stored) if self._runner else self._invoke(stored)
+        try:
+            raw = self._runner(**stored) if self._runner else self._invoke(stored)
+        except RuntimeError as error:
+            raise ComponentError(
+                f"{self._file}: {first_line(error)}",
+                "ops that can be computed with these inputs",
+                "convert with another precision, as rounding may have made a divisor 0; or leave the op that is named "
+                "in floats, by recipe",
+            ) from error
         return {name: _dequantized(raw[name], detail) for name, detail in self._outputs.items()}
 
     def _invoke(self, stored: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

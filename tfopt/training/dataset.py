@@ -13,6 +13,7 @@ from tfopt.runtimes import TensorSpec
 from tfopt.stored import parsers
 from tfopt.tfrecords import opened
 from tfopt.training.answers import Answers
+from tfopt.training.uneven import batches_of, records_of
 
 BLOCK = 256  # records parsed by one call
 BLOCKS = 2  # in memory, to see what it takes to parse them
@@ -86,31 +87,35 @@ class Source:
 
     def shuffled(self, batch_size: int, seed: int) -> Any:
         """Batches in another order each epoch; the same orders for the same seed."""
-        records = self._blocks().unbatch()
+        blocks = self._blocks()
+        records = records_of(blocks)
         fits = self._fits_in_memory(records)
         drawn = self.reading.shuffle or (self.count if fits else SHUFFLED)
         records = self._cached(records, fits, "drawn").shuffle(min(self.count, drawn), seed=seed)
         if self.reading.replicas > 1:  # those left over have their turn in another epoch's order
-            return self._counted(records.batch(batch_size, drop_remainder=True), self.count // batch_size)
-        return self._counted(records.batch(batch_size), math.ceil(self.count / batch_size))
+            whole = batches_of(records, blocks, batch_size, drop_remainder=True)
+            return self._counted(whole, self.count // batch_size)
+        return self._counted(batches_of(records, blocks, batch_size), math.ceil(self.count / batch_size))
 
     def in_order(self) -> Any:
         """Large batches in the files' order, to validate on."""
         blocks = self._blocks()
-        blocks = self._cached(blocks, self._fits_in_memory(blocks.unbatch()), "in order")
+        blocks = self._cached(blocks, self._fits_in_memory(records_of(blocks)), "in order")
         if self.reading.replicas > 1:
             size = self._size()
-            return self._counted(blocks.unbatch().batch(size), math.ceil(self.count / size))
+            return self._counted(batches_of(records_of(blocks), blocks, size), math.ceil(self.count / size))
         return self._counted(blocks, math.ceil(self.count / BLOCK))
 
-    def one(self, batch_size: int) -> Any:
-        """The first batch."""
-        return next(iter(self._blocks().unbatch().batch(batch_size).take(1)))
+    def one(self, batch_size: int, *, full: bool = False) -> Any:
+        """The first batch; of a split with fewer records, it has them again and again where it is to be full."""
+        blocks = self._blocks()
+        records = records_of(blocks).repeat() if full else records_of(blocks)
+        return next(iter(batches_of(records, blocks, batch_size).take(1)))
 
     def cached(self) -> bool:
         """Whether the examples stay, prepared, after the first epoch."""
         if self.reading.cache == "auto":
-            return self._fits_in_memory(self._blocks().unbatch())
+            return self._fits_in_memory(records_of(self._blocks()))
         return self.reading.cache != "off"
 
     def stages(self, batch_size: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 from tfopt import keras_models
 from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import TensorSpec
+from tfopt.stored import SparseSpec
 from tfopt.training.survey import Survey
 
 ANY_SHAPE = ("ctc",)  # built-in losses whose labels are not shaped like the output
@@ -42,7 +43,7 @@ class Target:
 
 
 def check_label(label: str, features: Mapping[str, TensorSpec], where: str) -> None:
-    """Raise ComponentError when there is no such feature, or it is text."""
+    """Raise ComponentError when there is no such feature, it is text, or it has no one length."""
     if label not in features:
         raise ComponentError(
             f"{where}: no feature {label!r} to learn", f"features {', '.join(features)}", nearest(label, features)
@@ -52,6 +53,12 @@ def check_label(label: str, features: Mapping[str, TensorSpec], where: str) -> N
             f"{where}: label {label!r} is text",
             "numbers: int64 for classes, float32 for values",
             "prepare the examples with the classes numbered from 0",
+        )
+    if isinstance(features[label], SparseSpec) or features[label].shape[1] is None:
+        raise ComponentError(
+            f"{where}: label {label!r} is sparse, or has another number of values in each record",
+            "as many numbers in each record",
+            "name another feature as the label, or pad this one when preparing the examples",
         )
 
 
