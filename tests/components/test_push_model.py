@@ -214,6 +214,21 @@ def test_pushes_at_once_get_a_number_each_and_all_are_whole(model, tmp_path, lay
     assert not list((tmp_path / "served").glob(".*"))
 
 
+def test_a_number_that_another_push_has_just_taken_is_left_to_it(model, tmp_path):
+    others = [Model(changed(model, f"other {number}")) for number in range(2)]
+
+    class Overtaken(Versions):
+        def newest(self):
+            seen = super().newest()
+            if others:
+                Versions(str(self.folder), self.layout).push(others.pop())
+            return seen
+
+    assert Overtaken(str(tmp_path / "served"), "tf_serving").push(Model(model))["version"] == 3
+    for number, text in enumerate(["other 1", "other 0", "flatbuffer 0"], 1):
+        assert (tmp_path / "served" / str(number) / "model.tflite").read_text() == text
+
+
 def test_a_reader_never_sees_a_version_that_is_not_whole(model, tmp_path):
     served, stop, seen = tmp_path / "served", threading.Event(), []
     served.mkdir()
