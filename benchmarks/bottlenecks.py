@@ -51,7 +51,7 @@ def diagnosed(case: Planted, pace: Pace) -> tuple[Measured, Bottleneck]:
 
 
 def _numbers(found: Measured) -> str:
-    names = ("step", "model", "graph", "larger", "usual", "input", "fixed")
+    names = ("step", "model", "graph", "larger", "usual", "input", "begun", "fixed")
     parts = {name: getattr(found, name) for name in names} | found.stages
     at = {f"line {loop['line']} ({loop['kind']})": loop["ms"] for loop in found.loops}
     every = {"forward": found.forward, "operations": sum(found.spent.values())}

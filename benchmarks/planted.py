@@ -195,6 +195,7 @@ ALL = [
         parameters=ONE_BY_ONE | {"batch_size": 4096},
         count=16_384,
     ),
+    Planted("epochs of one step", "short epochs", count=64),
     Planted("batches of 2, wide layers", "small batch", flow=WIDE, parameters={"batch_size": 2}),
     Planted("batches of 1, convolutions", "small batch", flow=CONVOLUTIONS, shape=(256,), parameters={"batch_size": 1}),
     Planted("one layer of 10", "tiny model", flow="x"),

@@ -6,6 +6,7 @@ from typing import Any
 
 WAITS = 0.25  # of a step; less than that is not called input-bound
 RUNS = 0.25  # of a step: what Python that the graph calls, or a loop, must take to be named
+FAR = 3.0  # times what all stages of the input take together: a wait beyond that is not theirs
 OVERLAP = 1.25  # times the longer of input and model: what a step may take where they do overlap
 FIXED = 0.5  # of the time of a model's step, whatever the batch: more than what its examples take
 USUAL = 64  # a batch that is not small
@@ -30,6 +31,8 @@ class Measured:
         usual: The model alone on a batch of `USUAL`; None where that cannot be, or where the larger one is as large.
         input: A batch at full speed, nothing learnt.
         stages: Of a batch in each of `STAGES` alone, nothing else in its way, without a cache.
+        epoch: Steps in one.
+        beginning: What the first step of an epoch takes longer than the others; all it takes, where there are none.
         cached: Whether examples stay prepared after the first epoch.
         eager: Whether the module runs eagerly.
         loops: As `scanning` found them, those of the step with their milliseconds as the profiler saw them.
@@ -46,6 +49,8 @@ class Measured:
     usual: float | None
     input: float
     stages: Mapping[str, float]
+    epoch: int
+    beginning: float
     cached: bool
     eager: bool
     loops: Sequence[Mapping[str, Any]]
@@ -56,6 +61,11 @@ class Measured:
     def wait(self) -> float:
         """What input adds to a step."""
         return max(0.0, self.step - self.model)
+
+    @property
+    def begun(self) -> float:
+        """What of that is the beginnings of epochs, divided among all steps."""
+        return min(self.wait, max(0.0, self.beginning) / self.epoch)
 
     @property
     def host(self) -> float:
@@ -98,6 +108,12 @@ def _input(found: Measured, waits: float) -> Bottleneck:
     told = f"input-bound: {waits:.0%} of a step of {found.step:.3g} ms waits for data; "
     stages = {"batch": found.input} if found.cached else found.stages
     slowest = max(stages, key=lambda stage: stages[stage])
+    explained = found.stages["batch"] if found.cached else sum(found.stages.values())
+    if found.begun >= WAITS * found.step and found.wait > FAR * explained:
+        long = f"{found.epoch} step{'s' * (found.epoch > 1)}"
+        wait = f"each epoch, of {long}, begins with a wait of {found.begun * found.epoch:.3g} ms"
+        said = f"{wait}, and all stages of the input together take {explained:.3g} ms a batch"
+        return Bottleneck("short epochs", waits, told + said)
     hidden = min(found.wait, found.model)  # what a step would save if the one were made while the other is computed
     apart = found.prefetch == 0 and found.step > OVERLAP * max(found.input, found.model)
     if apart and hidden >= WAITS * found.step and (found.cached or OVERLAP * hidden >= stages[slowest]):

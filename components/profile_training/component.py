@@ -36,13 +36,15 @@ def profile_training(
     to it, what Python adds, and the model's operations; reading, parsing and preprocessing are measured apart. What is
     callbacks' and validation's is not in it. TensorFlow's own trace of some steps is kept for TensorBoard.
 
-    The longest part has a name: slow reading, slow parsing, slow preprocessing, slow batching, no overlap, python,
-    loop, small batch, tiny model, or model. Settings that could matter for it are then tried, each in a process of its
-    own and all in turns, and each has an interval of 99 % and a verdict: *faster*, *slower* or *within noise*.
+    The longest part has a name: slow reading, slow parsing, slow preprocessing, slow batching, no overlap, short
+    epochs, python, loop, small batch, tiny model, or model. Settings that could matter for it are then tried, each in a
+    process of its own and all in turns, and each has an interval of 99 % and a verdict: *faster*, *slower* or *within
+    noise*.
 
     What proved faster and leaves the promises of `train` as they are goes into the plan, which `train` takes; what only
-    the module, the environment or whoever chooses the batch can change is told. Loops over slices and calls of Python
-    in the module are told by line, and what it gives to do them at once is measured where that can be done by itself.
+    the module, the environment, the examples or whoever chooses the batch can change is told. Loops over slices and
+    calls of Python in the module are told by line, and what it gives to do them at once is measured where that can be
+    done by itself.
 
     Args:
         examples: With the split ``train``.

@@ -10,6 +10,7 @@ WHO = {
     "plan": "it is in the plan",
     "module": "only the module can say that",
     "environment": "only the environment can say that",
+    "examples": "only the examples can say that",
     "batch": "it is not in the plan",
 }
 

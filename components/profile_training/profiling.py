@@ -91,6 +91,7 @@ def diagnose(
         seconds = whole | _in_turns(
             process, pace, [part for part in PARTS if part not in whole and (small or part != "usual")]
         )
+        beginning = process.ask("beginning")
         lines = {loop["line"]: loop["operations"] for loop in loops if loop["where"] == "step"}
         steps = min(TRACED, max(2, int(2 / np.median(seconds["real"]))))
         spent, forward, at = process.ask("trace", str(trace), steps, lines)
@@ -111,6 +112,8 @@ def diagnose(
         usual=middle.get("usual"),
         input=middle["input"],
         stages={name: each * 1e3 for name, each in stages.items()},
+        epoch=built["epoch"],
+        beginning=beginning * 1e3,
         cached=built["cached"],
         eager=built["eager"],
         loops=[_timed(loop, at) for loop in loops],

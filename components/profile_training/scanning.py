@@ -53,7 +53,7 @@ def scan(model: Any, source: Source, batch: Any, module: Path) -> list[dict[str,
     found: list[Loop] = []
     eager, model.run_eagerly = model.run_eagerly, False
     try:
-        specs = tf.nest.map_structure(tf.TensorSpec.from_tensor, batch)
+        specs = tf.nest.map_structure(tf.type_spec_from_value, batch)
         found += _found("step", lambda *data: model.train_step(data), specs, module)
     except Exception:  # eager code that no graph can have
         found.append(Loop("step", "python", 0, "", None, 1, []))

@@ -15,6 +15,7 @@ class Setup:
         vectorized: Whether ``tf.map_fn`` and ``keras.ops.map`` are replaced by their vectorized forms.
         graph: Whether a module that runs eagerly is compiled after all.
         steps_per_execution: Steps in one call; as the module compiled it when 0.
+        repeated: How many times an epoch has each example.
     """
 
     examples: str
@@ -34,6 +35,7 @@ class Setup:
     vectorized: bool = False
     graph: bool = False
     steps_per_execution: int = 0
+    repeated: int = 1
 
     def planned(self) -> dict[str, Any]:
         """What of this a plan may tell `train`."""

@@ -1,6 +1,7 @@
 """Epochs as Keras runs them, and turns that are made of them."""
 
 import math
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,7 @@ class Epochs:
         """Nothing is read yet."""
         self._dataset, self._do, self._calls, self.size = dataset, do, calls, size
         self._left, self._batches, self._took, self._filled = 0, None, math.inf, False
+        self._beginnings: list[float] = []
 
     def run(self, calls: int) -> float:
         """Do it; return the seconds of one step."""
@@ -63,7 +65,12 @@ class Epochs:
         rest = (time.perf_counter() - start) / max(1, done)
         self.stop()
         self._took = first + rest * (self._calls - 1)
+        self._beginnings.append(first - rest)
         return self._took
+
+    def beginning(self) -> float:
+        """Seconds that the first call of an epoch took longer than the others; all it took, where there are none."""
+        return statistics.median(self._beginnings or [0.0])
 
     def turn(self, seconds: float, *, whole: bool) -> float:
         """Seconds of a step in a turn of about so long, whole epochs if they are short, or if that is asked."""

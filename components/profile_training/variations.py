@@ -11,6 +11,7 @@ from tfopt.components.profile_training.setup import Setup
 ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 MANY = 16  # steps in one call
 READY = 8  # batches
+LONGER = 16  # times as many steps in an epoch
 
 INPUT = ("slow reading", "slow parsing", "slow preprocessing", "slow batching", "no overlap")
 STEPS = ("small batch", "tiny model")
@@ -23,15 +24,15 @@ class Variation:
     Attributes:
         name: In words.
         setup: The same training with it.
-        where: Who sets it: the ``plan``, or whoever writes the ``module``, sets the ``environment``, or chooses the
-            ``batch`` (which changes what is learnt).
+        where: Who sets it: the ``plan``, or whoever writes the ``module``, sets the ``environment``, prepares the
+            ``examples``, or chooses the ``batch`` (which changes what is learnt).
         note: Why it is not in the plan.
         environment: Variables of its process.
     """
 
     name: str
     setup: Setup
-    where: Literal["plan", "module", "environment", "batch"]
+    where: Literal["plan", "module", "environment", "examples", "batch"]
     note: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -47,11 +48,21 @@ def variations(name: str, base: Setup, found: Measured, built: Mapping[str, Any]
     """
     if name in INPUT:
         return list(_reading(base, found))
+    if name == "short epochs":
+        return [_longer(base), *_reading(base, found)]
     if name == "python" or name == "loop":
         return [*_code(base, found), *_compiled(base, built)]
     if name in STEPS:
         return [*_more_at_once(base), *_compiled(base, built)]
     return [*_precisions(base, built), *_compiled(base, built), *_machine(base, built), *_larger(base)]
+
+
+def _longer(base: Setup) -> Variation:
+    said = (
+        f"have more of them, or each of them {LONGER} times, and train for so many fewer epochs; "
+        "in a loop of your own keep one iterator over dataset.repeat()"
+    )
+    return Variation(f"epochs {LONGER} times as long", replace(base, repeated=LONGER), "examples", said)
 
 
 def _reading(base: Setup, found: Measured) -> Iterator[Variation]:

@@ -17,6 +17,7 @@ from tfopt.components.profile_training import patching
 from tfopt.components.profile_training.bottleneck import LARGER, USUAL
 from tfopt.components.profile_training.setup import Setup
 from tfopt.components.profile_training.steps import ENDLESS, EPOCH_S, Epochs, paced, steps
+from tfopt.training.dataset import Source
 
 WARM_S = 15.0  # the longest that a first epoch, which fills caches, is waited for
 TOGETHER = 16  # steps in one call, when Python is to be out of the way
@@ -59,8 +60,9 @@ class Worker:
             self._model.run_eagerly = False
         several = setup.steps_per_execution or patching.steps_per_execution(self._model)
         patching.set_steps_per_execution(self._model, several)
-        self._epoch, self._cached = math.ceil(self._source.count / setup.batch_size), self._source.cached()
-        batches = self._source.shuffled(setup.batch_size, setup.seed)
+        self._epoch = math.ceil(self._source.count / setup.batch_size) * setup.repeated
+        self._cached = self._source.cached()
+        batches = self._batches(self._source)
         self._real = steps(self._model, *_in_calls(batches, self._epoch, several), several)
         self._alone: dict[str, Epochs] = {}
         self._grown: dict[str, int] = {}
@@ -93,6 +95,10 @@ class Worker:
         if what == "real":
             return self._real.turn(seconds, whole=not self._cached)
         return paced(self._prepared(what), seconds)
+
+    def beginning(self) -> float:
+        """Seconds that the beginning of an epoch takes longer, where real steps were run in whole epochs; 0 else."""
+        return self._real.beginning()
 
     def stages(self) -> dict[str, float]:
         """Seconds that a batch takes in each stage of the input alone, without a cache."""
@@ -135,6 +141,10 @@ class Worker:
         """Put back what was set for the whole process, and remove the cache."""
         self._open.close()
 
+    def _batches(self, source: Source) -> Any:
+        """Those of an epoch."""
+        return source.shuffled(self._setup.batch_size, self._setup.seed).repeat(self._setup.repeated)
+
     def _prepared(self, what: str) -> Epochs:
         import tensorflow as tf
 
@@ -163,15 +173,7 @@ class Worker:
 
     @functools.lru_cache(maxsize=4)  # noqa: B019  (one worker lives as long as its process)
     def _batch(self, size: int) -> Any:
-        import tensorflow as tf
-
-        batch = self._source.one(size)
-
-        def repeated(tensor: Any) -> Any:  # a split may have fewer examples than that
-            have = tf.shape(tensor)[0]
-            return tf.repeat(tensor, -(-size // have), axis=0)[:size] if have < size else tensor
-
-        return tf.nest.map_structure(repeated, batch)
+        return self._source.one(size, full=True)
 
     @functools.cached_property
     def _ready(self) -> Epochs:
@@ -179,7 +181,7 @@ class Worker:
         apart = self._source.reading.folder / "alone"
         apart.mkdir()
         source = patching.read_as(self._source, replace(self._source.reading, folder=apart))
-        batches = Epochs(source.shuffled(self._setup.batch_size, self._setup.seed), next, self._epoch)
+        batches = Epochs(self._batches(source), next, self._epoch)
         batches.fill(WARM_S, cached=self._cached)
         return batches
 

@@ -4,29 +4,22 @@ import dataclasses
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.chromium import measure
 from tests.components.train_modules import DIGITS, write
-from tests.conftest import write_examples
-from tfopt.artifacts import Examples, TrainingPlan
+from tfopt.artifacts import TrainingPlan
 from tfopt.components.profile_training.bottleneck import STAGES, Measured, bottleneck
 from tfopt.components.profile_training.component import profile_training
 from tfopt.components.profile_training.findings import findings
 from tfopt.components.profile_training.page import page
 from tfopt.components.profile_training.profiling import PARTS, plan
-from tfopt.components.profile_training.scanning import scan
 from tfopt.components.profile_training.setup import Setup
 from tfopt.components.profile_training.steps import Epochs
-from tfopt.components.profile_training.tracing import line_of
 from tfopt.components.profile_training.variations import combined, variations
 from tfopt.components.profile_training.worker import Worker
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
-from tfopt.training.prepared import prepare
-from tfopt.training.reproducible import reproducible
-from tfopt.training.user_module import UserModule
 
 SLOW = """
 import time
@@ -52,34 +45,10 @@ def build_model():
     model.compile("sgd", "sparse_categorical_crossentropy")
     return model
 """
-LOOPS = """
-import keras
-import tensorflow as tf
-from keras import layers
-
-class Loops(layers.Layer):
-    def call(self, x):
-        x = tf.map_fn(lambda row: row * 2.0, x)
-        x = tf.while_loop(lambda at, sums: at < 8, lambda at, sums: (at + 1, tf.tanh(sums)), [0, x])[1]
-        columns = []
-        for at in range(64):
-            columns.append(x[:, at] * 2.0)
-        x = tf.stack(columns, 1)
-        for _ in range(32):
-            x = tf.sin(x)
-        return tf.ensure_shape(tf.py_function(lambda v: v, [x], tf.float32), x.shape)
-    def compute_output_shape(self, shape):
-        return shape
-
-def build_model():
-    x = layers.Input((64,), name="x")
-    model = keras.Model(x, layers.Dense(1)(layers.LSTM(2)(layers.Reshape((64, 1))(Loops()(x)))))
-    model.compile("sgd", "mse")
-    return model
-"""
 USUAL = Measured(
     batch_size=64, prefetch=2, step=10, model=10, graph=9.5, larger=38, usual=None, input=1, cached=False, eager=False,
     loops=[], stages={"read": 0.2, "parse": 0.4, "preprocess": 0.1, "batch": 0.3}, spent={"MatMul": 9.0}, forward=4.0,
+    epoch=100, beginning=0,
 )  # fmt: skip
 BUILT = {"supported": ["float32", "mixed_bfloat16"], "jit_compile": False, "gpus": [], "odd_sizes": []}
 BASE = Setup("e", "m", "label", 0, True, 64, "float32", "off", "off", 0, 0, 0, 2)
@@ -116,33 +85,17 @@ def test_settings_that_each_proved_faster_are_tried_together():
     assert combined(base, [memory]) is None
 
 
-def test_loops_and_python_are_found_by_line_and_layers_that_follow_each_other_are_none(tmp_path):
-    x = np.random.default_rng(0).random((300, 64)).astype(np.float32)
-    write_examples(tmp_path / "data" / "Split-train" / "data_tfrecord-0", {"x": x, "label": x[:, 0]})
-    module = write(tmp_path / "loops.py", LOOPS)
-    how = {"label": "label", "seed": 0, "precision": "module", "jit_compile": "off"}
-    with reproducible(0):
-        made = prepare(UserModule(module), Examples(tmp_path / "data"), **how)
-        source = made.sources["train"]
-        found = scan(made.parts.model, source, source.one(16), module)
-    lines = [number for number, line in enumerate(LOOPS.splitlines(), 1) if "map_fn" in line or "while_loop" in line]
-    assert [(loop["kind"], loop["independent"]) for loop in found] == [
-        ("map_fn", True), ("while", False), ("unrolled", True), ("python", None),
-    ]  # fmt: skip
-    assert [loop["line"] for loop in found[:2]] == lines
-    assert found[2]["copies"] >= 64
-    assert all("while" in name for loop in found[:2] for name in loop["operations"])
-    assert len(found[2]["operations"]) >= 64
-    assert {loop["where"] for loop in found} == {"step"}
-
-
-def test_time_is_that_of_the_line_whose_operation_it_is_or_in_whose_loop():
-    owner = {"net/own/map/while": 8, "net/own/Tanh_5": 9}
-    whole = "StatefulPartitionedCall/net/own"
-    assert line_of(f"{whole}/map/while", owner) == 8
-    assert line_of(f"{whole}/map/while/body/_15/net/own/map/while/add", owner) == 8
-    assert line_of(f"{whole}/Tanh_5", owner) == line_of("net/own/Tanh_5", owner) == 9
-    assert line_of(f"{whole}/Tanh_51", owner) == line_of("while/body/_1/Tanh_5", owner) == 0
+def test_against_short_epochs_longer_ones_are_tried_and_who_can_have_them_is_told():
+    longer, *others = variations("short epochs", BASE, USUAL, BUILT)
+    assert longer.setup == dataclasses.replace(BASE, repeated=16)
+    assert [one.setup.cache for one in others[:2]] == ["memory", "disk"]
+    named = dataclasses.replace(bottleneck(USUAL), name="short epochs")
+    said = [one["text"] for one in findings(named, USUAL, [row(longer, 3.0)], BUILT, {})]
+    assert any(
+        one.startswith("Epochs 16 times as long: faster, 3.00x") and "keep one iterator over dataset.repeat()" in one
+        for one in said
+    )
+    assert plan(BASE, [longer], [row(longer, 3.0)]) == {}
 
 
 def test_turns_are_whole_epochs_each_from_its_beginning():
@@ -154,6 +107,17 @@ def test_turns_are_whole_epochs_each_from_its_beginning():
     epochs.run(1)
     assert epochs.turn(1e-9, whole=True) > 0
     assert seen[6:] == [1, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("took", "longer"), [([5, 1, 1], 4), ([5], 5)])
+def test_the_beginning_of_an_epoch_is_what_its_first_call_takes_longer_than_the_others(monkeypatch, took, longer):
+    clock = [0]
+    monkeypatch.setattr("tfopt.components.profile_training.steps.time.perf_counter", lambda: clock[0])
+    epochs = Epochs(took, lambda batches: clock.append(clock.pop() + next(batches)), calls=len(took))
+    assert epochs.beginning() == 0
+    epochs.fill(10.0, cached=True)
+    epochs.turn(0.1, whole=True)
+    assert epochs.beginning() == longer
 
 
 @pytest.mark.nightly
@@ -184,6 +148,7 @@ def test_each_part_of_a_step_can_be_run_alone(tmp_path, digits_examples, text):
     try:
         assert (built["count"], built["epoch"], built["cached"], built["eager"]) == (1400, 14, False, False)
         took = {part: worker.burst(part, 0.02) for part in PARTS}
+        assert 0 < worker.beginning() < 5
         assert all(0 < seconds < 5 for seconds in took.values())
         stages = worker.stages()
         assert list(stages) == list(STAGES)

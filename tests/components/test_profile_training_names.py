@@ -14,10 +14,11 @@ PYTHON = MAP | {"kind": "python", "independent": None}
 COPIES = MAP | {"kind": "unrolled", "copies": 64}
 USUAL = Measured(
     batch_size=64, prefetch=2, step=10, model=10, graph=9.5, larger=38, usual=None, input=1, cached=False, eager=False,
-    loops=[], stages={"read": 0.2, "parse": 0.4, "preprocess": 0.1, "batch": 0.3}, forward=12.0,
+    loops=[], stages={"read": 0.2, "parse": 0.4, "preprocess": 0.1, "batch": 0.3}, forward=12.0, epoch=100, beginning=0,
     spent={"MatMul": 9.0, "Mul": 3.0},
 )  # fmt: skip
 LATE = {"step": 30, "input": 28}
+SHORT = LATE | {"epoch": 2, "beginning": 15.1}
 
 
 def fixed(ms: float, each: float, size: int) -> dict:
@@ -45,6 +46,14 @@ def fixed(ms: float, each: float, size: int) -> dict:
         ("slow batching", {"step": 12, "input": 9, "model": 2.9, "larger": 12, "prefetch": 0, "cached": True}),
         ("no overlap", {"step": 12, "input": 9, "model": 3.1, "larger": 12, "prefetch": 0, "cached": True}),
         ("slow batching", {"step": 13.5, "input": 11, "model": 10, "prefetch": 0, "cached": True}),
+        # The beginnings of epochs: a quarter of the step, and no more than a third of the wait is of any stage.
+        ("short epochs", SHORT),
+        ("slow parsing", SHORT | {"beginning": 14.9}),
+        ("short epochs", LATE | {"epoch": 1, "beginning": 30}),
+        ("slow reading", SHORT | {"stages": USUAL.stages | {"read": 5.9}}),
+        ("short epochs", SHORT | {"stages": USUAL.stages | {"read": 5.8}}),
+        ("short epochs", SHORT | {"stages": USUAL.stages | {"read": 26}, "cached": True, "prefetch": 0}),
+        ("slow batching", SHORT | {"stages": USUAL.stages | {"batch": 6.7}, "cached": True}),
         # Without a cache, a stage that takes longer than what would hide is worth more.
         ("slow reading", {"step": 19, "input": 9, "prefetch": 0, "stages": USUAL.stages | {"read": 11.3}}),
         ("no overlap", {"step": 19, "input": 9, "prefetch": 0, "stages": USUAL.stages | {"read": 11.2}}),
@@ -92,6 +101,17 @@ def test_a_step_is_what_input_python_and_the_model_add():
     found = dataclasses.replace(USUAL, step=30)
     assert (found.wait, found.host, found.device) == (20, 0.5, 9.5)
     assert found.fixed == pytest.approx(10 - 28 / 3)
+    uneven = dataclasses.replace(USUAL, model=14, graph=2)  # steps that were faster in one turn than in another
+    assert (uneven.wait, uneven.host, uneven.device) == (0, 10, 0)
+
+
+def test_the_beginnings_of_epochs_are_part_of_the_wait_and_of_no_stage():
+    found = dataclasses.replace(USUAL, **SHORT)
+    assert found.begun == 7.55
+    assert dataclasses.replace(found, beginning=90).begun == found.wait == 20
+    said = bottleneck(found).sentence
+    assert "each epoch, of 2 steps, begins with a wait of 15.1 ms" in said
+    assert "all stages of the input together take 1 ms a batch" in said
 
 
 def test_a_sentence_names_the_line_and_its_share():
