@@ -16,6 +16,7 @@ FACTS = {
     "splits": {"train": 1400, "eval": 397},
     "features": {
         "image": {"dtype": "float32", "shape": [8, 8, 1], "missing": 0, "min": 0, "max": 16, "mean": 4.9, "std": 6.0},
+        "flat": {"dtype": "float32", "shape": [1], "missing": 0, "min": 5, "max": 5, "mean": 5.0, "std": 0.0},
         "colour": {"dtype": "string", "shape": [1], "missing": 0, "distinct": 2, "top": [["red", 900], ["blue", 897]]},
     },
     "label": "label",
@@ -71,7 +72,15 @@ SETTINGS = Settings(
     min_change=0.1,
 )  # fmt: skip
 CHANGES = {
-    "a little of each": ({"image": {"mean": 5.4, "std": 6.5}, "splits": {"train": 1500, "eval": 400}}, []),
+    "a little of each": (
+        {
+            **{"image": {"mean": 5.4, "std": 6.5, "missing": 150}, "splits": {"train": 1500, "eval": 400}},
+            **{"colour": {"top": [["red", 1000], ["blue", 797]]}, "label_counts": {"train": {"0": 1000, "1": 797}}},
+        },
+        [],
+    ),
+    "a constant, a little": ({"flat": {"mean": 5.4}}, []),
+    "a constant": ({"flat": {"mean": 5.6}}, ["feature flat: mean 5 became 5.6"]),
     "more": ({"splits": {"train": 1600, "eval": 400}}, ["1797 examples became 2000"]),
     "the mean": ({"image": {"mean": 5.6}}, ["feature image: mean 4.9 became 5.6"]),
     "the spread": ({"image": {"std": 5.3}}, ["feature image: std 6 became 5.3"]),

@@ -1,0 +1,70 @@
+"""`benchmark`: what is hopelessly slow is left out at that batch size; made-up calls on both sides of each rule."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tfopt.artifacts import Model
+from tfopt.asked import Refused
+from tfopt.components.benchmark.contender import Contender
+from tfopt.components.benchmark.turns import Plan, measure
+
+PLAN = Plan(batch_sizes=[1, 8], threads=1, seconds=8.0, rounds=20, seed=0)  # turns of 0.1 s, two in a round
+USUAL = {1: 0.05, 8: 0.01}  # seconds of the baseline's calls, by batch size
+
+
+class Steady:
+    """Stands in for a model's process: a call takes so many seconds, by batch size, and is not waited for."""
+
+    def __init__(self, calls: dict[int, float]) -> None:
+        self._calls, self._size = calls, 0
+
+    def ask(self, what: str, *given: Any) -> Any:
+        if what == "prepare":
+            if given[0] not in self._calls:
+                raise Refused("not for this model")
+            self._size = given[0]
+        if what == "burst":
+            return np.array([int(self._calls[self._size] * 1e9)] * 3), 0.0
+        return {"load": {"inputs": {}, "load_seconds": 0.0}, "prepare": {"seconds": 0.0, "not_finite": []}}.get(
+            what, {}
+        )
+
+
+def measured(calls: dict[int, float], usual: dict[int, float] = USUAL) -> Contender:
+    """What becomes of a candidate with such calls."""
+    baseline = Contender("as it was", Model("a"), Steady(usual), is_baseline=True)
+    candidate = Contender("other", Model("b"), Steady(calls), is_baseline=False)
+    measure([baseline, candidate], PLAN, lambda inputs: "inputs")
+    assert list(baseline.samples) == list(usual)
+    return candidate
+
+
+@pytest.mark.parametrize(
+    ("calls", "sizes"),
+    [
+        ({1: 0.249, 8: 0.01}, [1, 8]),  # no more than five times the baseline's
+        ({1: 0.251, 8: 0.01}, [8]),
+        ({1: 0.05, 8: 0.199}, [1, 8]),  # much slower, but each turn has a call
+        ({1: 0.05, 8: 0.201}, [1]),
+    ],
+)
+def test_a_call_five_times_as_long_as_the_baselines_that_outlasts_its_turns_is_given_up(calls, sizes):
+    found = measured(calls)
+    assert list(found.samples) == sizes
+    assert len(found.notes) == 2 - len(sizes)
+    assert not found.error
+
+
+def test_what_is_given_up_takes_nobodys_time_and_says_what_it_took():
+    found = measured({1: 300.0, 8: 0.01})
+    assert found.notes == [
+        "batch size 1 is not measured: a call took 3e+02 s as it warmed up, 6000.0 times the baseline's"
+    ]
+    assert len(found.samples[8]) == PLAN.rounds
+
+
+def test_with_no_batch_size_left_it_drops_out_and_with_nothing_to_compare_it_stays():
+    assert "batch size 8 is not measured: a call took 2 s" in measured({1: 2.0, 8: 2.0}).error
+    assert list(measured({1: 2.0, 8: 2.0}, usual={8: 1.0}).samples) == [1, 8]
