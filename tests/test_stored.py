@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import write_examples
+from tfopt.errors import ComponentError
 from tfopt.examples import read_batches
 from tfopt.runtimes import TensorSpec
 from tfopt.stored import SparseSpec, manifest, stored_features
@@ -62,3 +63,14 @@ def test_rows_of_any_length_are_filled_up_at_their_end_and_never_to_nothing(tmp_
     assert first["numbers"].tolist() == [[0], [0]]
     assert second["numbers"].tolist() == [[7, 0, 0], [1, 2, 3]]
     assert second["words"].tolist() == [[b"w7", b"", b""], [b"w1", b"w2", b"w3"]]
+
+
+def test_a_bad_record_is_named_and_not_one_before_it_whose_rows_vary(tmp_path):
+    file = tmp_path / "Split-train" / "rows"
+    lengths = [np.array([1]), np.array([], int), np.array([1, 2, 3]), np.array([4])]
+    ids = [np.array([0]), np.array([1]), np.array([2]), np.array([3, 3])]
+    write_examples(file, {"id": ids, "numbers": lengths})
+    (tmp_path / "examples.json").write_text(json.dumps({"features": {"numbers": NUMBERS}}))
+    specs = {"numbers": ANY["int64"], "id": TensorSpec("int64", (None, 1))}
+    with pytest.raises(ComponentError, match=r"rows, record 3: feature 'id' is int64\[\?,2\]"):
+        list(read_batches([file], specs, batch_size=2))

@@ -1,5 +1,6 @@
 """Learning that begins with the weights of an earlier model."""
 
+import json
 import logging
 import re
 import shutil
@@ -11,6 +12,7 @@ from tests.components.train_modules import DIGITS, write
 from tfopt import keras_models
 from tfopt.artifacts import KerasModel
 from tfopt.components.train.component import train
+from tfopt.components.train.starting import worse
 from tfopt.errors import ComponentError
 
 KERAS_2 = DIGITS.replace("keras", "tf_keras")
@@ -60,18 +62,46 @@ def test_a_start_that_no_epoch_is_better_than_is_told(tmp_path, digits_examples,
     assert "no epoch was better than the start, whose val_loss is" in caplog.text
 
 
-def test_what_preprocess_knows_is_todays(tmp_path, digits_examples, caplog):
+def test_a_loss_is_worse_where_it_rose_by_more_than_a_part_of_itself(tmp_path):
+    def told(before: float | None, today: float | None, least: float = 0.1) -> list[str]:
+        metrics = {} if before is None else {"val_loss": before}
+        (tmp_path / "model_card.json").write_text(json.dumps({"metrics": metrics}))
+        return worse(KerasModel(tmp_path), {} if today is None else {"val_loss": today}, least)
+
+    assert told(0.5, 0.5, 0.0) == told(0.5, 0.549) == told(20.0, 21.9) == told(-2.0, -1.81) == []
+    assert told(0.5, 0.551) == ["its val_loss, 0.5 when it was trained and 0.551 today"]
+    assert told(-2.0, -1.79) and told(0.5, None) and told(None, 0.5)
+
+
+KNOWN = {
+    "a setting": (
+        'layers.Normalization(mean=MEAN, variance=4.0, axis=None, name="scale")',
+        "other mean (5.0, now 6.0)",
+    ),
+    "weights": (
+        'adapted(layers.Normalization(axis=None, name="scale"), [MEAN - 2, MEAN + 2])',
+        "has another scale now",
+    ),
+}
+ADAPTED = """
+def adapted(layer, numbers):
+    layer.adapt(keras.ops.convert_to_numpy(numbers))
+    return layer
+"""
+
+
+@pytest.mark.parametrize(("known", "told"), KNOWN.values(), ids=KNOWN)
+def test_what_preprocess_knows_is_todays(tmp_path, digits_examples, caplog, known, told):
     """Means that were measured anew are kept, and the weights that learnt with the old ones come with a warning."""
-    known = 'layers.Normalization(mean=MEAN, variance=4.0, axis=None, name="scale")'
-    text = DIGITS.replace('layers.Rescaling(1 / 16, name="scale")', known)
+    text = DIGITS.replace('layers.Rescaling(1 / 16, name="scale")', known) + ADAPTED
     module = write(tmp_path / "m.py", text.replace("MEAN", "5.0"))
     start = train(digits_examples, module, tmp_path / "start", epochs=1)["trained"]
     module.write_text(text.replace("MEAN", "6.0").replace("keras.optimizers.Adam(0.005)", STILL))
     with caplog.at_level(logging.WARNING, "tfopt"):
         trained = train(digits_examples, module, tmp_path / "out", epochs=1, start=start)["trained"]
-    assert "scale: other mean (5.0, now 6.0)" in caplog.text
+    assert told in caplog.text
     scale = next(layer for layer in keras_models.load(trained).layers if layer.name == "scale")
-    assert float(np.ravel(scale.mean)[0]) == 6.0
+    assert float(np.ravel(scale.mean)[0]) == pytest.approx(6.0)
     kernels = [keras_models.load(model).get_layer("conv2d").get_weights()[0] for model in (start, trained)]
     np.testing.assert_array_equal(*kernels)
 
