@@ -1,6 +1,7 @@
 """Work in a child process: its answer, its refusal, and every way it can die, come back as they should."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,6 +35,8 @@ def fill(how):
             stream.write("x")
     if how == "in words":
         raise RuntimeError("RESOURCE_EXHAUSTED: model.bin; No space left on device\n\tat node 7")
+    if how == "file by file":
+        raise shutil.Error([("a", "b", "[Errno 28] No space left on device: 'a' -> 'b'"), ("c", "d", "[Errno 28] …")])
     raise ComponentError("the converter failed: No space left on device", "a model", "check that the model runs")
 
 
@@ -66,13 +69,14 @@ def test_the_answer_comes_back_whole():
     np.testing.assert_array_equal(run_in_child(double, values, doing="doubling"), values * 2)
 
 
-@pytest.mark.parametrize("how", ["by errno", "in words", "as something else"])
+@pytest.mark.parametrize("how", ["by errno", "in words", "file by file", "as something else"])
 def test_a_full_disk_is_told_as_such_whoever_met_it(how):
     with pytest.raises(ComponentError, match="No space left on device") as refusal:
         run_in_child(fill, how, doing="converting")
     assert refusal.value.expected == "room for the outputs"
     assert refusal.value.fix == "free some disk space, or write elsewhere"
     assert "\n" not in refusal.value.received
+    assert "('a'" not in refusal.value.received
 
 
 def test_the_child_is_another_process_with_its_own_environment_and_no_input():

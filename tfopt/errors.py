@@ -3,6 +3,7 @@
 import difflib
 import errno
 import os
+import shutil
 from collections.abc import Iterable
 
 
@@ -34,6 +35,8 @@ def no_room(error: BaseException) -> ComponentError | None:
     full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
     if not full and os.strerror(errno.ENOSPC) not in str(error):  # TensorFlow and others say it in words only
         return None
+    if isinstance(error, shutil.Error):  # of a whole tree: a list with what each of its files met
+        error = OSError(error.args[0][0][-1])
     said = error.received if isinstance(error, ComponentError) else first_line(error)
     return ComponentError(said, "room for the outputs", "free some disk space, or write elsewhere")
 

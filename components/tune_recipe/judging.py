@@ -1,7 +1,9 @@
 """What a made model is worth: measured against the parent by `evaluate` and `benchmark`, held against the goals."""
 
+import contextlib
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,12 +119,13 @@ class Judge:
         """
         asked, listed = self.question, [self.parent, *children]
         models: Any = {"baseline": self.parent, "candidates": list(children), "examples": self.examples}
-        find("evaluate")(
-            **models, evaluation=place / "evaluation", label=asked.label, split="eval", seed=asked.seed
-        )  # a search that chose on the split kept for judging would spoil it
-        find("benchmark")(
-            **models, benchmark=place / "benchmark", seconds=asked.seconds, threads=asked.threads, seed=asked.seed
-        )
+        with _quietly():
+            find("evaluate")(
+                **models, evaluation=place / "evaluation", label=asked.label, split="eval", seed=asked.seed
+            )  # a search that chose on the split kept for judging would spoil it
+            find("benchmark")(
+                **models, benchmark=place / "benchmark", seconds=asked.seconds, threads=asked.threads, seed=asked.seed
+            )
         quality, speed = Evaluation(place / "evaluation").read(), Benchmark(place / "benchmark").read()
         rows = [(n, m.digest, m.format) for n, m in zip(unique_names(listed), listed, strict=True)]
         measured, main = join(rows, quality, speed), main_metric(quality)
@@ -132,11 +135,24 @@ class Judge:
 
     def decide(self, children: Sequence[Model], place: Path) -> dict[str, Any]:
         """Have `select_model` choose between models that were judged below ``place``, and return its decision."""
-        find("select_model")(
-            baseline=self.parent,
-            candidates=list(children),
-            **{name: place / name for name in ("evaluation", "benchmark", "selected", "decision", "blessing")},
-            goals=[goal.text for goal in self.question.goals],
-            objective=self.question.objective,
-        )
+        with _quietly():
+            find("select_model")(
+                baseline=self.parent,
+                candidates=list(children),
+                **{name: place / name for name in ("evaluation", "benchmark", "selected", "decision", "blessing")},
+                goals=[goal.text for goal in self.question.goals],
+                objective=self.question.objective,
+            )
         return Decision(place / "decision").read()
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep the progress of the components to themselves: the search says a line for each trial."""
+    log = logging.getLogger("tfopt")
+    level = log.level
+    log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.setLevel(level)

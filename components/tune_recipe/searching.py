@@ -16,7 +16,7 @@ from tfopt.components.tune_recipe import proxies, recipes
 from tfopt.components.tune_recipe.judging import GIVEN_UP, NOT_MADE, Judge, Judged
 from tfopt.components.tune_recipe.making import Kitchen
 from tfopt.components.tune_recipe.recipes import Recipe
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, no_room
 
 MARKS = ("threshold", "min_improvement")  # kinds of goals that say what is enough; the others say what is too much
 REPEATS = 8  # how often the sampler may ask for what was tried, before something new is drawn evenly
@@ -96,7 +96,11 @@ class Search:
         return enough
 
     def attempt(self, recipe: Recipe) -> Trial:
-        """Make, look at and measure one recipe; its failure is its result."""
+        """Make, look at and measure one recipe; its failure is its result.
+
+        Raises:
+            ComponentError: When the disk is full, or the parent cannot be measured.
+        """
         trial, began = Trial(recipe), time.monotonic()
         self.trials.append(trial)
         try:
@@ -104,6 +108,8 @@ class Search:
             if reason := self._sign(trial.model):
                 trial.state, trial.reason = "given up", reason
         except ComponentError as error:
+            if full := no_room(error):  # which every other recipe would meet as well
+                raise full from error
             trial.reason = error.received.strip().splitlines()[0]
         if trial.model and not trial.reason:
             trial.reports = self.kitchen.folder / f"trial {len(self.trials)}"

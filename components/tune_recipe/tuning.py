@@ -129,10 +129,12 @@ def _last_round(judge: Judge, trials: Sequence[Trial], finalists: Sequence[Trial
 
 
 def _reason(winner: Trial | None, decision: dict[str, Any], *, reused: bool, tried: int) -> str:
-    how = "last time's recipe again" if reused else f"the best of {tried} recipes"
+    best = f"the best of {tried} recipes" if tried > 1 else "the only recipe that was tried"
+    how = "last time's recipe again" if reused else best
+    said = decision["reason"].removeprefix(f"{decision['selected']}: ")  # the recipe's name says more
     if winner is None:
-        return f"the model itself stays: {decision['reason']}"
-    return f"{winner.recipe} ({how}): {decision['reason']}"
+        return f"the model itself stays: {said}"
+    return f"{winner.recipe} ({how}): {said}"
 
 
 def _winner(trial: Trial) -> dict[str, Any]:

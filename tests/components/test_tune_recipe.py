@@ -123,8 +123,9 @@ def test_the_same_seed_and_the_same_figures_give_the_same_trials(tmp_path):
     assert first == again != other
 
 
-def test_it_stops_as_soon_as_goals_that_say_what_is_enough_are_met(tmp_path):
-    found, stopped = search(tmp_path, goals=[*LOSSLESS, "latency min_improvement 75%"])
+@pytest.mark.parametrize("enough", ["latency min_improvement 75%", "latency threshold 0.1"])
+def test_it_stops_as_soon_as_goals_that_say_what_is_enough_are_met(tmp_path, enough):
+    found, stopped = search(tmp_path, goals=[*LOSSLESS, enough])
     assert stopped == "a recipe meets the goals"
     assert found.trials[-1].wins
     assert not any(trial.wins for trial in found.trials[:-1])
@@ -194,6 +195,17 @@ def test_what_cannot_be_made_is_a_trial_with_its_reason(tmp_path):
     assert any(trial.wins for trial in found.trials)
 
 
+def test_a_full_disk_ends_the_search(tmp_path):
+    known = Known(tmp_path, LOSSLESS, figures)
+    known.make = lambda recipe: (_ for _ in ()).throw(
+        ComponentError("No space left on device", "a model", "another op")
+    )
+    found = Search(known, known, FORMATS, 5, 5.0, 64, 0)
+    with pytest.raises(ComponentError, match="room for the outputs"):
+        found.run()
+    assert len(found.trials) == 1
+
+
 def test_a_model_too_large_for_a_goal_is_given_up_unmeasured(tmp_path):
     (tmp_path / "parent").mkdir()
     (tmp_path / "parent" / "saved_model.pb").write_bytes(b"a" * 1000)
@@ -244,12 +256,18 @@ def kept(digits_examples, tmp_path) -> Path:
     return tmp_path / "kept"
 
 
-def test_one_trial_becomes_a_model_with_its_recipe_and_pages_without_a_look_at_test(digits_model, kept, tmp_path):
+def test_one_trial_becomes_a_model_with_its_recipe_and_pages_without_a_look_at_test(
+    digits_model, kept, tmp_path, caplog
+):
+    caplog.set_level("INFO", "tfopt")
     made = tune_recipe(digits_model, kept, tmp_path / "tuned", tmp_path / "recipe", trials=1, **QUICK)
     content = made["recipe"].read()
     assert content["winner"]["name"] == "fold_batch_norm, export_tflite int8"
     assert [step["component"] for step in content["winner"]["steps"]] == ["fold_batch_norm", "export_tflite"]
     assert content["winner"]["commands"][1].endswith("--precision int8")
+    assert content["reason"].startswith("fold_batch_norm, export_tflite int8 (the only recipe that was tried): ")
+    assert content["reason"].count("tflite int8") == 1
+    assert len(caplog.messages) == 2  # a line for the trial, and what came of all
     (row,) = content["trials"]
     assert (row["state"], row["winner"], row["pareto"]) == ("measured", True, True)
     assert (made["tuned"].format, made["tuned"].digest) == ("tflite", content["decision"]["selected_digest"])
