@@ -40,10 +40,13 @@ def everything():
 
 
 def sequence():
-    """Whole numbers at the beginning, and a mask on the way through."""
+    """Whole numbers at the beginning, and a mask on the way through, into a model that was built without one too."""
     flow = given = layers.Input((6,), dtype="int64")
-    flow = layers.Embedding(5, 8, mask_zero=True)(flow)
-    for _ in range(4):
+    inner = within = layers.Input((6, 8))
+    for _ in range(2):
+        within = layers.LSTM(8, return_sequences=True)(within)
+    flow = keras.Model(inner, within)(layers.Embedding(5, 8, mask_zero=True)(flow))
+    for _ in range(2):
         flow = layers.Dropout(0.2)(layers.LSTM(8, return_sequences=True)(flow))
     flow = layers.GlobalAveragePooling1D()(flow)
     return keras.Model(given, layers.Dense(10, "softmax")(flow))
