@@ -97,6 +97,20 @@ def test_all_but_the_last_piece_is_computed_twice_and_only_while_it_learns():
     assert Counter(each.type for each in traced.graph.get_operations())["Conv2D"] == 4
 
 
+def test_what_follows_a_model_inside_is_computed_twice_as_well():
+    """That model is one piece, the next three layers are another, and the last two are kept."""
+    keras.backend.clear_session()
+    flow = given = layers.Input((4,))
+    flow = keras.Sequential([layers.Input((4,)), layers.Dense(4, "tanh"), layers.Dense(4, "tanh")])(flow)
+    for _ in range(5):
+        flow = layers.Dense(4, "tanh")(flow)
+    model = keras.Model(given, flow)
+    model.compile("sgd", "mse")
+    with recomputed(model):
+        step = tf.function(lambda x: model.train_step((x, x))).get_concrete_function(np.zeros((2, 4), "float32"))
+    assert Counter(each.type for each in step.graph.get_operations())["Tanh"] == 2 * 2 + 2 * 3 + 2
+
+
 def test_the_model_is_as_it_was_afterwards():
     model = fresh(everything)
     inner = next(layer for layer in model.layers if layer.name.startswith("functional"))
