@@ -1,6 +1,5 @@
 """What the examples say of themselves: their features, how large the images are, how many classes there are."""
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -8,19 +7,16 @@ from typing import Any
 from tfopt.artifacts import Examples
 from tfopt.components.compare_backbones.reading import Size
 from tfopt.errors import ComponentError, nearest
+from tfopt.stored import feature_specs, first_record, manifest
 
 
 def facts_of(examples: Examples) -> dict[str, Any]:
     """What ``examples.json`` says; else what the first record does, and that takes TensorFlow."""
     for split in ("train", "eval"):
         examples.split(split)
-    sidecar = examples.path / "examples.json"
-    content: dict[str, Any] = json.loads(sidecar.read_text()) if sidecar.is_file() else {}
+    content = manifest(examples.path)
     if "features" in content:
         return content
-    from tfopt.examples import feature_specs
-    from tfopt.training.sources import first_record
-
     stored = feature_specs(first_record(examples.split("train")))
     return {"features": {name: {"dtype": spec.dtype, "shape": [spec.shape[1]]} for name, spec in stored.items()}}
 

@@ -16,6 +16,7 @@ from tfopt.components.compare_backbones.entry import Entry, beside_each_other, i
 from tfopt.components.compare_backbones.question import Question
 from tfopt.errors import ComponentError
 from tfopt.execution import link_tree
+from tfopt.stored import MANIFEST
 
 JUDGED = "eval"  # choosing on the split that is kept for judging would spoil it
 
@@ -62,8 +63,8 @@ def draw(uri: str, place: str, most: int, seed: int) -> str:
             if index in kept:
                 writer.write(record)
     link_tree(examples.path / f"Split-{JUDGED}", folder / f"Split-{JUDGED}")
-    if (examples.path / "examples.json").is_file():
-        shutil.copyfile(examples.path / "examples.json", folder / "examples.json")
+    if (examples.path / MANIFEST).is_file():
+        shutil.copyfile(examples.path / MANIFEST, folder / MANIFEST)
     return str(folder)
 
 

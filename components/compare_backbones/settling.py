@@ -11,6 +11,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfopt.components.compare_backbones.reading import Size
+from tfopt.stored import MANIFEST
 
 RECORDS = 16  # of a split that is drawn
 
@@ -47,4 +48,4 @@ def draw_examples(folder: Path, image: str, stored: Size, seed: int) -> None:
                 features = tf.train.Features(feature={image: tf.train.Feature(int64_list=pixels)})
                 writer.write(tf.train.Example(features=features).SerializeToString())
     counts = dict.fromkeys(("train", "eval"), RECORDS)
-    (folder / "examples.json").write_text(json.dumps({"features": {image: facts}, "splits": counts}))
+    (folder / MANIFEST).write_text(json.dumps({"features": {image: facts}, "splits": counts}))

@@ -1,6 +1,5 @@
 """The Beam pipeline: parts of shards in, one `Totals` out, and a check that nothing was lost or doubled on the way."""
 
-import json
 import logging
 import pickle
 import tempfile
@@ -26,6 +25,7 @@ from tfopt.components.evaluate.summary import check_conserved, summarize
 from tfopt.components.evaluate.totals import Totals
 from tfopt.errors import ComponentError
 from tfopt.remote import fetched, is_remote, send
+from tfopt.stored import manifest
 
 
 def evaluate_models(
@@ -92,15 +92,13 @@ def run(plan: Plan, files: list[str], place: str) -> Totals:
 
 def count(examples: Examples, split: str, files: list[str]) -> int:
     """How many records there should be: what was written down when they were made, else counted by their framing."""
-    sidecar = examples.path / "examples.json"
-    written = json.loads(sidecar.read_text())["splits"].get(split) if sidecar.is_file() else None
+    written = manifest(examples.path).get("splits", {}).get(split)
     return written if written is not None else sum(records.count_records(fetched(file)) for file in files)
 
 
 def class_names(examples: Examples, label: str) -> list[str]:
     """What the numbers of a label stand for, where it was written down when the examples were made."""
-    sidecar = examples.path / "examples.json"
-    known = json.loads(sidecar.read_text()) if sidecar.is_file() else {}
+    known = manifest(examples.path)
     return list(known.get("classes", [])) if known.get("label") == label else []
 
 

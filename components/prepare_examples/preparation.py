@@ -12,6 +12,7 @@ from tfopt.components.prepare_examples.schema import decide
 from tfopt.components.prepare_examples.shards import Layout, Shard
 from tfopt.components.prepare_examples.survey import Rejects, Survey
 from tfopt.errors import ComponentError
+from tfopt.stored import MANIFEST
 
 logger = logging.getLogger("tfopt")
 
@@ -37,7 +38,7 @@ def prepare(uri: str, examples: Examples, request: Request) -> None:
         shards = pipeline.write(source, schema, layout, target)
         rejects = check_shards(survey, shards, source, request)
         content = report.content(survey, rejects, schema, shards, source, request)
-        with writing(f"{target}/{report.FILE}") as stream:
+        with writing(f"{target}/{MANIFEST}") as stream:
             stream.write((json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
     except BaseException:
         remove(f"{target}/{name}" for name in layout.names())

@@ -11,8 +11,6 @@ from tfopt.components.prepare_examples.shards import MOST_LABELS, Shard
 from tfopt.components.prepare_examples.summary import FeatureSummary
 from tfopt.components.prepare_examples.survey import Rejects, Survey
 
-FILE = "examples.json"
-
 
 def content(
     survey: Survey, rejects: Rejects, schema: Schema, shards: list[Shard], source: Source, request: Request

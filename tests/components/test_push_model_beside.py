@@ -12,7 +12,8 @@ from tests.reports import DIGITS, TRAINED, make_models
 from tfopt.artifacts import Blessing, InfraBlessing, Model, Pushed
 from tfopt.components.push_model.component import push_model
 from tfopt.errors import ComponentError
-from tfopt.serving import mobile, warm_up
+from tfopt.serving import warm_up
+from tfopt.stored import MANIFEST
 
 
 def push(model: Path, destination: Path, *, blessed: bool = True, **given) -> Pushed:
@@ -75,7 +76,7 @@ def test_examples_of_something_else_are_refused_and_nothing_appears(digits_model
 def test_a_litert_file_lies_beside_its_names_types_and_labels(digits_lite, digits_examples, tmp_path):
     examples = tmp_path / "examples"
     shutil.copytree(digits_examples, examples)
-    (examples / mobile.SUMMARY).write_text(json.dumps({"classes": [f"digit {n}" for n in range(10)]}))
+    (examples / MANIFEST).write_text(json.dumps({"classes": [f"digit {n}" for n in range(10)]}))
     pushed = push(digits_lite, tmp_path / "app", layout="plain", examples=examples).read()
     assert pushed["labels"] == "10 classes of the examples, for digit"
     assert (tmp_path / "app" / "latest" / "labels.txt").read_text().splitlines()[3] == "digit 3"
@@ -91,7 +92,7 @@ def test_a_litert_file_lies_beside_its_names_types_and_labels(digits_lite, digit
 def test_labels_that_no_output_has_as_many_values_for_are_left_out(digits_lite, digits_examples, tmp_path):
     examples = tmp_path / "examples"
     shutil.copytree(digits_examples, examples)
-    (examples / mobile.SUMMARY).write_text(json.dumps({"classes": ["even", "odd"]}))
+    (examples / MANIFEST).write_text(json.dumps({"classes": ["even", "odd"]}))
     pushed = push(digits_lite, tmp_path / "app", layout="plain", examples=examples).read()
     assert pushed["labels"] == "none: no output has 2 values"
     assert not (tmp_path / "app" / "1" / "labels.txt").exists()

@@ -6,12 +6,11 @@ whoever reads a flatbuffer of its schema can read two plain files. The file stay
 
 import json
 from pathlib import Path
-from typing import Any
 
 from tfopt.artifacts import Examples, Model
+from tfopt.stored import manifest
 
 METADATA, LABELS = "metadata.json", "labels.txt"
-SUMMARY = "examples.json"  # which prepare_examples writes beside the splits, with the names of the classes
 
 
 def describe(model: Model, folder: Path, examples: Examples | None) -> str:
@@ -41,6 +40,5 @@ def describe(model: Model, folder: Path, examples: Examples | None) -> str:
 
 
 def _classes(examples: Examples | None) -> list[str]:
-    file = examples.path / SUMMARY if examples else None
-    facts: dict[str, Any] = json.loads(file.read_text()) if file and file.is_file() else {}
-    return [str(name) for name in facts.get("classes") or []]
+    known = manifest(examples.path) if examples else {}
+    return [str(name) for name in known.get("classes") or []]
