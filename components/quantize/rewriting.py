@@ -97,7 +97,7 @@ class _Level:
         if is_graph(layer):
             return "graph"
         what = kind(layer)
-        if what == "norm" and self._waiting(call.inputs[0]) != "kernel":
+        if what == "norm" and self._waiting(call.inputs[0]) != "kernel" and not self._is_between(call):
             self.result.left[name] = "no convolution right before this batch norm takes it in"
             return "float"
         if what == "float":
@@ -112,12 +112,30 @@ class _Level:
                 self.made[id(layer)] = self._nested(layer) if what == "graph" else self._kernel(layer)
             layer = self.made[id(layer)]
         args, kwargs = self._mapped((call.args, call.kwargs))
+        if what == "norm" and self._waiting(call.inputs[0]) != "kernel":
+            args, kwargs = self._through_ones(call, args, kwargs)
         return list(keras.tree.flatten(layer(*args, **kwargs)))
 
     def _kernel(self, layer: Layer) -> QuantizedKernel:
         kernel = next(weight for weight in layer.weights if weight.name == "kernel")
         self.result.kernels.append(QuantizedKernel(layer, one_scale=self.one_scale and is_clustered(kernel.numpy())))
         return self.result.kernels[-1]
+
+    def _is_between(self, call: Call) -> bool:
+        """Whether a batch norm takes and gives images in 8 bits, so that a convolution may do its work."""
+        (tensor,) = call.inputs
+        return self._is_scaled(tensor) and len(tensor.shape) == 4 and call.layer.axis in (3, -1)
+
+    def _through_ones(self, call: Call, args: Any, kwargs: Any) -> Any:
+        """Multiply by one what a batch norm takes: LiteRT has no 8-bit batch norm, but a convolution takes one in."""
+        norm, taken = call.layer, self.new[id(call.inputs[0])]
+        if id(norm) not in self.made:
+            ones = {"use_bias": False, "depthwise_initializer": "ones", "trainable": False}
+            layer = keras.layers.DepthwiseConv2D(1, **ones, name=f"{norm.name}_kernel", dtype=norm.dtype_policy)
+            layer.build(taken.shape)
+            self.made[id(norm)] = self._kernel(layer)
+        multiplied = self.made[id(norm)](taken)
+        return keras.tree.map_structure(lambda leaf: multiplied if leaf is taken else leaf, (args, kwargs))
 
     def _nested(self, model: Layer) -> Layer:
         return _Level(model, self.result, self.keep_float, self.one_scale, self.made, outermost=False).rewritten()

@@ -127,6 +127,41 @@ def test_a_batch_norm_with_no_convolution_before_it_stays_in_floats():
     assert report["left"] == {"alone": "no convolution right before this batch norm takes it in"}
 
 
+def dense_block():
+    """Batch norms after a concatenation, of which others take too and after a pool, as in DenseNet."""
+    keras.utils.set_random_seed(4)
+    flow = image = layers.Input((8, 8, 3), name="image")
+    flow = layers.Conv2D(6, 3, padding="same", activation="relu")(flow)
+    for number in range(2):
+        new = layers.ReLU()(layers.BatchNormalization(name=f"alone_{number}")(flow))
+        flow = layers.Concatenate()([flow, layers.Conv2D(4, 3, padding="same", use_bias=False)(new)])
+    flow = layers.BatchNormalization(name="last")(layers.AveragePooling2D(2)(flow))
+    return moved(keras.Model(image, layers.Dense(3, name="kind")(layers.Flatten()(flow))))
+
+
+@pytest.mark.parametrize("exporter", [export_tflite, export_onnx], ids=["tflite", "onnx"])
+def test_a_batch_norm_between_8_bits_is_a_convolution_in_8_bits(tmp_path, exporter):
+    learner = learner_of(dense_block())
+    images = inputs(64)[0][..., [0, 1, 0]]
+    learner.observe([([images], None)])
+    assert learner.report()["left"] == {}
+    keras_models.save(learner.model, tmp_path / "model")
+    exported = exporter(tmp_path / "model", tmp_path / "file", precision="int8")["exported"]
+    if exporter is export_tflite:
+        assert [kernel.dtype for kernel in kernels(exported.tflite)] == [np.int8] * 7
+    with runtimes.load(KerasModel(tmp_path / "model")) as model, runtimes.load(exported) as file:
+        answer, made = (one.run({"image": images[:32]})["kind"] for one in (model, file))
+    assert np.abs(answer - made).mean() < 0.02 * np.ptp(answer)
+
+
+def test_ones_before_a_batch_norm_change_no_answer_and_do_not_learn():
+    model, images = dense_block(), inputs()[0][..., [0, 1, 0]]
+    before, learner = model(images).numpy(), learner_of(model)
+    learner._set_observing(True)
+    np.testing.assert_allclose(learner.model(images), before, atol=1e-5 * np.ptp(before))
+    assert not [weight for weight in learner.model.trainable_weights if "alone_0_kernel" in weight.path]
+
+
 def test_the_file_of_a_model_of_every_kind_answers_as_the_model(tmp_path):
     learner = learner_of(everything())
     learner.observe([(inputs(64), None)])
