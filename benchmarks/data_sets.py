@@ -21,6 +21,23 @@ def build_model():
     model.compile(keras.optimizers.SGD(1e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
 """
+WIDE = """
+import keras
+from keras import layers
+
+def preprocess(features):
+    return {"image": layers.Rescaling(1 / 255, name="scale")(features["image"])}
+
+def build_model():
+    flow = image = layers.Input((28, 28, 1), name="image")
+    for filters, strides in ((64, 1), (64, 1), (128, 2), (128, 1), (128, 2)):
+        flow = layers.Conv2D(filters, 3, strides=strides, padding="same", use_bias=False)(flow)
+        flow = layers.ReLU()(layers.BatchNormalization(momentum=0.9)(flow))
+    flow = layers.Dense(10, activation="softmax", name="digit")(layers.GlobalAveragePooling2D()(flow))
+    model = keras.Model(image, flow, name="wide")
+    model.compile(keras.optimizers.Adam(1e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+"""
 
 
 @dataclass(frozen=True)
@@ -68,6 +85,12 @@ def _flights(folder: Path) -> Path:
     return folder / "flights.csv"
 
 
+def _wide(folder: Path) -> Path:
+    """A network that is bound by its arithmetic, which docs/mnist/model.py is not."""
+    (folder / "model.py").write_text(WIDE)
+    return folder / "model.py"
+
+
 def _noise(folder: Path) -> Path:
     """Random images with random labels."""
     import numpy as np
@@ -91,6 +114,7 @@ def _backbone(name: str) -> Data:
 
 DATA = {
     "mnist": Data(_mnist, {"pack": "image=28x28x1"}, _documented("mnist"), {}, {"epochs": 20}),
+    "wide": Data(_mnist, {"pack": "image=28x28x1"}, _wide, {"epochs": 8}, {"epochs": 6}),
     "flights": Data(
         *(_flights, {}, _documented("flights"), {"epochs": 10, "batch_size": 512}),
         *({"epochs": 5, "batch_size": 512}, {"learning_rate": 5e-4}),

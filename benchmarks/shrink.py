@@ -1,6 +1,7 @@
 """What shrinking costs and gives: accuracy, bytes, zeros, and speed on every runtime, technique by technique.
 
     python benchmarks/shrink.py [--data mnist flights] [--only NAME …] [--epochs N] [--no-latency] [--folder FOLDER]
+    python benchmarks/shrink.py --data wide [--only NAME …]        # the digits by a network bound by its arithmetic
     python benchmarks/shrink.py --data MobileNetV2 ResNet50 [--only NAME …]                # or any other backbone
 
 Two real data sets: 5,000 digits (docs/mnist/model.py, 34 thousand weights) and 327,346 flights (docs/flights, 345
