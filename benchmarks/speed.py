@@ -64,7 +64,7 @@ def compare(name: str, folder: Path, timing: Timing) -> dict[str, Any]:
         found[setting] = rows = json.loads((folder / "measured.json").read_text())
         print_table(rows, nodes, timing.batches, setting, goals.get(setting, {}))
     if "optimized" in timing.contenders:
-        found["together"] = together(folder, timing, goals.get("oneDNN on", {}))
+        found["together"] = together(folder, timing, goals.get(SETTINGS["1"], {}))
     return found
 
 
