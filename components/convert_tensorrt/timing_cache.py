@@ -2,11 +2,11 @@
 
 import contextlib
 import fcntl
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tfopt import partial
 from tfopt.errors import ComponentError
 
 
@@ -62,18 +62,20 @@ def update(file: Path, merge: Callable[[bytes], bytes]) -> bytes:
     Raises:
         ComponentError: When it cannot be written.
     """
-    part = file.with_name(f".{file.name}.partial-{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.with_name(f".{file.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            content = merge(read(file))
-            part.write_bytes(content)
-            part.replace(file)
+            partial.clear(file.parent)
+            part = partial.name(file.parent)
+            try:
+                content = merge(read(file))
+                part.write_bytes(content)
+                part.replace(file)
+            finally:
+                part.unlink(missing_ok=True)
     except OSError as error:
         raise _refusal(error) from error
-    finally:
-        part.unlink(missing_ok=True)
     return content
 
 

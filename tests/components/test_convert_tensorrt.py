@@ -124,14 +124,14 @@ def test_a_shared_cache_is_whole_whoever_else_writes_it(tmp_path):
     assert timing_cache.read(file) == b""
     workers = [
         threading.Thread(target=timing_cache.update, args=(file, lambda found, letter=letter: found + letter * 1000))
-        for letter in (b"a", b"b", b"c", b"d") * 3
+        for letter in (b"a", b"b", b"c", b"d") * 30
     ]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
     content_ = timing_cache.read(file)
-    assert len(content_) == 12_000 and {content_.count(letter) for letter in (b"a", b"b", b"c", b"d")} == {3000}
+    assert len(content_) == 120_000 and {content_.count(letter) for letter in (b"a", b"b", b"c", b"d")} == {30_000}
     with pytest.raises(ZeroDivisionError):
         timing_cache.update(file, lambda found: bytes(1 // 0))
     assert timing_cache.read(file) == content_ and sorted(path.name for path in file.parent.iterdir())[1:] == [
@@ -139,6 +139,8 @@ def test_a_shared_cache_is_whole_whoever_else_writes_it(tmp_path):
     ]
     with pytest.raises(ComponentError, match="directory"):
         timing_cache.read(tmp_path)
+    with pytest.raises(ComponentError, match="exists|directory"):
+        timing_cache.update(file / "below", lambda found: found)
 
 
 TOLD = {  # as TensorRT 10 and 11 say the same
