@@ -8,8 +8,8 @@ Two real data sets: 5,000 digits (docs/mnist/model.py, 34 thousand weights) and 
 thousand). A network is trained on each, each technique fine-tunes a copy, every copy is exported, and all are judged on
 a split that no training saw: `train` is learnt, `eval` chooses the best epoch, `test` judges. Differences are to the
 trained model, with 95 % intervals. Sizes are those of the TFLite file. Speed is the trained model's time over the
-copy's in the same runtime, at batch size 1. With --folder what was made stays there and is not made again: accuracy can
-be found on a busy machine, and the same command without --no-latency later measures speed on a quiet one.
+copy's in the same runtime, at batch size 1 or --batch. With --folder what was made stays there and is not made again:
+accuracy can be found on a busy machine, and the same command without --no-latency later measures speed on a quiet one.
 
 Backbones of keras.applications learn random images of 128x128 for an epoch: for their sizes, zeros and speed. What they
 answer means nothing, and is left out.
@@ -78,6 +78,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, help="of each fine-tuning, not 20 (mnist), 6 (wide), 5 (flights) or 1")
     parser.add_argument("--no-latency", action="store_true", help="leave speed out: it means nothing on a busy machine")
     parser.add_argument("--seconds", type=float, default=6.0, help="of measuring the speed of each model")
+    parser.add_argument("--batch", type=int, default=1, help="rows in a call whose speed is measured")
     parser.add_argument("--folder", type=Path, help="keep what is made here, and go on from what is there")
     parser.add_argument("--json", type=Path, help="write the figures there")
     given = parser.parse_args()
@@ -88,7 +89,7 @@ def main() -> None:
     for data in given.data:
         with _folder(given.folder and given.folder / data) as folder:
             bench = Bench(folder, DATA[data], given.epochs)
-            found[data] = bench.rows(names, None if given.no_latency else given.seconds)
+            found[data] = bench.rows(names, None if given.no_latency else given.seconds, given.batch)
         print(f"\n{data}\n\n" + "\n".join(table(found[data])) + "\n")
         print("\n".join(judge({row["technique"]: row for row in found[data]})), flush=True)
     if given.json:
@@ -105,7 +106,7 @@ class Bench:
         self.module = data.module(folder)
         self.parent = self._once("train", PARENT, examples=self.examples, module=self.module, **data.train)
 
-    def rows(self, names: list[str], seconds: float | None) -> list[Row]:
+    def rows(self, names: list[str], seconds: float | None, batch: int) -> list[Row]:
         """Shrink, export and judge; return a row for each technique, the trained model first."""
         shrunk = {name: self._shrunk(name) for name in names}
         lite = {name: self._exported("tflite", name, shrunk[name]) for name in names}
@@ -128,11 +129,13 @@ class Bench:
         if seconds:
             for runtime, models in {"saved_model": shrunk, "tflite": lite, "onnx": onnx}.items():
                 unlike = list(dict.fromkeys(model for model in models.values() if model))  # one SavedModel, many files
-                report = self._report(f"benchmark {runtime}", Benchmark, unlike, seconds=seconds, batch_sizes=["1"])
+                report = self._report(
+                    f"benchmark {runtime}", Benchmark, unlike, seconds=seconds, batch_sizes=[str(batch)]
+                )
                 speed = {m: row.get("speedup") for m, row in zip(unlike, report["models"], strict=True)}
                 for row in rows:
                     model = models[row["technique"]]
-                    row["speed"][runtime] = ((speed[model] if model else None) or {}).get("1")
+                    row["speed"][runtime] = ((speed[model] if model else None) or {}).get(str(batch))
         return rows
 
     def _shrunk(self, name: str) -> Path:
