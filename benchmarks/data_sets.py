@@ -30,7 +30,7 @@ def preprocess(features):
 
 def build_model():
     flow = image = layers.Input((28, 28, 1), name="image")
-    for filters, strides in ((96, 1), (96, 1), (128, 2), (128, 1), (128, 2)):
+    for filters, strides in ((64, 1), (64, 1), (128, 2), (128, 1), (128, 2)):
         flow = layers.Conv2D(filters, 3, strides=strides, padding="same", use_bias=False)(flow)
         flow = layers.ReLU()(layers.BatchNormalization(momentum=0.9)(flow))
     flow = layers.Dense(10, activation="softmax", name="digit")(layers.GlobalAveragePooling2D()(flow))
