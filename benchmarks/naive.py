@@ -44,7 +44,7 @@ class Naive(Worker):
 
     def burst(self, what: str, seconds: float) -> float:
         """Seconds of a step, or of a batch when ``what`` is ``input``."""
-        step = functools.partial(next, self._batches) if what == "input" else functools.partial(self._real.run, 1)
+        step = functools.partial(next, self._read) if what == "input" else functools.partial(self._real.run, 1)
         if what not in self._begun:
             self._begun |= {what}
             for _ in range(self._epoch // 2):
@@ -56,7 +56,7 @@ class Naive(Worker):
         return (time.perf_counter() - start) / done
 
     @functools.cached_property
-    def _batches(self) -> Any:
+    def _read(self) -> Any:
         return iter(self._source.shuffled(self._setup.batch_size, self._setup.seed).repeat())
 
 
