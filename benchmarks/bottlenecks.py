@@ -52,7 +52,7 @@ def diagnosed(case: Planted, pace: Pace) -> tuple[Measured, Bottleneck]:
 
 def _numbers(found: Measured) -> str:
     names = ("step", "model", "graph", "larger", "usual", "input", "begun", "fixed")
-    parts = {name: getattr(found, name) for name in names} | found.stages
+    parts = {name: getattr(found, name) for name in names} | dict(found.stages)
     at = {f"line {loop['line']} ({loop['kind']})": loop["ms"] for loop in found.loops}
     every = {"forward": found.forward, "operations": sum(found.spent.values())}
     return ", ".join(f"{name} {ms:.3g}" for name, ms in (parts | at | every).items() if ms is not None) + " ms"

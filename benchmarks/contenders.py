@@ -1,5 +1,6 @@
 """Who is compared in peers.py: four models with random weights, what the peers make of them, and what tfopt does."""
 
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,7 +22,8 @@ EXPORTERS = ("export_tflite", "export_onnx", "export_openvino")
 def write_model(name: str, folder: Path, side: int | None) -> None:
     """Write a backbone as graph.py does, or a small transformer encoder that classifies."""
     if name != "transformer":
-        return export(name, "keras", folder, side)
+        export(name, "keras", folder, side)
+        return
     import keras
     from keras import layers
 
@@ -33,7 +35,7 @@ def write_model(name: str, folder: Path, side: int | None) -> None:
         wide = layers.Dense(4 * WIDTH)(flow)
         wide = layers.Activation(lambda values: keras.activations.gelu(values, approximate=True))(wide)
         flow = layers.LayerNormalization()(flow + layers.Dense(WIDTH)(wide))
-    return keras.Model(ids, layers.Dense(10)(layers.GlobalAveragePooling1D()(flow))).export(str(folder), verbose=False)
+    keras.Model(ids, layers.Dense(10)(layers.GlobalAveragePooling1D()(flow))).export(str(folder), verbose=False)
 
 
 def write_examples(model: Path, folder: Path) -> None:
@@ -55,7 +57,7 @@ def write_examples(model: Path, folder: Path) -> None:
                     ids = draw.integers(0, WORDS, LENGTH)
                     feature = tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
                 else:
-                    pixels = draw.random(int(np.prod(spec.shape[1:])), np.float32)
+                    pixels = draw.random(math.prod(size or 1 for size in spec.shape[1:]), np.float32)
                     feature = tf.train.Feature(float_list=tf.train.FloatList(value=pixels))
                 features = tf.train.Features(feature={name: feature})
                 writer.write(tf.train.Example(features=features).SerializeToString())
@@ -123,5 +125,5 @@ def menu(folder: Path) -> dict[str, Path]:
 
             return run
 
-    made = make(AtOnce(), folder / "plain", folder / "examples", MENU)  # type: ignore[arg-type]
+    made: list[Any] = make(AtOnce(), folder / "plain", folder / "examples", MENU)  # type: ignore[arg-type]
     return {name: artifact.path for name, artifact in zip(MENU, made, strict=True)}

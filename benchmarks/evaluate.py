@@ -108,7 +108,7 @@ def evaluate(folder: Path, models: list[Path], arguments: list[str]) -> Seconds:
 
     heard: list[logging.LogRecord] = []
     handler = logging.Handler()
-    handler.emit = heard.append  # type: ignore[method-assign]
+    handler.emit = heard.append  # type: ignore[method-assign, assignment]
     log = logging.getLogger("tfopt")
     log.setLevel(logging.INFO)
     log.addHandler(handler)

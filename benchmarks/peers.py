@@ -26,6 +26,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 from contenders import MODELS, menu, peers, write_examples, write_model
 
+from tfopt.artifacts import Benchmark
 from tfopt.quiet import libraries_said_aside
 
 PLAIN, GOAL, EFFECT = "SavedModel", 1.1, 0.03
@@ -81,7 +82,7 @@ def measure(
     from tfopt.components.benchmark.component import benchmark
 
     with tempfile.TemporaryDirectory(dir=folder) as target:
-        made = benchmark(
+        benchmark(
             *(folder / "plain", list(candidates.values()), f"{target}/benchmark"),
             examples=folder / "examples",
             batch_sizes=sizes,
@@ -89,9 +90,9 @@ def measure(
             seconds=seconds,
             rounds=rounds,
             min_effect=EFFECT,
-        )["benchmark"]
-        rows = made.read()["models"]
-        calls = pq.read_table(made.path / "samples.parquet").to_pandas()
+        )
+        rows = Benchmark(f"{target}/benchmark").read()["models"]
+        calls = pq.read_table(f"{target}/benchmark/samples.parquet").to_pandas()
     medians = calls.groupby(["model", "batch_size", "round"], observed=True)["nanoseconds"].median()
     for row in rows:
         row["rounds"] = {size: medians[row["name"], int(size)].to_numpy() for size in row["latency"]}

@@ -229,6 +229,6 @@ def _throttled(folder: Path, megabytes_s: int) -> dict[str, str]:
     """Reading slowed down, for every file below a folder called ``slow disk``: a library before the C library's."""
     source, library = folder / "throttled.c", folder / "throttled.so"
     source.write_text(THROTTLED)
-    command = ["cc", "-shared", "-fPIC", f"-DSPEED={megabytes_s}.0", "-o", library, source, "-ldl"]
+    command = ["cc", "-shared", "-fPIC", f"-DSPEED={megabytes_s}.0", "-o", str(library), str(source), "-ldl"]
     subprocess.run(command, check=True)
     return {"LD_PRELOAD": str(library)}

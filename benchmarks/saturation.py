@@ -57,25 +57,27 @@ def doublings(most: int) -> list[int]:
 
 def by_batch_size(model: Path, sizes: Sequence[int], seconds: float) -> Rates:
     """Examples a second with so many in a call; a model of a fixed batch size has that one only."""
+    from tfopt.artifacts import Benchmark
     from tfopt.components.benchmark import component
 
     with tempfile.TemporaryDirectory(prefix="tfopt-bench-") as target:
-        made = component.benchmark(
+        component.benchmark(
             model, [model], f"{target}/benchmark", batch_sizes=[str(size) for size in sizes], seconds=seconds
         )
-        row = made["benchmark"].read()["models"][0]  # the other is there as `benchmark` compares
+        row = Benchmark(f"{target}/benchmark").read()["models"][0]  # the other is there as `benchmark` compares
     return {int(size): rate for size, rate in row["throughput"].items()}
 
 
 def by_clients(model: Path, counts: Sequence[int], seconds: float) -> Rates:
     """Requests of one example answered a second when so many clients ask at once."""
+    from tfopt.artifacts import InfraBlessing
     from tfopt.components.validate_serving.component import validate_serving
 
     found: Rates = {}
     for count in counts:
         with tempfile.TemporaryDirectory(prefix="tfopt-bench-") as target:
-            made = validate_serving(model, f"{target}/infra", concurrency=count, seconds=seconds)
-            said = made["infra_blessing"].read()
+            validate_serving(model, f"{target}/infra", concurrency=count, seconds=seconds)
+            said = InfraBlessing(f"{target}/infra").read()
         if not said["blessed"]:
             raise SystemExit(f"{count} clients: {said['reason']}")
         found[count] = said["models"][0]["latency"]["requests_per_second"]

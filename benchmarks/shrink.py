@@ -35,19 +35,19 @@ from tfopt.component import find
 from tfopt.errors import ComponentError
 
 Row = dict[str, Any]
-Steps = list[tuple[str, dict[str, Any]]]
+Step = tuple[str, dict[str, Any]]
 
 
 SPLITS = ["train:7", "eval:1", "test:2"]
 
 PARENT = "trained"
-FOLD = "fold_batch_norm", {}  # before values are shared: an exporter's own folding would give each channel others
+FOLD: Step = ("fold_batch_norm", {})  # before values are shared: an exporter would give each channel others
 ZEROS = "prune", {"sparsity": 0.8}
 SLIM = "prune", {"pattern": "channel", "sparsity": 0.5}
 SHARE = "cluster", {"clusters": 32}
-AWARE = "quantize", {}
+AWARE: Step = ("quantize", {})
 # What is done to the trained model, and how it is exported to TFLite.
-VARIANTS: dict[str, tuple[Steps, str]] = {
+VARIANTS: dict[str, tuple[list[Step], str]] = {
     PARENT: ([], "float32"),
     "80% zeros": ([ZEROS], "float32"),
     "80% zeros, sparse file": ([ZEROS], "sparse"),
@@ -117,7 +117,7 @@ class Bench:
             found = dict(
                 zip(files, self._report("evaluate", Evaluation, files, split="test")["models"][1:], strict=True)
             )
-        rows = [
+        rows: list[Row] = [
             {
                 "technique": name,
                 "zeros": zeros(shrunk[name]),
@@ -127,7 +127,8 @@ class Bench:
             for name in names
         ]
         if seconds:
-            for runtime, models in {"saved_model": shrunk, "tflite": lite, "onnx": onnx}.items():
+            made: dict[str, dict[str, Path | None]] = {"saved_model": {**shrunk}, "tflite": lite, "onnx": onnx}
+            for runtime, models in made.items():
                 unlike = list(dict.fromkeys(model for model in models.values() if model))  # one SavedModel, many files
                 report = self._report(
                     f"benchmark {runtime}", Benchmark, unlike, seconds=seconds, batch_sizes=[str(batch)]
@@ -187,7 +188,7 @@ def zeros(model: Path) -> float:
 
     file = tf.train.load_checkpoint(str(model / "Format-Serving" / "variables" / "variables"))
     kernels = [file.get_tensor(name) for name, shape in file.get_variable_to_shape_map().items() if len(shape) > 1]
-    return sum(int((kernel == 0).sum()) for kernel in kernels) / sum(kernel.size for kernel in kernels)
+    return sum(int((kernel == 0).sum()) for kernel in kernels) / sum(int(kernel.size) for kernel in kernels)
 
 
 def table(rows: list[Row]) -> Iterable[str]:

@@ -152,17 +152,18 @@ def judged(row: dict[str, Any], size: str, goal: float | None) -> str:
 
 def benchmarked(plain: Path, candidates: list[Path], timing: Timing) -> list[dict[str, Any]]:
     """A row for each model, the plain one first."""
+    from tfopt.artifacts import Benchmark
     from tfopt.components.benchmark.component import benchmark
 
     with tempfile.TemporaryDirectory() as target:
-        outputs = benchmark(
+        benchmark(
             *(plain, candidates, f"{target}/benchmark"),
             batch_sizes=timing.batches,
             threads=timing.threads,
             seconds=timing.seconds,
             rounds=timing.rounds,
         )
-        return list(outputs["benchmark"].read()["models"])
+        return list(Benchmark(f"{target}/benchmark").read()["models"])
 
 
 if __name__ == "__main__":

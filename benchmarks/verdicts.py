@@ -46,13 +46,14 @@ def main() -> None:
 
 def trial(models: list[Path], folder: Path, seconds: float, number: int) -> dict[str, Any]:
     """One benchmark, as `tfopt benchmark` runs it, with a seed of its own."""
+    from tfopt.artifacts import Benchmark
     from tfopt.components.benchmark import component
 
     with tempfile.TemporaryDirectory(dir=folder) as target:
-        outputs = component.benchmark(
+        component.benchmark(
             models[0], models[1:], f"{target}/benchmark", batch_sizes=["1"], seconds=seconds, seed=number
         )
-        rows = outputs["benchmark"].read()["models"][1:]
+        rows = Benchmark(f"{target}/benchmark").read()["models"][1:]
     return {name: row["speedup"]["1"] for name, row in zip(("same", "slower"), rows, strict=True)}
 
 
