@@ -56,7 +56,7 @@ class Naive(Worker):
         return (time.perf_counter() - start) / done
 
     @functools.cached_property
-    def _read(self) -> Any:
+    def _read(self) -> Iterator[Any]:
         return iter(self._source.shuffled(self._setup.batch_size, self._setup.seed).repeat())
 
 
