@@ -114,6 +114,16 @@ def test_plain_is_the_file_beside_its_card_with_a_link_to_the_newest(digits_mode
     assert json.loads((destination / "latest" / "model_card.json").read_text())["name"] == "onnx"
 
 
+@pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
+def test_what_somebody_keeps_where_the_link_would_be_stays(model, tmp_path, make):
+    (tmp_path / "served").mkdir()
+    make(tmp_path / "served" / "latest")
+    with pytest.raises(ComponentError, match="latest is no link"):
+        push(model, tmp_path / "served", layout="plain")
+    assert [path.name for path in (tmp_path / "served").iterdir()] == ["latest"]
+    assert not (tmp_path / "served" / "latest").is_symlink()
+
+
 def test_plain_holds_a_saved_model_a_keras_file_and_an_onnx_file(digits_model, tmp_path):
     models = {"saved_model/saved_model.pb": digits_model, "model.keras": digits_model / "Format-Keras" / "model.keras"}
     models["model.onnx"] = tmp_path / "mine.onnx"
