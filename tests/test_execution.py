@@ -47,11 +47,12 @@ def test_a_kill_leaves_no_output_and_the_next_run_clears_what_it_left(data, tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", data.parent.name]
 
 
-def test_what_a_killed_step_left_is_cleared_when_the_next_has_the_same_number_as_in_containers(data, tmp_path):
-    (tmp_path / f".out.partial-{os.getpid()}" / "half").mkdir(parents=True)
-    toys.count(data, tmp_path / "out")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.json"]
-    assert not list(tmp_path.glob(".out.partial-*"))
+@pytest.mark.parametrize("name", ["out", "out [1]"])
+def test_what_a_killed_step_left_is_cleared_when_the_next_has_the_same_number_as_in_containers(data, tmp_path, name):
+    (tmp_path / f".{name}.partial-{os.getpid()}" / "half").mkdir(parents=True)
+    toys.count(data, tmp_path / name)
+    assert sorted(path.name for path in (tmp_path / name).iterdir()) == ["report.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name, data.parent.name]
 
 
 def test_of_several_outputs_all_appear_or_none(data, tmp_path):

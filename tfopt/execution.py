@@ -1,6 +1,7 @@
 """Running a component: check everything first, work on a staged sibling, and let outputs appear whole or not at all."""
 
 import contextlib
+import glob
 import json
 import os
 import shutil
@@ -125,7 +126,7 @@ def _make(folder: Path) -> None:
 
 def _sibling(target: Artifact) -> Artifact:
     path = target.path.absolute()
-    for stale in path.parent.glob(f".{path.name}.partial-*") if path.parent.is_dir() else ():
+    for stale in path.parent.glob(f".{glob.escape(path.name)}.partial-*") if path.parent.is_dir() else ():
         owner = stale.name.rpartition("-")[2]
         if owner == str(os.getpid()) or not Path("/proc", owner).exists():  # killed; in a container each has number 1
             shutil.rmtree(stale, ignore_errors=True)

@@ -11,15 +11,17 @@ FORGOTTEN_S = 86_400.0  # nobody writes for so long; only its own machine can te
 
 
 def name(folder: Path) -> Path:
-    """A name in a folder that servers and readers look past, and that no other process takes."""
+    """A name in a folder that servers and readers look past, and that nobody else takes."""
     return folder / f"{_prefix()}{os.getpid()}-{uuid.uuid4().hex}"
 
 
 def clear(folder: Path) -> None:
     """Remove what was killed processes' in a folder, and what another machine left there a day ago."""
-    for path in folder.glob(".partial-*"):
-        if _abandoned(path):
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() and not path.is_symlink() else _unlink(path)
+    for path in filter(_abandoned, folder.glob(".partial-*")):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _abandoned(path: Path) -> bool:
@@ -30,10 +32,6 @@ def _abandoned(path: Path) -> bool:
         return time.time() - path.lstat().st_mtime > FORGOTTEN_S
     except FileNotFoundError:  # someone else clears too
         return False
-
-
-def _unlink(path: Path) -> None:
-    path.unlink(missing_ok=True)
 
 
 def _prefix() -> str:
