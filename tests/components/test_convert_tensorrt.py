@@ -139,7 +139,7 @@ def test_a_shared_cache_is_whole_whoever_else_writes_it(tmp_path):
     ]
     with pytest.raises(ComponentError, match="directory"):
         timing_cache.read(tmp_path)
-    with pytest.raises(ComponentError, match="exists|directory"):
+    with pytest.raises(ComponentError, match=r"exists|directory"):
         timing_cache.update(file / "below", lambda found: found)
 
 
