@@ -57,8 +57,9 @@ def _step(parts: Mapping[str, float]) -> list[dict[str, Any]]:
 def _ratios(content: Mapping[str, Any]) -> dict[str, Any]:
     """Where each setting's interval lies on a logarithmic axis around 1."""
     rows = [row for row in content["trials"] if row["speedup"]]
-    ends = [row["speedup"][end] for row in rows for end in ("low", "high")] or [1.0]
-    low, high = min([*ends, 0.8]) / 1.1, max([*ends, 1.25]) * 1.1
+    effect = 1 + content["interval"]["min_effect"]
+    ends = [0.8, 1.25, 1 / effect, effect, *(row["speedup"][end] for row in rows for end in ("low", "high"))]
+    low, high = min(ends) / 1.1, max(ends) * 1.1
 
     def at(value: float) -> float:
         return LEFT + (WIDTH - LEFT - 20) * math.log(value / low) / math.log(high / low)
@@ -75,7 +76,6 @@ def _ratios(content: Mapping[str, Any]) -> dict[str, Any]:
         }
         for index, row in enumerate(rows)
     ]
-    effect = 1 + content["interval"]["min_effect"]
     return {
         "width": WIDTH,
         "height": ROW * len(rows) + 44,

@@ -131,10 +131,7 @@ def diagnose(
 def plan(base: Setup, tried: list[Variation], rows: list[dict[str, Any]]) -> dict[str, Any]:
     """What `train` is to be told: how the fastest setting that a plan may hold differs; empty when none is faster."""
     winners = _winners(tried, rows)
-    if not winners:
-        return {}
-    setup = winners[0].setup
-    return {name: value for name, value in setup.planned().items() if value != getattr(base, name)}
+    return winners[0].setup.changes(base) if winners else {}
 
 
 def _winners(tried: list[Variation], rows: list[dict[str, Any]]) -> list[Variation]:

@@ -40,3 +40,7 @@ class Setup:
     def planned(self) -> dict[str, Any]:
         """What of this a plan may tell `train`."""
         return {name: getattr(self, name) for name in PLANNED}
+
+    def changes(self, base: "Setup") -> dict[str, Any]:
+        """What of that is other than in the base."""
+        return {name: value for name, value in self.planned().items() if value != getattr(base, name)}

@@ -50,7 +50,7 @@ def variations(name: str, base: Setup, found: Measured, built: Mapping[str, Any]
         return list(_reading(base, found))
     if name == "short epochs":
         return [_longer(base), *_reading(base, found)]
-    if name == "python" or name == "loop":
+    if name in ("python", "loop"):
         return [*_code(base, found), *_compiled(base, built)]
     if name in STEPS:
         return [*_more_at_once(base), *_compiled(base, built)]
@@ -108,10 +108,11 @@ def _compiled(base: Setup, built: Mapping[str, Any]) -> Iterator[Variation]:
         yield Variation("without XLA", replace(base, jit_compile="off"), "plan")
         return
     compiled = replace(base, jit_compile="on", deterministic=False)
-    said = (
-        "it gives up that the same seed gives the same weights: pass deterministic=False" if base.deterministic else ""
-    )
-    yield Variation("compiled by XLA", compiled, "module" if base.deterministic else "plan", said)
+    if not base.deterministic:
+        yield Variation("compiled by XLA", compiled, "plan")
+        return
+    said = "it gives up that the same seed gives the same weights: pass deterministic=False"
+    yield Variation("compiled by XLA", compiled, "module", said)
 
 
 def _precisions(base: Setup, built: Mapping[str, Any]) -> Iterator[Variation]:
@@ -133,12 +134,7 @@ def combined(base: Setup, winners: Sequence[Variation]) -> Variation | None:
     """All settings that a plan may hold and that proved faster, the best first, at once; None for fewer than two."""
     changes: dict[str, Any] = {}
     for winner in winners:
-        own = winner.setup.planned()
-        changes |= {name: value for name, value in own.items() if value != getattr(base, name) and name not in changes}
-    if len(winners) < 2 or changes == _changed(base, winners[0]):
+        changes = winner.setup.changes(base) | changes
+    if len(winners) < 2 or changes == winners[0].setup.changes(base):
         return None
     return Variation("together", replace(base, **changes), "plan")
-
-
-def _changed(base: Setup, winner: Variation) -> dict[str, Any]:
-    return {name: value for name, value in winner.setup.planned().items() if value != getattr(base, name)}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tfopt.artifacts import TrainingPlan
 from tfopt.components.profile_training.bottleneck import STAGES, Measured, bottleneck
 from tfopt.components.profile_training.component import profile_training
 from tfopt.components.profile_training.findings import findings
-from tfopt.components.profile_training.page import page
+from tfopt.components.profile_training.page import LEFT, page
 from tfopt.components.profile_training.profiling import PARTS, plan
 from tfopt.components.profile_training.setup import Setup
 from tfopt.components.profile_training.steps import Epochs
@@ -167,18 +168,23 @@ def test_what_cannot_run_is_refused_with_the_users_line(tmp_path, digits_example
     assert not (tmp_path / "plan").exists()
 
 
-def test_the_page_is_whole_and_legible_on_a_phone(tmp_path):
+def made_up() -> dict:
+    """What a plan holds, as far as its page shows it."""
     tried = variations("model", BASE, USUAL, BUILT)
     rows = [row(one, ratio) for one, ratio in zip(tried, (2.0, 0.4, 1.0, 1.02, 3.0), strict=True)]
     rows[1] |= {"speedup": None, "error": "cannot compile: <lookup>"}
     named = bottleneck(USUAL)
-    content = {
+    return {
         "bottleneck": dataclasses.asdict(named), "findings": findings(named, USUAL, rows, BUILT, {}), "settings": {},
         "baseline": {"batch_size": 64}, "step_ms": {"wait": 2.0, "host": 1.0, "device": 7.0, "all": 10.0},
         "parts": {"input": {"ms": 1.0}, "model": {"ms": 10.0}}, "stages_ms": dict(USUAL.stages), "fixed_ms": 1.0,
         "operations_ms": dict(USUAL.spent), "trials": rows, "memory_bytes": {"process": 5e8}, "examples": 1000,
         "first_step_s": 1.5, "devices": ["CPU"], "interval": {"level": 0.99, "min_effect": 0.05},
     }  # fmt: skip
+
+
+def test_the_page_is_whole_and_legible_on_a_phone(tmp_path):
+    content = made_up()
     (tmp_path / "report.html").write_text(page(content, "m.py"))
     scripts = {
         "wide": "(page, view) => page.documentElement.scrollWidth - view.innerWidth",
@@ -191,6 +197,12 @@ def test_the_page_is_whole_and_legible_on_a_phone(tmp_path):
     assert found["marks"] == ["faster", "within-noise", "within-noise", "faster"]
     assert all(finding["text"] in found["text"] for finding in content["findings"])
     assert "cannot compile: <lookup>" in found["text"]
+
+
+@pytest.mark.parametrize("effect", [0.0, 0.05, 1.0])
+def test_what_is_too_small_to_matter_lies_within_the_picture(effect):
+    shown = page(made_up() | {"interval": {"level": 0.99, "min_effect": effect}}, "m.py")
+    assert float(re.search(r'class="band" x="([\d.-]+)"', shown)[1]) > LEFT
 
 
 def test_train_follows_a_plan_where_nobody_said_otherwise(tmp_path, digits_examples, caplog):
