@@ -104,8 +104,16 @@ def test_a_saved_model_that_cannot_be_frozen_is_handed_on_with_the_reason(tmp_pa
     assert _linked(folded.path / "Format-Serving" / "saved_model.pb", tmp_path / "bare" / "saved_model.pb")
 
 
-@KERAS
-@pytest.mark.parametrize("kind", ["keras", "h5"])
+@pytest.mark.parametrize(
+    ("keras", "kind"),
+    [
+        ("keras", "keras"),
+        ("tf_keras", "h5"),
+        pytest.param("keras", "h5", marks=pytest.mark.nightly),
+        pytest.param("tf_keras", "keras", marks=pytest.mark.nightly),
+    ],
+    indirect=["keras"],
+)
 def test_a_keras_file_is_folded_and_exported(keras, kind, tmp_path, caplog):
     image = keras.Input((8, 8, 3), name="image")
     flow = keras.layers.BatchNormalization(name="n")(keras.layers.Conv2D(4, 3, name="c")(image))

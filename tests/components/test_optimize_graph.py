@@ -21,6 +21,11 @@ from tfopt.graph.rewrites import laws
 from tfopt.graph.saved_model import read
 from tfopt.graph.view import Tensor
 
+# What these promise hangs on no operation that one Keras writes and the other does not.
+NIGHTLY_KERAS_2 = pytest.mark.parametrize(
+    "exported", ["keras", pytest.param("tf_keras", marks=pytest.mark.nightly)], indirect=True
+)
+
 
 @pytest.fixture(scope="module", params=["keras", "tf_keras"])
 def exported(request, tmp_path_factory):
@@ -72,6 +77,7 @@ def test_the_report_says_what_each_pass_did_and_what_was_left(optimized):
     assert report["passes"][-1]["nodes"][1] == card["nodes"] == int(report["summary"].split()[-1])
 
 
+@NIGHTLY_KERAS_2
 def test_explain_hands_the_model_on_and_says_what_would_be_done(exported, optimized, tmp_path):
     explained = optimize_graph(exported[0], tmp_path / "explained", explain=True)["optimized"]
     assert (explained.saved_model / "saved_model.pb").read_bytes() == (exported[0] / "saved_model.pb").read_bytes()
@@ -96,6 +102,7 @@ def test_a_pass_that_changes_the_answers_is_taken_back_and_named(exported, tmp_p
         assert np.abs(before.run(images)[name] - after.run(images)[name]).max() < 1e-6
 
 
+@NIGHTLY_KERAS_2
 def test_a_pass_that_fails_costs_the_others_nothing(exported, tmp_path, monkeypatch):
     def broken(match, make):
         return make.node("Relu", Tensor("nowhere"), like=match.node())

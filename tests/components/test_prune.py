@@ -20,6 +20,10 @@ from tfopt.training.user_module import UserModule
 
 KERAS_2 = DIGITS.replace("keras", "tf_keras").replace("tf_tf_", "tf_")
 TUNED = {"epochs": 6, "batch_size": 32}
+# What becomes a file is the SavedModel, whichever Keras wrote it.
+NIGHTLY_KERAS_2 = pytest.mark.parametrize(
+    "parent", ["keras 3", pytest.param("keras 2", marks=pytest.mark.nightly)], indirect=True
+)
 
 
 @pytest.fixture(scope="module", params=["keras 3", "keras 2"])
@@ -59,6 +63,7 @@ def test_zeros_are_exact_in_both_forms_and_weights_beside_them_learnt(pruned, pa
     assert found[(128, 10)] == 768
 
 
+@NIGHTLY_KERAS_2
 def test_zeros_survive_the_export_in_the_bytes_of_tflite_and_onnx(pruned, tmp_path):
     from ai_edge_litert import schema_py_generated as schema
 

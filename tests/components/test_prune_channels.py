@@ -260,7 +260,7 @@ def test_refusals_say_what_to_do():
     assert removal.model.output_shape == (None, None, 1)
 
 
-@pytest.fixture(scope="module", params=["keras", "tf_keras"])
+@pytest.fixture(scope="module", params=["keras", pytest.param("tf_keras", marks=pytest.mark.nightly)])
 def parent(request, tmp_path_factory, digits_examples) -> KerasModel:
     text = DIGITS.replace("layers.Conv2D(8", "layers.Conv2D(32").replace(
         "import keras", f"import {request.param} as keras"

@@ -107,7 +107,14 @@ def test_the_manifest_says_what_is_sparse_and_what_varies(examples):
     assert features["tokens"]["shape"] == [None]
 
 
-@pytest.fixture(scope="module", params=[MODULE, KERAS_2], ids=["keras 3", "keras 2"])
+LIBRARIES = ["keras 3", "keras 2"]
+# What becomes a file is the SavedModel, whichever Keras wrote it.
+NIGHTLY_KERAS_2 = pytest.mark.parametrize(
+    "trained", [MODULE, pytest.param(KERAS_2, marks=pytest.mark.nightly)], ids=LIBRARIES, indirect=True
+)
+
+
+@pytest.fixture(scope="module", params=[MODULE, KERAS_2], ids=LIBRARIES)
 def trained(request, tmp_path_factory, examples):
     """A model that learnt them, and what its layers were given meanwhile; its module lies beside it."""
     folder = tmp_path_factory.mktemp("trained")
@@ -145,6 +152,7 @@ def test_it_is_served_and_judged_with_rows_that_are_filled_up(tmp_path, trained,
     assert evaluation.read()["models"][0]["metrics"]["accuracy"]["value"] == pytest.approx(np.mean(right))
 
 
+@NIGHTLY_KERAS_2
 @pytest.mark.parametrize("exporter", [TFLITE, ONNX], ids=str)
 def test_it_becomes_a_file_that_answers_the_same(tmp_path, trained, examples, exporter):
     facts = exporter.export(trained[0].path, examples, tmp_path / "out")
@@ -152,6 +160,7 @@ def test_it_becomes_a_file_that_answers_the_same(tmp_path, trained, examples, ex
     assert facts["verified"]["outputs"]["more"]["relative_error"] < 1e-4
 
 
+@NIGHTLY_KERAS_2
 def test_integers_by_which_a_file_divides_by_zero_are_refused(tmp_path, trained, examples):
     """A row without tokens has a mean of nothing, whose count is 0 in floats, where that is looked after."""
     with pytest.raises(ComponentError, match=r"DIV\) failed to invoke") as refusal:
