@@ -87,7 +87,7 @@ def prove(
 
     One that cannot be served is not pushed; its parent is in its place.
 
-    Args: as `optimize`, and ``trained``: what the next run may start from.
+    Args: as `optimize`, and ``trained`` and ``recipe``: what the next run may start from.
     """
     evaluated = steps.evaluate(baseline=model, candidates=candidates, examples=examples, label=label)
     measured = steps.benchmark(baseline=model, candidates=candidates, examples=examples, seconds=seconds)

@@ -48,9 +48,19 @@ def retrain(
         destination: The folder that receives numbered versions.
         layout: How a version lies there: as its format's usual server wants it (auto), or tf_serving, triton or plain.
     """
-    examples = steps.prepare_examples(data=data, label=label, pack=pack, splits=splits).outputs["examples"]
-    given = {"plan": plan, "start": start, "last": last, "min_change": min_change}
-    learnt = steps.train(examples=examples, module=module, label=label, epochs=epochs, **given)
-    trained = learnt.outputs["trained"]
+    given = {"plan": plan, "start": start, "epochs": epochs, "last": last, "min_change": min_change}
+    examples, trained = learn(steps, data, module, label, pack, splits, **given)
     candidates = make(steps, trained, examples, FORMATS)
     prove(steps, trained, candidates, examples, label, goals, objective, seconds, destination, layout, trained=trained)
+
+
+def learn(
+    steps: Steps, data: object, module: object, label: object, pack: object, splits: object, **given: object
+) -> tuple[object, object]:
+    """Prepare the examples and train; return both.
+
+    Args: as `retrain`, and what else `train` is given.
+    """
+    examples = steps.prepare_examples(data=data, label=label, pack=pack, splits=splits).outputs["examples"]
+    learnt = steps.train(examples=examples, module=module, label=label, **given)
+    return examples, learnt.outputs["trained"]

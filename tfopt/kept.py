@@ -1,6 +1,7 @@
-"""The Keras model behind the newest version, kept whole in ``trained`` beside the versions: the next training's start.
+"""What the next run begins with, kept beside the versions: the trained model behind the newest one, and a recipe.
 
-`push_model` keeps it and `train` takes it. What was pushed may be in a format that nothing can be learnt from.
+`push_model` keeps them. `train` takes ``trained``, since from what was pushed nothing may be learnt any more;
+`tune_recipe` takes ``recipe``, which it searched last time.
 """
 
 import contextlib
@@ -11,10 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tfopt import partial
-from tfopt.artifacts import KerasModel
+from tfopt.artifacts import KerasModel, Recipe
+from tfopt.errors import ComponentError
 from tfopt.execution import link_tree
+from tfopt.remote import is_remote
 
 LINK = "trained"
+RECIPE = "recipe"
 
 
 def keep(destination: str | Path, trained: KerasModel) -> Path:
@@ -47,6 +51,55 @@ def kept(destination: str | Path) -> KerasModel | None:
     """The model that is kept in a folder of versions; None where nothing was pushed yet."""
     place = (Path(destination).expanduser() / LINK).resolve()
     return KerasModel.open(place) if place.is_dir() else None
+
+
+def keep_recipe(destination: str | Path, recipe: Recipe, served: str | None) -> Path:
+    """Keep what a search found in the place of what was kept before, and whether its choice is what is served.
+
+    Args:
+        destination: The folder of the versions.
+        recipe: What `tune_recipe` found.
+        served: The digest of the model that is the newest version after this run; None when it pushed nothing.
+
+    Raises:
+        OSError: When the folder cannot be written. What was kept before is then still there.
+    """
+    content = recipe.read()
+    place = Path(destination).expanduser() / RECIPE
+    place.mkdir(parents=True, exist_ok=True)
+    partial.clear(place)
+    stage = Recipe(partial.name(place))
+    try:
+        stage.write(content | {"served": served == content["decision"]["selected_digest"]})
+        (stage.path / Recipe.file).replace(place / Recipe.file)
+    finally:
+        shutil.rmtree(stage.path, ignore_errors=True)
+    return place
+
+
+def kept_recipe(destination: str | Path) -> Recipe | None:
+    """The recipe that is kept in a folder of versions; None where no search was pushed from yet."""
+    place = Path(destination).expanduser() / RECIPE
+    return Recipe.open(place) if (place / Recipe.file).is_file() else None
+
+
+def mounted(destination: str, asked: str) -> Path:
+    """The folder of the versions, for those who look there for what is kept.
+
+    Args:
+        destination: As `push_model` is given it.
+        asked: Which parameter of which component it is, for the error.
+
+    Raises:
+        ComponentError: When it is an address, to which nothing is ever pushed.
+    """
+    if is_remote(destination):
+        raise ComponentError(
+            asked,
+            "a folder on this machine, mounted if need be",
+            "mount the store or volume and pass its path, as to push_model",
+        )
+    return Path(destination).expanduser()
 
 
 @contextlib.contextmanager

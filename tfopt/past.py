@@ -68,10 +68,7 @@ class Past:
         return Reference(median, MEDIAN_DOUBT * scatter / len(found) ** 0.5, len(found))
 
     def _comparable(self, run: Mapping[str, Any], metric: str) -> bool:
-        if metric in SIZES:
-            return True
-        kind = "speed" if metric in SPEED else "quality"
-        return bool(self.conditions and run["conditions"][kind] == self.conditions[kind])
+        return metric in SIZES or bool(self.conditions and comparable(run["conditions"], self.conditions, metric))
 
 
 def conditions(evaluation: Mapping[str, Any], benchmark: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,6 +82,12 @@ def conditions(evaluation: Mapping[str, Any], benchmark: Mapping[str, Any]) -> d
             "batch_sizes": benchmark.get("batch_sizes"),
         },
     }
+
+
+def comparable(one: Mapping[str, Any], other: Mapping[str, Any], metric: str) -> bool:
+    """Whether two runs, by their `conditions`, measured a metric alike; sizes are the same everywhere."""
+    kind = "speed" if metric in SPEED else "quality"
+    return metric in SIZES or bool(one[kind] == other[kind])
 
 
 def read(destination: str | Path, last: int) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 import logging
 from typing import Annotated, Literal
 
-from tfopt.artifacts import Blessing, Decision, Examples, InfraBlessing, KerasModel, Model, Pushed
+from tfopt.artifacts import Blessing, Decision, Examples, InfraBlessing, KerasModel, Model, Pushed, Recipe
 from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
 from tfopt.remote import is_remote
@@ -19,6 +19,7 @@ def push_model(
     examples: Input[Examples] | None = None,
     decision: Input[Decision] | None = None,
     trained: Input[KerasModel] | None = None,
+    recipe: Input[Recipe] | None = None,
     *,
     destination: str,
     layout: Literal["auto", "tf_serving", "triton", "plain"] = "auto",
@@ -49,6 +50,8 @@ def push_model(
             for `select_model` to hold later runs against.
         trained: What this run trained. When it, or what was made of it, is served, it is kept whole in ``trained/``
             beside the versions, in the place of the one before: where `train` finds a start (``last``).
+        recipe: What `tune_recipe` found in this run. It is kept in ``recipe/`` beside the versions, in the place of the
+            one before, with whether its choice is what is served: where `tune_recipe` finds it next time (``last``).
         destination: The folder that holds the versions; made when it does not exist.
         layout: With ``auto`` each format goes where its usual server finds it: a SavedModel and LiteRT as
             ``tf_serving``, a TensorRT engine as ``triton``, the others as ``plain``, which is also what OpenVINO Model
@@ -71,7 +74,7 @@ def push_model(
             the model, or the destination cannot be written. What is served is then as it was.
     """
     from tfopt.components.push_model.choosing import choose
-    from tfopt.components.push_model.pushing import keep_start, kept, push
+    from tfopt.components.push_model.pushing import keep_recipe, keep_start, kept, push
     from tfopt.serving import environment
     from tfopt.serving.triton import Scheduling
 
@@ -88,6 +91,8 @@ def push_model(
         facts["history"] = kept(decision, facts)
     if trained and facts["path"]:
         facts["trained"] = keep_start(trained, facts)
+    if recipe:
+        facts["recipe"] = keep_recipe(recipe, facts)
     pushed.write(facts)
     log = logging.getLogger("tfopt")
     log.info("%s: %s", facts["path"] or "not pushed", facts["reason"])

@@ -5,7 +5,7 @@ from typing import Any
 
 from tfopt import kept as keeping
 from tfopt import past
-from tfopt.artifacts import Decision, Examples, KerasModel, Model
+from tfopt.artifacts import Decision, Examples, KerasModel, Model, Recipe
 from tfopt.components.push_model.choosing import Choice
 from tfopt.components.push_model.versions import Versions, understood
 from tfopt.serving import environment
@@ -68,6 +68,17 @@ def keep_start(trained: KerasModel, facts: dict[str, Any]) -> str:
     folder = Path(facts["destination"])
     with understood(folder):
         return str(keeping.keep(folder, trained))
+
+
+def keep_recipe(recipe: Recipe, facts: dict[str, Any]) -> str:
+    """Keep what the next run tries first beside the versions, and return where.
+
+    Raises:
+        ComponentError: When the folder cannot be written.
+    """
+    folder = Path(facts["destination"])
+    with understood(folder):
+        return str(keeping.keep_recipe(folder, recipe, facts["digest"] if facts["path"] else None))
 
 
 def _about(model: Model, choice: Choice) -> dict[str, Any]:

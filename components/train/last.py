@@ -4,8 +4,6 @@ import logging
 
 from tfopt import kept
 from tfopt.artifacts import KerasModel
-from tfopt.errors import ComponentError
-from tfopt.remote import is_remote
 
 log = logging.getLogger("tfopt")
 
@@ -18,12 +16,6 @@ def last_trained(destination: str | None) -> KerasModel | None:
     """
     if destination is None:
         return None
-    if is_remote(destination):
-        raise ComponentError(
-            f"train: last={destination}",
-            "a folder on this machine, mounted if need be",
-            "mount the store or volume and pass its path, as to push_model",
-        )
-    found = kept.kept(destination)
+    found = kept.kept(kept.mounted(destination, f"train: last={destination}"))
     log.info("the last one in %s: %s", destination, found.uri if found else "none yet, so learning begins anew")
     return found

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 from tfopt.artifacts import Examples, Model, Recipe, SavedModel
 from tfopt.component import Between, Input, Output, Reads, component
+from tfopt.components.tune_recipe.earlier import add_earlier
+from tfopt.components.tune_recipe.last import last_recipe, read, tried_first
 from tfopt.components.tune_recipe.recipes import FORMATS
 from tfopt.errors import ComponentError
 from tfopt.goals import read_goals
@@ -24,6 +26,7 @@ def tune_recipe(
     formats: list[str] = list(FORMATS),  # noqa: B006  (a declared default, never changed)
     trials: Annotated[int, Between(1, 1000)] = 20,
     minutes: Annotated[float, Between(0.1)] = 30.0,
+    last: str | None = None,
     seconds: Annotated[float, Between(0.1)] = 6.0,
     threads: Annotated[int, Between(1)] = 1,
     records: Annotated[int, Between(8, 10_000)] = 64,
@@ -44,14 +47,19 @@ def tune_recipe(
     and `select_model` chooses. When none is proven better the model itself is handed on.
 
     Given the recipe of an earlier run, that one's winner is made first. If it still meets the goals and is proven
-    better, that is all; else it is the first trial of a new search.
+    better, that is all; else it is the first trial of a new search. What that run measured, and those before it, is on
+    the page and in ``earlier``, and on the Pareto front where nothing beats it: of each recipe the newest measurement.
+    It is left out where it cannot be compared: where task, label, split, CPU, threads or batch sizes were others, or
+    the model, by its format and size. Each was measured beside the parent of its run. Where that was another training,
+    or the examples were others, the row says so: speed and size next to the parent carry over, what a recipe costs in
+    quality need not.
 
     Args:
         model: What the recipes start from.
         examples: Examples with the splits train (calibration) and eval (measurement).
         tuned: The chosen model, whole, in whichever format won.
-        recipe: ``recipe.json``: the winner's steps and commands, every trial, the Pareto front; ``report.html``, and
-            ``decision.html``, `select_model`'s page on the last round.
+        recipe: ``recipe.json``: the winner's steps and commands, every trial, those of earlier runs, the Pareto front
+            of all; ``report.html``, and ``decision.html``, `select_model`'s page on the last round.
         previous: The recipe of an earlier run.
         goals: What a recipe must satisfy, in the words of `select_model`.
         objective: What the winner is best at among those that satisfy the goals.
@@ -59,6 +67,8 @@ def tune_recipe(
         formats: Which of saved_model, tflite, onnx and openvino the winner may have.
         trials: How many recipes are tried at most.
         minutes: How long is searched at most. A trial that has begun is ended, and the last round comes on top.
+        last: The ``destination`` of `push_model` in earlier runs: without a previous, the recipe that is kept there; it
+            is searched anew where there is none yet, or where its choice was not served in the end.
         seconds: How long the speed of each model is measured, in a trial and in the last round.
         threads: Threads, and cores, of each model whose speed is measured.
         records: How many records the cheap look at the answers is given.
@@ -67,7 +77,7 @@ def tune_recipe(
 
     Raises:
         ComponentError: When a format is unknown, the model cannot be measured on the examples, no recipe could be made,
-            or ``previous`` is of another version.
+            or ``previous`` is damaged or of another version.
 
     Reference:
         Bergstra et al., "Algorithms for Hyper-Parameter Optimization", NeurIPS 2011 (the sampler).
@@ -79,13 +89,16 @@ def tune_recipe(
         )
     examples.split("train")
     examples.split("eval")
+    before = read(previous or last_recipe(last))
+    first = tried_first(before, formats)
     from tfopt.components.tune_recipe.judging import Question
     from tfopt.components.tune_recipe.page import page
     from tfopt.components.tune_recipe.tuning import Budget, tune
 
     question = Question(read_goals(goals), objective, label, seconds, threads, seed)
     budget = Budget(tuple(formats), trials, minutes, records, finalists)
-    content = tune(model, examples, previous, question, budget, tuned.path, recipe.path)
+    content = tune(model, examples, first, question, budget, tuned.path, recipe.path)
+    add_earlier(before, content)
     recipe.write(content)
     (recipe.path / Recipe.page).write_text(page(content), encoding="utf-8")
     logging.getLogger("tfopt").info("%s", content["reason"])

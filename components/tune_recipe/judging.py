@@ -76,22 +76,17 @@ class Judged:
         return MISSED * len(self.failures) + sign * math.log2(max(after, 1e-9) / max(before, 1e-9))
 
     @property
-    def merits(self) -> tuple[float, float, float] | None:
-        """Quality, speed and smallness, more is better; speed by the ratio to the parent beside it."""
+    def beside_parent(self) -> dict[str, float] | None:
+        """Quality gained, in the main metric's unit, and how many times as fast and as large it is as its parent.
+
+        None where one of them was not measured.
+        """
         found = self.measured
         ratio = None if found.error else found.speedup(found.small_batch)
-        if ratio is None or self.main_metric not in found.metrics:
+        if ratio is None or self.main_metric not in found.metrics or not found.parent:
             return None
-        sign = 1 if found.higher_is_better(self.main_metric) else -1
-        return sign * found.value(self.main_metric), float(ratio["value"]), -found.value("size")
-
-    @property
-    def of_parent(self) -> tuple[float, float, float]:
-        """The parent's merits."""
-        parent = self.measured.parent
-        assert parent
-        sign = 1 if parent.higher_is_better(self.main_metric) else -1
-        return sign * parent.value(self.main_metric), 1.0, -parent.value("size")
+        size = found.value("size") / max(1.0, found.parent.value("size"))
+        return {"quality": found.gain(self.main_metric).value, "speed": float(ratio["value"]), "size": size}
 
     def in_words(self) -> str:
         """What was found, in a line."""

@@ -18,20 +18,33 @@ def page(content: Mapping[str, Any]) -> str:
     )
     parent = content["decision"]["models"][0]["metrics"]
     metric = next(iter(parent))
-    rows = [
-        {
-            **row,
-            "quality": _said(row, metric),
-            "latency": _said(row, "latency"),
-            "size": _said(row, "size"),
-            "speed": wording.times(row["speedup"]) if row["speedup"] else "\N{EN DASH}",
-        }
-        for row in sorted(content["trials"], key=lambda row: (not row["winner"], row["score"]))
-    ]
+    trials = sorted(content["trials"], key=lambda row: (not row["winner"], row["score"]))
+    rows = [{**row, **_numbers(row, metric)} for row in trials]
+    earlier = [{**row, **_numbers(row, metric), **_then(row, metric)} for row in content["earlier"]]
     own = [_said({"metrics": parent}, name) for name in (metric, "latency", "size")]
     return pages.get_template("report.html.j2").render(
-        **{**content, "trials": rows}, parent=own, metric=wording.title(metric), version=tfopt.__version__
+        **{**content, "trials": rows, "earlier": earlier},
+        parent=own,
+        metric=wording.title(metric),
+        version=tfopt.__version__,
     )
+
+
+def _numbers(row: Mapping[str, Any], metric: str) -> dict[str, str]:
+    said = {name: _said(row, known) for name, known in (("quality", metric), ("latency", "latency"), ("size", "size"))}
+    found = row["beside_parent"]
+    return said | {"speed": wording.times(found["speed"]) if found else "\N{EN DASH}"}
+
+
+def _then(row: Mapping[str, Any], metric: str) -> dict[str, str]:
+    """When an earlier row was measured, and of what; of other weights or records only the change in quality counts."""
+    said = f"measured on {row['time'][:10]}"
+    if row["same_parent"] and row["same_examples"]:
+        return {"of": "earlier", "said": said}
+    of = "of another training" if not row["same_parent"] else "on other examples"
+    gained = row["beside_parent"]["quality"]
+    moved = f"{wording.distance(metric, abs(gained))} {'better' if gained > 0 else 'worse'}" if gained else "the same"
+    return {"of": f"earlier, {of}", "said": f"{said}, beside the model of that run", "quality": moved}
 
 
 def _said(row: Mapping[str, Any], metric: str) -> str:

@@ -1,6 +1,6 @@
 """From a model to a recipe: last time's if it still serves, else a search; then the last round and its choice."""
 
-import logging
+import datetime
 import shlex
 import shutil
 import time
@@ -9,18 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfopt import pareto
 from tfopt.artifacts import Examples, Model
-from tfopt.artifacts import Recipe as RecipeArtifact
-from tfopt.components.tune_recipe import recipes
 from tfopt.components.tune_recipe.judging import Judge, Question
 from tfopt.components.tune_recipe.making import Kitchen
 from tfopt.components.tune_recipe.recipes import Recipe
 from tfopt.components.tune_recipe.searching import Search, Trial
 from tfopt.errors import ComponentError
 from tfopt.execution import link_tree
-
-PARENT = "as it is"
 
 
 @dataclass(frozen=True)
@@ -37,13 +32,15 @@ class Budget:
 def tune(
     model: Model,
     examples: Examples,
-    previous: RecipeArtifact | None,
+    last: Recipe | None,
     question: Question,
     budget: Budget,
     tuned: Path,
     folder: Path,
 ) -> dict[str, Any]:
     """Search below ``folder``, put the chosen model into ``tuned``, and return the content of ``recipe.json``.
+
+    What earlier runs measured is not in it yet; ``last`` is last time's winner, which is tried first.
 
     Raises:
         ComponentError: See `tune_recipe`.
@@ -53,7 +50,6 @@ def tune(
     kitchen = Kitchen(model, examples, work, time.monotonic() + 60 * budget.minutes)
     judge = Judge(model, examples, question)
     search = Search(kitchen, judge, budget.formats, budget.trials, budget.minutes, budget.records, question.seed)
-    last = _remembered(previous, budget.formats) if previous else None
     reused, stopped = search.reuse_or_run(last)
     finalists = _finalists(search.trials, budget.finalists)
     place = _last_round(judge, search.trials, finalists, work / "last round")
@@ -72,31 +68,12 @@ def tune(
         "objective": question.objective,
         "formats": list(budget.formats),
         "seed": question.seed,
+        "examples": examples.digest,
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "minutes": (time.monotonic() - search.began) / 60,
         "trials": _rows(search.trials, finalists, winner),
         "decision": decision,
     }
-
-
-def _remembered(previous: RecipeArtifact, formats: Sequence[str]) -> Recipe | None:
-    """Last time's winner; None when that was the model itself, or a format that is not wanted any more.
-
-    Raises:
-        ComponentError: When it is no recipe of this version.
-    """
-    content = previous.read()
-    choices = (content.get("winner") or {}).get("choices")
-    if choices is None or choices.get("format") not in formats:
-        logging.getLogger("tfopt").info("nothing of the earlier run to try first")
-        return None
-    found = Recipe(choices)
-    if found not in recipes.every(formats):
-        raise ComponentError(
-            f"{previous.uri}: a winner of {choices}",
-            "choices of this version",
-            "leave previous out once; the recipe that comes of it is of this version",
-        )
-    return found
 
 
 def _finalists(trials: Sequence[Trial], most: int) -> list[Trial]:
@@ -158,11 +135,6 @@ def _steps(recipe: Recipe) -> dict[str, Any]:
 
 
 def _rows(trials: Sequence[Trial], finalists: Sequence[Trial], winner: Trial | None) -> list[dict[str, Any]]:
-    merits = {str(t.recipe): t.judged.merits for t in trials if t.judged and t.judged.merits}
-    parent = next((t.judged for t in trials if t.judged and t.judged.merits), None)
-    if parent:
-        merits[PARENT] = parent.of_parent
-    front = pareto.front(merits)
     return [
         {
             "name": str(trial.recipe),
@@ -172,11 +144,10 @@ def _rows(trials: Sequence[Trial], finalists: Sequence[Trial], winner: Trial | N
             "seconds": round(trial.seconds, 2),
             "meets_goals": bool(trial.judged and not trial.judged.failures),
             "proven_better": bool(trial.judged and trial.judged.proven),
-            "pareto": str(trial.recipe) in front,
             "finalist": trial in finalists,
             "winner": trial is winner,
             "score": trial.score,
-            "speedup": trial.judged.merits[1] if trial.judged and trial.judged.merits else None,
+            "beside_parent": trial.judged.beside_parent if trial.judged else None,
             "metrics": {name: found.value for name, found in trial.judged.measured.metrics.items()}
             if trial.judged
             else {},

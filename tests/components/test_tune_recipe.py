@@ -14,7 +14,6 @@ import pytest
 from tests.reports import TRAINED, Row, benchmark_content, evaluation_content
 from tfopt import wording
 from tfopt.artifacts import Model
-from tfopt.artifacts import Recipe as RecipeArtifact
 from tfopt.component import find
 from tfopt.components.tune_recipe import proxies, recipes, tuning
 from tfopt.components.tune_recipe.component import tune_recipe
@@ -155,13 +154,6 @@ def test_last_times_winner_is_enough_while_it_wins_and_the_first_of_a_search_whe
         assert len({trial.recipe for trial in found.trials}) == len(found.trials) <= count
 
 
-@pytest.mark.parametrize("winner", [None, {"choices": {"graph": "as it is", "format": "onnx", "onnx": "float32"}}])
-def test_nothing_is_tried_first_where_the_model_itself_won_or_a_format_is_not_wanted_any_more(tmp_path, winner):
-    RecipeArtifact(tmp_path / "old").write({"winner": winner})
-    assert tuning._remembered(RecipeArtifact(tmp_path / "old"), ["tflite"]) is None
-    assert (tuning._remembered(RecipeArtifact(tmp_path / "old"), ["onnx"]) is None) == (winner is None)
-
-
 def test_the_last_round_is_of_the_best_that_win_or_of_the_best_one_where_none_does(tmp_path):
     found, _ = search(tmp_path / "some", most=20)
     finalists = tuning._finalists(found.trials, 3)
@@ -239,12 +231,6 @@ def test_unknown_formats_are_refused_at_once(digits_model, digits_examples, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_recipe_of_another_version_is_refused(digits_model, digits_examples, tmp_path):
-    RecipeArtifact(tmp_path / "old").write({"winner": {"choices": {"format": "tflite", "tflite": "int3"}}})
-    with pytest.raises(ComponentError, match="choices of this version"):
-        tune_recipe(digits_model, digits_examples, tmp_path / "t", tmp_path / "r", previous=tmp_path / "old")
-
-
 @pytest.fixture
 def kept(digits_examples, tmp_path) -> Path:
     """Examples with a split ``test`` that whoever reads it cannot read: it is kept for those who judge the winner."""
@@ -289,11 +275,17 @@ def test_last_times_winner_is_used_while_it_serves_and_searched_past_when_not(di
     first = run("first", trials=1)
     again = run("again", trials=5, previous=tmp_path / "first")
     assert again["reused"] and len(again["trials"]) == 1
+    assert (again["earlier"], again["left_out"]) == ([], "")  # it measured anew what was measured before
     assert again["winner"]["choices"] == first["winner"]["choices"]
     assert not first["reused"]
     anew = run("anew", trials=3, previous=tmp_path / "first", goals=["latency min_improvement 99.99%"])
     assert not anew["reused"]
     assert [row["state"] for row in anew["trials"]] == ["measured"] * 3
+    other = run("other", trials=1, previous=tmp_path / "anew", formats=["onnx"])
+    assert {row["name"] for row in other["earlier"]} == {row["name"] for row in anew["trials"]}
+    assert all(row["same_parent"] and row["same_examples"] for row in other["earlier"])
+    alone = run("alone", trials=1, previous=tmp_path / "anew", formats=["onnx"], threads=2)
+    assert (alone["earlier"], alone["left_out"]) == ([], "CPU, threads or batch sizes were others")
 
 
 @pytest.mark.nightly

@@ -60,6 +60,7 @@ WIRES = {
     "infra_blessing": "validate_serving.infra_blessing",
     "fallback": "train.trained",
     "trained": "train.trained",
+    "recipe": "previous",
 }
 OWN_WIRES = {name: {"model": "select_model.selected"} for name in ("push_model", "validate_serving")}
 NIGHTLY = ("tune_recipe", "profile_training", "compare_backbones")  # a search or a measurement takes minutes
@@ -85,7 +86,7 @@ def world(doors, tmp_path_factory) -> dict[str, Path]:
     np.savez(folder / "digits.npz", image=images[:400].reshape(-1, 8, 8, 1).astype(np.float32), label=labels[:400])
     known = {"data": folder / "digits.npz", "module": Path(__file__).with_name("three_layers.py")}
     known["previous"] = folder / "previous"
-    Recipe(known["previous"]).write({"winner": None})
+    Recipe(known["previous"]).write({"winner": None, "decision": {"selected_digest": ""}})
     known["plan"] = folder / "plan"
     TrainingPlan(known["plan"]).write({"settings": {"prefetch": 4}})
     known["anomalies"] = folder / "anomalies"
