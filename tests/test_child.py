@@ -117,7 +117,8 @@ def test_a_function_the_child_could_not_find_is_the_authors_error():
         run_in_child(lambda: None, doing="x")
 
 
-def test_interrupting_us_ends_the_child(tmp_path):
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+def test_the_child_ends_with_us_however_we_end(tmp_path, sign):
     program = textwrap.dedent("""
         import sys, pathlib
         from tests import test_child
@@ -129,9 +130,39 @@ def test_interrupting_us_ends_the_child(tmp_path):
     try:
         while not (told.exists() and told.read_text()):
             time.sleep(0.05)
-        ours.send_signal(signal.SIGINT)
+        ours.send_signal(sign)
         ours.wait(30)
     finally:
         ours.kill()
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(told.read_text()), 0)
+    child = int(told.read_text())
+    until = time.monotonic() + 10
+    while not (ended := has_ended(child)) and time.monotonic() < until:
+        time.sleep(0.05)
+    if not ended:
+        os.kill(child, signal.SIGKILL)
+    assert ended
+
+
+def test_a_program_that_replaces_its_process_ends_with_us_too():
+    held = "import os, subprocess, sys, time; from tfopt import ending; "
+    held += "print(subprocess.Popen(ending.bound('sleep', '120')).pid, flush=True); time.sleep(120)"
+    ours = subprocess.Popen([sys.executable, "-c", held], stdout=subprocess.PIPE, text=True)
+    program = int(ours.stdout.readline())
+    until = time.monotonic() + 30
+    while Path(f"/proc/{program}/comm").read_text() != "sleep\n" and time.monotonic() < until:
+        time.sleep(0.05)
+    ours.kill()
+    ours.communicate()
+    while not (ended := has_ended(program)) and time.monotonic() < until:
+        time.sleep(0.05)
+    if not ended:
+        os.kill(program, signal.SIGKILL)
+    assert ended
+
+
+def has_ended(process):
+    """Whether it is gone, or only waits for whoever inherited it to look."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True

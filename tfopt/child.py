@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tfopt.ending import end_with
 from tfopt.errors import ComponentError, no_room
 
 T = TypeVar("T")
@@ -27,6 +28,8 @@ def run_in_child(
     limit_s: float | None = None,
 ) -> T:
     """Call a module-level function in a fresh Python process and return its (picklable) result.
+
+    The process ends with this one, even when this one is killed, and so do those that it started so in turn.
 
     Args:
         function: Found by the child by its import path.
@@ -47,7 +50,7 @@ def run_in_child(
         call.write_bytes(pickle.dumps(sys.path) + pickle.dumps((function.__module__, function.__qualname__, arguments)))
         with log.open("wb") as stream:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tfopt.child", call, answer],
+                [sys.executable, "-m", "tfopt.child", call, answer, str(os.getpid())],
                 env={**os.environ, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
@@ -61,7 +64,7 @@ def run_in_child(
                     "a process that ends in time",
                     "see its last lines above; allow it more time if it was only slow",
                 ) from error
-            finally:  # Ctrl-C or any other end of this process ends the child too
+            finally:
                 process.kill()
                 process.wait()
         if code or not answer.exists():
@@ -103,8 +106,9 @@ def _component(name: str, arguments: dict[str, Any]) -> None:
     find(name)(**arguments)
 
 
-def main(call: Path, answer: Path) -> None:
+def main(call: Path, answer: Path, parent: int) -> None:
     """Be the child: make the call and leave the answer whole."""
+    end_with(parent)
     with call.open("rb") as stream:
         sys.path[:] = pickle.load(stream)
         module, name, arguments = pickle.load(stream)
@@ -121,4 +125,4 @@ def main(call: Path, answer: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

@@ -25,6 +25,7 @@ class Task:
         root: The folder to make, called as the model is by its server.
         own_config: A ``config.pbtxt`` to check in place of ours.
         binary: TensorFlow Serving's model server, if that is to serve it.
+        until: When it must serve it, by `time.monotonic`.
     """
 
     model: str
@@ -38,6 +39,7 @@ class Task:
     tolerance: float
     own_config: str | None
     binary: str | None
+    until: float
 
 
 def ask(task: Task) -> dict[str, Any] | ComponentError:
@@ -65,7 +67,7 @@ def ask(task: Task) -> dict[str, Any] | ComponentError:
     }
     if task.layout == "triton":
         facts["faults"] += _triton_faults(model, root, expected, task)
-    with servers.serve(model, task.layout, root, task.binary) as server:
+    with servers.serve(model, task.layout, root, task.binary, task.until) as server:
         facts["server"] = server.name
         facts["faults"] += signature_faults(expected, server.inputs, server.outputs)
         if facts["faults"]:  # what is called by other names cannot be asked

@@ -16,6 +16,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from tfopt import ending
 from tfopt.child import last_lines
 from tfopt.errors import ComponentError
 from tfopt.graph.comparison import DEFAULT
@@ -23,7 +24,6 @@ from tfopt.runtimes import Arrays, TensorSpec
 from tfopt.serving.warm_up import request
 
 BINARY = "tensorflow_model_server"
-PATIENCE_S = 120.0  # for a version to become available; warm-up requests run before it is
 
 
 def binary() -> str | None:
@@ -75,8 +75,13 @@ class Remote:
 
 
 @contextlib.contextmanager
-def running(program: str, root: Path) -> Iterator[Remote]:
+def running(program: str, root: Path, until: float) -> Iterator[Remote]:
     """Start the server on the versions below ``root``, wait until it serves one, and stop it at the end.
+
+    Args:
+        program: The server.
+        root: The folder called as the model is.
+        until: When, by `time.monotonic`, a version must be available; warm-up requests run before it is.
 
     Raises:
         ComponentError: With its last lines, when it ends or does not serve the model in time.
@@ -84,13 +89,13 @@ def running(program: str, root: Path) -> Iterator[Remote]:
     port = _free_port()
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
-            [program, f"--port={port}", f"--model_name={root.name}", f"--model_base_path={root}"],
+            ending.bound(program, f"--port={port}", f"--model_name={root.name}", f"--model_base_path={root}"),
             stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
         )  # fmt: skip
-        remote, end = Remote(f"localhost:{port}", root.name), time.monotonic() + PATIENCE_S
+        remote = Remote(f"localhost:{port}", root.name)
         try:
             while (said := _missing(remote)) is not None:
-                if process.poll() is not None or time.monotonic() > end:
+                if process.poll() is not None or time.monotonic() > until:
                     raise _refusal(log, said)
                 time.sleep(0.1)
             yield remote

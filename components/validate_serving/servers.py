@@ -46,14 +46,21 @@ class Server:
 
 
 @contextlib.contextmanager
-def serve(model: Model, layout: str, root: Path, binary: str | None) -> Iterator[Server]:
+def serve(model: Model, layout: str, root: Path, binary: str | None, until: float) -> Iterator[Server]:
     """Load version 1 below ``root`` as the server of the layout does.
+
+    Args:
+        model: As it was given.
+        layout: How it was laid out below ``root``.
+        root: The folder called as the model is.
+        binary: TensorFlow Serving's model server, if that is to serve it.
+        until: When it must serve it, by `time.monotonic`.
 
     Raises:
         ComponentError: When it does not load.
     """
     if binary:
-        with model_server.running(binary, root) as remote:
+        with model_server.running(binary, root, until) as remote:
             yield Server("TensorFlow Serving", *remote.signature(), lambda: remote.answer)
     elif model.format == "saved_model" and layout != "plain":
         with _session(entry(model, layout, root / "1")) as server:

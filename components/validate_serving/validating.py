@@ -1,6 +1,7 @@
 """From a model to a verdict: laid out, loaded in a process of its own, asked, and judged."""
 
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tfopt.serving import environment, triton
 from tfopt.serving.layouts import contents, layout_of
 
 NAME = "model"  # what it is called by its server, where the destination does not say
+LOADING = 0.9  # of all the time: a server that is still loading then can be quoted before that is up
 
 
 @dataclass(frozen=True)
@@ -56,12 +58,13 @@ def validate(model: Model, examples: Examples | None, trial: Trial, *, spare: bo
             raise
         return row | {"reason": error.received}
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
-        name = Path(trial.destination).name if trial.destination else NAME
-        root = Path(folder, name)
+        place = Path(trial.destination).expanduser().absolute() if trial.destination else None
+        root = Path(folder, place.name if place else NAME)
         task = Task(
             model.uri, layout, str(root), examples.uri if examples else None, trial.requests, trial.batch_size,
-            trial.concurrency, trial.seconds, trial.tolerance, _own_config(layout, trial.destination),
+            trial.concurrency, trial.seconds, trial.tolerance, _own_config(place) if layout == "triton" else None,
             model_server.binary() if layout == "tf_serving" and model.format == "saved_model" else None,
+            time.monotonic() + LOADING * trial.max_seconds,
         )  # fmt: skip
         try:
             found = run_in_child(
@@ -82,12 +85,10 @@ def validate(model: Model, examples: Examples | None, trial: Trial, *, spare: bo
     return row | {"blessed": not faults, "reason": "; ".join(faults) or _in_words(row)}
 
 
-def _own_config(layout: str, destination: str | None) -> str | None:
+def _own_config(destination: Path | None) -> str | None:
     """A configuration at the destination that push_model would leave as it is."""
-    file = Path(destination or "", triton.FILE)
-    if layout != "triton" or not destination or not file.is_file():
-        return None
-    text = file.read_text()
+    file = destination and destination / triton.FILE
+    text = file.read_text() if file and file.is_file() else triton.OURS
     return None if text.startswith(triton.OURS) else text
 
 
