@@ -72,9 +72,9 @@ class ToolkitLearner:
                 low[name] = min(low[name], float(tf.reduce_min(values)))
                 high[name] = max(high[name], float(tf.reduce_max(values)))
         for name in seen:
-            for least, most in ends[name]:
-                least.assign(low[name])
-                most.assign(max(high[name], low[name] + 1e-6))
+            least, most = ends[name]
+            least.assign(low[name])
+            most.assign(max(high[name], low[name] + 1e-6))
 
     def finish(self) -> None:
         """Set the limits of the kernels to their last values: training changed those after it had measured them."""
@@ -198,7 +198,7 @@ def _named(model: Layer, names: list[str]) -> Layer:
     return Model(model.input, tf.nest.map_structure(named, model.output), name=model.name)
 
 
-def _ends(model: Layer) -> Iterator[tuple[str, list[tuple[Any, Any]]]]:
+def _ends(model: Layer) -> Iterator[tuple[str, tuple[Any, Any]]]:
     """The variables of each activation's range, by the name under which `_tensors` has what passes there."""
     for layer in model.layers:
         found = {weight.name.split("/")[-1].split(":")[0]: weight for weight in layer.non_trainable_weights}
@@ -206,7 +206,7 @@ def _ends(model: Layer) -> Iterator[tuple[str, list[tuple[Any, Any]]]]:
         for place in ("output", "post_activation", "pre_activation"):
             if f"{place}_min" in found and f"{place}_max" in found:
                 key = f"{name} before" if place == "pre_activation" else name
-                yield key, [(found[f"{place}_min"], found[f"{place}_max"])]
+                yield key, (found[f"{place}_min"], found[f"{place}_max"])
 
 
 def _tensors(model: Layer) -> dict[str, Any]:
