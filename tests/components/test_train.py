@@ -156,6 +156,11 @@ def test_raw_shape_of_the_sidecar_reaches_preprocess(tmp_path, digits_examples):
     assert runtimes.load(trained).inputs == {"image": TensorSpec("float32", (None, 8, 8, 1))}
 
 
+@pytest.fixture(scope="module")
+def two(tmp_path_factory) -> Path:
+    return with_mean(tmp_path_factory.mktemp("two"))
+
+
 @pytest.mark.parametrize(
     ("inputs", "outputs", "loss", "weights", "names"),
     [
@@ -170,14 +175,14 @@ def test_raw_shape_of_the_sidecar_reaches_preprocess(tmp_path, digits_examples):
         ("[image, mean]", "{'only': main}", "'sparse_categorical_crossentropy'", "None", {"only"}),
     ],
 )
-def test_two_inputs_and_two_outputs_that_share_the_label(tmp_path, inputs, outputs, loss, weights, names):
+def test_two_inputs_and_two_outputs_that_share_the_label(tmp_path, two, inputs, outputs, loss, weights, names):
     text = TWO_BY_TWO.replace("INPUTS", inputs).replace("OUTPUTS", outputs).replace("LOSS", loss)
     module = write(tmp_path / "m.py", text.replace("WEIGHTS", weights))
-    trained = train(with_mean(tmp_path), module, tmp_path / "out", epochs=6, batch_size=16)["trained"]
+    trained = train(two, module, tmp_path / "out", epochs=4, batch_size=16)["trained"]
     served = runtimes.load(trained)
     assert set(served.outputs) == names
     specs = {**served.inputs, "label": TensorSpec("int64", (None,))}
-    batch = next(read_batches(Examples(tmp_path / "two").split("eval"), specs, batch_size=400))
+    batch = next(read_batches(Examples(two).split("eval"), specs, batch_size=400))
     label = batch.pop("label").ravel()
     for output in served.run(batch).values():
         assert (output.argmax(1) == label).mean() > 0.6
