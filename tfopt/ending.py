@@ -14,7 +14,8 @@ def end_with(parent: int) -> None:
     Args:
         parent: The number of the process that started it.
     """
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if sys.platform == "linux":  # no other system offers this
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit(1)
 
