@@ -1,6 +1,6 @@
 """How often `benchmark` is wrong: the same model twice, and one that is 5 % slower, over and over.
 
-    python benchmarks/verdicts.py [--trials 200] [--seconds 2] [--format tflite] [--load 0] [--json FILE]
+    python benchmarks/verdicts.py [--trials 200] [--seconds 2] [--rounds 60] [--format tflite] [--load 0] [--json FILE]
 
 A trial measures three models as a pipeline would: a stack of 20 equal dense layers, its copy, and the same stack with a
 21st layer, which is 5 % more work. "faster" or "slower" for the copy is a false verdict; anything but "slower" for the
@@ -31,27 +31,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=2.0, help="how long each model is measured in a trial")
+    parser.add_argument("--rounds", type=int, default=60, help="how often each model is loaded anew in a trial")
     parser.add_argument("--format", choices=["tflite", "saved_model"], default="tflite")
     parser.add_argument("--load", type=int, default=0, help="busy processes beside the benchmark")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tfopt-bench-") as folder, busy(given.load):
         models = write_models(Path(folder), given.format)
-        trials = [trial(models, Path(folder), given.seconds, number) for number in progress(given.trials)]
-    result = {"format": given.format, "load": given.load, "seconds": given.seconds, "trials": trials}
+        trials = [trial(models, Path(folder), given.seconds, given.rounds, number) for number in progress(given.trials)]
+    result = {
+        "format": given.format,
+        "load": given.load,
+        "seconds": given.seconds,
+        "rounds": given.rounds,
+        "trials": trials,
+    }
     print_result(result)
     if given.json:
         given.json.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def trial(models: list[Path], folder: Path, seconds: float, number: int) -> dict[str, Any]:
+def trial(models: list[Path], folder: Path, seconds: float, rounds: int, number: int) -> dict[str, Any]:
     """One benchmark, as `tfopt benchmark` runs it, with a seed of its own."""
     from tfopt.artifacts import Benchmark
     from tfopt.components.benchmark import component
 
     with tempfile.TemporaryDirectory(dir=folder) as target:
         component.benchmark(
-            models[0], models[1:], f"{target}/benchmark", batch_sizes=["1"], seconds=seconds, seed=number
+            models[0], models[1:], f"{target}/benchmark", batch_sizes=["1"], seconds=seconds, rounds=rounds, seed=number
         )
         rows = Benchmark(f"{target}/benchmark").read()["models"][1:]
     return {name: row["speedup"]["1"] for name, row in zip(("same", "slower"), rows, strict=True)}
@@ -60,9 +67,8 @@ def trial(models: list[Path], folder: Path, seconds: float, number: int) -> dict
 def print_result(result: dict[str, Any]) -> None:
     """Count the verdicts, with the part of them that is wrong."""
     trials = result["trials"]
-    print(
-        f"\n{len(trials)} trials, {result['format']}, {result['seconds']:g} s a model, {result['load']} busy processes"
-    )
+    each = f"{result['seconds']:g} s and {result['rounds']} rounds a model"
+    print(f"\n{len(trials)} trials, {result['format']}, {each}, {result['load']} busy processes")
     print(f"{os.cpu_count()} cores, {cpu_model()}")
     for name, right in (("same", "within noise"), ("slower", "slower")):
         found = Counter(one[name]["verdict"] for one in trials)

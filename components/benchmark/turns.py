@@ -24,7 +24,9 @@ log = logging.getLogger("tfopt")
 WARM_BURSTS, WARM_TOLERANCE = 3, 0.05  # a model is warm when so many bursts in a row are within this of each other
 TURNS = 2  # of a round; the order of the second is the first's in the mirror, so that drift cancels
 SETTLING = 0.15  # the part of a turn that is not recorded
-HOPELESS = 5.0  # times the baseline's call: a call that outlasts its turns and is so much slower is not measured on
+HOPELESS = 5.0  # times the baseline's call: one that is so much slower and too long for `FEW_ROUNDS` is given up
+SHORTEST_S = 0.02  # of a turn: in a shorter one the first calls after another model's turn would weigh
+FEW_ROUNDS = 15  # what each load was lucky with then weighs so much that a difference of 5 % is seldom proven
 OVERTIME = 2.0  # how many times the planned seconds may be used before rounds are dropped
 
 Feed = Callable[[dict[str, TensorSpec]], Path]
@@ -38,7 +40,7 @@ class Plan:
         batch_sizes: In the order they are measured.
         threads: Of each model.
         seconds: Of each model, over all batch sizes, warm-up apart.
-        rounds: How many times each model is loaded and measured.
+        rounds: How many times each model is loaded and measured; fewer where that takes too long.
         seed: Of the order of the turns.
     """
 
@@ -51,7 +53,12 @@ class Plan:
     @property
     def burst(self) -> float:
         """The seconds of one turn."""
-        return self.seconds / len(self.batch_sizes) / self.rounds / TURNS
+        return max(SHORTEST_S, self.share / self.rounds / TURNS)
+
+    @property
+    def share(self) -> float:
+        """The seconds of one model at one batch size."""
+        return self.seconds / len(self.batch_sizes)
 
 
 def measure(contenders: Sequence[Contender], plan: Plan, feed: Feed) -> None:
@@ -109,7 +116,7 @@ def _try(contender: Contender, plan: Plan, feed: Feed) -> None:
 
 def _warm_up(contender: Contender, batch_size: int, plan: Plan) -> None:
     """Call it until bursts agree, or half the time it will be measured has gone."""
-    limit = time.monotonic() + plan.seconds / len(plan.batch_sizes) / 2
+    limit = time.monotonic() + plan.share / 2
     medians: list[float] = []
     warm = False
     while not warm and (len(medians) < WARM_BURSTS or time.monotonic() < limit):
@@ -125,7 +132,7 @@ def _give_up(contender: Contender, baseline: Contender, plan: Plan) -> None:
     """Leave out the batch sizes at which it would use up everybody's time to no avail."""
     for batch_size, call in list(contender.call_seconds.items()):
         usual = baseline.call_seconds.get(batch_size, call)
-        if call > max(HOPELESS * usual, TURNS * plan.burst):
+        if call > max(HOPELESS * usual, plan.share / FEW_ROUNDS):
             del contender.warm[batch_size], contender.call_seconds[batch_size]
             said = f"a call took {call:.2g} s as it warmed up, {call / usual:.1f} times the baseline's"
             contender.notes.append(f"batch size {batch_size} is not measured: {said}")
@@ -158,7 +165,7 @@ def _affordable_rounds(contenders: Sequence[Contender], plan: Plan) -> int:
     bursts = (TURNS + 0.5) * sum(max(plan.burst, call) for one in ready for call in one.call_seconds.values())
     affordable = int(OVERTIME * plan.seconds * len(ready) / (loads + bursts))
     rounds = min(plan.rounds, max(FEWEST_ROUNDS, affordable))
-    if rounds < plan.rounds:
+    if rounds < min(plan.rounds, FEW_ROUNDS):
         for contender in ready:
             contender.notes.append(f"{rounds} rounds instead of {plan.rounds}; each would take {loads + bursts:.2g} s")
     return rounds

@@ -194,7 +194,7 @@ def test_calls_longer_than_a_turn_mean_fewer_rounds_and_a_note(models, tmp_path,
         assert any(f"{len(rounds)} rounds instead of 200" in note for note in row["notes"])
 
 
-def test_what_is_hopelessly_slow_and_outlasts_its_turns_is_given_up_at_that_batch_size(models, tmp_path):
+def test_what_is_hopelessly_slow_is_given_up_at_that_batch_size(models, tmp_path):
     hopeless = r"batch size 2048 is not measured: a call took \d\.\d+ s as it warmed up, \d+\.\d times the baseline's"
     content = run(models["small"], [models["large"]], tmp_path / "out", seconds=0.2, batch_sizes=["1", "2048"])
     baseline, large = content["models"]
