@@ -269,7 +269,8 @@ def test_one_trial_becomes_a_model_with_its_recipe_and_pages_without_a_look_at_t
 @pytest.mark.nightly
 def test_last_times_winner_is_used_while_it_serves_and_searched_past_when_not(digits_model, digits_examples, tmp_path):
     def run(name: str, **more):
-        made = tune_recipe(digits_model, digits_examples, tmp_path / f"t {name}", tmp_path / name, **QUICK, **more)
+        asked = {**QUICK, **more}
+        made = tune_recipe(digits_model, digits_examples, tmp_path / f"t {name}", tmp_path / name, **asked)
         return made["recipe"].read()
 
     first = run("first", trials=1)
