@@ -68,3 +68,8 @@ def test_what_is_given_up_takes_nobodys_time_and_says_what_it_took():
 def test_with_no_batch_size_left_it_drops_out_and_with_nothing_to_compare_it_stays():
     assert "batch size 8 is not measured: a call took 2 s" in measured({1: 2.0, 8: 2.0}).error
     assert list(measured({1: 2.0, 8: 2.0}, usual={8: 1.0}).samples) == [1, 8]
+
+
+def test_a_turn_is_never_so_short_that_only_its_first_calls_are_measured():
+    assert Plan(batch_sizes=[1, 8], threads=1, seconds=0.5, rounds=60, seed=0).burst == 0.02
+    assert Plan(batch_sizes=[1, 8], threads=1, seconds=6.0, rounds=60, seed=0).burst == 6.0 / 2 / 60 / 2
