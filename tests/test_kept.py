@@ -46,6 +46,14 @@ def test_what_is_pushed_has_what_it_was_made_of_beside_it(model, trained, tmp_pa
     assert (again["version"], kept(served).card["name"]) == (2, "later")
 
 
+def test_a_folder_of_somebodys_own_in_its_place_is_refused_before_a_version_is_shown(model, trained, tmp_path):
+    (tmp_path / "served" / "trained").mkdir(parents=True)
+    with pytest.raises(ComponentError, match="trained is no link"):
+        push(model, tmp_path / "served", trained=trained[0])
+    assert [path.name for path in (tmp_path / "served").iterdir()] == ["trained"]
+    assert push(model, tmp_path / "served").read()["version"] == 1  # without a start to keep nothing is in the way
+
+
 def test_pushes_at_once_leave_one_whole_model(trained, tmp_path):
     models = [KerasModel(path) for path in trained]
     (tmp_path / "served").mkdir()

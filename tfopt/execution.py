@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tfopt
+from tfopt import memory
 from tfopt.artifacts import CARD, Artifact, Examples, Model
 from tfopt.errors import ComponentError, no_room
 from tfopt.failures import PARAMETER, as_row, refuse_failed
@@ -40,6 +41,7 @@ def execute(component: "Component", arguments: Mapping[str, Any]) -> dict[str, A
         for artifact in staged.values():
             if isinstance(artifact, Model):
                 _write_card(component, artifact, inputs, parameters)
+    memory.hand_back()  # engines run steps one after the other in one process
     return targets
 
 

@@ -7,7 +7,7 @@ from tfopt import kept as keeping
 from tfopt import past
 from tfopt.artifacts import Decision, Examples, KerasModel, Model, Recipe
 from tfopt.components.push_model.choosing import Choice
-from tfopt.components.push_model.versions import Versions, understood
+from tfopt.components.push_model.versions import Versions, check_link, understood
 from tfopt.serving import environment
 from tfopt.serving.layouts import lay_out, layout_of
 from tfopt.serving.triton import Scheduling, write_config
@@ -57,6 +57,15 @@ def kept(decision: Decision, facts: dict[str, Any]) -> str:
     folder = Path(facts["destination"])
     with understood(folder):
         return str(past.write(folder, decision, facts))
+
+
+def check_start(destination: str) -> None:
+    """Refuse, before a version is shown, a destination where `keep_start` would find its place taken.
+
+    Raises:
+        ComponentError: When somebody keeps something there.
+    """
+    check_link(Path(destination).expanduser() / keeping.LINK)
 
 
 def keep_start(trained: KerasModel, facts: dict[str, Any]) -> str:

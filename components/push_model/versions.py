@@ -44,7 +44,7 @@ class Versions:
         """
         contents(model, self.layout)
         if self.layout == "plain":
-            self._check_latest()
+            check_link(self.folder / LATEST)
         previous = self.newest()
         with understood(self.folder), self._staging() as stage:
             fill(stage) if fill else copy(model, self.layout, stage)
@@ -76,16 +76,6 @@ class Versions:
     def path(self, version: int) -> Path:
         """The folder of a version, whatever zeros someone wrote before its number."""
         return next((path for path in self.folder.iterdir() if _is(path, version)), self.folder / str(version))
-
-    def _check_latest(self) -> None:
-        """Refuse a folder in whose ``latest`` somebody keeps something: the link would take its place."""
-        link = self.folder / LATEST
-        if link.exists() and not link.is_symlink():
-            raise ComponentError(
-                f"push_model: {link} is no link",
-                "the link to the newest version there, or nothing",
-                "rename it, or push elsewhere",
-            )
 
     def _publish(self, stage: Path) -> int:
         """Rename under the next free number. One that another push has just taken cannot be renamed over."""
@@ -152,6 +142,20 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def check_link(link: Path) -> None:
+    """Refuse a folder in which somebody keeps something where a link is about to be: it would take its place.
+
+    Raises:
+        ComponentError: When there is something that is no link.
+    """
+    if link.exists() and not link.is_symlink():
+        raise ComponentError(
+            f"push_model: {link} is no link",
+            "the link that push_model writes there, or nothing",
+            "rename it, or push elsewhere",
+        )
 
 
 @contextlib.contextmanager

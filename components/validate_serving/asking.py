@@ -24,7 +24,7 @@ class Task:
     Attributes:
         root: The folder to make, called as the model is by its server.
         own_config: A ``config.pbtxt`` to check in place of ours.
-        binary: TensorFlow Serving's model server, if that is to serve it.
+        binary: The server of the layout itself, if that is to serve it.
         until: When it must serve it, by `time.monotonic`.
     """
 

@@ -27,11 +27,12 @@ def validate_serving(
     """Load a model as its server will, ask it, and say whether it may be pushed.
 
     The model is laid out as `push_model` would push it, loaded in a process of its own by what its server loads it
-    with, and asked: TensorFlow Serving's model server where the machine has `tensorflow_model_server`, else the same
-    loader through official APIs (for a SavedModel a session with the tag serve, as TensorFlow Serving and Triton run
-    it; LiteRT, ONNX Runtime, OpenVINO or TensorRT for their formats). Names, types and shapes must be those of the
-    signature, values finite and those that the model gives outside of the layout; warm-up requests are replayed and
-    a Triton configuration is held against the signature.
+    with, and asked: TensorFlow Serving's model server where the machine has `tensorflow_model_server`, Triton where it
+    has `tritonserver` with the backend of the format (each with its client, ``tensorflow-serving-api`` or
+    ``tritonclient[grpc]``), else the same loader through official APIs: for a SavedModel a session with the tag serve,
+    as both run it, for other formats LiteRT, ONNX Runtime, OpenVINO or TensorRT. Names, types and shapes must be those
+    of the signature, values finite and those that the model gives outside of the layout; warm-up requests are replayed
+    and a Triton configuration is held against the signature.
 
     A model that fails is not blessed, with the reason; the step then succeeds. TFX's Pusher takes the blessing too.
 

@@ -6,19 +6,13 @@ Reference: tensorflow.org/tfx/serving/api_rest and its `PredictionService`.
 import contextlib
 import importlib.util
 import shutil
-import socket
-import subprocess
-import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from tfopt import ending
-from tfopt.child import last_lines
-from tfopt.errors import ComponentError
+from tfopt.components.validate_serving.foreign import free_port, started
 from tfopt.graph.comparison import DEFAULT
 from tfopt.runtimes import Arrays, TensorSpec
 from tfopt.serving.warm_up import request
@@ -86,22 +80,11 @@ def running(program: str, root: Path, until: float) -> Iterator[Remote]:
     Raises:
         ComponentError: With its last lines, when it ends or does not serve the model in time.
     """
-    port = _free_port()
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(
-            ending.bound(program, f"--port={port}", f"--model_name={root.name}", f"--model_base_path={root}"),
-            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        remote = Remote(f"localhost:{port}", root.name)
-        try:
-            while (said := _missing(remote)) is not None:
-                if process.poll() is not None or time.monotonic() > until:
-                    raise _refusal(log, said)
-                time.sleep(0.1)
-            yield remote
-        finally:
-            process.kill()
-            process.wait()
+    port = free_port()
+    remote = Remote(f"localhost:{port}", root.name)
+    words = (f"--port={port}", f"--model_name={root.name}", f"--model_base_path={root}")
+    with started(program, *words, missing=lambda: _missing(remote), until=until):
+        yield remote
 
 
 def _missing(remote: Remote) -> str | None:
@@ -113,17 +96,3 @@ def _missing(remote: Remote) -> str | None:
     except grpc.RpcError as error:
         return str(error.details())
     return None
-
-
-def _refusal(log: Any, said: str) -> ComponentError:
-    return ComponentError(
-        f"{BINARY} does not serve it: {said}\n{last_lines(Path('/proc/self/fd', str(log.fileno())))}",
-        "a version that becomes available",
-        "see its last lines above",
-    )
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("localhost", 0))
-        return int(found.getsockname()[1])

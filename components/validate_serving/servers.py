@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tfopt import runtimes
 from tfopt.artifacts import Model
-from tfopt.components.validate_serving import model_server
+from tfopt.components.validate_serving import model_server, triton_server
 from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.graph.comparison import DEFAULT
 from tfopt.runtimes import Arrays, TensorSpec
@@ -53,13 +53,16 @@ def serve(model: Model, layout: str, root: Path, binary: str | None, until: floa
         model: As it was given.
         layout: How it was laid out below ``root``.
         root: The folder called as the model is.
-        binary: TensorFlow Serving's model server, if that is to serve it.
+        binary: The server of the layout itself, if that is to serve it.
         until: When it must serve it, by `time.monotonic`.
 
     Raises:
         ComponentError: When it does not load.
     """
-    if binary:
+    if binary and layout == "triton":
+        with triton_server.running(binary, root, until) as triton:
+            yield Server(triton.server(), *triton.signature(), triton.client)
+    elif binary:
         with model_server.running(binary, root, until) as remote:
             yield Server("TensorFlow Serving", *remote.signature(), lambda: remote.answer)
     elif model.format == "saved_model" and layout != "plain":

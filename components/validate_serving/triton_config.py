@@ -80,6 +80,8 @@ def _side(side: str, told: Any, specs: Mapping[str, TensorSpec], batched: bool, 
         if word != f"TYPE_{TYPES.get(spec.dtype)}":
             yield f"config.pbtxt: {side} {tensor.name!r} of {word}, not TYPE_{TYPES.get(spec.dtype)}"
         dims = list(tensor.reshape.shape if tensor.HasField("reshape") else tensor.dims)
+        if not batched and not dims:
+            yield f"config.pbtxt: {side} {tensor.name!r} has no axes, which Triton takes of batches only"
         sizes = ([-1] if batched else []) + dims
         if spec.ranked and not _fit(sizes, spec.shape):
             yield f"config.pbtxt: {side} {tensor.name!r} of dims {dims}, where the model has {spec}"

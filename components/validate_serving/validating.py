@@ -8,7 +8,7 @@ from typing import Any
 
 from tfopt.artifacts import Examples, Model
 from tfopt.child import run_in_child
-from tfopt.components.validate_serving import model_server
+from tfopt.components.validate_serving import model_server, triton_server
 from tfopt.components.validate_serving.asking import Task, ask
 from tfopt.errors import ComponentError
 from tfopt.serving import environment, triton
@@ -63,7 +63,7 @@ def validate(model: Model, examples: Examples | None, trial: Trial, *, spare: bo
         task = Task(
             model.uri, layout, str(root), examples.uri if examples else None, trial.requests, trial.batch_size,
             trial.concurrency, trial.seconds, trial.tolerance, _own_config(place) if layout == "triton" else None,
-            model_server.binary() if layout == "tf_serving" and model.format == "saved_model" else None,
+            _binary(layout, model.format),
             time.monotonic() + LOADING * trial.max_seconds,
         )  # fmt: skip
         try:
@@ -83,6 +83,13 @@ def validate(model: Model, examples: Examples | None, trial: Trial, *, spare: bo
     if limit is not None and p99 is not None and p99 > limit:
         faults.append(f"99% of the answers take up to {p99:.3g} ms with {trial.concurrency} clients, not {limit:g} ms")
     return row | {"blessed": not faults, "reason": "; ".join(faults) or _in_words(row)}
+
+
+def _binary(layout: str, format: str) -> str | None:
+    """The server itself, where the machine has one that serves such a model."""
+    if layout == "triton":
+        return triton_server.binary(format)
+    return model_server.binary() if layout == "tf_serving" and format == "saved_model" else None
 
 
 def _own_config(destination: Path | None) -> str | None:

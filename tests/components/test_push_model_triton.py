@@ -103,6 +103,13 @@ def test_a_fixed_batch_is_one_of_the_axes():
     assert not found.HasField("dynamic_batching")
 
 
+def test_a_tensor_without_any_axis_is_refused_since_triton_takes_none():
+    batch, none = TensorSpec("float32", (None,)), TensorSpec("float32", ())
+    assert "reshape" in config("m", "onnx", {"x": batch}, {"y": batch}, Scheduling())
+    with pytest.raises(ComponentError, match="'y' is float32"):
+        config("m", "onnx", {"x": batch}, {"y": none}, Scheduling())
+
+
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float16", "bfloat16", "float64", "string"])
 def test_every_type_has_its_word(dtype):
     spec = TensorSpec(dtype, (None, 2))

@@ -145,6 +145,7 @@ def test_requests_to_warm_up_with_that_the_model_does_not_take_are_found(digits_
         ('backend: "tensorflow"', "'tensorflow' for a model of 'onnxruntime'"),
         ('input { name: "x" ', "config.pbtxt"),
         ("max_batch_size: 1 ", "max_batch_size 1, for requests of 2"),
+        ('max_batch_size: 0 output { name: "z" data_type: TYPE_FP32 dims: [1] reshape { } }', "'z' has no axes"),
     ],
 )
 def test_a_configuration_of_yours_that_triton_would_refuse_is_found(tmp_path, wrong, said):
@@ -155,8 +156,8 @@ def test_a_configuration_of_yours_that_triton_would_refuse_is_found(tmp_path, wr
     file.parent.mkdir()
     size = "" if "max_batch" in wrong else "max_batch_size: 8 "
     file.write_text(f"{size}version_policy {{ latest {{ num_versions: 2 }} }} {wrong}")
-    specs = {"x": TensorSpec("float32", (None, 3))}, {"y": TensorSpec("float32", (None, 2))}
-    found = faults(file, "onnx", *specs, 2)
+    outputs = {"y": TensorSpec("float32", (None, 2)), "z": TensorSpec("float32", ())}
+    found = faults(file, "onnx", {"x": TensorSpec("float32", (None, 3))}, outputs, 2)
     assert len(found) == 1
     assert said in found[0]
 

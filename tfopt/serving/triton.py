@@ -85,15 +85,15 @@ def config(
     name: str, format: str, inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec], scheduling: Scheduling
 ) -> str:
     """Return the configuration as text; requests are put together only where every tensor has an open batch."""
+    batched = all(spec.shape and spec.shape[0] is None for spec in [*inputs.values(), *outputs.values()])
     for side in (inputs, outputs):
         for tensor, spec in side.items():
-            if not spec.ranked or spec.dtype not in TYPES:
+            if not spec.ranked or spec.dtype not in TYPES or not (batched or spec.shape):
                 raise ComponentError(
                     f"push_model: layout=triton, {tensor!r} is {spec}",
-                    f"a known number of axes and one of the types {', '.join(TYPES)}",
+                    f"a known number of axes, at least one, and one of the types {', '.join(TYPES)}",
                     "export the model with such a signature, or write config.pbtxt yourself",
                 )
-    batched = all(spec.shape and spec.shape[0] is None for spec in [*inputs.values(), *outputs.values()])
     delay = f"max_queue_delay_microseconds: {scheduling.queue_delay_us} " if scheduling.queue_delay_us else ""
     lines = [
         f"name: {_quoted(name)}",
@@ -109,7 +109,7 @@ def config(
 
 def _tensor(side: str, name: str, spec: TensorSpec, batched: bool) -> str:
     sizes = [-1 if size is None else size for size in (spec.shape[1:] if batched else spec.shape)]
-    # Triton knows no tensor without axes: it takes one number, and hands it on without its axis.
+    # Triton knows no example without axes: it takes one number for each, and hands them on without that axis.
     dims = f"dims: {sizes}" if sizes else "dims: [1] reshape { shape: [] }"
     return f"{side} {{ name: {_quoted(name)} data_type: TYPE_{TYPES[spec.dtype]} {dims} }}"
 
