@@ -17,7 +17,7 @@ def benchmark(
     batch_sizes: Annotated[list[str], Reads(read_sizes, ("1", "32"))] = ["1", "32"],  # noqa: B006  (a declaration: never changed)
     threads: Annotated[int, Between(1)] = 1,
     seconds: Annotated[float, Between(0.1)] = 6.0,
-    rounds: Annotated[int, Between(8, 1000)] = 60,
+    rounds: Annotated[int, Between(8, 1000)] = 15,
     min_effect: Annotated[float, Between(0, 1)] = 0.03,
     split: str = "eval",
     seed: int = 0,
@@ -45,10 +45,11 @@ def benchmark(
         batch_sizes: Examples in a call. A model of a fixed batch size is measured at that one only, if it is here.
         threads: Threads, and cores, of each model.
         seconds: How long each model is measured, over all batch sizes. Loading and warm-up come on top.
-        rounds: How often each model is loaded and measured, at most: as often as twice the seconds allow. With 60 a
-            difference of 5 % is proven where with 15 mostly not; 8 is the fewest that allow a 99 % interval.
+        rounds: How often each model is loaded and measured, at most: as often as twice the seconds allow. More
+            narrow the interval, but not by what a process is lucky with for as long as it lives: with 60, one in
+            twenty copies was called faster or slower on a busy machine. 8 is the fewest that allow a 99 % interval.
         min_effect: A relative difference in speed too small to matter. It also covers what loading anew does not even
-            out: two processes of the same model, TensorFlow's above all, were seen to differ by 1 to 2 % throughout.
+            out: two processes of the same model were seen to differ by 1 to 5 % throughout, depending on the machine.
         split: Which of the examples are used.
         seed: For the order of the turns and for random inputs.
 

@@ -59,7 +59,8 @@ def push_model(
             Serving loads: a SavedModel, or ``model.tflite``. With ``triton`` the destination is a model in a Triton
             repository: a version folder holds ``model.savedmodel/``, ``model.onnx``, ``model.xml`` with ``model.bin``,
             or ``model.plan``, and ``config.pbtxt`` beside the versions is written from the signature unless there is
-            one that somebody else wrote. With ``plain`` a version folder holds ``saved_model/`` or the model's file
+            one that somebody else wrote; the server needs the backend of the format, which images of Triton differ in
+            (newer ones lack TensorFlow's). With ``plain`` a version folder holds ``saved_model/`` or the model's file
             beside the model card, and the link ``latest`` leads to the newest version. Beside ``model.tflite`` lie
             ``metadata.json`` (names, types, shapes, scales) and, when the examples name their classes, ``labels.txt``.
         keep: How many of the newest versions stay; all of them when not given.
