@@ -46,8 +46,8 @@ def benchmark(
         threads: Threads, and cores, of each model.
         seconds: How long each model is measured, over all batch sizes. Loading and warm-up come on top.
         rounds: How often each model is loaded and measured, at most: as often as twice the seconds allow. More
-            narrow the interval, but not by what a process is lucky with for as long as it lives: with 60, one in
-            twenty copies was called faster or slower on a busy machine. 8 is the fewest that allow a 99 % interval.
+            narrow the interval, but not by what a process is lucky with for as long as it lives: with 60, 3 of
+            50 copies were called faster or slower on a busy machine. 8 is the fewest that allow a 99 % interval.
         min_effect: A relative difference in speed too small to matter. It also covers what loading anew does not even
             out: two processes of the same model were seen to differ by 1 to 5 % throughout, depending on the machine.
         split: Which of the examples are used.
