@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ def main() -> None:
     descriptor, pipeline = sys.argv[1:]
     if pipeline in PIPELINES:
         setattr(Source, "shuffled", PIPELINES[pipeline])  # noqa: B010  (mypy would know better)
-    answer(int(descriptor), Naive() if pipeline in PIPELINES else Worker())
+    answer(Connection(int(descriptor)), Naive() if pipeline in PIPELINES else Worker())
 
 
 class Naive(Worker):

@@ -1,6 +1,6 @@
 """How often `benchmark` is wrong: the same model twice, and one that is 5 % slower, over and over.
 
-    python benchmarks/verdicts.py [--trials 200] [--seconds 2] [--rounds 15] [--format tflite] [--load 0] [--json FILE]
+    python benchmarks/verdicts.py [--trials 200] [--seconds 2.2] [--rounds 60] [--format tflite] [--load 0] [--json FILE]
 
 A trial measures three models as a pipeline would: a stack of 20 equal dense layers, its copy, and the same stack with a
 21st layer, which is 5 % more work. "faster" or "slower" for the copy is a false verdict; anything but "slower" for the
@@ -30,8 +30,8 @@ def main() -> None:
     """Run the trials and print what came of them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--seconds", type=float, default=2.0, help="how long each model is measured in a trial")
-    parser.add_argument("--rounds", type=int, default=15, help="how often each model is loaded anew in a trial")
+    parser.add_argument("--seconds", type=float, default=2.2, help="how long each model is measured in a trial")
+    parser.add_argument("--rounds", type=int, default=60, help="how many processes each model has in a trial")
     parser.add_argument("--format", choices=["tflite", "saved_model"], default="tflite")
     parser.add_argument("--load", type=int, default=0, help="busy processes beside the benchmark")
     parser.add_argument("--json", type=Path)

@@ -122,6 +122,14 @@ def test_units_swaps_and_the_order_of_rounds_do_not_matter(times, unit, random):
     assert (again.value, again.low, again.high) == pytest.approx((there.value, there.low, there.high))
 
 
+def test_what_all_rounds_may_share_widens_the_interval_at_both_ends_and_is_no_effect():
+    times = np.random.default_rng(0).lognormal(10, 0.01, 30)
+    sure = speedup(times * 1.025, times, min_effect=0.01)
+    unsure = speedup(times * 1.025, times, min_effect=0.01, unsure=0.02)
+    assert (sure.verdict, unsure.verdict) == ("faster", "within noise")
+    assert (unsure.value, unsure.low, unsure.high) == pytest.approx((sure.value, sure.low / 1.02, sure.high * 1.02))
+
+
 @given(TIMES, st.floats(0.1, 10))
 @settings(max_examples=60, deadline=None)
 def test_an_exact_factor_is_found_exactly(times, factor):

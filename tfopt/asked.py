@@ -5,6 +5,7 @@ it: its memory and its first call are its own. It answers over a pipe and leaves
 parent can leave it running.
 """
 
+import abc
 import os
 import re
 import socket
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Mapping
+from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
@@ -30,50 +32,38 @@ class Died(Refused):
     """The process ended; the text says how, with its last lines."""
 
 
-class AskedProcess:
-    """The parent's side of a fresh process that is idle unless asked.
+class Asked(abc.ABC):
+    """The parent's side of a process that is idle unless asked.
 
     Attributes:
         log: What it printed.
     """
 
-    def __init__(self, module: str, *words: str, log: Path, environment: Mapping[str, str] | None = None) -> None:
-        """Start it.
+    def __init__(self, pipe: Connection, log: Path) -> None:
+        """Talk with it over this pipe."""
+        self._pipe, self.log = pipe, log
+
+    def ask(self, name: str, *arguments: Any, descriptor: int | None = None) -> Any:
+        """Let it call one method of its worker, and return the answer.
 
         Args:
-            module: Run with ``python -m``; it calls `answer` with the descriptor that is its first word.
-            words: Its other words.
-            log: Where it prints to.
-            environment: Variables in the place of this process's own.
-        """
-        ours, theirs = socket.socketpair()
-        self.log = log
-        with theirs, log.open("wb") as stream:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", module, str(theirs.fileno()), *words],
-                env={**os.environ, **(environment or {})},
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # it ends with the pipe, not with a terminal
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-            )
-        self._pipe = Connection(ours.detach())
-
-    def ask(self, name: str, *arguments: Any) -> Any:
-        """Let it call one method of its worker, and return the answer.
+            name: Of the method.
+            arguments: Picklable.
+            descriptor: An open file to go with the call, which the method takes from the pipe.
 
         Raises:
             Refused: When the call raised there; `Died` when the process is gone.
         """
         try:
             self._pipe.send((name, arguments))
+            if descriptor is not None:
+                reduction.send_handle(self._pipe, descriptor, 0)
             if not self._pipe.poll(PATIENCE):
-                self._process.kill()
+                self.kill()
                 raise Died(f"gave no answer to {name!r} in {PATIENCE:g} seconds, and was stopped")
             worked, answer = self._pipe.recv()
         except (EOFError, OSError):
-            code = self._process.wait()
+            code = self.wait()
             said = last_lines(self.log)
             raise Died(f"the process {how_it_ended(code)}" + (f"\n{said}" if said else "")) from None
         if not worked:
@@ -86,14 +76,55 @@ class AskedProcess:
 
     def __exit__(self, *_: object) -> None:
         """End it at once; it holds nothing that would need saving."""
-        self._process.kill()
-        self._process.wait()
+        self.kill()
         self._pipe.close()
 
+    @abc.abstractmethod
+    def kill(self) -> None:
+        """End it at once, where it has not ended."""
 
-def answer(descriptor: int, worker: object) -> None:
+    @abc.abstractmethod
+    def wait(self) -> int:
+        """Return its exit status once it has ended; below 0 for a signal."""
+
+
+class AskedProcess(Asked):
+    """A fresh process that is idle unless asked."""
+
+    def __init__(self, module: str, *words: str, log: Path, environment: Mapping[str, str] | None = None) -> None:
+        """Start it.
+
+        Args:
+            module: Run with ``python -m``; it calls `answer` with the descriptor that is its first word.
+            words: Its other words.
+            log: Where it prints to.
+            environment: Variables in the place of this process's own.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs, log.open("wb") as stream:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module, str(theirs.fileno()), *words],
+                env={**os.environ, **(environment or {})},
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # it ends with the pipe, not with a terminal
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+            )
+        super().__init__(Connection(ours.detach()), log)
+
+    def kill(self) -> None:
+        """End it at once, where it has not ended."""
+        self._process.kill()
+        self._process.wait()
+
+    def wait(self) -> int:
+        """Return its exit status once it has ended; below 0 for a signal."""
+        return self._process.wait()
+
+
+def answer(pipe: Connection, worker: object) -> None:
     """Be the child: call the worker's methods as the parent asks, until it closes the pipe."""
-    pipe = Connection(descriptor)
     while True:
         try:
             name, arguments = pipe.recv()

@@ -1,12 +1,13 @@
 """How much faster one model is than another, from rounds of turns: a ratio, its interval and a verdict.
 
-Each round loads both models anew, lets them take turns in an order drawn at random, and gives one number: the logarithm
-of the ratio of their median times. What slows the machine for longer than a round slows both and cancels. Were the
-models equally fast, the draw and the luck of the loads would make that number as likely positive as negative, of any
-size: its distribution is symmetric about the true log ratio whatever the noise looks like. That is the one assumption
-of Wilcoxon's signed-rank distribution, so the estimate and the exact interval that belong to it are used: the median of
-the pairwise means of the rounds, and a pair of their order statistics. Neither a bootstrap nor a t-interval is: on so
-few rounds, with the heavy tails of a shared machine, both are only approximate, and one disturbed round moves them.
+Each round has both models in new processes, lets them take turns in an order drawn at random, and gives one number: the
+logarithm of the ratio of their median times. What slows the machine for longer than a round slows both and cancels.
+Were the models equally fast, the draw and the luck of the processes would make that number as likely positive as
+negative, of any size: its distribution is symmetric about the true log ratio whatever the noise looks like. That is the
+one assumption of Wilcoxon's signed-rank distribution, so the estimate and the exact interval that belong to it are
+used: the median of the pairwise means of the rounds, and a pair of their order statistics. Neither a bootstrap nor a
+t-interval is: on so few rounds, with the heavy tails of a shared machine, both are only approximate, and one disturbed
+round moves them.
 
 Reference: Hodges and Lehmann 1963, "Estimates of location based on rank tests"; Hollander, Wolfe and Chicken 2014,
 "Nonparametric statistical methods", sections 3.2 and 3.3.
@@ -46,15 +47,19 @@ class Speedup:
         return asdict(self)
 
 
-def speedup(baseline: NDArray[np.float64], candidate: NDArray[np.float64], *, min_effect: float) -> Speedup:
+def speedup(
+    baseline: NDArray[np.float64], candidate: NDArray[np.float64], *, min_effect: float, unsure: float = 0.0
+) -> Speedup:
     """Compare the median times of two models, round by round.
 
     Args:
         baseline: Times of the baseline, one of each round.
         candidate: Times of the candidate in the same rounds.
         min_effect: A relative difference not worth the name, nor the risk of calling it one.
+        unsure: A relative difference that all rounds may have in common for other reasons; it widens the interval.
     """
     value, low, high = (float(end) for end in np.exp(location(np.log(baseline) - np.log(candidate))))
+    low, high = low / (1 + unsure), high * (1 + unsure)
     return Speedup(value, low, high, verdict(low, high, min_effect))
 
 

@@ -17,19 +17,19 @@ def benchmark(
     batch_sizes: Annotated[list[str], Reads(read_sizes, ("1", "32"))] = ["1", "32"],  # noqa: B006  (a declaration: never changed)
     threads: Annotated[int, Between(1)] = 1,
     seconds: Annotated[float, Between(0.1)] = 6.0,
-    rounds: Annotated[int, Between(8, 1000)] = 15,
-    min_effect: Annotated[float, Between(0, 1)] = 0.03,
+    rounds: Annotated[int, Between(8, 1000)] = 60,
+    min_effect: Annotated[float, Between(0, 1)] = 0.005,
     split: str = "eval",
     seed: int = 0,
 ) -> None:
     """Measure latency, throughput, load time, memory and size of models, against a baseline.
 
-    Each model has a fresh process of its own, pinned to as many cores as it has threads and, where this is allowed, put
-    before everything else on them. In every round each model is loaded anew, since the place of its memory alone makes
-    one load several percent faster than the next, and then all take turns in short bursts, so that whatever else the
-    machine does meets all alike. What `configure_runtime` says of a model is set for its process. A call takes named
-    numpy arrays and returns named numpy arrays. Speed against the baseline is a ratio with a 99 % interval and a
-    verdict: *faster*, *slower* or *within noise*.
+    Each model has processes of its own, pinned to as many cores as it has threads and, where this is allowed, put
+    before everything else on them. In every round each model begins in a new one, since the place of its memory alone
+    makes one process several percent faster than the next, and then all take turns in short bursts, so that whatever
+    else the machine does meets all alike. What `configure_runtime` says of a model is set for its processes. A call
+    takes named numpy arrays and returns named numpy arrays. Speed against the baseline is a ratio with a 99 % interval
+    and a verdict: *faster*, *slower* or *within noise*.
 
     A candidate that fails is a row with its error; one whose calls take five times the baseline's, and so long that
     not 15 would fit in its seconds, is not measured at that batch size, which its notes say. Numbers of a model
@@ -45,11 +45,10 @@ def benchmark(
         batch_sizes: Examples in a call. A model of a fixed batch size is measured at that one only, if it is here.
         threads: Threads, and cores, of each model.
         seconds: How long each model is measured, over all batch sizes. Loading and warm-up come on top.
-        rounds: How often each model is loaded and measured, at most: as often as twice the seconds allow. More
-            narrow the interval, but not by what a process is lucky with for as long as it lives: with 60, 3 of
-            50 copies were called faster or slower on a busy machine. 8 is the fewest that allow a 99 % interval.
-        min_effect: A relative difference in speed too small to matter. It also covers what loading anew does not even
-            out: two processes of the same model were seen to differ by 1 to 5 % throughout, depending on the machine.
+        rounds: How many processes each model is measured in, at most: as many as twice the seconds allow. More narrow
+            the interval; 8 is the fewest that allow one of 99 %.
+        min_effect: A relative difference in speed too small to matter. Where format or settings differ from the
+            baseline's, the interval is wider by 2 % as well, for what two processes of a runtime may differ by.
         split: Which of the examples are used.
         seed: For the order of the turns and for random inputs.
 

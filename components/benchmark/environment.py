@@ -9,15 +9,14 @@ from tfopt.fingerprint import CPU, content
 from tfopt.serving.environment import ONEDNN
 
 
-def tensorflow(facts: dict[str, Any], log: Path) -> dict[str, Any]:
+def tensorflow(facts: dict[str, Any], printed: str) -> dict[str, Any]:
     """Describe TensorFlow as one model's process had it.
 
     Args:
         facts: What the process itself found.
-        log: What it printed. Only there does TensorFlow name the instruction sets that its build leaves unused, and
+        printed: What it printed. Only there does TensorFlow name the instruction sets that its build leaves unused, and
             whether oneDNN, which brings its own code for them, is on.
     """
-    printed = log.read_text(errors="replace")
     unused = re.search(r"enable the following instructions: ([A-Z0-9_. ]+), in other operations", printed)
     return {
         **facts,

@@ -11,7 +11,7 @@ from tfopt.artifacts import Model, unique_names
 from tfopt.components.benchmark import environment, results
 from tfopt.components.benchmark.contender import Contender
 from tfopt.components.benchmark.inputs import Inputs
-from tfopt.components.benchmark.process import ModelProcess
+from tfopt.components.benchmark.process import ANOTHER, ModelProcess, RuntimeProcesses
 from tfopt.components.benchmark.turns import Plan, measure
 from tfopt.errors import ComponentError
 from tfopt.fingerprint import fingerprint
@@ -57,6 +57,7 @@ def run(
             "method": "Hodges-Lehmann, signed-rank",
             "level": LEVEL,
             "min_effect": min_effect,
+            "another_runtime": ANOTHER,
         },
         "models": [results.row(contender, baseline, min_effect) for contender in contenders],
     }
@@ -64,11 +65,11 @@ def run(
 
 @contextlib.contextmanager
 def _processes(models: Sequence[Model], cores: Sequence[int], folder: Path) -> Iterator[list[Contender]]:
-    """Start a process for each model; all of them end with this."""
-    with contextlib.ExitStack() as stack:
+    """Give each model a process; all of them end with this."""
+    with RuntimeProcesses(cores, folder) as runtimes:
         contenders = []
         for index, (name, model) in enumerate(zip(unique_names(list(models)), models, strict=True)):
-            process = stack.enter_context(ModelProcess(model, cores=cores, log=folder / f"{index}.log"))
+            process = runtimes.enter_context(ModelProcess(model, runtimes, folder / f"{index}.log"))
             contenders.append(Contender(name, model, process, is_baseline=not index))
         yield contenders
 
@@ -77,5 +78,5 @@ def _tensorflow(contenders: Sequence[Contender]) -> dict[str, Any] | None:
     """How TensorFlow was set up, from the first model that needed it."""
     for contender in contenders:
         if "tensorflow" in contender.facts:
-            return environment.tensorflow(contender.facts["tensorflow"], contender.process.log)
+            return environment.tensorflow(contender.facts["tensorflow"], contender.process.printed())
     return None

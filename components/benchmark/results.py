@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tfopt.components.benchmark.contender import Contender
+from tfopt.components.benchmark.process import ANOTHER, Runtime
 from tfopt.ratio import speedup
 from tfopt.serving import environment
 
@@ -27,6 +28,7 @@ SCHEMA = pa.schema([
 def row(contender: Contender, baseline: Contender, min_effect: float) -> dict[str, Any]:
     """Everything found out about one model; milliseconds a call, examples a second, and speed against the baseline."""
     compared = [] if contender.is_baseline else [size for size in contender.samples if size in baseline.samples]
+    unsure = 0.0 if Runtime.of(contender.model) == Runtime.of(baseline.model) else ANOTHER
     latency = {str(size): _latency(contender, size) for size in contender.samples}
     return {
         "name": contender.name,
@@ -42,7 +44,7 @@ def row(contender: Contender, baseline: Contender, min_effect: float) -> dict[st
         },
         "speedup": {
             str(size): speedup(
-                baseline.round_medians(size), contender.round_medians(size), min_effect=min_effect
+                baseline.round_medians(size), contender.round_medians(size), min_effect=min_effect, unsure=unsure
             ).facts()
             for size in compared
         },

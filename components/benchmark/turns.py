@@ -1,8 +1,9 @@
-"""Who runs when: every model is tried by itself, then in each round all are loaded anew and take turns.
+"""Who runs when: every model is tried by itself, then in each round all begin in new processes and take turns.
 
-Loading anew is not for the load time. Which physical memory the weights of a model get decides how they share the
-caches, for as long as it is loaded: measured twice, one load of a small model was within 0.1 % of itself, and the next
-load of the same file up to 10 % faster or slower. One load each would take that luck for a difference between models.
+New processes are not for the load time. Which physical memory a model gets decides how it shares the caches, for as
+long as it is loaded: one load of a small model was within 0.1 % of itself, and the next load of the same file up to
+10 % faster or slower. Part of that luck stays with a process, load after load: two of the same model differed by 1 to
+5 % throughout. What is measured in one process each would take it for a difference between models.
 """
 
 import logging
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +42,7 @@ class Plan:
         batch_sizes: In the order they are measured.
         threads: Of each model.
         seconds: Of each model, over all batch sizes, warm-up apart.
-        rounds: How many times each model is loaded and measured; fewer where that takes too long.
+        rounds: How many processes each model is measured in; fewer where that takes too long.
         seed: Of the order of the turns.
     """
 
@@ -87,7 +89,11 @@ def measure(contenders: Sequence[Contender], plan: Plan, feed: Feed) -> None:
         draw.shuffle(order)
         for contender in _still_in(order):
             with contender.dropping_out():
-                contender.process.ask("reload")
+                contender.process.end()  # all, before any begins: it would be given the memory that it just gave back
+        draw.shuffle(order)
+        for contender in _still_in(order):
+            with contender.dropping_out():
+                _load(contender, plan, feed)
         for batch_size in plan.batch_sizes:
             _take_turns([contender for contender in order if batch_size in contender.warm], batch_size, plan)
 
@@ -95,9 +101,7 @@ def measure(contenders: Sequence[Contender], plan: Plan, feed: Feed) -> None:
 def _try(contender: Contender, plan: Plan, feed: Feed) -> None:
     """Load and warm up, and note what only a fresh process can tell: first call, memory, what it can do."""
     log.info("loading %s", contender.name)
-    found = contender.process.ask("load", contender.model.uri, plan.threads)
-    contender.process.ask("feed", str(feed(found.pop("inputs"))))
-    contender.facts |= found
+    contender.facts |= _load(contender, plan, feed)
     for batch_size in plan.batch_sizes:
         try:
             first = contender.process.ask("prepare", batch_size)
@@ -112,6 +116,14 @@ def _try(contender: Contender, plan: Plan, feed: Feed) -> None:
     if not contender.warm:
         raise Refused("; ".join(contender.notes))
     contender.facts |= contender.process.ask("facts")
+
+
+def _load(contender: Contender, plan: Plan, feed: Feed) -> dict[str, Any]:
+    """Load it in a new process; return what that took."""
+    contender.process.renew()
+    found: dict[str, Any] = contender.process.ask("load", contender.model.uri, plan.threads)
+    contender.process.ask("feed", str(feed(found.pop("inputs"))))
+    return found
 
 
 def _warm_up(contender: Contender, batch_size: int, plan: Plan) -> None:
@@ -144,8 +156,7 @@ def _take_turns(order: Sequence[Contender], batch_size: int, plan: Plan) -> None
     """Warm each up again, which is quick now, and give each a burst in every turn."""
     for contender in _still_in(order):
         with contender.dropping_out():
-            contender.process.ask("prepare", batch_size)
-            contender.process.ask("burst", plan.burst / 2, 0.0)
+            contender.process.ask("prepare", batch_size, plan.burst / 2)
     settling = plan.burst * SETTLING
     bursts = []
     for turn in range(TURNS):

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -192,4 +193,4 @@ def _in_calls(batches: Any, epoch: int, several: int) -> tuple[Any, int]:
 
 
 if __name__ == "__main__":
-    answer(int(sys.argv[1]), Worker())
+    answer(Connection(int(sys.argv[1])), Worker())

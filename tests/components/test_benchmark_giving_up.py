@@ -17,8 +17,15 @@ USUAL = {1: 0.06, 8: 0.01}  # seconds of the baseline's calls, by batch size
 class Steady:
     """Stands in for a model's process: a call takes so many seconds, by batch size, and is not waited for."""
 
-    def __init__(self, calls: dict[int, float]) -> None:
+    def __init__(self, calls: dict[int, float], events: list[str] | None = None) -> None:
         self._calls, self._size = calls, 0
+        self._events = [] if events is None else events
+
+    def renew(self) -> None:
+        self._events.append("begun")
+
+    def end(self) -> None:
+        self._events.append("ended")
 
     def ask(self, what: str, *given: Any) -> Any:
         if what == "prepare":
@@ -55,6 +62,16 @@ def test_a_call_five_times_as_long_as_the_baselines_of_which_not_15_fit_is_given
     assert list(found.samples) == sizes
     assert len(found.notes) == 2 - len(sizes)
     assert not found.error
+
+
+def test_each_round_is_a_process_of_its_own_begun_when_all_of_the_last_have_ended():
+    events: list[str] = []
+    baseline, candidate = (
+        Contender(name, Model(name), Steady(USUAL, events), is_baseline=name == "a") for name in ("a", "b")
+    )
+    measure([baseline, candidate], PLAN, lambda inputs: "inputs")
+    assert len(baseline.samples[1]) == len(candidate.samples[8]) == PLAN.rounds
+    assert events == ["begun"] * 2 + ["ended", "ended", "begun", "begun"] * PLAN.rounds
 
 
 def test_what_is_given_up_takes_nobodys_time_and_says_what_it_took():

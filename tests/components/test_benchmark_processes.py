@@ -12,8 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.components.workloads import may_go_first, run, tflite, wait_until, workers
+from tfopt.artifacts import Model
 from tfopt.components.benchmark.environment import cores
+from tfopt.components.benchmark.process import RuntimeProcesses
+from tfopt.components.configure_runtime.component import configure_runtime
 from tfopt.errors import ComponentError
+from tfopt.ratio import speedup
 
 
 def test_a_rival_on_the_core_is_noted_and_makes_no_verdict(models, tmp_path):
@@ -27,7 +31,7 @@ def test_a_rival_on_the_core_is_noted_and_makes_no_verdict(models, tmp_path):
 
 
 def test_a_killed_candidate_is_a_row_with_its_end(models, tmp_path):
-    with killed_while_it_runs(models["large"]):
+    with killed_in_its_turns(1):
         content = run(models["small"], [models["large"], models["middle"]], tmp_path / "out", seconds=2.0)
     baseline, killed, other = content["models"]
     assert "was killed by SIGKILL" in killed["error"]
@@ -39,17 +43,17 @@ def test_a_killed_candidate_is_a_row_with_its_end(models, tmp_path):
         "small.tflite",
         "middle.tflite",
     }
-    assert not workers(models["large"].parent)
+    assert not workers()
 
 
 def test_a_killed_baseline_is_an_error_and_leaves_nothing(models, tmp_path):
-    with killed_while_it_runs(models["small"]), pytest.raises(ComponentError) as refusal:
+    with killed_in_its_turns(0), pytest.raises(ComponentError) as refusal:
         run(models["small"], [models["large"]], tmp_path / "out", seconds=2.0)
     assert "small.tflite" in refusal.value.received
     assert "was killed by SIGKILL" in refusal.value.received
     assert "baseline" in refusal.value.expected
     assert not list(tmp_path.iterdir())
-    assert not workers(models["small"].parent)
+    assert not workers()
 
 
 def test_a_model_whose_call_never_returns_is_stopped_and_is_a_row(models, tmp_path, monkeypatch):
@@ -65,7 +69,29 @@ def test_a_model_whose_call_never_returns_is_stopped_and_is_a_row(models, tmp_pa
     content = run(models["small"], [model], tmp_path / "out", batch_sizes=["1"])
     assert "gave no answer to 'prepare' in 12 seconds" in content["models"][1]["error"]
     assert content["models"][0]["error"] is None
-    assert not workers(tmp_path)
+    assert not workers()
+
+
+def test_models_of_one_format_and_settings_are_forked_from_the_same_process(models, tmp_path):
+    small, large = models["small"], models["large"]
+    configured = tmp_path / "configured"
+    configure_runtime(model=small.with_suffix(""), configured=configured, onednn="off")
+    with RuntimeProcesses(cores(1), tmp_path) as runtimes:
+        lite, plain, off = (runtimes.of(Model(path)) for path in (small, small.with_suffix(""), configured))
+        assert lite is runtimes.of(Model(large))
+        assert plain is runtimes.of(Model(large.with_suffix("")))
+        assert len({lite, plain, off}) == len(workers()) == 3
+
+
+def test_another_runtime_than_the_baselines_makes_the_interval_wider(models, tmp_path):
+    small = models["small"]
+    content = run(small, [small, small.with_suffix("")], tmp_path / "out", batch_sizes=["1"])
+    samples = pq.read_table(tmp_path / "out" / "samples.parquet").to_pandas()
+    medians = samples.groupby(["model", "round"], observed=True)["nanoseconds"].median()
+    for row, unsure in zip(content["models"][1:], (0.0, content["interval"]["another_runtime"]), strict=True):
+        times = (medians[name].to_numpy() for name in (content["baseline"], row["name"]))
+        again = speedup(*times, min_effect=content["interval"]["min_effect"], unsure=unsure)
+        assert row["speedup"]["1"] == pytest.approx(again.facts())
 
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGKILL])
@@ -74,8 +100,7 @@ def test_interrupted_it_leaves_no_process_and_no_output(models, tmp_path, kind):
     command = [sys.executable, "-m", "tfopt.run", "benchmark", *words, "--seconds", "60"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        own = wait_until(lambda: len(found := psutil.Process(process.pid).children()) == 2 and found)
-        wait_until(lambda: all(child.cpu_times().user > 0.5 for child in own))
+        own = wait_until(lambda: len(found := workers(process.pid)) == 3 and found)  # a runtime, and the two models
         assert all(len(child.cpu_affinity()) == 1 for child in own)
         assert all(child.environ()["OMP_NUM_THREADS"] == "1" for child in own)
         assert all((child.nice() == -20) == may_go_first() for child in own)
@@ -90,18 +115,23 @@ def test_interrupted_it_leaves_no_process_and_no_output(models, tmp_path, kind):
 
 
 @contextlib.contextmanager
-def killed_while_it_runs(model: Path):
-    """End the model's process as a machine short of memory would, in the middle of its turns."""
+def killed_in_its_turns(number: int):
+    """End the process of a model, by its number, as a machine short of memory would, in the second round."""
+    seen: set[int] = set()
 
     def kill():
-        process = wait_until(lambda: workers(model))[0]
-        wait_until(lambda: process.cpu_times().user > 0.6)
-        process.kill()
+        wait_until(lambda: len(seen) == 3 or seen.update(process.pid for process in prints_to(f"{number}.log")))
+        psutil.Process(max(seen)).kill()
 
     thread = threading.Thread(target=kill)
     thread.start()
     yield
     thread.join()
+
+
+def prints_to(log: str) -> list[psutil.Process]:
+    """The processes of models that print to a log of that name."""
+    return [process for process in workers() if Path(f"/proc/{process.pid}/fd/1").resolve().name == log]
 
 
 @contextlib.contextmanager

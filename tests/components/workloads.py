@@ -1,5 +1,6 @@
 """Models of more and less work, measured in processes that can be found, for the tests of `benchmark`."""
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -28,13 +29,13 @@ def run(baseline: Path, candidates: list[Path], output: Path, **others) -> dict:
     return benchmark(baseline=baseline, candidates=candidates, benchmark=output, **QUICK | others)["benchmark"].read()
 
 
-def workers(model: Path | str = "") -> list[psutil.Process]:
-    """The processes of a model, of any test, that run now."""
+def workers(command: int | None = None) -> list[psutil.Process]:
+    """The processes that measure models now for this process, or for another: those of runtimes, and their forks."""
     found = []
-    for process in psutil.process_iter(["cmdline"]):
-        words = " ".join(process.info["cmdline"] or [])
-        if "tfopt.components.benchmark.worker" in words and str(model) in words:
-            found.append(process)
+    for process in psutil.Process(command).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if "tfopt.components.benchmark.worker" in process.cmdline():
+                found.append(process)
     return found
 
 

@@ -4,6 +4,7 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Mapping
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -76,4 +77,4 @@ class Worker:
 
 
 if __name__ == "__main__":
-    answer(int(sys.argv[1]), Worker())
+    answer(Connection(int(sys.argv[1])), Worker())
