@@ -4,8 +4,8 @@
 
 A trial measures three models as a pipeline would: a stack of 20 equal dense layers, its copy, and the same stack with a
 21st layer, which is 5 % more work. "faster" or "slower" for the copy is a false verdict; anything but "slower" for the
-longer stack is a miss. ``--load 2`` keeps two other processes busy all the while. Goals: at most 2 % false verdicts of
-200, and at least 90 % of the slowdowns found.
+longer stack is a miss. ``--load 2`` keeps two other processes busy all the while. The file gets every trial as it ends,
+and a second run goes on from there. Goals: at most 2 % false verdicts of 200, and at least 90 % of the slowdowns found.
 """
 
 import argparse
@@ -36,19 +36,29 @@ def main() -> None:
     parser.add_argument("--load", type=int, default=0, help="busy processes beside the benchmark")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
+    result = begun(given)
+    trials = result["trials"]
     with tempfile.TemporaryDirectory(prefix="tfopt-bench-") as folder, busy(given.load):
         models = write_models(Path(folder), given.format)
-        trials = [trial(models, Path(folder), given.seconds, given.rounds, number) for number in progress(given.trials)]
-    result = {
-        "format": given.format,
-        "load": given.load,
-        "seconds": given.seconds,
-        "rounds": given.rounds,
-        "trials": trials,
-    }
+        for number in range(len(trials), given.trials):
+            print(f"\rtrial {number + 1} of {given.trials}", end="", flush=True)
+            trials.append(trial(models, Path(folder), given.seconds, given.rounds, number))
+            if given.json:
+                part = given.json.with_suffix(".part")
+                part.write_text(json.dumps(result, indent=1) + "\n")
+                part.replace(given.json)
     print_result(result)
-    if given.json:
-        given.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def begun(given: argparse.Namespace) -> dict[str, Any]:
+    """What will be written, with the trials of an earlier run that its file holds."""
+    settings = {name: getattr(given, name) for name in ("format", "load", "seconds", "rounds")}
+    if not (given.json and given.json.exists()):
+        return settings | {"trials": []}
+    found: dict[str, Any] = json.loads(given.json.read_text())
+    if (known := {name: found[name] for name in settings}) != settings:
+        raise SystemExit(f"{given.json} holds trials with {known}, not with {settings}: name another file")
+    return found
 
 
 def trial(models: list[Path], folder: Path, seconds: float, rounds: int, number: int) -> dict[str, Any]:
@@ -129,13 +139,6 @@ def never_rest() -> None:
     numbers = np.random.default_rng(0).normal(size=1 << 20)
     while True:
         numbers = np.sqrt(np.abs(numbers[::-1])) + 1e-3
-
-
-def progress(trials: int) -> Iterator[int]:
-    """Say how far it is."""
-    for number in range(trials):
-        print(f"\rtrial {number + 1} of {trials}", end="", flush=True)
-        yield number
 
 
 def cpu_model() -> str:
