@@ -1,6 +1,6 @@
 """How often `benchmark` is wrong: the same model twice, and one that is 5 % slower, over and over.
 
-    python benchmarks/verdicts.py [--trials 200] [--seconds 2.2] [--rounds 60] [--format tflite] [--load 0] [--json FILE]
+    python benchmarks/verdicts.py [--trials 200] [--seconds 2.2] [--rounds 60] [--format tflite] [--load 0] [--json F]
 
 A trial measures three models as a pipeline would: a stack of 20 equal dense layers, its copy, and the same stack with a
 21st layer, which is 5 % more work. "faster" or "slower" for the copy is a false verdict; anything but "slower" for the
