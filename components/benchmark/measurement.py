@@ -11,7 +11,7 @@ from tfopt.artifacts import Model, unique_names
 from tfopt.components.benchmark import environment, results
 from tfopt.components.benchmark.contender import Contender
 from tfopt.components.benchmark.inputs import Inputs
-from tfopt.components.benchmark.process import ANOTHER, ModelProcess, RuntimeProcesses
+from tfopt.components.benchmark.process import ANOTHER_ORIGIN, ModelProcess, Origins
 from tfopt.components.benchmark.turns import Plan, measure
 from tfopt.errors import ComponentError
 from tfopt.fingerprint import fingerprint
@@ -57,7 +57,7 @@ def run(
             "method": "Hodges-Lehmann, signed-rank",
             "level": LEVEL,
             "min_effect": min_effect,
-            "another_runtime": ANOTHER,
+            "another_runtime": ANOTHER_ORIGIN,
         },
         "models": [results.row(contender, baseline, min_effect) for contender in contenders],
     }
@@ -66,10 +66,10 @@ def run(
 @contextlib.contextmanager
 def _processes(models: Sequence[Model], cores: Sequence[int], folder: Path) -> Iterator[list[Contender]]:
     """Give each model a process; all of them end with this."""
-    with RuntimeProcesses(cores, folder) as runtimes:
+    with Origins(cores, folder) as origins, contextlib.ExitStack() as stack:
         contenders = []
         for index, (name, model) in enumerate(zip(unique_names(list(models)), models, strict=True)):
-            process = runtimes.enter_context(ModelProcess(model, runtimes, folder / f"{index}.log"))
+            process = stack.enter_context(ModelProcess(model, origins, folder / f"{index}.log"))
             contenders.append(Contender(name, model, process, is_baseline=not index))
         yield contenders
 

@@ -12,19 +12,17 @@ from tfopt.errors import ComponentError
 from tfopt.forks import Fork
 from tfopt.serving import environment
 
-# By so much the same model seems faster or slower in forks of one process than in those of another, though seldom: the
-# standard deviation of 30 pairs of 60 forks each was 0.01.
-ANOTHER = 0.02
+# A relative difference that forks of two processes may show where the models are equal: its standard deviation was 0.01
+# (30 pairs of processes, 60 forks each).
+ANOTHER_ORIGIN = 0.02
 
 # Each of these libraries reads its thread count once, when it is imported.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
 
 
 @dataclass(frozen=True)
-class Runtime:
-    """What models must have in common to be forked from the same process.
-
-    They then share even the luck of its memory, which their forks keep: see `ANOTHER`.
+class Origin:
+    """What models must have in common to be forked from the same process, and to share the luck of its memory.
 
     Attributes:
         format: Of the model.
@@ -40,36 +38,36 @@ class Runtime:
         return cls(model.format, tuple(sorted(environment.read(model).items())))
 
 
-class RuntimeProcesses(contextlib.ExitStack):
+class Origins(contextlib.ExitStack):
     """Processes that have imported a runtime and are forked for its models."""
 
     def __init__(self, cores: Sequence[int], folder: Path) -> None:
         """Start none yet; they will be pinned to these cores and print into this folder."""
         super().__init__()
         self._cores, self._folder = cores, folder
-        self._started: dict[Runtime, AskedProcess] = {}
+        self._started: dict[Origin, AskedProcess] = {}
 
     def of(self, model: Model) -> AskedProcess:
         """Return the process for this model's format and variables, which may have to import it first."""
-        runtime = Runtime.of(model)
-        if runtime not in self._started:
+        origin = Origin.of(model)
+        if origin not in self._started:
             process = AskedProcess(
                 "tfopt.components.benchmark.worker",
                 ",".join(map(str, self._cores)),
-                runtime.format,
-                log=self._folder / f"runtime{len(self._started)}.log",
-                environment=_environment(len(self._cores)) | dict(runtime.variables),
+                origin.format,
+                log=self._folder / f"origin{len(self._started)}.log",
+                environment=_environment(len(self._cores)) | dict(origin.variables),
             )
-            self._started[runtime] = self.enter_context(process)
-        return self._started[runtime]
+            self._started[origin] = self.enter_context(process)
+        return self._started[origin]
 
 
 class ModelProcess:
     """The process of one model, for `worker.Worker`: a new one, with nothing of the last, whenever it is renewed."""
 
-    def __init__(self, model: Model, runtimes: RuntimeProcesses, log: Path) -> None:
+    def __init__(self, model: Model, origins: Origins, log: Path) -> None:
         """Start none yet."""
-        self._model, self._runtimes, self._log = model, runtimes, log
+        self._model, self._origins, self._log = model, origins, log
         self._fork: Fork | None = None
 
     def renew(self) -> None:
@@ -79,7 +77,7 @@ class ModelProcess:
             Refused: When the runtime could not even be imported.
         """
         self.end()
-        self._fork = Fork(self._runtimes.of(self._model), self._log)
+        self._fork = Fork(self._origins.of(self._model), self._log)
 
     def ask(self, name: str, *arguments: Any) -> Any:
         """As `Asked.ask`; what a model refuses in three parts is one line of a table."""
@@ -100,13 +98,13 @@ class ModelProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it; where the runtime's process has ended, it has as well."""
-        with contextlib.suppress(Died):
+        """End it."""
+        with contextlib.suppress(Died):  # with its origin, as every fork
             self.end()
 
     def printed(self) -> str:
         """Everything that importing the runtime and running the model printed."""
-        logs = [self._runtimes.of(self._model).log, self._log]
+        logs = [self._origins.of(self._model).log, self._log]
         return "".join(log.read_text(errors="replace") for log in logs)
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tfopt.components.benchmark.contender import Contender
-from tfopt.components.benchmark.process import ANOTHER, Runtime
+from tfopt.components.benchmark.process import ANOTHER_ORIGIN, Origin
 from tfopt.ratio import speedup
 from tfopt.serving import environment
 
@@ -28,7 +28,7 @@ SCHEMA = pa.schema([
 def row(contender: Contender, baseline: Contender, min_effect: float) -> dict[str, Any]:
     """Everything found out about one model; milliseconds a call, examples a second, and speed against the baseline."""
     compared = [] if contender.is_baseline else [size for size in contender.samples if size in baseline.samples]
-    unsure = 0.0 if Runtime.of(contender.model) == Runtime.of(baseline.model) else ANOTHER
+    unsure = 0.0 if Origin.of(contender.model) == Origin.of(baseline.model) else ANOTHER_ORIGIN
     latency = {str(size): _latency(contender, size) for size in contender.samples}
     return {
         "name": contender.name,

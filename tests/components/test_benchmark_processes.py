@@ -14,7 +14,7 @@ import pytest
 from tests.components.workloads import may_go_first, run, tflite, wait_until, workers
 from tfopt.artifacts import Model
 from tfopt.components.benchmark.environment import cores
-from tfopt.components.benchmark.process import RuntimeProcesses
+from tfopt.components.benchmark.process import Origins
 from tfopt.components.configure_runtime.component import configure_runtime
 from tfopt.errors import ComponentError
 from tfopt.ratio import speedup
@@ -76,10 +76,10 @@ def test_models_of_one_format_and_settings_are_forked_from_the_same_process(mode
     small, large = models["small"], models["large"]
     configured = tmp_path / "configured"
     configure_runtime(model=small.with_suffix(""), configured=configured, onednn="off")
-    with RuntimeProcesses(cores(1), tmp_path) as runtimes:
-        lite, plain, off = (runtimes.of(Model(path)) for path in (small, small.with_suffix(""), configured))
-        assert lite is runtimes.of(Model(large))
-        assert plain is runtimes.of(Model(large.with_suffix("")))
+    with Origins(cores(1), tmp_path) as origins:
+        lite, plain, off = (origins.of(Model(path)) for path in (small, small.with_suffix(""), configured))
+        assert lite is origins.of(Model(large))
+        assert plain is origins.of(Model(large.with_suffix("")))
         assert len({lite, plain, off}) == len(workers()) == 3
 
 
