@@ -2,6 +2,7 @@
 
 import os
 import sys
+from multiprocessing.connection import Connection
 from typing import Any
 
 from tfopt.asked import answer
@@ -33,4 +34,4 @@ class Steady:
 
 
 if __name__ == "__main__":
-    answer(int(sys.argv[1]), Steady())
+    answer(Connection(int(sys.argv[1])), Steady())

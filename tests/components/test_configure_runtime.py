@@ -1,7 +1,6 @@
 """What `configure_runtime` promises: the same model, measured, tried and pushed with another setting."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +12,8 @@ import pytest
 from tests.conftest import write_examples
 from tfopt import runtimes
 from tfopt.artifacts import Blessing, Model, SavedModel
-from tfopt.components.benchmark.environment import tensorflow
-from tfopt.components.benchmark.process import ModelProcess
+from tfopt.components.benchmark.environment import cores, tensorflow
+from tfopt.components.benchmark.process import ModelProcess, Origins
 from tfopt.components.configure_runtime.component import configure_runtime
 from tfopt.components.evaluate.component import evaluate
 from tfopt.components.evaluate.contestants import Contestant, Pool
@@ -57,9 +56,10 @@ def configured(model: Path, folder: Path, **given) -> SavedModel:
 
 def process(model: Path, folder: Path) -> dict:
     """How TensorFlow is set up in the process that `benchmark` starts for a model."""
-    with ModelProcess(Model(model), cores=sorted(os.sched_getaffinity(0))[:1], log=folder / "log") as started:
+    with Origins(cores(1), folder) as origins, ModelProcess(Model(model), origins, folder / "log") as started:
+        started.renew()
         started.ask("load", str(model), 1)
-        return tensorflow(started.ask("facts")["tensorflow"], started.log)["onednn"]
+        return tensorflow(started.ask("facts")["tensorflow"], started.printed())["onednn"]
 
 
 def test_other_is_what_tensorflow_does_not_do_here_by_itself_and_the_benchmarks_process_does(
