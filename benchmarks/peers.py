@@ -1,6 +1,6 @@
 """What tfopt chooses against what each peer gives by default: how fast, on four models, in one run.
 
-    python benchmarks/peers.py                                  # a quiet machine of two cores; about an hour
+    python benchmarks/peers.py                                  # a quiet machine of two cores; about two hours
     python benchmarks/peers.py --models MobileNetV2 --side 96 --threads 1 --seconds 2      # a look, in minutes
 
 The peers are tf.lite's converter, tf2onnx with ONNX Runtime, OpenVINO's converter, and NNCF on what that gives, each
@@ -15,7 +15,6 @@ times as fast as the best single peer.
 """
 
 import argparse
-import json
 import os
 import tempfile
 from pathlib import Path
@@ -25,6 +24,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 from contenders import MODELS, menu, peers, write_examples, write_model
+from kept import begun, keep
 
 from tfopt.artifacts import Benchmark
 from tfopt.quiet import libraries_said_aside
@@ -40,17 +40,21 @@ def main() -> None:
     parser.add_argument("--batches", nargs="*", default=["1", "32"])
     parser.add_argument("--threads", nargs="*", type=int, default=[1, 2])
     parser.add_argument("--side", type=int, help="height and width of the images, in place of 224")
-    parser.add_argument("--seconds", type=float, default=12.0, help="for each contender, over all batch sizes")
-    parser.add_argument("--rounds", type=int, default=15, help="how often each contender is loaded for that")
-    parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--seconds", type=float, default=4.0, help="for each contender, over all batch sizes")
+    parser.add_argument("--rounds", type=int, default=8, help="how many processes each contender has for that")
+    parser.add_argument("--json", type=Path, help="write the figures there, model by model, and go on from it")
     given = parser.parse_args()
-    rows: list[dict[str, Any]] = []
+    settings = {name: getattr(given, name) for name in ("batches", "threads", "side", "seconds", "rounds")}
+    result = begun(given.json, settings, "rows")
+    rows: list[dict[str, Any]] = result["rows"]
+    for row in rows:
+        print_row(row)
     for name in given.models:
-        with tempfile.TemporaryDirectory(prefix="tfopt-bench-") as folder:
-            rows += one_model(name, Path(folder), given)
+        if name not in {row["model"] for row in rows}:
+            with tempfile.TemporaryDirectory(prefix="tfopt-bench-") as folder:
+                rows += one_model(name, Path(folder), given)
+            keep(given.json, result)
     judge(rows)
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def one_model(name: str, folder: Path, given: argparse.Namespace) -> list[dict[str, Any]]:

@@ -1,16 +1,17 @@
 """How often `benchmark` is wrong: the same model twice, and one that is 5 % slower, over and over.
 
-    python benchmarks/verdicts.py [--trials 200] [--seconds 2.2] [--rounds 60] [--format tflite] [--load 0] [--json F]
+    python benchmarks/verdicts.py [--trials 200] [--seconds 2.2] [--rounds 60] [--load 2] [--json F]
+    python benchmarks/verdicts.py --format saved_model [--apart]
 
 A trial measures three models as a pipeline would: a stack of 20 equal dense layers, its copy, and the same stack with a
 21st layer, which is 5 % more work. "faster" or "slower" for the copy is a false verdict; anything but "slower" for the
-longer stack is a miss. ``--load 2`` keeps two other processes busy all the while. The file gets every trial as it ends,
-and a second run goes on from there. Goals: at most 2 % false verdicts of 200, and at least 90 % of the slowdowns found.
+longer stack is a miss. ``--load 2`` keeps two other processes busy all the while. ``--apart`` forks the copy from a
+process of its own, as a model of another runtime is. The file gets every trial as it ends, and a second run goes on
+from there. Goals: at most 2 % false verdicts of 200, and at least 90 % of the slowdowns found.
 """
 
 import argparse
 import contextlib
-import json
 import multiprocessing
 import os
 import tempfile
@@ -22,6 +23,7 @@ from typing import Any
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 import numpy as np
+from kept import begun, keep
 
 LAYERS, WIDTH = 20, 256
 
@@ -35,30 +37,20 @@ def main() -> None:
     parser.add_argument("--format", choices=["tflite", "saved_model"], default="tflite")
     parser.add_argument("--load", type=int, default=0, help="busy processes beside the benchmark")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--apart", action="store_true", help="give the copy variables of its own, which a file has not")
     given = parser.parse_args()
-    result = begun(given)
+    if given.apart and given.format != "saved_model":
+        parser.error("--apart takes --format saved_model")
+    settings = {name: getattr(given, name) for name in ("format", "apart", "load", "seconds", "rounds")}
+    result = begun(given.json, settings, "trials")
     trials = result["trials"]
     with tempfile.TemporaryDirectory(prefix="tfopt-bench-") as folder, busy(given.load):
-        models = write_models(Path(folder), given.format)
+        models = write_models(Path(folder), given.format, apart=given.apart)
         for number in range(len(trials), given.trials):
             print(f"\rtrial {number + 1} of {given.trials}", end="", flush=True)
             trials.append(trial(models, Path(folder), given.seconds, given.rounds, number))
-            if given.json:
-                part = given.json.with_suffix(".part")
-                part.write_text(json.dumps(result, indent=1) + "\n")
-                part.replace(given.json)
+            keep(given.json, result)
     print_result(result)
-
-
-def begun(given: argparse.Namespace) -> dict[str, Any]:
-    """What will be written, with the trials of an earlier run that its file holds."""
-    settings = {name: getattr(given, name) for name in ("format", "load", "seconds", "rounds")}
-    if not (given.json and given.json.exists()):
-        return settings | {"trials": []}
-    found: dict[str, Any] = json.loads(given.json.read_text())
-    if (known := {name: found[name] for name in settings}) != settings:
-        raise SystemExit(f"{given.json} holds trials with {known}, not with {settings}: name another file")
-    return found
 
 
 def trial(models: list[Path], folder: Path, seconds: float, rounds: int, number: int) -> dict[str, Any]:
@@ -78,22 +70,27 @@ def print_result(result: dict[str, Any]) -> None:
     """Count the verdicts, with the part of them that is wrong."""
     trials = result["trials"]
     each = f"{result['seconds']:g} s and {result['rounds']} rounds a model"
-    print(f"\n{len(trials)} trials, {result['format']}, {each}, {result['load']} busy processes")
+    kind = f"{result['format']}{', the copy apart' if result['apart'] else ''}"
+    print(f"\n{len(trials)} trials, {kind}, {each}, {result['load']} busy processes")
     print(f"{os.cpu_count()} cores, {cpu_model()}")
     for name, right in (("same", "within noise"), ("slower", "slower")):
         found = Counter(one[name]["verdict"] for one in trials)
         ratio = np.median([one[name]["value"] for one in trials])
         width = np.median([one[name]["high"] / one[name]["low"] - 1 for one in trials])
+        spread = np.std([one[name]["value"] for one in trials])
         said = ", ".join(f"{verdict} {count}" for verdict, count in found.most_common())
         print(
             f"{name:7} {100 * found[right] / len(trials):5.1f} % right ({said}); "
-            f"median speedup {ratio:.3f}, median width of the interval {100 * width:.1f} %"
+            f"median speedup {ratio:.3f} with a spread (sd) of {100 * spread:.1f} %, "
+            f"median width of the interval {100 * width:.1f} %"
         )
 
 
-def write_models(folder: Path, format: str) -> list[Path]:
+def write_models(folder: Path, format: str, *, apart: bool = False) -> list[Path]:
     """Write the stack, its copy, and the stack with a layer more."""
     import tensorflow as tf
+
+    from tfopt.serving import environment
 
     rng = np.random.default_rng(0)
     written = []
@@ -106,6 +103,8 @@ def write_models(folder: Path, format: str) -> list[Path]:
         if format == "tflite":
             written[-1] = folder / f"{name}.tflite"
             written[-1].write_bytes(tf.lite.TFLiteConverter.from_saved_model(str(folder / name)).convert())
+    if apart:
+        environment.write(folder / "copy", {"TFOPT_COPY": "1"})
     return written
 
 
