@@ -6,6 +6,7 @@ from typing import Any
 
 from tfopt import pareto, wording
 from tfopt.components.compare_backbones.entry import Entry
+from tfopt.components.compare_backbones.guessing import learnt_nothing
 from tfopt.components.compare_backbones.question import SPEED, Question
 from tfopt.errors import ComponentError
 from tfopt.goals import QUALITY, Goal, settle
@@ -72,7 +73,8 @@ def choose(entries: Sequence[Entry], asked: Question, judged: Mapping[str, Any])
     front = pareto.front(
         {name: _merits(one, metric) for name, one in measured.items() if metric is None or metric in one.metrics}
     )
-    return Choice(ranked[0], measured, reasons, front, metric, _reason(ranked[0], measured, reasons, metric, best))
+    reason = _reason(ranked[0], measured, reasons, metric, best) + _warning(entries, metric)
+    return Choice(ranked[0], measured, reasons, front, metric, reason)
 
 
 def _measured(entry: Entry, parent: Measured | None) -> Measured:
@@ -146,3 +148,14 @@ def _reason(
     if reasons[chosen.name]:
         text += f". No backbone meets every goal; this one misses the fewest: {'; '.join(reasons[chosen.name])}"
     return f"{text}."
+
+
+def _warning(entries: Sequence[Entry], metric: str | None) -> str:
+    without = learnt_nothing([entry.quality for entry in entries if entry.quality], metric) if metric else None
+    if without is None:
+        return ""
+    amount = wording.amount(str(metric), without)
+    return (
+        f" No backbone is proven to have learnt more than guessing the same for every image, which has "
+        f"{wording.title(str(metric))} {amount}: its quality says nothing yet; train for more epochs, on more records."
+    )

@@ -44,7 +44,8 @@ def learnt(accuracy: float, delta: tuple[float, float, float]) -> dict:
     """A row of ``evaluation.json``."""
     value = {"value": accuracy, "low": accuracy - 0.01, "high": accuracy + 0.01, "higher_is_better": True}
     moved = dict(zip(("value", "low", "high"), delta, strict=True))
-    return {"error": None, "metrics": {"accuracy": value}, "delta": {"accuracy": moved}}
+    confusion = [[300, 100], [100, 500]]  # of 1000 labels 600 are of one class
+    return {"error": None, "metrics": {"accuracy": value}, "delta": {"accuracy": moved}, "confusion": confusion}
 
 
 def entries(folder: Path, *, trained: bool = True) -> list[Entry]:
@@ -122,6 +123,28 @@ def test_when_none_meets_the_goals_the_nearest_trained_one_is_chosen_with_what_i
     failed = [entry for entry in found if entry.error]
     with pytest.raises(ComponentError, match=r"DenseNet121: building .*SIGKILL"):
         choose(failed, asked, {})
+
+
+@pytest.mark.parametrize(
+    ("metric", "confusion", "best", "warned"),
+    [
+        ("accuracy", [[300, 100], [100, 500]], 0.60, "accuracy 60.00%"),  # 0.59 to 0.61
+        ("accuracy", [[300, 100], [100, 500]], 0.62, ""),
+        ("accuracy", [], 0.60, ""),  # too many classes to be counted
+        ("auc", [[300, 100], [100, 500]], 0.505, "auc 0.5"),
+        ("log_loss", [[300, 100], [100, 500]], 0.5, ""),
+    ],
+)
+def test_a_choice_of_backbones_that_only_guess_says_so(metric, confusion, best, warned, tmp_path):
+    found = entries(tmp_path)
+    for number, entry in enumerate(entry for entry in found if entry.quality):
+        quality = learnt(best - number / 10, (0.0, 0.0, 0.0))
+        entry.quality = {**quality, "confusion": confusion} | {
+            name: {metric: quality[name]["accuracy"]} for name in ("metrics", "delta")
+        }
+    reason = choose(found, replace(ASKED, goals=[]), JUDGED).reason
+    assert ("guessing" in reason) == bool(warned)
+    assert warned in reason
 
 
 def test_what_misses_a_goal_on_its_cost_is_known_before_it_learns(tmp_path):
