@@ -12,7 +12,8 @@ from tfopt.forks import Fork
 
 
 @pytest.fixture
-def origin(tmp_path):
+def origin(tmp_path, monkeypatch):
+    monkeypatch.setattr(asked, "PATIENCE", 60.0)  # what would hang fails
     with AskedProcess("tests.forked", log=tmp_path / "origin.log") as process:
         yield process
 
@@ -64,6 +65,13 @@ def test_the_death_of_one_is_told_and_leaves_the_others(origin, tmp_path, call, 
         assert other.ask("keep", "b") == ["b"]
     with Fork(origin, tmp_path / "log") as next_one:
         assert next_one.ask("keep", "c") == ["c"]
+
+
+def test_one_that_nobody_can_ask_any_more_ends_at_once_and_says_nothing(origin, tmp_path):
+    with Fork(origin, tmp_path / "log") as fork:
+        fork._pipe.close()
+        assert fork.wait() == 0
+    assert not (tmp_path / "log").read_text()
 
 
 def test_one_that_never_answers_is_stopped(origin, tmp_path, monkeypatch):
