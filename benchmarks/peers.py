@@ -1,6 +1,6 @@
 """What tfopt chooses against what each peer gives by default: how fast, on four models, in one run.
 
-    python benchmarks/peers.py                                  # a quiet machine of two cores; about two hours
+    python benchmarks/peers.py                                  # a quiet machine of two cores; an hour and a half
     python benchmarks/peers.py --models MobileNetV2 --side 96 --threads 1 --seconds 2      # a look, in minutes
 
 The peers are tf.lite's converter, tf2onnx with ONNX Runtime, OpenVINO's converter, and NNCF on what that gives, each
