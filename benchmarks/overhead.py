@@ -76,11 +76,11 @@ def start_up(folder: Path, rounds: int) -> dict[str, float]:
     data.write_text("x")
     seconds: dict[str, list[float]] = {"bare": [], "step": [], "compile": []}
     for index in range(rounds + 1):
-        step = ["benchmarks.overhead:only_import", "--data", data, "--out", folder / f"out{index}"]
+        step = ["benchmarks.overhead:only_import", "--data", str(data), "--out", f"{folder}/out{index}"]
         turns = {
             "bare": ["-c", "import tensorflow"],
             "step": ["-m", "tfopt.run", *step],
-            "compile": ["-m", "tfopt.run", "compile", "retrain", "-o", folder / "retrain.yaml"],
+            "compile": ["-m", "tfopt.run", "compile", "retrain", "-o", f"{folder}/retrain.yaml"],
         }
         for name, words in turns.items():
             command = [sys.executable, *words]
