@@ -10,8 +10,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
+from tests.processes import has_ended, wait_until
 from tfopt.child import run_in_child
 from tfopt.errors import ComponentError
 
@@ -128,41 +130,28 @@ def test_the_child_ends_with_us_however_we_end(tmp_path, sign):
     told = tmp_path / "pid"
     ours = subprocess.Popen([sys.executable, "-c", program, told], stderr=subprocess.DEVNULL)
     try:
-        while not (told.exists() and told.read_text()):
-            time.sleep(0.05)
+        child = psutil.Process(int(wait_until(lambda: told.exists() and told.read_text())))
         ours.send_signal(sign)
         ours.wait(30)
     finally:
         ours.kill()
-    child = int(told.read_text())
-    until = time.monotonic() + 10
-    while not (ended := has_ended(child)) and time.monotonic() < until:
-        time.sleep(0.05)
-    if not ended:
-        os.kill(child, signal.SIGKILL)
-    assert ended
+    ends_soon(child)
 
 
 def test_a_program_that_replaces_its_process_ends_with_us_too():
     held = "import os, subprocess, sys, time; from tfopt import ending; "
     held += "print(subprocess.Popen(ending.bound('sleep', '120')).pid, flush=True); time.sleep(120)"
     ours = subprocess.Popen([sys.executable, "-c", held], stdout=subprocess.PIPE, text=True)
-    program = int(ours.stdout.readline())
-    until = time.monotonic() + 30
-    while Path(f"/proc/{program}/comm").read_text() != "sleep\n" and time.monotonic() < until:
-        time.sleep(0.05)
+    program = psutil.Process(int(ours.stdout.readline()))
+    wait_until(lambda: program.name() == "sleep")
     ours.kill()
     ours.communicate()
-    while not (ended := has_ended(program)) and time.monotonic() < until:
-        time.sleep(0.05)
-    if not ended:
-        os.kill(program, signal.SIGKILL)
-    assert ended
+    ends_soon(program)
 
 
-def has_ended(process):
-    """Whether it is gone, or only waits for whoever inherited it to look."""
+def ends_soon(process: psutil.Process) -> None:
     try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
+        wait_until(lambda: has_ended(process), 10)
+    except AssertionError:
+        process.kill()
+        raise

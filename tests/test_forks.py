@@ -5,7 +5,7 @@ import signal
 import psutil
 import pytest
 
-from tests.components.workloads import wait_until
+from tests.processes import has_ended, wait_until
 from tfopt import asked
 from tfopt.asked import AskedProcess, Died, Refused
 from tfopt.forks import Fork
@@ -91,7 +91,7 @@ def test_with_the_first_process_all_end(origin, tmp_path, how):
     process = psutil.Process(fork.ask("origin")[0])
     if how == "kill":
         origin.kill()
-        wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, 10)
+        wait_until(lambda: has_ended(process), 10)
         with pytest.raises(Died, match="was killed by SIGKILL"):
             fork.ask("origin")
         with pytest.raises(Died, match="was killed by SIGKILL"):
@@ -99,5 +99,5 @@ def test_with_the_first_process_all_end(origin, tmp_path, how):
     else:  # as when the parent itself is killed: nobody holds the other ends any more
         origin._pipe.close()
         fork._pipe.close()
-        wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, 10)
+        wait_until(lambda: has_ended(process), 10)
         assert origin.wait() == 0

@@ -1,6 +1,7 @@
 """The processes of `benchmark`: one that dies, hangs or is disturbed is told of, and none is left behind."""
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -11,7 +12,8 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from tests.components.workloads import may_go_first, run, tflite, wait_until, workers
+from tests.components.workloads import may_go_first, run, tflite, workers
+from tests.processes import has_ended, marked, wait_until
 from tfopt.artifacts import Model
 from tfopt.components.benchmark.environment import cores
 from tfopt.components.benchmark.process import Origins
@@ -98,32 +100,46 @@ def test_another_runtime_than_the_baselines_makes_the_interval_wider(models, tmp
 def test_interrupted_it_leaves_no_process_and_no_output(models, tmp_path, kind):
     words = ["--baseline", models["small"], "--candidates", models["large"], "--benchmark", tmp_path / "out"]
     command = [sys.executable, "-m", "tfopt.run", "benchmark", *words, "--seconds", "60"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    mark = "MEASURED_FOR", str(tmp_path)
+    environment = os.environ | dict([mark])
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        own = wait_until(lambda: len(found := workers(process.pid)) == 3 and found)  # a runtime, and the two models
-        assert all(len(child.cpu_affinity()) == 1 for child in own)
-        assert all(child.environ()["OMP_NUM_THREADS"] == "1" for child in own)
-        assert all((child.nice() == -20) == may_go_first() for child in own)
+        assert wait_until(lambda: all_at_once(process.pid)) == 3 * [(1, "1", may_go_first())]
+        assert len(marked(*mark)) > 1  # so they would be found below, were they left
         process.send_signal(kind)
         assert process.wait(20) != 0
     finally:
         process.kill()
         process.wait()
-    wait_until(lambda: not any(child.is_running() for child in own), 20)
+    wait_until(lambda: not marked(*mark), 20)
     assert not (tmp_path / "out").exists()
     assert kind == signal.SIGKILL or not list(tmp_path.iterdir())
+
+
+def all_at_once(command: int) -> list[tuple[int, str | None, bool]] | None:
+    """The cores, threads and priority of a runtime and two models, when all run; models are new in each round."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        own = workers(command)
+        found = [(len(one.cpu_affinity()), one.environ().get("OMP_NUM_THREADS"), one.nice() == -20) for one in own]
+        if len(own) == 3 and not any(has_ended(one) for one in own):
+            return found
+    return None
 
 
 @contextlib.contextmanager
 def killed_in_its_turns(number: int):
     """End the process of a model, by its number, as a machine short of memory would, in the second round."""
-    seen: set[int] = set()
+    seen: list[psutil.Process] = []
 
-    def kill():
-        wait_until(lambda: len(seen) == 3 or seen.update(process.pid for process in prints_to(f"{number}.log")))
-        psutil.Process(max(seen)).kill()
+    def third_is_killed() -> bool:
+        seen.extend(process for process in prints_to(f"{number}.log") if process not in seen)
+        with contextlib.suppress(psutil.NoSuchProcess):  # ended by now: the next one, then
+            if len(seen) >= 3:
+                seen[-1].kill()
+                return True
+        return False
 
-    thread = threading.Thread(target=kill)
+    thread = threading.Thread(target=wait_until, args=[third_is_killed])
     thread.start()
     yield
     thread.join()

@@ -3,7 +3,6 @@
 import contextlib
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -37,15 +36,6 @@ def workers(command: int | None = None) -> list[psutil.Process]:
             if "tfopt.components.benchmark.worker" in process.cmdline():
                 found.append(process)
     return found
-
-
-def wait_until(condition, seconds: float = 60):
-    """Return the condition's first true value."""
-    end = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    return value
 
 
 def may_go_first() -> bool:
