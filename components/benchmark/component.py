@@ -42,7 +42,8 @@ def benchmark(
         candidates: The other models, of any format.
         benchmark: ``benchmark.json``, and every recorded call in ``samples.parquet``.
         examples: Real inputs, by input name. Without them inputs are random, as the signature asks.
-        batch_sizes: Examples in a call. A model of a fixed batch size is measured at that one only, if it is here.
+        batch_sizes: Examples in a call; ``1-64`` is 1, 2, 4 and so on up to 64. A model of a fixed batch size is measured
+            at that one only, if it is here. ``saturation`` says from which on larger ones give no more.
         threads: Threads, and cores, of each model.
         seconds: How long each model is measured, over all batch sizes. Loading and warm-up come on top.
         rounds: How many processes each model is measured in, at most: as many as twice the seconds allow. More narrow

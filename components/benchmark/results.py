@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from tfopt.components.benchmark.contender import Contender
 from tfopt.components.benchmark.process import ANOTHER_ORIGIN, Origin
 from tfopt.ratio import speedup
+from tfopt.saturation import Saturation
 from tfopt.serving import environment
 
 STEADY = 0.1  # a measurement is stable when the middle half of its rounds lies within this part of their median
@@ -30,6 +31,7 @@ def row(contender: Contender, baseline: Contender, min_effect: float) -> dict[st
     compared = [] if contender.is_baseline else [size for size in contender.samples if size in baseline.samples]
     unsure = 0.0 if Origin.of(contender.model) == Origin.of(baseline.model) else ANOTHER_ORIGIN
     latency = {str(size): _latency(contender, size) for size in contender.samples}
+    saturation = Saturation.of({size: size * 1e9 / contender.round_medians(size) for size in contender.samples})
     return {
         "name": contender.name,
         "digest": contender.model.digest,
@@ -48,6 +50,7 @@ def row(contender: Contender, baseline: Contender, min_effect: float) -> dict[st
             ).facts()
             for size in compared
         },
+        "saturation": saturation and saturation.facts(),
         "notes": contender.notes + [note for size in contender.samples for note in _instability(contender, size)],
     }
 

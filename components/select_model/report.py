@@ -14,6 +14,7 @@ from tfopt.components.select_model import history
 from tfopt.components.select_model.confusions import confusion_tables
 from tfopt.components.select_model.scatter import View, scatter
 from tfopt.components.select_model.spread import read_samples, spread
+from tfopt.components.select_model.sweep import sweep, swept
 from tfopt.components.select_model.tables import main_row, parity_rows, slice_table
 from tfopt.components.select_model.trend import trend_rows
 from tfopt.drawing.axes import PICTURES
@@ -83,7 +84,7 @@ def _pictures(content: Mapping[str, Any], measured: Sequence[Measured], metric: 
     whole = [model for model in measured if not model.error and needed <= model.metrics.keys()]
     front = {row["name"] for row in content["models"] if row["pareto"]}
     view = View(whole, metric, front, content["selected"], _limits(content, measured[0], metric))
-    calls = read_samples(samples, measured[0].small_batch)
+    calls, curves = read_samples(samples, measured[0].small_batch), swept(whole, {*front, content["selected"]})
     return {
         "choice": [
             scatter(view, WIDE, 360 + 14 * len(whole), "choice-wide"),
@@ -94,6 +95,12 @@ def _pictures(content: Mapping[str, Any], measured: Sequence[Measured], metric: 
             for width, name in ((WIDE, "wide"), (NARROW, "narrow"))
         ],
         "with_samples": bool(calls),
+        "sweep": [
+            sweep(curves, content["selected"], width, f"sweep-{name}")
+            for width, name in ((WIDE, "wide"), (NARROW, "narrow"))
+            if curves
+        ],
+        "fewer": len(curves) < len(whole),
     }
 
 

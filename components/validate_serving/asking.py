@@ -8,7 +8,7 @@ from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
 from tfopt.components.validate_serving import servers, triton_config
 from tfopt.components.validate_serving.answers import differences, signature_faults
-from tfopt.components.validate_serving.latency import measure
+from tfopt.components.validate_serving.latency import measure, sweep
 from tfopt.errors import ComponentError, first_line
 from tfopt.examples import Batch
 from tfopt.probes import cut, probe
@@ -35,6 +35,7 @@ class Task:
     requests: int
     batch_size: int
     concurrency: int
+    sweep: int
     seconds: float
     tolerance: float
     own_config: str | None
@@ -99,4 +100,10 @@ def _answered(server: servers.Server, expected: Runtime, asked: list[Batch], roo
         said = error.received if isinstance(error, ComponentError) else first_line(error)
         return {"faults": [f"a request fails: {said}"]}
     facts = {"faults": faults[:8], "max_error": largest}
-    return facts if faults else facts | {"latency": measure(server, asked, task.concurrency, task.seconds)}
+    if faults:
+        return facts
+    clients = [server.client() for _ in range(max(task.concurrency, task.sweep))]
+    facts["latency"] = measure(clients[: task.concurrency], asked, task.seconds)
+    if task.sweep:
+        facts["sweep"] = sweep(clients[: task.sweep], asked, task.seconds)
+    return facts

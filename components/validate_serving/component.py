@@ -19,6 +19,7 @@ def validate_serving(
     requests: Annotated[int, Between(1, 1000)] = 16,
     batch_size: Annotated[int, Between(1)] = 1,
     concurrency: Annotated[int, Between(1)] = 4,
+    sweep: Annotated[int, Between(2)] | None = None,
     seconds: Annotated[float, Between(0)] = 1.0,
     max_p99_ms: Annotated[float, Between(0)] | None = None,
     max_seconds: Annotated[float, Between(1)] = 300.0,
@@ -46,7 +47,9 @@ def validate_serving(
         requests: How many different requests are asked.
         batch_size: Examples in each, where the model leaves the batch open.
         concurrency: How many clients ask at once while latency is measured.
-        seconds: How long latency is measured.
+        sweep: Also ask with 1, 2, 4, … clients, up to so many, and say from how many on there are no more answers a
+            second: 5 % more at least, with 99 % intervals.
+        seconds: How long latency is measured; with a sweep, for each number of clients as well.
         max_p99_ms: The largest 99th percentile of latency with that many clients, in milliseconds; any when not given.
         max_seconds: A model that is not done by then, loading included, is not blessed.
         tolerance: The largest difference in an answer, as a fraction of the output's range.
@@ -56,7 +59,9 @@ def validate_serving(
     """
     from tfopt.components.validate_serving.validating import Trial, validate
 
-    trial = Trial(layout, destination, requests, batch_size, concurrency, seconds, max_p99_ms, max_seconds, tolerance)
+    trial = Trial(
+        layout, destination, requests, batch_size, concurrency, sweep or 0, seconds, max_p99_ms, max_seconds, tolerance
+    )
     tried = [validate(model, examples, trial)]
     if fallback is not None:
         tried.append(validate(fallback, examples, trial, spare=True))

@@ -1,26 +1,55 @@
-"""How long answers take when several clients ask at once."""
+"""How long answers take when several clients ask at once, and how many of them it takes to get all there is."""
 
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tfopt.components.validate_serving.servers import Client, Server
+from tfopt.components.validate_serving.servers import Client
 from tfopt.examples import Batch
+from tfopt.saturation import Saturation
+
+ROUNDS = 15  # of a sweep: enough for some of them to be disturbed
 
 
-def measure(server: Server, batches: list[Batch], concurrency: int, seconds: float) -> dict[str, Any]:
+def measure(clients: Sequence[Client], batches: list[Batch], seconds: float) -> dict[str, Any]:
     """Let each client ask one request after the other, and return percentiles over all of them, in milliseconds.
 
     The clients are threads of this process, and share the machine with the server: what is found holds for a machine
     that is as busy, and is no benchmark (`benchmark` makes those).
     """
-    clients = [server.client() for _ in range(concurrency)]
+    taken, whole = _asked(clients, batches, seconds)
+    return _facts(len(clients), batches, taken, len(taken) / whole)
+
+
+def sweep(clients: Sequence[Client], batches: list[Batch], seconds: float) -> dict[str, Any]:
+    """Measure 1, 2, 4, … of the clients, ``seconds`` each; say with how many the server gives no more.
+
+    They take turns, in rounds of which every second one goes from the most to the fewest, so that drift cancels.
+    """
+    counts = [1 << power for power in range(len(clients).bit_length())]
+    taken: dict[int, list[float]] = {count: [] for count in counts}
+    rates: dict[int, list[float]] = {count: [] for count in counts}
+    for number in range(ROUNDS):
+        for count in counts[::-1] if number % 2 else counts:
+            found, whole = _asked(clients[:count], batches, seconds / ROUNDS)
+            taken[count] += found
+            rates[count].append(len(found) / whole)
+    saturation = Saturation.of({count: np.array(found) for count, found in rates.items()})
+    return {
+        "clients": [_facts(count, batches, taken[count], float(np.median(rates[count]))) for count in counts],
+        "saturation": saturation and saturation.facts(),
+    }
+
+
+def _asked(clients: Sequence[Client], batches: list[Batch], seconds: float) -> tuple[list[float], float]:
+    """The seconds of each call of all clients, and how long it took altogether."""
     samples: list[list[float]] = [[] for _ in clients]
     failures: list[BaseException] = []
     began: list[float] = []
-    together = threading.Barrier(concurrency, action=lambda: began.append(time.perf_counter()))
+    together = threading.Barrier(len(clients), action=lambda: began.append(time.perf_counter()))
 
     def work(client: Client, found: list[float], offset: int) -> None:
         try:
@@ -46,14 +75,16 @@ def measure(server: Server, batches: list[Batch], concurrency: int, seconds: flo
         thread.join()
     if failures:
         raise failures[0]
-    taken = time.perf_counter() - began[0]
-    every = np.concatenate([np.array(found) for found in samples]) * 1e3
-    p50, p99 = np.percentile(every, [50, 99])
+    return [second for found in samples for second in found], time.perf_counter() - began[0]
+
+
+def _facts(clients: int, batches: list[Batch], taken: list[float], rate: float) -> dict[str, Any]:
+    p50, p99 = np.percentile(np.array(taken) * 1e3, [50, 99])
     return {
-        "concurrency": concurrency,
+        "concurrency": clients,
         "batch_size": max((len(array) for array in batches[0].values() if array.ndim), default=1),
-        "calls": len(every),
+        "calls": len(taken),
         "p50_ms": float(p50),
         "p99_ms": float(p99),
-        "requests_per_second": len(every) / taken,
+        "requests_per_second": rate,
     }

@@ -27,6 +27,7 @@ class Trial:
     requests: int
     batch_size: int
     concurrency: int
+    sweep: int
     seconds: float
     max_p99_ms: float | None
     max_seconds: float
@@ -50,6 +51,7 @@ def validate(model: Model, examples: Examples | None, trial: Trial, *, spare: bo
         "blessed": False,
         "reason": "",
         "latency": None,
+        "sweep": None,
     }
     try:
         contents(model, layout)
@@ -62,8 +64,8 @@ def validate(model: Model, examples: Examples | None, trial: Trial, *, spare: bo
         root = Path(folder, place.name if place else NAME)
         task = Task(
             model.uri, layout, str(root), examples.uri if examples else None, trial.requests, trial.batch_size,
-            trial.concurrency, trial.seconds, trial.tolerance, _own_config(place) if layout == "triton" else None,
-            _binary(layout, model.format),
+            trial.concurrency, trial.sweep, trial.seconds, trial.tolerance,
+            _own_config(place) if layout == "triton" else None, _binary(layout, model.format),
             time.monotonic() + LOADING * trial.max_seconds,
         )  # fmt: skip
         try:
@@ -100,8 +102,8 @@ def _own_config(destination: Path | None) -> str | None:
 
 
 def _in_words(row: dict[str, Any]) -> str:
-    latency = row["latency"]
+    latency, sweep = row["latency"], row["sweep"]
     return (
         f"served by {row['server']}: {row['requests']} requests answered as expected; p50 {latency['p50_ms']:.3g} ms, "
         f"p99 {latency['p99_ms']:.3g} ms with {latency['concurrency']} clients"
-    )
+    ) + (f"; by the number of clients {sweep['saturation']['said']}" if sweep else "")

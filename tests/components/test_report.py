@@ -27,6 +27,7 @@ CROWD = [
     replace(DIGITS[5], name="clustered", accuracy=0.9605),
     replace(DIGITS[2], name="openvino", error="cannot load: <op> 'Erf' is not linked in"),
 ]
+CROWD = [replace(row, batches=(1, 2, 4, 8, 16, 32)) for row in CROWD]
 OVERLAPS = """(page, view) => {
   const found = [];
   for (const picture of page.querySelectorAll("svg.picture")) {
@@ -89,7 +90,8 @@ PICTURES = """page => [...page.querySelectorAll("svg.wide")].map(svg => ({
     ["cx", "cy", "r"].map(name => Number(c.getAttribute(name)))])),
   front: [...svg.querySelectorAll(".bubble.front")].map(c => c.parentNode.querySelector("title").textContent),
   hills: svg.querySelectorAll(".hill").length, bars: svg.querySelectorAll(".bar").length,
-  limits: svg.querySelectorAll(".limit").length }))"""
+  limits: svg.querySelectorAll(".limit").length, curves: svg.querySelectorAll(".curve").length,
+  rings: [...svg.querySelectorAll(".ring")].map(c => c.parentNode.querySelector("title").textContent) }))"""
 SCRIPTS = {
     "overlaps": OVERLAPS,
     "contrast": CONTRAST,
@@ -181,6 +183,14 @@ def test_the_pictures_show_every_model_its_front_and_what_they_mean(page):
     assert {text.split(":")[0] for text in choice["front"]} == {"tflite float32", "tflite dynamic", "tflite int8"}
     assert "tflite int8: 97.70%, 0.0389 ms, 45.1 kB, on the Pareto front" in choice["named"][1]
     assert "trained: p50 0.412 ms, p90 0.449 ms, p99 0.577 ms" in spread["named"][1]
+
+
+def test_larger_batches_have_a_picture_where_three_sizes_were_measured(page, crowd):
+    assert "What larger batches give" not in seen(page)["main"]
+    *_, sweep = seen(crowd)["pictures"]
+    assert "What larger batches give" in seen(crowd)["main"]
+    assert sweep["curves"] == len(CROWD) - 1 == len(sweep["rings"])  # one failed
+    assert "trained: saturated from 4 or 8 on; 2,427/s at 1, 2,725/s at 2, 2,904/s at 4" in sweep["named"][1]
 
 
 def test_a_bubble_sits_where_its_numbers_say(page):

@@ -79,6 +79,7 @@ def test_a_saved_model_is_loaded_as_tensorflow_serving_does_and_answers_its_warm
     assert (row["latency"]["concurrency"], row["latency"]["batch_size"]) == (2, 2)
     assert 0 < row["latency"]["p50_ms"] <= row["latency"]["p99_ms"]
     assert row["max_error"] < 1e-5
+    assert row["sweep"] is None
 
 
 def test_litert_and_a_parent_are_blessed_each_for_itself(digits_lite, tmp_path):
@@ -86,8 +87,12 @@ def test_litert_and_a_parent_are_blessed_each_for_itself(digits_lite, tmp_path):
     shutil.copytree(digits_lite, broken)
     file = broken / "Format-Serving" / "tflite"
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    blessing = validate(broken, tmp_path, fallback=digits_lite)
+    blessing = validate(broken, tmp_path, fallback=digits_lite, sweep=3)
     child, parent = blessing.read()["models"]
+    assert child["sweep"] is None
+    assert [row["concurrency"] for row in parent["sweep"]["clients"]] == [1, 2]
+    assert all(0 < row["p50_ms"] <= row["p99_ms"] for row in parent["sweep"]["clients"])
+    assert parent["reason"].endswith(f"clients; by the number of clients {parent['sweep']['saturation']['said']}")
     assert (child["blessed"], parent["blessed"], parent["server"]) == (False, True, "LiteRT")
     assert "tflite" in child["reason"]
     assert blessing.metadata["blessed"] == 0  # which is what stock components read: it is about the model

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from tfopt.components.validate_serving.answers import differences, signature_faults
-from tfopt.components.validate_serving.latency import measure
-from tfopt.components.validate_serving.servers import Server
+from tfopt.components.validate_serving.latency import measure, sweep
 from tfopt.runtimes import TensorSpec
 
 RIGHT = np.array([[0.0, 1.0], [2.0, 4.0]], np.float32)
@@ -65,10 +64,6 @@ def test_a_signature_is_the_models_or_what_differs_is_told(theirs, said):
     assert signature_faults(model, theirs, SPEC) == ([said] if said else [])
 
 
-def served(call) -> Server:
-    return Server("a stand-in", {}, SPEC, lambda: call)
-
-
 def test_clients_ask_at_once_and_the_first_calls_are_not_counted():
     asking, most, lock, first = 0, 0, threading.Lock(), {}
 
@@ -83,7 +78,7 @@ def test_clients_ask_at_once_and_the_first_calls_are_not_counted():
             asking -= 1
         return {}
 
-    found = measure(served(call), [{"x": np.zeros((2, 3))}], 4, 0.3)
+    found = measure([call] * 4, [{"x": np.zeros((2, 3))}], 0.3)
     assert (most, found["concurrency"], found["batch_size"]) == (4, 4, 2)
     assert 20 <= found["p50_ms"] <= found["p99_ms"]
     assert found["requests_per_second"] > 0.5 * 4 / (found["p50_ms"] / 1e3)  # the slow first calls are not in it
@@ -101,4 +96,20 @@ def test_a_client_that_fails_ends_all_with_what_it_says():
         return {}
 
     with pytest.raises(ValueError, match="no more memory"):
-        measure(served(call), [{"x": np.zeros((1, 3))}], 3, 0.1)
+        measure([call] * 3, [{"x": np.zeros((1, 3))}], 0.1)
+
+
+def test_a_sweep_finds_with_how_many_clients_there_are_no_more_answers():
+    two_at_once = threading.Semaphore(2)
+
+    def call(batch):
+        with two_at_once:
+            time.sleep(0.01)
+        return {}
+
+    found = sweep([call] * 5, [{"x": np.zeros((1, 3))}], 0.9)
+    assert [row["concurrency"] for row in found["clients"]] == [1, 2, 4]
+    one, two, four = (row["requests_per_second"] for row in found["clients"])
+    assert one < 110 and two > 1.3 * one and four < 1.3 * two
+    assert found["saturation"]["low"] <= 2  # 1 where other work made 2 clients as slow in too many of the rounds
+    assert found["saturation"]["largest"] == 4
