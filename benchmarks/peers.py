@@ -111,11 +111,13 @@ def fastest(measured: Measured, size: str) -> str:
 
 def compared(measured: Measured, theirs: list[str], choice: str, size: str) -> dict[str, Any]:
     """The figures of a row: each contender against the SavedModel, and the choice against the fastest peer."""
+    from tfopt.components.benchmark.process import ANOTHER_ORIGIN
     from tfopt.ratio import speedup
 
     shown = [PLAIN, *theirs, *([choice] if choice != PLAIN else [])]
     best = fastest({name: measured[name] for name in [*theirs, PLAIN]}, size)
     pair = measured[best]["rounds"][size], measured[choice]["rounds"][size]
+    alike = all(measured[best][key] == measured[choice][key] for key in ("format", "environment"))
     return {
         "milliseconds": {name: measured[name]["latency"].get(size, {}).get("p50") for name in shown},
         "speedup": {name: measured[name]["speedup"].get(size) for name in shown},
@@ -123,7 +125,7 @@ def compared(measured: Measured, theirs: list[str], choice: str, size: str) -> d
         "unstable": [name for name in shown if not measured[name]["latency"].get(size, {}).get("stable", True)],
         "choice": choice,
         "best peer": best,
-        "against it": speedup(*pair, min_effect=EFFECT).facts(),
+        "against it": speedup(*pair, min_effect=EFFECT, unsure=0.0 if alike else ANOTHER_ORIGIN).facts(),
     }
 
 

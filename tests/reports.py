@@ -83,6 +83,11 @@ def benchmark_content(rows: list[Row], digests: list[str]) -> dict:
         "baseline": rows[0].name,
         "batch_sizes": [1, 32],
         "threads": 1,
+        "seconds": 6.0,
+        "rounds": 60,
+        "seed": 0,
+        "split": "eval",
+        "interval": {"level": 0.99, "min_effect": 0.03},
         "models": [_benchmarked(row, digest) for row, digest in zip(rows, digests, strict=True)],
     }
 

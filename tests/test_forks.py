@@ -75,10 +75,12 @@ def test_one_that_nobody_can_ask_any_more_ends_at_once_and_says_nothing(origin, 
 
 
 def test_one_that_never_answers_is_stopped(origin, tmp_path, monkeypatch):
-    monkeypatch.setattr(asked, "PATIENCE", 1.0)
     with Fork(origin, tmp_path / "log") as fork:
-        with pytest.raises(Died, match="gave no answer to 'wait' in 1 seconds"):
-            fork.ask("wait", signal.SIGCONT)
+        fork.ask("keep", "a")  # it is there
+        with monkeypatch.context() as impatient:
+            impatient.setattr(asked, "PATIENCE", 1.0)
+            with pytest.raises(Died, match="gave no answer to 'wait' in 1 seconds"):
+                fork.ask("wait", signal.SIGCONT)
         number = fork._number
     assert not psutil.pid_exists(number)
     with Fork(origin, tmp_path / "log") as other:

@@ -20,6 +20,7 @@ def parameter(hint, default=None, required=False):
         (list[str], [[], ["a"]], ["a", [1], ("a",), None]),
         (Literal["a", "b"], ["a", "b"], ["c", "A", 1, None]),
         (Annotated[float, Between(0, 1)], [0, 1, 0.5], [-0.01, 1.01, float("nan")]),
+        (Annotated[float, Between(0.1)], [0.1, 1e300], [0.0, float("inf"), float("nan")]),
         (Annotated[int, Between(2)], [2, 10**12], [1, 2.0]),
         (Annotated[int, Between(None, 2)], [2, -5], [3]),
         (int | None, [None, 3], ["3"]),

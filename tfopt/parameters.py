@@ -1,6 +1,7 @@
 """The parameters of a component: which plain types they may have, and how a value is read, checked and described."""
 
 import json
+import math
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,15 +20,15 @@ PLAIN: dict[Any, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Between:
-    """Both ends are allowed; ``None`` leaves that end open. Used as ``Annotated[float, Between(0, 1)]``."""
+    """Both ends are allowed; ``None`` leaves that end open, to what is finite: ``Annotated[float, Between(0, 1)]``."""
 
     low: float | None = None
     high: float | None = None
 
     def __contains__(self, value: float) -> bool:
-        """Whether the value lies in the range (a NaN never does)."""
-        above = value >= self.low if self.low is not None else value == value
-        return above and (self.high is None or value <= self.high)
+        """Whether the value lies in the range (what is not finite never does)."""
+        above = self.low is None or value >= self.low
+        return math.isfinite(value) and above and (self.high is None or value <= self.high)
 
     def __str__(self) -> str:
         """The range in words."""

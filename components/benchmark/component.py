@@ -42,8 +42,8 @@ def benchmark(
         candidates: The other models, of any format.
         benchmark: ``benchmark.json``, and every recorded call in ``samples.parquet``.
         examples: Real inputs, by input name. Without them inputs are random, as the signature asks.
-        batch_sizes: Examples in a call; ``1-64`` is 1, 2, 4 and so on up to 64. A model of a fixed batch size is measured
-            at that one only, if it is here. ``saturation`` says from which on larger ones give no more.
+        batch_sizes: Examples in a call; ``1-64`` is 1, 2, 4 and so on up to 64. A model of a fixed batch size is
+            measured at that one only, if it is here. ``saturation`` says from which on larger ones give no more.
         threads: Threads, and cores, of each model.
         seconds: How long each model is measured, over all batch sizes. Loading and warm-up come on top.
         rounds: How many processes each model is measured in, at most: as many as twice the seconds allow. More narrow
@@ -63,7 +63,7 @@ def benchmark(
 
     plan = Plan(read_sizes(batch_sizes), threads, seconds, rounds, seed)
     content = run([baseline, *candidates], plan, files, min_effect, benchmark.path / "samples.parquet")
-    benchmark.write(content)
+    benchmark.write(content | {"split": split if files else None})
     benchmark.metadata["models"] = len(content["models"])
     benchmark.metadata["failed"] = sum(bool(row["error"]) for row in content["models"])
     size = str(plan.batch_sizes[0])

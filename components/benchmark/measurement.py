@@ -52,6 +52,9 @@ def run(
         "baseline": baseline.name,
         "batch_sizes": list(plan.batch_sizes),
         "threads": plan.threads,
+        "seconds": plan.seconds,
+        "rounds": plan.rounds,
+        "seed": plan.seed,
         "inputs": inputs.facts(),
         "interval": {
             "method": "Hodges-Lehmann, signed-rank",

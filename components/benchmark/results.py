@@ -29,7 +29,7 @@ SCHEMA = pa.schema([
 def row(contender: Contender, baseline: Contender, min_effect: float) -> dict[str, Any]:
     """Everything found out about one model; milliseconds a call, examples a second, and speed against the baseline."""
     compared = [] if contender.is_baseline else [size for size in contender.samples if size in baseline.samples]
-    unsure = 0.0 if Origin.of(contender.model) == Origin.of(baseline.model) else ANOTHER_ORIGIN
+    unsure = 0.0 if not compared or Origin.of(contender.model) == Origin.of(baseline.model) else ANOTHER_ORIGIN
     latency = {str(size): _latency(contender, size) for size in contender.samples}
     saturation = Saturation.of({size: size * 1e9 / contender.round_medians(size) for size in contender.samples})
     return {
@@ -37,7 +37,7 @@ def row(contender: Contender, baseline: Contender, min_effect: float) -> dict[st
         "digest": contender.model.digest,
         "format": contender.model.format,
         "error": contender.error,
-        "environment": environment.read(contender.model),
+        "environment": {} if contender.error else environment.read(contender.model),
         "sizes": contender.model.sizes(),
         **{name: contender.facts.get(name) for name in FACTS},
         "latency": latency,

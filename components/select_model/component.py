@@ -45,7 +45,8 @@ def select_model(
 
     Among the candidates that meet the goals and are proven better than the parent at the objective, the best is
     chosen, and of those that cannot be told from it the smallest. When none is proven better, the parent stays. It is
-    blessed when it meets the thresholds, which are the goals that apply to it.
+    blessed when it meets the thresholds, which are the goals that apply to it; where it does not, the best candidate
+    that meets the goals is chosen, better at the objective than the parent or not.
 
     Args:
         baseline: The parent that the candidates are compared with; always a candidate itself.

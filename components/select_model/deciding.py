@@ -74,8 +74,8 @@ def decide(
     chosen = choose(measured, passed, objective)
     blessed = chosen.name in passed
     front = pareto_front(measured, quality)
-    min_effect = float((benchmark.get("interval") or {}).get("min_effect", 0.0))
-    stakes = Stakes(measured, passed, goals, objective, question.proven, min_effect)
+    min_effect = float(benchmark["interval"]["min_effect"])
+    stakes = Stakes(measured, passed, set(unfit), goals, objective, question.proven, min_effect)
     content = {
         "selected": chosen.name,
         "blessed": blessed,
@@ -83,6 +83,8 @@ def decide(
         "objective": question.objective,
         "goals": [goal.text for goal in question.goals],
         "confidence": "interval" if question.proven else "point",
+        "layout": question.layout,
+        "watch": [goal.text for goal in question.watched],
         "models": [
             {
                 "name": model.name,
@@ -94,8 +96,10 @@ def decide(
                 "chosen": model is chosen,
                 "reasons": [f"not made: {unmade[model.name]}"]
                 if model.name in unmade
-                else _reasons(model, chosen, failures[model.name], objective, quality),
-                "to_win": "" if model.name in unfit else stakes.to_win(model, chosen),
+                else _reasons(
+                    model, chosen, failures[model.name], objective, quality, proof=measured[0].name in passed
+                ),
+                "to_win": stakes.to_win(model, chosen),
                 "metrics": {metric: estimate.value for metric, estimate in model.metrics.items()},
             }
             for model in measured
@@ -113,10 +117,10 @@ def _failures(model: Measured, goals: Sequence[Goal], proven: bool, examples: in
 
 
 def _reasons(
-    model: Measured, chosen: Measured, failures: list[tuple[str, str]], objective: str, quality: str
+    model: Measured, chosen: Measured, failures: list[tuple[str, str]], objective: str, quality: str, *, proof: bool
 ) -> list[str]:
     if model is not chosen:
-        return reasons.not_chosen(model, chosen, failures, objective)
+        return reasons.not_chosen(model, chosen, failures, objective, proof=proof)
     if model.parent:
         return [reasons.merits(model, objective, quality)]
     return [said for _, said in failures] or ["the parent: nothing is proven better within the goals"]

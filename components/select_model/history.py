@@ -50,7 +50,6 @@ def commands(
     baseline, *candidates = (_folder(row["name"]) for row in listed)
     both = ["--baseline", baseline, *(["--candidates", *candidates] if candidates else [])]
     seed = (evaluation.get("interval") or {}).get("seed", 0)
-    sizes = [str(size) for size in benchmark.get("batch_sizes", [])]
     lines = []
     for model, row in zip(models, listed, strict=True):
         lines += [words for words in _chain(model, row, listed[0]) if words and words not in lines]
@@ -58,17 +57,24 @@ def commands(
         ["tfopt", "evaluate", *both, "--examples", "examples/", "--evaluation", "evaluation/", "--label",
          str(evaluation["label"]), "--split", str(evaluation["split"]), "--seed", str(seed)]
     )  # fmt: skip
-    lines.append(
-        ["tfopt", "benchmark", *both, "--examples", "examples/", "--benchmark", "benchmark/", "--batch-sizes", *sizes,
-         "--threads", str(benchmark.get("threads", 1))]
-    )  # fmt: skip
+    lines.append(["tfopt", "benchmark", *both, "--benchmark", "benchmark/", *_measured(benchmark)])
     lines.append(
         ["tfopt", "select_model", *both, "--evaluation", "evaluation/", "--benchmark", "benchmark/",
          "--selected", "selected/", "--decision", "decision/", "--blessing", "blessing/",
          "--goals", *decision["goals"], "--objective", decision["objective"],
-         "--confidence", decision["confidence"]]
+         "--confidence", decision["confidence"], "--layout", decision["layout"], "--watch", *decision["watch"],
+         *(["--history", "served/"] if decision["history"]["runs"] else [])]
     )  # fmt: skip
     return [shlex.join(line) for line in lines]
+
+
+def _measured(benchmark: Mapping[str, Any]) -> list[str]:
+    """The options that a benchmark was made with."""
+    examples = ["--examples", "examples/", "--split", benchmark["split"]] if benchmark["split"] else []
+    words = [*examples, "--batch-sizes", *map(str, benchmark["batch_sizes"])]
+    for name in ("threads", "seconds", "rounds", "seed"):
+        words += [_option(name), str(benchmark[name])]
+    return [*words, "--min-effect", str(benchmark["interval"]["min_effect"])]
 
 
 def flattened(facts: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:

@@ -45,7 +45,9 @@ def pace(model: Measured) -> str:
     return said if ratio["verdict"] == "faster" else f"{said}: {ratio['verdict']}"
 
 
-def not_chosen(model: Measured, chosen: Measured, failures: Sequence[tuple[str, str]], objective: str) -> list[str]:
+def not_chosen(
+    model: Measured, chosen: Measured, failures: Sequence[tuple[str, str]], objective: str, *, proof: bool
+) -> list[str]:
     """Why not this one.
 
     Args:
@@ -53,6 +55,7 @@ def not_chosen(model: Measured, chosen: Measured, failures: Sequence[tuple[str, 
         chosen: The one that is.
         failures: The metric of each goal that the model misses, and how it does.
         objective: What the chosen one is best at.
+        proof: Whether it had to be proven better than the parent, which meets the goals itself.
     """
     winner = chosen.name if len(chosen.name) <= LONG else "the chosen one"
     if model.error:
@@ -64,7 +67,7 @@ def not_chosen(model: Measured, chosen: Measured, failures: Sequence[tuple[str, 
         return [f"{winner} is {_better(objective)}: {_against(chosen, model, objective)}"]
     if objective not in model.metrics:
         return [f"{wording.title(objective)} was not measured for it"]
-    if not is_proven(model, objective) and chosen.parent is None:
+    if proof and not is_proven(model, objective):
         return [_unproven(model, objective)]
     if is_equal(model, chosen, objective) and is_equal(chosen, model, objective):
         size = wording.smaller(chosen.value("size"), model.value("size"))

@@ -108,7 +108,7 @@ def _limits(content: Mapping[str, Any], parent: Measured, metric: str) -> dict[s
     """Where the goals on the main metric lie."""
     found = {}
     for goal in read_goals(content["goals"]):
-        if goal.metric not in (metric, QUALITY):
+        if goal.metric not in (metric, QUALITY) or goal.kind == "max_regression":  # that is about earlier runs
             continue
         value = parent.value(metric)
         sign = 1 if parent.higher_is_better(metric) else -1

@@ -62,11 +62,11 @@ def slice_table(models: Sequence[Measured], metric: str) -> dict[str, Any] | Non
     slices = sound[0].quality.get("slices") or []
     if not slices:
         return None
-    rows = []
+    rows: list[dict[str, Any]] = []
     for own in slices:
         key = (own["feature"], own["value"])
         same = [_slice(model, key) for model in sound]
-        worst = min((found.get("delta", {}).get(metric, {}).get("value", 0.0) for found in same), default=0.0)
+        worst = min((_gain(model, found, metric) for model, found in zip(sound, same, strict=True)), default=0.0)
         cells = [_cell(found, metric, number) for number, found in enumerate(same)]
         rows.append({"name": f"{key[0]} = {key[1]}", "count": f"{own['count']:,}", "cells": cells, "worst": worst})
     shown = sorted(rows, key=lambda row: row["worst"])[:MOST_SLICES] if len(rows) > MOST_SLICES else rows
@@ -76,6 +76,12 @@ def slice_table(models: Sequence[Measured], metric: str) -> dict[str, Any] | Non
 def _slice(model: Measured, key: tuple[str, Any]) -> Mapping[str, Any]:
     found = (other for other in model.quality.get("slices") or [] if (other["feature"], other["value"]) == key)
     return next(found, {})
+
+
+def _gain(model: Measured, found: Mapping[str, Any], metric: str) -> float:
+    """How much better than the parent a model is in a slice."""
+    moved = float(found.get("delta", {}).get(metric, {}).get("value", 0.0))
+    return moved if model.higher_is_better(metric) else -moved
 
 
 def _cell(found: Mapping[str, Any], metric: str, number: int) -> dict[str, Any]:

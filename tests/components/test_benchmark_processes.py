@@ -24,7 +24,7 @@ from tfopt.ratio import speedup
 
 def test_a_rival_on_the_core_is_noted_and_makes_no_verdict(models, tmp_path):
     with a_rival(cores(1)[0]):
-        content = run(models["middle"], [models["middle"]], tmp_path / "out", seconds=1.0, rounds=15)
+        content = run(models["middle"], [models["middle"]], tmp_path / "out", seconds=1.0, rounds=15, min_effect=0.2)
     for row in content["models"]:
         assert row["latency"]["1"]["disturbed"] > 0.2
         assert row["latency"]["1"]["stable"] is False

@@ -16,6 +16,7 @@ from tests.reports import DIGITS, EXAMPLES, TRAINED, Row, make_models, write_rep
 from tfopt.artifacts import Decision
 from tfopt.components.select_model.component import select_model
 from tfopt.components.select_model.confusions import confusion_tables
+from tfopt.components.select_model.tables import slice_table
 from tfopt.measurements import Measured
 
 LONG = "quantized aware of pruning, <b>2026</b> & ä, in a folder with a very long name"
@@ -245,7 +246,9 @@ def test_slices_parity_lineage_environment_and_commands_are_there(page):
         "Verified: 64 records, largest difference 1.2e-06", "Intel(R) Xeon(R)", "1,000 evaluated of 1,002 read",
         "poisson bootstrap, 400 replicates, 95%, seed 0", "the best epoch of trained was chosen on the same examples",
         "tfopt select_model --baseline trained/ --candidates folded/ tflite_float32/",
-        "--goals 'accuracy max_degradation 0.01' --objective latency --confidence interval",
+        "--goals 'accuracy max_degradation 0.01' --objective latency --confidence interval --layout auto --watch",
+        "--benchmark benchmark/ --examples examples/ --split eval --batch-sizes 1 32 --threads 1 --seconds 6.0 "
+        "--rounds 60 --seed 0 --min-effect 0.03",
     ):  # fmt: skip
         assert expected in seen(page)["main"]
     assert seen(page)["row_headers"]
@@ -266,6 +269,34 @@ def test_of_many_classes_only_the_commonest_mistakes_are_told():
     model = Measured("a", "0", "keras", {"confusion": counts.tolist()}, {}, None)
     (table,) = confusion_tables([model], {"classes": [f"kind {number}" for number in range(30)]}, "a")
     assert (table["rows"], table["mistakes"]) == ([], ["4 times kind 7 was taken for kind 9"])
+
+
+def test_of_many_slices_those_with_the_largest_losses_are_shown_where_less_is_better_too():
+    def measured(delta):
+        metric = {"value": 1.0, "higher_is_better": False}
+        return [
+            {"feature": "city", "value": number, "count": 9, "metrics": {"mae": metric}}
+            | ({"delta": {"mae": {"value": number - 50.0, "low": None, "high": None}}} if delta else {})
+            for number in range(100)
+        ]
+
+    whole = {"metrics": {"mae": {"value": 1.0, "higher_is_better": False}}}
+    parent = Measured("a", "0", "keras", whole | {"slices": measured(False)}, {}, None)
+    other = Measured("b", "1", "tflite", whole | {"slices": measured(True)}, {}, parent)
+    table = slice_table([parent, other], "mae")
+    shown = [*range(99, 50, -1), *range(11)]  # what lost, and then as they come
+    assert [row["name"] for row in table["rows"]] == [f"city = {number}" for number in shown]
+    assert table["hidden"] == 40
+
+
+def test_a_goal_on_earlier_runs_is_no_line_beside_the_parent(tmp_path):
+    page = report(DIGITS[:2], tmp_path, goals=["accuracy max_regression 1%"])
+    assert seen(page)["pictures"][0]["limits"] == 0
+
+
+def test_the_tiles_call_no_candidate_the_parent(tmp_path):
+    page = report([TRAINED, replace(DIGITS[4], speedup=None)], tmp_path, objective="size")
+    assert "the parent" not in seen(page)["header"] and "not compared" in seen(page)["header"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -156,13 +157,17 @@ def test_an_object_store_is_refused(tmp_path):
         run(tmp_path / "new", "s3://bucket/served")
 
 
-def test_two_steps_that_keep_the_same_run_at_once_keep_it_once(tmp_path):
-    served = runs(tmp_path, 1)
-    (file,) = (served / "history").glob("*.json")
-    before = file.read_bytes()
-    for _ in range(3):
-        past.write(served, Decision(tmp_path / "run 0" / "decision"), {"version": 9, "pushed": True, "fallback": False})
-    assert file.read_bytes() == before
+def test_steps_that_keep_the_same_run_at_once_keep_it_once_and_later_ones_leave_it(tmp_path):
+    runs(tmp_path, 1)
+    decision, served = Decision(tmp_path / "run 0" / "decision"), tmp_path / "served elsewhere"
+
+    def keep(version: int) -> bytes:
+        return past.write(served, decision, {"version": version, "pushed": True, "fallback": False}).read_bytes()
+
+    with ThreadPoolExecutor(8) as pool:
+        found = set(pool.map(keep, range(24)))
+    assert found == {keep(99)}
+    assert len(list((served / "history").iterdir())) == 1
 
 
 @pytest.mark.parametrize(("pushed", "fallback"), [(False, False), (True, True)])

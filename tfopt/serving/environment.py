@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tfopt.artifacts import Model
+from tfopt.errors import ComponentError
 
 FILE = Path("assets.extra", "environment.json")
 ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
@@ -21,11 +22,15 @@ HAS_ONEDNN = re.compile(r"\b(avx512_vnni|avx512_bf16|avx_vnni|amx_tile|amx_int8|
 
 
 def read(model: Model) -> dict[str, str]:
-    """The variables of a model, nothing where it says none; only a SavedModel has such."""
+    """The variables of a model, nothing where it says none; only a SavedModel has such.
+
+    Raises:
+        ComponentError: When its file is damaged.
+    """
     if model.failure or model.format != "saved_model" or not model.saved_model:
         return {}
     file = model.saved_model / FILE
-    return dict(json.loads(file.read_text())) if file.is_file() else {}
+    return _read(file) if file.is_file() else {}
 
 
 def lacking(model: Model) -> dict[str, str]:
@@ -36,10 +41,24 @@ def lacking(model: Model) -> dict[str, str]:
 def write(saved_model: Path, variables: Mapping[str, str]) -> None:
     """Add variables to those of a SavedModel."""
     file = saved_model / FILE
-    known = json.loads(file.read_text()) if file.is_file() else {}
+    known = _read(file) if file.is_file() else {}
     file.parent.mkdir(exist_ok=True)
     file.unlink(missing_ok=True)  # it may be a link to another artifact's
     file.write_text(json.dumps(known | dict(variables), indent=1) + "\n")
+
+
+def _read(file: Path) -> dict[str, str]:
+    try:
+        found = json.loads(file.read_text())
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise ComponentError(
+            f"{file}: {file.read_text(errors='replace')[:100]!r}",
+            "an object of texts by the names of variables, as configure_runtime writes it",
+            "configure the model again",
+        )
+    return found
 
 
 def in_words(variables: Mapping[str, str]) -> str:
