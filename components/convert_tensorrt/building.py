@@ -11,7 +11,7 @@ from tfopt.components.convert_tensorrt.request import Request
 from tfopt.errors import ComponentError
 from tfopt.examples import Batch
 from tfopt.runtimes import TensorSpec
-from tfopt.tensorrt.messages import Messages
+from tfopt.tensorrt.messages import Messages, load_plugins
 from tfopt.tensorrt.profiles import Profile
 
 
@@ -39,7 +39,7 @@ def build(
         ComponentError: When TensorRT cannot read or build the file; with what it says, and of which node.
     """
     messages = Messages()
-    trt.init_libnvinfer_plugins(messages.logger, "")
+    load_plugins()
     builder = messages.started(trt.Builder)
     implicit = request.calibrator == "entropy"
     network = _parsed(builder, messages, source, implicit=implicit)

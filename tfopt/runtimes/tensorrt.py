@@ -57,10 +57,10 @@ class TensorRTRuntime(Runtime):
         import tensorrt as trt
 
         from tfopt.tensorrt.device import Buffers
-        from tfopt.tensorrt.messages import Messages
+        from tfopt.tensorrt.messages import Messages, load_plugins
 
         self._messages = Messages()
-        trt.init_libnvinfer_plugins(self._messages.logger, "")  # some operators of ONNX are plugins
+        load_plugins()
         self._runtime = self._messages.started(trt.Runtime)
         self._runtime.engine_host_code_allowed = host_code
         self._engine = self._runtime.deserialize_cuda_engine(plan.read_bytes())

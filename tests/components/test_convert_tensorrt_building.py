@@ -1,0 +1,83 @@
+"""convert_tensorrt and the tensorrt runtime against a stand-in for TensorRT's bindings, and host memory for a GPU's.
+
+It shows how they are called; what TensorRT itself does with it, tests/gpu shows.
+"""
+
+import ctypes
+import importlib
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tests import stand_in_tensorrt as stand_in
+from tfopt.components.convert_tensorrt.request import Request
+from tfopt.runtimes import TensorSpec
+from tfopt.runtimes.tensorrt import TensorRTRuntime
+from tfopt.tensorrt import device
+from tfopt.tensorrt.profiles import Profile
+
+HERE = "tfopt.components.convert_tensorrt"
+LOADED = ("tfopt.tensorrt.messages", *(f"{HERE}.{name}" for name in ("building", "calibrator")))
+PROFILE = Profile({"x": ((1, 3), (8, 3), (32, 3)), "rate": ((), (), ())})
+SPECS = {"x": TensorSpec("float32", (None, 3)), "rate": TensorSpec("float32", ())}
+SAMPLED = {"x": np.arange(60, dtype=np.float32).reshape(20, 3), "rate": np.array(1, np.float32)}
+
+
+@pytest.fixture(autouse=True)
+def tensorrt(monkeypatch):
+    """The stand-in in the place of TensorRT, for what imports it."""
+    forget()
+    monkeypatch.setitem(sys.modules, "tensorrt", stand_in)
+    monkeypatch.setattr(device, "_asked", Host())
+    stand_in.plugin_loggers.clear()
+    yield
+    forget()
+
+
+def forget() -> None:
+    for name in LOADED:
+        package, _, short = name.rpartition(".")
+        if sys.modules.pop(name, None):
+            delattr(sys.modules[package], short)
+
+
+class Host:
+    """Answers as CUDA does, with memory of this process."""
+
+    def __init__(self) -> None:
+        self.held: dict[int, ctypes.Array] = {}
+
+    def __call__(self, function, *given):
+        if function == "cudaMalloc":
+            memory = ctypes.create_string_buffer(given[0])
+            self.held[ctypes.addressof(memory)] = memory
+            return ctypes.addressof(memory)
+        if function == "cudaMemcpyAsync":
+            ctypes.memmove(*given[:3])
+        if function == "cudaFree":
+            del self.held[given[0]]
+        return 1
+
+
+def built(folder, sampled=SAMPLED, **given):
+    """What the model card says of an engine built by the stand-in."""
+    building = importlib.import_module(f"{HERE}.building")
+    model = SimpleNamespace(digest="of a model")
+    return building.build(
+        folder / "m.onnx", folder / "m.plan", PROFILE, SPECS, sampled, model, Request(**({"precision": "fp32"} | given))
+    )
+
+
+def loaded(folder) -> TensorRTRuntime:
+    (folder / "m.plan").write_bytes(b"an engine")
+    return TensorRTRuntime(folder / "m.plan", host_code=False)
+
+
+def test_plugins_are_loaded_once_in_a_process_with_a_logger_that_stays(tmp_path):
+    for _ in range(2):
+        built(tmp_path)
+        loaded(tmp_path).close()
+    messages = sys.modules["tfopt.tensorrt.messages"]
+    assert stand_in.plugin_loggers == [messages._OF_PLUGINS.logger]
