@@ -13,6 +13,7 @@ import pytest
 
 from tests import stand_in_tensorrt as stand_in
 from tfopt.components.convert_tensorrt.request import Request
+from tfopt.errors import ComponentError
 from tfopt.runtimes import TensorSpec
 from tfopt.runtimes.tensorrt import TensorRTRuntime
 from tfopt.tensorrt import device
@@ -73,6 +74,18 @@ def built(folder, sampled=SAMPLED, **given):
 def loaded(folder) -> TensorRTRuntime:
     (folder / "m.plan").write_bytes(b"an engine")
     return TensorRTRuntime(folder / "m.plan", host_code=False)
+
+
+def test_a_scalar_goes_into_an_engine_as_one(tmp_path):
+    rows = np.asfortranarray(np.arange(12, dtype=np.float32).reshape(4, 3))
+    with loaded(tmp_path) as runtime:
+        np.testing.assert_array_equal(runtime.call({"x": rows, "rate": np.array(2, np.float32)})["y"], rows)
+
+
+def test_a_shape_that_the_engine_does_not_take_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(stand_in.Context, "set_input_shape", lambda self, name, shape: name != "rate")
+    with loaded(tmp_path) as runtime, pytest.raises(ComponentError, match=r"input 'rate' of shape \(\)"):
+        runtime.call({"x": np.zeros((1, 3), np.float32), "rate": np.array(2, np.float32)})
 
 
 def test_plugins_are_loaded_once_in_a_process_with_a_logger_that_stays(tmp_path):
