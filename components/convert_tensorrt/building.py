@@ -74,7 +74,8 @@ def _parsed(builder: Any, messages: Messages, source: Path, *, implicit: bool) -
     network = builder.create_network(flags)
     parser = trt.OnnxParser(network, messages.logger)
     if not parser.parse_from_file(str(source)):
-        said = [" ".join(parser.get_error(index).desc().split()) for index in range(parser.num_errors)]
+        # As text an error names its node and operator; desc() is only the condition that failed, such as "false".
+        said = [" ".join(str(parser.get_error(index)).split()) for index in range(parser.num_errors)]
         raise ComponentError(
             f"TensorRT cannot read the ONNX file: {'; '.join(said)[:500] or messages.last('no reason')}",
             "operators and types that its parser has",

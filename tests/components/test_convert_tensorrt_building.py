@@ -71,6 +71,12 @@ def built(folder, sampled=SAMPLED, **given):
     )
 
 
+def test_an_operator_that_the_parser_lacks_is_named_with_its_node(tmp_path, monkeypatch):
+    monkeypatch.setattr(stand_in.OnnxParser, "errors", [("words/unique", "Unique", "false")])
+    with pytest.raises(ComponentError, match=r"words/unique and operator: Unique .*: false"):
+        built(tmp_path)
+
+
 def loaded(folder) -> TensorRTRuntime:
     (folder / "m.plan").write_bytes(b"an engine")
     return TensorRTRuntime(folder / "m.plan", host_code=False)
