@@ -6,7 +6,7 @@ from typing import Any
 import tensorrt as trt
 
 from tfopt.artifacts import Model
-from tfopt.components.convert_tensorrt import layers, timing_cache
+from tfopt.components.convert_tensorrt import inspecting, layers, timing_cache
 from tfopt.components.convert_tensorrt.request import Request
 from tfopt.errors import ComponentError
 from tfopt.examples import Batch
@@ -61,7 +61,7 @@ def build(
     plan.write_bytes(serialized)
     if implicit:
         kept.close()
-    facts = layers.report(_inspected(plan, messages, request), request.precision)
+    facts = layers.report(inspecting.told(plan, profile, messages, request), request.precision)
     return {"layers": facts, "timing_cache": found} | ({"calibrated": kept.told} if implicit else {})
 
 
@@ -99,17 +99,3 @@ def _configure(config: Any, builder: Any, profile: Profile, request: Request) ->
         shapes.set_shape(name, least, usual, most)
     if config.add_optimization_profile(shapes) < 0:
         raise ComponentError(f"shapes {profile}", "shapes that TensorRT can build for", "pass smaller ones")
-
-
-def _inspected(plan: Path, messages: Messages, request: Request) -> str:
-    """What TensorRT tells of the engine's layers, as JSON."""
-    runtime = messages.started(trt.Runtime)
-    runtime.engine_host_code_allowed = request.version_compatible
-    engine = runtime.deserialize_cuda_engine(plan.read_bytes())
-    if engine is None:
-        raise ComponentError(
-            f"the engine just built: {messages.last('no reason')}", "one that loads", "report this, with the model"
-        )
-    inspector = engine.create_engine_inspector()
-    told: str = inspector.get_engine_information(trt.LayerInformationFormat.JSON)
-    return told

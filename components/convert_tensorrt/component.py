@@ -37,7 +37,8 @@ def convert_tensorrt(
     The model becomes an ONNX file first, which says what is computed in which precision and is compared with its parent
     on the CPU; TensorRT then builds it as it is written (a strongly typed network), and the engine is compared again.
     It lies in ``Format-Serving/model.plan``, and beside it ``compatibility.json``: the TensorRT, GPU and driver it was
-    built with, which are checked before it is loaded anywhere. The card tells the precision of every layer.
+    built with, which are checked before it is loaded anywhere. The card tells the precision of every layer, and counts
+    those of which TensorRT tells none as ``unknown``.
 
     It needs an NVIDIA GPU with TensorRT 10 or 11 and CUDA's Python bindings, as in the image ``tensorrt``. An engine
     runs on GPUs of the same compute capability only.

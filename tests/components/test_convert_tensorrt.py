@@ -149,23 +149,25 @@ TOLD = {  # as TensorRT 10 and 11 say the same
 }
 FLOAT, HALF, BYTE = ("Row major linear FP32", "Float"), ("Channel major FP16 format", "Half"), ("Int8 format", "Int8")
 BRAIN, WHOLE = ("Row major linear BF16", "BFloat16"), ("Row major Int32 format", "Int32")
+UNTOLD = ("N/A due to dynamic shapes", "N/A due to dynamic shapes")
+
+
+def layer(version, name, kind, taken, given, **more):
+    ends = ([TOLD[version]("t", text) for text in texts] for texts in (taken, given))
+    return dict(zip(("Name", "LayerType", "Inputs", "Outputs"), (name, kind, *ends), strict=True)) | more
 
 
 @pytest.mark.parametrize("version", [10, 11])
 def test_the_report_counts_precisions_and_names_what_fell_back(version):
-    def layer(name, kind, taken, given):
-        ends = ([TOLD[version]("t", text) for text in texts] for texts in (taken, given))
-        return dict(zip(("Name", "LayerType", "Inputs", "Outputs"), (name, kind, *ends), strict=True))
-
     engine = {
         "Layers": [
-            layer("conv", "CaskConvolution", [BYTE], [FLOAT]),  # of bytes, giving floats
-            layer("dense", "gemm", [HALF], [HALF]),
-            layer("softmax", "SoftMax", [FLOAT], [FLOAT]),
-            layer("copy", "Reformat", [FLOAT], [BYTE]),
-            layer("brain", "PointWise", [BRAIN], [BRAIN]),
-            layer("start", "Constant", [], [FLOAT]),
-            layer("count", "Gather", [WHOLE], [WHOLE]),
+            layer(version, "conv", "CaskConvolution", [BYTE], [FLOAT]),  # of bytes, giving floats
+            layer(version, "dense", "gemm", [HALF], [HALF]),
+            layer(version, "softmax", "SoftMax", [FLOAT], [FLOAT]),
+            layer(version, "copy", "Reformat", [FLOAT], [BYTE]),
+            layer(version, "brain", "PointWise", [BRAIN], [BRAIN]),
+            layer(version, "start", "Constant", [], [FLOAT]),
+            layer(version, "count", "Gather", [WHOLE], [WHOLE]),
         ],
         "Bindings": ["x"],
     }
@@ -176,6 +178,31 @@ def test_the_report_counts_precisions_and_names_what_fell_back(version):
     assert layers.report(json.dumps(engine), "tf32")["fell_back"] == []
     assert found["all"][0] == {"name": "conv", "type": "CaskConvolution", "precision": "int8"}
     assert layers.report(json.dumps({"Layers": ["conv", "dense"]}), "fp16")["count"] == 0  # names only: not detailed
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_layers_whose_types_are_not_told_are_counted_as_unknown(version):
+    engine = {
+        "Layers": [
+            layer(version, "open", "SoftMax", [UNTOLD], [UNTOLD]),
+            layer(version, "mixed", "Gather", [UNTOLD, WHOLE], [UNTOLD]),
+            layer(version, "bare", "kgen", [], []),
+            layer(version, "weighted", "CaskConvolution", [UNTOLD], [FLOAT], Weights={"Type": "Int8", "Count": 72}),
+            layer(version, "wide", "gemm", [UNTOLD], [UNTOLD], Weights={"Type": "Float", "Count": 72}),
+            layer(version, "empty", "gemm", [UNTOLD], [UNTOLD], Weights={"Type": "Float", "Count": 0}),
+            layer(version, "late", "SoftMax", [UNTOLD], [HALF]),
+            layer(version, "stream", "wait", [], []),
+        ]
+    }
+    found = layers.report(json.dumps(engine), "int8")
+    assert found["precisions"] == {"fp16": 1, "fp32": 1, "int8": 1, "unknown": 4}
+    assert found["fell_back"] == ["wide", "late"]
+    assert [told["name"] for told in found["all"] if told["precision"] == "unknown"][:4] == [
+        "open",
+        "mixed",
+        "bare",
+        "empty",
+    ]
 
 
 def plain(tmp_path: Path) -> Path:

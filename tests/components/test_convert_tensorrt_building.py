@@ -20,7 +20,7 @@ from tfopt.tensorrt import device
 from tfopt.tensorrt.profiles import Profile
 
 HERE = "tfopt.components.convert_tensorrt"
-LOADED = ("tfopt.tensorrt.messages", *(f"{HERE}.{name}" for name in ("building", "calibrator")))
+LOADED = ("tfopt.tensorrt.messages", *(f"{HERE}.{name}" for name in ("building", "inspecting", "calibrator")))
 PROFILE = Profile({"x": ((1, 3), (8, 3), (32, 3)), "rate": ((), (), ())})
 SPECS = {"x": TensorSpec("float32", (None, 3)), "rate": TensorSpec("float32", ())}
 SAMPLED = {"x": np.arange(60, dtype=np.float32).reshape(20, 3), "rate": np.array(1, np.float32)}
@@ -69,6 +69,16 @@ def built(folder, sampled=SAMPLED, **given):
     return building.build(
         folder / "m.onnx", folder / "m.plan", PROFILE, SPECS, sampled, model, Request(**({"precision": "fp32"} | given))
     )
+
+
+def test_layers_are_told_at_the_usual_shapes_of_an_engine_with_open_sizes(tmp_path):
+    assert built(tmp_path)["layers"]["precisions"] == {"fp32": 1}
+
+
+def test_an_engine_that_cannot_be_inspected_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(stand_in.Engine, "inspected", False)
+    with pytest.raises(ComponentError, match="cannot be inspected"):
+        built(tmp_path)
 
 
 def test_an_operator_that_the_parser_lacks_is_named_with_its_node(tmp_path, monkeypatch):

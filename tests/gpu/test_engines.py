@@ -64,6 +64,7 @@ def test_every_precision_answers_as_its_parent_does(
 def test_the_report_finds_layers_in_the_precision_asked_for(engines, precision, kind):
     told = TensorRTModel(engines(precision)).card["layers"]
     assert told["precisions"].get(kind, 0) >= 1, told
+    assert told["precisions"].get("unknown", 0) < sum(told["precisions"].values()) / 2, told  # its batch is open
 
 
 def test_any_batch_size_gives_the_same_answers(engines, digits_model, digits_examples):
