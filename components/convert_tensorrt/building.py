@@ -52,6 +52,8 @@ def build(
         kept = calibrator.calibrate(config, builder, sampled, specs, model, request)
     with timing_cache.lent(config, request.timing_cache) as found:
         serialized = builder.build_serialized_network(network, config)
+        if implicit:
+            kept.check()
         if serialized is None:
             raise ComponentError(
                 f"TensorRT builds no engine: {messages.last('it gives no reason')}",

@@ -87,6 +87,41 @@ def test_an_operator_that_the_parser_lacks_is_named_with_its_node(tmp_path, monk
         built(tmp_path)
 
 
+ENTROPY = {"precision": "int8", "calibrator": "entropy", "usual_batch": 8}
+
+
+def test_the_card_counts_the_batches_that_the_calibrator_gave(tmp_path):
+    kept = {"calibration_cache": str(tmp_path / "cache")}
+    first, second = (built(tmp_path, **ENTROPY, **kept)["calibrated"] for _ in range(2))
+    assert (first["batches"], first["from_cache"]) == (2, False)
+    assert (second["batches"], second["from_cache"]) == (0, True)
+    assert (tmp_path / "cache").read_bytes().endswith(b"of 2 batches")
+
+
+def test_a_batch_that_fails_ends_the_conversion_and_not_the_calibration(tmp_path, monkeypatch):
+    upload, calls = device.Buffers.upload, []
+
+    def failing(self, name, array):
+        calls.append(name)
+        if len(calls) == 2:
+            raise ComponentError("cudaMalloc: out of memory", "memory", "free some")
+        return upload(self, name, array)
+
+    monkeypatch.setattr(device.Buffers, "upload", failing)
+    with pytest.raises(ComponentError, match="out of memory"):
+        built(tmp_path, **ENTROPY, calibration_cache=str(tmp_path / "cache"))
+    assert list(tmp_path.iterdir()) == [] and len(calls) == 2  # neither an engine nor ranges of half the examples
+
+
+def test_a_calibration_cache_that_cannot_be_read_or_written_ends_the_conversion(tmp_path):
+    with pytest.raises(ComponentError, match="directory"):
+        built(tmp_path, **ENTROPY, calibration_cache=str(tmp_path))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ComponentError, match=r"exists|directory"):
+        built(tmp_path, **ENTROPY, calibration_cache=str(tmp_path / "file" / "cache"))
+    assert not (tmp_path / "m.plan").exists()
+
+
 def loaded(folder) -> TensorRTRuntime:
     (folder / "m.plan").write_bytes(b"an engine")
     return TensorRTRuntime(folder / "m.plan", host_code=False)
