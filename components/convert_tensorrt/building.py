@@ -42,9 +42,11 @@ def build(
     load_plugins()
     builder = messages.started(trt.Builder)
     implicit = request.calibrator == "entropy"
-    network = _parsed(builder, messages, source, implicit=implicit)
+    network, parser = _parsed(builder, messages, source, implicit=implicit)
     config = builder.create_builder_config()
     _configure(config, builder, profile, request)
+    if request.version_compatible:  # which carries the plugins that its operators need
+        config.plugins_to_serialize = parser.get_used_vc_plugin_libraries()
     if implicit:
         from tfopt.components.convert_tensorrt import calibrator
 
@@ -67,8 +69,8 @@ def build(
     return {"layers": facts, "timing_cache": found} | ({"calibrated": kept.told} if implicit else {})
 
 
-def _parsed(builder: Any, messages: Messages, source: Path, *, implicit: bool) -> Any:
-    """The network, with every type as the file has it; TensorRT 11 has no other kind, and no flag for it is needed."""
+def _parsed(builder: Any, messages: Messages, source: Path, *, implicit: bool) -> tuple[Any, Any]:
+    """The network, with every type as the file has it, and its parser; TensorRT 11 has no other kind and no flag."""
     flags = 0
     strongly = getattr(trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
     if strongly is not None and not implicit:
@@ -83,7 +85,7 @@ def _parsed(builder: Any, messages: Messages, source: Path, *, implicit: bool) -
             "operators and types that its parser has",
             "express them with other operators in the model, or choose export_onnx",
         )
-    return network
+    return network, parser
 
 
 def _configure(config: Any, builder: Any, profile: Profile, request: Request) -> None:

@@ -87,6 +87,14 @@ def test_an_operator_that_the_parser_lacks_is_named_with_its_node(tmp_path, monk
         built(tmp_path)
 
 
+@pytest.mark.parametrize(("wanted", "carried"), [(True, ["/lib/libnvinfer_vc_plugin.so.10"]), (False, [])])
+def test_engines_for_later_versions_carry_the_plugins_that_their_operators_need(tmp_path, monkeypatch, wanted, carried):
+    monkeypatch.setattr(stand_in.OnnxParser, "plugins", ["/lib/libnvinfer_vc_plugin.so.10"])
+    built(tmp_path, version_compatible=wanted)
+    assert stand_in.Config.last.plugins_to_serialize == carried
+    assert (stand_in.BuilderFlag.VERSION_COMPATIBLE in stand_in.Config.last.flags) is wanted
+
+
 ENTROPY = {"precision": "int8", "calibrator": "entropy", "usual_batch": 8}
 
 
