@@ -289,3 +289,25 @@ def test_tf_trt_is_refused_where_tensorflow_has_none(digits_model, tmp_path):
     with pytest.raises(ComponentError, match=f"backend='tf_trt' with TensorFlow {tf.__version__}") as error:
         convert_tf_trt(Model(digits_model), None, tmp_path / "out", Request(precision="fp32"))
     assert "2.17" in error.value.expected and "backend='onnx'" in error.value.fix
+
+
+@pytest.mark.parametrize(("precision", "rounded"), [("fp32", False), ("fp16", True)])
+def test_tf_trt_computes_float32_without_tf32_from_the_parent_on(
+    digits_model, tmp_path, monkeypatch, precision, rounded
+):
+    import tensorflow as tf
+
+    load, found = runtimes.load, []
+
+    def watched(model):
+        found.append(tf.config.experimental.tensor_float_32_execution_enabled())
+        return load(model)
+
+    monkeypatch.setattr(runtimes, "load", watched)
+    (tmp_path / "out").mkdir()
+    try:
+        with pytest.raises(ComponentError, match=r"backend='tf_trt'|TF-TRT failed"):
+            convert_tf_trt(Model(digits_model), None, tmp_path / "out", Request(precision=precision))
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(True)
+    assert found[0] is rounded
