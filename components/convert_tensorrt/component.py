@@ -52,7 +52,7 @@ def convert_tensorrt(
             containers.
         precision: ``fp32`` answers as its parent does; ``tf32`` rounds what goes into products to 10 bits; ``fp16`` and
             ``bf16`` compute in 16 bits inside; ``int8`` takes the levels of an ONNX file that has such, or of a model
-            that went through `quantize`, and calibrates any other.
+            that went through `quantize` (which ``tf_trt`` does not take), and calibrates any other.
         shapes: ``NAME=MIN:OPT:MAX`` for inputs whose sizes the following two and the examples do not say, as in
             ``ids=1x8:4x32:16x128``. Each least batch is 1.
         usual_batch: The batch size to be fastest at, where the batch is free.

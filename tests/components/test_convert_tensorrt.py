@@ -311,3 +311,15 @@ def test_tf_trt_computes_float32_without_tf32_from_the_parent_on(
     finally:
         tf.config.experimental.enable_tensor_float_32_execution(True)
     assert found[0] is rounded
+
+
+@pytest.mark.parametrize("with_examples", [True, False])
+def test_trained_ranges_are_refused_with_tf_trt_which_would_find_others(digits_examples, tmp_path, with_examples):
+    import tensorflow as tf
+
+    formula = lambda x: {"y": tf.quantization.fake_quant_with_min_max_vars(x, -1.0, 1.0)}  # noqa: E731
+    model = saved(tmp_path / "trained", formula, x=([None, 3], tf.float32))
+    examples = str(digits_examples) if with_examples else None
+    with pytest.raises(ComponentError, match=r"backend='tf_trt' for .*whose 8-bit ranges were trained") as error:
+        convert_tensorrt(str(model), str(tmp_path / "out"), examples, backend="tf_trt", precision="int8")
+    assert "backend='onnx'" in error.value.fix
