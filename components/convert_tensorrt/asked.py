@@ -24,6 +24,13 @@ def check(model: Model, examples: Examples | None, backend: str, request: Reques
             "a model in floats: ranges are found once",
             "leave calibrator out, or give the model from before it was quantized",
         )
+    # It converts no FakeQuant with a range for each channel, and without calibration wants a range for every tensor.
+    if own and backend == "tf_trt":
+        raise ComponentError(
+            f"backend='tf_trt' for {model.name}, whose 8-bit ranges were trained",
+            "a model in floats, whose ranges TF-TRT finds itself",
+            "pass backend='onnx', which takes trained ranges, or give the model from before it was quantized",
+        )
     if backend == "onnx":
         machine.find()
 

@@ -6,12 +6,12 @@ from typing import Any
 import tensorrt as trt
 
 from tfopt.artifacts import Model
-from tfopt.components.convert_tensorrt import layers, timing_cache
+from tfopt.components.convert_tensorrt import inspecting, layers, timing_cache
 from tfopt.components.convert_tensorrt.request import Request
 from tfopt.errors import ComponentError
 from tfopt.examples import Batch
 from tfopt.runtimes import TensorSpec
-from tfopt.tensorrt.messages import Messages
+from tfopt.tensorrt.messages import Messages, load_plugins
 from tfopt.tensorrt.profiles import Profile
 
 
@@ -39,12 +39,14 @@ def build(
         ComponentError: When TensorRT cannot read or build the file; with what it says, and of which node.
     """
     messages = Messages()
-    trt.init_libnvinfer_plugins(messages.logger, "")
+    load_plugins()
     builder = messages.started(trt.Builder)
     implicit = request.calibrator == "entropy"
-    network = _parsed(builder, messages, source, implicit=implicit)
+    network, parser = _parsed(builder, messages, source, implicit=implicit)
     config = builder.create_builder_config()
     _configure(config, builder, profile, request)
+    if request.version_compatible:  # which carries the plugins that its operators need
+        config.plugins_to_serialize = parser.get_used_vc_plugin_libraries()
     if implicit:
         from tfopt.components.convert_tensorrt import calibrator
 
@@ -52,6 +54,8 @@ def build(
         kept = calibrator.calibrate(config, builder, sampled, specs, model, request)
     with timing_cache.lent(config, request.timing_cache) as found:
         serialized = builder.build_serialized_network(network, config)
+        if implicit:
+            kept.check()
         if serialized is None:
             raise ComponentError(
                 f"TensorRT builds no engine: {messages.last('it gives no reason')}",
@@ -61,12 +65,12 @@ def build(
     plan.write_bytes(serialized)
     if implicit:
         kept.close()
-    facts = layers.report(_inspected(plan, messages, request), request.precision)
+    facts = layers.report(inspecting.told(plan, profile, messages, request), request.precision)
     return {"layers": facts, "timing_cache": found} | ({"calibrated": kept.told} if implicit else {})
 
 
-def _parsed(builder: Any, messages: Messages, source: Path, *, implicit: bool) -> Any:
-    """The network, with every type as the file has it; TensorRT 11 has no other kind, and no flag for it is needed."""
+def _parsed(builder: Any, messages: Messages, source: Path, *, implicit: bool) -> tuple[Any, Any]:
+    """The network, with every type as the file has it, and its parser; TensorRT 11 has no other kind and no flag."""
     flags = 0
     strongly = getattr(trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
     if strongly is not None and not implicit:
@@ -74,13 +78,14 @@ def _parsed(builder: Any, messages: Messages, source: Path, *, implicit: bool) -
     network = builder.create_network(flags)
     parser = trt.OnnxParser(network, messages.logger)
     if not parser.parse_from_file(str(source)):
-        said = [" ".join(parser.get_error(index).desc().split()) for index in range(parser.num_errors)]
+        # As text an error names its node and operator; desc() is only the condition that failed, such as "false".
+        said = [" ".join(str(parser.get_error(index)).split()) for index in range(parser.num_errors)]
         raise ComponentError(
             f"TensorRT cannot read the ONNX file: {'; '.join(said)[:500] or messages.last('no reason')}",
             "operators and types that its parser has",
             "express them with other operators in the model, or choose export_onnx",
         )
-    return network
+    return network, parser
 
 
 def _configure(config: Any, builder: Any, profile: Profile, request: Request) -> None:
@@ -98,17 +103,3 @@ def _configure(config: Any, builder: Any, profile: Profile, request: Request) ->
         shapes.set_shape(name, least, usual, most)
     if config.add_optimization_profile(shapes) < 0:
         raise ComponentError(f"shapes {profile}", "shapes that TensorRT can build for", "pass smaller ones")
-
-
-def _inspected(plan: Path, messages: Messages, request: Request) -> str:
-    """What TensorRT tells of the engine's layers, as JSON."""
-    runtime = messages.started(trt.Runtime)
-    runtime.engine_host_code_allowed = request.version_compatible
-    engine = runtime.deserialize_cuda_engine(plan.read_bytes())
-    if engine is None:
-        raise ComponentError(
-            f"the engine just built: {messages.last('no reason')}", "one that loads", "report this, with the model"
-        )
-    inspector = engine.create_engine_inspector()
-    told: str = inspector.get_engine_information(trt.LayerInformationFormat.JSON)
-    return told

@@ -37,7 +37,8 @@ def convert_tensorrt(
     The model becomes an ONNX file first, which says what is computed in which precision and is compared with its parent
     on the CPU; TensorRT then builds it as it is written (a strongly typed network), and the engine is compared again.
     It lies in ``Format-Serving/model.plan``, and beside it ``compatibility.json``: the TensorRT, GPU and driver it was
-    built with, which are checked before it is loaded anywhere. The card tells the precision of every layer.
+    built with, which are checked before it is loaded anywhere. The card tells the precision of every layer, and counts
+    those of which TensorRT tells none as ``unknown``.
 
     It needs an NVIDIA GPU with TensorRT 10 or 11 and CUDA's Python bindings, as in the image ``tensorrt``. An engine
     runs on GPUs of the same compute capability only.
@@ -51,7 +52,7 @@ def convert_tensorrt(
             containers.
         precision: ``fp32`` answers as its parent does; ``tf32`` rounds what goes into products to 10 bits; ``fp16`` and
             ``bf16`` compute in 16 bits inside; ``int8`` takes the levels of an ONNX file that has such, or of a model
-            that went through `quantize`, and calibrates any other.
+            that went through `quantize` (which ``tf_trt`` does not take), and calibrates any other.
         shapes: ``NAME=MIN:OPT:MAX`` for inputs whose sizes the following two and the examples do not say, as in
             ``ids=1x8:4x32:16x128``. Each least batch is 1.
         usual_batch: The batch size to be fastest at, where the batch is free.

@@ -15,12 +15,17 @@ WORDS = {
 }
 WIDTH = {"int8": 1, "fp8": 1, "bf16": 2, "fp16": 2, "fp32": 4}
 ASKED = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "int8": 1}
-# Layers that only move, store or round values, in TensorRT's words.
+# Layers that only move, store or round values, or wait for others, in TensorRT's words.
 MOVES = ("reformat", "noop", "constant", "shuffle", "cast", "quantize", "shape", "copy", "identity", "concat", "slice")
+WAITS = ("signal", "wait")
+UNTOLD = re.compile(r"\bn/a\b")  # "N/A due to dynamic shapes"
 
 
 def report(told: str, precision: str) -> dict[str, Any]:
     """Count the layers by precision, and name those that are computed in a wider one than was asked for.
+
+    Of a layer that is ``unknown`` TensorRT tells no type; it may have fallen back or not. Integers and truth values,
+    which no precision is asked for, are ``other``.
 
     Args:
         told: The JSON of ``IEngineInspector.get_engine_information``, of an engine built with detailed verbosity.
@@ -43,20 +48,32 @@ def _layer(told: dict[str, Any]) -> dict[str, Any]:
         "name": str(told.get("Name", "")),
         "type": kind,
         "precision": _precision(told),
-        "moves": any(word in kind.lower() for word in MOVES),
+        "moves": any(word in kind.lower() for word in MOVES + WAITS),
     }
 
 
 def _precision(told: dict[str, Any]) -> str:
-    """The narrowest type that goes in, as a convolution of bytes may give floats; without inputs, what comes out."""
-    for side in ("Inputs", "Outputs"):
-        types = [found for tensor in told.get(side, []) if (found := _type(tensor))]
-        if types:
-            return min(types, key=lambda name: WIDTH[name])
-    return "other"
+    """The narrowest type that goes in, as a convolution of bytes may give floats; else the weights' or the output's."""
+    seen: list[str | None] = []
+    for side in ("Inputs", "Weights", "Outputs"):
+        types = [_type(tensor) for tensor in _tensors(told.get(side))]
+        floats = [name for name in types if name in WIDTH]
+        if floats:
+            return min(floats, key=lambda name: WIDTH[name])
+        seen += types
+    return "other" if seen and None not in seen else "unknown"
+
+
+def _tensors(told: Any) -> list[dict[str, Any]]:
+    """What a layer has on a side; weights stand there without a list, and with a count of none where it has none."""
+    found = told if isinstance(told, list) else [told]
+    return [tensor for tensor in found if isinstance(tensor, dict) and tensor.get("Count") != 0]
 
 
 def _type(tensor: dict[str, Any]) -> str | None:
+    """A type with a width, or ``other``; None where it is not told."""
     texts = sorted((key.lower(), str(text).lower()) for key, text in tensor.items())
-    said = [text for key, text in texts if "datatype" in key] or [text for key, text in texts if "format" in key]
-    return next((name for text in said for name, words in WORDS.items() if re.search(words, text)), None)
+    keyed = ([text for key, text in texts if word in key] for word in ("datatype", "format", "type"))
+    said = [text for text in next(filter(None, keyed), []) if not UNTOLD.search(text)]
+    known = (name for text in said for name, words in WORDS.items() if re.search(words, text))
+    return next(known, "other" if said else None)

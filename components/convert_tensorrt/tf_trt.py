@@ -25,6 +25,8 @@ def convert(model: Model, examples: Examples | None, target: Path, request: Requ
     """
     from tfopt.components.convert_tensorrt import converting
 
+    if request.precision == "fp32":
+        _compute_in_whole_floats()
     with runtimes.load(model) as parent, tempfile.TemporaryDirectory(dir=target, prefix=".tf-trt-") as scratch:
         profile = converting.profile_of(parent, examples, request)
         if examples is None:  # random inputs
@@ -55,6 +57,13 @@ def convert(model: Model, examples: Examples | None, target: Path, request: Requ
         with runtimes.load(SavedModel(target)) as child:
             facts["verified"] = verify(parent, child, examples, sampled, request)
     return {"name": f"tf-trt {request.precision}", "precision": request.precision, "profile": str(profile), **facts}
+
+
+def _compute_in_whole_floats() -> None:
+    """On GPUs since Ampere, TensorFlow and TF-TRT round the factors of products to 10 bits (TF32) unless told."""
+    import tensorflow as tf
+
+    tf.config.experimental.enable_tensor_float_32_execution(False)  # for this process, which only converts
 
 
 def _converter(folder: Path, request: Request) -> Any:

@@ -149,23 +149,25 @@ TOLD = {  # as TensorRT 10 and 11 say the same
 }
 FLOAT, HALF, BYTE = ("Row major linear FP32", "Float"), ("Channel major FP16 format", "Half"), ("Int8 format", "Int8")
 BRAIN, WHOLE = ("Row major linear BF16", "BFloat16"), ("Row major Int32 format", "Int32")
+UNTOLD = ("N/A due to dynamic shapes", "N/A due to dynamic shapes")
+
+
+def layer(version, name, kind, taken, given, **more):
+    ends = ([TOLD[version]("t", text) for text in texts] for texts in (taken, given))
+    return dict(zip(("Name", "LayerType", "Inputs", "Outputs"), (name, kind, *ends), strict=True)) | more
 
 
 @pytest.mark.parametrize("version", [10, 11])
 def test_the_report_counts_precisions_and_names_what_fell_back(version):
-    def layer(name, kind, taken, given):
-        ends = ([TOLD[version]("t", text) for text in texts] for texts in (taken, given))
-        return dict(zip(("Name", "LayerType", "Inputs", "Outputs"), (name, kind, *ends), strict=True))
-
     engine = {
         "Layers": [
-            layer("conv", "CaskConvolution", [BYTE], [FLOAT]),  # of bytes, giving floats
-            layer("dense", "gemm", [HALF], [HALF]),
-            layer("softmax", "SoftMax", [FLOAT], [FLOAT]),
-            layer("copy", "Reformat", [FLOAT], [BYTE]),
-            layer("brain", "PointWise", [BRAIN], [BRAIN]),
-            layer("start", "Constant", [], [FLOAT]),
-            layer("count", "Gather", [WHOLE], [WHOLE]),
+            layer(version, "conv", "CaskConvolution", [BYTE], [FLOAT]),  # of bytes, giving floats
+            layer(version, "dense", "gemm", [HALF], [HALF]),
+            layer(version, "softmax", "SoftMax", [FLOAT], [FLOAT]),
+            layer(version, "copy", "Reformat", [FLOAT], [BYTE]),
+            layer(version, "brain", "PointWise", [BRAIN], [BRAIN]),
+            layer(version, "start", "Constant", [], [FLOAT]),
+            layer(version, "count", "Gather", [WHOLE], [WHOLE]),
         ],
         "Bindings": ["x"],
     }
@@ -176,6 +178,31 @@ def test_the_report_counts_precisions_and_names_what_fell_back(version):
     assert layers.report(json.dumps(engine), "tf32")["fell_back"] == []
     assert found["all"][0] == {"name": "conv", "type": "CaskConvolution", "precision": "int8"}
     assert layers.report(json.dumps({"Layers": ["conv", "dense"]}), "fp16")["count"] == 0  # names only: not detailed
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_layers_whose_types_are_not_told_are_counted_as_unknown(version):
+    engine = {
+        "Layers": [
+            layer(version, "open", "SoftMax", [UNTOLD], [UNTOLD]),
+            layer(version, "mixed", "Gather", [UNTOLD, WHOLE], [UNTOLD]),
+            layer(version, "bare", "kgen", [], []),
+            layer(version, "weighted", "CaskConvolution", [UNTOLD], [FLOAT], Weights={"Type": "Int8", "Count": 72}),
+            layer(version, "wide", "gemm", [UNTOLD], [UNTOLD], Weights={"Type": "Float", "Count": 72}),
+            layer(version, "empty", "gemm", [UNTOLD], [UNTOLD], Weights={"Type": "Float", "Count": 0}),
+            layer(version, "late", "SoftMax", [UNTOLD], [HALF]),
+            layer(version, "stream", "wait", [], []),
+        ]
+    }
+    found = layers.report(json.dumps(engine), "int8")
+    assert found["precisions"] == {"fp16": 1, "fp32": 1, "int8": 1, "unknown": 4}
+    assert found["fell_back"] == ["wide", "late"]
+    assert [told["name"] for told in found["all"] if told["precision"] == "unknown"][:4] == [
+        "open",
+        "mixed",
+        "bare",
+        "empty",
+    ]
 
 
 def plain(tmp_path: Path) -> Path:
@@ -262,3 +289,37 @@ def test_tf_trt_is_refused_where_tensorflow_has_none(digits_model, tmp_path):
     with pytest.raises(ComponentError, match=f"backend='tf_trt' with TensorFlow {tf.__version__}") as error:
         convert_tf_trt(Model(digits_model), None, tmp_path / "out", Request(precision="fp32"))
     assert "2.17" in error.value.expected and "backend='onnx'" in error.value.fix
+
+
+@pytest.mark.parametrize(("precision", "rounded"), [("fp32", False), ("fp16", True)])
+def test_tf_trt_computes_float32_without_tf32_from_the_parent_on(
+    digits_model, tmp_path, monkeypatch, precision, rounded
+):
+    import tensorflow as tf
+
+    load, found = runtimes.load, []
+
+    def watched(model):
+        found.append(tf.config.experimental.tensor_float_32_execution_enabled())
+        return load(model)
+
+    monkeypatch.setattr(runtimes, "load", watched)
+    (tmp_path / "out").mkdir()
+    try:
+        with pytest.raises(ComponentError, match=r"backend='tf_trt'|TF-TRT failed"):
+            convert_tf_trt(Model(digits_model), None, tmp_path / "out", Request(precision=precision))
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(True)
+    assert found[0] is rounded
+
+
+@pytest.mark.parametrize("with_examples", [True, False])
+def test_trained_ranges_are_refused_with_tf_trt_which_would_find_others(digits_examples, tmp_path, with_examples):
+    import tensorflow as tf
+
+    formula = lambda x: {"y": tf.quantization.fake_quant_with_min_max_vars(x, -1.0, 1.0)}  # noqa: E731
+    model = saved(tmp_path / "trained", formula, x=([None, 3], tf.float32))
+    examples = str(digits_examples) if with_examples else None
+    with pytest.raises(ComponentError, match=r"backend='tf_trt' for .*whose 8-bit ranges were trained") as error:
+        convert_tensorrt(str(model), str(tmp_path / "out"), examples, backend="tf_trt", precision="int8")
+    assert "backend='onnx'" in error.value.fix

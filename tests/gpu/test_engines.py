@@ -64,6 +64,7 @@ def test_every_precision_answers_as_its_parent_does(
 def test_the_report_finds_layers_in_the_precision_asked_for(engines, precision, kind):
     told = TensorRTModel(engines(precision)).card["layers"]
     assert told["precisions"].get(kind, 0) >= 1, told
+    assert told["precisions"].get("unknown", 0) < sum(told["precisions"].values()) / 2, told  # its batch is open
 
 
 def test_any_batch_size_gives_the_same_answers(engines, digits_model, digits_examples):
@@ -103,7 +104,8 @@ def test_the_entropy_calibrator_and_its_cache(digits_model, digits_examples, tmp
         return
     for name, taken in (("a", False), ("b", True)):
         convert_tensorrt(str(digits_model), str(tmp_path / name), str(digits_examples), **wish)
-        assert TensorRTModel(tmp_path / name).card["calibrated"]["from_cache"] is taken
+        told = TensorRTModel(tmp_path / name).card["calibrated"]
+        assert told["from_cache"] is taken and told["batches"] == (0 if taken else 8)  # of 64 examples
     convert_tensorrt(str(digits_model), str(tmp_path / "c"), str(digits_examples), **(wish | {"seed": 1}))
     assert TensorRTModel(tmp_path / "c").card["calibrated"]["from_cache"] is False
 

@@ -57,10 +57,10 @@ class TensorRTRuntime(Runtime):
         import tensorrt as trt
 
         from tfopt.tensorrt.device import Buffers
-        from tfopt.tensorrt.messages import Messages
+        from tfopt.tensorrt.messages import Messages, load_plugins
 
         self._messages = Messages()
-        trt.init_libnvinfer_plugins(self._messages.logger, "")  # some operators of ONNX are plugins
+        load_plugins()
         self._runtime = self._messages.started(trt.Runtime)
         self._runtime.engine_host_code_allowed = host_code
         self._engine = self._runtime.deserialize_cuda_engine(plan.read_bytes())
@@ -101,9 +101,14 @@ class TensorRTRuntime(Runtime):
     def _run(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
         stream = int(self._buffers.stream)
         self._choose(choice(self._profiles, arrays, self._chosen), stream)
-        given = {name: np.ascontiguousarray(arrays[name]) for name in self.inputs}  # held until the stream has ended
+        given = {name: np.asarray(arrays[name], order="C") for name in self.inputs}  # held until the stream has ended
         for name, array in given.items():
-            self._context.set_input_shape(name, array.shape)
+            if not self._context.set_input_shape(name, array.shape):
+                raise ComponentError(
+                    f"input {name!r} of shape {array.shape}: {self._messages.last('the engine does not take it')}",
+                    f"{self.inputs[name]}, in {' or '.join(map(str, self._profiles))}",
+                    "convert the model again, with shapes or largest_batch that take it",
+                )
             self._context.set_tensor_address(name, self._buffers.upload(name, array))
         results = {name: self._result(name) for name in self.outputs}
         if not self._context.execute_async_v3(stream):

@@ -1,5 +1,6 @@
 """What TensorRT says while it works: kept, since its functions return None and tell the reason to a logger only."""
 
+import functools
 import logging
 from typing import Any
 
@@ -43,6 +44,15 @@ class Messages:
             ) from error
 
 
+@functools.cache
+def load_plugins() -> None:
+    """Let TensorRT have its plugins, which some operators of ONNX are; once in a process.
+
+    They keep a bare pointer to the logger that they are given last, which must therefore never be freed.
+    """
+    trt.init_libnvinfer_plugins(_OF_PLUGINS.logger, "")
+
+
 class _Logger(trt.ILogger):  # type: ignore[misc]
     def __init__(self, errors: list[str]) -> None:
         trt.ILogger.__init__(self)
@@ -53,3 +63,6 @@ class _Logger(trt.ILogger):  # type: ignore[misc]
         if level == logging.ERROR:
             self._errors.append(msg)
         logging.getLogger("tfopt.tensorrt").log(level, "%s", msg)
+
+
+_OF_PLUGINS = Messages()
