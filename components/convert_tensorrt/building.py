@@ -55,7 +55,7 @@ def build(
     with timing_cache.lent(config, request.timing_cache) as found:
         serialized = builder.build_serialized_network(network, config)
         if implicit:
-            kept.check()
+            kept.feed.check()
         if serialized is None:
             raise ComponentError(
                 f"TensorRT builds no engine: {messages.last('it gives no reason')}",
@@ -64,9 +64,9 @@ def build(
             )
     plan.write_bytes(serialized)
     if implicit:
-        kept.close()
+        kept.feed.close()
     facts = layers.report(inspecting.told(plan, profile, messages, request), request.precision)
-    return {"layers": facts, "timing_cache": found} | ({"calibrated": kept.told} if implicit else {})
+    return {"layers": facts, "timing_cache": found} | ({"calibrated": kept.feed.told} if implicit else {})
 
 
 def _parsed(builder: Any, messages: Messages, source: Path, *, implicit: bool) -> tuple[Any, Any]:

@@ -140,6 +140,17 @@ def test_open_sizes_in_a_profile(tmp_path):
     assert TensorRTModel(tmp_path / "f").card["profile"] == "ids=1x9:8x9:32x9"
 
 
+def test_scalars_stay_scalars(tmp_path):
+    import tensorflow as tf
+
+    formula = lambda x, rate: {"y": x * rate}  # noqa: E731
+    model = saved(tmp_path / "m", formula, x=([None, 3], tf.float32), rate=([], tf.float32))
+    convert_tensorrt(str(model), str(tmp_path / "e"), precision="fp32")
+    rows = np.arange(12, dtype=np.float32).reshape(4, 3)
+    with runtimes.load(TensorRTModel(tmp_path / "e")) as child:
+        np.testing.assert_allclose(child.run({"x": rows, "rate": np.array(2, np.float32)})["y"], 2 * rows)
+
+
 def test_sparse_workspace_and_version_compatible_engines_are_built_and_load(digits_model, tmp_path):
     wish = {"sparse": True, "workspace_mb": 64, "version_compatible": True}
     convert_tensorrt(str(digits_model), str(tmp_path / "e"), **wish)
