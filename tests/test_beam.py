@@ -52,6 +52,11 @@ def test_the_number_of_workers_is_read_from_the_arguments(given, expected):
         assert beam.workers() == expected
 
 
+def test_an_argument_that_beam_does_not_take_is_an_error_that_says_so():
+    with beam.arguments(["--direct_num_workers=two"]), pytest.raises(ComponentError, match="invalid int value: 'two'"):
+        beam.workers()
+
+
 def test_arguments_end_with_their_block_and_do_not_reach_other_threads():
     found = []
     with beam.arguments(["--direct_num_workers=4"]):

@@ -1,14 +1,16 @@
 """The same DAG on both of TFX's runners, with the SQLite store: reuse, failures, changed files."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+import tests.shelf  # noqa: F401  (Beam finds file systems by their being defined)
 from tests import toys
 from tfopt import engine
 from tfopt.artifacts import Files, Model
-from tfopt.component import Input
+from tfopt.component import Input, components
 from tfopt.errors import ComponentError
 from tfopt.trace import trace
 
@@ -49,6 +51,48 @@ def test_a_dag_runs_is_reused_and_runs_again_when_something_changed(name, data, 
     assert not any(outcome.reused for outcome in run(notes=["a", "b"]).values())
 
 
+def noting(steps, data: Input[Files], *, book: str) -> None:
+    """Count, and note it."""
+    steps(toys.count, data=data)
+    steps(toys.note, data=data, book=book)
+
+
+@pytest.mark.parametrize("name", ["beam", "local"])
+def test_what_changes_something_outside_is_done_in_every_run(name, data, tmp_path):
+    book = tmp_path / "book"
+    for lines, reused in ((1, False), (2, True), (1, True)):
+        outcomes = engine.run(trace(noting), {"data": data, "book": str(book)}, tmp_path / "root", engine=name)
+        assert [outcome.reused for outcome in outcomes.values()] == [reused, False]
+        assert outcomes["note"].outputs["report"].read() == {"lines": lines}
+        if lines == 2:
+            book.unlink()  # as somebody may remove what was pushed
+
+
+def test_a_push_is_such_a_change_and_no_engine_takes_an_earlier_one_for_it():
+    assert [name for name, found in components().items() if found.reused == "never"] == ["push_model"]
+
+
+def one(steps, data: Input[Files]) -> None:
+    """Count."""
+    steps(toys.count, data=data)
+
+
+def test_what_lies_at_an_address_is_another_source_when_it_changed_and_where_nobody_can_tell(data, tmp_path):
+    def imported(uri: str) -> tuple[dict, bool]:
+        (importer, _) = engine.pipeline(trace(one), {"data": uri}, tmp_path / "root").components
+        properties = importer.outputs["result"].additional_custom_properties
+        return properties, bool(importer.exec_properties["reimport"])
+
+    address = f"shelf://{data}"
+    first, same = imported(address), imported(address)
+    data.write_text("two\none\n")  # as long as it was
+    os.utime(data, (1, 1))
+    changed = imported(address)
+    assert first == same != changed
+    assert not (first[1] or changed[1])
+    assert imported("nowhere://bucket/data.txt") == ({}, True)
+
+
 def failing(steps, data: Input[Files], *, how: str = "refuse") -> None:
     """Count, then fail."""
     steps(toys.count, data=data)
@@ -65,6 +109,8 @@ def test_a_failure_is_the_components_own_error_and_is_never_reused(name, data, t
     assert not list((root / "artifacts" / "fail").rglob("half"))
     with pytest.raises(Exception, match="a bug"):
         engine.run(dag, {"data": data, "how": "crash"}, root, engine=name)
+    with pytest.raises(ComponentError, match="fail ended its process, with status 0"):
+        engine.run(dag, {"data": data, "how": "leave"}, root, engine=name)
 
 
 def test_a_missing_source_is_refused_before_anything_runs(data, tmp_path):

@@ -30,7 +30,7 @@ def test_a_component_called_with_paths_writes_its_output(data, tmp_path):
     assert outputs["report"].metadata == {"count": 2}
 
 
-@pytest.mark.parametrize("how", ["refuse", "crash", "forget"])
+@pytest.mark.parametrize("how", ["refuse", "crash", "leave", "forget"])
 def test_a_failure_leaves_nothing(data, tmp_path, how):
     with pytest.raises((ComponentError, RuntimeError)):
         toys.fail(data=data, report=tmp_path / "deep" / "out", how=how)

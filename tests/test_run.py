@@ -143,7 +143,14 @@ def test_the_values_of_a_pipeline_are_listed(capsys):
 
 
 @pytest.mark.parametrize(
-    "words", [["data=x", "module=y", "lable=z"], ["data=x"], ["data"], ["data=/absent", "module=/absent"]]
+    "words",
+    [
+        ["data=x", "module=y", "lable=z"],
+        ["data=x"],
+        ["data"],
+        ["data=/absent", "module=/absent"],
+        [f"data={__file__}", f"module={__file__}", "goals=size threshold 9", "goals=latency threshold 9"],
+    ],
 )
 def test_wrong_values_of_a_pipeline_end_with_1(words, tmp_path, capsys):
     assert main(["run", "retrain", "--root", str(tmp_path), *(part for word in words for part in ("--set", word))]) == 1

@@ -33,7 +33,7 @@ def tfx_graph(dag: Dag, values: dict[str, Any], folder: Path) -> Graph:
     from tfx.dsl.compiler.compiler import Compiler
 
     from tfopt.engine import pipeline
-    from tfopt.tfx import COMPONENT, IMPLEMENTATION, _decode
+    from tfopt.tfx import COMPONENT, IMPLEMENTATION, RUN, _decode
 
     graph: Graph = {}
     for one in Compiler().compile(pipeline(dag, values, folder)).nodes:
@@ -57,7 +57,7 @@ def tfx_graph(dag: Dag, values: dict[str, Any], folder: Path) -> Graph:
             "values": {
                 key: _decode(component.parameters[key], value)
                 for key, value in raw.items()
-                if key not in (COMPONENT, IMPLEMENTATION)
+                if key not in (COMPONENT, IMPLEMENTATION, RUN)
             },
         }
     return graph

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 from typing import Annotated, Literal
 
 from tfopt.artifacts import Examples, Files, KerasModel, Model, Report, TFLiteModel
@@ -38,7 +39,7 @@ def count(
     report.metadata["count"] = found
 
 
-@component(image="tf", cached=False)
+@component(image="tf", reused="here")
 def add(
     reports: Input[list[Report]], total: Output[Report], extra: Input[Report] | None = None, *, start: int = 0
 ) -> None:
@@ -56,7 +57,7 @@ def add(
 
 @component(image="tf")
 def fail(
-    data: Input[Files], report: Output[Report], *, how: Literal["refuse", "crash", "kill", "forget"] = "refuse"
+    data: Input[Files], report: Output[Report], *, how: Literal["refuse", "crash", "kill", "leave", "forget"] = "refuse"
 ) -> None:
     """Fail in a chosen way, after half of the work.
 
@@ -70,8 +71,25 @@ def fail(
         raise ComponentError(str(data.path), "something else", "give something else")
     if how == "crash":
         raise RuntimeError("a bug")
+    if how == "leave":
+        raise SystemExit(0)
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+@component(image="tf", reused="never")
+def note(data: Input[Files], report: Output[Report], *, book: str) -> None:
+    """Write a line into a book.
+
+    Args:
+        data: Anything.
+        report: How many lines there are now.
+        book: A file outside.
+    """
+    with Path(book).open("a+") as stream:
+        stream.write("noted\n")
+        stream.seek(0)
+        report.write({"lines": len(stream.readlines())})
 
 
 @component(image="tf")

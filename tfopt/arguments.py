@@ -59,13 +59,16 @@ def assigned(dag: Dag, given: Sequence[str]) -> dict[str, Any]:
     """Read what ``--set NAME=VALUE`` says: text for a source, a checked value for a parameter.
 
     Raises:
-        ComponentError: When there is no ``=``, or a parameter does not take the value.
+        ComponentError: When there is no ``=``, a name comes twice, or a parameter does not take the value.
     """
     values: dict[str, Any] = {}
     for pair in given:
         name, equals, text = pair.partition("=")
         if not equals:
             raise ComponentError(f"--set {pair}", "NAME=VALUE", f"write --set {pair}=…")
+        if name in values:
+            listed = '; a list is one value: --set goals=\'["…", "…"]\'' if name in dag.parameters else ""
+            raise ComponentError(f"--set {name} twice", "each name once", f"leave one of them out{listed}")
         parameter = dag.parameters.get(name)
         values[name] = parameter.parse(text, dag.name) if parameter else text
     return values

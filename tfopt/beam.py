@@ -7,6 +7,7 @@ from behind a shuffle arrives twice; and of several branches only the last one i
 """
 
 import contextlib
+import io
 import os
 import re
 import shlex
@@ -73,9 +74,9 @@ def workers() -> int:
 
 
 def _options() -> Any:
-    from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+    from apache_beam.options.pipeline_options import StandardOptions
 
-    options = PipelineOptions(list(_ARGUMENTS.get()))
+    options = _parsed(list(_ARGUMENTS.get()))
     if _runner(options) in ("", "DirectRunner", "SwitchingDirectRunner"):
         # What that name stands for first tries to download another runner, and then runs this one.
         options.view_as(StandardOptions).runner = "FnApiRunner"
@@ -93,6 +94,23 @@ def _options() -> Any:
             )
         if not dask.npartitions and not dask.partition_size:
             dask.partition_size = 1  # the default, 128, would put all the files of most data sets on one worker
+    return options
+
+
+def _parsed(given: list[str]) -> Any:
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            options = PipelineOptions(given)
+            options.get_all_options()
+    except SystemExit as error:  # that is how argparse refuses
+        raise ComponentError(
+            f"Beam's arguments {shlex.join(given)}: {said.getvalue().strip().splitlines()[-1]}",
+            "arguments that Beam takes",
+            "mend what --beam-pipeline-arg says",
+        ) from error
     return options
 
 

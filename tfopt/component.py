@@ -14,7 +14,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import docstring_parser
 
@@ -28,6 +28,7 @@ Kind = type[Artifact]
 T = TypeVar("T")
 Input = Annotated[T, "input"]
 Output = Annotated[T, "output"]
+Reused = Literal["everywhere", "here", "never"]
 SameOutput = Annotated[T, "output", "same"]  # of the first input's type, where a DAG gives it a narrower one
 
 
@@ -57,31 +58,30 @@ class Needs:
 
 
 def component(
-    *, image: str, cached: bool = True, beam: bool = False, cpu: float = 1, memory: str = "4Gi", gpu: int = 0
+    *, image: str, reused: Reused = "everywhere", beam: bool = False, cpu: float = 1, memory: str = "4Gi", gpu: int = 0
 ) -> Callable[[Callable[..., None]], "Component"]:
     """Declare a function as a component.
 
     Args:
         image: The kind of container image it needs (a folder of ``deploy/images``).
-        cached: False where a result must never be reused by Kubeflow (a measurement, a decision, a push).
+        reused: Where an earlier run's result is taken for this one's: ``here`` is not on Kubeflow, whose machines
+            differ (a measurement, a decision), ``never`` what changes something that is no output of it (a push).
         beam: True where the work is a Beam pipeline, which then gets the runner's arguments.
         cpu: Cores that Kubeflow gives a step, no more and no less; ``--kfp-option`` changes it, memory and gpu.
         memory: As Kubernetes writes it.
         gpu: How many.
     """
-    return lambda function: Component(function, image, cached, beam, Needs(cpu, memory, gpu))
+    return lambda function: Component(function, image, reused, beam, Needs(cpu, memory, gpu))
 
 
 class Component:
     """A declared function, callable with paths and parameter values."""
 
-    def __init__(self, function: Callable[..., None], image: str, cached: bool, beam: bool, needs: Needs) -> None:
+    def __init__(self, function: Callable[..., None], image: str, reused: Reused, beam: bool, needs: Needs) -> None:
         """Keep the function; the signature is read when first asked for."""
-        self.function, self.image, self.cached, self.beam, self.needs = function, image, cached, beam, needs
-        self.name = function.__name__
-        self.__name__ = function.__name__
-        self.__doc__ = function.__doc__
-        self.__module__ = function.__module__
+        self.function, self.image, self.reused, self.beam, self.needs = function, image, reused, beam, needs
+        self.name = self.__name__ = function.__name__
+        self.__doc__, self.__module__ = function.__doc__, function.__module__
         self.__wrapped__ = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Artifact]:
@@ -194,7 +194,7 @@ class Component:
             "additionalProperties": False,
             **ports,
             "image": self.image,
-            "cached": self.cached,
+            "reused": self.reused,
             "beam": self.beam,
             "needs": asdict(self.needs),
         }

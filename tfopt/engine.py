@@ -16,7 +16,7 @@ from tfx.orchestration import pipeline as tfx_pipeline
 
 from tfopt.artifacts import Artifact
 from tfopt.dag import Dag, Reference, Source, Step, Wire
-from tfopt.remote import is_remote
+from tfopt.remote import is_remote, state_at
 from tfopt.tfx import TYPES, Executor, node
 
 log = logging.getLogger("tfopt")
@@ -82,7 +82,10 @@ def run(
 def pipeline(
     dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[str] = ()
 ) -> tfx_pipeline.Pipeline:
-    """Build the TFX pipeline of a DAG, with its sources imported by content: a changed file is a new artifact."""
+    """Build the TFX pipeline of a DAG, with its sources imported by content: a changed file is a new artifact.
+
+    At an address, names, sizes and times of change stand for the content.
+    """
     known = dag.values(values)
     sources = {name: _importer(source, known[name]) for name, source in dag.sources.items() if known[name]}
     nodes: dict[str, base_node.BaseNode] = {}
@@ -100,8 +103,14 @@ def pipeline(
 
 
 def _importer(source: Source, uri: str) -> Importer:
-    facts = {} if is_remote(uri) else {"digest": source.type(uri).digest}
-    return Importer(source_uri=uri, artifact_type=TYPES[source.type], custom_properties=facts).with_id(source.name)
+    state = state_at(uri) if is_remote(uri) else source.type(uri).digest
+    importer = Importer(
+        source_uri=uri,
+        artifact_type=TYPES[source.type],
+        custom_properties={"digest": state} if state else {},
+        reimport=state is None,  # then nothing made of it is reused
+    )
+    return importer.with_id(source.name)
 
 
 def _channel(wire: Wire, sources: Mapping[str, Importer], nodes: Mapping[str, base_node.BaseNode]) -> Any:

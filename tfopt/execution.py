@@ -34,7 +34,7 @@ def execute(component: "Component", arguments: Mapping[str, Any]) -> dict[str, A
     with _staged(targets) as staged:
         with as_row(staged, parameters, _origin(component, inputs, parameters)):
             refuse_failed(inputs)
-            component.function(**inputs, **staged, **parameters)
+            _call(component, {**inputs, **staged, **parameters})
             for artifact in staged.values():
                 if not is_remote(artifact.uri):
                     artifact.check()
@@ -52,6 +52,17 @@ def link_tree(source: Path, target: Path) -> None:
     else:
         target.parent.mkdir(parents=True, exist_ok=True)
         _link(source, target)
+
+
+def _call(component: "Component", arguments: Mapping[str, Any]) -> None:
+    try:
+        component.function(**arguments)
+    except SystemExit as error:  # to an engine that would be the end of the run, and a good one where it says 0
+        raise ComponentError(
+            f"{component.name} ended its process, with status {error.code}",
+            "a component that returns, or raises ComponentError",
+            "raise ComponentError in the place of sys.exit()",
+        ) from error
 
 
 def _open(component: "Component", port: "Port", given: Any) -> Any:

@@ -162,7 +162,7 @@ def _task(
     unset = optional - values.keys() - wires.keys()
     task = container_component(step.component, lengths, images, unset)(**wires, **values)
     task.set_display_name(step.id)
-    task.set_caching_options(step.component.cached)
+    task.set_caching_options(step.component.reused == "everywhere")
     return task
 
 

@@ -1,7 +1,9 @@
 """Artifacts at addresses (``gs://…``, ``s3://…``), for the components that Beam spreads over machines."""
 
 import atexit
+import contextlib
 import hashlib
+import json
 import shutil
 import tempfile
 import threading
@@ -35,6 +37,16 @@ def files_at(uri: str) -> dict[str, int]:
         ) from error
 
 
+def state_at(uri: str) -> str | None:
+    """A digest of what lies at an address: names, sizes and times of change; None where they cannot be told."""
+    with contextlib.suppress(Exception):  # no such scheme for Beam, no credentials: whoever reads it will tell
+        found = _listed(f"{uri.rstrip('/')}/**") or _listed(uri.rstrip("/"))
+        if found and all(file.last_updated_in_seconds for file in found):
+            facts = [[file.path, file.size_in_bytes, file.last_updated_in_seconds] for file in found]
+            return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+    return None
+
+
 def fetched(uri: str) -> str:
     """Return a local path with the same content: a path as it is, an address copied once per process."""
     if not is_remote(uri):
@@ -62,8 +74,12 @@ def send(folder: Path, uri: str) -> None:
 
 
 def _matched(pattern: str) -> dict[str, int]:
+    return {file.path: file.size_in_bytes for file in _listed(pattern)}
+
+
+def _listed(pattern: str) -> list[Any]:
     found = _file_systems().match([pattern])
-    return dict(sorted((file.path, file.size_in_bytes) for result in found for file in result.metadata_list))
+    return sorted((file for result in found for file in result.metadata_list), key=lambda file: file.path)
 
 
 def _copy(uri: str, target: Path) -> None:

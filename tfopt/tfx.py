@@ -5,9 +5,9 @@ folded = steps.fold_batch_norm(model=trainer.outputs["model"])
 pusher = Pusher(model=folded.outputs["folded"], …)
 """
 
-import hashlib
 import json
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,13 @@ from tfx.dsl.components.base.executor_spec import BeamExecutorSpec, ExecutorClas
 from tfx.dsl.io import fileio
 from tfx.types import component_spec, standard_artifacts
 
-import tfopt
-from tfopt import artifacts, beam
+from tfopt import artifacts, beam, implementation
 from tfopt.component import Component, Port, find
 from tfopt.errors import ComponentError
 from tfopt.parameters import Parameter
 from tfopt.remote import is_remote
 
-COMPONENT, IMPLEMENTATION = "component", "implementation"
+COMPONENT, IMPLEMENTATION, RUN = "component", "implementation", "run"
 EXAMPLES, MODEL = standard_artifacts.Examples, standard_artifacts.Model
 
 
@@ -96,7 +95,9 @@ def node(component: Component, **wires: Any) -> base_component.BaseComponent:
             raise ComponentError(f"{component.name}: no {port.name}", port.type.__name__, f"pass {port.name}=…")
     inputs = dict(_flatten(component, channels))
     values = {name: _encode(value) for name, value in component.check(wires).items() if value is not None}
-    values |= {COMPONENT: component.path, IMPLEMENTATION: _implementation(component)}
+    values |= {COMPONENT: component.path, IMPLEMENTATION: implementation.digest(component)}
+    if component.reused == "never":  # what it did may have been undone since, which no input of it tells
+        values[RUN] = uuid.uuid4().hex
     _, first = next(iter(inputs.values()), (None, None))
     given = KINDS.get(getattr(first, "type", None), artifacts.Artifact)
     outputs = {name: TYPES[port.kind(given)] for name, port in component.outputs.items()}
@@ -231,16 +232,3 @@ def _encode(value: Any) -> Any:
 
 def _decode(parameter: Parameter, value: Any) -> Any:
     return json.loads(value) if parameter.type in (bool, list[str]) else value
-
-
-def _implementation(component: Component) -> str:
-    """A digest of the component's code and the library's, so that no cached result outlives the code that made it."""
-    library = Path(tfopt.__file__).parent
-    own = Path(component.function.__code__.co_filename).resolve().parent
-    doors = (library / "components", library / "pipelines")  # of these only its own
-    shared = [file for file in library.rglob("*.py") if not any(file.is_relative_to(door) for door in doors)]
-    files = [*shared, *own.iterdir()]
-    total = hashlib.sha256()
-    for file in sorted(file for file in files if file.is_file() and file.suffix != ".md"):
-        total.update(file.name.encode() + file.read_bytes())
-    return total.hexdigest()[:16]

@@ -7,7 +7,7 @@ from tfopt.component import Between, Input, Output, Reads, component
 from tfopt.components.benchmark.batch_sizes import read_sizes
 
 
-@component(image="tf", cached=False, cpu=2)
+@component(image="tf", reused="here", cpu=2)
 def benchmark(
     baseline: Input[Model],
     candidates: Input[list[Model]],

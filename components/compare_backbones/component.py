@@ -12,7 +12,7 @@ from tfopt.components.compare_backbones.reading import LIGHT, RUNTIMES, read_for
 from tfopt.goals import read_goals
 
 
-@component(image="beam", cached=False, cpu=2, memory="8Gi")
+@component(image="beam", reused="here", cpu=2, memory="8Gi")
 def compare_backbones(
     comparison: Output[Comparison],
     chosen: Output[PythonModule],

@@ -8,7 +8,7 @@ from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
 
 
-@component(image="tf", cached=False)
+@component(image="tf", reused="here")
 def inspect_model(
     model: Input[Model],
     inspection: Output[Inspection],

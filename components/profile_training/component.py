@@ -7,7 +7,7 @@ from tfopt.artifacts import Examples, PythonModule, TrainingPlan
 from tfopt.component import Between, Input, Output, component
 
 
-@component(image="tf", cached=False, cpu=4, memory="8Gi")
+@component(image="tf", reused="here", cpu=4, memory="8Gi")
 def profile_training(
     examples: Input[Examples],
     module: Input[PythonModule],

@@ -9,7 +9,7 @@ from tfopt.errors import ComponentError
 from tfopt.remote import is_remote
 
 
-@component(image="tf", cached=False)
+@component(image="tf", reused="never")
 def push_model(
     model: Input[Model],
     blessing: Input[Blessing],

@@ -14,7 +14,7 @@ from tfopt.remote import is_remote
 WATCHED = ["quality max_regression 1%", "latency max_regression 10%", "size max_regression 10%"]
 
 
-@component(image="tf", cached=False)
+@component(image="tf", reused="here")
 def select_model(
     baseline: Input[Model],
     candidates: Input[list[Model]],

@@ -12,7 +12,7 @@ from tfopt.errors import ComponentError
 from tfopt.goals import read_goals
 
 
-@component(image="beam", cached=False, cpu=2, memory="8Gi")
+@component(image="beam", reused="here", cpu=2, memory="8Gi")
 def tune_recipe(
     model: Input[SavedModel],
     examples: Input[Examples],

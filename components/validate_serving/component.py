@@ -7,7 +7,7 @@ from tfopt.artifacts import Examples, InfraBlessing, Model
 from tfopt.component import Between, Input, Output, component
 
 
-@component(image="tf", cached=False, cpu=2)
+@component(image="tf", reused="here", cpu=2)
 def validate_serving(
     model: Input[Model],
     infra_blessing: Output[InfraBlessing],
