@@ -104,5 +104,11 @@ def threads_after_loading(model: Path, threads: int) -> int:
     return tf.config.threading.get_intra_op_parallelism_threads()
 
 
+def ends(model: Path) -> tuple[list[str], list[str]]:
+    """The names of a model's inputs and outputs, in order; for a process of its own."""
+    with runtimes.load(Model(model)) as runtime:
+        return list(runtime.inputs), list(runtime.outputs)
+
+
 def _crossed(zeta, alpha):
     return {"z": zeta - alpha, "a": alpha + alpha}
