@@ -73,7 +73,7 @@ def _calibrator(feed: list[Batch], buffers: Buffers, cache: Cache) -> Any:
             self._given: Batch = {}
 
         def get_batch_size(self) -> int:
-            return max(len(array) for array in feed[0].values())
+            return max((len(array) for array in feed[0].values() if array.ndim), default=1)
 
         def get_batch(self, names: Sequence[str]) -> list[int] | None:
             batch = next(self._left, None)

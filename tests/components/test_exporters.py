@@ -179,6 +179,32 @@ def test_names_dtypes_and_integers_are_the_signatures(exporter, given, tmp_path)
     assert answer["same"].tolist() == zeta.tolist()
 
 
+UNBATCHED = {
+    "a scalar and a batch": (lambda a, x: {"y": x * a}, {"a": [], "x": [None, 3]}),
+    "scalars only": (lambda a, x: {"y": x * a + x}, {"a": [], "x": []}),
+    "sizes that differ": (lambda a, x: {"y": tf.reduce_sum(a) * x}, {"a": [4], "x": [3]}),
+}
+
+
+@EACH
+@pytest.mark.parametrize("kind", UNBATCHED)
+def test_inputs_that_have_no_batch_are_taken_as_they_are(exporter, kind, tmp_path):
+    serve, shapes = UNBATCHED[kind]
+    model = saved(tmp_path / "model", serve, **{name: (shape, tf.float32) for name, shape in shapes.items()})
+    verified = exporter.export(model, None, tmp_path / "out")["verified"]
+    assert verified["records"] == (36 if [None, 3] in shapes.values() else 1)
+    assert verified["outputs"]["y"]["relative_error"] < 1e-5
+
+
+@EACH
+def test_a_scalar_is_taken_from_examples(exporter, tmp_path):
+    model = saved(tmp_path / "model", lambda a, x: {"y": x * a}, a=([], tf.float32), x=([None, 3], tf.float32))
+    numbers = np.arange(60, dtype=np.float32)
+    data = examples_of(tmp_path / "ex", {"a": np.full((20, 1), 3, np.float32), "x": numbers.reshape(20, 3)})
+    verified = exporter.export(model, data, tmp_path / "out")["verified"]
+    assert verified["outputs"]["y"]["output_range"] == pytest.approx(3 * np.ptp(numbers))
+
+
 @EACH
 def test_a_fixed_batch_size_is_kept(exporter, digits_examples, tmp_path):
     kernel = tf.constant(np.random.default_rng(0).normal(size=(64, 10)), tf.float32)
