@@ -75,7 +75,7 @@ def push_model(
             the model, or the destination cannot be written. What is served is then as it was.
     """
     from tfopt.components.push_model.choosing import choose
-    from tfopt.components.push_model.pushing import check_start, keep_recipe, keep_start, kept, push
+    from tfopt.components.push_model.pushing import check_places, keep_recipe, keep_start, kept, push
     from tfopt.serving import environment
     from tfopt.serving.triton import Scheduling
 
@@ -87,8 +87,7 @@ def push_model(
         )
     choice = choose(model, blessing, infra_blessing, fallback)
     scheduling = Scheduling(max_batch_size, instances, device, queue_delay_us)
-    if trained and choice.model:
-        check_start(destination)
+    check_places(destination, history=bool(decision), trained=bool(trained and choice.model), recipe=bool(recipe))
     facts = push(choice, model, destination, layout, keep, examples, warm_up_requests, scheduling)
     if decision:
         facts["history"] = kept(decision, facts)

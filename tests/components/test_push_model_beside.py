@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.components.decisions import decide
 from tests.components.test_push_model import bless
 from tests.reports import DIGITS, TRAINED, make_models
-from tfopt.artifacts import Blessing, InfraBlessing, Model, Pushed
+from tfopt.artifacts import Blessing, InfraBlessing, Model, Pushed, Recipe
 from tfopt.components.push_model.component import push_model
 from tfopt.errors import ComponentError
 from tfopt.serving import warm_up
@@ -142,6 +143,19 @@ def test_a_parent_that_may_not_be_served_either_stays_where_it_is(models, tmp_pa
     assert (pushed["pushed"], pushed["fallback"], pushed["version"]) == (False, False, None)
     assert said in pushed["reason"]
     assert not (tmp_path / "served").exists()
+
+
+@pytest.mark.parametrize("name", ["history", "recipe"])
+def test_what_somebody_keeps_where_something_is_to_be_kept_is_refused_before_a_version_is_shown(tmp_path, name):
+    decide(DIGITS, tmp_path / "made")
+    Recipe(tmp_path / "found").write({"decision": {"selected_digest": "another"}})
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served" / name).write_text("notes")
+    kept = {"decision": tmp_path / "made/decision"} if name == "history" else {"recipe": tmp_path / "found"}
+    given = (tmp_path / "made/selected", tmp_path / "made/blessing", tmp_path / "p")
+    with pytest.raises(ComponentError, match=f"{name} is no folder"):
+        push_model(*given, destination=str(tmp_path / "served"), **kept)
+    assert [path.name for path in (tmp_path / "served").iterdir()] == [name]
 
 
 def test_a_parent_that_was_itself_chosen_and_not_blessed_is_no_fallback(models, tmp_path):
