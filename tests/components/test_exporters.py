@@ -179,6 +179,23 @@ def test_names_dtypes_and_integers_are_the_signatures(exporter, given, tmp_path)
     assert answer["same"].tolist() == zeta.tolist()
 
 
+@EACH
+def test_names_that_no_python_parameter_may_have_are_kept(exporter, tmp_path):
+    v1 = tf.compat.v1
+    with v1.Session(graph=tf.Graph()) as session:
+        ends = [v1.placeholder(tf.float32, [None, 2], name=name) for name in ("one", "two")]
+        given = dict(zip(("my in:0/x", "a b"), map(v1.saved_model.build_tensor_info, ends), strict=True))
+        wanted = {"out put/1:0": v1.saved_model.build_tensor_info(ends[0] - 3 * ends[1])}
+        builder = v1.saved_model.builder.SavedModelBuilder(str(tmp_path / "model"))
+        signature = v1.saved_model.build_signature_def(given, wanted)
+        builder.add_meta_graph_and_variables(session, ["serve"], {"serving_default": signature})
+        builder.save()
+    exporter.export(tmp_path / "model", None, tmp_path / "out")
+    runtime = runtimes.load(exporter.artifact(tmp_path / "out"))
+    ones = np.ones((4, 2), np.float32)
+    assert runtime.run({"my in:0/x": 5 * ones, "a b": ones})["out put/1:0"].tolist() == (2 * ones).tolist()
+
+
 UNBATCHED = {
     "a scalar and a batch": (lambda a, x: {"y": x * a}, {"a": [], "x": [None, 3]}),
     "scalars only": (lambda a, x: {"y": x * a + x}, {"a": [], "x": []}),
