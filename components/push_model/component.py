@@ -65,7 +65,8 @@ def push_model(
             ``metadata.json`` (names, types, shapes, scales) and, when the examples name their classes, ``labels.txt``.
         keep: How many of the newest versions stay; all of them when not given.
         warm_up_requests: How many requests of one example each are recorded at most, where examples are given.
-        max_batch_size: For ``triton``: up to how many requests are run at once, where the batch is open.
+        max_batch_size: For ``triton``: up to how many requests are run at once, where the batch is open; never more
+            than a TensorRT engine was built for.
         instances: For ``triton``: how many copies of the model run side by side, on each device.
         device: For ``triton``: where they run; ``auto`` is a GPU where there is one.
         queue_delay_us: For ``triton``: how long a request may wait for others to be batched with, in microseconds.
