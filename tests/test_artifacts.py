@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tfopt.artifacts import (
@@ -145,6 +146,60 @@ def test_the_weights_beside_a_bare_file_are_part_of_its_digest(folder):
     before = Model(folder / "net.xml").digest
     (folder / "net.bin").write_text("other weights")
     assert Model(folder / "net.xml").digest != before
+
+
+def outside(folder: Path) -> Path:
+    """A bare ONNX file with its weights in a folder beside it, and the weights of a loop in another file there."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    def weights(name: str) -> onnx.TensorProto:
+        return numpy_helper.from_array(np.arange(16, dtype=np.float32).reshape(4, 4), name)
+
+    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4, 4]) for name in ("x", "y", "z")]
+    branch = helper.make_graph([helper.make_node("Identity", ["v"], ["z"])], "b", [], [ends[2]], [weights("v")])
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+        helper.make_node("Cast", ["one"], ["true"], to=onnx.TensorProto.BOOL),
+        helper.make_node("If", ["true"], ["z"], then_branch=branch, else_branch=branch),
+    ]
+    one = numpy_helper.from_array(np.array(1), "one")
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [weights("w"), one])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    (folder / "parts").mkdir(parents=True)
+    for number, tensor in enumerate(onnx.external_data_helper._get_all_tensors(made)):
+        if tensor.name != "one":
+            onnx.external_data_helper.set_external_data(tensor, f"parts/{tensor.name}{number}.data")
+    onnx.save(made, folder / "net.onnx")
+    return folder / "net.onnx"
+
+
+def test_weights_of_an_onnx_file_that_lie_in_others_are_part_of_it(tmp_path):
+    file = outside(tmp_path / "model")
+    model = Model(file)
+    places = sorted(path.relative_to(file.parent).as_posix() for path in model.payload()[1:])
+    assert len(places) == 3 and {place[:7] for place in places} == {"parts/w", "parts/v"}
+    assert model.payload()[0] == file and model.sizes()["raw"] == file.stat().st_size + 3 * 64
+    before = model.digest
+    (file.parent / places[0]).write_bytes(bytes(64))
+    assert Model(file).digest != before
+    (file.parent / places[0]).unlink()
+    with pytest.raises(ComponentError, match=f"weights in '{places[0]}'"):
+        Model(file).payload()
+
+
+def test_weights_of_a_saved_model_in_a_linked_folder_are_part_of_it(tmp_path):
+    model = tmp_path / "model"
+    (tmp_path / "store").mkdir()
+    model.mkdir()
+    (model / "saved_model.pb").write_text("graph")
+    (tmp_path / "store" / "variables.index").write_text("weights")
+    (model / "variables").symlink_to(tmp_path / "store")
+    (tmp_path / "store" / "up").symlink_to(model)
+    before = Model(model).digest
+    assert [file.name for file in Model(model).payload()] == ["saved_model.pb", "variables.index"]
+    (tmp_path / "store" / "variables.index").write_text("others")
+    assert Model(model).digest != before
 
 
 def test_examples_are_read_by_split_or_bare(folder):

@@ -78,6 +78,12 @@ def test_an_integer_that_does_not_fit_is_refused_not_wrapped():
         as_input(np.array([[0], [256]]), TensorSpec("uint8", (None, 1)))
 
 
+def test_an_input_without_axes_takes_one_value_of_the_batch(shards):
+    for batch in read_batches(shards, {"id": TensorSpec("int32", ()), "image": IMAGE["image"]}, batch_size=4):
+        assert batch["id"].shape == () and batch["id"].dtype == np.int32
+    assert as_input(np.array([[b"a"], [b"b"]], object), TensorSpec("string", ())).item() == b"a"
+
+
 def test_text_and_bytes_come_as_bytes(tmp_path):
     write_examples(
         tmp_path / "t.gz", {"text": np.array(["größe", "b"], object), "raw": np.array([b"\0\xff", b""], object)}

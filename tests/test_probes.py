@@ -116,5 +116,13 @@ def test_batches_are_of_the_sizes_asked_for_or_of_the_model_s_own(batch, sizes, 
     assert all(piece["scale"] == 2 for piece in found)
 
 
+def test_first_sizes_that_differ_are_no_batch_and_each_input_has_its_own(tmp_path):
+    specs = {"x": TensorSpec("float32", (4,)), "y": TensorSpec("float32", (3, 2))}
+    write_examples(tmp_path / "Split-eval" / "a", {"x": np.ones((9, 1)), "y": np.ones((9, 2))})
+    for examples in (None, Examples(tmp_path)):
+        (found,) = cut(probe(examples, specs, records=8)[0], specs, 1, 3)
+        assert {name: array.shape for name, array in found.items()} == {"x": (4,), "y": (3, 2)}
+
+
 def test_random_inputs_are_enough_for_a_fixed_batch():
     assert random_batch({"x": TensorSpec("float32", (40, 2))}, records=8, seed=0)["x"].shape == (40, 2)

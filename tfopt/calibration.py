@@ -51,10 +51,11 @@ def sample(examples: Examples, specs: Mapping[str, TensorSpec], asked: Conversio
 def _check_finite(batch: Batch, where: str) -> None:
     """Refuse what no range can be found on; some quantizers make a model of it that answers anything."""
     for name, array in batch.items():
-        if array.dtype.kind == "f" and not (sound := np.isfinite(array)).all():
-            count = int((~sound).reshape(len(array), -1).any(axis=1).sum())
+        rows = np.atleast_1d(array)
+        if array.dtype.kind == "f" and not (sound := np.isfinite(rows)).all():
+            count = int((~sound).reshape(len(rows), -1).any(axis=1).sum())
             raise ComponentError(
-                f"{where}: {name!r} is NaN or infinite in {count} of {len(array)} examples",
+                f"{where}: {name!r} is NaN or infinite in {count} of {len(rows)} examples",
                 "numbers to calibrate on",
                 "fill them in when the examples are prepared, or name a split without such examples",
             )
@@ -98,7 +99,7 @@ def unseen(given: Batch, calibrated: Batch | None) -> tuple[Batch, int]:
         return given, 0
     known = set(_digests(calibrated))
     new = [index for index, digest in enumerate(_digests(given)) if digest not in known]
-    seen = max(len(array) for array in given.values() if array.ndim) - len(new)
+    seen = max((len(array) for array in given.values() if array.ndim), default=1) - len(new)
     return {name: array[new] if array.ndim else array for name, array in given.items()} if new else given, seen
 
 

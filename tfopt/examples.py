@@ -108,7 +108,7 @@ def parse_records(
 
 
 def as_input(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
-    """Give stored rows of values the dtype and the shape that a model asks for.
+    """Give stored rows of values the dtype and the shape that a model asks for: the first one where it takes a scalar.
 
     Raises:
         ComponentError: When an integer does not fit into the dtype.
@@ -120,7 +120,7 @@ def as_input(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
             f"values of {spec.dtype}",
             "prepare the examples with values in that range",
         )
-    return typed.reshape([len(array), *_free(spec.shape[1:])])
+    return typed.reshape([len(array), *_free(spec.shape[1:])]) if spec.shape else typed[0].reshape(())
 
 
 def _refuse_first_bad(files: Sequence[str | Path], columns: Columns) -> None:

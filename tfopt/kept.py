@@ -4,14 +4,11 @@
 `tune_recipe` takes ``recipe``, which it searched last time.
 """
 
-import contextlib
-import fcntl
-import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from tfopt import partial
+from tfopt.alone import alone
 from tfopt.artifacts import KerasModel, Recipe
 from tfopt.errors import ComponentError
 from tfopt.execution import link_tree
@@ -29,7 +26,7 @@ def keep(destination: str | Path, trained: KerasModel) -> Path:
     """
     folder = Path(destination).expanduser()
     place, link = folder / f".{LINK}-{trained.digest[:16]}", folder / LINK
-    with _alone(folder):
+    with alone(folder):  # one push must not remove what the next is about to lead to
         partial.clear(folder)
         if not place.exists():
             stage = partial.name(folder)
@@ -100,14 +97,3 @@ def mounted(destination: str, asked: str) -> Path:
             "mount the store or volume and pass its path, as to push_model",
         )
     return Path(destination).expanduser()
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Wait for other pushes on this machine: one must not remove what the next is about to lead to."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

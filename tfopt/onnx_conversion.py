@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 from tf2onnx import optimizer, tf_loader, tfonnx, utils
 
 from tfopt.errors import ComponentError, first_line
@@ -30,6 +31,8 @@ def convert(saved_model: Path, opset: int) -> onnx.ModelProto:
             return_initialized_tables=True,
             return_tensors_to_rename=True,
         )
+        # TensorFlow replaces what no Python parameter may have in its name; in ONNX any text is one.
+        names |= zip(inputs, _inputs(saved_model), strict=True)
         with tf.Graph().as_default() as graph:
             tf.import_graph_def(graph_def, name="")
             converted = tfonnx.process_tf_graph(
@@ -87,6 +90,13 @@ def check(model: onnx.ModelProto) -> None:
             "a file that passes ONNX's own checker",
             "try another opset, and report this with the model",
         ) from error
+
+
+def _inputs(saved_model: Path) -> list[str]:
+    """The names of the signature's inputs, in the order of tf2onnx."""
+    written = saved_model_pb2.SavedModel.FromString((saved_model / "saved_model.pb").read_bytes())
+    meta = next(meta for meta in written.meta_graphs if "serve" in meta.meta_info_def.tags)
+    return sorted(meta.signature_def["serving_default"].inputs)
 
 
 def _erfc(graph: Any, node: Any, name: str, _: Any) -> None:

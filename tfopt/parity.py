@@ -19,7 +19,7 @@ class Parity:
     Attributes:
         max_abs_error: Largest absolute difference.
         mean_abs_error: Mean absolute difference.
-        output_range: Largest minus smallest value of the parent, at least 1e-12.
+        output_range: Largest minus smallest value of the parent, at least 1e-12; where it does not vary, its size.
         agreement: Fraction of records whose largest class is the same, or whose values are where these are no floats;
             None where there are no classes.
         records: How many were compared.
@@ -131,7 +131,7 @@ def _parity(name: str, pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Parity
     _check_finite(name, parent, child)
     error = np.abs(np.subtract(parent, child, where=parent != child, out=np.zeros_like(parent)))  # inf equals inf
     finite = parent[np.isfinite(parent)]
-    spread = max(float(np.ptp(finite)) if finite.size else 0.0, 1e-12)
+    spread = max(float(np.ptp(finite) or np.abs(finite[0])) if finite.size else 0.0, 1e-12)
     classes = parent.ndim == 2 and parent.shape[1] > 1
     agreement = float((parent.argmax(1) == child.argmax(1)).mean()) if classes else None
     return Parity(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tfopt.artifacts import Examples
 from tfopt.errors import ComponentError
 from tfopt.examples import Batch, parse_records, sample_records
-from tfopt.runtimes import TensorSpec, fixed_batch
+from tfopt.runtimes import TensorSpec, batched, fixed_batch
 from tfopt.stored import stored_features
 
 OPEN_SIZE = 64  # of a dimension which the signature leaves open
@@ -34,7 +34,7 @@ def probe(
     Raises:
         ComponentError: When the examples do not fit, or only examples would do.
     """
-    whole = fixed_batch(specs) or 1
+    whole = max((spec.shape[0] or 1 for spec in specs.values() if spec.shape), default=1)
     if examples is None:
         return random_batch(specs, records=records, seed=seed), "random inputs"
     split = min(examples.splits, key=lambda name: (name == seen, name == "test"), default=seen)
@@ -55,16 +55,23 @@ def probe(
 def cut(batch: Batch, specs: Specs, *sizes: int) -> Iterator[Batch]:
     """Cut into batches of these sizes, the last one again and again.
 
-    Where the model fixes the size they are all of that, and a smaller rest is left out.
+    Where the model fixes the size they are all of that, and a smaller rest is left out. What is not `batched` is in
+    each of them.
     """
-    fixed, start = fixed_batch(specs), 0
-    total = max((len(array) for array in batch.values() if array.ndim), default=1)
+    fixed, total, start = fixed_batch(specs), count(batch, specs), 0
+    rows = {name: batch[name] for name in batched(specs)}
+    shared = {name: batch[name][: spec.shape[0]] if spec.shape else batch[name] for name, spec in specs.items()}
     for size in chain(sizes, repeat(sizes[-1])):
         end = start + (fixed or size)
         if start >= total or (fixed and end > total):
             return
-        yield {name: array[start:end] if array.ndim else array for name, array in batch.items()}
+        yield shared | {name: array[start:end] for name, array in rows.items()}
         start = end
+
+
+def count(batch: Batch, specs: Specs) -> int:
+    """How many records are in a batch; 1 where no input has one for each."""
+    return max((len(batch[name]) for name in batched(specs)), default=1)
 
 
 def random_batch(specs: Specs, *, records: int, seed: int) -> Batch:
@@ -74,11 +81,12 @@ def random_batch(specs: Specs, *, records: int, seed: int) -> Batch:
         ComponentError: When an input takes text, of which nothing sensible can be made up.
     """
     rows = max(records, fixed_batch(specs) or 0)
-    return {name: _random(name, spec, rows, seed) for name, spec in specs.items()}
+    sizes = {name: spec.shape[:1] for name, spec in specs.items()} | dict.fromkeys(batched(specs), (rows,))
+    return {name: _random(name, spec, (*sizes[name], *spec.shape[1:]), seed) for name, spec in specs.items()}
 
 
-def _random(name: str, spec: TensorSpec, rows: int, seed: int) -> NDArray[Any]:
-    shape = [rows, *(size or OPEN_SIZE for size in spec.shape[1:])] if spec.shape else []
+def _random(name: str, spec: TensorSpec, sizes: tuple[int | None, ...], seed: int) -> NDArray[Any]:
+    shape = [size or OPEN_SIZE for size in sizes]
     draw = np.random.default_rng([seed, *name.encode()])
     if "float" in spec.dtype:
         return np.asarray(draw.random(shape)).astype(spec.dtype)

@@ -8,7 +8,7 @@ from tfopt.conversion import Conversion
 from tfopt.errors import ComponentError
 from tfopt.examples import Batch
 from tfopt.parity import Parity, compare
-from tfopt.probes import cut, probe
+from tfopt.probes import count, cut, probe
 from tfopt.runtimes import Runtime
 
 CHECKED = 256  # records to compare on: enough to see a broken model, few enough to take seconds
@@ -69,7 +69,7 @@ def held_out(
         examples, parent.inputs, records=CHECKED if examples else RANDOM, seed=asked.seed, seen=asked.split
     )
     given, seen = unseen(drawn, calibrated)
-    facts: dict[str, Any] = {"inputs": source, "records": len(next(iter(given.values())))}
+    facts: dict[str, Any] = {"inputs": source, "records": count(given, parent.inputs)}
     if seen and given is drawn:  # there are no others
         facts["also_calibrated_on"] = seen
     return given, facts

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from tfopt.errors import ComponentError
 from tfopt.examples import Batch
-from tfopt.probes import cut
-from tfopt.runtimes import TensorSpec, fixed_batch
+from tfopt.probes import count, cut
+from tfopt.runtimes import TensorSpec, batched, fixed_batch
 
 
 def whole_batches(sampled: Batch, specs: Mapping[str, TensorSpec], size: int) -> list[Batch]:
@@ -15,12 +15,11 @@ def whole_batches(sampled: Batch, specs: Mapping[str, TensorSpec], size: int) ->
         ComponentError: When there are too few examples for one.
     """
     size = fixed_batch(specs) or size
-    free = [name for name, spec in specs.items() if spec.shape]
-    found = [batch for batch in cut(sampled, specs, size) if all(len(batch[name]) == size for name in free)]
+    rows = batched(specs)
+    found = [batch for batch in cut(sampled, specs, size) if all(len(batch[name]) == size for name in rows)]
     if not found:
-        count = max((len(array) for array in sampled.values() if array.ndim), default=0)
         raise ComponentError(
-            f"{count} examples to calibrate on, in batches of {size}",
+            f"{count(sampled, specs)} examples to calibrate on, in batches of {size}",
             "at least one whole batch",
             "pass a smaller usual_batch, or name a larger split",
         )

@@ -8,7 +8,7 @@ from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, TensorRTModel
 from tfopt.components.convert_tensorrt.request import Request
 from tfopt.examples import feature_specs, sample_records
-from tfopt.runtimes import TensorSpec
+from tfopt.runtimes import TensorSpec, batched
 from tfopt.tensorrt import machine, profiles
 from tfopt.tensorrt.tag import Tag
 from tfopt.verification import verify
@@ -35,7 +35,8 @@ def convert(model: Model, examples: Examples | None, target: Path, request: Requ
         from tfopt.components.convert_tensorrt import building  # TensorRT
 
         facts |= building.build(Path(scratch, "model.onnx"), plan, profile, parent.inputs, sampled, model, request)
-        Tag.of(here, version_compatible=request.version_compatible).write(plan)
+        most = profile.largest_batch(batched(parent.inputs))
+        Tag.of(here, version_compatible=request.version_compatible, largest_batch=most).write(plan)
         with runtimes.load(TensorRTModel(target)) as child:
             facts["verified"] = verify(parent, child, examples, sampled, request)
     told = {"precision": request.precision, "profile": str(profile), "tag": Tag.beside(plan).__dict__}

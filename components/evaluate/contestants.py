@@ -112,14 +112,16 @@ def judged_output(runtime: Runtime, wanted: str | None) -> str:
 
 def answer(runtime: Runtime, columns: Mapping[str, NDArray[Any]], output: str) -> NDArray[Any]:
     """Run a model on stored columns and return ``[records, numbers]``; a model with a fixed batch gets such batches."""
+    _check_scalars(runtime, columns)
     arrays = {name: as_input(columns[name], spec) for name, spec in runtime.inputs.items()}
-    count = len(next(iter(arrays.values())))
+    count = len(next(iter(columns.values())))
     fixed = fixed_batch(runtime.inputs)
     found = []
     for start in range(0, count, fixed or count):
-        chunk = {name: array[start : start + (fixed or count)] for name, array in arrays.items()}
+        rows = {name: array[start : start + (fixed or count)] for name, array in arrays.items() if array.ndim}
         if fixed:
-            chunk = {name: np.resize(array, (fixed, *array.shape[1:])) for name, array in chunk.items()}
+            rows = {name: np.resize(array, (fixed, *array.shape[1:])) for name, array in rows.items()}
+        chunk = arrays | rows
         runtime.check(chunk)
         found.append(runtime.run(chunk)[output])
     answers = np.concatenate(found)[:count] if fixed else found[0]
@@ -128,6 +130,17 @@ def answer(runtime: Runtime, columns: Mapping[str, NDArray[Any]], output: str) -
             f"output {output!r}: {len(answers)} rows for {count} records", "a row for each record", "export it again"
         )
     return answers.reshape(count, -1)
+
+
+def _check_scalars(runtime: Runtime, columns: Mapping[str, NDArray[Any]]) -> None:
+    """Refuse records that differ where a batch has one value: most of them would be judged by that of another."""
+    for name, spec in runtime.inputs.items():
+        if not spec.shape and (columns[name] != columns[name][:1]).any():
+            raise ComponentError(
+                f"input {name!r} is {spec}, and the records of a batch have several values",
+                "one value for all of a batch, or an input with a batch axis",
+                f"give the model an input {name!r} of shape [None], or prepare examples with one value",
+            )
 
 
 def reason(error: Exception) -> str:

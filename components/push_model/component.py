@@ -65,7 +65,8 @@ def push_model(
             ``metadata.json`` (names, types, shapes, scales) and, when the examples name their classes, ``labels.txt``.
         keep: How many of the newest versions stay; all of them when not given.
         warm_up_requests: How many requests of one example each are recorded at most, where examples are given.
-        max_batch_size: For ``triton``: up to how many requests are run at once, where the batch is open.
+        max_batch_size: For ``triton``: up to how many requests are run at once, where the batch is open; never more
+            than a TensorRT engine was built for.
         instances: For ``triton``: how many copies of the model run side by side, on each device.
         device: For ``triton``: where they run; ``auto`` is a GPU where there is one.
         queue_delay_us: For ``triton``: how long a request may wait for others to be batched with, in microseconds.
@@ -75,7 +76,7 @@ def push_model(
             the model, or the destination cannot be written. What is served is then as it was.
     """
     from tfopt.components.push_model.choosing import choose
-    from tfopt.components.push_model.pushing import check_start, keep_recipe, keep_start, kept, push
+    from tfopt.components.push_model.pushing import check_places, keep_recipe, keep_start, kept, push
     from tfopt.serving import environment
     from tfopt.serving.triton import Scheduling
 
@@ -87,8 +88,7 @@ def push_model(
         )
     choice = choose(model, blessing, infra_blessing, fallback)
     scheduling = Scheduling(max_batch_size, instances, device, queue_delay_us)
-    if trained and choice.model:
-        check_start(destination)
+    check_places(destination, history=bool(decision), trained=bool(trained and choice.model), recipe=bool(recipe))
     facts = push(choice, model, destination, layout, keep, examples, warm_up_requests, scheduling)
     if decision:
         facts["history"] = kept(decision, facts)

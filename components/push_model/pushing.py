@@ -1,5 +1,6 @@
 """From a choice to a version with all that goes beside the model, and what is said of it."""
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,10 @@ from tfopt import kept as keeping
 from tfopt import past
 from tfopt.artifacts import Decision, Examples, KerasModel, Model, Recipe
 from tfopt.components.push_model.choosing import Choice
-from tfopt.components.push_model.versions import Versions, check_link, understood
+from tfopt.components.push_model.versions import Versions, check_folder, check_link, understood
 from tfopt.serving import environment
 from tfopt.serving.layouts import lay_out, layout_of
-from tfopt.serving.triton import Scheduling, write_config
+from tfopt.serving.triton import Scheduling, configured
 
 
 def push(
@@ -37,12 +38,11 @@ def push(
     def fill(stage: Path) -> None:
         beside.update(lay_out(model, versions.layout, stage, examples, requests))
 
-    def configure() -> None:
-        if versions.layout == "triton":
-            said = {"tfopt_digest": model.digest, "tfopt_reason": choice.reason}
-            write_config(model, versions.folder, scheduling, said)
+    def beside_it() -> AbstractContextManager[None]:
+        said = {"tfopt_digest": model.digest, "tfopt_reason": choice.reason}
+        return configured(model, versions.folder, scheduling, said) if versions.layout == "triton" else nullcontext()
 
-    facts = versions.push(model, keep, fill, configure)
+    facts = versions.push(model, keep, fill, beside_it)
     if choice.fallback:
         facts["reason"] = choice.reason if facts["reason"] == "blessed" else f"{facts['reason']}: {choice.reason}"
     return facts | _about(model, choice) | beside
@@ -59,13 +59,19 @@ def kept(decision: Decision, facts: dict[str, Any]) -> str:
         return str(past.write(folder, decision, facts))
 
 
-def check_start(destination: str) -> None:
-    """Refuse, before a version is shown, a destination where `keep_start` would find its place taken.
+def check_places(destination: str, *, history: bool, trained: bool, recipe: bool) -> None:
+    """Refuse, before a version is shown, a destination where what is kept beside it would find its place taken.
 
     Raises:
         ComponentError: When somebody keeps something there.
     """
-    check_link(Path(destination).expanduser() / keeping.LINK)
+    folder = Path(destination).expanduser()
+    if history:
+        check_folder(folder / past.FOLDER)
+    if trained:
+        check_link(folder / keeping.LINK)
+    if recipe:
+        check_folder(folder / keeping.RECIPE)
 
 
 def keep_start(trained: KerasModel, facts: dict[str, Any]) -> str:

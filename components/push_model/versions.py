@@ -2,13 +2,16 @@
 
 import contextlib
 import errno
+import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from tfopt import partial
+from tfopt.alone import alone
 from tfopt.artifacts import Model
 from tfopt.errors import ComponentError
 from tfopt.serving.layouts import Version, contents, copy
@@ -29,7 +32,7 @@ class Versions:
         model: Model,
         keep: int | None = None,
         fill: Callable[[Path], None] | None = None,
-        before: Callable[[], None] = lambda: None,
+        beside: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> dict[str, Any]:
         """Add a model as the newest version, unless it is that already.
 
@@ -37,7 +40,8 @@ class Versions:
             model: What is pushed.
             keep: How many versions stay; None for all.
             fill: Writes the version into a folder; the model by itself when not given.
-            before: Called when the version is whole, before it is shown or found to be there already.
+            beside: Writes what lies beside the versions, when the version is whole, before it is shown or found to be
+                there already; takes it back where the version then cannot be shown.
 
         Raises:
             ComponentError: When the folder cannot be written; nothing of this version is then in it.
@@ -45,19 +49,11 @@ class Versions:
         contents(model, self.layout)
         if self.layout == "plain":
             check_link(self.folder / LATEST)
-        previous = self.newest()
         with understood(self.folder), self._staging() as stage:
             fill(stage) if fill else copy(model, self.layout, stage)
             _sync_all(stage)
-            before()
-            if previous is not None and Version(self.path(previous)).digest == Version(stage).digest:
-                return self._facts(previous, previous, "the newest version is this very model already")
-            version = self._publish(stage)
-            if self.layout == "plain" or (self.folder / LATEST).is_symlink():  # which may not lead to an old format
-                self._point(version)
-            for old in self.all()[: -keep or None] if keep else ():
-                self._remove(old)
-        return self._facts(version, previous, "blessed")
+            with alone(self.folder):  # else what is beside the versions could be of another push than the newest
+                return self._show(stage, keep, beside)
 
     def unpushed(self, reason: str) -> dict[str, Any]:
         """The facts of a model that is not pushed, for a reason."""
@@ -66,8 +62,7 @@ class Versions:
 
     def all(self) -> list[int]:
         """The numbers there are, oldest first."""
-        names = [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else []
-        return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
+        return sorted(int(path.name) for path in self._numbered() if path.is_dir())
 
     def newest(self) -> int | None:
         """The largest number; None when there is none."""
@@ -75,19 +70,39 @@ class Versions:
 
     def path(self, version: int) -> Path:
         """The folder of a version, whatever zeros someone wrote before its number."""
-        return next((path for path in self.folder.iterdir() if _is(path, version)), self.folder / str(version))
+        found = (path for path in self._numbered() if path.is_dir() and int(path.name) == version)
+        return next(found, self.folder / str(version))
+
+    def _numbered(self) -> list[Path]:
+        """The versions, and files of somebody's own that are called as one."""
+        paths = self.folder.iterdir() if self.folder.is_dir() else ()
+        return [path for path in paths if path.name.isascii() and path.name.isdecimal()]
+
+    def _show(
+        self, stage: Path, keep: int | None, beside: Callable[[], AbstractContextManager[None]]
+    ) -> dict[str, Any]:
+        previous = self.newest()
+        with beside():
+            if previous is not None and Version(self.path(previous)).digest == Version(stage).digest:
+                return self._facts(previous, previous, "the newest version is this very model already")
+            version = self._publish(stage)
+        _sync(self.folder)
+        if self.layout == "plain" or (self.folder / LATEST).is_symlink():  # which may not lead to an old format
+            self._point(version)
+        for old in self.all()[: -keep or None] if keep else ():
+            self._remove(old)
+        return self._facts(version, previous, "blessed")
 
     def _publish(self, stage: Path) -> int:
-        """Rename under the next free number. One that another push has just taken cannot be renamed over."""
+        """Rename under the next free number. One that another machine has just taken cannot be renamed over."""
         while True:
-            version = (self.newest() or 0) + 1
+            version = 1 + max((int(path.name) for path in self._numbered()), default=0)
             try:
                 stage.rename(self.folder / str(version))
             except OSError as error:
                 if error.errno not in TAKEN:
                     raise
             else:
-                _sync(self.folder)
                 return version
 
     def _point(self, version: int) -> None:
@@ -100,11 +115,18 @@ class Versions:
             pointed = newest
 
     def _remove(self, version: int) -> None:
-        """Take a version out of sight at once, then delete it; another push may be doing the same."""
+        """Take a version out of sight at once, then delete it; a push on another machine may be doing the same.
+
+        What cannot be deleted is only warned of: by now the new version is served.
+        """
         grave = partial.name(self.folder)
-        with contextlib.suppress(FileNotFoundError):
+        try:
             self.path(version).rename(grave)
             shutil.rmtree(grave)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            logging.getLogger("tfopt").warning("%s: version %s is not removed: %s", self.folder, version, error)
 
     @contextlib.contextmanager
     def _staging(self) -> Iterator[Path]:
@@ -158,6 +180,20 @@ def check_link(link: Path) -> None:
         )
 
 
+def check_folder(folder: Path) -> None:
+    """Refuse a place in which somebody keeps something that is no folder, where one is about to be written into.
+
+    Raises:
+        ComponentError: When there is such a thing.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ComponentError(
+            f"push_model: {folder} is no folder",
+            "the folder that push_model writes there, or nothing",
+            "rename it, or push elsewhere",
+        )
+
+
 @contextlib.contextmanager
 def understood(folder: Path) -> Iterator[None]:
     """What the operating system refuses, in three parts."""
@@ -172,7 +208,3 @@ def understood(folder: Path) -> Iterator[None]:
             if full
             else "mend its permissions, or push elsewhere",
         ) from error
-
-
-def _is(path: Path, version: int) -> bool:
-    return path.name.isascii() and path.name.isdecimal() and int(path.name) == version

@@ -22,7 +22,9 @@ def hand_on(model: Model, name: str, selected: Model) -> None:
     elif model.tflite:
         _copy(model.tflite, serving / "tflite")
     elif model.onnx:
-        _copy(model.onnx, serving / "model.onnx")
+        for file in model.payload():
+            beside = file.relative_to(model.onnx.parent)  # where the file looks for its weights
+            _copy(file, serving / ("model.onnx" if file == model.onnx else beside))
     elif model.openvino:
         for file in model.payload():
             _copy(file, serving / f"model{file.suffix}")
@@ -33,7 +35,7 @@ def hand_on(model: Model, name: str, selected: Model) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(source, target)
 
 

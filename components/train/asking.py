@@ -13,6 +13,7 @@ from tfopt.artifacts import Model
 from tfopt.components.train.subjects import Subject
 from tfopt.errors import ComponentError, nearest
 from tfopt.examples import read_batches, read_records
+from tfopt.probes import count
 from tfopt.runtimes import Arrays, Runtime, fixed_batch
 from tfopt.training.answers import Answers
 
@@ -98,13 +99,13 @@ def _batches(file: Path, runtime: Runtime) -> Any:
         return
     fixed = fixed_batch(runtime.inputs)
     for batch in read_batches([file], runtime.inputs, batch_size=fixed or BATCH):
-        count = len(next(iter(batch.values())))
+        size = count(batch, runtime.inputs)
         answers = runtime.run(_filled(batch, fixed) if fixed else batch)
-        yield {name: answer[:count] if fixed else answer for name, answer in answers.items()}
+        yield {name: answer[:size] if fixed else answer for name, answer in answers.items()}
 
 
 def _filled(batch: Arrays, size: int) -> Arrays:
-    return {name: np.resize(array, (size, *array.shape[1:])) for name, array in batch.items()}
+    return {name: np.resize(array, (size, *array.shape[1:])) if array.ndim else array for name, array in batch.items()}
 
 
 def _checked(subject: Subject, answer: NDArray[Any], before: int) -> NDArray[np.float32]:

@@ -12,7 +12,7 @@ from tfopt.components.validate_serving.latency import measure, sweep
 from tfopt.errors import ComponentError, first_line
 from tfopt.examples import Batch
 from tfopt.probes import cut, probe
-from tfopt.runtimes import Runtime
+from tfopt.runtimes import Runtime, fixed_batch
 from tfopt.serving import triton, warm_up
 from tfopt.serving.layouts import lay_out
 
@@ -38,6 +38,7 @@ class Task:
     sweep: int
     seconds: float
     tolerance: float
+    max_batch_size: int
     own_config: str | None
     binary: str | None
     until: float
@@ -53,7 +54,8 @@ def ask(task: Task) -> dict[str, Any] | ComponentError:
     examples = Examples(task.examples) if task.examples else None
     expected = runtimes.load(model)
     try:
-        given, source = probe(examples, expected.inputs, records=task.requests * task.batch_size)
+        size = fixed_batch(expected.inputs) or task.batch_size
+        given, source = probe(examples, expected.inputs, records=task.requests * size)
     except ComponentError as error:
         return error
     asked = list(cut(given, expected.inputs, task.batch_size))
@@ -78,10 +80,17 @@ def ask(task: Task) -> dict[str, Any] | ComponentError:
 
 def _triton_faults(model: Model, root: Path, expected: Runtime, task: Task) -> list[str]:
     if task.own_config is None:
-        triton.write_config(model, root, triton.Scheduling())
+        triton.write_config(model, root, triton.Scheduling(task.max_batch_size))
     else:
         (root / triton.FILE).write_text(task.own_config)
-    return triton_config.faults(root / triton.FILE, model.format, expected.inputs, expected.outputs, task.batch_size)
+    return triton_config.faults(
+        root / triton.FILE,
+        model.format,
+        expected.inputs,
+        expected.outputs,
+        task.batch_size,
+        triton.largest_batch(model),
+    )
 
 
 def _answered(server: servers.Server, expected: Runtime, asked: list[Batch], root: Path, task: Task) -> dict[str, Any]:

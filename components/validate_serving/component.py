@@ -24,6 +24,7 @@ def validate_serving(
     max_p99_ms: Annotated[float, Between(0)] | None = None,
     max_seconds: Annotated[float, Between(1)] = 300.0,
     tolerance: Annotated[float, Between(0, 1)] = 1e-4,
+    max_batch_size: Annotated[int, Between(1)] = 64,
 ) -> None:
     """Load a model as its server will, ask it, and say whether it may be pushed.
 
@@ -53,15 +54,17 @@ def validate_serving(
         max_p99_ms: The largest 99th percentile of latency with that many clients, in milliseconds; any when not given.
         max_seconds: A model that is not done by then, loading included, is not blessed.
         tolerance: The largest difference in an answer, as a fraction of the output's range.
+        max_batch_size: As in `push_model`, which is to be given the same.
 
     Raises:
-        ComponentError: When the layout cannot hold the format, or the examples do not fit the model.
+        ComponentError: When the layout cannot hold the format, the examples do not fit the model, or the disk is full.
     """
     from tfopt.components.validate_serving.validating import Trial, validate
 
     trial = Trial(
-        layout, destination, requests, batch_size, concurrency, sweep or 0, seconds, max_p99_ms, max_seconds, tolerance
-    )
+        layout, destination, requests, batch_size, concurrency, sweep or 0, seconds, max_p99_ms, max_seconds, tolerance,
+        max_batch_size,
+    )  # fmt: skip
     tried = [validate(model, examples, trial)]
     if fallback is not None:
         tried.append(validate(fallback, examples, trial, spare=True))

@@ -35,6 +35,7 @@ def faults(
     inputs: Mapping[str, TensorSpec],
     outputs: Mapping[str, TensorSpec],
     batch_size: int,
+    largest: int | None = None,
 ) -> list[str]:
     """What Triton would refuse, or serve otherwise than the signature says, a line each.
 
@@ -44,6 +45,7 @@ def faults(
         inputs: Its signature.
         outputs: Its signature; Triton may serve some of them only.
         batch_size: How many examples a request has.
+        largest: The largest batch that the model itself takes, where it has one.
     """
     from google.protobuf import text_format
 
@@ -59,15 +61,20 @@ def faults(
         found.append(f"config.pbtxt: {used!r} for a model of {known[1]!r}")
     if any(spec.shape and spec.shape[0] is None for spec in inputs.values()) and 0 < config.max_batch_size < batch_size:
         found.append(f"config.pbtxt: max_batch_size {config.max_batch_size}, for requests of {batch_size}")
+    if largest and config.max_batch_size > largest:
+        found.append(f"config.pbtxt: max_batch_size {config.max_batch_size}, for an engine of batches up to {largest}")
     found += _side("input", config.input, inputs, config.max_batch_size > 0, complete=True)
     found += _side("output", config.output, outputs, config.max_batch_size > 0, complete=False)
     return found
 
 
 def _side(side: str, told: Any, specs: Mapping[str, TensorSpec], batched: bool, *, complete: bool) -> Iterator[str]:
+    names = {tensor.name for tensor in told}
+    for name in sorted(names & set(specs)) or specs:
+        if batched and not (specs[name].ranked and specs[name].shape[:1] == (None,)):
+            yield f"config.pbtxt: max_batch_size above 0, and {side} {name!r} is {specs[name]}, without an open batch"
     if not told:  # Triton then takes all of them from the model
         return
-    names = {tensor.name for tensor in told}
     if unknown := sorted(names - set(specs)):
         yield f"config.pbtxt: {side} {', '.join(unknown)}, where the model has {', '.join(sorted(specs))}"
     if complete and not unknown and (missing := sorted(set(specs) - names)):

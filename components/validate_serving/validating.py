@@ -10,7 +10,7 @@ from tfopt.artifacts import Examples, Model
 from tfopt.child import run_in_child
 from tfopt.components.validate_serving import model_server, triton_server
 from tfopt.components.validate_serving.asking import Task, ask
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, no_room
 from tfopt.serving import environment, triton
 from tfopt.serving.layouts import contents, layout_of
 
@@ -32,14 +32,15 @@ class Trial:
     max_p99_ms: float | None
     max_seconds: float
     tolerance: float
+    max_batch_size: int
 
 
 def validate(model: Model, examples: Examples | None, trial: Trial, *, spare: bool = False) -> dict[str, Any]:
     """Return the row of a model: ``blessed``, ``reason``, and what was found.
 
     Raises:
-        ComponentError: When the trial itself cannot be made: examples that do not fit, or a layout that cannot hold the
-            format; of a spare model, which may never be needed, the latter is the reason in its row.
+        ComponentError: When the trial itself cannot be made: examples that do not fit, a full disk, or a layout that
+            cannot hold the format; of a spare model, which may never be needed, the latter is the reason in its row.
     """
     layout = layout_of(model, trial.layout)
     row: dict[str, Any] = {
@@ -64,7 +65,7 @@ def validate(model: Model, examples: Examples | None, trial: Trial, *, spare: bo
         root = Path(folder, place.name if place else NAME)
         task = Task(
             model.uri, layout, str(root), examples.uri if examples else None, trial.requests, trial.batch_size,
-            trial.concurrency, trial.sweep, trial.seconds, trial.tolerance,
+            trial.concurrency, trial.sweep, trial.seconds, trial.tolerance, trial.max_batch_size,
             _own_config(place) if layout == "triton" else None, _binary(layout, model.format),
             time.monotonic() + LOADING * trial.max_seconds,
         )  # fmt: skip
@@ -76,6 +77,8 @@ def validate(model: Model, examples: Examples | None, trial: Trial, *, spare: bo
                 limit_s=trial.max_seconds,
             )
         except ComponentError as error:
+            if full := no_room(error):  # which says nothing about the model
+                raise full from error
             return row | {"reason": error.received}
     if isinstance(found, ComponentError):
         raise found

@@ -8,9 +8,11 @@ import pytest
 from sklearn import metrics as sk
 
 from tests.conftest import cut_between_records, write_examples
+from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
 from tfopt.components.evaluate.component import evaluate
+from tfopt.components.evaluate.contestants import answer
 from tfopt.components.evaluate.records import read_part
 from tfopt.errors import ComponentError
 from tfopt.examples import read_batches
@@ -331,6 +333,16 @@ def test_a_model_with_a_fixed_batch_answers_every_record(run, tmp_path, digits_m
     assert row["error"] is None
     assert row["parity"]["max_abs_error"] < 1e-6
     assert row["parity"]["agreement"] == 1
+
+
+def test_an_input_without_axes_is_given_only_where_the_records_agree_on_it(tmp_path):
+    model = saved(tmp_path / "model", lambda a, x: {"y": x * a}, a=([], "float32"), x=([None, 2], "float32"))
+    columns = {"a": np.full((3, 1), 4, np.float32), "x": np.ones((3, 2), np.float32)}
+    runtime = runtimes.load(Model(model))
+    assert answer(runtime, columns, "y").tolist() == [[4, 4]] * 3
+    columns["a"][1] = 5
+    with pytest.raises(ComponentError, match="one value for all of a batch"):
+        answer(runtime, columns, "y")
 
 
 def write(folder, columns):

@@ -180,6 +180,49 @@ def test_names_dtypes_and_integers_are_the_signatures(exporter, given, tmp_path)
 
 
 @EACH
+def test_names_that_no_python_parameter_may_have_are_kept(exporter, tmp_path):
+    v1 = tf.compat.v1
+    with v1.Session(graph=tf.Graph()) as session:
+        ends = [v1.placeholder(tf.float32, [None, 2], name=name) for name in ("one", "two")]
+        given = dict(zip(("my in:0/x", "a b"), map(v1.saved_model.build_tensor_info, ends), strict=True))
+        wanted = {"out put/1:0": v1.saved_model.build_tensor_info(ends[0] - 3 * ends[1])}
+        builder = v1.saved_model.builder.SavedModelBuilder(str(tmp_path / "model"))
+        signature = v1.saved_model.build_signature_def(given, wanted)
+        builder.add_meta_graph_and_variables(session, ["serve"], {"serving_default": signature})
+        builder.save()
+    exporter.export(tmp_path / "model", None, tmp_path / "out")
+    runtime = runtimes.load(exporter.artifact(tmp_path / "out"))
+    ones = np.ones((4, 2), np.float32)
+    assert runtime.run({"my in:0/x": 5 * ones, "a b": ones})["out put/1:0"].tolist() == (2 * ones).tolist()
+
+
+UNBATCHED = {
+    "a scalar and a batch": (lambda a, x: {"y": x * a}, {"a": [], "x": [None, 3]}),
+    "scalars only": (lambda a, x: {"y": x * a + x}, {"a": [], "x": []}),
+    "sizes that differ": (lambda a, x: {"y": tf.reduce_sum(a) * x}, {"a": [4], "x": [3]}),
+}
+
+
+@EACH
+@pytest.mark.parametrize("kind", UNBATCHED)
+def test_inputs_that_have_no_batch_are_taken_as_they_are(exporter, kind, tmp_path):
+    serve, shapes = UNBATCHED[kind]
+    model = saved(tmp_path / "model", serve, **{name: (shape, tf.float32) for name, shape in shapes.items()})
+    verified = exporter.export(model, None, tmp_path / "out")["verified"]
+    assert verified["records"] == (36 if [None, 3] in shapes.values() else 1)
+    assert verified["outputs"]["y"]["relative_error"] < 1e-5
+
+
+@EACH
+def test_a_scalar_is_taken_from_examples(exporter, tmp_path):
+    model = saved(tmp_path / "model", lambda a, x: {"y": x * a}, a=([], tf.float32), x=([None, 3], tf.float32))
+    numbers = np.arange(60, dtype=np.float32)
+    data = examples_of(tmp_path / "ex", {"a": np.full((20, 1), 3, np.float32), "x": numbers.reshape(20, 3)})
+    verified = exporter.export(model, data, tmp_path / "out")["verified"]
+    assert verified["outputs"]["y"]["output_range"] == pytest.approx(3 * np.ptp(numbers))
+
+
+@EACH
 def test_a_fixed_batch_size_is_kept(exporter, digits_examples, tmp_path):
     kernel = tf.constant(np.random.default_rng(0).normal(size=(64, 10)), tf.float32)
     model = saved(tmp_path / "model", lambda image: {"digit": image @ kernel}, image=([4, 64], tf.float32))

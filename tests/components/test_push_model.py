@@ -224,19 +224,62 @@ def test_pushes_at_once_get_a_number_each_and_all_are_whole(model, tmp_path, lay
     assert not list((tmp_path / "served").glob(".*"))
 
 
-def test_a_number_that_another_push_has_just_taken_is_left_to_it(model, tmp_path):
-    others = [Model(changed(model, f"other {number}")) for number in range(2)]
+def test_a_number_that_another_machine_has_just_taken_is_left_to_it(model, tmp_path):
+    others = ["1", "2"]
 
     class Overtaken(Versions):
-        def newest(self):
-            seen = super().newest()
+        def _numbered(self):
+            seen = super()._numbered()
             if others:
-                Versions(str(self.folder), self.layout).push(others.pop())
+                (self.folder / others[0]).mkdir()
+                (self.folder / others.pop(0) / "model.tflite").write_text("another")
             return seen
 
     assert Overtaken(str(tmp_path / "served"), "tf_serving").push(Model(model))["version"] == 3
-    for number, text in enumerate(["other 1", "other 0", "flatbuffer 0"], 1):
+    for number, text in enumerate(["another", "another", "flatbuffer 0"], 1):
         assert (tmp_path / "served" / str(number) / "model.tflite").read_text() == text
+
+
+def test_one_model_pushed_several_times_at_once_is_one_version(model, tmp_path):
+    versions = Versions(str(tmp_path / "served"), "tf_serving")
+    with ThreadPoolExecutor(8) as pool:
+        facts = list(pool.map(lambda _: versions.push(Model(model)), range(16)))
+    assert {fact["version"] for fact in facts} == {1}
+    assert [path.name for path in (tmp_path / "served").iterdir()] == ["1"]
+
+
+def test_pushes_of_other_processes_are_waited_for(model, tmp_path):
+    served = tmp_path / "served"
+    served.mkdir()
+    code = (
+        "import pathlib, sys; from tfopt.alone import alone\n"
+        "with alone(pathlib.Path(sys.argv[1])): print('in', flush=True); input()"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code, served], **pipes) as other, ThreadPoolExecutor(1) as pool:
+        assert other.stdout.readline() == "in\n"
+        pushed = pool.submit(Versions(str(served), "tf_serving").push, Model(model))
+        time.sleep(1)
+        assert not (served / "1").exists()
+        other.communicate("out\n")
+        assert pushed.result()["version"] == 1
+
+
+def test_a_file_of_somebodys_own_that_is_called_as_a_version_stays_and_is_none(model, tmp_path):
+    served = tmp_path / "served"
+    push(model, served)
+    (served / "3").write_text("notes")
+    assert push(changed(model, "new"), served, keep=1).read()["version"] == 4
+    assert sorted(path.name for path in served.iterdir()) == ["3", "4"]
+
+
+def test_an_old_version_that_cannot_be_deleted_is_warned_of_and_the_new_one_is_served(model, tmp_path, caplog):
+    served = tmp_path / "served"
+    served.mkdir()
+    (served / "1").symlink_to(changed(model, "kept elsewhere"))
+    assert push(model, served, keep=1).read()["version"] == 2
+    assert "version 1 is not removed" in caplog.text
+    assert push(model, served, keep=1).read()["version"] == 2
 
 
 def test_a_reader_never_sees_a_version_that_is_not_whole(model, tmp_path):

@@ -5,11 +5,16 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
+from tests.components.decisions import decide
 from tests.components.test_push_model import bless
+from tests.components.test_validate_serving import FACTOR, product
 from tests.reports import DIGITS, TRAINED, make_models
-from tfopt.artifacts import Blessing, InfraBlessing, Model, Pushed
+from tests.runtimes import formulas
+from tfopt import runtimes
+from tfopt.artifacts import Blessing, InfraBlessing, Model, Pushed, Recipe
 from tfopt.components.push_model.component import push_model
 from tfopt.errors import ComponentError
 from tfopt.serving import warm_up
@@ -83,10 +88,36 @@ def test_a_litert_file_lies_beside_its_names_types_and_labels(digits_lite, digit
     facts = json.loads((tmp_path / "app" / "latest" / "metadata.json").read_text())
     assert facts["inputs"]["image"] == {"dtype": "float32", "shape": [None, 8, 8, 1], "quantization": None}
     assert facts["outputs"]["digit"]["labels"] == "labels.txt"
-    assert facts["digest"] == Model(digits_lite).digest
+    assert facts["signature"] == "serving_default"
     again = push(digits_lite, tmp_path / "other", layout="plain", examples=digits_examples).read()
     assert again["labels"] == "none: no examples that name their classes"
     assert not (tmp_path / "other" / "1" / "labels.txt").exists()
+
+
+def test_one_litert_file_is_one_version_whatever_it_is_called(digits_lite, tmp_path):
+    file = digits_lite / "Format-Serving" / "tflite"
+    for number, name in enumerate(("one.tflite", "two.tflite")):
+        (tmp_path / str(number)).mkdir()
+        shutil.copy(file, tmp_path / str(number) / name)
+        pushed = push(tmp_path / str(number) / name, tmp_path / "app", layout="plain").read()
+    assert (pushed["version"], pushed["reason"]) == (1, "the newest version is this very model already")
+
+
+def test_a_litert_file_that_has_no_signature_is_said_to_have_none(tmp_path):
+    free = ([None, 2], "float32")
+    made = formulas.lite(tmp_path / "a.tflite", formulas.saved(tmp_path / "model", lambda x: {"y": x + x}, x=free))
+    push(formulas.unsigned(tmp_path / "b.tflite", made).path, tmp_path / "app", layout="plain")
+    facts = json.loads((tmp_path / "app" / "latest" / "metadata.json").read_text())
+    assert (facts["signature"], list(facts["inputs"])) == (None, ["serving_default_x:0"])
+
+
+def test_an_onnx_file_is_pushed_with_its_weights_wherever_they_lie(tmp_path):
+    file = product(tmp_path)
+    onnx.save(onnx.load(file), tmp_path / "net.onnx", save_as_external_data=True, location="w.data", size_threshold=8)
+    for layout in ("plain", "triton"):
+        push(tmp_path / "net.onnx", tmp_path / layout, layout=layout)
+        rows = {"x": np.eye(3, dtype=np.float32)}
+        assert np.allclose(runtimes.load(Model(tmp_path / layout / "1" / "model.onnx")).run(rows)["y"], FACTOR)
 
 
 def test_labels_that_no_output_has_as_many_values_for_are_left_out(digits_lite, digits_examples, tmp_path):
@@ -142,6 +173,19 @@ def test_a_parent_that_may_not_be_served_either_stays_where_it_is(models, tmp_pa
     assert (pushed["pushed"], pushed["fallback"], pushed["version"]) == (False, False, None)
     assert said in pushed["reason"]
     assert not (tmp_path / "served").exists()
+
+
+@pytest.mark.parametrize("name", ["history", "recipe"])
+def test_what_somebody_keeps_where_something_is_to_be_kept_is_refused_before_a_version_is_shown(tmp_path, name):
+    decide(DIGITS, tmp_path / "made")
+    Recipe(tmp_path / "found").write({"decision": {"selected_digest": "another"}})
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served" / name).write_text("notes")
+    kept = {"decision": tmp_path / "made/decision"} if name == "history" else {"recipe": tmp_path / "found"}
+    given = (tmp_path / "made/selected", tmp_path / "made/blessing", tmp_path / "p")
+    with pytest.raises(ComponentError, match=f"{name} is no folder"):
+        push_model(*given, destination=str(tmp_path / "served"), **kept)
+    assert [path.name for path in (tmp_path / "served").iterdir()] == [name]
 
 
 def test_a_parent_that_was_itself_chosen_and_not_blessed_is_no_fallback(models, tmp_path):

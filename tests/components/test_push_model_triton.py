@@ -1,7 +1,10 @@
 """A model in a Triton repository: its configuration fits Triton's own schema, and says what the model takes."""
 
+import contextlib
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,13 +12,19 @@ from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig, ModelInstanceGroup
 
 from tests.components.test_push_model import push
-from tests.components.test_validate_serving import product
+from tests.components.test_validate_serving import FACTOR, product
 from tfopt import runtimes
 from tfopt.artifacts import Model, SavedModel
+from tfopt.components.push_model import pushing
+from tfopt.components.push_model.choosing import Choice
+from tfopt.components.push_model.versions import Versions
+from tfopt.components.validate_serving.triton_config import faults
 from tfopt.errors import ComponentError
 from tfopt.runtimes import TensorSpec
 from tfopt.serving.layouts import contents
 from tfopt.serving.triton import Scheduling, config, write_config
+from tfopt.tensorrt.machine import Machine
+from tfopt.tensorrt.tag import Tag
 
 
 def read(file: Path):
@@ -87,6 +96,49 @@ def test_the_same_model_is_no_new_version_and_is_run_as_was_asked_last(two_ends,
     assert sorted(path.name for path in (tmp_path / "digits").iterdir()) == ["1", "config.pbtxt"]
 
 
+def pushed(model: Path, destination: Path, **given) -> dict:
+    """What is said of a push, without the step around it, for several at once."""
+    found = Model(model)
+    return pushing.push(Choice(found, "so said"), found, str(destination), "triton", None, None, 0, Scheduling(**given))
+
+
+def test_of_pushes_at_once_the_configuration_is_of_the_newest_version(tmp_path, monkeypatch):
+    models, publish, waits = [], Versions._publish, iter(np.linspace(0.3, 0, 6))
+
+    def slowly(*given):
+        time.sleep(next(waits))  # who comes first is to be overtaken
+        return publish(*given)
+
+    monkeypatch.setattr(Versions, "_publish", slowly)
+    for number in range(6):
+        (tmp_path / str(number)).mkdir()
+        models.append(product(tmp_path / str(number), FACTOR * number))
+    with ThreadPoolExecutor(6) as pool:
+        facts = list(pool.map(lambda path: pushed(path, tmp_path / "served"), models))
+    newest = max(facts, key=lambda fact: fact["version"])
+    assert newest["version"] == 6
+    found = read(tmp_path / "served" / "config.pbtxt")
+    assert found.parameters["tfopt_digest"].string_value == newest["digest"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_where_a_version_cannot_be_shown_the_configuration_is_as_it_was(tmp_path, monkeypatch, error):
+    given, file = product(tmp_path), tmp_path / "served" / "config.pbtxt"
+    pushed(given, tmp_path / "served")
+    before = file.read_text()
+
+    def fail(*_):
+        raise error
+
+    product(tmp_path, FACTOR * 2)
+    monkeypatch.setattr(Versions, "_publish", fail)
+    for destination in (tmp_path / "served", tmp_path / "new"):
+        with pytest.raises((KeyboardInterrupt, ComponentError)):
+            pushed(given, destination, instances=3)
+    assert file.read_text() == before
+    assert not list((tmp_path / "new").iterdir())
+
+
 def test_pushes_at_once_write_one_whole_configuration(tmp_path):
     given, folder = Model(product(tmp_path)), tmp_path / "served"
     folder.mkdir()
@@ -94,6 +146,21 @@ def test_pushes_at_once_write_one_whole_configuration(tmp_path):
         list(pool.map(lambda count: write_config(given, folder, Scheduling(instances=count)), range(1, 65)))
     assert read(folder / "config.pbtxt").instance_group[0].count in range(1, 65)
     assert [path.name for path in folder.iterdir()] == ["config.pbtxt"]
+
+
+def test_an_engine_is_never_asked_for_larger_batches_than_it_was_built_for(tmp_path, monkeypatch):
+    engine = tmp_path / "model.plan"
+    engine.write_text("an engine")
+    open_end = {"x": TensorSpec("float32", (None, 2))}
+    loaded = contextlib.nullcontext(SimpleNamespace(inputs=open_end, outputs=open_end))  # which only a GPU could
+    monkeypatch.setattr(runtimes, "load", lambda model: loaded)
+    here = Machine("10.11.0.33", "9.0", "NVIDIA H100", "570.86.15")
+    for built, asked, written in ((32, 64, 32), (32, 8, 8), (None, 64, 64)):
+        Tag.of(here, version_compatible=False, largest_batch=built).write(engine)
+        write_config(Model(engine), tmp_path, Scheduling(asked))
+        assert read(tmp_path / "config.pbtxt").max_batch_size == written
+        found = faults(tmp_path / "config.pbtxt", "tensorrt", open_end, open_end, 1, 7)
+        assert found[-1].endswith(f"max_batch_size {written}, for an engine of batches up to 7")
 
 
 def test_a_fixed_batch_is_one_of_the_axes():

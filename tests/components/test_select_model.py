@@ -7,8 +7,11 @@ import pytest
 
 from tests.components.decisions import decide, reason
 from tests.reports import DIGITS, TRAINED, Row, make_models, write_reports
+from tests.test_artifacts import outside
+from tfopt import runtimes
 from tfopt.artifacts import Blessing, Decision, Model
 from tfopt.components.select_model.component import select_model
+from tfopt.components.select_model.handing_on import hand_on
 from tfopt.errors import ComponentError
 
 
@@ -182,6 +185,12 @@ def test_what_people_have_lying_around_is_handed_on_as_an_artifact(tmp_path, dig
     assert selected.card["name"] == raw[kind].name
     assert Model(raw[kind]).digest == before
     assert all(file.stat().st_nlink == 1 for file in selected.files())  # copies: the original may change
+
+
+def test_a_bare_onnx_file_is_handed_on_with_its_weights(tmp_path):
+    (tmp_path / "selected").mkdir()
+    hand_on(Model(outside(tmp_path / "given")), "net", Model(tmp_path / "selected"))
+    assert list(runtimes.load(Model(tmp_path / "selected")).outputs) == ["y", "z"]
 
 
 @pytest.mark.parametrize("report", ["evaluation", "benchmark"])

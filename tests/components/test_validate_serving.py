@@ -3,14 +3,19 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+import tensorflow as tf
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.conftest import write_examples
+from tests.runtimes.formulas import saved
 from tfopt.artifacts import InfraBlessing, Model
 from tfopt.components.validate_serving.component import validate_serving
 from tfopt.errors import ComponentError
@@ -80,6 +85,18 @@ def test_a_saved_model_is_loaded_as_tensorflow_serving_does_and_answers_its_warm
     assert 0 < row["latency"]["p50_ms"] <= row["latency"]["p99_ms"]
     assert row["max_error"] < 1e-5
     assert row["sweep"] is None
+
+
+def test_an_input_without_axes_is_asked_one_value_of_the_examples(tmp_path):
+    def serve(k, x):
+        return {"top": tf.math.top_k(x, k).values}
+
+    model = saved(tmp_path / "model", serve, k=([], tf.int32), x=([None, 6], tf.float32))
+    columns = {"k": np.full((20, 1), 2), "x": np.random.default_rng(0).random((20, 6), np.float32)}
+    write_examples(tmp_path / "examples" / "Split-eval" / "data_tfrecord", columns)
+    blessing = validate(model, tmp_path, examples=tmp_path / "examples", batch_size=2).read()
+    assert blessing["blessed"], blessing["reason"]
+    assert blessing["models"][0]["warm_up"] == "4 requests from examples, split 'eval'"
 
 
 def test_litert_and_a_parent_are_blessed_each_for_itself(digits_lite, tmp_path):
@@ -161,10 +178,25 @@ def test_a_configuration_of_yours_that_triton_would_refuse_is_found(tmp_path, wr
     file.parent.mkdir()
     size = "" if "max_batch" in wrong else "max_batch_size: 8 "
     file.write_text(f"{size}version_policy {{ latest {{ num_versions: 2 }} }} {wrong}")
-    outputs = {"y": TensorSpec("float32", (None, 2)), "z": TensorSpec("float32", ())}
+    outputs = {"y": TensorSpec("float32", (None, 2))}
+    outputs |= {"z": TensorSpec("float32", ())} if '"z"' in wrong else {}
     found = faults(file, "onnx", {"x": TensorSpec("float32", (None, 3))}, outputs, 2)
     assert len(found) == 1
     assert said in found[0]
+
+
+@pytest.mark.parametrize("shape", [(4, 28), (), (None,)])
+@pytest.mark.parametrize("told", ["", 'input { name: "x" data_type: TYPE_FP32 dims: [28] }'])
+def test_a_configuration_that_batches_what_has_no_open_batch_is_found(tmp_path, shape, told):
+    from tfopt.components.validate_serving.triton_config import faults
+    from tfopt.runtimes import TensorSpec
+
+    file = tmp_path / "config.pbtxt"
+    spec, open_spec = TensorSpec("float32", shape, ranked=shape != (None,)), TensorSpec("float32", (None, 28))
+    file.write_text(f"max_batch_size: 8 {told}")
+    assert "max_batch_size above 0" in faults(file, "onnx", {"x": spec}, {"y": open_spec}, 1)[0]
+    assert "max_batch_size above 0" in faults(file, "onnx", {"x": open_spec}, {"y": spec}, 1)[0]
+    assert faults(file, "onnx", {"x": open_spec}, {"y": open_spec}, 1) == []
 
 
 def test_the_configuration_that_is_pushed_is_the_one_that_is_checked(tmp_path, monkeypatch):
@@ -194,9 +226,33 @@ def test_our_words_for_tritons_configuration_are_tritons():
     compare(type(_message()).DESCRIPTOR, ModelConfig.DESCRIPTOR)
 
 
-def test_examples_of_something_else_are_the_users_error_and_no_verdict(tmp_path):
-    from tests.conftest import write_examples
+def test_a_full_disk_is_no_verdict_on_the_model(digits_model, tmp_path, monkeypatch):
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", small], check=False).returncode:
+        pytest.skip("only root may mount")
+    monkeypatch.setattr(tempfile, "tempdir", str(small))
+    try:
+        with pytest.raises(ComponentError, match="room for the outputs"):
+            validate(digits_model, tmp_path)
+    finally:
+        subprocess.run(["umount", small], check=True)
+    assert not list(tmp_path.glob("infra*"))
 
+
+def test_as_many_requests_are_asked_of_a_model_of_a_fixed_batch(tmp_path):
+    model = saved(tmp_path / "model", lambda x: {"y": x * 2}, x=([8, 2], tf.float32))
+    assert validate(model, tmp_path).read()["models"][0]["requests"] == 4
+
+
+def test_the_configuration_is_the_one_that_push_model_writes_for_batches_so_large(tmp_path):
+    given = {"layout": "triton", "batch_size": 128}
+    assert "max_batch_size 64, for requests of 128" in refused(product(tmp_path), tmp_path, **given)
+    said = validate(product(tmp_path), tmp_path, max_batch_size=128, **given).read()
+    assert said["blessed"], said["reason"]
+
+
+def test_examples_of_something_else_are_the_users_error_and_no_verdict(tmp_path):
     write_examples(tmp_path / "others" / "Split-eval" / "data_tfrecord", {"z": np.zeros((2, 3), np.float32)})
     with pytest.raises(ComponentError, match="no feature 'x'"):
         validate(product(tmp_path), tmp_path, examples=tmp_path / "others")

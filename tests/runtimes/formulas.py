@@ -29,6 +29,19 @@ def lite(file: Path, saved_model: Path, **settings) -> Model:
     return Model(file)
 
 
+def unsigned(file: Path, made: Model) -> Model:
+    """The same LiteRT file without its signatures."""
+    import flatbuffers
+    from ai_edge_litert import schema_py_generated as schema
+
+    content = schema.ModelT.InitFromPackedBuf(made.path.read_bytes(), 0)
+    content.signatureDefs = None
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(content.Pack(builder), b"TFL3")
+    file.write_bytes(bytes(builder.Output()))
+    return Model(file)
+
+
 def onnx(file: Path, nodes, inputs, outputs) -> Model:
     """An ONNX file of these nodes; inputs and outputs as name=(element type, shape)."""
     from onnx import helper
@@ -102,6 +115,12 @@ def threads_after_loading(model: Path, threads: int) -> int:
     import tensorflow as tf
 
     return tf.config.threading.get_intra_op_parallelism_threads()
+
+
+def ends(model: Path) -> tuple[list[str], list[str]]:
+    """The names of a model's inputs and outputs, in order; for a process of its own."""
+    with runtimes.load(Model(model)) as runtime:
+        return list(runtime.inputs), list(runtime.outputs)
 
 
 def _crossed(zeta, alpha):

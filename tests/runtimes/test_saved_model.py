@@ -40,6 +40,12 @@ def test_inputs_and_outputs_go_by_name_text_included(mixed):
         assert answer["a"].tolist() == [[11, 12], [23, 24]] and answer["z"].tolist() == [[2, 4], [6, 8]]
 
 
+def test_inputs_and_outputs_are_in_the_same_order_in_every_process(mixed):
+    for seed in ("1", "2", "3"):  # of the order of sets, by which TensorFlow goes
+        found = run_in_child(formulas.ends, mixed, doing="loading", environment={"PYTHONHASHSEED": seed})
+        assert found == (["alpha", "words", "zeta"], ["a", "upper", "z"])
+
+
 @pytest.mark.parametrize(
     ("change", "received", "fix"),
     [

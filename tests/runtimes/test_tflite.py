@@ -79,15 +79,7 @@ def test_one_of_several_signatures_is_run_wherever_the_file_keeps_it(tmp_path):
 
 
 def test_a_file_without_signatures_goes_by_its_tensor_names(two_by_two, tmp_path):
-    import flatbuffers
-    from ai_edge_litert import schema_py_generated as schema
-
-    content = schema.ModelT.InitFromPackedBuf(two_by_two.path.read_bytes(), 0)
-    content.signatureDefs = None
-    builder = flatbuffers.Builder(1024)
-    builder.Finish(content.Pack(builder), b"TFL3")
-    (tmp_path / "b.tflite").write_bytes(bytes(builder.Output()))
-    runtime = runtimes.load(Model(tmp_path / "b.tflite"))
+    runtime = runtimes.load(formulas.unsigned(tmp_path / "b.tflite", two_by_two))
     assert set(runtime.inputs) == {"serving_default_alpha:0", "serving_default_zeta:0"}
     ones = np.ones((3, 2), np.float32)
     answers = runtime.run({"serving_default_alpha:0": ones, "serving_default_zeta:0": ones * 5})

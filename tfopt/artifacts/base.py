@@ -1,6 +1,7 @@
 """What every artifact has: a place, metadata, a check of its content, a digest."""
 
 import hashlib
+import os
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -63,7 +64,7 @@ class Artifact:
         if self.path.is_file():
             yield self.path
         else:
-            yield from (file for file in sorted(self.path.rglob("*")) if file.is_file() and file.name != CARD)
+            yield from (file for file in below(self.path) if file.name != CARD)
 
     @cached_property
     def digest(self) -> str:
@@ -74,3 +75,14 @@ class Artifact:
             with file.open("rb") as stream:
                 total.update(f"{name}\0{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
         return total.hexdigest()
+
+
+def below(folder: Path) -> list[Path]:
+    """Every file below a folder, sorted; what lies in linked folders too, but for those that lead back up."""
+    found: list[Path] = []
+    for place, folders, names in os.walk(folder, followlinks=True):
+        here = Path(place)
+        above = {path.resolve() for path in (here, *here.parents)}
+        folders[:] = [name for name in folders if (here / name).resolve() not in above]
+        found += [here / name for name in names if (here / name).is_file()]
+    return sorted(found)

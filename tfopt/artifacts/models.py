@@ -7,7 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts.base import CARD, FAILURE, Artifact
+from tfopt.artifacts.base import CARD, FAILURE, Artifact, below
+from tfopt.artifacts.external_data import external_data
 from tfopt.errors import ComponentError
 
 TAG = "compatibility.json"  # beside a TensorRT engine: the machine it was built for
@@ -95,25 +96,27 @@ class Model(Artifact):
         _ = self.format
 
     def payload(self) -> list[Path]:
-        """The files that are deployed, of `format` only."""
+        """The files that are deployed, of `format` only.
+
+        Raises:
+            ComponentError: When weights of an ONNX file are not where it says.
+        """
         if self.failure:
             return []
         if self.format == "saved_model" and self.saved_model:
-            return sorted(
-                file
-                for file in self.saved_model.rglob("*")
-                if file.is_file() and file.name != "tflite" and file.name != CARD
-            )
+            return [file for file in below(self.saved_model) if file.name not in ("tflite", CARD)]
         if self.format == "openvino" and self.openvino:
             return [self.openvino.with_suffix(".bin"), self.openvino]
         if self.format == "tensorrt" and self.tensorrt:
             tag = self.tensorrt.with_name(TAG)
             return [self.tensorrt, *([tag] if tag.is_file() else [])]
-        return [self.tflite or self.onnx or self.keras or self.path]
+        if self.format == "onnx" and self.onnx:
+            return [self.onnx, *external_data(self.onnx)]
+        return [self.tflite or self.keras or self.path]
 
     def files(self) -> Iterator[Path]:
-        """Every file, sorted; with a bare ``.xml`` goes the ``.bin`` beside it, with a bare ``.plan`` its tag."""
-        if self.path.is_file() and self.tensorrt:
+        """Every file, sorted; with a bare file goes what belongs to it: a ``.bin``, a tag, an ONNX file's weights."""
+        if self.path.is_file() and (self.tensorrt or self.onnx):
             yield from self.payload()
             return
         yield from super().files()

@@ -38,8 +38,15 @@ class TensorSpec:
 
 
 def fixed_batch(specs: Mapping[str, TensorSpec]) -> int | None:
-    """The batch size that a signature fixes; None when it is free."""
-    return next((spec.shape[0] for spec in specs.values() if spec.shape and spec.shape[0]), None)
+    """The batch size that a signature fixes; None when it is free, or when first sizes differ and so are no batch."""
+    sizes = {spec.shape[0] for spec in specs.values() if spec.shape and spec.shape[0]}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def batched(specs: Mapping[str, TensorSpec]) -> list[str]:
+    """The tensors of which each record has its own; the others are one scalar, or of a size of their own."""
+    fixed = fixed_batch(specs)
+    return [name for name, spec in specs.items() if spec.shape and spec.shape[0] in (None, fixed)]
 
 
 class Runtime(abc.ABC):

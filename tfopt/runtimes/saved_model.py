@@ -39,7 +39,9 @@ class SavedModelRuntime(Runtime):
                 nearest(signature, known) if known else "export it with a signature",
             )
         self._call = known[signature]
-        self.inputs = {name: spec_of(spec) for name, spec in self._call.structured_input_signature[1].items()}
+        # TensorFlow knows no order of either: that of the inputs is another one in each process.
+        inputs = self._call.structured_input_signature[1]
+        self.inputs = {name: spec_of(spec) for name, spec in sorted(inputs.items())}
         self.outputs = {name: spec_of(spec) for name, spec in sorted(self._call.structured_outputs.items())}
         self._constant = tf.constant
 

@@ -16,14 +16,17 @@ def load(model: Model, *, signature: str, threads: int | None) -> Runtime:
     return TFLiteRuntime(model, signature, threads)
 
 
-def stored_tensors(model: Model) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The inputs and outputs as the file stores them, integers and their scales included, which an app has to know.
+def stored_tensors(model: Model) -> tuple[str | None, dict[str, Any], dict[str, Any]]:
+    """The signature to call by, None where the file has none, and the inputs and outputs, for whoever writes an app.
+
+    They are as the file stores them, integers and their scales included.
 
     Raises:
         ComponentError: When LiteRT cannot load the file.
     """
     runtime = TFLiteRuntime(model, "serving_default", None)
-    return _facts(runtime._inputs, runtime.inputs), _facts(runtime._outputs, runtime.outputs)
+    inputs, outputs = _facts(runtime._inputs, runtime.inputs), _facts(runtime._outputs, runtime.outputs)
+    return runtime.signature, inputs, outputs
 
 
 class TFLiteRuntime(Runtime):
@@ -44,6 +47,7 @@ class TFLiteRuntime(Runtime):
         except (ValueError, RuntimeError) as error:
             raise _refusal(model, str(error)) from error
         signatures = self._interpreter.get_signature_list()
+        self.signature = signature if signatures else None
         self._runner = None
         inputs, outputs = (
             _by_name(self._interpreter.get_input_details()),

@@ -103,4 +103,6 @@ def _place(model: Model, file: Path, layout: str) -> str:
         return SAVED_MODEL[layout] + file.relative_to(model.saved_model).as_posix()
     if model.format == "tensorrt":
         return file.name if file.name == TAG else "model.plan"
+    if model.format == "onnx" and model.onnx and file != model.onnx:  # weights, which it knows by their place beside it
+        return file.relative_to(model.onnx.parent).as_posix()
     return f"model{file.suffix}" if file.suffix else f"model.{model.format}"

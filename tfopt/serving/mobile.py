@@ -16,20 +16,20 @@ METADATA, LABELS = "metadata.json", "labels.txt"
 def describe(model: Model, folder: Path, examples: Examples | None) -> str:
     """Write both files into a version folder; return where the labels come from, or why there are none.
 
+    They say what is in the file and no more: under whichever name it is pushed, it is the same version.
+
     Raises:
         ComponentError: When LiteRT cannot load the file.
     """
     from tfopt.runtimes.tflite import stored_tensors
 
-    inputs, outputs = stored_tensors(model)
+    signature, inputs, outputs = stored_tensors(model)
     classes = _classes(examples)
     labelled = [name for name, facts in outputs.items() if classes and facts["shape"][-1:] == [len(classes)]]
     if labelled:
         (folder / LABELS).write_text("".join(f"{name}\n" for name in classes))
     facts = {
-        "name": model.name,
-        "digest": model.digest,
-        "signature": "serving_default",
+        "signature": signature,
         "inputs": inputs,
         "outputs": {name: found | {"labels": LABELS if name in labelled else None} for name, found in outputs.items()},
     }

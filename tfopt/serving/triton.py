@@ -3,9 +3,10 @@
 Reference: NVIDIA Triton Inference Server, "Model Configuration" (`inference.ModelConfig`).
 """
 
+import contextlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -13,6 +14,7 @@ from tfopt import partial, runtimes
 from tfopt.artifacts import Model
 from tfopt.errors import ComponentError
 from tfopt.runtimes import TensorSpec
+from tfopt.tensorrt.tag import Tag
 
 FILE = "config.pbtxt"
 OURS = "# Written by tfopt push_model from the signature. Without this line the file is yours, and stays as it is.\n"
@@ -44,6 +46,22 @@ class Scheduling:
     queue_delay_us: int = 0
 
 
+@contextlib.contextmanager
+def configured(model: Model, folder: Path, scheduling: Scheduling, said: Mapping[str, str]) -> Iterator[None]:
+    """`write_config`; where what follows then fails, what was there before is put back."""
+    target = folder / FILE
+    before = target.read_text() if target.exists() else None
+    write_config(model, folder, scheduling, said)
+    try:
+        yield
+    except BaseException:
+        if before is None:
+            target.unlink(missing_ok=True)
+        elif before != target.read_text():
+            _put(target, before)
+        raise
+
+
 def write_config(
     model: Model, folder: Path, scheduling: Scheduling, said: Mapping[str, str] = MappingProxyType({})
 ) -> None:
@@ -63,6 +81,8 @@ def write_config(
     if not there.startswith(OURS):
         return
     with runtimes.load(model) as runtime:
+        most = min(scheduling.max_batch_size, largest_batch(model) or scheduling.max_batch_size)
+        scheduling = replace(scheduling, max_batch_size=most)
         text = config(folder.name, model.format, runtime.inputs, runtime.outputs, scheduling)
     text = (
         OURS
@@ -73,12 +93,16 @@ def write_config(
     )
     if text == there:  # a server that watches would load the model again
         return
-    part = partial.name(folder)
-    try:
-        part.write_text(text)
-        part.rename(target)
-    finally:
-        part.unlink(missing_ok=True)
+    _put(target, text)
+
+
+def largest_batch(model: Model) -> int | None:
+    """The largest batch that a model takes; None for any, or for an engine whose tag does not say it.
+
+    Triton does not load an engine whose configuration asks for more than its profile takes.
+    """
+    tag = Tag.beside(model.tensorrt) if model.tensorrt else None
+    return tag.largest_batch if tag else None
 
 
 def config(
@@ -105,6 +129,15 @@ def config(
         *([f"dynamic_batching {{ {delay}}}"] if batched else []),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _put(target: Path, text: str) -> None:
+    part = partial.name(target.parent)
+    try:
+        part.write_text(text)
+        part.rename(target)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _tensor(side: str, name: str, spec: TensorSpec, batched: bool) -> str:

@@ -15,18 +15,25 @@ AGAIN = "convert the model again on this machine: tfopt convert_tensorrt"
 
 @dataclass(frozen=True)
 class Tag:
-    """The machine an engine was built on, and whether later versions of TensorRT may load it."""
+    """What an engine was built for.
+
+    Attributes:
+        tensorrt: As of the `Machine` it was built on, like the next three.
+        version_compatible: Whether later versions of TensorRT may load it.
+        largest_batch: How many records it takes at once, where its batch is open; None in tags that do not say it.
+    """
 
     tensorrt: str
     compute_capability: str
     gpu: str
     driver: str
     version_compatible: bool = False
+    largest_batch: int | None = None
 
     @classmethod
-    def of(cls, machine: Machine, *, version_compatible: bool) -> "Tag":
+    def of(cls, machine: Machine, *, version_compatible: bool, largest_batch: int | None = None) -> "Tag":
         """The tag of an engine built here and now."""
-        return cls(**asdict(machine), version_compatible=version_compatible)
+        return cls(**asdict(machine), version_compatible=version_compatible, largest_batch=largest_batch)
 
     @classmethod
     def beside(cls, plan: Path) -> "Tag | None":
