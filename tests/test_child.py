@@ -15,7 +15,7 @@ import pytest
 
 from tests.processes import has_ended, wait_until
 from tfopt.child import run_in_child
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, MachineError
 
 
 def double(values):
@@ -40,6 +40,16 @@ def fill(how):
     if how == "file by file":
         raise shutil.Error([("a", "b", "[Errno 28] No space left on device: 'a' -> 'b'"), ("c", "d", "[Errno 28] …")])
     raise ComponentError("the converter failed: No space left on device", "a model", "check that the model runs")
+
+
+def stumble(message):
+    raise ValueError(f"{message}\n\nArguments received:\n  training=False\n")
+
+
+def lack(what):
+    if what == "a package":
+        import not_there  # noqa: F401
+    raise MemoryError("Unable to allocate 99 TiB")
 
 
 def die(number):
@@ -73,12 +83,20 @@ def test_the_answer_comes_back_whole():
 
 @pytest.mark.parametrize("how", ["by errno", "in words", "file by file", "as something else"])
 def test_a_full_disk_is_told_as_such_whoever_met_it(how):
-    with pytest.raises(ComponentError, match="No space left on device") as refusal:
+    with pytest.raises(MachineError, match="No space left on device") as refusal:
         run_in_child(fill, how, doing="converting")
     assert refusal.value.expected == "room for the outputs"
     assert refusal.value.fix == "free some disk space, or write elsewhere"
     assert "\n" not in refusal.value.received
     assert "('a'" not in refusal.value.received
+
+
+@pytest.mark.parametrize(("what", "said"), [("a package", "No module named 'not_there'"), ("memory", "99 TiB")])
+def test_what_else_the_machine_lacks_is_told_as_such(what, said):
+    with pytest.raises(MachineError) as refusal:
+        run_in_child(lack, what, doing="converting")
+    assert said in refusal.value.received
+    assert "\n" not in refusal.value.received
 
 
 def test_the_child_is_another_process_with_its_own_environment_and_no_input():
@@ -93,18 +111,19 @@ def test_its_refusal_is_ours():
 
 
 @pytest.mark.parametrize(
-    ("function", "argument", "words"),
+    ("function", "argument", "first", "words"),
     [
-        (crash, "kaputt", ["status 1", "ValueError: kaputt", "line", "in crash"]),
-        (die, signal.SIGKILL, ["was killed by SIGKILL", "Größe: last words"]),
-        (die, signal.SIGSEGV, ["was killed by SIGSEGV", "Größe: last words"]),
-        (talk, 100_000, ["status 3", "line 99999 x"]),
+        (crash, "kaputt", "ended with status 1: ValueError: kaputt", ["line", "in crash"]),
+        (stumble, "kaputt", "ended with status 1: ValueError: kaputt", ["in stumble", "training=False"]),
+        (die, signal.SIGKILL, "was killed by SIGKILL: Größe: last words", []),
+        (die, signal.SIGSEGV, "was killed by SIGSEGV: Größe: last words", []),
+        (talk, 100_000, "ended with status 3: line 99999 x", ["line 99998 x"]),
     ],
 )
-def test_its_death_is_an_error_with_its_last_lines(function, argument, words):
+def test_its_death_is_an_error_with_its_last_lines_and_its_reason_in_the_first(function, argument, first, words):
     with pytest.raises(ComponentError) as error:
         run_in_child(function, argument, doing="converting")
-    assert error.value.received.startswith("converting: the process ")
+    assert error.value.received.startswith(f"converting: the process {first}")
     assert all(word in error.value.received for word in words)
     assert "memory" in error.value.fix and len(error.value.received) < 10_000
 

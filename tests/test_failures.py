@@ -13,7 +13,7 @@ from tfopt.components.export_onnx.component import export_onnx
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.push_model.component import push_model
 from tfopt.components.select_model.component import select_model
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, MachineError
 from tfopt.failures import as_row
 
 
@@ -66,11 +66,41 @@ def test_it_is_refused_where_one_model_is_needed(failed, tmp_path):
     assert not (tmp_path / "served").exists()
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), MemoryError(), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        ComponentError("the converter failed: No space left on device", "a model", "check that the model runs"),
+        ModuleNotFoundError("No module named 'not_there'"),
+        MemoryError(),
+        KeyboardInterrupt(),
+    ],
+)
 def test_what_says_nothing_about_the_model_is_raised(tmp_path, error):
     with pytest.raises(type(error)), as_row({"out": Model(tmp_path)}, {"on_failure": "row"}, {}):
         raise error
     assert not (tmp_path / FAILURE).exists()
+
+
+@pytest.mark.parametrize(
+    "error",
+    ["OSError(28, 'No space left on device')", "ModuleNotFoundError(\"No module named 'tf2onnx'\")"],
+)
+def test_it_is_raised_from_a_conversions_own_process_too(digits_model, tmp_path, monkeypatch, error):
+    (tmp_path / "shadow").mkdir()
+    (tmp_path / "shadow" / "tf2onnx.py").write_text(f"raise {error}\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "shadow"))
+    with pytest.raises(MachineError, match=r"No space left on device|No module named 'tf2onnx'"):
+        export_onnx(digits_model, tmp_path / "out", on_failure="row")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_row_of_a_conversion_that_crashed_says_why(digits_model, tmp_path, monkeypatch):
+    (tmp_path / "shadow").mkdir()
+    (tmp_path / "shadow" / "tf2onnx.py").write_text("raise RuntimeError('no kernel\\nfor this op')\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "shadow"))
+    export_onnx(digits_model, tmp_path / "out", on_failure="row")
+    assert "the process ended with status 1: RuntimeError: no kernel" in Model(tmp_path / "out").failure
 
 
 def test_half_a_model_is_taken_away_and_a_bug_is_a_row_too(tmp_path):

@@ -14,10 +14,12 @@ from tfopt.summary import print_summary
 
 @pytest.fixture
 def printed(tmp_path):
-    def show(rows=DIGITS, chosen_on_it=(), **settings) -> str:
+    def show(rows=DIGITS, chosen_on_it=(), notes=(), **settings) -> str:
         models = make_models(rows, tmp_path / "models")
         evaluation, benchmark = write_reports(rows, models, tmp_path, samples=False)
-        evaluation.write(evaluation.read() | {"chosen_on_it": list(chosen_on_it)})
+        content = evaluation.read() | {"chosen_on_it": list(chosen_on_it)}
+        content["models"][-1]["notes"] = list(notes)
+        evaluation.write(content)
         goals = settings.pop("goals", ["accuracy max_degradation 0.01"])
         outputs = select_model(
             models[0], models[1:], evaluation, benchmark, *(tmp_path / n for n in "sdb"), goals=goals
@@ -59,6 +61,11 @@ def test_it_says_when_nothing_will_be_pushed(printed, capsys):
 def test_it_says_when_epochs_were_chosen_on_the_examples_that_judge(printed, capsys):
     printed(DIGITS[:3], chosen_on_it=["trained"])
     assert "judged on the examples that best epochs were chosen on" in capsys.readouterr().out
+
+
+def test_it_says_what_is_to_know_of_how_a_model_was_judged(printed, capsys):
+    printed(DIGITS[:3], notes=["50 of the 50 records"])
+    assert "\ntflite float32: 50 of the 50 records\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("settings", [{"width": 80, "force_terminal": True}, {"width": 100, "legacy_windows": True}])

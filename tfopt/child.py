@@ -10,12 +10,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tfopt.ending import end_with
-from tfopt.errors import ComponentError, no_room
+from tfopt.errors import ComponentError, first_line, lacking
 
 T = TypeVar("T")
 
@@ -69,9 +70,9 @@ def run_in_child(
                 process.wait()
         if code or not answer.exists():
             raise ComponentError(
-                f"{doing}: the process {how_it_ended(code)}\n{last_lines(log)}",
+                f"{doing}: the process {how_it_ended(code)}{_last_words(log)}\n{last_lines(log)}",
                 "a process that ends well",
-                "see its last lines above; when it was killed, the machine may be short of memory",
+                "see the last lines that it printed; when it was killed, the machine may be short of memory",
             )
         worked, result = pickle.loads(answer.read_bytes())
     if not worked:
@@ -100,6 +101,12 @@ def last_lines(log: Path, count: int = 15) -> str:
         return "\n".join(stream.read().decode(errors="replace").splitlines()[-count:])
 
 
+def _last_words(log: Path) -> str:
+    """The last line that says something: where only one line of the error is shown, it is most often the reason."""
+    said = [line.strip() for line in last_lines(log).splitlines() if line.strip()]
+    return f": {said[-1][:300]}" if said else ""
+
+
 def _component(name: str, arguments: dict[str, Any]) -> None:
     from tfopt.component import find
 
@@ -115,10 +122,11 @@ def main(call: Path, answer: Path, parent: int) -> None:
     try:
         result = True, getattr(importlib.import_module(module), name)(*arguments)
     except Exception as error:
-        full = no_room(error)
-        if full is None and not isinstance(error, ComponentError):
-            raise
-        result = False, full or error
+        lacked = lacking(error)
+        if lacked is None and not isinstance(error, ComponentError):
+            traceback.print_exc()
+            sys.exit(f"{type(error).__name__}: {first_line(error)}")  # comes last, for `_last_words`
+        result = False, lacked or error
     part = answer.with_suffix(".partial")
     part.write_bytes(pickle.dumps(result))
     part.rename(answer)

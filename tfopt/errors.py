@@ -26,7 +26,27 @@ class ComponentError(Exception):
         return f"received: {self.received}\nexpected: {self.expected}\nhow to fix: {self.fix}"
 
 
-def no_room(error: BaseException) -> ComponentError | None:
+class MachineError(ComponentError):
+    """The machine lacks something, and with it the same would work: it says nothing about the model."""
+
+
+def lacking(error: BaseException) -> MachineError | None:
+    """What the machine lacks, room on a disk, memory or a package, in three parts; None where the error is another.
+
+    >>> lacking(ModuleNotFoundError("No module named 'tf2onnx'")).received, lacking(ValueError("no such op"))
+    ("No module named 'tf2onnx'", None)
+    """
+    if isinstance(error, MachineError):
+        return error
+    if isinstance(error, ModuleNotFoundError):
+        fix = "install it; tfopt's extras, as in tfopt[onnx], and its images have what each component needs"
+        return MachineError(first_line(error), "the package", fix)
+    if isinstance(error, MemoryError):
+        return MachineError(first_line(error), "more memory", "run it on a machine, or in a pod, with more of it")
+    return no_room(error)
+
+
+def no_room(error: BaseException) -> MachineError | None:
     """A full disk in three parts, whichever library met it; None where the error is another.
 
     >>> no_room(RuntimeError("write failed: No space left on device")).expected, no_room(ValueError("no such op"))
@@ -38,7 +58,7 @@ def no_room(error: BaseException) -> ComponentError | None:
     if isinstance(error, shutil.Error):  # of a whole tree: a list with what each of its files met
         error = OSError(error.args[0][0][-1])
     said = error.received if isinstance(error, ComponentError) else first_line(error)
-    return ComponentError(said, "room for the outputs", "free some disk space, or write elsewhere")
+    return MachineError(said, "room for the outputs", "free some disk space, or write elsewhere")
 
 
 def first_line(error: BaseException) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from tfopt.artifacts import FAILURE, Artifact, Model
-from tfopt.errors import ComponentError, first_line
+from tfopt.errors import ComponentError, first_line, lacking
 
 OnFailure = Literal["raise", "row"]  # how a component that makes a model declares its parameter of that name
 PARAMETER = "on_failure"
@@ -22,7 +22,7 @@ PARAMETER = "on_failure"
 def as_row(outputs: Mapping[str, Artifact], parameters: Mapping[str, Any], origin: Mapping[str, Any]) -> Iterator[None]:
     """Let what fails in here become the content of the one output, where ``on_failure`` says so.
 
-    A disk that is full or memory that is short says nothing about the model, and is raised as ever.
+    What the machine lacks (room on a disk, memory, a package) says nothing about the model, and is raised as ever.
 
     Args:
         outputs: The staged outputs.
@@ -34,9 +34,11 @@ def as_row(outputs: Mapping[str, Artifact], parameters: Mapping[str, Any], origi
         return
     try:
         yield
-    except (OSError, MemoryError):
+    except OSError:
         raise
     except Exception as error:
+        if lacking(error):
+            raise
         (output,) = outputs.values()
         shutil.rmtree(output.path)  # whatever was written of it
         output.path.mkdir()

@@ -47,6 +47,9 @@ def print_summary(
     if quality.get("chosen_on_it"):
         told = "judged on the examples that best epochs were chosen on (split eval): with a split test, on that"
         console.print(Text(told, style="dim"))
+    for model in measured:
+        for note in model.quality.get("notes") or []:
+            console.print(Text(f"{model.name}: {note}", style="dim"))
     if not content["blessed"]:
         console.print(Text("not blessed: it will not be pushed", style="red"))
 

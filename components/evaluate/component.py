@@ -25,8 +25,9 @@ def evaluate(
     Every model, of any format, answers the same records in the same batches, on Beam. Each metric comes with a 95 %
     interval, and so does its difference to the baseline: a Poisson bootstrap in which a record has the same weights
     for all models, so that what they share cancels. A candidate that cannot be loaded or run, answers NaN, or was
-    calibrated on records that it would be judged on, is a row with the reason; the other rows are not touched. Every
-    record is accounted for, or the step fails.
+    calibrated on the split that it would be judged on, is a row with the reason; the other rows are not touched. Where
+    it was calibrated on another split that holds the same records, a note says so. Every record is accounted for, or
+    the step fails.
 
     Classification gives accuracy, top-k accuracy and log loss; two classes also give the area under the ROC curve
     (AUC), from histograms whose resolution is stated with it, and the ROC curve; regression gives the mean absolute and

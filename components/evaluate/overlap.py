@@ -1,6 +1,6 @@
 """Whether a model is judged on records that it was calibrated on: its ranges fit these, and it would look too good."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from tfopt.artifacts import Model
 from tfopt.calibration import identify
@@ -23,12 +23,35 @@ def met(records: Iterable[bytes], calibrated: Sequence[Known]) -> dict[int, set[
     return {number: found for number, known in enumerate(calibrated) if (found := here & known)}
 
 
-def complaint(number: int, met: Mapping[int, set[str]], calibrated: Sequence[Known], split: str) -> str | None:
-    """Why a model is not judged; None when it met none of the records it was calibrated on, or few by chance."""
-    found = len(met.get(number, ()))
-    if not found or found <= ALLOWED * len(calibrated[number]):
+def complaint(model: Model, met: Collection[str], split: str) -> str | None:
+    """Why a model is not judged; None unless it was calibrated on the split, and on more of its records than by chance.
+
+    Args:
+        model: With its card.
+        met: Which of the records judged on it was calibrated on.
+        split: That it is judged on.
+    """
+    if not _by_more_than_chance(model, met) or _split(model) != split:
         return None
     return (
-        f"calibrated on {found} of the records of split {split!r} that it would be judged on "
+        f"calibrated on {len(met)} of the records of split {split!r} that it would be judged on "
         "(expected other records: export it again with split=train)"
     )
+
+
+def notes(model: Model, met: Collection[str], split: str) -> list[str]:
+    """What to know of a model that is judged: records that two splits share are the data's doing, not its own."""
+    if not _by_more_than_chance(model, met) or _split(model) == split:
+        return []
+    return [
+        f"{len(met)} of the {len(calibrated_on(model))} records of split {_split(model)!r} that it was calibrated on "
+        f"are in split {split!r} too, which may flatter it"
+    ]
+
+
+def _by_more_than_chance(model: Model, met: Collection[str]) -> bool:
+    return len(met) > ALLOWED * len(calibrated_on(model))
+
+
+def _split(model: Model) -> str | None:
+    return (model.card.get("calibration") or {}).get("split")

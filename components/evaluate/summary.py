@@ -8,7 +8,7 @@ import numpy as np
 from tfopt.artifacts import Model
 from tfopt.components.evaluate.bootstrap import LEVEL, interval
 from tfopt.components.evaluate.confusion import roc
-from tfopt.components.evaluate.overlap import complaint
+from tfopt.components.evaluate.overlap import complaint, notes
 from tfopt.components.evaluate.plan import Plan
 from tfopt.components.evaluate.scores import HIGHER_IS_BETTER, auc
 from tfopt.components.evaluate.splits import chosen_on_it
@@ -51,7 +51,7 @@ def summarize(
     Raises:
         ComponentError: When the baseline failed, or its answers are not finite.
     """
-    errors = [_error(plan, totals, number) for number in range(len(models))]
+    errors = [_error(plan, totals, number, model) for number, model in enumerate(models)]
     if errors[0]:
         raise ComponentError(
             f"baseline {names[0]}: {errors[0]}",
@@ -86,6 +86,7 @@ def summarize(
                 "digest": models[number].digest,
                 "format": models[number].format,
                 "error": errors[number],
+                "notes": notes(models[number], totals.met.get(number, ()), question.split),
                 **_row(plan, totals, number, sound=errors[number] is None),
             }
             for number in range(len(models))
@@ -93,10 +94,10 @@ def summarize(
     }
 
 
-def _error(plan: Plan, totals: Totals, number: int) -> str | None:
+def _error(plan: Plan, totals: Totals, number: int, model: Model) -> str | None:
     if number in totals.failures:
         return totals.failures[number][1]
-    if said := complaint(number, totals.met, plan.calibrated, plan.question.split):
+    if said := complaint(model, totals.met.get(number, ()), plan.question.split):
         return said
     if totals.broken[number]:
         return f"NaN or infinity in {totals.broken[number]} of {totals.answered[number]} answers"

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from tfopt import wording
-from tfopt.components.select_model.choice import is_equal, is_proven
 from tfopt.measurements import Measured
+from tfopt.proof import is_equal, is_proven
 
 LONG = 24  # letters in a name that is not said again in the reason of each other model
 

@@ -7,10 +7,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from tfopt import wording
-from tfopt.components.select_model.choice import choose, is_equal
+from tfopt.components.select_model.choice import choose
 from tfopt.components.select_model.supposing import TIMED, least, supposed
 from tfopt.goals import Goal
 from tfopt.measurements import Estimate, Measured
+from tfopt.proof import is_equal
 
 
 @dataclass(frozen=True)

@@ -78,9 +78,8 @@ def _differs(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     if not past.comparable(*conditions, "latency"):
         return "CPU, threads or batch sizes were others"
     sizes = [parent["metrics"]["size"] for parent in (before, after)]
-    if before["digest"] != after["digest"] and (
-        before["format"] != after["format"] or abs(sizes[1] - sizes[0]) > ALIKE * sizes[0]
-    ):
+    alike = before["format"] == after["format"] and abs(sizes[1] - sizes[0]) <= ALIKE * sizes[0]
+    if before["digest"] != after["digest"] and not alike:
         return "the model was another one, by its format or size"
     return ""
 

@@ -13,6 +13,7 @@ from tfopt.artifacts import Benchmark, Decision, Evaluation, Examples, Model, un
 from tfopt.component import find
 from tfopt.goals import QUALITY, Goal, settle
 from tfopt.measurements import Measured, join, main_metric
+from tfopt.proof import is_proven
 
 MISSED = 1.0  # what a missed goal costs, in halvings of the objective and more: any model that meets them is better
 GIVEN_UP, NOT_MADE = 8.0, 10.0
@@ -61,9 +62,7 @@ class Judged:
         """Whether it is better than its parent at the objective beyond doubt."""
         if self.measured.error or self.objective not in self.measured.metrics:
             return False
-        if self.objective == "latency" and (ratio := self.measured.speedup(self.measured.small_batch)):
-            return bool(ratio["verdict"] == "faster")
-        return self.measured.gain(self.objective).interval[0] > 0
+        return is_proven(self.measured, self.objective)
 
     @property
     def score(self) -> float:

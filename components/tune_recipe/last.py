@@ -1,6 +1,5 @@
 """The last run's recipe: where it is kept, and what of it is tried first."""
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +8,7 @@ from tfopt import kept
 from tfopt.artifacts import Recipe as RecipeArtifact
 from tfopt.components.tune_recipe import recipes
 from tfopt.components.tune_recipe.recipes import Recipe
+from tfopt.components.tune_recipe.rehearsal import rehearse
 from tfopt.errors import ComponentError, first_line
 
 log = logging.getLogger("tfopt")
@@ -31,15 +31,20 @@ def read(previous: RecipeArtifact | None) -> dict[str, Any]:
     """The content of an earlier run's recipe; empty when there is none.
 
     Raises:
-        ComponentError: When it is damaged.
+        ComponentError: When it is damaged, or of a version that wrote something else.
     """
+    if previous is None:
+        return {}
     try:
-        return previous.read() if previous else {}
-    except json.JSONDecodeError as error:
-        assert previous
+        content = previous.read()
+        _choices(content)
+        rehearse(content)
+        return content
+    except Exception as error:
         raise ComponentError(
-            f"{previous.uri}: {previous.file} is damaged: {first_line(error)}",
-            "what tune_recipe wrote",
+            f"{previous.uri}: {previous.file} is damaged or of another version: "
+            f"{type(error).__name__}: {first_line(error)}",
+            "what tune_recipe of this version writes",
             "remove it, or leave previous out once; then a recipe is searched anew",
         ) from error
 
@@ -50,8 +55,8 @@ def tried_first(before: Mapping[str, Any], formats: Sequence[str]) -> Recipe | N
     Raises:
         ComponentError: When it is no recipe of this version and was passed by hand, not found beside the versions.
     """
-    choices = (before.get("winner") or {}).get("choices")
-    if choices is None or choices.get("format") not in formats:
+    choices = _choices(before)
+    if choices.get("format") not in formats:
         if before:
             log.info("nothing of the earlier run to try first")
         return None
@@ -69,3 +74,9 @@ def tried_first(before: Mapping[str, Any], formats: Sequence[str]) -> Recipe | N
         "choices of this version",
         "leave previous out once; the recipe that comes of it is of this version",
     )
+
+
+def _choices(before: Mapping[str, Any]) -> dict[str, str]:
+    """Of last time's winner; empty when that was the model itself, or there was no last time."""
+    winner = before.get("winner")
+    return dict(winner["choices"]) if winner else {}

@@ -47,19 +47,36 @@ def test_a_model_calibrated_on_the_judged_split_is_a_row_with_the_reason(
 
 
 def test_the_records_count_and_not_where_they_lie(calibrated, digits_model, digits_examples, tmp_path):
-    """The same records in another folder, under another split's name and in other files."""
-    link_tree(digits_examples / "Split-eval", tmp_path / "elsewhere" / "Split-train")
-    model = calibrated("moved", "train", tmp_path / "elsewhere")
+    """The same records in another folder and in other files."""
+    link_tree(digits_examples / "Split-eval", tmp_path / "elsewhere" / "Split-eval")
+    model = calibrated("moved", "eval", tmp_path / "elsewhere")
     evaluate(digits_model, [model], digits_examples, tmp_path / "out", replicates=100)
     assert "calibrated on 50" in rows(tmp_path / "out")[1]["error"]
 
 
+def test_records_that_two_splits_share_are_told_and_held_against_no_model(
+    calibrated, digits_model, digits_examples, tmp_path
+):
+    """As in data with few distinct records."""
+    for split in ("train", "eval"):
+        link_tree(digits_examples / "Split-eval", tmp_path / "shared" / f"Split-{split}")
+    model = calibrated("on train", "train", tmp_path / "shared")
+    evaluate(digits_model, [model], tmp_path / "shared", tmp_path / "out", replicates=100)
+    parent, child = rows(tmp_path / "out")
+    assert child["error"] is None
+    assert child["metrics"] == parent["metrics"]
+    assert parent["notes"] == []
+    assert child["notes"] == [
+        "50 of the 50 records of split 'train' that it was calibrated on are in split 'eval' too, which may flatter it"
+    ]
+
+
 def test_a_few_records_that_occur_twice_are_no_reason(calibrated, digits_model, digits_examples, tmp_path):
-    model = calibrated("on train", "train")
+    model = calibrated("on eval", "eval")
     card = json.loads((model / "model_card.json").read_text())
-    _, other = calibration.sample(Examples(digits_examples), SPECS, wish(6, "eval"))
+    _, other = calibration.sample(Examples(digits_examples), SPECS, wish(50, "train"))
     for shared, refused in ((5, False), (6, True)):
-        known = card["calibration"]["records"][:-shared] + other["records"][:shared]
+        known = other["records"][:-shared] + card["calibration"]["records"][:shared]
         facts = {**card["calibration"], "records": known}
         (model / "model_card.json").write_text(json.dumps({**card, "calibration": facts}))
         evaluate(digits_model, [Model(model)], digits_examples, tmp_path / f"out{shared}", replicates=100)

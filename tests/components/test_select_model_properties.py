@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.reports import DIGITS, TRAINED, Row, benchmark_content, evaluation_content
-from tfopt.components.select_model.choice import choose, is_proven, pareto_front
+from tfopt.components.select_model.choice import choose, pareto_front
 from tfopt.goals import read_goals
 from tfopt.measurements import join
+from tfopt.proof import is_proven
 
 ROWS = st.builds(
     Row,

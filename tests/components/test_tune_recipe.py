@@ -15,6 +15,7 @@ from tests.reports import TRAINED, Row, benchmark_content, evaluation_content
 from tfopt import wording
 from tfopt.artifacts import Model
 from tfopt.component import find
+from tfopt.components.select_model.choice import choose
 from tfopt.components.tune_recipe import proxies, recipes, tuning
 from tfopt.components.tune_recipe.component import tune_recipe
 from tfopt.components.tune_recipe.judging import Judged
@@ -152,6 +153,24 @@ def test_last_times_winner_is_enough_while_it_wins_and_the_first_of_a_search_whe
         assert found.reuse_or_run(last)[0] == reused
         assert last is None or found.trials[0].recipe == last
         assert len({trial.recipe for trial in found.trials}) == len(found.trials) <= count
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput", "memory", "size"])
+@pytest.mark.parametrize(
+    ("row", "better"),
+    [
+        (Row("noise", speedup=(1.02, 1.01, 1.03, "within noise"), memory=500_000_000, size=TRAINED.size), False),
+        (Row("better", speedup=(1.5, 1.4, 1.6, "faster"), memory=400_000_000), True),
+    ],
+    ids=["noise", "better"],
+)
+def test_a_recipe_wins_exactly_where_select_model_would_choose_it(objective, row, better):
+    reports = evaluation_content([TRAINED, row], ["a", "b"]), benchmark_content([TRAINED, row], ["a", "b"])
+    measured = join([("trained", "a", "saved_model"), (row.name, "b", row.format)], *reports)
+    goals = settle(read_goals(LOSSLESS), "accuracy", measured[0].metrics)
+    judged = Judged(measured[1], "accuracy", goals, objective, 1000)
+    assert not judged.failures
+    assert judged.proven == better == (choose(measured, {"trained", row.name}, objective) is measured[1])
 
 
 def test_the_last_round_is_of_the_best_that_win_or_of_the_best_one_where_none_does(tmp_path):

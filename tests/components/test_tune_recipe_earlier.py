@@ -152,8 +152,48 @@ def test_recipes_that_cannot_be_used_are_refused_before_anything_is_made(digits_
     refused("choices of this version", previous=tmp_path / "old")
     (tmp_path / "served" / "recipe").mkdir(parents=True)
     (tmp_path / "served" / "recipe" / "recipe.json").write_text('{"winner"')
-    refused(r"recipe\.json is damaged", last=str(tmp_path / "served"))
+    refused(r"recipe\.json is damaged or of another version: JSONDecodeError", last=str(tmp_path / "served"))
     refused("last=gs://bucket/served", last="gs://bucket/served")  # nothing is ever pushed there
+
+
+def without(*where: str | int):
+    def spoil(content: dict) -> None:
+        for name in where[:-1]:
+            content = content[name]
+        del content[where[-1]]
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        without("time"),
+        without("decision"),
+        without("earlier"),
+        without("decision", "conditions", "speed"),
+        without("decision", "models", 0),
+        without("decision", "models", 0, "format"),
+        without("decision", "models", 0, "metrics", "size"),
+        without("trials", 0, "beside_parent", "speed"),
+        lambda content: content.update(winner="tflite int8"),
+        lambda content: content.update(winner={"name": "tflite int8"}),
+        lambda content: content.update(trials="none"),
+        lambda content: content.update(time=20261001),
+        lambda content: content["trials"][0]["metrics"].update(latency="fast"),
+        lambda content: content["trials"][0]["beside_parent"].update(speed=float("nan")),
+    ],
+)
+def test_a_recipe_of_another_version_is_refused_before_the_search_and_not_after_it(tmp_path, spoil):
+    recipe = Recipe(tmp_path)
+    content = run({}, {"a": FAST})
+    recipe.write(content)
+    assert last.read(recipe) == content
+    spoil(content)
+    (tmp_path / recipe.file).write_text(json.dumps(content))
+    with pytest.raises(ComponentError, match=r"recipe\.json is damaged or of another version: \w+: .") as refusal:
+        last.read(recipe)
+    assert "leave previous out once" in refusal.value.fix
 
 
 @pytest.fixture
