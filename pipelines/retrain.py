@@ -14,6 +14,7 @@ def retrain(
     start: Input[KerasModel] | None = None,
     *,
     label: str = "label",
+    output: str | None = None,
     pack: str | None = None,
     splits: list[str] = ["train:8", "eval:1", "test:1"],  # noqa: B006  (a default is read, never changed)
     epochs: int = 20,
@@ -22,6 +23,7 @@ def retrain(
     goals: list[str] = ["quality max_degradation 1%"],  # noqa: B006  (a default is read, never changed)
     objective: str = "latency",
     seconds: float = 6.0,
+    batch_sizes: list[str] = ["1", "32"],  # noqa: B006  (a default is read, never changed)
     destination: str = "pushed",
     layout: str = "auto",
 ) -> None:
@@ -34,6 +36,7 @@ def retrain(
         plan: What profile_training measured to make this training faster.
         start: What train gave in the last blessed run: learning begins with its weights.
         label: The column or feature that holds the truth.
+        output: Which output is judged, where the model has several.
         pack: Columns to pack into one feature, such as "image=28x28x1".
         splits: Names with weights: train is learnt, eval stops training and chooses its best epoch, test judges.
             Without test, eval judges as well, which flatters a little.
@@ -45,13 +48,18 @@ def retrain(
         goals: What a candidate must satisfy, such as "accuracy max_degradation 0.5%"; quality is the main metric.
         objective: What the winner is best at among those that satisfy the goals.
         seconds: How long the speed of each model is measured.
+        batch_sizes: Examples in a call whose speed is measured; "1-64" is 1, 2, 4 and so on up to 64.
         destination: The folder that receives numbered versions.
         layout: How a version lies there: as its format's usual server wants it (auto), or tf_serving, triton or plain.
     """
     given = {"plan": plan, "start": start, "epochs": epochs, "last": last, "min_change": min_change}
     examples, trained = learn(steps, data, module, label, pack, splits, **given)
     candidates = make(steps, trained, examples, FORMATS)
-    prove(steps, trained, candidates, examples, label, goals, objective, seconds, destination, layout, trained=trained)
+    asked = {"label": label, "output": output, "goals": goals, "objective": objective}
+    timed = {"seconds": seconds, "batch_sizes": batch_sizes}
+    prove(
+        steps, trained, candidates, examples, **asked, **timed, destination=destination, layout=layout, trained=trained
+    )
 
 
 def learn(

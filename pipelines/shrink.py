@@ -24,6 +24,7 @@ def shrink(
     module: Input[PythonModule],
     *,
     label: str = "label",
+    output: str | None = None,
     sparsity: float = 0.8,
     channels: float = 0.5,
     clusters: int = 32,
@@ -32,6 +33,7 @@ def shrink(
     goals: list[str] = ["quality max_degradation 1%"],  # noqa: B006  (a default is read, never changed)
     objective: str = "latency",
     seconds: float = 6.0,
+    batch_sizes: list[str] = ["1", "32"],  # noqa: B006  (a default is read, never changed)
     destination: str = "pushed",
     layout: str = "auto",
 ) -> None:
@@ -43,6 +45,7 @@ def shrink(
         examples: With the splits train (fine-tuning, calibration) and eval, and test where there is one (measurement).
         module: The Python file with build_model() that the model was trained with.
         label: The feature that holds the truth.
+        output: Which output is judged, where the model has several.
         sparsity: The part of each kernel that becomes zero.
         channels: The part of the FLOPs that goes when channels are removed.
         clusters: How many values the weights of a layer share.
@@ -51,6 +54,7 @@ def shrink(
         goals: What a candidate must satisfy, such as "accuracy max_degradation 0.5%"; quality is the main metric.
         objective: What the winner is best at among those that satisfy the goals.
         seconds: How long the speed of each model is measured.
+        batch_sizes: Examples in a call whose speed is measured; "1-64" is 1, 2, 4 and so on up to 64.
         destination: The folder that receives numbered versions.
         layout: How a version lies there: as its format's usual server wants it (auto), or tf_serving, triton or plain.
     """
@@ -88,4 +92,6 @@ def shrink(
         return export(id="_".join(["export", name, *kind.split()]), **wires).outputs["exported"]
 
     candidates = [exported(name, kind) for name, kinds in EXPORTS.items() for kind in kinds]
-    prove(steps, model, candidates, examples, label, goals, objective, seconds, destination, layout)
+    asked = {"label": label, "output": output, "goals": goals, "objective": objective}
+    timed = {"seconds": seconds, "batch_sizes": batch_sizes}
+    prove(steps, model, candidates, examples, **asked, **timed, destination=destination, layout=layout)

@@ -15,6 +15,7 @@ def tune(
     start: Input[KerasModel] | None = None,
     *,
     label: str = "label",
+    output: str | None = None,
     pack: str | None = None,
     splits: list[str] = ["train:8", "eval:1", "test:1"],  # noqa: B006  (a default is read, never changed)
     epochs: int = 20,
@@ -26,6 +27,7 @@ def tune(
     trials: int = 20,
     minutes: float = 30.0,
     seconds: float = 6.0,
+    batch_sizes: list[str] = ["1", "32"],  # noqa: B006  (a default is read, never changed)
     destination: str = "pushed",
     layout: str = "auto",
 ) -> None:
@@ -41,6 +43,7 @@ def tune(
         plan: What profile_training measured to make this training faster.
         start: What train gave in the last blessed run: learning begins with its weights.
         label: The column or feature that holds the truth.
+        output: Which output is judged, where the model has several.
         pack: Columns to pack into one feature, such as "image=28x28x1".
         splits: Names with weights: train is learnt, eval stops training and is searched on, test judges what was found.
             Without test, eval judges as well, which flatters.
@@ -55,14 +58,16 @@ def tune(
         trials: How many recipes a search tries at most.
         minutes: How long it searches at most.
         seconds: How long the speed of each model is measured.
+        batch_sizes: Examples in a call whose speed is measured; "1-64" is 1, 2, 4 and so on up to 64.
         destination: The folder that receives numbered versions, and the recipe.
         layout: How a version lies there: as its format's usual server wants it (auto), or tf_serving, triton or plain.
     """
     given = {"plan": plan, "start": start, "epochs": epochs, "last": last, "min_change": min_change}
     examples, trained = learn(steps, data, module, label, pack, splits, **given)
-    asked = {"label": label, "goals": goals, "objective": objective, "seconds": seconds}
+    asked = {"label": label, "output": output, "goals": goals, "objective": objective}
+    timed = {"seconds": seconds, "batch_sizes": batch_sizes}
     budget = {"formats": formats, "trials": trials, "minutes": minutes, "last": destination}
-    found = steps.tune_recipe(model=trained, examples=examples, **asked, **budget).outputs
+    found = steps.tune_recipe(model=trained, examples=examples, **asked, **timed, **budget).outputs
     kept = {"trained": trained, "recipe": found["recipe"]}
     candidates = [found["tuned"]]
-    prove(steps, trained, candidates, examples, label, goals, objective, seconds, destination, layout, **kept)
+    prove(steps, trained, candidates, examples, **asked, **timed, destination=destination, layout=layout, **kept)

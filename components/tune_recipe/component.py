@@ -4,7 +4,7 @@ import logging
 from typing import Annotated, Literal
 
 from tfopt.artifacts import Examples, Model, Recipe, SavedModel
-from tfopt.component import Between, Input, Output, Reads, component
+from tfopt.component import Between, Input, Output, Reads, component, find
 from tfopt.components.tune_recipe.earlier import add_earlier
 from tfopt.components.tune_recipe.last import last_recipe, read, tried_first
 from tfopt.components.tune_recipe.recipes import FORMATS
@@ -23,11 +23,13 @@ def tune_recipe(
     goals: Annotated[list[str], Reads(read_goals, ("quality max_degradation 1%",))] = ["quality max_degradation 1%"],  # noqa: B006  (a declared default, never changed)
     objective: Literal["latency", "throughput", "size", "size_gzipped", "memory", "quality"] = "latency",
     label: str = "label",
+    output: str | None = None,
     formats: list[str] = list(FORMATS),  # noqa: B006  (a declared default, never changed)
     trials: Annotated[int, Between(1, 1000)] = 20,
     minutes: Annotated[float, Between(0.1)] = 30.0,
     last: str | None = None,
     seconds: Annotated[float, Between(0.1)] = 6.0,
+    batch_sizes: list[str] = ["1", "32"],  # noqa: B006  (a declared default, never changed)
     threads: Annotated[int, Between(1)] = 1,
     records: Annotated[int, Between(8, 10_000)] = 64,
     finalists: Annotated[int, Between(1, 10)] = 3,
@@ -64,12 +66,14 @@ def tune_recipe(
         goals: What a recipe must satisfy, in the words of `select_model`.
         objective: What the winner is best at among those that satisfy the goals.
         label: The feature that holds the truth.
+        output: Which output is judged, where the model has several.
         formats: Which of saved_model, tflite, onnx and openvino the winner may have.
         trials: How many recipes are tried at most.
         minutes: How long is searched at most. A trial that has begun is ended, and the last round comes on top.
         last: The ``destination`` of `push_model` in earlier runs: without a previous, the recipe that is kept there; it
             is searched anew where there is none yet, or where its choice was not served in the end.
         seconds: How long the speed of each model is measured, in a trial and in the last round.
+        batch_sizes: Examples in a call whose speed is measured, as `benchmark` takes them.
         threads: Threads, and cores, of each model whose speed is measured.
         records: How many records the cheap look at the answers is given.
         finalists: How many recipes at most are in the last round.
@@ -87,6 +91,7 @@ def tune_recipe(
         raise ComponentError(
             f"tune_recipe: formats={formats}", f"some of {', '.join(FORMATS)}", "leave formats out for all of them"
         )
+    find("benchmark").check({"batch_sizes": batch_sizes})
     examples.split("train")
     examples.split("eval")
     before = read(previous or last_recipe(last))
@@ -95,7 +100,7 @@ def tune_recipe(
     from tfopt.components.tune_recipe.page import page
     from tfopt.components.tune_recipe.tuning import Budget, tune
 
-    question = Question(read_goals(goals), objective, label, seconds, threads, seed)
+    question = Question(read_goals(goals), objective, label, output, seconds, tuple(batch_sizes), threads, seed)
     budget = Budget(tuple(formats), trials, minutes, records, finalists)
     content = tune(model, examples, first, question, budget, tuned.path, recipe.path)
     add_earlier(before, content)

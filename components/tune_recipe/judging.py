@@ -26,7 +26,9 @@ class Question:
     goals: Sequence[Goal]
     objective: str
     label: str
+    output: str | None
     seconds: float
+    batch_sizes: Sequence[str]
     threads: int
     seed: int
 
@@ -115,10 +117,20 @@ class Judge:
         models: Any = {"baseline": self.parent, "candidates": list(children), "examples": self.examples}
         with _quietly():
             find("evaluate")(
-                **models, evaluation=place / "evaluation", label=asked.label, split="eval", seed=asked.seed
-            )  # a search that chose on the split kept for judging would spoil it
+                **models,
+                evaluation=place / "evaluation",
+                label=asked.label,
+                output=asked.output,
+                split="eval",  # a search that chose on the split kept for judging would spoil it
+                seed=asked.seed,
+            )
             find("benchmark")(
-                **models, benchmark=place / "benchmark", seconds=asked.seconds, threads=asked.threads, seed=asked.seed
+                **models,
+                benchmark=place / "benchmark",
+                seconds=asked.seconds,
+                batch_sizes=list(asked.batch_sizes),
+                threads=asked.threads,
+                seed=asked.seed,
             )
         quality, speed = Evaluation(place / "evaluation").read(), Benchmark(place / "benchmark").read()
         rows = [(n, m.digest, m.format) for n, m in zip(unique_names(listed), listed, strict=True)]

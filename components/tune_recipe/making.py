@@ -23,9 +23,12 @@ LEAST = 60.0  # seconds that a step may take, however little of the budget is le
 class Kitchen:
     """Makes models of one parent, below a folder; what several recipes begin with is made once."""
 
-    def __init__(self, model: Model, examples: Examples, folder: Path, until: float) -> None:
-        """Make below ``folder``; stop a step at the moment ``until`` of the monotonic clock."""
-        self.model, self.examples, self.folder, self.until = model, examples, folder, until
+    def __init__(self, model: Model, examples: Examples, output: str | None, folder: Path, until: float) -> None:
+        """Make below ``folder``; stop a step at the moment ``until`` of the monotonic clock.
+
+        Of several outputs, ``output`` is the one that counts when answers are compared; all of them without one.
+        """
+        self.model, self.examples, self.output, self.folder, self.until = model, examples, output, folder, until
         self._failed: dict[str, ComponentError] = {}
 
     def make(self, recipe: Recipe) -> Model:
@@ -59,7 +62,7 @@ class Kitchen:
             ComponentError: When the child cannot be loaded or run.
         """
         return run_in_child(
-            differences, self.model.uri, child.uri, self.examples.uri, records, seed, doing="comparing",
+            differences, self.model.uri, child.uri, self.examples.uri, self.output, records, seed, doing="comparing",
             limit_s=self._left(),
         )  # fmt: skip
 
@@ -67,11 +70,14 @@ class Kitchen:
         return max(LEAST, self.until - time.monotonic())
 
 
-def differences(parent: str, child: str, examples: str, records: int, seed: int) -> tuple[int, int, float]:
+def differences(
+    parent: str, child: str, examples: str, output: str | None, records: int, seed: int
+) -> tuple[int, int, float]:
     """Be the process that compares; see `Kitchen.changed`."""
     with runtimes.load(Model(parent)) as first, runtimes.load(Model(child)) as second:
         given, _ = probe(Examples(examples), first.inputs, records=records, seed=seed)
         found = compare(first, second, cut(given, first.inputs, 32))
+    found = {output: found[output]} if output in found else found
     agreeing = [parity.agreement for parity in found.values() if parity.agreement is not None]
     total = next(iter(found.values())).records
     changed = round((1 - min(agreeing, default=1.0)) * total)

@@ -47,7 +47,7 @@ def tune(
     """
     work = folder / ".work"  # beside the outputs, so that the winner is linked, and gone with them when interrupted
     work.mkdir()
-    kitchen = Kitchen(model, examples, work, time.monotonic() + 60 * budget.minutes)
+    kitchen = Kitchen(model, examples, question.output, work, time.monotonic() + 60 * budget.minutes)
     judge = Judge(model, examples, question)
     search = Search(kitchen, judge, budget.formats, budget.trials, budget.minutes, budget.records, question.seed)
     reused, stopped = search.reuse_or_run(last)
