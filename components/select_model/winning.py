@@ -106,7 +106,7 @@ class Stakes:
         if winner.parent is None:  # nothing else is proven better than that one
             doubt = f"beyond doubt ({self._measured(model)})"
             if timed:
-                return f"if it were at least {wording.times(1 + self.min_effect)} as fast as {winner.name} {doubt}"
+                return f"if it were at least {100 * self.min_effect:g}% faster than {winner.name} {doubt}"
             return f"if it were better than {winner.name} in {title} {doubt}"
         if self.objective != "size" and is_equal(model, winner, self.objective):
             smaller = max(0.0, model.value("size") - winner.value("size")) + 1

@@ -50,7 +50,7 @@ def decided(rows: list[Row], folder: Path, **parameters) -> dict:
          "would win if the goal allowed accuracy to be 3.10 points worse (measured: -2.10 points, -3.10 to -1.20); and "
          "the goal asked for 36.4 kB better in size (measured: -36.4 kB)"),
         ([SAME], {}, "same",
-         "would win if it were at least 1.03x as fast as trained beyond doubt (measured: 1.00x, 0.98x to 1.02x)"),
+         "would win if it were at least 3% faster than trained beyond doubt (measured: 1.00x, 0.98x to 1.02x)"),
         ([BEST, SAME], {"objective": "size"}, "same",
          "would win if it were 90.0 kB better in size (measured: -6.40 kB; best: -96.4 kB)"),
         ([BEST, LOSSY, ALSO], {}, "lossy",
