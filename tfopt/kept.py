@@ -10,11 +10,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
 from tfopt import partial
 from tfopt.artifacts import KerasModel, Recipe
 from tfopt.errors import ComponentError
 from tfopt.execution import link_tree
+from tfopt.parameters import Reads
 from tfopt.remote import is_remote
 
 LINK = "trained"
@@ -100,6 +102,10 @@ def mounted(destination: str, asked: str) -> Path:
             "mount the store or volume and pass its path, as to push_model",
         )
     return Path(destination).expanduser()
+
+
+# How a pipeline declares the folder, so that an address is refused before the first step and not after the longest.
+Destination = Annotated[str, Reads(lambda folder: mounted(folder, folder), "pushed")]
 
 
 @contextlib.contextmanager
