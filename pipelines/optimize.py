@@ -2,6 +2,7 @@
 
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Input
+from tfopt.kept import Destination
 from tfopt.trace import Steps
 
 # What is made of a model: a step's word, and the precision where it has several.
@@ -23,7 +24,7 @@ def optimize(
     objective: str = "latency",
     seconds: float = 6.0,
     batch_sizes: list[str] = ["1", "32"],  # noqa: B006  (a default is read, never changed)
-    destination: str = "pushed",
+    destination: Destination = "pushed",
     layout: str = "auto",
 ) -> None:
     """Make a trained model smaller and faster in every way there is for CPUs, prove it, and push the one that won.

@@ -6,6 +6,7 @@ without any for ever; so it is asked for by name. On a machine without a GPU eac
 
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Input
+from tfopt.kept import Destination
 from tfopt.pipelines.optimize import MENU, make, prove
 from tfopt.trace import Steps
 
@@ -23,7 +24,7 @@ def optimize_gpu(
     objective: str = "latency",
     seconds: float = 6.0,
     batch_sizes: list[str] = ["1", "32"],  # noqa: B006  (a default is read, never changed)
-    destination: str = "pushed",
+    destination: Destination = "pushed",
     layout: str = "auto",
 ) -> None:
     """Do as `optimize`, with TensorRT engines among the candidates.

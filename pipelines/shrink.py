@@ -2,6 +2,7 @@
 
 from tfopt.artifacts import Examples, KerasModel, PythonModule
 from tfopt.component import Input
+from tfopt.kept import Destination
 from tfopt.pipelines.optimize import prove
 from tfopt.trace import Steps
 
@@ -34,7 +35,7 @@ def shrink(
     objective: str = "latency",
     seconds: float = 6.0,
     batch_sizes: list[str] = ["1", "32"],  # noqa: B006  (a default is read, never changed)
-    destination: str = "pushed",
+    destination: Destination = "pushed",
     layout: str = "auto",
 ) -> None:
     """Prune, cluster and quantize a trained model, alone and combined, prove it, and push the one that won.

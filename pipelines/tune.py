@@ -2,6 +2,7 @@
 
 from tfopt.artifacts import Files, KerasModel, PythonModule, TrainingPlan
 from tfopt.component import Input
+from tfopt.kept import Destination
 from tfopt.pipelines.optimize import prove
 from tfopt.pipelines.retrain import learn
 from tfopt.trace import Steps
@@ -19,7 +20,7 @@ def tune(
     pack: str | None = None,
     splits: list[str] = ["train:8", "eval:1", "test:1"],  # noqa: B006  (a default is read, never changed)
     epochs: int = 20,
-    last: str | None = None,
+    last: Destination | None = None,
     min_change: float = 0.0,
     goals: list[str] = ["quality max_degradation 1%"],  # noqa: B006  (a default is read, never changed)
     objective: str = "latency",
@@ -28,7 +29,7 @@ def tune(
     minutes: float = 30.0,
     seconds: float = 6.0,
     batch_sizes: list[str] = ["1", "32"],  # noqa: B006  (a default is read, never changed)
-    destination: str = "pushed",
+    destination: Destination = "pushed",
     layout: str = "auto",
 ) -> None:
     """Retrain a model on fresh data, optimize it by the recipe of the last run or search a new one, prove it, push it.

@@ -3,6 +3,7 @@
 import pytest
 
 from tfopt.dag import Dag, Reference
+from tfopt.errors import ComponentError
 from tfopt.trace import load, pipelines
 
 MENU = {
@@ -44,6 +45,19 @@ def test_what_is_pushed_was_tried_in_the_same_layout_and_its_parent_too(name):
     assert dag.steps["select_model"].parameters["layout"] is pushed.parameters["layout"]
     assert isinstance(pushed.inputs["model"], Reference) and pushed.inputs["model"].step == "select_model"
     assert pushed.inputs["fallback"] == dag.steps["select_model"].inputs["baseline"]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter"),
+    [*((name, "destination") for name in pipelines()), ("retrain", "last"), ("tune", "last")],
+)
+def test_an_address_that_nothing_can_be_pushed_to_is_refused_before_the_first_step(name, parameter):
+    dag = load(name)
+    given = {source: f"s3://bucket/{source}" for source in dag.sources}
+    assert dag.values({**given, parameter: "~/served"})[parameter] == "~/served"
+    with pytest.raises(ComponentError, match=f"^received: {name}: {parameter}: gs://bucket/served") as refusal:
+        dag.values({**given, parameter: "gs://bucket/served"})
+    assert refusal.value.expected == "a folder on this machine, mounted if need be"
 
 
 def test_retrain_trains_by_the_plan_and_from_the_start_that_it_is_given():

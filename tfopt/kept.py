@@ -6,12 +6,14 @@
 
 import shutil
 from pathlib import Path
+from typing import Annotated
 
 from tfopt import partial
 from tfopt.alone import alone
 from tfopt.artifacts import KerasModel, Recipe
 from tfopt.errors import ComponentError
 from tfopt.execution import link_tree
+from tfopt.parameters import Reads
 from tfopt.remote import is_remote
 
 LINK = "trained"
