@@ -99,3 +99,7 @@ def mounted(destination: str, asked: str) -> Path:
             "mount the store or volume and pass its path, as to push_model",
         )
     return Path(destination).expanduser()
+
+
+# How a pipeline declares the folder, so that an address is refused before the first step and not after the longest.
+Destination = Annotated[str, Reads(lambda folder: mounted(folder, folder), "pushed")]
