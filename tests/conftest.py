@@ -8,7 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
+# The same examples in every run, however slow the machine: those that search for new ones are nightly, and say so.
+settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 collect_ignore = ["stand_in_server.py"]  # a program of its own
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background; the programs that are interrupted inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)

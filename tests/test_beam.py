@@ -7,6 +7,7 @@ import apache_beam
 import distributed
 import pytest
 
+from tests.processes import wait_until
 from tfopt import beam
 from tfopt.errors import ComponentError
 
@@ -94,7 +95,7 @@ def test_dasks_client_is_closed_after_each_run_and_work_is_spread(tmp_path):
             assert square(tmp_path) == 328350
             with pytest.raises(RuntimeError, match="on purpose"), beam.pipeline() as pipeline:
                 pipeline | apache_beam.Create([1]) | apache_beam.Map(fail)
-        assert not [name for name in cluster.scheduler.clients if name.startswith("Client-")]
+        wait_until(lambda: not [name for name in cluster.scheduler.clients if name.startswith("Client-")], 20)
 
 
 def test_a_dask_cluster_in_this_process_is_refused_for_it_counts_twice():

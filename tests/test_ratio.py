@@ -110,7 +110,7 @@ def test_without_a_smallest_effect_any_interval_off_one_is_a_verdict():
 
 
 @given(TIMES, st.floats(1e-3, 1e3), st.randoms())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_units_swaps_and_the_order_of_rounds_do_not_matter(times, unit, random):
     other = np.roll(times, 1)
     there = speedup(times, other, min_effect=0.03)
@@ -131,7 +131,7 @@ def test_what_all_rounds_may_share_widens_the_interval_at_both_ends_and_is_no_ef
 
 
 @given(TIMES, st.floats(0.1, 10))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_an_exact_factor_is_found_exactly(times, factor):
     result = speedup(times * factor, times, min_effect=0.0)
     assert (result.value, result.low, result.high) == pytest.approx((factor,) * 3)

@@ -1,5 +1,6 @@
 """What `configure_runtime` promises: the same model, measured, tried and pushed with another setting."""
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -130,7 +131,12 @@ def test_a_model_runs_in_a_process_with_its_variables_unless_this_one_has_them(r
 
 def own_processes() -> list[psutil.Process]:
     """Those of models; libraries that ran before may have started others."""
-    return [child for child in psutil.Process().children() if elsewhere.__name__ in child.cmdline()]
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if elsewhere.__name__ in child.cmdline():
+                found.append(child)
+    return found
 
 
 def test_what_is_judged_is_what_is_served(real, tmp_path):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import write_examples
+from tests.processes import wait_until
 from tfopt import beam
 from tfopt.components.evaluate.component import evaluate
 from tfopt.components.evaluate.records import count_records, parts, read_part
@@ -76,7 +77,7 @@ def test_a_dask_cluster_of_processes_gives_the_same_twice_over(given, expected, 
         with beam.arguments(["--runner=DaskRunner", f"--dask_client_address={cluster.scheduler_address}"]):
             for name in ("first", "second"):
                 assert evaluate(**given, evaluation=tmp_path / name)["evaluation"].read() == expected
-        assert not [name for name in cluster.scheduler.clients if name.startswith("Client-")]
+        wait_until(lambda: not [name for name in cluster.scheduler.clients if name.startswith("Client-")], 20)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])

@@ -323,7 +323,7 @@ def test_a_deep_network_keeps_its_answers(keras):
     assert difference(model, after) < DEEP
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25)
 @given(steps=st.lists(st.sampled_from(["conv", "depthwise", "separable", "dense", "norm", "norm", "relu", "branch"]),
                       min_size=1, max_size=7),
        library=st.sampled_from(["keras", "tf_keras"]), seed=st.integers(0, 99))  # fmt: skip

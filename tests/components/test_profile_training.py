@@ -149,7 +149,7 @@ def test_each_part_of_a_step_can_be_run_alone(tmp_path, digits_examples, text):
     try:
         assert (built["count"], built["epoch"], built["cached"], built["eager"]) == (1400, 14, False, False)
         took = {part: worker.burst(part, 0.02) for part in PARTS}
-        assert 0 < worker.beginning() < 5
+        assert worker.beginning() > 0
         assert all(0 < seconds < 5 for seconds in took.values())
         stages = worker.stages()
         assert list(stages) == list(STAGES)

@@ -16,9 +16,7 @@ from tfopt.components.prune.channels import Wanted, remove_channels
 # Programs are small, and every further try of a failing one makes three models: nothing is shrunk.
 FEW = settings(
     max_examples=6,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
-    derandomize=True,
     phases=[Phase.explicit, Phase.generate],
 )
 MANY = settings(FEW, max_examples=150, derandomize=False)

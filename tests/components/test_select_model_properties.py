@@ -48,7 +48,7 @@ def passing(models, proven):
     }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(ROWS, max_size=5), OBJECTIVES, st.booleans())
 def test_whatever_is_chosen_meets_all_goals_and_is_proven_better_or_is_the_parent(rows, objective, proven):
     models = measured(rows)
@@ -59,7 +59,7 @@ def test_whatever_is_chosen_meets_all_goals_and_is_proven_better_or_is_the_paren
         assert not any(is_proven(model, objective) for model in models[1:] if model.name in passed)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(ROWS, max_size=5), OBJECTIVES, st.randoms())
 def test_the_order_of_the_candidates_does_not_change_the_choice(rows, objective, random):
     models = measured(rows)
@@ -69,7 +69,7 @@ def test_the_order_of_the_candidates_does_not_change_the_choice(rows, objective,
     assert choose(models, passed, objective).name == choose([models[0], *shuffled], passed, objective).name
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(ROWS, max_size=6))
 def test_the_pareto_front_is_what_nothing_beats(rows):
     models = measured(rows)

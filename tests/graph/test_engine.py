@@ -136,12 +136,13 @@ def test_time_grows_as_the_graph_does():
                 x = tf.nn.relu(tf.matmul(x, weights(4, 4)) * weights(4) + weights(4))
             tf.identity(x, name="y")
         graph = view(made.as_graph_def())
-        start = time.process_time()
+        start = time.thread_time()
         run(["fold_scale", "fold_shift"], graph, Report())
-        return time.process_time() - start
+        return time.thread_time() - start
 
     seconds(20)
-    assert seconds(1200) < 3 * 4 * seconds(300)  # four times the nodes; a quadratic law takes sixteen times as long
+    large, small = (min(seconds(blocks) for _ in range(2)) for blocks in (1200, 300))
+    assert large < 3 * 4 * small  # four times the nodes; a quadratic law takes sixteen times as long
 
 
 def test_every_law_has_its_theorem_and_says_what_it_needs():

@@ -192,14 +192,14 @@ def check(found) -> None:
     assert run([name for name, _ in ORDER], again, Report()) == 0
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, suppress_health_check=list(HealthCheck))
 @given(graphs())
 def test_all_laws_together_keep_the_function_of_random_graphs(found):
     check(found)
 
 
 @pytest.mark.nightly
-@settings(max_examples=2500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2500, derandomize=False, suppress_health_check=list(HealthCheck))
 @given(graphs())
 def test_all_laws_together_keep_the_function_of_thousands_of_random_graphs(found):
     check(found)
@@ -226,14 +226,14 @@ def flows(draw):
         return draw(graphs((*STEPS[:8], *FLOW, *FLOW), 4)), frames
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(flows())
 def test_all_laws_together_keep_the_function_of_random_graphs_with_branches_and_loops(found):
     check_flow(found[0], frames=found[1])
 
 
 @pytest.mark.nightly
-@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=600, derandomize=False, suppress_health_check=list(HealthCheck))
 @given(flows())
 def test_all_laws_together_keep_the_function_of_hundreds_of_random_graphs_with_branches_and_loops(found):
     check_flow(found[0], frames=found[1])
