@@ -109,7 +109,7 @@ def test_a_failure_is_the_components_own_error_and_is_never_reused(name, data, t
     assert not list((root / "artifacts" / "fail").rglob("half"))
     with pytest.raises(Exception, match="a bug"):
         engine.run(dag, {"data": data, "how": "crash"}, root, engine=name)
-    with pytest.raises(ComponentError, match="fail ended its process, with status 0"):
+    with pytest.raises(ComponentError, match="fail ended the process with 0"):
         engine.run(dag, {"data": data, "how": "leave"}, root, engine=name)
 
 

@@ -57,11 +57,11 @@ def link_tree(source: Path, target: Path) -> None:
 def _call(component: "Component", arguments: Mapping[str, Any]) -> None:
     try:
         component.function(**arguments)
-    except SystemExit as error:  # to an engine that would be the end of the run, and a good one where it says 0
+    except SystemExit as error:  # even exit code 0: an engine takes that for a good end, or KFP for a warning
         raise ComponentError(
-            f"{component.name} ended its process, with status {error.code}",
-            "a component that returns, or raises ComponentError",
-            "raise ComponentError in the place of sys.exit()",
+            f"{component.name} ended the process with {error.code}",
+            "a component that returns, or raises",
+            "return from the function (or from the code of yours that it calls) instead",
         ) from error
 
 

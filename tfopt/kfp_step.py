@@ -39,14 +39,7 @@ def run_step(component: Component, executor_input: str) -> None:
     asked = {name: _local(targets[name]["uri"]) for name in component.outputs}  # a server may add its own, for its logs
     arguments = {**inputs, **asked, **values}
     log.info("the same by hand: %s", _command_line(component, arguments))
-    try:
-        outputs = component(**arguments)
-    except SystemExit as error:  # even exit code 0: KFP takes a missing output for a warning
-        raise ComponentError(
-            f"{component.name} ended the process with {error.code}",
-            "a component that returns, or raises",
-            "return from the function (or from the code of yours that it calls) instead",
-        ) from error
+    outputs = component(**arguments)
     listed = {}
     for name, output in outputs.items():
         listed[name] = {"artifacts": [{**targets[name], "metadata": _plain(output.metadata)}]}
