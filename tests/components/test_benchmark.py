@@ -18,6 +18,7 @@ from tfopt.components.configure_runtime.component import configure_runtime
 from tfopt.errors import ComponentError
 from tfopt.ratio import speedup
 from tfopt.runtimes import TensorSpec
+from tfopt.saturation import Saturation
 from tfopt.serving import environment
 
 
@@ -203,6 +204,17 @@ def test_calls_longer_than_a_turn_mean_fewer_rounds_and_a_note(models, tmp_path,
     assert re.fullmatch(rf"round {len(rounds)} of {len(rounds)}, \d+ s left", caplog.messages[-1])
     for row in content["models"]:
         assert any(f"{len(rounds)} rounds instead of 200" in note for note in row["notes"])
+
+
+def test_where_batches_saturate_is_what_the_samples_say_of_examples_a_second(models, tmp_path):
+    content = run(models["small"], [models["fixed"]], tmp_path / "out", batch_sizes=["1-4"])
+    assert content["batch_sizes"] == [1, 2, 4]
+    small, fixed = content["models"]
+    samples = pq.read_table(tmp_path / "out" / "samples.parquet").to_pandas()
+    calls = samples[samples["model"] == small["name"]].groupby(["batch_size", "round"])["nanoseconds"].median()
+    rates = {size: size * 1e9 / calls[size].to_numpy() for size in (1, 2, 4)}
+    assert small["saturation"] == Saturation.of(rates).facts()
+    assert fixed["saturation"] is None
 
 
 def test_what_is_hopelessly_slow_is_given_up_at_that_batch_size(models, tmp_path):
