@@ -8,11 +8,11 @@ from pathlib import Path
 
 import keras
 
-from tfopt import keras_models
 from tfopt.artifacts import SavedModel
-from tfopt.backbones import read_backbones
+from tfopt.components.compare_backbones.backbones import read_backbones
 from tfopt.components.inspect_model.backbones import TABLE
-from tfopt.components.inspect_model.inspecting import inspect
+from tfopt.components.inspect_model.inspect import inspect
+from tfopt.keras_models import io as keras_models
 
 
 def main() -> None:

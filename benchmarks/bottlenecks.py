@@ -14,9 +14,9 @@ from pathlib import Path
 from planted import ALL, Planted
 
 from tfopt.components.profile_training.bottleneck import Bottleneck, Measured, bottleneck
-from tfopt.components.profile_training.profiling import diagnose
-from tfopt.components.profile_training.setup import Setup
-from tfopt.components.profile_training.turns import Pace, started
+from tfopt.components.profile_training.interleaving import Pace, started
+from tfopt.components.profile_training.profile import diagnose
+from tfopt.components.profile_training.training_variant import Setup
 from tfopt.components.profile_training.variations import Variation
 
 

@@ -69,8 +69,8 @@ def peers(folder: Path) -> dict[str, Path]:
 
     from tfopt import runtimes
     from tfopt.artifacts import Examples, SavedModel
-    from tfopt.examples import read_batches
-    from tfopt.untracked import openvino, untracked
+    from tfopt.data.batches import read_batches
+    from tfopt.runtimes.openvino_import import openvino, untracked
 
     with untracked():
         import nncf

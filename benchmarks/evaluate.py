@@ -103,8 +103,8 @@ def plain_loop(folder: Path, models: list[Path]) -> Seconds:
 
 def evaluate(folder: Path, models: list[Path], arguments: list[str]) -> Seconds:
     """Run the component with a runner's arguments; it logs the seconds of its steady state itself."""
-    from tfopt import beam
     from tfopt.components.evaluate import component
+    from tfopt.data import beam_runner as beam
 
     heard: list[logging.LogRecord] = []
     handler = logging.Handler()
@@ -182,7 +182,7 @@ def write_models(folder: Path) -> list[Path]:
     import tensorflow as tf
     from keras import layers
 
-    from tfopt import keras_models
+    from tfopt.keras_models import io as keras_models
 
     keras.utils.set_random_seed(0)
     image = layers.Input((28, 28, 1), name="image")

@@ -27,7 +27,7 @@ from typing import Any
 
 from speed import BATCHES, CONTENDERS, Timing, compare
 
-from tfopt.ratio import FEWEST_ROUNDS
+from tfopt.measurement.speedup import FEWEST_ROUNDS
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 50_000, 100_000)
 SCALES = {"EfficientNetB0": 255}  # takes pixels, where the others take 0 to 1: smaller inputs drown in rounding
@@ -70,10 +70,10 @@ def times() -> dict[int, float]:
 
     On a machine that does something else as well, the time of the processor says more than the clock.
     """
-    from tfopt.graph.frozen import Endpoint, Frozen, Signature
-    from tfopt.graph.order import ORDER
-    from tfopt.graph.passes import optimize
+    from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
+    from tfopt.graph.pass_manager import optimize
     from tfopt.graph.report import Report
+    from tfopt.graph.rewrite_order import ORDER
 
     x, y = (Endpoint(f"{name}:0", "float32", (None, 8)) for name in "xy")
     print(f"{'nodes':>8} {'after':>8} {'seconds':>8} {'processor':>9} {'microseconds a node':>20}")

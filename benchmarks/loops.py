@@ -24,9 +24,9 @@ def main() -> None:
     chosen = parser.parse_args()
     import tensorflow as tf
 
-    from tfopt.graph.passes import run
+    from tfopt.graph.mutable_graph import Graph
+    from tfopt.graph.pass_manager import run
     from tfopt.graph.report import Report
-    from tfopt.graph.view import Graph
 
     draw = np.random.default_rng(0)
     with tf.Graph().as_default() as made:

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfopt.asked import answer
 from tfopt.components.profile_training.worker import Worker
-from tfopt.tfrecords import read_records
+from tfopt.data.tfrecords import read_records
+from tfopt.processes.rpc import answer
 from tfopt.training.dataset import Source
 
 WAITING = 10_000  # examples to be drawn from, at most

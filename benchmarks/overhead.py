@@ -20,8 +20,8 @@ from typing import Any
 
 from tfopt.artifacts import Examples, Files, SavedModel
 from tfopt.component import Input, Output, component
-from tfopt.dag import Dag, Reference
-from tfopt.trace import Steps, trace
+from tfopt.dag.dag import Dag, StepOutput
+from tfopt.dag.tracing import Steps, trace
 
 ROOT = Path(__file__).parents[1]  # where a step that is named by its module is found
 GOALS = {
@@ -94,7 +94,7 @@ def start_up(folder: Path, rounds: int) -> dict[str, float]:
 
 def orchestration(folder: Path, rounds: int) -> dict[str, float]:
     """Run the same DAG by hand, on Beam and with the local runner, in turns; imports are done before."""
-    from tfopt import engine
+    from tfopt.tfx import runner as engine
 
     dag, values = trace(shrink), _digits(folder)
     seconds: dict[str, list[float]] = {"direct": [], "beam": [], "local": []}
@@ -120,7 +120,7 @@ def direct(dag: Dag, values: dict[str, Any], root: Path) -> None:
     def path(wire: Any) -> Any:
         if isinstance(wire, tuple):
             return [path(item) for item in wire]
-        return root / wire.step / wire.output if isinstance(wire, Reference) else known[wire.name]
+        return root / wire.step / wire.output if isinstance(wire, StepOutput) else known[wire.name]
 
     for step in dag.steps.values():
         inputs = {name: path(wire) for name, wire in step.inputs.items()}
@@ -134,8 +134,8 @@ def _digits(folder: Path) -> dict[str, Any]:
     import numpy as np
     from sklearn.datasets import load_digits
 
-    from tfopt import keras_models
     from tfopt.components.prepare_examples.component import prepare_examples
+    from tfopt.keras_models import io as keras_models
 
     images, labels = load_digits(return_X_y=True)
     np.savez(folder / "digits.npz", image=images.astype(np.float32), label=labels)

@@ -27,7 +27,7 @@ from contenders import MODELS, menu, peers, write_examples, write_model
 from kept import begun, keep
 
 from tfopt.artifacts import Benchmark
-from tfopt.quiet import libraries_said_aside
+from tfopt.cli.log_redirect import libraries_said_aside
 
 PLAIN, GOAL, EFFECT = "SavedModel", 1.1, 0.03
 Measured = dict[str, dict[str, Any]]  # of each contender, its row of benchmark.json, with the medians of its rounds
@@ -111,8 +111,8 @@ def fastest(measured: Measured, size: str) -> str:
 
 def compared(measured: Measured, theirs: list[str], choice: str, size: str) -> dict[str, Any]:
     """The figures of a row: each contender against the SavedModel, and the choice against the fastest peer."""
-    from tfopt.components.benchmark.process import ANOTHER_ORIGIN
-    from tfopt.ratio import speedup
+    from tfopt.components.benchmark.model_process import ANOTHER_ORIGIN
+    from tfopt.measurement.speedup import speedup
 
     shown = [PLAIN, *theirs, *([choice] if choice != PLAIN else [])]
     best = fastest({name: measured[name] for name in [*theirs, PLAIN]}, size)

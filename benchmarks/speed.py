@@ -70,9 +70,10 @@ def compare(name: str, folder: Path, timing: Timing) -> dict[str, Any]:
 
 def prepare(folder: Path, contenders: list[str]) -> None:
     """Write what Grappler and XLA make of the plain model, those of them that are wanted."""
-    from tfopt.components.compile_xla.compiling import FIRST
-    from tfopt.components.compile_xla.writing import write_compiled
-    from tfopt.graph import grappler, passes
+    from tfopt.components.compile_xla.compile import FIRST
+    from tfopt.components.compile_xla.saved_model import write_compiled
+    from tfopt.graph import grappler
+    from tfopt.graph import pass_manager as passes
     from tfopt.graph.report import Report
     from tfopt.graph.saved_model import read, write
 
@@ -86,7 +87,7 @@ def prepare(folder: Path, contenders: list[str]) -> None:
 def count(folder: Path) -> int:
     """The nodes of a SavedModel as it is served, without those that save and restore its variables."""
     from tfopt.artifacts import SavedModel
-    from tfopt.graph.frozen import nodes
+    from tfopt.graph.frozen_model import nodes
     from tfopt.graph.saved_model import opened
 
     with opened(SavedModel.open(folder)) as frozen:

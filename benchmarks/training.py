@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 from data_sets import DATA, DOCS, Data
 
-from tfopt.asked import AskedProcess, Refused
 from tfopt.component import find
-from tfopt.components.profile_training.setup import Setup
+from tfopt.components.profile_training.training_variant import Setup
 from tfopt.errors import ComponentError
-from tfopt.ratio import FEWEST_ROUNDS, Speedup, speedup
+from tfopt.measurement.speedup import FEWEST_ROUNDS, Speedup, speedup
+from tfopt.processes.rpc import AskedProcess, Refused
 
 REAL = ("mnist", "flights")
 NAIVE, TUNED = "generator", "tuned"

@@ -90,7 +90,7 @@ def write_models(folder: Path, format: str, *, apart: bool = False) -> list[Path
     """Write the stack, its copy, and the stack with a layer more."""
     import tensorflow as tf
 
-    from tfopt.serving import environment
+    from tfopt.runtimes import environment
 
     rng = np.random.default_rng(0)
     written = []

@@ -13,10 +13,10 @@ from pathlib import Path
 import yaml
 
 import tfopt
-from tfopt import kfp
 from tfopt.component import Component, Port, components
-from tfopt.parameters import Parameter
-from tfopt.trace import load, pipelines
+from tfopt.dag.tracing import load, pipelines
+from tfopt.declaration.parameters import Parameter
+from tfopt.kfp import compiler as kfp
 
 ROOT = Path(__file__).parent.parent
 VERIFIED = datetime(2026, 11, 21, tzinfo=UTC)  # by hand, at a release: after a year the catalogue drops it

@@ -2,8 +2,8 @@
 
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Input
-from tfopt.kept import Destination
 from tfopt.trace import Steps
+from tfopt.model_store.last_run import Destination
 
 # What is made of a model: a step's word, and the precision where it has several.
 FORMATS = (

@@ -6,9 +6,9 @@ without any for ever; so it is asked for by name. On a machine without a GPU eac
 
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Input
-from tfopt.kept import Destination
-from tfopt.pipelines.optimize import MENU, make, prove
 from tfopt.trace import Steps
+from tfopt.model_store.last_run import Destination
+from tfopt.pipelines.optimize import MENU, make, prove
 
 ENGINES = ("tensorrt fp32", "tensorrt fp16", "tensorrt int8")
 

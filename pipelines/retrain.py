@@ -2,9 +2,9 @@
 
 from tfopt.artifacts import Files, KerasModel, PythonModule, TrainingPlan
 from tfopt.component import Input
-from tfopt.kept import Destination
-from tfopt.pipelines.optimize import FORMATS, make, prove
 from tfopt.trace import Steps
+from tfopt.model_store.last_run import Destination
+from tfopt.pipelines.optimize import FORMATS, make, prove
 
 
 def retrain(

@@ -2,9 +2,9 @@
 
 from tfopt.artifacts import Examples, KerasModel, PythonModule
 from tfopt.component import Input
-from tfopt.kept import Destination
-from tfopt.pipelines.optimize import prove
 from tfopt.trace import Steps
+from tfopt.model_store.last_run import Destination
+from tfopt.pipelines.optimize import prove
 
 LITERT = ("tflite float32", "tflite int8", "aware tflite int8")
 ONNX = ("onnx float32", "onnx int8")

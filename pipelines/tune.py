@@ -2,10 +2,10 @@
 
 from tfopt.artifacts import Files, KerasModel, PythonModule, TrainingPlan
 from tfopt.component import Input
-from tfopt.kept import Destination
+from tfopt.trace import Steps
+from tfopt.model_store.last_run import Destination
 from tfopt.pipelines.optimize import prove
 from tfopt.pipelines.retrain import learn
-from tfopt.trace import Steps
 
 
 def tune(

@@ -1,10 +1,10 @@
-"""A process to fork, for tests/test_forks.py: started with ``python -m tests.forked``."""
+"""A process to fork, for tests/processes/test_fork_server.py: started with ``python -m tests.forked``."""
 
 import os
 import sys
 import time
 
-from tfopt.forks import answer_by_forks
+from tfopt.processes.fork_server import answer_by_forks
 
 BEGUN = time.monotonic_ns()  # what all forks have in common
 

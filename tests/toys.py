@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from tfopt.artifacts import Examples, Files, KerasModel, Model, Report, TFLiteModel
+from tfopt.artifacts.staging import link_tree
 from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
-from tfopt.execution import link_tree
 
 
 @component(image="tf")
@@ -39,7 +39,7 @@ def count(
     report.metadata["count"] = found
 
 
-@component(image="tf", reused="here")
+@component(image="tf", cache="local")
 def add(
     reports: Input[list[Report]], total: Output[Report], extra: Input[Report] | None = None, *, start: int = 0
 ) -> None:
@@ -77,7 +77,7 @@ def fail(
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-@component(image="tf", reused="never")
+@component(image="tf", cache="never")
 def note(data: Input[Files], report: Output[Report], *, book: str) -> None:
     """Write a line into a book.
 

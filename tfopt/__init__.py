@@ -1,19 +1,52 @@
 """tfopt: TFX and Kubeflow components that make TensorFlow models smaller and faster, and prove it.
 
-Drop the first word of an import and you have the path: ``tfopt.components.train.component`` is
-``components/train/component.py``. The two folders are links in this package because that is the one layout which
-pip, mypy, pytest and doctest all understand without configuration (``docs/adr/0001-layout.md``).
+Authors of components and pipelines import from here: ``from tfopt import component, Input, Output, Steps``.
+Each name is loaded on first use, so that ``import tfopt`` stays cheap. Drop the first word of an import and you have
+the path: ``tfopt.components.train.component`` is ``components/train/component.py`` (``docs/adr/0001-layout.md``).
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
+if TYPE_CHECKING:
+    from tfopt.component import Between as Between
+    from tfopt.component import Input as Input
+    from tfopt.component import Output as Output
+    from tfopt.component import Reads as Reads
+    from tfopt.component import SameOutput as SameOutput
+    from tfopt.component import component as component
+    from tfopt.component import find as find
+    from tfopt.dag.tracing import Steps as Steps
+    from tfopt.errors import ComponentError as ComponentError
 
-def __getattr__(name: str) -> type:
-    """Return the TFX artifact type called ``tfopt.NAME``, for TFX's container entry point, which imports it by name."""
+PUBLIC = {
+    "Between": "tfopt.component",
+    "ComponentError": "tfopt.errors",
+    "Input": "tfopt.component",
+    "Output": "tfopt.component",
+    "Reads": "tfopt.component",
+    "SameOutput": "tfopt.component",
+    "Steps": "tfopt.dag.tracing",
+    "component": "tfopt.component",
+    "find": "tfopt.component",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name, or a TFX artifact type, which TFX's container entry point imports as ``tfopt.NAME``."""
+    if name in PUBLIC:
+        return getattr(importlib.import_module(PUBLIC[name]), name)
     if name[0].isupper():
-        from tfopt.tfx import TYPES
+        from tfopt.tfx.components import TYPES
 
-        for found in TYPES.values():
-            if f"tfopt.{name}" == found.TYPE_NAME:
-                return found  # type: ignore[no-any-return]
+        for artifact_type in TYPES.values():
+            if f"tfopt.{name}" == artifact_type.TYPE_NAME:
+                return artifact_type
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return sorted([*PUBLIC, "__version__"])

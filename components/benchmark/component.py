@@ -7,7 +7,7 @@ from tfopt.component import Between, Input, Output, Reads, component
 from tfopt.components.benchmark.batch_sizes import read_sizes
 
 
-@component(image="tf", reused="here", cpu=2)
+@component(image="tf", cache="local", cpu=2)
 def benchmark(
     baseline: Input[Model],
     candidates: Input[list[Model]],
@@ -58,8 +58,8 @@ def benchmark(
     """
     files = examples.split(split) if examples else []
 
+    from tfopt.components.benchmark.interleaving import Plan
     from tfopt.components.benchmark.measurement import run
-    from tfopt.components.benchmark.turns import Plan
 
     plan = Plan(read_sizes(batch_sizes), threads, seconds, rounds, seed)
     content = run([baseline, *candidates], plan, files, min_effect, benchmark.path / "samples.parquet")

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.examples import read_batches
-from tfopt.probes import OPEN_SIZE, random_batch
-from tfopt.runtimes import TensorSpec
+from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.data.batches import read_batches
+from tfopt.data.sample_inputs import OPEN_SIZE, random_batch
 
 
 class Inputs:

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Model, unique_names
-from tfopt.components.benchmark import environment, results
-from tfopt.components.benchmark.contender import Contender
+from tfopt.components.benchmark import model_environment as environment
+from tfopt.components.benchmark import results
 from tfopt.components.benchmark.inputs import Inputs
-from tfopt.components.benchmark.process import ANOTHER_ORIGIN, ModelProcess, Origins
-from tfopt.components.benchmark.turns import Plan, measure
+from tfopt.components.benchmark.interleaving import Plan, measure
+from tfopt.components.benchmark.measured_model import Contender
+from tfopt.components.benchmark.model_process import ANOTHER_ORIGIN, ModelProcess, Origins
 from tfopt.errors import ComponentError
-from tfopt.fingerprint import fingerprint
-from tfopt.ratio import LEVEL
+from tfopt.measurement.machine_fingerprint import fingerprint
+from tfopt.measurement.speedup import LEVEL
 
 log = logging.getLogger("tfopt")
 

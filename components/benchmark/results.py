@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tfopt.components.benchmark.contender import Contender
-from tfopt.components.benchmark.process import ANOTHER_ORIGIN, Origin
-from tfopt.ratio import speedup
-from tfopt.saturation import Saturation
-from tfopt.serving import environment
+from tfopt.components.benchmark.measured_model import Contender
+from tfopt.components.benchmark.model_process import ANOTHER_ORIGIN, Origin
+from tfopt.measurement.saturation import Saturation
+from tfopt.measurement.speedup import speedup
+from tfopt.runtimes import environment
 
 STEADY = 0.1  # a measurement is stable when the middle half of its rounds lies within this part of their median
 DISTURBED = 0.05  # nor when others had its cores for longer than this part of the time

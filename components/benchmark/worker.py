@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfopt.asked import peak_memory
-from tfopt.forks import answer_by_forks
+from tfopt.processes.fork_server import answer_by_forks
+from tfopt.processes.rpc import peak_memory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +25,7 @@ PACKAGES = {
     "keras": "tensorflow",
     "tflite": "ai_edge_litert.interpreter",
     "onnx": "onnxruntime",
-    "openvino": "tfopt.untracked",
+    "openvino": "tfopt.runtimes.openvino_import",
     "tensorrt": "tensorrt",
 }
 
@@ -158,7 +158,7 @@ def _others() -> float:
 def _tensorflow() -> dict[str, Any]:
     import tensorflow as tf
 
-    from tfopt.serving.environment import ONEDNN
+    from tfopt.runtimes.environment import ONEDNN
 
     return {
         ONEDNN: os.environ.get(ONEDNN),

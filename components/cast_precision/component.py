@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Between, Input, Output, component
-from tfopt.failures import OnFailure
+from tfopt.execution.failed_models import OnFailure
 
 KEPT = ["Exp", "Expm1", "Log", "Log1p", "LogSoftmax", "Mean", "Pow", "Prod", "Softmax", "Sum", "Cumsum"]
 
@@ -48,6 +48,6 @@ def cast_precision(
     Reference:
         Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3, for what stays in float32.
     """
-    from tfopt.components.cast_precision.casting import cast_model
+    from tfopt.components.cast_precision.cast import cast_model
 
     cast.metadata |= cast_model(model, cast.path, examples, precision, keep, tolerance)

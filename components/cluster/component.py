@@ -3,9 +3,9 @@
 from typing import Annotated, Literal
 
 from tfopt.artifacts import Examples, KerasModel, PythonModule
+from tfopt.artifacts.lineage import check_order
 from tfopt.component import Between, Input, Output, Reads, component
-from tfopt.goals import read_goals
-from tfopt.orders import check_order
+from tfopt.measurement.goals import read_goals
 
 
 @component(image="tf")
@@ -66,11 +66,11 @@ def cluster(
         Advantages of Careful Seeding", SODA 2007.
     """
     check_order(model, "cluster")
-    from tfopt.training.needs import check_needs
+    from tfopt.training.fine_tuning_inputs import check_needs
 
     check_needs(examples, module, verb="cluster", recover=recover)
-    from tfopt.components.cluster.clustering import Request, cluster_weights
-    from tfopt.training.recovery import Recovery
+    from tfopt.components.cluster.cluster_weights import Request, cluster_weights
+    from tfopt.training.second_round import Recovery
 
     request = Request(
         clusters=clusters,

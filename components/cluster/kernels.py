@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from tfopt.errors import ComponentError
-from tfopt.kernels import Kernel, check_chosen, fits, kernels_of
-from tfopt.shared_weights import SHARED_BY
+from tfopt.keras_models.kernels import Kernel, check_chosen, fits, kernels_of
+from tfopt.keras_models.weight_constraints import SHARED_BY
 
 NAMES = ("kernel", "pointwise_kernel")
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from tfopt import keras_graph
-from tfopt.kernels import Kernel, lines
-from tfopt.wording import data_size
+from tfopt.formatting import data_size
+from tfopt.keras_models import layer_graph as keras_graph
+from tfopt.keras_models.kernels import Kernel, lines
 
 Report = dict[str, Any]
 

@@ -4,15 +4,15 @@ import logging
 from typing import Annotated, Literal
 
 from tfopt.artifacts import Comparison, Examples, PythonModule
-from tfopt.backbones import read_backbones
 from tfopt.component import Between, Input, Output, Reads, component
+from tfopt.components.compare_backbones.backbones import read_backbones
 from tfopt.components.compare_backbones.budget import Budget
-from tfopt.components.compare_backbones.question import Question
 from tfopt.components.compare_backbones.reading import LIGHT, RUNTIMES, read_formats, read_size
-from tfopt.goals import read_goals
+from tfopt.components.compare_backbones.request import Question
+from tfopt.measurement.goals import read_goals
 
 
-@component(image="beam", reused="here", cpu=2, memory="8Gi")
+@component(image="beam", cache="local", cpu=2, memory="8Gi")
 def compare_backbones(
     comparison: Output[Comparison],
     chosen: Output[PythonModule],
@@ -97,8 +97,8 @@ def compare_backbones(
         threads=threads,
         seed=seed,
     ).settled(examples, classes, input_size)
-    from tfopt.components.compare_backbones.comparing import compare
-    from tfopt.components.compare_backbones.page import page
+    from tfopt.components.compare_backbones.compare import compare
+    from tfopt.components.compare_backbones.report import page
 
     content = compare(question, examples, Budget(minutes), comparison.path, chosen.path / PythonModule.file)
     comparison.write(content)

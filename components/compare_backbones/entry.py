@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tfopt.artifacts import Model
-from tfopt.backbones import Backbone
+from tfopt.components.compare_backbones.backbones import Backbone
 from tfopt.errors import ComponentError
 
 T = TypeVar("T")

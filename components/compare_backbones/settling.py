@@ -11,7 +11,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfopt.components.compare_backbones.reading import Size
-from tfopt.stored import MANIFEST
+from tfopt.data.feature_schema import MANIFEST
 
 RECORDS = 16  # of a split that is drawn
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import SavedModel
-from tfopt.child import run_in_child
-from tfopt.components.compile_xla import measuring
-from tfopt.examples import Batch
+from tfopt.components.compile_xla import timing as measuring
+from tfopt.data.batches import Batch
+from tfopt.processes.subprocess_call import run_in_child
 
 FOLDER = Path("assets.extra", "xla_cache")
 _READ_ONLY = "--tf_xla_persistent_cache_read_only"

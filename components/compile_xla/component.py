@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
-from tfopt.failures import OnFailure
+from tfopt.execution.failed_models import OnFailure
 
 
 @component(image="tf")
@@ -65,7 +65,7 @@ def compile_xla(
             "signatures of a fixed size only where each is one program",
             "pass mode='whole', or static=False: what is compiled for a batch size is kept for it in either mode",
         )
-    from tfopt.components.compile_xla.compiling import compile_model
+    from tfopt.components.compile_xla.compile import compile_model
     from tfopt.components.compile_xla.wish import Wish
 
     sizes = sorted({int(size) for size in batch_sizes})

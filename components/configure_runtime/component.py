@@ -4,7 +4,7 @@ from typing import Literal
 
 from tfopt.artifacts import SavedModel
 from tfopt.component import Input, Output, component
-from tfopt.failures import OnFailure
+from tfopt.execution.failed_models import OnFailure
 
 
 @component(image="tf")
@@ -32,8 +32,8 @@ def configure_runtime(
         on_failure: With ``row``, a model that cannot be made is no error: the output then says why, and evaluate,
             benchmark and select_model list it as a row that is never chosen, with the reason.
     """
-    from tfopt.keras_models import place_saved_model
-    from tfopt.serving import environment
+    from tfopt.keras_models.io import place_saved_model
+    from tfopt.runtimes import environment
 
     on = onednn == "on" or (onednn == "other" and not environment.has_onednn())
     serving = configured.path / "Format-Serving"

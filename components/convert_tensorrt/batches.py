@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
+from tfopt.artifacts.tensor_spec import TensorSpec, batched, fixed_batch
+from tfopt.data.batches import Batch
+from tfopt.data.sample_inputs import count, cut
 from tfopt.errors import ComponentError
-from tfopt.examples import Batch
-from tfopt.probes import count, cut
-from tfopt.runtimes import TensorSpec, batched, fixed_batch
 
 
 def whole_batches(sampled: Batch, specs: Mapping[str, TensorSpec], size: int) -> list[Batch]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tfopt.components.convert_tensorrt import timing_cache
-from tfopt.examples import Batch
+from tfopt.data.batches import Batch
 
 END = b"\n"  # of the line that says what the rest is of
 

@@ -6,13 +6,13 @@ from typing import Any
 import tensorrt as trt
 
 from tfopt.artifacts import Model
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.convert_tensorrt.batches import whole_batches
 from tfopt.components.convert_tensorrt.calibration_cache import Cache, content
-from tfopt.components.convert_tensorrt.feeding import Feed
+from tfopt.components.convert_tensorrt.calibration_feed import Feed
 from tfopt.components.convert_tensorrt.request import Request
+from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError
-from tfopt.examples import Batch
-from tfopt.runtimes import TensorSpec
 from tfopt.tensorrt.device import Buffers
 
 

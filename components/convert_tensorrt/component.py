@@ -2,10 +2,10 @@
 
 from typing import Annotated, Literal
 
-from tfopt import conversion
 from tfopt.artifacts import Examples, Model, TensorRTModel
 from tfopt.component import Between, Input, Output, Reads, component
-from tfopt.failures import OnFailure
+from tfopt.conversion import convert as conversion
+from tfopt.execution.failed_models import OnFailure
 from tfopt.tensorrt.profiles import read_shapes
 
 
@@ -80,8 +80,8 @@ def convert_tensorrt(
             TensorRT cannot build the model (the layers are named), or the engine does not answer as its parent does.
     """
     converted.metadata["name"] = f"tensorrt {precision}"
-    from tfopt.components.convert_tensorrt import asked
-    from tfopt.components.convert_tensorrt.converting import convert
+    from tfopt.components.convert_tensorrt import checks as asked
+    from tfopt.components.convert_tensorrt.convert import convert
     from tfopt.components.convert_tensorrt.request import Request
     from tfopt.components.convert_tensorrt.tf_trt import convert as convert_tf_trt
 

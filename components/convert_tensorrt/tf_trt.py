@@ -5,14 +5,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tfopt import calibration, keras_models, runtimes
+from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, SavedModel
 from tfopt.components.convert_tensorrt.batches import whole_batches
 from tfopt.components.convert_tensorrt.request import Request
+from tfopt.conversion import calibration
+from tfopt.conversion.verify import verify
+from tfopt.data.sample_inputs import cut, probe
 from tfopt.errors import ComponentError, first_line
-from tfopt.probes import cut, probe
+from tfopt.keras_models import io as keras_models
 from tfopt.tensorrt import profiles
-from tfopt.verification import verify
 
 MODES = {"fp32": "FP32", "fp16": "FP16", "int8": "INT8"}
 
@@ -23,7 +25,7 @@ def convert(model: Model, examples: Examples | None, target: Path, request: Requ
     Raises:
         ComponentError: When this TensorFlow has no TF-TRT, the model cannot be converted, or it answers otherwise.
     """
-    from tfopt.components.convert_tensorrt import converting
+    from tfopt.components.convert_tensorrt import convert as converting
 
     if request.precision == "fp32":
         _compute_in_whole_floats()

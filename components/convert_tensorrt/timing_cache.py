@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tfopt import partial
+from tfopt.artifacts import staging as partial
 from tfopt.errors import ComponentError
 
 

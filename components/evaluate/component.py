@@ -56,7 +56,7 @@ def evaluate(
     Reference:
         Chamandy et al., "Estimating Uncertainty for Massive Data Streams", 2012 (the Poisson bootstrap).
     """
-    from tfopt.components.evaluate.pipeline import evaluate_models, save
+    from tfopt.components.evaluate.beam_pipeline import evaluate_models, save
     from tfopt.components.evaluate.plan import Question
 
     question = Question(label, split, task, output, tuple(slices), top_k, replicates, seed)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.components.evaluate.scores import REACH
+from tfopt.components.evaluate.metrics import REACH
 
 MOST_CLASSES = 100  # the matrix grows with the square, and beyond this nobody reads it
 

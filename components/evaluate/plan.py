@@ -9,15 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
+from tfopt.artifacts.storage import fetched
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate import records
-from tfopt.components.evaluate.contestants import answer, judged_output
-from tfopt.components.evaluate.scores import Scoring, looks_like_logits
-from tfopt.components.evaluate.totals import grain_of
+from tfopt.components.evaluate.accumulators import grain_of
+from tfopt.components.evaluate.loaded_models import answer, judged_output
+from tfopt.components.evaluate.metrics import Scoring, looks_like_logits
+from tfopt.data.batches import check_features, feature_specs
+from tfopt.data.feature_schema import with_manifest
 from tfopt.errors import ComponentError, nearest
-from tfopt.examples import check_features, feature_specs
-from tfopt.remote import fetched
-from tfopt.runtimes import Runtime, TensorSpec
-from tfopt.stored import with_manifest
+from tfopt.runtimes import Runtime
 
 LARGEST_BATCH, BATCH_BYTES = 256, 32 << 20
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.examples import read_records
-from tfopt.runtimes import TensorSpec
-from tfopt.stored import dense, parsers
-from tfopt.tfrecords import check_whole, damaged, framed, opened
+from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.data.batches import read_records
+from tfopt.data.feature_schema import dense, parsers
+from tfopt.data.tfrecords import check_whole, damaged, framed, opened
 
 __all__ = ["Decoder", "count_records", "parts", "read_part", "read_records"]
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from tfopt.artifacts import Examples, Model
+from tfopt.artifacts.lineage import history
+from tfopt.artifacts.storage import files_at, is_remote
 from tfopt.errors import ComponentError
-from tfopt.orders import history
-from tfopt.remote import files_at, is_remote
 
 AUTO, UNSEEN, LOOKED_AT = "auto", "test", "eval"
 LEARNING = ("train", "prune", "cluster", "quantize")  # steps that keep the epoch that is best on LOOKED_AT

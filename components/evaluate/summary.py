@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from tfopt.artifacts import Model
+from tfopt.components.evaluate.accumulators import Sums, Totals
 from tfopt.components.evaluate.bootstrap import LEVEL, interval
+from tfopt.components.evaluate.calibration_overlap import complaint, notes
 from tfopt.components.evaluate.confusion import roc
-from tfopt.components.evaluate.overlap import complaint, notes
+from tfopt.components.evaluate.metrics import HIGHER_IS_BETTER, auc
 from tfopt.components.evaluate.plan import Plan
-from tfopt.components.evaluate.scores import HIGHER_IS_BETTER, auc
 from tfopt.components.evaluate.splits import chosen_on_it
-from tfopt.components.evaluate.totals import Sums, Totals
 from tfopt.errors import ComponentError
 
 

@@ -2,11 +2,11 @@
 
 from typing import Annotated, Literal
 
-from tfopt import conversion
 from tfopt.artifacts import Examples, Model, OnnxModel
 from tfopt.component import Between, Input, Output, component
+from tfopt.conversion import convert as conversion
 from tfopt.errors import ComponentError
-from tfopt.failures import OnFailure
+from tfopt.execution.failed_models import OnFailure
 
 
 @component(image="tf", memory="8Gi")
@@ -79,6 +79,6 @@ def export_onnx(
             "kernels of as many levels as were trained",
             "leave reduce_range out, or give the model from before it was quantized",
         )
-    from tfopt.components.export_onnx.exporting import export
+    from tfopt.components.export_onnx.export import export
 
     conversion.convert(export, model, examples, exported, request)

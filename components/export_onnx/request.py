@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tfopt.conversion import Conversion
+from tfopt.conversion.convert import Conversion
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,11 +2,11 @@
 
 from typing import Annotated, Literal
 
-from tfopt import conversion
 from tfopt.artifacts import Examples, Model, OpenVINOModel
 from tfopt.component import Between, Input, Output, component
+from tfopt.conversion import convert as conversion
 from tfopt.errors import ComponentError
-from tfopt.failures import OnFailure
+from tfopt.execution.failed_models import OnFailure
 
 
 @component(image="tf", memory="8Gi")
@@ -83,6 +83,6 @@ def export_openvino(
             "precision='int8' and a model in floats, of which layers can stay as they are",
             "leave max_degradation out, or say in quantize which layers stay in float" if trained else "leave it out",
         )
-    from tfopt.components.export_openvino.exporting import export
+    from tfopt.components.export_openvino.export import export
 
     conversion.convert(export, model, examples, exported, request)

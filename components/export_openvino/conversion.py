@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError, first_line
-from tfopt.runtimes import TensorSpec
-from tfopt.untracked import openvino, untracked
+from tfopt.runtimes.openvino_import import openvino, untracked
 
 LAYERS = ("Convolution", "ConvolutionBackpropData", "GroupConvolution", "GroupConvolutionBackpropData", "MatMul")
 ENDS = ("Constant", "Parameter", "Result")

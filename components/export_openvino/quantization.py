@@ -3,14 +3,14 @@
 import logging
 from typing import Any
 
-from tfopt import calibration
-from tfopt.calibration import Ranges
 from tfopt.components.export_openvino import conversion
 from tfopt.components.export_openvino.request import Request
+from tfopt.conversion import calibration
+from tfopt.conversion.calibration import Ranges
+from tfopt.conversion.int8_overflow import needs_reduced_range
+from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError, first_line
-from tfopt.examples import Batch
-from tfopt.overflow import needs_reduced_range
-from tfopt.untracked import untracked
+from tfopt.runtimes.openvino_import import untracked
 
 with untracked():
     import nncf

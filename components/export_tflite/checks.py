@@ -2,9 +2,9 @@
 
 import re
 
-from tfopt import conversion
 from tfopt.artifacts import Examples, Model
 from tfopt.components.export_tflite.request import Request
+from tfopt.conversion import convert as conversion
 from tfopt.errors import ComponentError
 
 CALIBRATED = ("int8", "int16x8")

@@ -2,11 +2,11 @@
 
 from typing import Annotated, Literal
 
-from tfopt import conversion
 from tfopt.artifacts import Examples, Model, TFLiteModel
 from tfopt.component import Between, Input, Output, component
 from tfopt.components.export_tflite.checks import check, rules_of
-from tfopt.failures import OnFailure
+from tfopt.conversion import convert as conversion
+from tfopt.execution.failed_models import OnFailure
 
 
 @component(image="tf", memory="8Gi")
@@ -85,6 +85,6 @@ def export_tflite(
         max_degradation=max_degradation,
     )
     check(model, examples, request)
-    from tfopt.components.export_tflite.exporting import export
+    from tfopt.components.export_tflite.export import export
 
     conversion.convert(export, model, examples, exported, request)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tfopt.components.export_tflite.recipe import Recipe
+from tfopt.components.export_tflite.layer_recipe import Recipe
 from tfopt.errors import ComponentError
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Between, Input, SameOutput, component
-from tfopt.failures import OnFailure
+from tfopt.execution.failed_models import OnFailure
 
 
 @component(image="tf")
@@ -47,6 +47,6 @@ def fold_batch_norm(
         Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference",
         CVPR 2018, section 3.2.
     """
-    from tfopt.components.fold_batch_norm.folding import fold
+    from tfopt.components.fold_batch_norm.fold import fold
 
     folded.metadata |= fold(model, folded.path, examples, tolerance)

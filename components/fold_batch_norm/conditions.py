@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tfopt.components.fold_batch_norm.algebra import CHANNEL_AXES, Weights
-from tfopt.keras_graph import LIBRARIES, Layer
+from tfopt.keras_models.layer_graph import LIBRARIES, Layer
 
 BATCH_NORMS = ("BatchNormalization", "BatchNormalizationBase")
 

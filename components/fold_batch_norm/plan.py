@@ -8,7 +8,7 @@ import numpy as np
 
 from tfopt.components.fold_batch_norm import conditions
 from tfopt.components.fold_batch_norm.algebra import CHANNEL_AXES, Line, Weights, fold, line
-from tfopt.keras_graph import Call, Layer, calls, is_graph
+from tfopt.keras_models.layer_graph import Call, Layer, calls, is_graph
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import numpy as np
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
+from tfopt.data.batches import Batch
+from tfopt.data.sample_inputs import cut, probe
 from tfopt.errors import ComponentError, first_line
-from tfopt.examples import Batch
-from tfopt.parity import Parity, compare
-from tfopt.probes import cut, probe
+from tfopt.measurement.parity import Parity, compare
 from tfopt.runtimes import Runtime
 
 RECORDS, BATCH = 64, 16

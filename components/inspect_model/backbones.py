@@ -7,7 +7,7 @@ measures it, and their speed.
 
 from typing import Any
 
-from tfopt.graph.frozen import Signature
+from tfopt.graph.frozen_model import Signature
 
 SIDE = 224
 # Name: parameters, million floating-point operations at 224x224.

@@ -8,7 +8,7 @@ from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
 
 
-@component(image="tf", reused="here")
+@component(image="tf", cache="local")
 def inspect_model(
     model: Input[Model],
     inspection: Output[Inspection],
@@ -45,8 +45,8 @@ def inspect_model(
             "a SavedModel or a Keras model",
             "give the model it was converted from",
         )
-    from tfopt.components.inspect_model.inspecting import inspect
-    from tfopt.components.inspect_model.page import page, text
+    from tfopt.components.inspect_model.inspect import inspect
+    from tfopt.components.inspect_model.report import page, text
 
     found = inspect(model, signature, budget_mflops, budget_parameters)
     inspection.write(found)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.view import Graph, Node, Tensor
+from tfopt.graph.mutable_graph import Graph, Node, Tensor
 
 # Which input is the kernel, and which of its axes are the channels it reads and gives.
 KERNELS = {

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Between, Input, Output, component
-from tfopt.components.optimize_graph.steps import read_passes
-from tfopt.failures import OnFailure
-from tfopt.parameters import Reads
+from tfopt.components.optimize_graph.pass_names import read_passes
+from tfopt.declaration.parameters import Reads
+from tfopt.execution.failed_models import OnFailure
 
 
 @component(image="tf")
@@ -63,7 +63,7 @@ def optimize_graph(
     Reference:
         Larsen and Shpeisman, "TensorFlow Graph Optimizations", 2019; the laws name theirs.
     """
-    from tfopt.components.optimize_graph.optimizing import Ends, optimize
+    from tfopt.components.optimize_graph.optimize import Ends, optimize
 
     ends = Ends(inputs, outputs, frozen_graph)
     optimized.metadata |= optimize(model, optimized.path, examples, read_passes(passes), tolerance, explain, ends)

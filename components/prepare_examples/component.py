@@ -66,6 +66,6 @@ def prepare_examples(
         Sparse.parse(sparse),
     )
 
-    from tfopt.components.prepare_examples.preparation import prepare
+    from tfopt.components.prepare_examples.prepare import prepare
 
     prepare(data.uri, examples, request)

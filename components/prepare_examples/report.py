@@ -4,12 +4,12 @@ import json
 from collections import Counter
 from typing import Any
 
+from tfopt.components.prepare_examples.readers.base import Source
 from tfopt.components.prepare_examples.request import Request
-from tfopt.components.prepare_examples.rows import Source
 from tfopt.components.prepare_examples.schema import Schema, stored_shapes
 from tfopt.components.prepare_examples.shards import MOST_LABELS, Shard
+from tfopt.components.prepare_examples.statistics import Rejects, Survey
 from tfopt.components.prepare_examples.summary import FeatureSummary
-from tfopt.components.prepare_examples.survey import Rejects, Survey
 
 
 def content(

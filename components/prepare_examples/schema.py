@@ -8,9 +8,9 @@ import numpy as np
 
 from tfopt.components.prepare_examples import tf_example
 from tfopt.components.prepare_examples.cells import Kind, kind, kinds_of
+from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.request import Pack, Request, Sparse
-from tfopt.components.prepare_examples.rows import Row, Source
-from tfopt.components.prepare_examples.survey import MOST_CLASSES, NOTHING, Survey
+from tfopt.components.prepare_examples.statistics import MOST_CLASSES, NOTHING, Survey
 from tfopt.errors import ComponentError, nearest
 
 LARGEST = float(np.finfo(np.float32).max)

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from tfopt.components.prepare_examples import tf_example
-from tfopt.components.prepare_examples.places import writing
-from tfopt.components.prepare_examples.record_rows import write
+from tfopt.components.prepare_examples.files import writing
+from tfopt.components.prepare_examples.readers.base import Row, Source
+from tfopt.components.prepare_examples.readers.tfrecords import write
 from tfopt.components.prepare_examples.request import Request, Splits
-from tfopt.components.prepare_examples.rows import Row, Source
 from tfopt.components.prepare_examples.schema import Features, Schema, UnusableError
+from tfopt.components.prepare_examples.statistics import Rejects
 from tfopt.components.prepare_examples.summary import FeatureSummary
-from tfopt.components.prepare_examples.survey import Rejects
 
 SHARD_BYTES = 128 << 20  # one shard is sorted in memory
 BATCH = 1024

@@ -7,7 +7,7 @@ from tfopt.artifacts import Examples, PythonModule, TrainingPlan
 from tfopt.component import Between, Input, Output, component
 
 
-@component(image="tf", reused="here", cpu=4, memory="8Gi")
+@component(image="tf", cache="local", cpu=4, memory="8Gi")
 def profile_training(
     examples: Input[Examples],
     module: Input[PythonModule],
@@ -76,10 +76,10 @@ def profile_training(
 
     examples.split("train")
     user_module.check_syntax(module.path)
-    from tfopt.components.profile_training.page import page
-    from tfopt.components.profile_training.profiling import profile
-    from tfopt.components.profile_training.setup import Setup
-    from tfopt.components.profile_training.turns import Pace
+    from tfopt.components.profile_training.interleaving import Pace
+    from tfopt.components.profile_training.profile import profile
+    from tfopt.components.profile_training.report import page
+    from tfopt.components.profile_training.training_variant import Setup
 
     base = Setup(
         examples=str(examples.path.resolve()),

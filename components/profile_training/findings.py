@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfopt import wording
+from tfopt import formatting as wording
 from tfopt.components.profile_training.bottleneck import WORDS, Bottleneck, Measured
 
 WHO = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tfopt.components.profile_training.bottleneck import LARGER, Measured
-from tfopt.components.profile_training.setup import Setup
+from tfopt.components.profile_training.training_variant import Setup
 
 ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 MANY = 16  # steps in one call

@@ -13,11 +13,11 @@ from typing import Any
 
 import psutil
 
-from tfopt.asked import answer, peak_memory
-from tfopt.components.profile_training import patching
+from tfopt.components.profile_training import module_patches as patching
 from tfopt.components.profile_training.bottleneck import LARGER, USUAL
-from tfopt.components.profile_training.setup import Setup
 from tfopt.components.profile_training.steps import ENDLESS, EPOCH_S, Epochs, paced, steps
+from tfopt.components.profile_training.training_variant import Setup
+from tfopt.processes.rpc import answer, peak_memory
 from tfopt.training.dataset import Source
 
 WARM_S = 15.0  # the longest that a first epoch, which fills caches, is waited for
@@ -33,9 +33,9 @@ class Worker:
 
         from tfopt.artifacts import Examples
         from tfopt.training.dataset import Reading
+        from tfopt.training.determinism import reproducible
         from tfopt.training.precision import odd_sizes, supported
-        from tfopt.training.prepared import prepare
-        from tfopt.training.reproducible import reproducible
+        from tfopt.training.training_setup import prepare
         from tfopt.training.user_module import UserModule
 
         self._open, self._setup = contextlib.ExitStack(), setup
@@ -103,13 +103,13 @@ class Worker:
 
     def stages(self) -> dict[str, float]:
         """Seconds that a batch takes in each stage of the input alone, without a cache."""
-        from tfopt.components.profile_training.stages import stages
+        from tfopt.components.profile_training.input_stages import stages
 
         return stages(self._source, self._setup.batch_size)
 
     def loops(self) -> list[dict[str, Any]]:
         """Loops and Python in the user's step and preprocessing, by line."""
-        from tfopt.components.profile_training.scanning import scan
+        from tfopt.components.profile_training.graph_scan import scan
 
         return scan(self._model, self._source, self._batch(self._setup.batch_size), Path(self._setup.module))
 
@@ -119,7 +119,7 @@ class Worker:
         """Keep TensorFlow's trace of some real steps; return what `milliseconds` says of one."""
         import tensorflow as tf
 
-        from tfopt.components.profile_training.tracing import milliseconds
+        from tfopt.components.profile_training.trace_events import milliseconds
 
         tf.profiler.experimental.start(folder)
         try:

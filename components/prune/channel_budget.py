@@ -10,9 +10,9 @@ from typing import Literal
 
 import numpy as np
 
-from tfopt.components.prune.channel_groups import Group
-from tfopt.components.prune.channel_importance import Scores
-from tfopt.components.prune.channel_labels import Kept, Labels
+from tfopt.components.prune.channels.groups import Group
+from tfopt.components.prune.channels.importance import Scores
+from tfopt.components.prune.channels.labels import Kept, Labels
 
 Scope = Literal["group", "global"]
 LEAST_SHARE = 0.1  # of a group: a layer of one channel would be a wall in the model

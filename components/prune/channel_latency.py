@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tfopt import keras_models, runtimes
+from tfopt import runtimes
 from tfopt.artifacts import SavedModel
-from tfopt.examples import Batch
-from tfopt.keras_graph import Layer
-from tfopt.probes import random_batch
+from tfopt.data.batches import Batch
+from tfopt.data.sample_inputs import random_batch
+from tfopt.keras_models import io as keras_models
+from tfopt.keras_models.layer_graph import Layer
 from tfopt.runtimes import Runtime
 
 TURNS, BURST, WARM = 9, 0.15, 3  # pairs of turns, seconds each, calls before

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from tfopt import keras_models
-from tfopt.examples import Batch
-from tfopt.keras_graph import Layer
+from tfopt.data.batches import Batch
+from tfopt.keras_models import io as keras_models
+from tfopt.keras_models.layer_graph import Layer
 from tfopt.training.dataset import Source
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from tfopt.components.prune.channel_labels import Book, Channels, Labels, NotFollowedError
-from tfopt.keras_graph import Call
+from tfopt.components.prune.channels.labels import Book, Channels, Labels, NotFollowedError
+from tfopt.keras_models.layer_graph import Call
 
 
 def flatten(book: Book, call: Call, given: list[Channels]) -> Channels:

@@ -3,10 +3,10 @@
 from typing import Annotated, Literal
 
 from tfopt.artifacts import Examples, KerasModel, PythonModule
+from tfopt.artifacts.lineage import check_order
 from tfopt.component import Between, Input, Output, Reads, component
 from tfopt.components.prune.pattern import Pattern, parse_block, parse_ratio
-from tfopt.goals import read_goals
-from tfopt.orders import check_order
+from tfopt.measurement.goals import read_goals
 
 
 @component(image="tf")
@@ -91,14 +91,14 @@ def prune(
         Structural Pruning", CVPR 2023, for channels.
     """
     check_order(model, "prune")
-    from tfopt.training.needs import check_needs
+    from tfopt.training.fine_tuning_inputs import check_needs
 
     check_needs(examples, module, verb="prune", recover=recover)
-    from tfopt.components.prune.channel_pruning import prune_channels
-    from tfopt.components.prune.channels import Wanted
-    from tfopt.components.prune.pruning import prune_weights
+    from tfopt.components.prune.channels.prune_channels import prune_channels
+    from tfopt.components.prune.channels.selection import Wanted
+    from tfopt.components.prune.prune_weights import prune_weights
     from tfopt.components.prune.request import Request
-    from tfopt.training.recovery import Recovery
+    from tfopt.training.second_round import Recovery
 
     request = Request(
         sparsity=sparsity,

@@ -5,14 +5,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfopt import keras_models
 from tfopt.components.prune.kernels import Prunable
-from tfopt.components.prune.masking import Masks
+from tfopt.components.prune.masked_training import Masks
 from tfopt.components.prune.request import Request
 from tfopt.components.prune.schedule import Schedule, plan
-from tfopt.training.learning import learn
-from tfopt.training.recovery import SECOND
-from tfopt.training.rounds import Rounds
+from tfopt.keras_models import io as keras_models
+from tfopt.training.fine_tuning import Rounds
+from tfopt.training.fit_loop import learn
+from tfopt.training.second_round import SECOND
 
 GRADUAL = ("magnitude", "block")  # a ratio has no degrees
 
@@ -72,7 +72,7 @@ def _under_masks(
     if not masks.kernels:
         return model, [], lambda: model
     if keras_models.is_keras_2(model):
-        from tfopt.components.prune import toolkit
+        from tfopt.components.prune import tfmot as toolkit
 
         wrapped = rounds.compiled(toolkit.wrap(model, kernels, request.pattern, schedule))
         return wrapped, [toolkit.callback()], lambda: toolkit.strip(wrapped)

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfopt import keras_models
-from tfopt.components.prune.masks import as_matrix
 from tfopt.components.prune.pattern import Pattern
+from tfopt.components.prune.patterns import as_matrix
 from tfopt.errors import ComponentError
-from tfopt.kernels import Kernel, check_chosen, fits, kernels_of
-from tfopt.shared_weights import is_clustered, is_sparse
+from tfopt.keras_models import io as keras_models
+from tfopt.keras_models.kernels import Kernel, check_chosen, fits, kernels_of
+from tfopt.keras_models.weight_constraints import is_clustered, is_sparse
 
 NAMES = ("kernel", "recurrent_kernel", "pointwise_kernel")
 TRANSPOSED = ("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfopt.components.prune.kernels import Prunable
 from tfopt.components.prune.speed import RUNTIMES, in_words, speed
-from tfopt.kernels import Kernel, lines
+from tfopt.keras_models.kernels import Kernel, lines
 
 Report = dict[str, Any]
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from tfopt.components.prune.channels import Wanted
+from tfopt.components.prune.channels.selection import Wanted
 from tfopt.components.prune.pattern import Pattern
-from tfopt.training.rounds import Tuning
+from tfopt.training.fine_tuning import Tuning
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tfopt.components.prune.kernels import TRANSPOSED, Prunable
-from tfopt.components.prune.masks import is_n_m
+from tfopt.components.prune.patterns import is_n_m
 
 RUNTIMES = ("xnnpack", "tensorrt", "others")
 LEAST = 2 / 3  # of the weights, before XNNPACK takes its sparse kernels

@@ -4,12 +4,12 @@ import logging
 from typing import Annotated, Literal
 
 from tfopt.artifacts import Blessing, Decision, Examples, InfraBlessing, KerasModel, Model, Pushed, Recipe
+from tfopt.artifacts.storage import is_remote
 from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
-from tfopt.remote import is_remote
 
 
-@component(image="tf", reused="never")
+@component(image="tf", cache="never")
 def push_model(
     model: Input[Model],
     blessing: Input[Blessing],
@@ -75,10 +75,10 @@ def push_model(
         ComponentError: When a blessing is for another model, the layout cannot hold the format, the examples do not fit
             the model, or the destination cannot be written. What is served is then as it was.
     """
-    from tfopt.components.push_model.choosing import choose
-    from tfopt.components.push_model.pushing import check_places, keep_recipe, keep_start, kept, push
-    from tfopt.serving import environment
-    from tfopt.serving.triton import Scheduling
+    from tfopt.components.push_model.choice import choose
+    from tfopt.components.push_model.push import check_places, keep_recipe, keep_start, kept, push
+    from tfopt.runtimes import environment
+    from tfopt.serving.triton_config import Scheduling
 
     if is_remote(destination):
         raise ComponentError(

@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from tfopt import partial
-from tfopt.alone import alone
 from tfopt.artifacts import Model
+from tfopt.artifacts import staging as partial
+from tfopt.artifacts.folder_lock import alone
 from tfopt.errors import ComponentError
 from tfopt.serving.layouts import Version, contents, copy
 

@@ -3,9 +3,9 @@
 from typing import Annotated
 
 from tfopt.artifacts import Examples, KerasModel, PythonModule
+from tfopt.artifacts.lineage import check_order
 from tfopt.component import Between, Input, Output, Reads, component
-from tfopt.goals import read_goals
-from tfopt.orders import check_order
+from tfopt.measurement.goals import read_goals
 
 
 @component(image="tf")
@@ -66,11 +66,11 @@ def quantize(
         for Efficient Integer-Arithmetic-Only Inference", CVPR 2018.
     """
     check_order(model, "quantize")
-    from tfopt.training.needs import check_needs
+    from tfopt.training.fine_tuning_inputs import check_needs
 
     check_needs(examples, module, verb="quantize", recover=recover)
-    from tfopt.components.quantize.quantizing import Request, quantize_model
-    from tfopt.training.recovery import Recovery
+    from tfopt.components.quantize.quantize_aware import Request, quantize_model
+    from tfopt.training.second_round import Recovery
 
     request = Request(
         keep_float=keep_float,

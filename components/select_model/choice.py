@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Sequence
 
-from tfopt.measurements import Measured
-from tfopt.pareto import front
-from tfopt.proof import is_equal, is_proven
+from tfopt.measurement.model_measurements import Measured
+from tfopt.measurement.pareto import front
+from tfopt.measurement.ranking import is_equal, is_proven
 
 FRONT = ("latency", "size")  # with the main metric, what the Pareto front is over
 

@@ -3,18 +3,18 @@
 import logging
 from typing import Annotated, Any, Literal
 
-from tfopt import past
 from tfopt.artifacts import Benchmark, Blessing, Decision, Evaluation, Model
+from tfopt.artifacts.storage import is_remote
 from tfopt.component import Between, Input, Output, Reads, component
 from tfopt.errors import ComponentError
-from tfopt.goals import read_goals
-from tfopt.past import FEWEST
-from tfopt.remote import is_remote
+from tfopt.measurement.goals import read_goals
+from tfopt.model_store import run_history as past
+from tfopt.model_store.run_history import FEWEST
 
 WATCHED = ["quality max_regression 1%", "latency max_regression 10%", "size max_regression 10%"]
 
 
-@component(image="tf", reused="here")
+@component(image="tf", cache="local")
 def select_model(
     baseline: Input[Model],
     candidates: Input[list[Model]],
@@ -72,8 +72,8 @@ def select_model(
         ComponentError: When a goal cannot be read or its metric was not measured, when a report does not hold one
             of the models, or when a file of the history is damaged.
     """
-    from tfopt.components.select_model.deciding import Question, decide
-    from tfopt.components.select_model.handing_on import hand_on
+    from tfopt.components.select_model.decide import Question, decide
+    from tfopt.components.select_model.output_model import hand_on
     from tfopt.components.select_model.report import write_report
 
     if history and is_remote(history):

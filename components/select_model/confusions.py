@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfopt.measurements import Measured
+from tfopt.measurement.model_measurements import Measured
 
 MOST_COLUMNS = 20
 MOST_MISTAKES = 10

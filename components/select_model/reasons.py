@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from tfopt import wording
-from tfopt.measurements import Measured
-from tfopt.proof import is_equal, is_proven
+from tfopt import formatting as wording
+from tfopt.measurement.model_measurements import Measured
+from tfopt.measurement.ranking import is_equal, is_proven
 
 LONG = 24  # letters in a name that is not said again in the reason of each other model
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tfopt.goals import Goal
-from tfopt.measurements import Measured
-from tfopt.past import FEWEST, PARENT, WINNER, Past, Who
+from tfopt.measurement.goals import Goal
+from tfopt.measurement.model_measurements import Measured
+from tfopt.model_store.run_history import FEWEST, PARENT, WINNER, Past, Who
 
 
 def trends(past: Past, winner: Measured, parent: Measured, watched: Sequence[Goal]) -> dict[str, Any]:

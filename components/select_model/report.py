@@ -8,18 +8,18 @@ from typing import Any
 import jinja2
 
 import tfopt
-from tfopt import wording
+from tfopt import formatting as wording
 from tfopt.artifacts import Benchmark, Decision, Evaluation, Model
-from tfopt.components.select_model import history
+from tfopt.charts.axes import PICTURES
+from tfopt.components.select_model import provenance as history
+from tfopt.components.select_model.charts import View, scatter
 from tfopt.components.select_model.confusions import confusion_tables
-from tfopt.components.select_model.scatter import View, scatter
 from tfopt.components.select_model.spread import read_samples, spread
 from tfopt.components.select_model.sweep import sweep, swept
 from tfopt.components.select_model.tables import main_row, parity_rows, slice_table
 from tfopt.components.select_model.trend import trend_rows
-from tfopt.drawing.axes import PICTURES
-from tfopt.goals import QUALITY, read_goals
-from tfopt.measurements import Measured, join, main_metric
+from tfopt.measurement.goals import QUALITY, read_goals
+from tfopt.measurement.model_measurements import Measured, join, main_metric
 
 WIDE, NARROW = 760, 356
 

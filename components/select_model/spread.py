@@ -9,9 +9,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import compute, parquet
 
-from tfopt import wording
-from tfopt.drawing.axes import Axis, element, markup, picture, plain, shortened, spanning
-from tfopt.measurements import Measured
+from tfopt import formatting as wording
+from tfopt.charts.axes import Axis, element, markup, picture, plain, shortened, spanning
+from tfopt.measurement.model_measurements import Measured
 
 Samples = Mapping[str, NDArray[np.float64]]
 ROW, HILL, BINS = 66, 26, 120  # pixels of a row, and of the hill in it; bins of the histogram

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tfopt import wording
-from tfopt.measurements import Measured
-from tfopt.ratio import verdict
+from tfopt import formatting as wording
+from tfopt.measurement.model_measurements import Measured
+from tfopt.measurement.speedup import verdict
 
 TIMED = {"latency": "small_batch", "throughput": "large_batch"}  # and the batch size at which it is meant
 MOST = 1 << 40  # steps: more than a terabyte of them

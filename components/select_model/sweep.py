@@ -3,9 +3,9 @@
 from collections.abc import Collection, Sequence
 from xml.etree import ElementTree as ET
 
-from tfopt import wording
-from tfopt.drawing.axes import LETTER, Axis, element, markup, picture, plain, shortened, spanning
-from tfopt.measurements import Measured
+from tfopt import formatting as wording
+from tfopt.charts.axes import LETTER, Axis, element, markup, picture, plain, shortened, spanning
+from tfopt.measurement.model_measurements import Measured
 
 FEWEST = 3  # sizes: two make no curve
 MOST = 12  # curves: of more, those that matter

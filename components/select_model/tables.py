@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfopt import wording
-from tfopt.measurements import Measured
+from tfopt import formatting as wording
+from tfopt.measurement.model_measurements import Measured
 
 MOST_SLICES = 60
 NOT_MEASURED = "\N{EN DASH}"

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfopt import wording
-from tfopt.drawing.axes import element, markup, picture
-from tfopt.past import WINNER
+from tfopt import formatting as wording
+from tfopt.charts.axes import element, markup, picture
+from tfopt.model_store.run_history import WINNER
 
 WIDTH, HEIGHT, ROOM = 180, 36, 6
 NOT_MEASURED = "\N{EN DASH}"

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from tfopt.artifacts import Anomalies, Examples, KerasModel, Model, PythonModule, TrainingPlan
 from tfopt.component import Between, Input, Output, Reads, component
-from tfopt.components.train.changes import changes
+from tfopt.components.train.data_changes import changes
 from tfopt.components.train.last import last_trained
 from tfopt.components.train.planned import follow
 from tfopt.components.train.settings import ALPHA, TEMPERATURE, Settings, read_class_weights
@@ -158,7 +158,7 @@ def train(
         examples.split(split)
     user_module.check_syntax(module.path)
     changed = changes(start, examples, module.path, teacher, asked) if start and min_change else ["asked for"]
-    from tfopt.components.train.training import train_module
+    from tfopt.components.train.train_model import train_module
 
     train_module(examples, module.path, trained, settings, teacher, start, changed)
     trained.metadata |= planned

@@ -2,8 +2,8 @@
 
 import logging
 
-from tfopt import kept
 from tfopt.artifacts import KerasModel
+from tfopt.model_store import last_run as kept
 
 log = logging.getLogger("tfopt")
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from tfopt.artifacts import TrainingPlan
 from tfopt.components.train.settings import Settings
+from tfopt.declaration.parameters import Parameter
 from tfopt.errors import ComponentError, nearest
-from tfopt.fingerprint import differences, fingerprint
-from tfopt.parameters import Parameter
+from tfopt.measurement.machine_fingerprint import differences, fingerprint
 
 log = logging.getLogger("tfopt")
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tfopt import keras_models
 from tfopt.errors import ComponentError
+from tfopt.keras_models import io as keras_models
 from tfopt.training.targets import built_in, by_output, words_of
 
 CLASSES = ("sparse_categorical_crossentropy", "categorical_crossentropy", "categorical_focal_crossentropy")

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Model
-from tfopt.components.train.asking import ask
-from tfopt.components.train.distilling import distilled
+from tfopt.components.train.distillation import distilled
 from tfopt.components.train.settings import Settings
 from tfopt.components.train.subjects import subjects
+from tfopt.components.train.teacher_predictions import ask
 from tfopt.training.dataset import Source
 
 

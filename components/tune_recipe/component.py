@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 from tfopt.artifacts import Examples, Model, Recipe, SavedModel
 from tfopt.component import Between, Input, Output, Reads, component, find
 from tfopt.components.tune_recipe.earlier import add_earlier
-from tfopt.components.tune_recipe.last import last_recipe, read, tried_first
+from tfopt.components.tune_recipe.previous_recipe import last_recipe, read, tried_first
 from tfopt.components.tune_recipe.recipes import FORMATS
 from tfopt.errors import ComponentError
-from tfopt.goals import read_goals
+from tfopt.measurement.goals import read_goals
 
 
-@component(image="beam", reused="here", cpu=2, memory="8Gi")
+@component(image="beam", cache="local", cpu=2, memory="8Gi")
 def tune_recipe(
     model: Input[SavedModel],
     examples: Input[Examples],
@@ -96,9 +96,9 @@ def tune_recipe(
     examples.split("eval")
     before = read(previous or last_recipe(last))
     first = tried_first(before, formats)
-    from tfopt.components.tune_recipe.judging import Question
-    from tfopt.components.tune_recipe.page import page
-    from tfopt.components.tune_recipe.tuning import Budget, tune
+    from tfopt.components.tune_recipe.report import page
+    from tfopt.components.tune_recipe.trial_measurement import Question
+    from tfopt.components.tune_recipe.tune import Budget, tune
 
     question = Question(read_goals(goals), objective, label, output, seconds, tuple(batch_sizes), threads, seed)
     budget = Budget(tuple(formats), trials, minutes, records, finalists)

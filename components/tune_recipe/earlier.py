@@ -1,8 +1,9 @@
 """What earlier runs measured, where it can be compared with what this one did, and what of all that nothing beats.
 
 Every model was measured beside a parent of its own run, so what is held against each other are the quality gained over
-that parent, how many times as fast, and how many times as large it is. They are comparable where `tfopt.past` says so
-of two runs: the same task, label and split, the same CPU, threads and batch sizes. A parent of another format, or whose
+that parent, how many times as fast, and how many times as large it is. They are comparable where
+`tfopt.model_store.run_history` says so of two runs: the same task, label and split, the same CPU, threads and batch
+sizes. A parent of another format, or whose
 size differs by more than `ALIKE`, counts as another model, and nothing of it is taken over.
 
 A parent of other content but the same size was trained again. Its ratios of speed and size carry over; what a recipe
@@ -13,7 +14,8 @@ stand on the front by the change from their own parent.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tfopt import pareto, past
+from tfopt.measurement import pareto
+from tfopt.model_store import run_history as past
 
 ALIKE = 0.01  # a training again leaves the size of a model as it is, but for names in its graph
 PARENT = "the model itself"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfopt.components.tune_recipe.earlier import add_earlier
-from tfopt.components.tune_recipe.page import page
+from tfopt.components.tune_recipe.report import page
 
 
 def rehearse(previous: Mapping[str, Any]) -> None:

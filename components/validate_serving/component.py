@@ -7,7 +7,7 @@ from tfopt.artifacts import Examples, InfraBlessing, Model
 from tfopt.component import Between, Input, Output, component
 
 
-@component(image="tf", reused="here", cpu=2)
+@component(image="tf", cache="local", cpu=2)
 def validate_serving(
     model: Input[Model],
     infra_blessing: Output[InfraBlessing],
@@ -59,7 +59,7 @@ def validate_serving(
     Raises:
         ComponentError: When the layout cannot hold the format, the examples do not fit the model, or the disk is full.
     """
-    from tfopt.components.validate_serving.validating import Trial, validate
+    from tfopt.components.validate_serving.validate import Trial, validate
 
     trial = Trial(
         layout, destination, requests, batch_size, concurrency, sweep or 0, seconds, max_p99_ms, max_seconds, tolerance,

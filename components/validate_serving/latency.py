@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tfopt.components.validate_serving.servers import Client
-from tfopt.examples import Batch
-from tfopt.saturation import Saturation
+from tfopt.data.batches import Batch
+from tfopt.measurement.saturation import Saturation
 
 ROUNDS = 15  # of a sweep: enough for some of them to be disturbed
 

@@ -12,9 +12,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tfopt.components.validate_serving.foreign import free_port, started
+from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.components.validate_serving.external_server import free_port, started
 from tfopt.graph.comparison import DEFAULT
-from tfopt.runtimes import Arrays, TensorSpec
+from tfopt.runtimes import Arrays
 from tfopt.serving.warm_up import request
 
 BINARY = "tensorflow_model_server"

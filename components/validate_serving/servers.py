@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from tfopt import runtimes
 from tfopt.artifacts import Model
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.validate_serving import model_server, triton_server
 from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.graph.comparison import DEFAULT
-from tfopt.runtimes import Arrays, TensorSpec
+from tfopt.runtimes import Arrays
 from tfopt.serving.layouts import entry
 
 Client = Callable[[Arrays], Mapping[str, NDArray[Any]]]

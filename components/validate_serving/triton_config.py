@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import first_line
-from tfopt.runtimes import TensorSpec
-from tfopt.serving.triton import TYPES
+from tfopt.serving.triton_config import TYPES
 
 BACKENDS = {
     "saved_model": ("tensorflow_savedmodel", "tensorflow"),

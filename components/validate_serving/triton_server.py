@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.components.validate_serving.foreign import free_port, started
+from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.components.validate_serving.external_server import free_port, started
 from tfopt.components.validate_serving.triton_config import BACKENDS
 from tfopt.errors import ComponentError
-from tfopt.runtimes import Arrays, TensorSpec
-from tfopt.serving.triton import TYPES
+from tfopt.runtimes import Arrays
+from tfopt.serving.triton_config import TYPES
 
 BINARY = "tritonserver"
 NONE = "none of its versions is loaded"

@@ -24,7 +24,7 @@ from tfx.proto import distribution_validator_pb2
 from tfx.types import standard_artifacts
 
 from tfopt import artifacts
-from tfopt.tfx import TYPES, steps
+from tfopt.tfx.components import TYPES, steps
 
 DRIFT = 0.1  # of the Jensen-Shannon divergence of a feature's values, from 0 to 1
 CHANGE = 0.05  # of a mean, a spread, the number of examples, or the loss: less is not learnt again

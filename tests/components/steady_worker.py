@@ -5,7 +5,7 @@ import sys
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tfopt.asked import answer
+from tfopt.processes.rpc import answer
 
 STEP_S = {"auto": 0.02, "memory": 0.01}  # by the cache; whatever is in a batch
 

@@ -11,15 +11,15 @@ import pytest
 from tests.components.workloads import QUICK, run
 from tests.conftest import write_examples
 from tfopt.artifacts import Benchmark
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.benchmark.component import benchmark
-from tfopt.components.benchmark.environment import tensorflow
 from tfopt.components.benchmark.inputs import read_records
+from tfopt.components.benchmark.model_environment import tensorflow
 from tfopt.components.configure_runtime.component import configure_runtime
 from tfopt.errors import ComponentError
-from tfopt.ratio import speedup
-from tfopt.runtimes import TensorSpec
-from tfopt.saturation import Saturation
-from tfopt.serving import environment
+from tfopt.measurement.saturation import Saturation
+from tfopt.measurement.speedup import speedup
+from tfopt.runtimes import environment
 
 
 def test_less_work_is_faster_and_more_is_slower(models, tmp_path):

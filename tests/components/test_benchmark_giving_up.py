@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tfopt.artifacts import Model
-from tfopt.asked import Refused
-from tfopt.components.benchmark.contender import Contender
-from tfopt.components.benchmark.turns import Plan, measure
+from tfopt.components.benchmark.interleaving import Plan, measure
+from tfopt.components.benchmark.measured_model import Contender
+from tfopt.processes.rpc import Refused
 
 PLAN = Plan(batch_sizes=[1, 8], threads=1, seconds=8.0, rounds=20, seed=0)  # 4 s each: 15 calls of 0.267 s
 USUAL = {1: 0.06, 8: 0.01}  # seconds of the baseline's calls, by batch size

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.components.workloads import may_go_first, run, tflite, workers
-from tests.processes import has_ended, marked, wait_until
+from tests.process_tree import has_ended, marked, wait_until
 from tfopt.artifacts import Model
-from tfopt.components.benchmark.environment import cores
-from tfopt.components.benchmark.process import Origins
+from tfopt.components.benchmark.model_environment import cores
+from tfopt.components.benchmark.model_process import Origins
 from tfopt.components.configure_runtime.component import configure_runtime
 from tfopt.errors import ComponentError
-from tfopt.ratio import speedup
+from tfopt.measurement.speedup import speedup
 
 
 def test_a_rival_on_the_core_is_noted_and_makes_no_verdict(models, tmp_path):
@@ -61,7 +61,7 @@ def test_a_killed_baseline_is_an_error_and_leaves_nothing(models, tmp_path):
 def test_a_model_whose_call_never_returns_is_stopped_and_is_a_row(models, tmp_path, monkeypatch):
     import tensorflow as tf
 
-    from tfopt import asked
+    from tfopt.processes import rpc as asked
 
     def endless(x):
         return {"y": tf.while_loop(lambda y: tf.reduce_all(y == y), lambda y: (tf.abs(y),), [x])[0]}

@@ -7,7 +7,7 @@ from tests.graph.saved_models import control_flow, two_ends
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
 from tfopt.components.cast_precision.component import cast_precision
-from tfopt.components.cast_precision.reverting import revert
+from tfopt.components.cast_precision.revert_layers import revert
 from tfopt.errors import ComponentError
 from tfopt.graph.saved_model import read
 

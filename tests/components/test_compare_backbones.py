@@ -11,24 +11,24 @@ from tests.chromium import measure
 from tests.components.test_compare_backbones_modules import ASKED
 from tests.components.test_compare_backbones_refusals import DIGITS
 from tfopt.artifacts import Comparison, Examples, KerasModel, PythonModule
-from tfopt.backbones import read_backbones
 from tfopt.component import Input, find
+from tfopt.components.compare_backbones.backbones import read_backbones
 from tfopt.components.compare_backbones.budget import Budget
-from tfopt.components.compare_backbones.building import EXPORTERS, LOOSE
-from tfopt.components.compare_backbones.choosing import choose, too_costly
-from tfopt.components.compare_backbones.comparing import content_of
+from tfopt.components.compare_backbones.choice import choose, too_costly
+from tfopt.components.compare_backbones.compare import content_of
 from tfopt.components.compare_backbones.component import compare_backbones
-from tfopt.components.compare_backbones.costing import cost
+from tfopt.components.compare_backbones.cost import cost
 from tfopt.components.compare_backbones.entry import Entry
-from tfopt.components.compare_backbones.learning import draw
-from tfopt.components.compare_backbones.modules import file_name, module_text
-from tfopt.components.compare_backbones.page import page
-from tfopt.dag import Reference
+from tfopt.components.compare_backbones.keras_modules import file_name, module_text
+from tfopt.components.compare_backbones.report import page
+from tfopt.components.compare_backbones.short_training import draw
+from tfopt.components.compare_backbones.untrained_models import EXPORTERS, LOOSE
+from tfopt.dag.dag import StepOutput
+from tfopt.dag.tracing import Steps, trace
+from tfopt.data.tfrecords import read_records
 from tfopt.errors import ComponentError
-from tfopt.goals import read_goals
-from tfopt.kfp import compile_pipeline
-from tfopt.tfrecords import read_records
-from tfopt.trace import Steps, trace
+from tfopt.kfp.compiler import compile_pipeline
+from tfopt.measurement.goals import read_goals
 
 
 def row(p50: float, size: int) -> dict:
@@ -244,7 +244,7 @@ def test_the_choice_is_what_train_learns_with_in_one_dag(tmp_path):
         steps.train(examples=examples, module=compared.outputs["chosen"])
 
     dag = trace(chosen_and_trained)
-    assert dag.steps["train"].inputs["module"] == Reference("compare_backbones", "chosen", PythonModule)
+    assert dag.steps["train"].inputs["module"] == StepOutput("compare_backbones", "chosen", PythonModule)
     compile_pipeline(dag, tmp_path / "dag.yaml")
     tasks = next(yaml.safe_load_all((tmp_path / "dag.yaml").read_text()))["root"]["dag"]["tasks"]
     wire = tasks["train"]["inputs"]["artifacts"]["module"]["taskOutputArtifact"]

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from tfopt.artifacts import Examples
-from tfopt.backbones import FAMILIES, read_backbones
-from tfopt.components.compare_backbones.modules import file_name, module_text
-from tfopt.components.compare_backbones.question import Question
+from tfopt.components.compare_backbones.backbones import FAMILIES, read_backbones
+from tfopt.components.compare_backbones.keras_modules import file_name, module_text
 from tfopt.components.compare_backbones.reading import LIGHT
+from tfopt.components.compare_backbones.request import Question
 from tfopt.components.inspect_model.backbones import TABLE
-from tfopt.goals import read_goals
+from tfopt.measurement.goals import read_goals
 
 ASKED = Question(
     backbones=read_backbones(["MobileNetV2 0.35", "MobileNet 0.25"]),
@@ -62,8 +62,8 @@ def test_names_are_those_of_keras_and_of_the_table_of_inspect_model():
 def test_a_module_is_what_train_takes_with_the_head_and_the_pixels_in_place(name, asked, outputs, scaled, tmp_path):
     import keras
 
-    from tfopt.runtimes import TensorSpec
-    from tfopt.training.assembly import assemble
+    from tfopt.artifacts.tensor_spec import TensorSpec
+    from tfopt.training.model_assembly import assemble
     from tfopt.training.user_module import UserModule
 
     (backbone,) = read_backbones([name])

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from tfopt.backbones import read_backbones
-from tfopt.components.compare_backbones.facts import classes_of, stored_size
+from tfopt.components.compare_backbones.backbones import read_backbones
+from tfopt.components.compare_backbones.example_facts import classes_of, stored_size
 from tfopt.errors import ComponentError
 
 DIGITS = {

@@ -10,9 +10,9 @@ from tests.graph.saved_models import control_flow, two_ends
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
 from tfopt.components.compile_xla import cache
-from tfopt.components.compile_xla.compiling import _compared
+from tfopt.components.compile_xla.compile import _compared
 from tfopt.components.compile_xla.component import compile_xla
-from tfopt.components.compile_xla.writing import MAY, write_compiled
+from tfopt.components.compile_xla.saved_model import MAY, write_compiled
 from tfopt.errors import ComponentError
 from tfopt.graph.saved_model import read
 from tfopt.serving import warm_up

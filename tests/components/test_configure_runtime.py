@@ -13,16 +13,16 @@ import pytest
 from tests.conftest import write_examples
 from tfopt import runtimes
 from tfopt.artifacts import Blessing, Model, SavedModel
-from tfopt.components.benchmark.environment import cores, tensorflow
-from tfopt.components.benchmark.process import ModelProcess, Origins
+from tfopt.components.benchmark.model_environment import cores, tensorflow
+from tfopt.components.benchmark.model_process import ModelProcess, Origins
 from tfopt.components.configure_runtime.component import configure_runtime
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.evaluate.contestants import Contestant, Pool
+from tfopt.components.evaluate.loaded_models import Contestant, Pool
 from tfopt.components.push_model.component import push_model
 from tfopt.components.validate_serving.component import validate_serving
 from tfopt.errors import ComponentError
-from tfopt.runtimes import elsewhere
-from tfopt.serving import environment
+from tfopt.runtimes import environment
+from tfopt.runtimes import subprocess_runtime as elsewhere
 
 NEWER = "flags\t\t: fpu sse4_1 avx2 avx512f avx512_vnni\n"
 OLDER = "flags\t\t: fpu sse4_1 avx2 avx512f fma\n"

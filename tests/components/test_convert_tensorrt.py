@@ -14,17 +14,21 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.conftest import write_examples
 from tests.runtimes.formulas import saved
-from tfopt import onnx_precision, runtimes
+from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, OnnxModel
-from tfopt.components.convert_tensorrt import converting, layers, network, timing_cache
+from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.components.convert_tensorrt import convert as converting
+from tfopt.components.convert_tensorrt import layer_report as layers
+from tfopt.components.convert_tensorrt import onnx_network as network
+from tfopt.components.convert_tensorrt import timing_cache
 from tfopt.components.convert_tensorrt.batches import whole_batches
 from tfopt.components.convert_tensorrt.calibration_cache import Cache, content
 from tfopt.components.convert_tensorrt.component import convert_tensorrt
 from tfopt.components.convert_tensorrt.request import Request
 from tfopt.components.convert_tensorrt.tf_trt import convert as convert_tf_trt
+from tfopt.conversion import onnx_float16 as onnx_precision
+from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
-from tfopt.examples import read_batches
-from tfopt.runtimes import TensorSpec
 
 
 def prepared(model: Path, examples: Path | None, folder: Path, **given) -> tuple[dict, onnx.ModelProto]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tfopt.components.convert_tensorrt.calibration_cache import Cache
-from tfopt.components.convert_tensorrt.feeding import Feed
+from tfopt.components.convert_tensorrt.calibration_feed import Feed
 from tfopt.errors import ComponentError
 
 BATCHES = [

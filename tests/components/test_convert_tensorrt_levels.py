@@ -9,7 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.components.test_convert_tensorrt import prepared
 from tests.runtimes.formulas import saved
 from tfopt.artifacts import Examples, Model
-from tfopt.components.convert_tensorrt import asked, levels
+from tfopt.components.convert_tensorrt import checks as asked
+from tfopt.components.convert_tensorrt import int8_scales as levels
 from tfopt.errors import ComponentError
 
 
@@ -33,7 +34,7 @@ def test_int8_has_levels_that_tensorrt_takes_and_weights_on_them(digits_model, d
 
 
 def test_an_int8_onnx_file_keeps_its_weights_and_gets_ranges_around_zero(digits_model, digits_examples, tmp_path):
-    from tfopt.components.export_onnx.exporting import export
+    from tfopt.components.export_onnx.export import export
     from tfopt.components.export_onnx.request import Request as ExportRequest
 
     source = tmp_path / "int8"

@@ -11,12 +11,12 @@ from tests.conftest import cut_between_records, write_examples
 from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.evaluate.contestants import answer
+from tfopt.components.evaluate.loaded_models import answer
 from tfopt.components.evaluate.records import read_part
+from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
-from tfopt.examples import read_batches
-from tfopt.runtimes import TensorSpec
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from tfopt.components.evaluate.ahead import ahead
+from tfopt.components.evaluate.prefetch import ahead
 
 
 def test_items_come_in_order_made_by_one_other_thread_and_no_further_ahead_than_allowed():

@@ -13,11 +13,11 @@ from sklearn import metrics as sk
 from tests.conftest import write_examples
 from tfopt.artifacts import Evaluation
 from tfopt.component import find
+from tfopt.components.evaluate.accumulators import Totals
 from tfopt.components.evaluate.component import evaluate
 from tfopt.components.evaluate.confusion import MOST_CLASSES, confusion, roc
-from tfopt.components.evaluate.scores import Scoring
-from tfopt.components.evaluate.totals import Totals
-from tfopt.kfp import compile_component
+from tfopt.components.evaluate.metrics import Scoring
+from tfopt.kfp.compiler import compile_component
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,10 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sk
 
+from tfopt.components.evaluate.accumulators import BINS, Sums, Totals, grain_of
 from tfopt.components.evaluate.bootstrap import interval, weights
-from tfopt.components.evaluate.scores import Scoring, auc, looks_like_logits
+from tfopt.components.evaluate.metrics import Scoring, auc, looks_like_logits
 from tfopt.components.evaluate.summary import check_conserved
-from tfopt.components.evaluate.totals import BINS, Sums, Totals, grain_of
 from tfopt.errors import ComponentError
 
 

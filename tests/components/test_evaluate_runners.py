@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from tests.conftest import write_examples
-from tests.processes import wait_until
-from tfopt import beam
+from tests.process_tree import wait_until
 from tfopt.components.evaluate.component import evaluate
 from tfopt.components.evaluate.records import count_records, parts, read_part
+from tfopt.data import beam_runner as beam
 
 
 @pytest.fixture(scope="module")

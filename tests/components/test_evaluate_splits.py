@@ -6,12 +6,12 @@ import pytest
 
 from tests.conftest import write_examples
 from tfopt.artifacts import CARD, Examples, Model
+from tfopt.artifacts.staging import link_tree
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate.component import evaluate
 from tfopt.components.evaluate.splits import chosen_on_it, judged_split, split_files
+from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
-from tfopt.examples import read_batches
-from tfopt.execution import link_tree
-from tfopt.runtimes import TensorSpec
 
 SPECS = {"image": TensorSpec("float32", (None, 64)), "label": TensorSpec("int64", (None, 1))}
 

@@ -9,11 +9,15 @@ import tensorflow as tf
 
 from tests.components.exporters import ONNX, chords, examples_of, pretrained
 from tests.runtimes.formulas import saved
-from tfopt import keras_models, onnx_conversion, onnx_quantization, onnx_trained, runtimes
+from tfopt import runtimes
 from tfopt.artifacts import Model, OnnxModel
 from tfopt.components.export_onnx.component import export_onnx
+from tfopt.conversion import onnx_export as onnx_conversion
+from tfopt.conversion import onnx_int8 as onnx_quantization
+from tfopt.conversion import onnx_qat as onnx_trained
+from tfopt.conversion.int8_overflow import needs_reduced_range
 from tfopt.errors import ComponentError
-from tfopt.overflow import needs_reduced_range
+from tfopt.keras_models import io as keras_models
 
 
 def graph_of(folder) -> onnx.ModelProto:

@@ -12,7 +12,7 @@ from tfopt.artifacts import OpenVINOModel
 from tfopt.components.export_openvino import conversion
 from tfopt.components.export_openvino.component import export_openvino
 from tfopt.errors import ComponentError
-from tfopt.untracked import openvino as ov
+from tfopt.runtimes.openvino_import import openvino as ov
 
 
 def graph_of(folder: Path):

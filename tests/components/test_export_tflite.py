@@ -6,12 +6,13 @@ import tensorflow as tf
 
 from tests.components.exporters import TFLITE, chords, examples_of, pretrained
 from tests.runtimes.formulas import saved
-from tfopt import keras_models, runtimes
+from tfopt import runtimes
 from tfopt.artifacts import Model, TFLiteModel
 from tfopt.components.export_tflite import flatbuffer
 from tfopt.components.export_tflite.component import export_tflite
-from tfopt.conversion import summary
+from tfopt.conversion.convert import summary
 from tfopt.errors import ComponentError
+from tfopt.keras_models import io as keras_models
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16", "dynamic", "int8", "int16x8"])

@@ -11,15 +11,16 @@ from keras import layers
 from tests.components.exporters import TFLITE
 from tests.conftest import write_examples
 from tests.runtimes.formulas import saved
-from tfopt import keras_models, runtimes
+from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, TFLiteModel
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.export_tflite.dense_scales import ALLOWED, lighter
 from tfopt.components.export_tflite.flatbuffer import dense_scale_bytes
-from tfopt.conversion import summary
+from tfopt.conversion.convert import summary
+from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
-from tfopt.examples import read_batches
-from tfopt.parity import Parity, degradation
+from tfopt.keras_models import io as keras_models
+from tfopt.measurement.parity import Parity, degradation
 
 
 def weights(folder: Path) -> dict[str, int]:

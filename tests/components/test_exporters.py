@@ -14,9 +14,9 @@ from tests.components.exporters import EXPORTERS, ONNX, OPENVINO, TFLITE, chords
 from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
+from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
-from tfopt.examples import read_batches
-from tfopt.wording import data_size
+from tfopt.formatting import data_size
 
 # exporter, precision, settings, largest error of the output's range, least agreement, most bytes of the weights' file
 PRECISIONS = [

@@ -6,11 +6,11 @@ import pytest
 import tensorflow as tf
 
 from tests.graph.saved_models import two_ends
-from tfopt import keras_models
 from tfopt.components.inspect_model.component import inspect_model
-from tfopt.components.inspect_model.counting import FREE, flops
-from tfopt.components.inspect_model.page import scopes, text
+from tfopt.components.inspect_model.flops import FREE, flops
+from tfopt.components.inspect_model.report import scopes, text
 from tfopt.errors import ComponentError
+from tfopt.keras_models import io as keras_models
 
 DRAW = np.random.default_rng(0)
 
@@ -141,7 +141,7 @@ def test_a_budget_is_held_against_the_model_and_lighter_backbones(mixed):
 
 def test_lighter_backbones_are_offered_for_an_image_classifier_alone():
     from tfopt.components.inspect_model.backbones import TABLE, lighter
-    from tfopt.graph.frozen import Endpoint, Signature
+    from tfopt.graph.frozen_model import Endpoint, Signature
 
     image, scores = Endpoint("x:0", "float32", (None, 112, 112, 3)), Endpoint("y:0", "float32", (None, 10))
     offered = lighter(Signature({"x": image}, {"y": scores}), 26_000_000, 8 * 10**9, 300.0, None)["fitting"]

@@ -14,12 +14,12 @@ from tests.components.batch_norm_models import inputs_for, randomized
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
 from tfopt.components.optimize_graph.component import optimize_graph
-from tfopt.components.optimize_graph.steps import LAWS, PRESETS, read_passes
+from tfopt.components.optimize_graph.pass_names import LAWS, PRESETS, read_passes
 from tfopt.errors import ComponentError
-from tfopt.graph.order import ASKED_FOR
+from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.rewrite_order import ASKED_FOR
 from tfopt.graph.rewrites import laws
 from tfopt.graph.saved_model import read
-from tfopt.graph.view import Tensor
 
 # What these promise hangs on no operation that one Keras writes and the other does not.
 NIGHTLY_KERAS_2 = pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_passes_are_read_when_the_dag_is_built():
 
 def test_the_names_of_passes_are_known_without_numpy():
     code = (
-        "import sys; from tfopt.components.optimize_graph.steps import read_passes; "
+        "import sys; from tfopt.components.optimize_graph.pass_names import read_passes; "
         "read_passes(['portable']); sys.exit('numpy' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

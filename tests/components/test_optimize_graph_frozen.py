@@ -8,7 +8,7 @@ from tfopt import runtimes
 from tfopt.artifacts import SavedModel
 from tfopt.components.optimize_graph.component import optimize_graph
 from tfopt.errors import ComponentError
-from tfopt.graph.evaluation import evaluate
+from tfopt.graph.session import evaluate
 
 ENDS = {"inputs": ["in/a", "in/b"], "outputs": ["first", "second:0"]}
 

@@ -13,13 +13,15 @@ import tensorflow as tf
 from PIL import Image
 
 from tfopt.artifacts import Examples
-from tfopt.components.prepare_examples import pipeline, sources, tf_example
+from tfopt.components.prepare_examples import beam_pipeline as pipeline
+from tfopt.components.prepare_examples import tf_example
 from tfopt.components.prepare_examples.component import prepare_examples
-from tfopt.components.prepare_examples.preparation import check_shards, check_survey
+from tfopt.components.prepare_examples.prepare import check_shards, check_survey
+from tfopt.components.prepare_examples.readers import detect as sources
 from tfopt.components.prepare_examples.request import Pack, Request, Splits
 from tfopt.components.prepare_examples.schema import decide
 from tfopt.components.prepare_examples.shards import Layout, Shard
-from tfopt.components.prepare_examples.survey import Survey
+from tfopt.components.prepare_examples.statistics import Survey
 from tfopt.errors import ComponentError
 
 FLOWERS = "height,width,colour,notes,label\n" + "".join(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import tfopt.beam
+import tfopt.data.beam_runner
 from tfopt.artifacts import Examples
 from tfopt.components.prepare_examples.component import prepare_examples
 
@@ -19,7 +19,7 @@ def test_every_runner_writes_the_same_files(runner, tmp_path):
         lines = [f"{part * 100 + index},{index / 7},{'ab'[index % 2]}" for index in range(100)]
         (data / f"{part}.csv").write_text("\n".join(["x,y,label", *lines, "bad"]))
     prepare_examples(data=data, examples=tmp_path / "here")
-    with runner_arguments(runner) as arguments, tfopt.beam.arguments(arguments):
+    with runner_arguments(runner) as arguments, tfopt.data.beam_runner.arguments(arguments):
         prepare_examples(data=data, examples=tmp_path / "there")
     assert Examples(tmp_path / "here").digest == Examples(tmp_path / "there").digest
 
@@ -27,7 +27,7 @@ def test_every_runner_writes_the_same_files(runner, tmp_path):
 def test_a_full_disk_on_a_worker_is_an_oserror_with_its_number(tmp_path):
     import apache_beam as beam
 
-    with pytest.raises(OSError, match="No space left") as caught, tfopt.beam.pipeline() as opened:
+    with pytest.raises(OSError, match="No space left") as caught, tfopt.data.beam_runner.pipeline() as opened:
         _ = opened | beam.Create(["/dev/full"]) | beam.Map(lambda place: Path(place).write_text("x"))
     assert caught.value.errno == errno.ENOSPC
 

@@ -13,10 +13,10 @@ from tfopt.artifacts import TrainingPlan
 from tfopt.components.profile_training.bottleneck import STAGES, Measured, bottleneck
 from tfopt.components.profile_training.component import profile_training
 from tfopt.components.profile_training.findings import findings
-from tfopt.components.profile_training.page import LEFT, page
-from tfopt.components.profile_training.profiling import PARTS, plan
-from tfopt.components.profile_training.setup import Setup
+from tfopt.components.profile_training.profile import PARTS, plan
+from tfopt.components.profile_training.report import LEFT, page
 from tfopt.components.profile_training.steps import Epochs
+from tfopt.components.profile_training.training_variant import Setup
 from tfopt.components.profile_training.variations import combined, variations
 from tfopt.components.profile_training.worker import Worker
 from tfopt.components.train.component import train

@@ -6,10 +6,10 @@ import pytest
 from tests.components.train_modules import write
 from tests.conftest import write_examples
 from tfopt.artifacts import Examples
-from tfopt.components.profile_training.scanning import scan
-from tfopt.components.profile_training.tracing import line_of
-from tfopt.training.prepared import prepare
-from tfopt.training.reproducible import reproducible
+from tfopt.components.profile_training.graph_scan import scan
+from tfopt.components.profile_training.trace_events import line_of
+from tfopt.training.determinism import reproducible
+from tfopt.training.training_setup import prepare
 from tfopt.training.user_module import UserModule
 
 LOOPS = """

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from tests.components.test_profile_training import BASE
-from tfopt.components.profile_training.turns import Pace, Runner, compare, started
+from tfopt.components.profile_training.interleaving import Pace, Runner, compare, started
 from tfopt.components.profile_training.variations import Variation
 from tfopt.errors import ComponentError
 
@@ -21,7 +21,7 @@ def other(name: str, **settings) -> Variation:
 @pytest.fixture
 def base(tmp_path, monkeypatch):
     """The training as it is, in a process that is ready."""
-    monkeypatch.setattr("tfopt.components.profile_training.turns.WORKER", "tests.components.steady_worker")
+    monkeypatch.setattr("tfopt.components.profile_training.interleaving.WORKER", "tests.components.steady_worker")
     with started(AS_IT_IS, tmp_path, 0) as process:
         process.ask("build", AS_IT_IS.setup)
         yield Runner(AS_IT_IS, process)

@@ -6,18 +6,18 @@ import pytest
 
 from tests.components.channel_models import shake
 from tests.components.train_modules import DIGITS, write
-from tfopt import keras_models
 from tfopt.artifacts import KerasModel
 from tfopt.components.prune.channel_budget import choose
-from tfopt.components.prune.channel_cost import cost
-from tfopt.components.prune.channel_groups import Group, find_groups, follow
-from tfopt.components.prune.channel_importance import importance
 from tfopt.components.prune.channel_latency import stopwatch
 from tfopt.components.prune.channel_losses import own_losses
-from tfopt.components.prune.channels import Wanted, remove_channels
+from tfopt.components.prune.channels.cost import cost
+from tfopt.components.prune.channels.groups import Group, find_groups, follow
+from tfopt.components.prune.channels.importance import importance
+from tfopt.components.prune.channels.selection import Wanted, remove_channels
 from tfopt.components.prune.component import prune
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
+from tfopt.keras_models import io as keras_models
 
 BOTH = pytest.mark.parametrize("library", ["keras", "tf_keras"])
 

@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.components.channel_models import build, programs
-from tfopt.components.prune.channel_cost import cost
-from tfopt.components.prune.channel_groups import find_groups, follow
-from tfopt.components.prune.channel_surgery import silenced, without
-from tfopt.components.prune.channels import Wanted, remove_channels
+from tfopt.components.prune.channels.cost import cost
+from tfopt.components.prune.channels.groups import find_groups, follow
+from tfopt.components.prune.channels.selection import Wanted, remove_channels
+from tfopt.components.prune.channels.surgery import silenced, without
 
 # Programs are small, and every further try of a failing one makes three models: nothing is shrunk.
 FEW = settings(

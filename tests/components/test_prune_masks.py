@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfopt.components.prune import masks
+from tfopt.components.prune import patterns as masks
 from tfopt.components.prune.kernels import find_kernels
-from tfopt.components.prune.masking import Masks
+from tfopt.components.prune.masked_training import Masks
 from tfopt.components.prune.pattern import Pattern, parse_block, parse_ratio
 from tfopt.components.prune.schedule import plan
-from tfopt.components.prune.toolkit import _toolkit_schedule
+from tfopt.components.prune.tfmot import _toolkit_schedule
 from tfopt.errors import ComponentError
 
 PATTERNS = {

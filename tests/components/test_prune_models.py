@@ -7,16 +7,17 @@ import pytest
 
 from tests.components.train_modules import DIGITS, write
 from tests.conftest import small_digits_model
-from tfopt import keras_models, runtimes
+from tfopt import runtimes
 from tfopt.artifacts import CARD, KerasModel
 from tfopt.components.cluster.centroids import share
 from tfopt.components.prune.component import prune
 from tfopt.components.prune.kernels import find_kernels
-from tfopt.components.prune.masking import Masks
-from tfopt.components.prune.masks import is_n_m
+from tfopt.components.prune.masked_training import Masks
 from tfopt.components.prune.pattern import Pattern
-from tfopt.components.quantize.learner import Learner
+from tfopt.components.prune.patterns import is_n_m
+from tfopt.components.quantize.fake_quant_training import Learner
 from tfopt.errors import ComponentError
+from tfopt.keras_models import io as keras_models
 
 OWN = """
 import keras
@@ -249,7 +250,7 @@ def test_a_subclassed_keras_2_model_inside_is_refused_for_training_with_the_way_
     import tf_keras
 
     from tfopt.components.prune.schedule import plan
-    from tfopt.components.prune.toolkit import wrap
+    from tfopt.components.prune.tfmot import wrap
 
     class Inner(tf_keras.Model):
         def __init__(self):

@@ -252,7 +252,7 @@ def test_pushes_of_other_processes_are_waited_for(model, tmp_path):
     served = tmp_path / "served"
     served.mkdir()
     code = (
-        "import pathlib, sys; from tfopt.alone import alone\n"
+        "import pathlib, sys; from tfopt.artifacts.folder_lock import alone\n"
         "with alone(pathlib.Path(sys.argv[1])): print('in', flush=True); input()"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

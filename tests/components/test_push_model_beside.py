@@ -16,9 +16,9 @@ from tests.runtimes import formulas
 from tfopt import runtimes
 from tfopt.artifacts import Blessing, InfraBlessing, Model, Pushed, Recipe
 from tfopt.components.push_model.component import push_model
+from tfopt.data.feature_schema import MANIFEST
 from tfopt.errors import ComponentError
 from tfopt.serving import warm_up
-from tfopt.stored import MANIFEST
 
 
 def push(model: Path, destination: Path, *, blessed: bool = True, **given) -> Pushed:

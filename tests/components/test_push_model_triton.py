@@ -15,14 +15,14 @@ from tests.components.test_push_model import push
 from tests.components.test_validate_serving import FACTOR, product
 from tfopt import runtimes
 from tfopt.artifacts import Model, SavedModel
-from tfopt.components.push_model import pushing
-from tfopt.components.push_model.choosing import Choice
+from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.components.push_model import push as pushing
+from tfopt.components.push_model.choice import Choice
 from tfopt.components.push_model.versions import Versions
 from tfopt.components.validate_serving.triton_config import faults
 from tfopt.errors import ComponentError
-from tfopt.runtimes import TensorSpec
 from tfopt.serving.layouts import contents
-from tfopt.serving.triton import Scheduling, config, write_config
+from tfopt.serving.triton_config import Scheduling, config, write_config
 from tfopt.tensorrt.machine import Machine
 from tfopt.tensorrt.tag import Tag
 

@@ -10,13 +10,14 @@ from keras import layers
 
 from tests.lite_files import kernels
 from tests.onnx_files import whole_numbers
-from tfopt import keras_models, runtimes
+from tfopt import runtimes
 from tfopt.artifacts import KerasModel
 from tfopt.components.export_onnx.component import export_onnx
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.quantize.component import quantize
-from tfopt.components.quantize.learner import Learner
+from tfopt.components.quantize.fake_quant_training import Learner
 from tfopt.errors import ComponentError
+from tfopt.keras_models import io as keras_models
 
 MODULE = """
 import KERAS as keras
@@ -231,7 +232,7 @@ def test_a_sequential_model_of_keras_2_keeps_its_names_zeros_shared_weights_and_
 
 
 def test_ranges_of_keras_2_start_at_what_the_float_model_computes():
-    from tfopt.components.quantize.toolkit import ToolkitLearner
+    from tfopt.components.quantize.tfmot import ToolkitLearner
 
     flow = image = tf_keras.Input((5,), name="image")
     flow = tf_keras.layers.Dense(7, "relu", name="hidden")(flow)

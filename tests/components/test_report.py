@@ -17,7 +17,7 @@ from tfopt.artifacts import Decision
 from tfopt.components.select_model.component import select_model
 from tfopt.components.select_model.confusions import confusion_tables
 from tfopt.components.select_model.tables import slice_table
-from tfopt.measurements import Measured
+from tfopt.measurement.model_measurements import Measured
 
 LONG = "quantized aware of pruning, <b>2026</b> & ä, in a folder with a very long name"
 CROWD = [

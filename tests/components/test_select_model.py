@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from tests.artifacts.test_artifacts import outside
 from tests.components.decisions import decide, reason
 from tests.reports import DIGITS, TRAINED, Row, make_models, write_reports
-from tests.test_artifacts import outside
 from tfopt import runtimes
 from tfopt.artifacts import Blessing, Decision, Model
 from tfopt.components.select_model.component import select_model
-from tfopt.components.select_model.handing_on import hand_on
+from tfopt.components.select_model.output_model import hand_on
 from tfopt.errors import ComponentError
 
 

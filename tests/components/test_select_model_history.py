@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.reports import TRAINED, Row, make_models, write_reports
-from tfopt import past
 from tfopt.artifacts import Blessing, Decision
 from tfopt.components.push_model.component import push_model
 from tfopt.components.select_model.component import select_model
 from tfopt.errors import ComponentError
+from tfopt.model_store import run_history as past
 
 LITE = Row("tflite", accuracy=0.98, p50=0.05, speedup=(8.0, 7.8, 8.2, "faster"), size=45_000)
 

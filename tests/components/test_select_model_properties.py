@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from tests.reports import DIGITS, TRAINED, Row, benchmark_content, evaluation_content
 from tfopt.components.select_model.choice import choose, pareto_front
-from tfopt.goals import read_goals
-from tfopt.measurements import join
-from tfopt.proof import is_proven
+from tfopt.measurement.goals import read_goals
+from tfopt.measurement.model_measurements import join
+from tfopt.measurement.ranking import is_proven
 
 ROWS = st.builds(
     Row,

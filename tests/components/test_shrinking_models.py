@@ -5,15 +5,15 @@ import importlib
 import numpy as np
 import pytest
 
-from tfopt import keras_models
 from tfopt.components.cluster.centroids import share
 from tfopt.components.cluster.kernels import find_kernels as cluster_kernels
-from tfopt.components.prune.channels import Wanted, remove_channels
+from tfopt.components.prune.channels.selection import Wanted, remove_channels
 from tfopt.components.prune.kernels import find_kernels
-from tfopt.components.prune.masking import Masks
+from tfopt.components.prune.masked_training import Masks
 from tfopt.components.prune.pattern import Pattern
-from tfopt.components.quantize import quantizing
+from tfopt.components.quantize import quantize_aware as quantizing
 from tfopt.errors import ComponentError
+from tfopt.keras_models import io as keras_models
 
 MAKES = ("sequential", "functional", "nested", "subclassed", "two by two")
 # What is refused, and with which words; everything else is done.
@@ -113,9 +113,9 @@ def shared(model):
 def aware(model):
     quantizing._check(model, [])
     if keras_models.is_keras_2(model):
-        from tfopt.components.quantize.toolkit import ToolkitLearner as Learner
+        from tfopt.components.quantize.tfmot import ToolkitLearner as Learner
     else:
-        from tfopt.components.quantize.learner import Learner
+        from tfopt.components.quantize.fake_quant_training import Learner
     learner = Learner(model, [], zeros=True, clusters=True)
     count = len(inputs(model))
     drawn = [np.random.default_rng(0).normal(size=(20, 6)).astype("float32") for _ in range(count)]

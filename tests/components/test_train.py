@@ -7,11 +7,12 @@ import pytest
 import tensorflow as tf
 
 from tests.components.train_modules import DIGITS, FRUIT, TWO_BY_TWO, fruit, with_mean, write
-from tfopt import keras_models, runtimes
+from tfopt import runtimes
 from tfopt.artifacts import Examples, KerasModel
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.train.component import train
-from tfopt.examples import read_batches
-from tfopt.runtimes import TensorSpec
+from tfopt.data.batches import read_batches
+from tfopt.keras_models import io as keras_models
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What TensorFlow Data Validation found stops `train`. Its own findings: tests/test_tfx_daily.py."""
+"""What TensorFlow Data Validation found stops `train`. Its own findings: tests/tfx/test_tfx_daily.py."""
 
 import pytest
 from tensorflow_metadata.proto.v0 import anomalies_pb2

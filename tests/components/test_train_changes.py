@@ -8,8 +8,8 @@ import pytest
 
 from tests.components.train_modules import DIGITS, write
 from tfopt.artifacts import Examples, KerasModel
-from tfopt.components.train.changes import changes
 from tfopt.components.train.component import train
+from tfopt.components.train.data_changes import changes
 from tfopt.components.train.settings import Settings
 
 FACTS = {
@@ -52,8 +52,8 @@ def test_where_nothing_changed_the_start_is_handed_on_and_a_change_is_told_and_t
 def test_examples_that_look_as_ever_but_mean_something_else_are_learnt(tmp_path, kept, caplog):
     """The labels of eval are those of other images: no statistic of a feature knows."""
     from tests.conftest import write_examples
-    from tfopt.examples import read_batches
-    from tfopt.runtimes import TensorSpec
+    from tfopt.artifacts.tensor_spec import TensorSpec
+    from tfopt.data.batches import read_batches
 
     start, examples, module = kept
     shutil.copytree(examples, tmp_path / "examples")

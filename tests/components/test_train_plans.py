@@ -13,7 +13,7 @@ from tfopt.components.profile_training.component import profile_training
 from tfopt.components.train.component import train
 from tfopt.components.train.planned import follow
 from tfopt.components.train.settings import Settings
-from tfopt.fingerprint import fingerprint
+from tfopt.measurement.machine_fingerprint import fingerprint
 
 
 def test_a_plan_of_another_machine_is_followed_and_the_log_and_the_card_say_what_differs(

@@ -10,12 +10,12 @@ import tensorflow as tf
 from keras import layers
 
 from tests.components.train_modules import DIGITS, STOPS, write
-from tfopt import keras_models
-from tfopt.child import run_in_child
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
+from tfopt.keras_models import io as keras_models
+from tfopt.processes.subprocess_call import run_in_child
 from tfopt.training.distribution import EXAMPLE
-from tfopt.training.recomputing import recomputed
+from tfopt.training.rematerialization import recomputed
 
 IMAGES = np.random.default_rng(0).normal(size=(64, 8, 8, 1)).astype("float32")
 CLASSES = np.random.default_rng(1).integers(0, 10, 64)
@@ -298,7 +298,7 @@ def operations(wanted: bool) -> Counter:
 
 def peak(wanted: bool) -> int:
     """What learning needs on top of what was there before it, in bytes: 36 layers of 16 MB each."""
-    from tfopt.asked import peak_memory
+    from tfopt.processes.rpc import peak_memory
 
     flow = given = layers.Input((1024,))
     for _ in range(36):

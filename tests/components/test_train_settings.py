@@ -8,19 +8,20 @@ import numpy as np
 import pytest
 
 from tests.components.train_modules import DIGITS, with_mean, write
-from tfopt import keras_models, runtimes
+from tfopt import runtimes
 from tfopt.artifacts import Examples
+from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.components.train.auto_settings import time_choices
+from tfopt.components.train.class_weights import class_weights
 from tfopt.components.train.component import train
 from tfopt.components.train.settings import Settings
-from tfopt.components.train.trying import time_choices
-from tfopt.components.train.weighing import class_weights
+from tfopt.data.batches import feature_specs, read_batches
 from tfopt.errors import ComponentError
-from tfopt.examples import feature_specs, read_batches
-from tfopt.runtimes import TensorSpec
-from tfopt.training.assembly import assemble
+from tfopt.keras_models import io as keras_models
+from tfopt.training.determinism import reproducible
+from tfopt.training.model_assembly import assemble
 from tfopt.training.precision import odd_sizes, supported
-from tfopt.training.reproducible import reproducible
-from tfopt.training.sources import first_record
+from tfopt.training.split_datasets import first_record
 from tfopt.training.user_module import UserModule
 from tfopt.training.xla import compile_steps
 

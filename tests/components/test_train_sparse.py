@@ -11,16 +11,16 @@ from tests.components.train_modules import write
 from tests.conftest import write_examples
 from tfopt import runtimes
 from tfopt.artifacts import Examples, KerasModel
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate.component import evaluate
 from tfopt.components.prepare_examples.component import prepare_examples
-from tfopt.components.profile_training.scanning import scan
+from tfopt.components.profile_training.graph_scan import scan
 from tfopt.components.prune.component import prune
 from tfopt.components.train.component import train
+from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
-from tfopt.examples import read_batches
-from tfopt.runtimes import TensorSpec
-from tfopt.training.prepared import prepare
-from tfopt.training.reproducible import reproducible
+from tfopt.training.determinism import reproducible
+from tfopt.training.training_setup import prepare
 from tfopt.training.user_module import UserModule
 
 SIZE = 300  # of which a record has one to four

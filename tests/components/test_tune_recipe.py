@@ -12,18 +12,20 @@ from pathlib import Path
 import pytest
 
 from tests.reports import TRAINED, Row, benchmark_content, evaluation_content
-from tfopt import wording
+from tfopt import formatting as wording
 from tfopt.artifacts import Model
 from tfopt.component import find
 from tfopt.components.select_model.choice import choose
-from tfopt.components.tune_recipe import proxies, recipes, tuning
+from tfopt.components.tune_recipe import early_rejection as proxies
+from tfopt.components.tune_recipe import recipes
+from tfopt.components.tune_recipe import tune as tuning
 from tfopt.components.tune_recipe.component import tune_recipe
-from tfopt.components.tune_recipe.judging import Judged
 from tfopt.components.tune_recipe.recipes import FORMATS, Recipe
-from tfopt.components.tune_recipe.searching import Search
+from tfopt.components.tune_recipe.search import Search
+from tfopt.components.tune_recipe.trial_measurement import Judged
 from tfopt.errors import ComponentError
-from tfopt.goals import read_goals, settle
-from tfopt.measurements import join
+from tfopt.measurement.goals import read_goals, settle
+from tfopt.measurement.model_measurements import join
 
 QUICK = {"seconds": 0.4, "formats": ["tflite"]}
 LOSSLESS = ["quality max_degradation 1%"]

@@ -8,14 +8,14 @@ import pytest
 
 from tests.components.test_push_model import changed, push
 from tests.reports import DIGITS, TRAINED, Row, benchmark_content, evaluation_content, make_models
-from tfopt import past
 from tfopt.artifacts import Model, Recipe
-from tfopt.components.tune_recipe import last
+from tfopt.components.tune_recipe import previous_recipe as last
 from tfopt.components.tune_recipe.component import tune_recipe
 from tfopt.components.tune_recipe.earlier import add_earlier
-from tfopt.components.tune_recipe.page import page
+from tfopt.components.tune_recipe.report import page
 from tfopt.errors import ComponentError
-from tfopt.kept import keep_recipe, kept_recipe
+from tfopt.model_store import run_history as past
+from tfopt.model_store.last_run import keep_recipe, kept_recipe
 
 CHOICES = {"graph": "as it is", "format": "tflite", "tflite": "int8"}
 FAST, EXACT, WORSE = (

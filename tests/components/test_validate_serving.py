@@ -171,8 +171,8 @@ def test_requests_to_warm_up_with_that_the_model_does_not_take_are_found(digits_
     ],
 )
 def test_a_configuration_of_yours_that_triton_would_refuse_is_found(tmp_path, wrong, said):
+    from tfopt.artifacts.tensor_spec import TensorSpec
     from tfopt.components.validate_serving.triton_config import faults
-    from tfopt.runtimes import TensorSpec
 
     file = tmp_path / "product" / "config.pbtxt"
     file.parent.mkdir()
@@ -188,8 +188,8 @@ def test_a_configuration_of_yours_that_triton_would_refuse_is_found(tmp_path, wr
 @pytest.mark.parametrize("shape", [(4, 28), (), (None,)])
 @pytest.mark.parametrize("told", ["", 'input { name: "x" data_type: TYPE_FP32 dims: [28] }'])
 def test_a_configuration_that_batches_what_has_no_open_batch_is_found(tmp_path, shape, told):
+    from tfopt.artifacts.tensor_spec import TensorSpec
     from tfopt.components.validate_serving.triton_config import faults
-    from tfopt.runtimes import TensorSpec
 
     file = tmp_path / "config.pbtxt"
     spec, open_spec = TensorSpec("float32", shape, ranked=shape != (None,)), TensorSpec("float32", (None, 28))
@@ -265,7 +265,7 @@ def test_tfxs_pusher_takes_the_blessing(judged, tmp_path, blessed):
     from tfx.components.pusher.executor import Executor
     from tfx.types import standard_artifacts
 
-    from tfopt.tfx import _publish
+    from tfopt.tfx.components import _publish
 
     written = judged[blessed]
     serving = tmp_path / "model" / "Format-Serving" / "model.onnx"

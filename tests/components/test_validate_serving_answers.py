@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tfopt.components.validate_serving.answers import differences, signature_faults
+from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.components.validate_serving.answer_check import differences, signature_faults
 from tfopt.components.validate_serving.latency import measure, sweep
-from tfopt.runtimes import TensorSpec
 
 RIGHT = np.array([[0.0, 1.0], [2.0, 4.0]], np.float32)
 SPEC = {"y": TensorSpec("float32", (None, 2))}

@@ -13,7 +13,7 @@ from docker.types import Mount
 from kfp import components
 
 from tfopt.artifacts import Artifact
-from tfopt.dag import Dag
+from tfopt.dag.dag import Dag
 
 
 def run(pipeline: Path, values: Mapping[str, Any], root: Path, *, shared: Mapping[Path, bool]) -> str:

@@ -17,9 +17,11 @@ from ml_metadata.proto import metadata_store_pb2
 from tfx.orchestration import metadata
 
 from tests.containers import docker_host, local_kfp
-from tfopt import kfp, runtimes, trace
+from tfopt import runtimes
 from tfopt.artifacts import Artifact, Model
-from tfopt.examples import read_batches
+from tfopt.dag import tracing as trace
+from tfopt.data.batches import read_batches
+from tfopt.kfp import compiler as kfp
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(1800)]
 DAG = trace.load("retrain")
@@ -99,7 +101,17 @@ def on_beam(values, tmp_path_factory) -> Run:
     folder = tmp_path_factory.mktemp("beam")
     pushed = folder / "pushed"
     words = [word for pair in {**values, "destination": pushed}.items() for word in ("--set", "=".join(map(str, pair)))]
-    command = [sys.executable, "-m", "tfopt.run", "run", "retrain", "--json", "--root", str(folder / "root"), *words]
+    command = [
+        sys.executable,
+        "-m",
+        "tfopt.run",
+        "run",
+        "retrain",
+        "--json",
+        "--root",
+        str(folder / "root"),
+        *words,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=docker_host.ROOT)
     told = _told(folder / "root" / "metadata.sqlite")
     found = {

@@ -54,7 +54,7 @@ def spec(folder) -> dict[str, Any]:
     from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import KubeflowV2DagRunner, KubeflowV2DagRunnerConfig
     from tfx.proto.pusher_pb2 import PushDestination
 
-    from tfopt.tfx import TYPES, steps
+    from tfopt.tfx.components import TYPES, steps
 
     generated = CsvExampleGen(str(folder / "csv"))
     examples = generated.outputs["examples"]

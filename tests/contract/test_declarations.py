@@ -8,11 +8,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from tfopt.arguments import dashed, option, parser_for
 from tfopt.artifacts import Evaluation
+from tfopt.cli.arguments import dashed, option, parser_for
 from tfopt.component import Component, components
+from tfopt.dag.tracing import trace
 from tfopt.errors import ComponentError
-from tfopt.trace import trace
 
 ALL = pytest.mark.parametrize("component", components().values(), ids=components())
 WRONG = {bool: "perhaps", int: 1.5, float: "much", str: 7, list[str]: [7]}
@@ -88,7 +88,7 @@ def test_an_unknown_name_is_refused_with_the_nearest(component: Component):
 def test_tfx_builds_it_with_the_declared_ports(component: Component):
     from tfx import types
 
-    from tfopt.tfx import TYPES, node
+    from tfopt.tfx.components import TYPES, node
 
     wires = {
         port.name: [types.Channel(type=TYPES[port.type])] * 2 if port.many else types.Channel(type=TYPES[port.type])
@@ -108,7 +108,7 @@ def test_tfx_builds_it_with_the_declared_ports(component: Component):
 def test_kfp_compiles_it_and_loads_it_back(component: Component, tmp_path: Path):
     from kfp import components as kfp_components
 
-    from tfopt.kfp import compile_component
+    from tfopt.kfp.compiler import compile_component
 
     compile_component(component, tmp_path / "component.yaml")
     spec = kfp_components.load_component_from_file(str(tmp_path / "component.yaml")).component_spec
@@ -126,9 +126,9 @@ def test_kfp_compiles_it_and_loads_it_back(component: Component, tmp_path: Path)
 
 def test_declaring_compiling_and_listing_import_no_tensorflow_tfx_or_beam():
     code = """
-import sys, tfopt.run, tfopt.kfp
+import sys, tfopt.cli.main, tfopt.kfp.compiler
 from tfopt.component import components
-from tfopt.trace import load, pipelines
+from tfopt.dag.tracing import load, pipelines
 for component in components().values(): component.schema()
 for name in pipelines(): load(name)
 heavy = {'tensorflow', 'keras', 'tf_keras', 'tfx', 'apache_beam', 'ai_edge_litert', 'pandas'} & set(sys.modules)
@@ -157,10 +157,10 @@ def _required(component: Component) -> dict:
 
 def _dag_with(component: Component, values: dict):
     """A pipeline of this one component, wired to sources of the right types."""
-    from tfopt.dag import Source
+    from tfopt.dag.dag import PipelineInput
 
     def pipeline(steps) -> None:
-        wires = {port.name: Source(port.name, port.type, False, "") for port in component.inputs.values()}
+        wires = {port.name: PipelineInput(port.name, port.type, False, "") for port in component.inputs.values()}
         wires = {name: [wire] if component.inputs[name].many else wire for name, wire in wires.items()}
         steps(component, **wires, **_required(component) | values)
 

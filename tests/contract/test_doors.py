@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from tests.contract.three_layers import build_model
-from tfopt import keras_models
 from tfopt.artifacts import CARD, Model, Recipe, TrainingPlan
 from tfopt.component import Component, components
+from tfopt.keras_models import io as keras_models
 
 # Parameters that a component needs, or that keep it quick here.
 ARGUMENTS: dict[str, dict[str, Any]] = {
@@ -108,7 +108,7 @@ def world(doors, tmp_path_factory) -> dict[str, Path]:
 @EVERY
 def test_the_function_writes_whole_outputs(name: str, world):
     for output, port in components()[name].outputs.items():
-        refused = components()[name].needs.gpu and Model(world[f"{name}.{output}"]).failure
+        refused = components()[name].resources.gpu and Model(world[f"{name}.{output}"]).failure
         if refused:
             assert re.search("nvidia-smi|tensorrt|cuda", refused) and "how to fix" in refused
         else:

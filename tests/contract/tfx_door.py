@@ -10,7 +10,7 @@ from tfx.types import standard_artifacts
 from tfx.utils import import_utils
 
 from tfopt.component import components
-from tfopt.tfx import TYPES, node
+from tfopt.tfx.components import TYPES, node
 
 
 def main(folder: Path) -> None:

@@ -14,8 +14,8 @@ from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, TensorRTModel
 from tfopt.components.convert_tensorrt.component import convert_tensorrt
+from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
-from tfopt.examples import read_batches
 
 pytestmark = pytest.mark.gpu
 

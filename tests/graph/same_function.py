@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tests.graph.layouts import channels_last
-from tfopt.graph.evaluation import evaluate
+from tfopt.graph.session import evaluate
 
 TOLERANCE = {"float64": 1e-14, "float32": 1e-6, "float16": 4e-3, "bfloat16": 3e-2}  # of the largest value
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfopt.graph.passes import run_one
+from tfopt.graph.mutable_graph import Graph
+from tfopt.graph.pass_manager import run_one
 from tfopt.graph.report import Report
-from tfopt.graph.view import Graph
 
 draw = np.random.default_rng(7)
 

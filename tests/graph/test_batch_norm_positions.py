@@ -7,9 +7,9 @@ from tests.graph.rewrites.fold_batch_norm import GLOBAL, conv, depthwise, image,
 from tests.graph.same_function import assert_same_function
 from tests.graph.table import feed, holds, ops, view, weights
 from tfopt.graph.batch_norms import batch_norms
-from tfopt.graph.order import ORDER
-from tfopt.graph.passes import run
+from tfopt.graph.pass_manager import run
 from tfopt.graph.report import Report
+from tfopt.graph.rewrite_order import ORDER
 
 
 def decomposed(x, layout="NHWC"):

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfopt.graph.constants import array_of, proto_of
+from tfopt.graph.const_arrays import array_of, proto_of
 
 ARRAYS = [
     np.float32([[1, -2, np.nan]]),

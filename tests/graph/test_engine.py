@@ -11,13 +11,13 @@ from tests.graph.rewrites.fold_scale import dense
 from tests.graph.same_function import assert_same_function
 from tests.graph.table import feed, holds, ops, view, weights
 from tfopt.errors import ComponentError
-from tfopt.graph.engine import apply
-from tfopt.graph.order import ORDER
-from tfopt.graph.passes import run, run_one, uncollected, unmet
+from tfopt.graph.pass_manager import run, run_one, uncollected, unmet
 from tfopt.graph.pattern import op
 from tfopt.graph.report import Report
+from tfopt.graph.rewrite_order import ORDER
+from tfopt.graph.rewrite_rule import Rule
+from tfopt.graph.rewriter import apply
 from tfopt.graph.rewrites import laws
-from tfopt.graph.rule import Rule
 
 ALL = [name for name, _ in ORDER]
 

@@ -8,12 +8,12 @@ from tests.graph.frames import in_frames, version_1
 from tests.graph.same_function import TOLERANCE, probes
 from tests.graph.table import feed, law_applied, ops, view
 from tests.graph.test_laws import NAMES, TABLE
-from tfopt.graph.evaluation import evaluate, session
-from tfopt.graph.order import ORDER
-from tfopt.graph.passes import run
+from tfopt.graph.pass_manager import run
 from tfopt.graph.report import Report
+from tfopt.graph.rewrite_order import ORDER
+from tfopt.graph.rewrite_rule import Rule
 from tfopt.graph.rewrites import laws
-from tfopt.graph.rule import Rule
+from tfopt.graph.session import evaluate, session
 
 
 def check(names, before) -> int:

@@ -5,11 +5,11 @@ from google.protobuf import text_format
 
 from tests.graph.same_function import assert_same_function
 from tests.graph.table import feed, ops, weights
-from tfopt.graph.frozen import Endpoint, Frozen, Signature
-from tfopt.graph.functions import read_body, write_body
-from tfopt.graph.order import ORDER
-from tfopt.graph.passes import optimize
+from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
+from tfopt.graph.function_bodies import read_body, write_body
+from tfopt.graph.pass_manager import optimize
 from tfopt.graph.report import Report
+from tfopt.graph.rewrite_order import ORDER
 
 
 def rich():

@@ -8,11 +8,11 @@ import pytest
 import tests.graph.rewrites
 from tests.graph.same_function import assert_same_function
 from tests.graph.table import Row, answering, law_applied, ops, view
-from tfopt.graph.engine import bindings
-from tfopt.graph.order import ASKED_FOR, ORDER
+from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.rewrite_order import ASKED_FOR, ORDER
+from tfopt.graph.rewrite_rule import Rule
+from tfopt.graph.rewriter import bindings
 from tfopt.graph.rewrites import laws
-from tfopt.graph.rule import Rule
-from tfopt.graph.view import Tensor
 
 NAMES = [module.name for module in pkgutil.iter_modules(tests.graph.rewrites.__path__)]
 TABLE = [(law, row) for law in NAMES for row in importlib.import_module(f"tests.graph.rewrites.{law}").TABLE]

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tests.graph.frames import version_1
 from tests.graph.same_function import probes
 from tests.graph.table import view
-from tfopt.graph.evaluation import evaluate
-from tfopt.graph.frozen import Endpoint, Frozen, Signature
-from tfopt.graph.order import ORDER
-from tfopt.graph.passes import optimize, run
+from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
+from tfopt.graph.pass_manager import optimize, run
 from tfopt.graph.report import Report
+from tfopt.graph.rewrite_order import ORDER
+from tfopt.graph.session import evaluate
 
 CHANNELS = 3
 TOLERANCE = 1e-12  # of the largest value, in float64: what is left of an error is only rounding

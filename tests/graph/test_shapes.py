@@ -1,6 +1,6 @@
 import tensorflow as tf
 
-from tfopt.graph.shapes import shapes_of
+from tfopt.graph.shape_inference import shapes_of
 
 
 def test_shapes_follow_from_what_placeholders_say_of_themselves():

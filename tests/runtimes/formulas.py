@@ -59,7 +59,7 @@ def openvino(folder: Path, inputs, formula) -> Model:
     """OpenVINO files of one formula; inputs as name=(dtype, shape), -1 for an open size, outputs by name."""
     import numpy as np
 
-    from tfopt.untracked import openvino as ov
+    from tfopt.runtimes.openvino_import import openvino as ov
 
     folder.mkdir(parents=True, exist_ok=True)
     ends = {name: ov.opset13.parameter(shape, np.dtype(dtype), name=name) for name, (dtype, shape) in inputs.items()}

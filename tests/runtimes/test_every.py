@@ -9,8 +9,8 @@ import pytest
 from tests.runtimes import formulas
 from tfopt import runtimes
 from tfopt.artifacts import Model
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
-from tfopt.runtimes import TensorSpec
 
 ONES = np.ones((1, 2), np.float32)
 

@@ -6,8 +6,8 @@ import pytest
 from tests.runtimes import formulas
 from tfopt import runtimes
 from tfopt.artifacts import Model
-from tfopt.child import run_in_child
 from tfopt.errors import ComponentError
+from tfopt.processes.subprocess_call import run_in_child
 
 
 def two_by_two(keras):
@@ -59,7 +59,7 @@ def test_wrong_inputs_are_refused(digits_model):
 @pytest.mark.parametrize("keep", [0, 100, 0.9])
 @pytest.mark.parametrize("suffix", [".keras", ".h5"])
 def test_truncated_files_are_refused(digits_model, tmp_path, suffix, keep):
-    from tfopt import keras_models
+    from tfopt.keras_models import io as keras_models
 
     whole = tmp_path / f"whole{suffix}"
     keras_models.load(Model(digits_model)).save(whole)

@@ -8,8 +8,8 @@ from onnx import helper
 from tests.runtimes import formulas
 from tfopt import runtimes
 from tfopt.artifacts import Model
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
-from tfopt.runtimes import TensorSpec
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ import pytest
 from tests.runtimes import formulas
 from tfopt import runtimes
 from tfopt.artifacts import Model
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
-from tfopt.runtimes import TensorSpec
-from tfopt.untracked import openvino as ov
+from tfopt.runtimes.openvino_import import openvino as ov
 
 ops = ov.opset13
 
@@ -104,7 +104,7 @@ def test_a_closed_runtime_holds_nothing(two_by_two):
 
 
 def test_nothing_is_told_to_anyone_and_telemetry_of_the_users_own_stays():
-    code = "import sys; from tfopt.untracked import openvino; print('openvino_telemetry' in sys.modules)"
+    code = "import sys; from tfopt.runtimes.openvino_import import openvino; print('openvino_telemetry' in sys.modules)"
     for first, there in (("", "False"), ("import openvino_telemetry\n", "True")):
         found = subprocess.run([sys.executable, "-c", first + code], check=True, capture_output=True, text=True)
         assert found.stdout.split() == [there]

@@ -9,9 +9,9 @@ import tensorflow as tf
 from tests.runtimes import formulas
 from tfopt import runtimes
 from tfopt.artifacts import Model
-from tfopt.child import run_in_child
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
-from tfopt.runtimes import TensorSpec
+from tfopt.processes.subprocess_call import run_in_child
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ import pytest
 
 from tfopt import runtimes
 from tfopt.artifacts import Model
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
-from tfopt.runtimes import TensorSpec
 from tfopt.runtimes.tensorrt import choice, parts
 from tfopt.tensorrt import machine
 from tfopt.tensorrt.machine import Machine

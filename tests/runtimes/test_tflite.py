@@ -7,8 +7,8 @@ import tensorflow as tf
 from tests.runtimes import formulas
 from tfopt import runtimes
 from tfopt.artifacts import Model
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
-from tfopt.runtimes import TensorSpec
 
 
 @pytest.fixture(scope="module")

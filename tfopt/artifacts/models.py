@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts.base import CARD, FAILURE, Artifact, below
-from tfopt.artifacts.external_data import external_data
+from tfopt.artifacts.onnx_external_data import external_data
 from tfopt.errors import ComponentError
 
 TAG = "compatibility.json"  # beside a TensorRT engine: the machine it was built for

@@ -1,1 +1,4 @@
-"""TensorFlow graphs outside a session: read from a SavedModel, rewritten, and written as a SavedModel again."""
+"""TensorFlow graphs: read from a SavedModel, rewrite, and write back.
+
+May import `tfopt.runtimes`, `tfopt.measurement` and what is below them.
+"""

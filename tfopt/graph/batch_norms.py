@@ -1,8 +1,8 @@
 """The batch norms of a graph, in each of the forms they are exported in."""
 
+from tfopt.graph.mutable_graph import Graph, Tensor
 from tfopt.graph.pattern import bindings, const, op
 from tfopt.graph.report import Report
-from tfopt.graph.view import Graph, Tensor
 
 FUSED = {"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", "BatchNormWithGlobalNormalization"}
 DECOMPOSED = op(("Add", "AddV2", "Sub"), op("Mul", "x", const("scale"), role="product"), const("shift"))

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from tfopt.artifacts import Examples
+from tfopt.data.batches import Batch
+from tfopt.data.sample_inputs import cut, probe
 from tfopt.errors import ComponentError, first_line
-from tfopt.examples import Batch
-from tfopt.graph.frozen import Frozen
-from tfopt.parity import compare
-from tfopt.probes import cut, probe
+from tfopt.graph.frozen_model import Frozen
+from tfopt.measurement.parity import compare
 from tfopt.runtimes import Arrays, Runtime
 
 RECORDS, BATCH = 32, 16
@@ -55,7 +55,7 @@ class Comparison:
             raise ComponentError(why, "a signature that can be run here", "export serving_default with plain tensors")
 
     def errors(self, child: Callable[[str], Runtime]) -> dict[str, dict[str, Any]]:
-        """Return the parity facts of each output of a child, as ``signature/output``; see `tfopt.parity.compare`."""
+        """Return the parity facts of each output of a child, as ``signature/output``; see `parity.compare`."""
         found = {}
         for key, answers in self._answers.items():
             with child(key) as runtime:

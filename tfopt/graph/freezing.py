@@ -6,10 +6,10 @@ from typing import Any
 
 from tfopt.errors import ComponentError, first_line
 from tfopt.graph import grappler
-from tfopt.graph.frozen import Endpoint, Frozen, Signature, nodes, prune_functions
+from tfopt.graph.frozen_model import Endpoint, Frozen, Signature, nodes, prune_functions
+from tfopt.graph.mutable_graph import Graph
 from tfopt.graph.report import Report
 from tfopt.graph.rewrites import freeze_learning_phase
-from tfopt.graph.view import Graph
 
 LOWERING = "_lower_using_switch_merge"  # set on If and While: TensorFlow may turn them into Switch and Merge
 # A gradient that no other process knows; a variable's place; shapes from before While took constants for variables.

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tfopt.errors import ComponentError, first_line, nearest
-from tfopt.graph.frozen import Frozen, nodes, prune_functions
+from tfopt.graph.frozen_model import Frozen, nodes, prune_functions
 
 # Ours, and Grappler's own.
 OPTIMIZERS: Mapping[str, str] = MappingProxyType(

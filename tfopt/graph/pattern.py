@@ -8,7 +8,7 @@ is a convolution with a constant kernel, times a constant. A bare word stands fo
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tfopt.graph.view import Graph, Node, Tensor
+from tfopt.graph.mutable_graph import Graph, Node, Tensor
 
 COMMUTING = {"Add", "AddV2", "LogicalAnd", "LogicalOr", "Maximum", "Minimum", "Mul"}
 

@@ -19,7 +19,7 @@ from typing import Any
 from tfopt.artifacts import Model
 from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.graph import freezing
-from tfopt.graph.frozen import PREDICT, Endpoint, Frozen, Signature
+from tfopt.graph.frozen_model import PREDICT, Endpoint, Frozen, Signature
 
 __all__ = ["Endpoint", "Frozen", "Signature", "opened", "read", "read_graph", "write", "write_graph"]
 
@@ -63,7 +63,7 @@ def opened(model: Model) -> Iterator[Frozen]:
     with tempfile.TemporaryDirectory(prefix="tfopt-") as scratch:
         folder = model.saved_model
         if folder is None:
-            from tfopt.keras_models import place_saved_model
+            from tfopt.keras_models.io import place_saved_model
 
             folder = Path(scratch, "Format-Serving")
             place_saved_model(model, folder)

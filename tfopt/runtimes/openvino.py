@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError, first_line
-from tfopt.runtimes import Arrays, Runtime, TensorSpec
+from tfopt.runtimes import Arrays, Runtime
 
 # One call at a time, as fast as it goes. Unless told, it computes float32 models in bfloat16 where the CPU has that.
 SETTINGS = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
@@ -25,7 +26,7 @@ def load(model: Model, *, signature: str, threads: int | None) -> Runtime:
 
 def compiled(model: Any, threads: int | None = None) -> Any:
     """Return the ``openvino.CompiledModel`` of an ``openvino.Model`` or its file, with the settings of this runtime."""
-    from tfopt.untracked import openvino
+    from tfopt.runtimes.openvino_import import openvino
 
     settings = SETTINGS | ({"INFERENCE_NUM_THREADS": threads, "ENABLE_HYPER_THREADING": True} if threads else {})
     return openvino.Core().compile_model(model, "CPU", settings)

@@ -1,1 +1,4 @@
-"""How models lie where they are served from: what `push_model` writes and `validate_serving` tries."""
+"""Files that TensorFlow Serving and Triton load: layouts, configuration, warm-up requests, metadata.
+
+May import `tfopt.graph`, `tfopt.runtimes` and what is below them.
+"""

@@ -7,8 +7,9 @@ from typing import Any
 from tfopt.artifacts import CARD, Artifact, Examples, Model
 from tfopt.artifacts.models import TAG
 from tfopt.errors import ComponentError
-from tfopt.serving import mobile, warm_up
-from tfopt.serving.triton import BACKENDS
+from tfopt.serving import tflite_metadata as mobile
+from tfopt.serving import warm_up
+from tfopt.serving.triton_config import BACKENDS
 
 SAVED_MODEL = {"tf_serving": "", "triton": "model.savedmodel/", "plain": "saved_model/"}
 # The layout by format; "plain" for the others, which is what programs with ONNX Runtime or OpenVINO open.

@@ -9,9 +9,9 @@ from typing import Any
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
-from tfopt.examples import Batch
+from tfopt.data.batches import Batch
+from tfopt.data.sample_inputs import cut, probe
 from tfopt.graph.comparison import DEFAULT
-from tfopt.probes import cut, probe
 
 FILE = Path("assets.extra", "tf_serving_warmup_requests")
 MOST = 1000  # requests that TensorFlow Serving reads

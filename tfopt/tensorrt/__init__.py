@@ -1,1 +1,4 @@
-"""TensorRT engines: the machine they need, the tag that says which, their shapes, and memory on the GPU."""
+"""TensorRT on this machine: compatibility tag, shape profiles, device memory, messages.
+
+May import `tfopt.artifacts` and `tfopt.errors`.
+"""

@@ -3,8 +3,8 @@
 import importlib
 from dataclasses import dataclass
 
-from tfopt import nvidia
 from tfopt.errors import ComponentError, first_line
+from tfopt.tensorrt import nvidia
 
 INSTALL = "use the image kind tensorrt (deploy/images/tensorrt), or install NVIDIA's tensorrt package for your CUDA"
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError, nearest
-from tfopt.runtimes import TensorSpec
 
 Shape = tuple[int, ...]
 Range = tuple[Shape, Shape, Shape]  # least, most usual, largest
@@ -86,7 +86,7 @@ def derive(
     Args:
         specs: The model's inputs; their first size is the batch, which is free where it is None.
         given: What `read_shapes` read.
-        stored: The features of the examples, as `tfopt.examples.feature_specs` gives them; None without examples.
+        stored: The features of the examples, as `tfopt.data.batches.feature_specs` gives them; None without examples.
         usual_batch: The batch size to be fastest at.
         largest_batch: The largest one.
 

@@ -1,1 +1,4 @@
-"""What learning from examples takes: the user's module, the data, the loop. Shared by `train` and what fine-tunes."""
+"""Training on examples: the user's module, datasets, the training loop. Shared by `train` and fine-tuning components.
+
+May import `tfopt.measurement`, `tfopt.runtimes`, `tfopt.keras_models`, `tfopt.data` and what is below them.
+"""

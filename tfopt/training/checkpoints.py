@@ -13,9 +13,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tfopt import keras_models
 from tfopt.errors import ComponentError, first_line
-from tfopt.training.state import variables
+from tfopt.keras_models import io as keras_models
+from tfopt.training.training_state import variables
 
 KEPT = 2  # the last, and the one before in case that was torn
 STOPPING = ("wait", "stopped_epoch", "best", "best_epoch")  # what EarlyStopping knows, besides the weights

@@ -8,12 +8,12 @@ from typing import Any, Literal, Self
 
 import psutil
 
+from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.data.feature_schema import parsers
+from tfopt.data.tfrecords import opened
 from tfopt.errors import ComponentError
-from tfopt.runtimes import TensorSpec
-from tfopt.stored import parsers
-from tfopt.tfrecords import opened
-from tfopt.training.answers import Answers
-from tfopt.training.uneven import batches_of, records_of
+from tfopt.training.ragged_batches import batches_of, records_of
+from tfopt.training.teacher_outputs import Answers
 
 BLOCK = 256  # records parsed by one call
 BLOCKS = 2  # in memory, to see what it takes to parse them

@@ -3,9 +3,9 @@
 import tensorflow as tf
 
 from tests.graph.table import feed, holds, refuses, weights
-from tfopt.graph.passes import run
+from tfopt.graph.mutable_graph import Graph
+from tfopt.graph.pass_manager import run
 from tfopt.graph.report import Report
-from tfopt.graph.view import Graph
 
 PLAIN = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")
 

@@ -4,7 +4,7 @@ import importlib
 import pkgutil
 from functools import cache
 
-from tfopt.graph.rule import Rule, Whole
+from tfopt.graph.rewrite_rule import Rule, Whole
 
 
 @cache

@@ -11,9 +11,9 @@ to float64, which holds whole numbers up to 2^53.
 
 import numpy as np
 
+from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import op
-from tfopt.graph.rule import Maker, Match, Rule
-from tfopt.graph.view import Tensor
+from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PAIR = op("Cast", op("Cast", "x", role="inner"))
 ALONE = op("Cast", "x")

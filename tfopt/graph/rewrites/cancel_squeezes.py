@@ -8,9 +8,9 @@
 What stands between two convolutions of one axis. Holds for shapes of which nothing is known. Needs: one axis, the same.
 """
 
+from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
-from tfopt.graph.rule import Maker, Match, Rule
-from tfopt.graph.view import Tensor
+from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERNS = (
     op("ExpandDims", op("Squeeze", "x", role="inner"), const("axis")),

@@ -11,9 +11,9 @@ A Transpose that permutes nothing, as every one of rank 1, equals its input. Nee
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
-from tfopt.graph.rule import Maker, Match, Rule
-from tfopt.graph.view import Tensor
+from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PAIR = op("Transpose", op("Transpose", "x", const("first"), role="inner"), const("second"))
 ALONE = op("Transpose", "x", const("second"))

@@ -12,11 +12,11 @@ that as well.
 from collections.abc import Mapping
 from typing import Any
 
-from tfopt.graph.operations import is_pure
+from tfopt.graph.mutable_graph import Graph, Node
+from tfopt.graph.op_registry import is_pure
 from tfopt.graph.report import Report
+from tfopt.graph.rewrite_rule import Whole, attr
 from tfopt.graph.rewrites.drop_control_edges import release
-from tfopt.graph.rule import Whole, attr
-from tfopt.graph.view import Graph, Node
 
 BRANCHES = ("then_branch", "else_branch")
 

@@ -10,10 +10,10 @@ branch or loop a node lives.
 
 from collections.abc import Callable
 
-from tfopt.graph.operations import is_pure
+from tfopt.graph.mutable_graph import Graph, Node
+from tfopt.graph.op_registry import is_pure
 from tfopt.graph.report import Report
-from tfopt.graph.rule import Whole
-from tfopt.graph.view import Graph, Node
+from tfopt.graph.rewrite_rule import Whole
 
 
 def run(graph: Graph, report: Report) -> int:

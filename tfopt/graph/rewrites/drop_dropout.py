@@ -12,9 +12,9 @@ from 0 to 1, and that these are as many as x, by a static shape or because their
 
 import numpy as np
 
+from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
-from tfopt.graph.rule import Maker, Match, Rule
-from tfopt.graph.view import Tensor
+from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 RANDOM = ("RandomUniform", "StatelessRandomUniform", "StatelessRandomUniformV2")
 MASK = op("GreaterEqual", "random", const("rate"), role="mask")

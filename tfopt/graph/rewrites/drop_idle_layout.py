@@ -9,9 +9,9 @@ Keras leaves such a Pad behind where the size is divisible, and `push_list_const
 that say so; for a Squeeze and a BroadcastTo static shapes.
 """
 
+from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
-from tfopt.graph.rule import Maker, Match, Rule
-from tfopt.graph.view import Tensor
+from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERNS = (
     op(("Tile", "Pad", "MirrorPad"), "x", const("how")),

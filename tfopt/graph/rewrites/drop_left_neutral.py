@@ -10,11 +10,11 @@ That is the one difference, and Grappler makes it too. Needs: a constant that do
 type that has a sign.
 """
 
-from tfopt.graph.linear import FLOATS
+from tfopt.graph.linear_ops import FLOATS
+from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
+from tfopt.graph.rewrite_rule import Maker, Match, Rule
 from tfopt.graph.rewrites.drop_neutral_elements import enlarges
-from tfopt.graph.rule import Maker, Match, Rule
-from tfopt.graph.view import Tensor
 
 UNARY = {"Sub": ("Neg", 0), "RealDiv": ("Reciprocal", 1)}
 SIGNED = {"int8", "int16", "int32", "int64"}

@@ -14,9 +14,9 @@ static shape of x that shows that it does not make the shape larger, or a static
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
-from tfopt.graph.rule import Maker, Match, Rule
-from tfopt.graph.view import Tensor
+from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 NEUTRAL = {"Add": 0, "AddV2": 0, "Sub": 0, "BiasAdd": 0, "LogicalOr": 0}
 NEUTRAL |= {"Mul": 1, "RealDiv": 1, "Div": 1, "Pow": 1, "LogicalAnd": 1}

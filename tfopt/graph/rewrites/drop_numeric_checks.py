@@ -10,7 +10,7 @@ Needs: what `drop_training_nodes` needs.
 """
 
 from tfopt.graph.pattern import op
+from tfopt.graph.rewrite_rule import Rule
 from tfopt.graph.rewrites.drop_training_nodes import rewrite, when
-from tfopt.graph.rule import Rule
 
 LAW = Rule((op(("CheckNumerics", "CheckNumericsV2"), "x"),), when, rewrite, requires=("needed control edges",))

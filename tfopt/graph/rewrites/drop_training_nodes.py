@@ -10,10 +10,10 @@ the graph. Needs: not an output itself, no control edge into it (its readers wou
 of a Switch, whose Identity stands for the branch.
 """
 
-from tfopt.graph.operations import FRAMES
+from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.op_registry import FRAMES
 from tfopt.graph.pattern import op
-from tfopt.graph.rule import Maker, Match, Rule
-from tfopt.graph.view import Tensor
+from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERN = op(("Identity", "StopGradient", "PreventGradient", "Snapshot", "PlaceholderWithDefault"), "x")
 

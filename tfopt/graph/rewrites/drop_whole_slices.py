@@ -11,9 +11,9 @@ added or taken away.
 
 from collections.abc import Iterator
 
+from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
-from tfopt.graph.rule import Maker, Match, Rule
-from tfopt.graph.view import Tensor
+from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 SLICE = op("Slice", "x", const("begin"), const("size"))
 STRIDED = op("StridedSlice", "x", const("begin"), const("end"), const("strides"))

@@ -15,11 +15,11 @@ import math
 
 import numpy as np
 
-from tfopt.graph.linear import FLOATS
+from tfopt.graph.linear_ops import FLOATS
+from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
+from tfopt.graph.rewrite_rule import Maker, Match, Rule, attr
 from tfopt.graph.rewrites.fold_constants import LARGEST
-from tfopt.graph.rule import Maker, Match, Rule, attr
-from tfopt.graph.view import Tensor
 
 ABSORBING = {"Mul": 0, "LogicalAnd": 0, "LogicalOr": 1}
 PATTERN = op(tuple(ABSORBING), "x", const("absorbing"))

@@ -13,10 +13,10 @@ Reference: Jacob et al., "Quantization and Training of Neural Networks for Effic
 CVPR 2018, section 3.2; tf.raw_ops.FusedBatchNormV3, tf.raw_ops.BatchNormWithGlobalNormalization.
 """
 
-from tfopt.graph.linear import AFFINE, RANKS, Vector, affine, channel_axis, range_refusal, refusal, scaled, shift
-from tfopt.graph.lines import norm_axis, norm_line, norms_of
-from tfopt.graph.rule import Maker, Match, Rule
-from tfopt.graph.view import Tensor
+from tfopt.graph.affine_ops import norm_axis, norm_line, norms_of
+from tfopt.graph.linear_ops import AFFINE, RANKS, Vector, affine, channel_axis, range_refusal, refusal, scaled, shift
+from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 
 def when(match: Match) -> str | None:

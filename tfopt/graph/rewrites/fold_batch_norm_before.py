@@ -12,12 +12,12 @@ all t are 0 any will do).
 Reference: tf.raw_ops.FusedBatchNormV3, tf.raw_ops.BatchNormWithGlobalNormalization.
 """
 
-from tfopt.graph.linear import PLAIN, RANKS, add_bias, channel_axis, range_refusal
-from tfopt.graph.linear_inputs import bias_of, shift_refusal, times_inputs
-from tfopt.graph.lines import norm_axis, norm_line, norms_of
+from tfopt.graph.affine_ops import norm_axis, norm_line, norms_of
+from tfopt.graph.linear_op_inputs import bias_of, shift_refusal, times_inputs
+from tfopt.graph.linear_ops import PLAIN, RANKS, add_bias, channel_axis, range_refusal
+from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
-from tfopt.graph.rule import Maker, Match, Rule
-from tfopt.graph.view import Tensor
+from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERNS = tuple(op(PLAIN, norm, const("kernel")) for norm in norms_of("x", role="norm"))
 

@@ -12,11 +12,11 @@ that no branch has means the last one. Needs: a branch without effects, as nothi
 
 from typing import Any
 
-from tfopt.graph.conditions import is_inside
-from tfopt.graph.functions import Body, quiet, read_body
+from tfopt.graph.control_flow_v1 import is_inside
+from tfopt.graph.function_bodies import Body, quiet, read_body
+from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.report import Report
-from tfopt.graph.rule import Whole, attr
-from tfopt.graph.view import Graph, Node, Tensor
+from tfopt.graph.rewrite_rule import Whole, attr
 
 NAME = "fold_branches"
 CHOICES = ("If", "StatelessIf", "Case", "StatelessCase")

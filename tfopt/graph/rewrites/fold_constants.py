@@ -19,11 +19,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tfopt.errors import first_line
-from tfopt.graph.evaluation import evaluate
-from tfopt.graph.operations import is_pure, output_types
+from tfopt.graph.mutable_graph import Graph, GraphDef, Node, Tensor
+from tfopt.graph.op_registry import is_pure, output_types
 from tfopt.graph.report import Report
-from tfopt.graph.rule import Maker, Whole
-from tfopt.graph.view import Graph, GraphDef, Node, Tensor
+from tfopt.graph.rewrite_rule import Maker, Whole
+from tfopt.graph.session import evaluate
 
 LARGEST = 10 * 2**20  # bytes; what Grappler takes
 HANDLES = {20, 21}  # resource and variant, in the numbers of protocol buffers

@@ -12,10 +12,10 @@ that are neither infinite nor so small that processors take them for zero.
 
 import numpy as np
 
-from tfopt.graph.linear import FLOATS
+from tfopt.graph.linear_ops import FLOATS
+from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
-from tfopt.graph.rule import Maker, Match, Rule
-from tfopt.graph.view import Tensor
+from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERN = op(("RealDiv", "Div"), "x", const("divisor"))
 

@@ -11,10 +11,10 @@ channel, or one number, and does not make the shape larger.
 
 import numpy as np
 
-from tfopt.graph.linear import AFFINE, Vector, affine, along_channels, range_refusal, refusal, scaled, shift
+from tfopt.graph.linear_ops import AFFINE, Vector, affine, along_channels, range_refusal, refusal, scaled, shift
+from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
-from tfopt.graph.rule import Maker, Match, Rule
-from tfopt.graph.view import Tensor
+from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERN = op(("Mul", "RealDiv"), AFFINE, const("scale"))
 

@@ -12,11 +12,11 @@ a product with 1/c. Needs: c is one number per channel, or one number, and does 
 
 import numpy as np
 
-from tfopt.graph.linear import PLAIN, TRANSPOSED, Vector, range_refusal
-from tfopt.graph.linear_inputs import INPUT_REFUSED, input_channels, times_inputs, vector_before
+from tfopt.graph.linear_op_inputs import INPUT_REFUSED, input_channels, times_inputs, vector_before
+from tfopt.graph.linear_ops import PLAIN, TRANSPOSED, Vector, range_refusal
+from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
-from tfopt.graph.rule import Maker, Match, Rule
-from tfopt.graph.view import Tensor
+from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 SCALED = op(("Mul", "RealDiv"), "x", const("scale"), role="mul")
 PATTERNS = (op(PLAIN, SCALED, const("kernel")), op(TRANSPOSED, "sizes", const("kernel"), SCALED))

@@ -11,7 +11,7 @@ make the shape larger.
 
 import numpy as np
 
-from tfopt.graph.linear import (
+from tfopt.graph.linear_ops import (
     AFFINE,
     LINEAR,
     SHIFTED,
@@ -24,9 +24,9 @@ from tfopt.graph.linear import (
     scaled,
     shift,
 )
+from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
-from tfopt.graph.rule import Maker, Match, Rule
-from tfopt.graph.view import Tensor
+from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERNS = (
     op(("BiasAdd", "Add", "AddV2", "Sub"), SHIFTED, const("more")),

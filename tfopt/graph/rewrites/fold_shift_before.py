@@ -9,11 +9,11 @@ With `fold_scale_before`, a batch norm before a convolution. Needs: no padding, 
 1 has none); c is one number per channel, or one number, and does not make the shape larger.
 """
 
-from tfopt.graph.linear import PLAIN, Vector, add_bias, range_refusal
-from tfopt.graph.linear_inputs import INPUT_REFUSED, bias_of, input_channels, shift_refusal, vector_before
+from tfopt.graph.linear_op_inputs import INPUT_REFUSED, bias_of, input_channels, shift_refusal, vector_before
+from tfopt.graph.linear_ops import PLAIN, Vector, add_bias, range_refusal
+from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
-from tfopt.graph.rule import Maker, Match, Rule
-from tfopt.graph.view import Tensor
+from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERN = op(
     PLAIN,

@@ -12,10 +12,10 @@ on and reads what is dead, and no output of the graph there.
 
 import numpy as np
 
-from tfopt.graph.operations import attributes, identity
+from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.op_registry import attributes, identity
 from tfopt.graph.report import Report
-from tfopt.graph.rule import Maker, Whole
-from tfopt.graph.view import Graph, Node, Tensor
+from tfopt.graph.rewrite_rule import Maker, Whole
 
 NAME = "fold_switches"
 AGAIN = "NextIteration"

@@ -10,7 +10,7 @@ types for which it is always true are those of `fold_absorbing_elements`. Needs:
 """
 
 from tfopt.graph.pattern import const, op
+from tfopt.graph.rewrite_rule import Rule
 from tfopt.graph.rewrites.fold_absorbing_elements import refusal, rewrite
-from tfopt.graph.rule import Rule
 
 LAW = Rule((op("Mul", "x", const("absorbing")),), refusal, rewrite)

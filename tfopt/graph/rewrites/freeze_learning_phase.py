@@ -12,9 +12,9 @@ that TensorFlow's users give it, and not an input of a signature.
 
 import numpy as np
 
+from tfopt.graph.mutable_graph import Graph
 from tfopt.graph.report import Report
-from tfopt.graph.rule import Maker, Whole, attr
-from tfopt.graph.view import Graph
+from tfopt.graph.rewrite_rule import Maker, Whole, attr
 
 NAMES = {"keras_learning_phase", "learning_phase", "is_training", "is_train", "training", "phase_train", "train_phase"}
 

@@ -15,9 +15,8 @@ a round that reads what another wrote.
 
 import numpy as np
 
-from tfopt.graph.conditions import is_inside
-from tfopt.graph.functions import read_body
-from tfopt.graph.loops import (
+from tfopt.graph.control_flow_v1 import is_inside
+from tfopt.graph.counted_loops import (
     Loop,
     Refusal,
     Value,
@@ -32,10 +31,11 @@ from tfopt.graph.loops import (
     stays,
     written,
 )
-from tfopt.graph.operations import attributes, identity
+from tfopt.graph.function_bodies import read_body
+from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.op_registry import attributes, identity
 from tfopt.graph.report import Report
-from tfopt.graph.rule import Maker, Whole, attr
-from tfopt.graph.view import Graph, Node, Tensor
+from tfopt.graph.rewrite_rule import Maker, Whole, attr
 
 NAME = "fuse_map_loops"
 UNARY = {"Abs", "Cast", "Ceil", "Cos", "Elu", "Erf", "Exp", "Floor", "Identity", "LeakyRelu", "Log", "Log1p", "Neg"}

@@ -10,9 +10,9 @@ stride other than 1 depends on the size of the data. Other paddings could be wri
 other formats would have to make a Pad of that again.
 """
 
+from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, one_of, op
-from tfopt.graph.rule import Maker, Match, Rule
-from tfopt.graph.view import Tensor
+from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PAD = one_of(
     op(("Pad", "MirrorPad"), "x", const("paddings"), role="pad"),

@@ -13,10 +13,10 @@ stacked along that axis.
 
 from typing import NamedTuple
 
-from tfopt.graph.operations import attributes
+from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.op_registry import attributes
 from tfopt.graph.report import Report
-from tfopt.graph.rule import Whole, attr
-from tfopt.graph.view import Graph, Node, Tensor
+from tfopt.graph.rewrite_rule import Whole, attr
 
 NAME = "fuse_products_of_slices"
 

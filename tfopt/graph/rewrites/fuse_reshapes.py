@@ -10,9 +10,9 @@ ExpandDims that may stand in the place of the first one. Needs, to drop the last
 at most one size open, which the number of elements then settles.
 """
 
+from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import op
-from tfopt.graph.rule import Maker, Match, Rule
-from tfopt.graph.view import Tensor
+from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PAIR = op("Reshape", op(("Reshape", "ExpandDims"), "x", "between", role="inner"), "shape")
 SQUEEZED = op("Reshape", op("Squeeze", "x", role="inner"), "shape")

@@ -11,13 +11,13 @@ K; where the view adds zeros, as Pad and SpaceToBatchND do, no sum, since these 
 x, which `push_before_view` and the folds prefer.
 """
 
-from tfopt.graph.linear import PLAIN, channel_axis
-from tfopt.graph.linear_inputs import INPUT_REFUSED, input_channels, shift_refusal
-from tfopt.graph.lines import Floats, Line, draw_line, line_of, lines_of, overflows
+from tfopt.graph.affine_ops import Floats, Line, draw_line, line_of, lines_of, overflows
+from tfopt.graph.layout_ops import adds_zeros, after, kernel_behind, views_of
+from tfopt.graph.linear_op_inputs import INPUT_REFUSED, input_channels, shift_refusal
+from tfopt.graph.linear_ops import PLAIN, channel_axis
+from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, one_of, op
-from tfopt.graph.rule import Maker, Match, Rule
-from tfopt.graph.view import Tensor
-from tfopt.graph.views import adds_zeros, after, kernel_behind, views_of
+from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERN = op(PLAIN, one_of(*views_of(one_of(*lines_of("x", role="line")))), const("kernel"))
 

@@ -12,11 +12,11 @@ view, and nothing but such operations in between; a c that stays the same for al
 each other.
 """
 
-from tfopt.graph.lines import Line, draw_line, line_of, lines_of, overflows
+from tfopt.graph.affine_ops import Line, draw_line, line_of, lines_of, overflows
+from tfopt.graph.layout_ops import KEEPING, before, kernel_behind, views_of
+from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import one_of
-from tfopt.graph.rule import Maker, Match, Rule
-from tfopt.graph.view import Tensor
-from tfopt.graph.views import KEEPING, before, kernel_behind, views_of
+from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERNS = lines_of(one_of(*views_of("x")))
 

@@ -14,12 +14,12 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from tfopt.graph.functions import Body, called_by, read_body, write_body
-from tfopt.graph.loops import behind
-from tfopt.graph.operations import attribute
+from tfopt.graph.counted_loops import behind
+from tfopt.graph.function_bodies import Body, called_by, read_body, write_body
+from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.op_registry import attribute
 from tfopt.graph.report import Report
-from tfopt.graph.rule import Whole
-from tfopt.graph.view import Graph, Node, Tensor
+from tfopt.graph.rewrite_rule import Whole
 
 NAME = "push_constants_into_bodies"
 LOOPS = ("While", "StatelessWhile")

@@ -11,12 +11,12 @@ counter, which comes once in each round, the last one included, in which the con
 the frame, so that it is known whose rounds are counted, and no larger constant that would then be held twice.
 """
 
-from tfopt.graph.conditions import ENTERS, MERGES, conditions, controls_of
-from tfopt.graph.operations import FRAMES
+from tfopt.graph.control_flow_v1 import ENTERS, MERGES, conditions, controls_of
+from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.op_registry import FRAMES
 from tfopt.graph.report import Report
+from tfopt.graph.rewrite_rule import Whole, attr
 from tfopt.graph.rewrites.push_constants_into_bodies import SMALL
-from tfopt.graph.rule import Whole, attr
-from tfopt.graph.view import Graph, Node, Tensor
 
 NAME = "push_constants_through_enter"
 

@@ -10,12 +10,12 @@ it. Which side the constant belongs to is what it then waits for: the Identity b
 that ``tf.cond`` makes, or a new one. Needs: no larger constant that would then be held twice.
 """
 
-from tfopt.graph.conditions import conditions, controls_of
-from tfopt.graph.operations import identity
+from tfopt.graph.control_flow_v1 import conditions, controls_of
+from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.op_registry import identity
 from tfopt.graph.report import Report
+from tfopt.graph.rewrite_rule import Whole
 from tfopt.graph.rewrites.push_constants_into_bodies import SMALL
-from tfopt.graph.rule import Whole
-from tfopt.graph.view import Graph, Node, Tensor
 
 NAME = "push_constants_through_switch"
 

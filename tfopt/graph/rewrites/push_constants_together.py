@@ -15,10 +15,10 @@ the law holds as it stands; their quotients are not touched.
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.linear import FLOATS
+from tfopt.graph.linear_ops import FLOATS
+from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
-from tfopt.graph.rule import Maker, Match, Rule
-from tfopt.graph.view import Tensor
+from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 SUMS, PRODUCTS = ("AddV2", "Add", "Sub"), ("Mul", "RealDiv")
 PATTERNS = tuple(

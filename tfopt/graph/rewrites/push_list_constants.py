@@ -15,10 +15,10 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.operations import attributes
+from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.op_registry import attributes
 from tfopt.graph.report import Report
-from tfopt.graph.rule import Maker, Whole
-from tfopt.graph.view import Graph, Node, Tensor
+from tfopt.graph.rewrite_rule import Maker, Whole
 
 NAME = "push_list_constants"
 Group = list[Tensor]  # one tensor, or several constants that become one

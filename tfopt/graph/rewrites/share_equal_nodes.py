@@ -10,11 +10,11 @@ consumer. Needs: no effects, and nothing random.
 
 import hashlib
 
-from tfopt.graph.operations import is_pure, output_types
+from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.op_registry import is_pure, output_types
 from tfopt.graph.pattern import COMMUTING
 from tfopt.graph.report import Report
-from tfopt.graph.rule import Whole
-from tfopt.graph.view import Graph, Node, Tensor
+from tfopt.graph.rewrite_rule import Whole
 
 NOTES = {"_output_shapes", "_has_manual_control_dependencies"}  # what a node remembers, not what it does
 

@@ -7,9 +7,9 @@ What an output waits for by a control edge stays, and so does what is fed from o
 Reference: tf.compat.v1.graph_util.extract_sub_graph.
 """
 
+from tfopt.graph.mutable_graph import Graph
 from tfopt.graph.report import Report
-from tfopt.graph.rule import Whole
-from tfopt.graph.view import Graph
+from tfopt.graph.rewrite_rule import Whole
 
 
 def run(graph: Graph, report: Report) -> int:

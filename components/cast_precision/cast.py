@@ -1,0 +1,81 @@
+"""The whole of the work: choose, cast, measure, take back what is too far off, write, and measure again."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from tfopt import runtimes
+from tfopt.artifacts import Examples, SavedModel
+from tfopt.components.cast_precision.castable_ops import candidates
+from tfopt.components.cast_precision.insert_casts import rewritten
+from tfopt.components.cast_precision.revert_layers import revert
+from tfopt.errors import ComponentError
+from tfopt.graph import pass_manager as passes
+from tfopt.graph.comparison import TOLERANCE, Comparison, worst
+from tfopt.graph.frozen_runtime import FrozenRuntime
+from tfopt.graph.report import Report
+from tfopt.graph.saved_model import opened, write
+from tfopt.serving.saved_model_assets import carry
+
+# Before anything is cast: constants that are computed from constants are computed in float32.
+FIRST = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")
+
+log = logging.getLogger("tfopt")
+
+
+def cast_model(
+    model: SavedModel, target: Path, examples: Examples | None, precision: str, keep: list[str], tolerance: float | None
+) -> dict[str, Any]:
+    """Write the cast model into the staging folder ``target`` and return what the model card should say.
+
+    Raises:
+        ComponentError: See `cast_precision`.
+    """
+    allowed = TOLERANCE[precision] if tolerance is None else tolerance
+    with opened(model) as frozen:
+        parent = passes.optimize(frozen, FIRST, Report())
+        chosen, stays = candidates(parent, precision, keep)
+        if not chosen:
+            raise ComponentError(
+                f"nothing to cast: {_why(stays)}",
+                "operations in float32 with a 16-bit kernel",
+                "leave the model as it is",
+            )
+        comparison = Comparison(parent.signatures, lambda key: FrozenRuntime(frozen, key), examples)
+
+        def error(nodes: set[str]) -> float:
+            child = rewritten(parent, nodes, precision)
+            try:
+                return worst(comparison.errors(lambda key: FrozenRuntime(child, key)))[1]
+            except ComponentError:  # a NaN or infinity, where the parent gives a number
+                return float("inf")
+
+        taken_back, errors = revert(chosen, error, allowed)
+        left = chosen.difference(*taken_back.values())
+        if not left:
+            raise ComponentError(
+                "no layer can be cast within the tolerance, not even alone",
+                f"an error of at most {allowed:g} of the output's range",
+                "pass a larger tolerance, or leave the model as it is",
+            )
+        write(rewritten(parent, left, precision), target / "Format-Serving")
+        carry(model, target / "Format-Serving")
+    verified = comparison.errors(lambda key: runtimes.load(SavedModel(target), signature=key))
+    where, off = worst(verified)
+    if off > allowed:
+        raise ComponentError(
+            f"{where} differs by {off:.2g} of its range", f"at most {allowed:g}", "pass a larger tolerance"
+        )
+    log.info("%d operations in %s, %d layers taken back; off by %.2g", len(left), precision, len(taken_back), off)
+    report = {
+        "cast": len(left),
+        "stays": stays,
+        "taken_back": {name: errors[name] for name in taken_back},
+        "errors_alone": errors,
+    }
+    facts = {"inputs": comparison.source, "tolerance": allowed, "skipped": comparison.skipped, "outputs": verified}
+    return {"name": f"cast {precision}", "precision": precision, "report": report, "verified": facts}
+
+
+def _why(stays: dict[str, dict[str, int]]) -> str:
+    return "; ".join(f"{reason}: {', '.join(ops)}" for reason, ops in stays.items()) or "it computes nothing in float32"

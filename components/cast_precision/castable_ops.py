@@ -1,0 +1,87 @@
+"""Which operations may compute in 16 bits: those in float32 with a kernel for it, and whose constants fit."""
+
+from collections import Counter, defaultdict
+from typing import Any
+
+import numpy as np
+
+from tfopt.components.cast_precision.insert_casts import changed_attributes
+from tfopt.errors import ComponentError, nearest
+from tfopt.graph import pass_manager as passes
+from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.mutable_graph import Graph, Node
+from tfopt.graph.op_registry import definition, is_pure
+
+NEVER = {"Cast", "Const", "Placeholder", "PlaceholderWithDefault"}  # they have a type because of what is around them
+
+
+def candidates(frozen: Frozen, precision: str, keep: list[str]) -> tuple[set[str], dict[str, dict[str, int]]]:
+    """Return the nodes to cast, and the operations that stay in float32 by reason, with how often.
+
+    Raises:
+        ComponentError: When an operation to keep is none of TensorFlow's.
+    """
+    _check_ops(keep)
+    stays: dict[str, Counter[str]] = defaultdict(Counter)
+    graph, chosen, largest = passes.view(frozen), set(), _largest(precision)
+    for node in graph.nodes.values():
+        if node.op in NEVER or not _computes_in_float(node) or node.name in graph.fetched:
+            continue
+        reason = "kept by request" if node.op in keep else _refusal(graph, node, precision, largest)
+        if reason:
+            stays[reason][node.op] += 1
+        else:
+            chosen.add(node.name)
+    return chosen, {reason: dict(ops.most_common()) for reason, ops in stays.items()}
+
+
+def _check_ops(keep: list[str]) -> None:
+    import tensorflow as tf
+
+    for op in keep:
+        if definition(op) is None:
+            raise ComponentError(f"keep={op!r}", "the name of a TensorFlow operation", nearest(op, dir(tf.raw_ops)))
+
+
+def _largest(precision: str) -> float:
+    import tensorflow as tf
+
+    return float(tf.as_dtype(precision).max)
+
+
+def _computes_in_float(node: Node) -> bool:
+    import tensorflow as tf
+
+    found = definition(node.op)
+    named = [entry.name for entry in found.attr if entry.type == "type"] if found else []
+    return any(node.attr[name].type == tf.float32.as_datatype_enum for name in named if name in node.attr)
+
+
+def _refusal(graph: Graph, node: Node, precision: str, largest: float) -> str | None:
+    if not is_pure(node):
+        return "has effects or draws random numbers"
+    attributes = changed_attributes(node, precision)
+    if not attributes:
+        return f"takes no {precision}"
+    if not _has_kernel(node, attributes, precision):
+        return f"has no {precision} kernel for this CPU"
+    for tensor in node.inputs:
+        if graph.is_constant(tensor):
+            values = graph.array(tensor)
+            if values.dtype == np.float32 and values.size and not np.abs(values).max() <= largest:
+                return f"has a constant out of the range of {precision}"
+    return None
+
+
+def _has_kernel(node: Node, attributes: list[str], precision: str) -> bool:
+    import tensorflow as tf
+    from tensorflow.python.framework import kernels
+
+    wanted = tf.as_dtype(precision).as_datatype_enum
+
+    def takes(kernel: Any) -> bool:
+        limits = {limit.name: limit.allowed_values.list.type for limit in kernel.constraint}
+        return all(name not in limits or wanted in limits[name] for name in attributes)
+
+    registered = kernels.get_registered_kernels_for_op(node.op).kernel
+    return any(kernel.device_type == "CPU" and not kernel.label and takes(kernel) for kernel in registered)

@@ -1,0 +1,119 @@
+"""The whole of the work: share the weights, fine-tune where there is a module, write, and say what it cost."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfopt import runtimes
+from tfopt.artifacts import Examples, KerasModel
+from tfopt.components.cluster import report
+from tfopt.components.cluster.centroids import share
+from tfopt.components.cluster.kernels import find_kernels
+from tfopt.errors import ComponentError
+from tfopt.keras_models import io as keras_models
+from tfopt.keras_models.kernels import Kernel
+from tfopt.keras_models.quantization_aware import check_none
+from tfopt.keras_models.weight_constraints import Projection, is_clustered, is_sparse, keep
+from tfopt.measurement import parity
+from tfopt.measurement.output_differences import cost
+from tfopt.runtimes.keras_outputs import output_names
+from tfopt.training.determinism import draw_from, reproducible
+from tfopt.training.fine_tuning import Rounds, Tuning
+from tfopt.training.user_module import UserModule
+
+FIX = "ask for more clusters, or fine-tune: pass module=PATH and examples=PATH"
+
+log = logging.getLogger("tfopt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request(Tuning):
+    """The parameters of `cluster`, under the same names."""
+
+    clusters: int
+    initialization: str
+    keep_zeros: bool
+    layers: list[str]
+
+
+def cluster_weights(
+    model: KerasModel, examples: Examples | None, module: Path | None, target: Path, request: Request
+) -> dict[str, Any]:
+    """Write the clustered model into the staging folder ``target`` and return what the model card should say.
+
+    Raises:
+        ComponentError: When nothing can be clustered, the module and the model do not fit, or the model no longer tells
+            its inputs apart.
+    """
+    check_none(model)
+    with reproducible(request.seed):
+        user = UserModule(module) if module else None  # first: it registers the layers of its own
+        draw_from(request.seed)
+        keras_model = keras_models.load(model)
+        keras_models.check_weights(keras_model)
+        kernels = find_kernels(keras_model, request.clusters, request.layers)
+        _check_plain(kernels)
+        before = [kernel.gzipped for kernel in kernels]
+        if user and examples:
+            rounds = Rounds(keras_model, model, user, examples, target, request)
+            keras_model, tuned = _fine_tune(keras_model, kernels, rounds, request)
+            kernels = find_kernels(keras_model, request.clusters, request.layers)
+        else:
+            _share(kernels, request)
+            tuned = {"reason": "no module: clustered after training, without fine-tuning"}
+        with runtimes.load(model) as parent:
+            keras_models.save(keras_model, target, output_names(model, parent, keras_model))
+            verified = cost(parent, KerasModel(target), examples, fix=FIX)
+    found = report.describe(keras_model, kernels, before)
+    for line in [*report.table(found), parity.in_words(verified["outputs"])]:
+        log.info("%s", line)
+    return {"name": f"clustered {request.clusters}", "report": found, "fine_tuned": tuned, "verified": verified}
+
+
+def _check_plain(kernels: list[Kernel]) -> None:
+    """Refuse a model that came without a card and was clustered all the same."""
+    done = [kernel.path for kernel in kernels if not kernel.left and is_clustered(kernel.values)]
+    if len(done) == sum(kernel.left is None for kernel in kernels):
+        raise ComponentError(
+            f"{', '.join(done[:5])}: weights that are shared already",
+            "a model that was not clustered",
+            "give the model from before it was clustered",
+        )
+
+
+def _share(kernels: list[Kernel], request: Request) -> None:
+    for place, kernel in enumerate(kernels):
+        if kernel.left is None:
+            zeros = request.keep_zeros and is_sparse(kernel.values)
+            seed = request.seed + place
+            kernel.variable.assign(
+                share(kernel.values, request.clusters, request.initialization, keep_zeros=zeros, seed=seed)
+            )
+
+
+def _fine_tune(model: Any, kernels: list[Kernel], rounds: Rounds, request: Request) -> tuple[Any, dict[str, Any]]:
+    """Return the model, plain again, with the best shared weights it had, and what that took."""
+    before = rounds.scores(model)
+    learner = rounds.compiled(_guarded(model, kernels, request))
+    start = rounds.scores(learner)
+    learner, facts = rounds.learn(learner)
+    if learner is not model:
+        from tfopt.components.cluster import tfmot as toolkit
+
+        model = rounds.compiled(toolkit.strip(learner))
+    return model, facts | {"float": before, "before": start, "after": rounds.scores(model)}
+
+
+def _guarded(model: Any, kernels: list[Kernel], request: Request) -> Any:
+    """Return what learns: the model whose optimizer keeps its weights shared, or one with the toolkit's wrappers."""
+    sparse = [request.keep_zeros and is_sparse(kernel.values) for kernel in kernels]
+    if keras_models.is_keras_2(model):
+        from tfopt.components.cluster import tfmot as toolkit
+
+        return toolkit.wrap(model, kernels, request.clusters, request.initialization, keep_zeros=any(sparse))
+    _share(kernels, request)
+    for kernel, zeros in zip(kernels, sparse, strict=True):
+        if zeros or not kernel.left:
+            keep(kernel.variable, Projection(kernel.values, zeros=zeros, clusters=not kernel.left))
+    return model

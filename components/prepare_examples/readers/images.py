@@ -1,0 +1,109 @@
+"""Images: one subfolder per class; each image becomes one float feature of a fixed size, values 0 to 255."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfopt.artifacts.storage import is_remote
+from tfopt.components.prepare_examples import tf_example
+from tfopt.components.prepare_examples.files import reading, relative
+from tfopt.components.prepare_examples.readers.base import Row, Source
+from tfopt.components.prepare_examples.request import Request
+from tfopt.errors import ComponentError
+
+MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+
+
+def inspect(root: str, files: dict[str, int], request: Request) -> Source:
+    """Find the classes: the names of the subfolders, sorted.
+
+    Raises:
+        ComponentError: When an image lies outside a class folder, a class has none, or no size was given.
+    """
+    pack, label = request.pack, request.label
+    stray = [file for file in files if "/" not in relative(file, root)]
+    if stray:
+        raise ComponentError(
+            f"{stray[0]}: an image outside a class folder",
+            "one subfolder of images per class",
+            "move it into the folder of its class",
+        )
+    classes = {relative(file, root).split("/")[0] for file in files}
+    folders = set() if is_remote(root) else {item.name for item in Path(root).iterdir() if item.is_dir()}
+    empty = sorted(name for name in folders - classes if not name.startswith((".", "_")))
+    if empty:
+        raise ComponentError(
+            f"{root}: no images in class folder {', '.join(empty)}",
+            "images in every class folder",
+            "add images, or remove the folder",
+        )
+    if not pack or len(pack.shape) != 3 or pack.shape[2] not in MODES:
+        height, width, channels = _size(next(iter(files)))
+        raise ComponentError(
+            f"pack={str(pack) if pack else None}",
+            "a name with height x width x channels (1, 3 or 4) for the images",
+            f'pass pack="image={height}x{width}x{channels}", the size of the first image',
+        )
+    pack.check(label, pack.size, root)
+    return Source(
+        "images",
+        root,
+        files,
+        label,
+        classes=tuple(sorted(classes)),
+        image=pack.shape,
+        shapes={pack.name: pack.shape},
+        columns=(pack.name, label),
+    )
+
+
+def read(file: str, source: Source) -> Iterator[Row]:
+    """Yield the one row of an image file; a file that is no image, or cannot be read, is an unusable row."""
+    name = source.name(file)
+    image, label = source.columns
+    try:
+        pixels = decode(_content(file), *source.image)
+    except Exception as error:  # Pillow's decoders raise nearly everything on damaged content
+        yield Row(name, 0, problem=_reason(error))
+        return
+    row: dict[str, tf_example.Values] = {image: pixels.ravel(), label: [source.classes.index(name.split("/")[0])]}
+    yield Row(name, 0, tf_example.serialize(row, {image: "float32", label: "int64"}))
+
+
+def decode(content: bytes, height: int, width: int, channels: int) -> NDArray[np.float32]:
+    """Return the pixels, upright, in the channels and the size asked for (bilinear, smoothed when made smaller)."""
+    from PIL import Image, ImageOps
+
+    with Image.open(io.BytesIO(content)) as opened:
+        if opened.mode.startswith(("I", "F")):
+            raise ValueError(f"mode {opened.mode}; 8 bits a channel are expected")
+        upright = ImageOps.exif_transpose(opened)
+        image = upright.convert(MODES[channels])
+    if image.size != (width, height):
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+    return np.asarray(image, np.float32).reshape(height, width, channels)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ComponentError):
+        return "cannot be read"
+    # Pillow's own words would name an address in memory, another in each run.
+    return "no image" if "BytesIO" in str(error) else f"no image: {error or type(error).__name__}"
+
+
+def _size(file: str) -> tuple[int, int, int]:
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(_content(file))) as image:
+            return image.height, image.width, 1 if image.mode in ("1", "L") else 3
+    except Exception:  # it is only a proposal
+        return 224, 224, 3
+
+
+def _content(file: str) -> bytes:
+    with reading(file) as stream:
+        return stream.read()

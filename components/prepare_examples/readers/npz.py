@@ -1,0 +1,116 @@
+"""NPZ: arrays of equal first dimension; each array is a feature, each index of it a row."""
+
+import zipfile
+from collections.abc import Iterator
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfopt.components.prepare_examples import tf_example
+from tfopt.components.prepare_examples.files import reading
+from tfopt.components.prepare_examples.readers.base import Row, Source
+from tfopt.components.prepare_examples.request import Request
+from tfopt.errors import ComponentError, nearest
+
+TYPES = {"b": "int64", "i": "int64", "u": "int64", "f": "float32", "U": "string", "S": "string"}
+
+
+def inspect(root: str, files: dict[str, int], request: Request) -> Source:
+    """Find the arrays of the first file from their headers, without loading them.
+
+    Raises:
+        ComponentError: When they cannot be features of rows, or the label is not among them or no single value.
+    """
+    file = next(iter(files))
+    arrays = _headers(file)
+    label = request.label
+    if label not in arrays:
+        raise ComponentError(f"{file}: no array {label!r}", "the name of an array", nearest(label, arrays))
+    shapes = {name: shape[1:] or (1,) for name, (shape, _) in arrays.items()}
+    if shapes[label] != (1,):
+        raise ComponentError(
+            f"{file}: label {label!r} has shape {arrays[label][0]}",
+            "one value a row",
+            "save the index of the class (argmax) as the label",
+        )
+    if len(arrays) == 1:
+        raise ComponentError(
+            f"{file}: only the label, {label!r}", "at least one more array", "save the features beside it"
+        )
+    if request.pack:
+        request.pack.check(label, sum(int(np.prod(shapes[name])) for name in shapes if name != label), file)
+    return Source("npz", root, files, label, tuple(arrays), shapes=shapes)
+
+
+def read(file: str, source: Source) -> Iterator[Row]:
+    """Yield the rows, numbered from 1.
+
+    Raises:
+        ComponentError: When the file is damaged, or its arrays are not the first file's.
+    """
+    found = {name: shape[1:] or (1,) for name, (shape, _) in _headers(file).items()}
+    if found != source.shapes:
+        raise ComponentError(
+            f"{file}: arrays {found}", f"the first file's: {source.shapes}", "give the files the same arrays"
+        )
+    try:
+        with reading(file) as stream, np.load(stream) as loaded:
+            arrays = {name: loaded[name] for name in source.columns}
+    except (zipfile.BadZipFile, ValueError) as error:
+        raise _damaged(file, error) from error
+    types = {name: TYPES[array.dtype.kind] for name, array in arrays.items()}
+    for index in range(len(arrays[source.label])):
+        try:
+            row = {name: _values(array[index], types[name]) for name, array in arrays.items()}
+            yield Row(source.name(file), index + 1, tf_example.serialize(row, types))
+        except ValueError as error:  # an unsigned integer beyond int64
+            yield Row(source.name(file), index + 1, problem=str(error))
+
+
+def _values(item: NDArray[Any], dtype: str) -> tf_example.Values:
+    flat = np.ravel(item)
+    if dtype == "string":
+        return [text.encode() if isinstance(text, str) else text for text in flat.tolist()]
+    if dtype == "float32":
+        with np.errstate(over="ignore"):  # becomes infinite, which rejects the row
+            return flat.astype(np.float32)
+    return [int(value) for value in flat]
+
+
+def _headers(file: str) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """The shape and dtype of every array."""
+    arrays = {}
+    try:
+        with reading(file) as stream, zipfile.ZipFile(stream) as archive:
+            for member in archive.namelist():
+                with archive.open(member) as array:
+                    arrays[member.removesuffix(".npy")] = _header(array)
+    except (zipfile.BadZipFile, ValueError) as error:
+        raise _damaged(file, error) from error
+    for name, (shape, dtype) in arrays.items():
+        if dtype.kind not in TYPES or not shape:
+            raise ComponentError(
+                f"{file}: array {name!r} of {dtype}{list(shape)}",
+                "numbers or text, one entry a row",
+                "save it as an array of numbers or text whose first dimension is the rows",
+            )
+    lengths = {name: shape[0] for name, (shape, _) in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise ComponentError(
+            f"{file}: arrays of {', '.join(f'{name}: {n}' for name, n in lengths.items())} rows",
+            "arrays of the same length",
+            "save one file per set of rows (x and y of train, x and y of test)",
+        )
+    return arrays
+
+
+def _header(array: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    version = np.lib.format.read_magic(array)
+    reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = reader(array)
+    return shape, dtype
+
+
+def _damaged(file: str, error: Exception) -> ComponentError:
+    return ComponentError(f"{file}: {error}", "a whole NPZ file", "write it again with numpy.savez")

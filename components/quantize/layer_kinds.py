@@ -1,0 +1,93 @@
+"""What each Keras 3 layer is to 8-bit arithmetic."""
+
+from typing import Any
+
+import keras
+from keras import layers
+
+Layer = Any  # a layer, or an operation of keras.ops
+
+KERNEL = (layers.DepthwiseConv2D, layers.Conv2D, layers.Conv1D, layers.Dense)
+CALCULATING = (
+    *(layers.Add, layers.Subtract, layers.Multiply, layers.Average, layers.Maximum, layers.Minimum),
+    *(layers.Concatenate, layers.GlobalAveragePooling2D, layers.GlobalAveragePooling1D, layers.Rescaling),
+)
+# The answer lies within the range of the question, so it keeps the scale; some do something only while training.
+SAME_RANGE = (
+    *(layers.Flatten, layers.Reshape, layers.Permute, layers.RepeatVector, layers.Identity),
+    *(layers.MaxPooling1D, layers.MaxPooling2D, layers.AveragePooling2D, layers.GlobalMaxPooling2D),
+    *(layers.ZeroPadding1D, layers.ZeroPadding2D, layers.Cropping1D, layers.Cropping2D, layers.UpSampling2D),
+    *(layers.Dropout, layers.SpatialDropout1D, layers.SpatialDropout2D, layers.GaussianNoise, layers.GaussianDropout),
+    *(layers.RandomFlip, layers.RandomTranslation, layers.RandomRotation, layers.RandomZoom, layers.RandomContrast),
+)
+OPERATIONS = ("Add", "Subtract", "Multiply", "Maximum", "Minimum", "Concatenate")  # of keras.ops
+MOVING = ("ConvertToTensor", "Reshape", "ExpandDims", "Squeeze", "Transpose", "Copy")  # as well, only the shape changes
+CLIPPING = ("relu", "relu6")  # LiteRT does these within the op before them
+FIXED = {"softmax": (0.0, 255 / 256), "sigmoid": (0.0, 255 / 256), "tanh": (-1.0, 127 / 128)}  # LiteRT's own scales
+WITH_SCALE = ("leaky_relu", "silu")
+ACTIVATIONS = ("linear", *CLIPPING, *FIXED, *WITH_SCALE)
+
+
+def kind(layer: Layer) -> str:
+    """Return what it is.
+
+    ``kernel``: multiplies by a kernel; ``norm``: batch norm; ``clip``: an activation done within the op before it;
+    ``fixed``: an op whose scale LiteRT prescribes; ``calculate``: one whose answer needs a scale of its own; ``same``:
+    one whose answer keeps the scale; ``float``: any other, which stays in floats.
+    """
+    if type(layer) in KERNEL:
+        return "kernel" if activation(layer) == "linear" and getattr(layer, "groups", 1) == 1 else "float"
+    if type(layer) is layers.BatchNormalization:
+        return "norm"
+    if type(layer) is layers.Rescaling and not _is_simple(layer):
+        return "float"
+    applied = _applied(layer)
+    if applied in CLIPPING:
+        return "clip"
+    if applied in FIXED:
+        return "fixed"
+    operation = type(layer).__name__ if _is_operation(layer) else None
+    if applied == "linear" or type(layer) in SAME_RANGE or operation in MOVING:
+        return "same"
+    calculates = applied in WITH_SCALE or type(layer) in CALCULATING or operation in OPERATIONS
+    return "calculate" if calculates else "float"
+
+
+def fixed_range(layer: Layer) -> tuple[float, float]:
+    """The range that LiteRT prescribes for a layer of kind ``fixed``."""
+    return FIXED[_applied(layer)]
+
+
+def activation(layer: Layer) -> str:
+    """The name of a layer's ``activation``."""
+    function = layer.activation
+    return "linear" if function is None else str(getattr(function, "__name__", type(function).__name__))
+
+
+def is_custom(layer: Layer) -> bool:
+    """Whether neither Keras nor tfopt made its class."""
+    return not type(layer).__module__.startswith(("keras.", "tfopt.keras_models.fake_quantization"))
+
+
+def _applied(layer: Layer) -> str:
+    """The function that a layer or operation without weights applies; empty for others."""
+    if type(layer) is layers.ReLU:
+        plain = not layer.negative_slope and not layer.threshold
+        return {None: "relu", 6: "relu6"}.get(layer.max_value, "") if plain else ""
+    if type(layer) is layers.LeakyReLU:
+        return "leaky_relu"
+    if type(layer) is layers.Softmax:
+        return "softmax" if layer.axis == -1 else ""
+    if type(layer) is layers.Activation:
+        return activation(layer)
+    return type(layer).__name__.lower() if _is_operation(layer) else ""
+
+
+def _is_simple(layer: Layer) -> bool:
+    """One multiplication or one addition, by a number."""
+    numbers = all(isinstance(value, int | float) for value in (layer.scale, layer.offset))
+    return numbers and (layer.scale == 1 or not layer.offset)
+
+
+def _is_operation(layer: Layer) -> bool:
+    return type(layer).__module__.startswith("keras.src.ops.") and not isinstance(layer, keras.Layer)

@@ -1,0 +1,76 @@
+"""The table that ends a run: everything that matters, in 100 columns, in any terminal."""
+
+import io
+import re
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from tests.reports import DIGITS, make_models, write_reports
+from tfopt.cli.summary_table import print_summary
+from tfopt.components.select_model.component import select_model
+
+
+@pytest.fixture
+def printed(tmp_path):
+    def show(rows=DIGITS, chosen_on_it=(), notes=(), **settings) -> str:
+        models = make_models(rows, tmp_path / "models")
+        evaluation, benchmark = write_reports(rows, models, tmp_path, samples=False)
+        content = evaluation.read() | {"chosen_on_it": list(chosen_on_it)}
+        content["models"][-1]["notes"] = list(notes)
+        evaluation.write(content)
+        goals = settings.pop("goals", ["accuracy max_degradation 0.01"])
+        outputs = select_model(
+            models[0], models[1:], evaluation, benchmark, *(tmp_path / n for n in "sdb"), goals=goals
+        )
+        console = Console(file=io.StringIO(), **settings) if settings else None
+        print_summary(outputs["decision"], evaluation, benchmark, console)
+        return console.file.getvalue() if console else ""
+
+    return show
+
+
+def test_a_parent_that_is_no_saved_model_says_what_it_is(printed, capsys):
+    printed([replace(DIGITS[0], format="tflite"), DIGITS[4]])
+    assert capsys.readouterr().out.splitlines()[2].startswith("parent, tflite")
+
+
+def test_it_shows_each_model_and_why(printed, capsys):
+    printed()
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 100
+    assert text.isascii()
+    assert re.split(r"\s{2,}", text.splitlines()[0].strip()) == [
+        "model", "accuracy", "difference", "latency", "speed", "size", "chosen, or why not"
+    ]  # fmt: skip
+    row = next(line for line in text.splitlines() if line.startswith("tflite int8"))
+    assert " ".join(row.split()) == "tflite int8 97.70% -0.40 points 0.0389 ms 10.6x 45.1 kB chosen"
+    below = text.splitlines()[text.splitlines().index(row) + 1]
+    assert " ".join(below.split()) == "tflite -0.85 to +0.05 faster 41.0 kB gz"
+    assert "rejected: 1.30x" in text
+    assert "best epochs" not in text
+    assert text.rstrip().endswith("smaller.")
+
+
+def test_it_says_when_nothing_will_be_pushed(printed, capsys):
+    printed(DIGITS[:2], goals=["accuracy threshold 0.999"])
+    assert "not blessed: it will not be pushed" in capsys.readouterr().out
+
+
+def test_it_says_when_epochs_were_chosen_on_the_examples_that_judge(printed, capsys):
+    printed(DIGITS[:3], chosen_on_it=["trained"])
+    assert "judged on the examples that best epochs were chosen on" in capsys.readouterr().out
+
+
+def test_it_says_what_is_to_know_of_how_a_model_was_judged(printed, capsys):
+    printed(DIGITS[:3], notes=["50 of the 50 records"])
+    assert "\ntflite float32: 50 of the 50 records\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("settings", [{"width": 80, "force_terminal": True}, {"width": 100, "legacy_windows": True}])
+def test_a_narrow_or_plain_terminal_loses_no_words(printed, settings):
+    rows = [*DIGITS, replace(DIGITS[2], name="a very long name of a folder 2026-11-21", error="cannot\nload it")]
+    text = printed(rows, **settings)
+    for word in ("trained", "97.70%", "0.0389", "10.6x", "45.1", "rejected", "cannot", "2026-11-21"):
+        assert word in text.replace("\n", "")

@@ -1,0 +1,105 @@
+"""One DAG, two engines: what each is given, TFX's intermediate representation and Kubeflow's YAML, is read back."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tfopt.dag.dag import Dag
+from tfopt.dag.tracing import load, pipelines
+from tfopt.kfp import compiler as kfp
+from tfopt.kfp.step import _typed
+
+Graph = dict[str, dict[str, Any]]  # node: its component, edges {slot: (producer, output)} and parameter values
+
+
+@pytest.mark.parametrize("name", pipelines())
+def test_both_engines_get_the_same_nodes_edges_and_parameters(name: str, tmp_path: Path):
+    dag = load(name)
+    values: dict[str, Any] = {source: f"s3://bucket/{source}" for source in dag.sources}
+    values |= {"label": "digit"} if "label" in dag.parameters else {}
+    values |= {parameter.name: parameter.sample() for parameter in dag.parameters.values() if parameter.required}
+    through_tfx, through_kfp = tfx_graph(dag, values, tmp_path), kfp_graph(dag, values, tmp_path)
+    assert through_tfx.keys() == through_kfp.keys()
+    assert set(through_tfx) == {*dag.sources, *dag.steps}
+    for node in through_tfx:
+        assert through_kfp[node] == through_tfx[node], node
+    assert sum(len(node["edges"]) for node in through_tfx.values()) >= len(dag.steps)
+
+
+def tfx_graph(dag: Dag, values: dict[str, Any], folder: Path) -> Graph:
+    """From TFX's intermediate representation, which its runners walk."""
+    from tfx.dsl.compiler.compiler import Compiler
+
+    from tfopt.tfx.components import COMPONENT, IMPLEMENTATION, RUN, _decode
+    from tfopt.tfx.runner import pipeline
+
+    graph: Graph = {}
+    for one in Compiler().compile(pipeline(dag, values, folder)).nodes:
+        node = one.pipeline_node
+        name = node.node_info.id
+        given = {key: value.field_value.string_value for key, value in node.parameters.parameters.items()}
+        if name in dag.sources:
+            graph[name] = {"component": None, "edges": {}, "values": {"uri": given["artifact_uri"]}}
+            continue
+        component = dag.steps[name].component
+        fields = {key: value.field_value for key, value in node.parameters.parameters.items()}
+        raw = {key: getattr(field, field.WhichOneof("value")) for key, field in fields.items()}
+        edges = {
+            slot: (found.channels[0].producer_node_query.id, found.channels[0].output_key)
+            for slot, found in node.inputs.inputs.items()
+            if found.channels
+        }
+        graph[name] = {
+            "component": raw[COMPONENT],
+            "edges": {slot: (node, None if node in dag.sources else key) for slot, (node, key) in edges.items()},
+            "values": {
+                key: _decode(component.parameters[key], value)
+                for key, value in raw.items()
+                if key not in (COMPONENT, IMPLEMENTATION, RUN)
+            },
+        }
+    return graph
+
+
+def kfp_graph(dag: Dag, values: dict[str, Any], folder: Path) -> Graph:
+    """From the compiled YAML, with the run's values put in as the server does."""
+    kfp.compile_pipeline(dag, folder / "p.yaml", given=dag.sources)
+    spec = next(yaml.safe_load_all((folder / "p.yaml").read_text()))
+    tasks = spec["root"]["dag"]["tasks"]
+    inputs = {key: found.get("defaultValue") for key, found in spec["root"]["inputDefinitions"]["parameters"].items()}
+    inputs |= {f"{name}_uri" if name in dag.sources else name: value for name, value in values.items()}
+    graph: Graph = {}
+    for task in tasks.values():
+        declared = spec["components"][task["componentRef"]["name"]]
+        given = {
+            key: inputs[wire["componentInputParameter"]]
+            if "componentInputParameter" in wire
+            else wire["runtimeValue"]["constant"]
+            for key, wire in task["inputs"].get("parameters", {}).items()
+        }
+        edges = {}
+        for slot, wire in task["inputs"].get("artifacts", {}).items():
+            producer = tasks[wire["taskOutputArtifact"]["producerTask"]]["taskInfo"]["name"]
+            key = wire["taskOutputArtifact"]["outputArtifactKey"]
+            edges[slot] = (producer, None if producer in dag.sources else key)
+        name = task["taskInfo"]["name"]
+        if name in dag.sources:
+            graph[name] = {"component": None, "edges": edges, "values": given}
+            continue
+        defaults = {
+            key: found["defaultValue"]
+            for key, found in declared["inputDefinitions"].get("parameters", {}).items()
+            if "defaultValue" in found
+        }
+        word = spec["deploymentSpec"]["executors"][declared["executorLabel"]]["container"]["command"][-1]
+        component = dag.steps[name].component
+        read = {key: _typed(component, key, value) for key, value in {**defaults, **given}.items()}  # as the step does
+        effective = {key: value for key, value in read.items() if value is not None}
+        graph[name] = {
+            "component": f"tfopt.components.{word}.component:{word}" if ":" not in word else word,
+            "edges": edges,
+            "values": effective,
+        }
+    return graph

@@ -1,0 +1,141 @@
+"""A DAG is checked while it is built, whatever engine will run it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests import toys
+from tfopt.artifacts import Files, KerasModel, Model, Report, SavedModel
+from tfopt.component import Input
+from tfopt.dag.dag import Placeholder, StepOutput
+from tfopt.dag.tracing import Steps, load, pipelines, trace
+from tfopt.errors import ComponentError
+
+
+def pipeline(
+    steps: Steps, data: Input[Files], more: Input[Files] | None = None, *, scale: float = 2.0, unit: str = "bytes"
+) -> None:
+    """Count twice and add.
+
+    Args:
+        steps: The components.
+        data: A file.
+        more: Another.
+        scale: A factor.
+        unit: What is counted.
+    """
+    first = steps(toys.count, data=data, scale=scale, unit=unit)
+    second = steps(toys.count, data=data, loud=True)
+    steps(toys.add, id="sum", reports=[first.outputs["report"], second.outputs["report"]])
+
+
+def test_the_dag_holds_steps_wires_sources_and_parameters():
+    dag = trace(pipeline)
+    assert list(dag.steps) == ["count", "count_2", "sum"]
+    assert dag.steps["sum"].inputs == {
+        "reports": (StepOutput("count", "report", Report), StepOutput("count_2", "report", Report))
+    }
+    assert isinstance(dag.steps["count"].parameters["scale"], Placeholder)
+    assert [source.optional for source in dag.sources.values()] == [False, True]
+    assert dag.description == "Count twice and add."
+    assert dag.sources["data"].description == "A file."
+
+
+def test_values_are_checked_against_the_pipeline_and_against_every_step():
+    dag, here = trace(pipeline), str(Path(__file__).absolute())
+    assert dag.values({"data": __file__}) == {"data": here, "more": None, "scale": 2.0, "unit": "bytes"}
+    with pytest.raises(ComponentError, match="no such file"):
+        dag.values({"data": "x"})
+    with pytest.raises(ComponentError, match="no data"):
+        dag.values({})
+    with pytest.raises(ComponentError, match="did you mean scale"):
+        dag.values({"data": "x", "scal": 1})
+    with pytest.raises(ComponentError, match="float from 0 to 10"):
+        dag.values({"data": here, "scale": 11.0})
+    with pytest.raises(ComponentError, match="one of bytes, lines"):
+        dag.values({"data": here, "unit": "words"})
+
+
+def test_wiring_of_another_type_is_refused():
+    def bad(steps, model: Input[Model], examples: Input[Files]) -> None:
+        steps(toys.take_keras, model=model, examples=examples)
+
+    with pytest.raises(ComponentError) as refusal:
+        trace(bad)
+    assert (refusal.value.received, refusal.value.expected) == ("take_keras: model is a Model", "KerasModel")
+
+
+@pytest.mark.parametrize(
+    ("wires", "message"),
+    [
+        ({}, "no reports"),
+        ({"reports": "path"}, "an output of a step"),
+        ({"reports": ["path"]}, "an output of a step"),
+        ({"reports": "REFERENCE"}, "reports is one"),
+        ({"reports": ["REFERENCE"], "extra": ["REFERENCE"]}, "extra is a list"),
+        ({"reports": ["REFERENCE"], "start": "PLACEHOLDER"}, "start='text'"),
+    ],
+)
+def test_a_wrong_wire_is_refused(wires, message):
+    def bad(steps, data: Input[Files], *, text: str = "text") -> None:
+        reference = steps(toys.count, data=data).outputs["report"]
+        known = {"REFERENCE": reference, "PLACEHOLDER": text}
+        steps(
+            toys.add,
+            **{
+                name: [known.get(w, w) for w in wire] if isinstance(wire, list) else known.get(wire, wire)
+                for name, wire in wires.items()
+            },
+        )
+
+    with pytest.raises(ComponentError, match=message):
+        trace(bad)
+
+
+def test_a_step_that_keeps_the_type_of_its_model_hands_on_the_narrower_one():
+    def fold_first(steps, model: Input[KerasModel]) -> None:
+        steps.cluster(model=steps.fold_batch_norm(model=model).outputs["folded"])
+
+    def without_a_keras_form(steps, model: Input[SavedModel]) -> None:
+        steps.cluster(model=steps.fold_batch_norm(model=model).outputs["folded"])
+
+    assert trace(fold_first).steps["cluster"].inputs == {"model": StepOutput("fold_batch_norm", "folded", KerasModel)}
+    with pytest.raises(ComponentError, match="cluster: model is a SavedModel"):
+        trace(without_a_keras_form)
+
+
+def test_a_dag_may_not_depend_on_a_value_known_only_at_run_time():
+    def decides(steps, *, flag: bool = True) -> None:
+        if flag:
+            steps(toys.count)
+
+    def formats(steps, data: Input[Files], *, text: str = "x") -> None:
+        steps(toys.count, data=data, notes=[f"{text}!"])
+
+    for bad in (decides, formats):
+        with pytest.raises(ComponentError, match="handed on whole"):
+            trace(bad)
+
+
+def test_two_steps_of_one_name_are_refused():
+    def twice(steps, data: Input[Files]) -> None:
+        steps(toys.count, id="same", data=data)
+        steps(toys.count, id="same", data=data)
+
+    with pytest.raises(ComponentError, match="two steps named same"):
+        trace(twice)
+
+
+def test_a_pipeline_is_loaded_by_name_or_from_a_file(tmp_path: Path):
+    assert {"retrain", "optimize"} <= set(pipelines())
+    assert load("optimize").name == "optimize"
+    file = tmp_path / "mine.py"
+    file.write_text("def mine(steps):\n    '''Nothing.'''\n")
+    assert load(str(file)).steps == {}
+    with pytest.raises(ComponentError, match="did you mean retrain"):
+        load("retrian")
+    with pytest.raises(ComponentError, match="no such file"):
+        load(str(tmp_path / "absent.py"))
+    file.write_text("x = 1\n")
+    with pytest.raises(ComponentError, match="no function mine"):
+        load(str(file))

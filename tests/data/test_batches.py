@@ -1,0 +1,225 @@
+"""Reading Examples: batches as a signature asks for them, and a plain word about every kind of bad data."""
+
+import gzip
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conftest import write_examples
+from tfopt.artifacts import Examples
+from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.data.batches import (
+    as_input,
+    feature_specs,
+    parse_records,
+    read_batches,
+    read_records,
+    sample_records,
+)
+from tfopt.errors import ComponentError
+
+IMAGE = {"image": TensorSpec("float32", (None, 2, 2, 1))}
+
+
+def rows(start, stop):
+    return {"image": np.arange(start * 4, stop * 4, dtype=np.float32).reshape(-1, 4), "id": np.arange(start, stop)}
+
+
+@pytest.fixture
+def shards(tmp_path):
+    """Ten records in three shards: gzipped, empty, plain."""
+    files = [tmp_path / name for name in ("a-00000-of-00003.gz", "a-00001-of-00003", "a-00002-of-00003")]
+    for file, (start, stop) in zip(files, [(0, 6), (6, 6), (6, 10)], strict=True):
+        write_examples(file, rows(start, stop))
+    return files
+
+
+def write_raw(file, *features):
+    with tf.io.TFRecordWriter(str(file), "GZIP" if str(file).endswith(".gz") else "") as writer:
+        for feature in features:
+            writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+    return file
+
+
+def floats(*values):
+    return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+
+
+def integers(*values):
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def test_batches_run_across_shards_in_order_and_only_the_last_is_smaller(shards):
+    found = list(read_batches(shards, IMAGE | {"id": TensorSpec("int64", (None, 1))}, batch_size=4))
+    assert [len(batch["id"]) for batch in found] == [4, 4, 2]
+    assert np.concatenate([batch["id"] for batch in found]).ravel().tolist() == list(range(10))
+    assert found[1]["image"].shape == (4, 2, 2, 1) and found[1]["image"][0, 0, 1, 0] == 17
+    assert found[1]["image"].dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("spec", "shape"),
+    [
+        (TensorSpec("float32", (None,)), (10,)),
+        (TensorSpec("int32", (None, 1)), (10, 1)),
+        (TensorSpec("float16", (None, 1, 1)), (10, 1, 1)),
+        (TensorSpec("uint8", (4, None)), (10, 1)),
+    ],
+)
+def test_integers_take_the_dtype_and_shape_of_the_signature(shards, spec, shape):
+    array = next(read_batches(shards, {"id": spec}, batch_size=99))["id"]
+    assert array.shape == shape and array.dtype == spec.dtype and array.ravel().tolist() == list(range(10))
+
+
+def test_an_integer_that_does_not_fit_is_refused_not_wrapped():
+    assert as_input(np.array([[0], [255]]), TensorSpec("uint8", (None, 1))).tolist() == [[0], [255]]
+    with pytest.raises(ComponentError, match="values from 0 to 256"):
+        as_input(np.array([[0], [256]]), TensorSpec("uint8", (None, 1)))
+
+
+def test_an_input_without_axes_takes_one_value_of_the_batch(shards):
+    for batch in read_batches(shards, {"id": TensorSpec("int32", ()), "image": IMAGE["image"]}, batch_size=4):
+        assert batch["id"].shape == () and batch["id"].dtype == np.int32
+    assert as_input(np.array([[b"a"], [b"b"]], object), TensorSpec("string", ())).item() == b"a"
+
+
+def test_text_and_bytes_come_as_bytes(tmp_path):
+    write_examples(
+        tmp_path / "t.gz", {"text": np.array(["größe", "b"], object), "raw": np.array([b"\0\xff", b""], object)}
+    )
+    specs = {"text": TensorSpec("string", (None,)), "raw": TensorSpec("string", (None, 1))}
+    batch = next(read_batches([tmp_path / "t.gz"], specs, batch_size=2))
+    assert batch["text"].tolist() == ["größe".encode(), b"b"] and batch["raw"].tolist() == [[b"\0\xff"], [b""]]
+
+
+def test_a_free_size_takes_what_the_records_have(tmp_path):
+    file = write_raw(tmp_path / "a", *({"x": floats(*range(6))} for _ in range(3)))
+    batch = next(read_batches([file], {"x": TensorSpec("float32", (None, None, 2))}, batch_size=3))
+    assert batch["x"].shape == (3, 3, 2)
+    with pytest.raises(ComponentError, match="has 6 values"):
+        next(read_batches([file], {"x": TensorSpec("float32", (None, None, 4))}, batch_size=3))
+
+
+def test_a_path_with_spaces_and_letters_is_read(tmp_path):
+    write_examples(tmp_path / "größe 1/Split-train/data_tfrecord-00000-of-00001.gz", rows(0, 3))
+    files = Examples(tmp_path / "größe 1").split("train")
+    assert len(next(read_batches(files, IMAGE, batch_size=8))["image"]) == 3
+
+
+def test_an_absent_feature_names_the_nearest(shards):
+    with pytest.raises(ComponentError) as error:
+        next(read_batches(shards, {"imagee": IMAGE["image"]}, batch_size=4))
+    assert "no feature 'imagee'" in error.value.received and error.value.fix == "did you mean image?"
+
+
+@pytest.mark.parametrize(
+    ("spec", "received"),
+    [
+        (TensorSpec("int64", (None, 4)), "feature 'image' is float32"),
+        (TensorSpec("string", (None, 4)), "feature 'image' is float32"),
+        (TensorSpec("float32", (None, 5)), "feature 'image' has 4 values"),
+    ],
+)
+def test_another_type_or_length_than_the_signatures_is_refused(shards, spec, received):
+    with pytest.raises(ComponentError) as error:
+        next(read_batches(shards, {"image": spec}, batch_size=4))
+    assert received in error.value.received and str(spec) in error.value.expected
+
+
+@pytest.mark.parametrize(
+    ("bad", "received", "fix"),
+    [
+        ({}, "feature 'x' is missing", "fill in missing values"),
+        ({"x": floats()}, "feature 'x' is missing", "fill in missing values"),
+        ({"x": floats(1, 2, 3)}, "feature 'x' is float32[?,3]", "pad"),
+        ({"x": integers(1, 2)}, "feature 'x' is int64[?,2]", "one type"),
+    ],
+)
+def test_one_bad_record_is_named_by_file_and_number(tmp_path, bad, received, fix):
+    good = {"x": floats(1, 2)}
+    files = [write_raw(tmp_path / "one.gz", good, good), write_raw(tmp_path / "two.gz", good, good, good, bad, good)]
+    with pytest.raises(ComponentError) as error:
+        list(read_batches(files, {"x": TensorSpec("float32", (None, 2))}, batch_size=2))
+    assert error.value.received.startswith(f"{files[1]}, record 3: {received}") and fix in error.value.fix
+    with pytest.raises(ComponentError, match="calibration, record 1"):
+        records = list(read_records(files))
+        parse_records([records[0], records[5]], {"x": TensorSpec("float32", (None, 2))}, where="calibration")
+
+
+@pytest.mark.parametrize("name", ["a-00000-of-00003.gz", "a-00002-of-00003"])
+@pytest.mark.parametrize("keep", [0.4, 0.95])
+def test_a_truncated_file_is_named(shards, name, keep):
+    file = next(file for file in shards if file.name == name)
+    content = file.read_bytes()
+    file.write_bytes(content[: int(len(content) * keep)])
+    with pytest.raises(ComponentError) as error:
+        list(read_batches(shards, IMAGE, batch_size=4))
+    assert name in error.value.received and "damaged" in error.value.received
+    assert error.value.expected.startswith("a whole TFRecord file")
+
+
+def test_no_cut_through_a_gzip_file_loses_records_in_silence(tmp_path):
+    write_examples(tmp_path / "whole.gz", rows(0, 40))
+    content, part = (tmp_path / "whole.gz").read_bytes(), tmp_path / "part.gz"
+    silent = []
+    for kept in [5, 12, 30, *range(len(content) - 60, len(content) - 8)]:  # some of these cuts fall between two records
+        part.write_bytes(content[:kept])
+        try:
+            silent.append(len(list(read_records([part]))))
+        except ComponentError as error:
+            assert "part.gz: damaged" in error.received
+    assert set(silent) <= {40}
+    part.write_bytes(content + content)  # several gzip members make one file
+    assert len(list(read_records([part]))) == 80
+    assert sum(len(batch["image"]) for batch in read_batches([part], IMAGE, batch_size=9)) == 80
+
+
+def test_what_is_no_tfrecord_file_is_refused(tmp_path):
+    (tmp_path / "text.tfrecord").write_text("hello, I am not a TFRecord file at all\n" * 20)
+    plain = tmp_path / "plain"
+    write_examples(plain, rows(0, 4))
+    (tmp_path / "packed").write_bytes(gzip.compress(plain.read_bytes()))
+    for name in ("text.tfrecord", "packed", "absent"):
+        with pytest.raises(ComponentError, match=name) as error:
+            next(read_batches([tmp_path / name], IMAGE, batch_size=4))
+        assert ".gz" in error.value.expected
+
+
+def test_records_that_are_no_examples_are_refused(tmp_path):
+    with tf.io.TFRecordWriter(str(tmp_path / "a")) as writer:
+        writer.write(b"\xff\xfe not a tf.Example")
+    with pytest.raises(ComponentError, match=r"no tf\.Example"):
+        next(read_batches([tmp_path / "a"], IMAGE, batch_size=4))
+
+
+def test_no_records_at_all_are_refused(tmp_path):
+    write_examples(tmp_path / "a.gz", rows(0, 0))
+    (tmp_path / "b.gz").touch()
+    for files in ([tmp_path / "a.gz"], [tmp_path / "b.gz"], []):
+        with pytest.raises(ComponentError, match="no records"):
+            next(read_batches(files, IMAGE, batch_size=4))
+
+
+def test_a_feature_without_values_is_not_stored():
+    example = tf.train.Example(features=tf.train.Features(feature={"a": floats(1, 2), "b": floats(), "c": integers(1)}))
+    found = feature_specs(example.SerializeToString())
+    assert found == {"a": TensorSpec("float32", (None, 2)), "c": TensorSpec("int64", (None, 1))}
+
+
+def test_a_sample_is_even_reproducible_and_all_of_a_small_split(shards):
+    every = list(read_records(shards))
+    assert sample_records(shards, count=10, seed=0) == sample_records(shards, count=99, seed=1) == every
+    assert sample_records(shards, count=4, seed=7) == sample_records(shards, count=4, seed=7)
+    counts = dict.fromkeys(every, 0)
+    for seed in range(60):
+        drawn = sample_records(shards[:1], count=2, seed=seed)
+        assert len(set(drawn)) == 2
+        for record in drawn:
+            counts[record] += 1
+    assert all(8 <= counts[record] <= 34 for record in every[:6])  # 60 * 2 / 6 = 20 each
+
+
+def test_a_sample_parses_as_a_batch(shards):
+    batch = parse_records(sample_records(shards, count=3, seed=0), IMAGE)
+    assert batch["image"].shape == (3, 2, 2, 1)

@@ -1,0 +1,90 @@
+from typing import Annotated, Literal
+
+import pytest
+
+from tfopt.declaration.parameters import Between, Reads, read_parameter
+from tfopt.errors import ComponentError
+
+
+def parameter(hint, default=None, required=False):
+    return read_parameter("p", hint, default, required, "")
+
+
+@pytest.mark.parametrize(
+    ("hint", "good", "bad"),
+    [
+        (int, [0, -3], [True, 1.0, "1", None]),
+        (float, [0.5, 2], [True, "0.5", None]),
+        (bool, [True, False], [0, "true", None]),
+        (str, ["", "ä b"], [1, None]),
+        (list[str], [[], ["a"]], ["a", [1], ("a",), None]),
+        (Literal["a", "b"], ["a", "b"], ["c", "A", 1, None]),
+        (Annotated[float, Between(0, 1)], [0, 1, 0.5], [-0.01, 1.01, float("nan")]),
+        (Annotated[float, Between(0.1)], [0.1, 1e300], [0.0, float("inf"), float("nan")]),
+        (Annotated[int, Between(2)], [2, 10**12], [1, 2.0]),
+        (Annotated[int, Between(None, 2)], [2, -5], [3]),
+        (int | None, [None, 3], ["3"]),
+        (Annotated[int, Between(1)] | None, [None, 3], [0]),
+    ],
+)
+def test_a_value_is_taken_or_refused_by_its_declared_type(hint, good, bad):
+    for value in good:
+        assert parameter(hint).check(value, "owner") == value
+    for value in bad:
+        with pytest.raises(ComponentError) as refusal:
+            parameter(hint).check(value, "owner")
+        assert refusal.value.received == f"owner: p={value!r}"
+
+
+@pytest.mark.parametrize(
+    ("hint", "text", "value"),
+    [
+        (int, "3", 3),
+        (float, "3", 3.0),
+        (float, "1e-3", 0.001),
+        (bool, "True", True),
+        (bool, "false", False),
+        (str, "3", "3"),
+        (list[str], "one", ["one"]),
+        (list[str], '["one", "two"]', ["one", "two"]),
+        (int | None, "null", None),
+    ],
+)
+def test_a_value_is_read_from_text(hint, text, value):
+    assert parameter(hint).parse(text, "owner") == value
+
+
+def test_text_in_a_small_language_is_read_when_it_is_given():
+    def parse(text):
+        if text != "good":
+            raise ComponentError(f"{text} text", "good text", "write good")
+
+    hint = Annotated[str, Reads(parse, "good")]
+    assert parameter(hint).check("good", "owner") == "good"
+    assert parameter(hint).sample() == "good"
+    assert parameter(hint | None).check(None, "owner") is None
+    with pytest.raises(ComponentError) as refusal:
+        parameter(hint).check("bad", "owner")
+    assert (refusal.value.received, refusal.value.fix) == ("owner: p: bad text", "write good")
+
+
+def test_a_mistyped_choice_is_answered_with_the_nearest():
+    with pytest.raises(ComponentError, match="did you mean int8"):
+        parameter(Literal["int8", "float32"]).check("int88", "owner")
+
+
+@pytest.mark.parametrize("hint", [dict, list[int], tuple[str, ...], int | str, bytes])
+def test_other_types_are_refused_where_they_are_declared(hint):
+    with pytest.raises(TypeError, match="parameter p"):
+        parameter(hint)
+
+
+def test_the_schema_carries_range_choices_and_default():
+    assert parameter(Annotated[float, Between(0, 1)], 0.5).schema() == {
+        "type": "number",
+        "description": "",
+        "minimum": 0,
+        "maximum": 1,
+        "default": 0.5,
+    }
+    assert parameter(Literal["a", "b"], "a").schema()["enum"] == ["a", "b"]

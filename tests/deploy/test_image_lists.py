@@ -1,0 +1,98 @@
+"""What the images are made from fits the lock, the components and the version; no image is built here."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tfopt.component import components
+
+ROOT = Path(__file__).parents[2]
+BAKE = json.loads((ROOT / "deploy" / "images" / "docker-bake.json").read_text())
+KINDS = ("tf", "beam", "tfx", "tensorrt")
+# What a target of a bake file may say, and the type of each value (Docker's reference of the bake file).
+TARGET_KEYS: dict[str, type] = {
+    **dict.fromkeys(("context", "dockerfile", "dockerfile-inline", "target", "network"), str),
+    **dict.fromkeys(("args", "contexts", "labels"), dict),
+    **dict.fromkeys(("tags", "platforms", "inherits", "secret", "ssh", "output", "annotations", "attest"), list),
+    **dict.fromkeys(("cache-from", "cache-to"), list),
+    **dict.fromkeys(("no-cache", "pull"), bool),
+}
+
+
+def pins(file: str) -> dict[str, str]:
+    return dict(re.findall(r"^([\w.-]+)==([^\s;]+)", (ROOT / "requirements" / file).read_text(), re.M))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_image_has_the_locked_versions_and_the_tensorflow_for_cpus(kind):
+    lock = pins("lock.txt")
+    wanted = pins(f"{kind}.txt")
+    assert wanted.pop("tensorflow-cpu") == lock["tensorflow"]
+    assert "tensorflow" not in wanted
+    assert wanted == {name: lock[name] for name in wanted}
+
+
+@pytest.mark.parametrize(("below", "above"), [("tf", "beam"), ("beam", "tfx"), ("tf", "tensorrt")])
+def test_an_image_that_stands_on_another_changes_nothing_in_it(below, above):
+    assert pins(f"{below}.txt").items() <= pins(f"{above}.txt").items()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_package_is_pinned_by_hash_and_no_index_is_named(kind):
+    text = (ROOT / "requirements" / f"{kind}.txt").read_text()
+    assert "://" not in text
+    for entry in re.split(r"\n(?=\S)", text.strip()):
+        assert "--hash=sha256:" in entry, entry
+
+
+def test_each_kind_that_a_component_names_has_a_dockerfile_and_is_baked():
+    for component in components().values():
+        assert component.image in BAKE["target"]
+
+
+@pytest.mark.parametrize("kind", BAKE["target"])
+def test_what_is_baked_is_there_and_tagged_with_the_version(kind):
+    target = BAKE["target"][kind]
+    dockerfile = (ROOT / target["dockerfile"]).read_text()
+    assert target["tags"] == [f"${{REGISTRY}}tfopt-{kind}:${{VERSION}}"]
+    assert all(f"ARG {name}\n" in dockerfile for name in target.get("args", {}))
+    assert all(f"FROM {name}" in dockerfile for name in target.get("contexts", {}))
+    assert dockerfile.count("\nUSER 10001:10001\n") == 1
+    assert f'image.title="tfopt-{kind}"' in dockerfile
+    assert not re.search(r"https?://", dockerfile)
+
+
+def test_the_bake_file_says_only_what_bake_knows_and_names_only_what_it_declares():
+    """There is no buildx here to ask: unknown keys, dangling targets and unset variables are what it would refuse."""
+    assert set(BAKE) == {"variable", "group", "target"}
+    assert all(set(found) == {"default"} for found in BAKE["variable"].values())
+    for target in BAKE["target"].values():
+        assert all(isinstance(value, TARGET_KEYS[key]) for key, value in target.items()), target
+        above = {name.removeprefix("target:") for name in target.get("contexts", {}).values()}
+        assert above <= set(BAKE["target"])
+    assert set(BAKE["group"]["default"]["targets"]) <= set(BAKE["target"])
+    used = set(re.findall(r"\$\{(\w+)\}", json.dumps(BAKE)))
+    assert used == set(BAKE["variable"])
+
+
+@pytest.mark.parametrize("kind", BAKE["target"])
+def test_a_dockerfile_has_stages_hashes_a_user_labels_and_no_entrypoint(kind):
+    text = (ROOT / BAKE["target"][kind]["dockerfile"]).read_text()
+    lines = [line for line in text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
+    assert {line.split()[0] for line in lines} <= {
+        *("ARG", "FROM", "RUN", "ENV", "COPY", "LABEL", "USER", "WORKDIR", "ENTRYPOINT")
+    }
+    last = lines[[number for number, line in enumerate(lines) if line.startswith("FROM")][-1] :]
+    assert [line for line in lines if line.startswith(("ENTRYPOINT", "CMD"))] in ([], ["ENTRYPOINT []"])
+    assert "USER 10001:10001" in last
+    assert "org.opencontainers.image.description" in " ".join(last)
+    for line in lines:
+        if "pip install" in line and ".txt" in line:
+            assert "--require-hashes" in line
+            assert "--no-deps" in line
+    stages = re.findall(r"^FROM \S+ AS (\w+)$", text, re.M)
+    assert set(re.findall(r"from=(\w+)", text)) <= set(stages)
+    if kind != "beam":  # which adds one list to `tf`, and has nothing to leave behind
+        assert stages

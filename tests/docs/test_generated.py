@@ -1,0 +1,102 @@
+"""What is generated is what is committed: component pages, the README's table, compiled Kubeflow YAML."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from kfp.components import load_component_from_file
+
+from tfopt.component import components, find
+from tfopt.dag.dag import Placeholder, StepOutput
+from tfopt.dag.tracing import load, pipelines
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("generated")
+    subprocess.run([sys.executable, ROOT / "docs" / "generate.py", folder], check=True)
+    return folder
+
+
+def test_every_generated_file_is_committed_as_it_is(generated: Path):
+    files = [file.relative_to(generated) for file in generated.rglob("*") if file.is_file()]
+    assert len(files) > 10
+    stale = [
+        str(file) for file in files if not (ROOT / file).is_file() or _plain(ROOT / file) != _plain(generated / file)
+    ]
+    assert not stale, "run `make docs`"
+
+
+@pytest.mark.parametrize("name", pipelines())
+def test_the_compiled_dag_is_the_traced_dag(name: str):
+    dag = load(name)
+    compiled = yaml.safe_load_all((ROOT / "deploy" / "kfp" / "pipelines" / f"{name}.yaml").read_text())
+    tasks = next(compiled)["root"]["dag"]["tasks"]
+    shown = {task["taskInfo"]["name"]: task for task in tasks.values()}
+    there = {*dag.steps, *(source.name for source in dag.sources.values() if not source.optional)}
+    assert set(shown) == there
+    for step in dag.steps.values():
+        task = shown[step.id]
+        wired = {
+            key: tasks[wire["taskOutputArtifact"]["producerTask"]]["taskInfo"]["name"]
+            for key, wire in task["inputs"]["artifacts"].items()
+        }
+        expected = {}
+        for key, wire in step.inputs.items():
+            for index, one in enumerate(wire if isinstance(wire, tuple) else [wire], 1):
+                slot = f"{key}_{index}" if isinstance(wire, tuple) else key
+                expected[slot] = one.step if isinstance(one, StepOutput) else one.name
+        assert wired == {slot: name for slot, name in expected.items() if name in there}
+        given = {key: value for key, value in step.parameters.items() if value is not None}
+        values = task["inputs"].get("parameters", {})
+        assert set(values) == set(given)
+        for key, value in given.items():
+            if isinstance(value, Placeholder):
+                assert values[key] == {"componentInputParameter": value.parameter.name}
+            else:
+                assert values[key]["runtimeValue"]["constant"] == value
+
+
+@pytest.mark.parametrize("name", pipelines())
+def test_compiling_needs_neither_tensorflow_nor_tfx(name: str, tmp_path: Path):
+    code = f"""
+import sys
+from tfopt.cli.main import main
+assert main(['compile', '{name}', '-o', '{tmp_path}/p.yaml', '--image', 'me/tfopt-{{kind}}:2']) == 0
+assert not {{'tensorflow', 'tfx', 'apache_beam'}} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    compiled = yaml.safe_load_all((tmp_path / "p.yaml").read_text())
+    executors = next(compiled)["deploymentSpec"]["executors"].values()
+    images = {found["container"]["image"] for found in executors if "container" in found}
+    kinds = ["tf", "beam", *(["tensorrt"] if name == "optimize_gpu" else [])]
+    assert images == {f"me/tfopt-{kind}:2" for kind in kinds}
+    assert images
+
+
+def _plain(file: Path) -> str:
+    """Without the line that names the SDK's version."""
+    return re.sub(r"sdkVersion: .*", "", file.read_text())
+
+
+@pytest.mark.parametrize("name", components())
+def test_the_catalogue_of_kubeflow_components_would_take_the_folder(name: str):
+    """Its own schema for metadata.yaml; the compiled component and the page lie in the places it looks at."""
+    folder = ROOT / "deploy" / "kfp" / "components" / name
+    facts = yaml.safe_load((folder / "metadata.yaml").read_text())
+    schema = json.loads((ROOT / "tests" / "pipelines_components" / "metadata_schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(facts | {"lastVerified": facts["lastVerified"].isoformat()})
+    assert facts["name"] == folder.name
+    assert re.fullmatch("[a-z0-9]+(_[a-z0-9]+)*", facts["name"])
+    loaded = load_component_from_file(str(folder / "component.yaml")).component_spec
+    declared = find(name)
+    assert set(loaded.inputs) >= declared.parameters.keys()
+    assert set(loaded.outputs) >= declared.outputs.keys()
+    assert (ROOT / "components" / name / "README.md").is_file()

@@ -1,0 +1,94 @@
+"""Every command of docs/kubeflow.md is run, except in the blocks that say that they need a cluster."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kfp_server.server import KfpServer
+from tfopt.artifacts import Blessing, Model
+from tfopt.cli.main import main
+from tfopt.components.push_model.component import push_model
+from tfopt.kfp import submit
+from tfopt.kfp.pod_options import KEYS
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "kubeflow.md").read_text()
+BLOCKS = re.findall(r"```console\n(.*?)```", GUIDE, re.S)
+COMMANDS = [
+    command
+    for block in BLOCKS
+    if not block.startswith("# needs a cluster")
+    for command in block.replace("\\\n", " ").strip().splitlines()
+]
+
+
+@pytest.fixture(scope="module")
+def server():
+    with KfpServer() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("guide")
+    (folder / "deploy").symlink_to(ROOT / "deploy")
+    return folder
+
+
+def test_the_guide_has_commands_of_both_kinds():
+    assert len(COMMANDS) >= 10
+    assert sum(block.startswith("# needs a cluster") for block in BLOCKS) >= 3
+    assert {shlex.split(command)[0] for command in COMMANDS} == {"tfopt", "kubectl"}
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command.split()[:4])[:50])
+def test_a_command_of_the_guide_runs(command: str, server: KfpServer, desk: Path, monkeypatch, capfd):
+    """In the order of the guide: what is paused was scheduled before. No process for `tfopt`: it costs seconds."""
+    words = shlex.split(command.replace("http://localhost:8888", server.url))
+    monkeypatch.chdir(desk)
+    monkeypatch.delenv("KFP_TOKEN", raising=False)
+    monkeypatch.setattr("kfp.client.Client._LOCAL_KFP_CONTEXT", str(desk / "no-context.json"))
+    monkeypatch.setattr(submit.time, "sleep", lambda seconds: None)
+    if words[0] == "tfopt":
+        assert main(words[1:]) == 0
+    else:
+        subprocess.run([str(Path(sys.executable).parent / words[0]), *words[1:]], check=True)
+    assert capfd.readouterr().out
+
+
+def test_in_the_end_the_runs_steps_are_placed_as_the_guide_says(server: KfpServer):
+    assert not server.kinds["recurringruns"]
+    (run,) = server.kinds["runs"].values()
+    assert run["service_account"] == "tfopt-runner"
+    assert len(server.kinds["versions"]) == 2  # the scheduled one has a GPU
+    assert any("nodeSelector" in text for text in server.uploads.values())
+
+
+def test_every_option_is_in_the_guides_table():
+    table = GUIDE[GUIDE.index("| key | what |") :]
+    for key in KEYS:
+        assert f"`{key}`" in table or f"`SOURCE:{key}`" in table, key
+
+
+def test_what_the_alert_looks_for_is_what_push_model_logs(tmp_path: Path, caplog):
+    (tmp_path / "model.tflite").write_bytes(b"any")
+    digest = Model(tmp_path / "model.tflite").digest
+    Blessing(tmp_path / "blessing").write({"blessed": False, "reason": "too slow", "model_digest": digest})
+    with caplog.at_level("INFO", "tfopt"):
+        push_model(
+            model=tmp_path / "model.tflite",
+            blessing=tmp_path / "blessing",
+            pushed=tmp_path / "pushed",
+            destination=str(tmp_path / "served"),
+        )
+    assert "not pushed: not blessed: too slow" in caplog.messages
+    assert '|= "not pushed:"' in GUIDE
+
+
+def test_every_file_the_guide_links_to_exists():
+    for target in re.findall(r"\]\(([^)#]+)\)", GUIDE):
+        assert target.startswith("http") or (ROOT / "docs" / target).exists(), target

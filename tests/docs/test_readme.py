@@ -1,0 +1,67 @@
+"""The README's commands and its example do what it says, on a model and examples of the names it uses."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfopt.artifacts.staging import link_tree
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+COMMANDS = [
+    line
+    for block in re.findall(r"```console\n(.*?)```", README, re.S)
+    for line in block.splitlines()
+    if line.startswith("tfopt ")
+]
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory, digits_model, digits_examples) -> Path:
+    """A folder as the reader has it: a bare SavedModel and examples."""
+    folder = tmp_path_factory.mktemp("readme")
+    link_tree(Path(digits_model) / "Format-Serving", folder / "my_saved_model")
+    link_tree(Path(digits_examples), folder / "examples")
+    return folder
+
+
+def test_the_readme_has_commands():
+    assert len(COMMANDS) >= 3
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_readme_runs(command: str, desk: Path):
+    words = shlex.split(command)[1:]
+    if words[0] == "run":
+        words += ["--set", "seconds=0.2"]  # how fast the models are is not what this is about
+    done = subprocess.run(
+        [sys.executable, "-m", "tfopt.run", *words],
+        cwd=desk,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    if command.startswith("tfopt run"):
+        assert "chosen" in done.stdout
+        assert list((desk / "pushed").iterdir())
+
+
+def test_the_dag_of_the_readme_compiles_and_runs(desk: Path):
+    example = next(block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "def lite" in block)
+    (desk / "lite.py").write_text(example)
+    for words in (
+        ["compile", "lite.py", "-o", "lite.yaml"],
+        ["run", "lite.py", "--set", "model=my_saved_model", "--set", "examples=examples"],
+    ):
+        subprocess.run([sys.executable, "-m", "tfopt.run", *words], cwd=desk, check=True, capture_output=True)
+    assert list((desk / "runs" / "lite").rglob("Format-Serving/tflite"))
+
+
+def test_every_file_the_readme_links_to_exists():
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert target.startswith("http") or (ROOT / target).exists(), target

@@ -1,0 +1,254 @@
+"""The KFP face: what the compiled YAML says, and the container's end of the contract."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from kfp import compiler, components, dsl
+
+from tests import toys
+from tfopt.artifacts import Blessing, Files, Model
+from tfopt.cli.main import main
+from tfopt.component import Input
+from tfopt.dag.tracing import trace
+from tfopt.kfp import compiler as kfp
+from tfopt.kfp.images import Images
+from tfopt.kfp.step import run_step
+
+
+def counting(
+    steps, data: Input[Files], extra: Input[Files] | None = None, *, unit: str = "bytes", start: int = 3
+) -> None:
+    """Count and add."""
+    first = steps(toys.count, data=data, unit=unit)
+    second = steps(toys.count, data=data, loud=True)
+    steps(toys.add, reports=[first.outputs["report"], second.outputs["report"]], start=start)
+
+
+@pytest.fixture
+def compiled(tmp_path: Path) -> dict:
+    kfp.compile_pipeline(trace(counting), tmp_path / "p.yaml", Images(["registry.example/tfopt-{kind}:1"]))
+    return next(yaml.safe_load_all((tmp_path / "p.yaml").read_text()))
+
+
+def test_the_dag_keeps_its_steps_wires_and_values(compiled):
+    tasks = compiled["root"]["dag"]["tasks"]
+    assert set(tasks) == {"importer", "count", "count-2", "add"}
+    wired = tasks["add"]["inputs"]["artifacts"]
+    assert {name: wire["taskOutputArtifact"]["producerTask"] for name, wire in wired.items()} == {
+        "reports_1": "count",
+        "reports_2": "count-2",
+    }
+    assert tasks["add"]["inputs"]["parameters"] == {"start": {"componentInputParameter": "start"}}
+    assert tasks["count-2"]["inputs"]["parameters"]["loud"] == {"runtimeValue": {"constant": True}}
+    assert compiled["root"]["inputDefinitions"]["parameters"]["start"]["defaultValue"] == 3.0
+
+
+def test_compile_takes_in_the_optional_sources_that_are_asked_for(tmp_path, capsys):
+    file = tmp_path / "retrain.yaml"
+    assert main(["compile", "retrain", "-o", str(file), "--with", "plan", "--with", "start"]) == 0
+    root = next(yaml.safe_load_all(file.read_text()))["root"]
+    parameters = root["inputDefinitions"]["parameters"]
+    assert {"plan_uri", "start_uri"} < set(parameters)
+    assert not parameters["start_uri"].get("isOptional")
+    assert {"plan", "start"} < set(root["dag"]["tasks"]["train"]["inputs"]["artifacts"])
+    assert main(["compile", "retrain", "-o", str(file), "--with", "strat"]) == 1
+    assert "did you mean start" in capsys.readouterr().err
+    assert main(["compile", "train", "-o", str(file), "--with", "start"]) == 1
+    assert "leave --with out" in capsys.readouterr().err
+
+
+def test_a_step_that_measures_is_never_cached(compiled):
+    tasks = compiled["root"]["dag"]["tasks"]
+    assert tasks["count"]["cachingOptions"] == {"enableCache": True}
+    assert tasks["add"]["cachingOptions"] == {}
+
+
+def test_each_step_runs_the_door_in_the_image_of_its_kind(compiled):
+    container = compiled["deploymentSpec"]["executors"]["exec-count"]["container"]
+    assert container["image"] == "registry.example/tfopt-tf:1"
+    assert container["command"] == ["python", "-m", "tfopt.run", "tests.toys:count"]
+    assert container["args"] == ["--executor-input", "{{$}}"]
+
+
+def executor_input(folder: Path, data: Path) -> str:
+    return json.dumps(
+        {
+            "inputs": {
+                "parameterValues": {"limit": 5.0, "notes": ["a"], "loud": True},
+                "artifacts": {"data": {"artifacts": [{"name": "d", "uri": str(data), "metadata": {}}]}},
+            },
+            "outputs": {
+                "outputFile": str(folder / "executor output" / "output.json"),
+                "artifacts": {
+                    "report": {
+                        "artifacts": [
+                            {
+                                "name": "r",
+                                "type": {"schemaTitle": "system.Artifact"},
+                                "uri": str(folder / "report"),
+                                "metadata": {},
+                            }
+                        ]
+                    }
+                },
+            },
+        }
+    )
+
+
+def test_a_step_reads_executor_input_and_writes_executor_output(tmp_path):
+    data = tmp_path / "data.txt"
+    data.write_text("x" * 9)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tfopt.run",
+            "tests.toys:count",
+            "--executor-input",
+            executor_input(tmp_path, data),
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert json.loads((tmp_path / "report" / "report.json").read_text()) == {"count": 5.0, "loud": True, "notes": ["a"]}
+    output = json.loads((tmp_path / "executor output" / "output.json").read_text())
+    assert output["artifacts"]["report"]["artifacts"] == [
+        {
+            "name": "r",
+            "type": {"schemaTitle": "system.Artifact"},
+            "uri": str(tmp_path / "report"),
+            "metadata": {"count": 9},
+        }
+    ]
+    assert f"tfopt count --data {data} --report {tmp_path}/report --limit 5 --notes a --loud" in done.stderr
+
+
+def test_a_failing_step_writes_no_executor_output_and_ends_with_1(tmp_path):
+    failed = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tfopt.run",
+            "tests.toys:count",
+            "--executor-input",
+            executor_input(tmp_path, tmp_path / "absent"),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert failed.returncode == 1
+    assert "how to fix:" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_list_inputs_keep_their_order_beyond_nine(tmp_path):
+    artifacts = {}
+    for index in range(1, 12):
+        folder = tmp_path / f"in{index}"
+        folder.mkdir()
+        (folder / "report.json").write_text(json.dumps({"count": index}))
+        artifacts[f"reports_{index}"] = {"artifacts": [{"name": "r", "uri": str(folder)}]}
+    message = {
+        "inputs": {"artifacts": artifacts},
+        "outputs": {
+            "outputFile": str(tmp_path / "o.json"),
+            "artifacts": {"total": {"artifacts": [{"name": "t", "uri": str(tmp_path / "total")}]}},
+        },
+    }
+    run_step(toys.add, json.dumps(message))
+    assert json.loads((tmp_path / "total" / "report.json").read_text())["parts"] == list(range(1, 12))
+
+
+def test_a_compiled_pipeline_and_a_component_are_steps_in_somebody_elses_pipeline(tmp_path):
+    folder = Path(__file__).parents[2] / "deploy" / "kfp"
+    retrain = components.load_component_from_file(str(folder / "pipelines" / "retrain.yaml"))
+    fold = components.load_component_from_file(str(folder / "components" / "fold_batch_norm" / "component.yaml"))
+
+    @dsl.pipeline(name="theirs")
+    def theirs(rows: str):
+        retrain(data_uri=rows, module_uri="s3://bucket/model.py", destination="/models")
+        model = dsl.importer(artifact_uri="s3://bucket/model", artifact_class=dsl.Model)
+        fold(model=model.output)
+
+    compiler.Compiler().compile(theirs, str(tmp_path / "theirs.yaml"))
+    spec, platform = yaml.safe_load_all((tmp_path / "theirs.yaml").read_text())
+    assert set(spec["root"]["dag"]["tasks"]) == {"retrain", "importer", "fold-batch-norm"}
+    inner = spec["components"]["comp-retrain"]["dag"]["tasks"]
+    assert inner["push-model"]["retryPolicy"]["maxRetryCount"] == 2
+    limits = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    assert all(limit["activeDeadlineSeconds"] == "43200" for limit in limits.values())
+
+
+def test_measurements_are_metrics_a_decision_has_its_page_and_models_are_models():
+    file = Path(__file__).parents[2] / "deploy" / "kfp" / "pipelines" / "optimize.yaml"
+    spec = next(yaml.safe_load_all(file.read_text()))
+    shown = {
+        output: found["artifactType"]["schemaTitle"]
+        for component in spec["components"].values()
+        for output, found in component["outputDefinitions"]["artifacts"].items()
+    }
+    wanted = {"evaluation": "Metrics", "benchmark": "Metrics", "decision_page": "HTML", "decision": "Artifact"}
+    wanted |= {"selected": "Model", "exported": "Model", "folded": "Model"}
+    assert {output: shown[output] for output in wanted} == {
+        output: f"system.{title}" for output, title in wanted.items()
+    }
+
+
+def test_kfps_local_engine_can_hand_every_step_what_nobody_set(tmp_path):
+    """It turns an unset number into int(None), and has no value for an unset parameter of a pipeline (kfp 2.16)."""
+    from kfp.local import executor_input_utils, io
+    from kfp.local.orchestrator.orchestrator_utils import OrchestratorUtils
+
+    file = Path(__file__).parents[2] / "deploy" / "kfp" / "pipelines" / "retrain.yaml"
+    spec = components.load_component_from_file(str(file)).pipeline_spec
+    store, handed = io.IOStore(), {}
+    given = {"data_uri": "/rows.csv", "module_uri": "/model.py"}
+    for name, value in OrchestratorUtils.join_user_inputs_and_defaults(given, spec.root.input_definitions).items():
+        store.put_parent_input(name, value)
+    for name, task in spec.root.dag.tasks.items():
+        for key in spec.components[task.component_ref.name].output_definitions.artifacts:
+            store.put_task_output(name, key, dsl.Artifact(uri=f"/{name}/{key}"))
+    for name, task in spec.root.dag.tasks.items():
+        declared = spec.components[task.component_ref.name]
+        values = OrchestratorUtils.make_task_arguments(task.inputs, store)
+        message = executor_input_utils.construct_executor_input(declared, values, "/root", False)
+        handed[name] = executor_input_utils.executor_input_to_dict(message, declared)["inputs"].get("parameterValues")
+    assert handed["prepare-examples"]["pack"] == ""
+    assert "keep" not in handed["push-model"]
+    assert "max_p99_ms" not in handed["validate-serving"]
+    assert None not in [value for values in handed.values() for value in (values or {}).values()]
+
+
+def test_an_optional_number_is_declared_for_other_peoples_pipelines_and_in_a_dag_that_sets_it(tmp_path):
+    alone = Path(__file__).parents[2] / "deploy" / "kfp" / "components" / "push_model" / "component.yaml"
+    declared = yaml.safe_load(alone.read_text())["components"]["comp-push-model"]["inputDefinitions"]["parameters"]
+    assert (declared["keep"]["parameterType"], declared["keep"]["isOptional"]) == ("NUMBER_INTEGER", True)
+
+    def keeping(steps, model: Input[Model], blessing: Input[Blessing], *, keep: int = 3) -> None:
+        """Push."""
+        steps.push_model(model=model, blessing=blessing, destination="/models", keep=keep)
+
+    kfp.compile_pipeline(trace(keeping), tmp_path / "p.yaml")
+    task = next(yaml.safe_load_all((tmp_path / "p.yaml").read_text()))["root"]["dag"]["tasks"]["push-model"]
+    assert task["inputs"]["parameters"]["keep"] == {"componentInputParameter": "keep"}
+
+
+def test_each_model_that_is_judged_has_its_own_classification_metrics():
+    file = Path(__file__).parents[2] / "deploy" / "kfp" / "pipelines" / "optimize.yaml"
+    spec = next(yaml.safe_load_all(file.read_text()))
+    evaluate = spec["components"]["comp-evaluate"]
+    shown = {
+        name.removeprefix("evaluation_")
+        for name, found in evaluate["outputDefinitions"]["artifacts"].items()
+        if found["artifactType"]["schemaTitle"] == "system.ClassificationMetrics"
+    }
+    assert shown == set(evaluate["inputDefinitions"]["artifacts"]) - {"examples"}
+    assert len(shown) > 3

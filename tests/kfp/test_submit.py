@@ -1,0 +1,236 @@
+"""``tfopt submit`` against a local server that holds every request against KFP's published schema."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.kfp_server.server import KfpServer
+from tfopt.cli.main import main
+from tfopt.kfp import submit
+
+OPTIMIZE = ["optimize", "--set", "model=s3://bucket/model", "--set", "examples=gs://bucket/examples"]
+
+
+@pytest.fixture
+def server(monkeypatch, tmp_path):
+    monkeypatch.delenv("KFP_TOKEN", raising=False)
+    monkeypatch.setattr(submit.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr("kfp.client.Client._LOCAL_KFP_CONTEXT", str(tmp_path / "no-context.json"))
+    with KfpServer() as running:
+        yield running
+
+
+def test_a_run_has_its_values_and_the_compiled_dag(server, capsys):
+    words = ["--set", "label=digit", "--set", 'goals=["accuracy threshold 0.9"]', "--name", "tonight"]
+    assert main(["submit", *OPTIMIZE, *words, "--endpoint", server.url]) == 0
+    (run,) = server.kinds["runs"].values()
+    assert run["display_name"] == "tonight"
+    assert run["runtime_config"]["parameters"] == {
+        "model_uri": "s3://bucket/model",
+        "examples_uri": "gs://bucket/examples",
+        "label": "digit",
+        "goals": ["accuracy threshold 0.9"],
+    }
+    (uploaded,) = server.uploads.values()
+    assert "select-model" in next(yaml.safe_load_all(uploaded))["root"]["dag"]["tasks"]
+    (pipeline,) = server.kinds["pipelines"].values()
+    (experiment,) = server.kinds["experiments"].values()
+    assert (pipeline["name"], experiment["display_name"]) == ("optimize", "optimize")
+    assert f"{server.url}/#/runs/details/{run['run_id']}" in capsys.readouterr().out
+
+
+def test_the_same_yaml_is_one_version_however_often_it_is_sent_and_another_yaml_another(server):
+    for options in ([], [], ["--kfp-option", "cpu=2"]):
+        assert main(["submit", *OPTIMIZE, *options, "--endpoint", server.url]) == 0
+    assert [len(server.kinds[kind]) for kind in ("experiments", "pipelines", "versions", "runs")] == [1, 1, 2, 3]
+
+
+def test_an_optional_source_that_is_given_is_in_the_compiled_dag_and_another_is_not(server):
+    given = [
+        "--set",
+        "data=s3://bucket/d.csv",
+        "--set",
+        "module=s3://bucket/m.py",
+        "--set",
+        "start=s3://bucket/trained",
+    ]
+    assert main(["submit", "retrain", *given, "--endpoint", server.url]) == 0
+    (run,) = server.kinds["runs"].values()
+    assert run["runtime_config"]["parameters"]["start_uri"] == "s3://bucket/trained"
+    (uploaded,) = server.uploads.values()
+    tasks = next(yaml.safe_load_all(uploaded))["root"]["dag"]["tasks"]
+    names = {task["taskInfo"]["name"] for task in tasks.values()}
+    assert {"data", "module", "start"} < names
+    assert "plan" not in names
+    assert {"examples", "module", "start"} == set(tasks["train"]["inputs"]["artifacts"])
+
+
+def test_root_service_account_and_experiment_are_the_runs(server):
+    options = ["--kfp-option", "root=minio://mlpipeline/v2", "--kfp-option", "service_account=tfopt-runner"]
+    assert main(["submit", *OPTIMIZE, *options, "--experiment", "nightly", "--endpoint", server.url]) == 0
+    (run,) = server.kinds["runs"].values()
+    assert run["runtime_config"]["pipeline_root"] == "minio://mlpipeline/v2"
+    assert run["service_account"] == "tfopt-runner"
+    assert [found["display_name"] for found in server.kinds["experiments"].values()] == ["nightly"]
+
+
+def test_waiting_tells_each_change_once_and_success_is_0(server, capsys):
+    server.script = [
+        ("PENDING", {}),
+        ("RUNNING", {"fold_batch_norm": "RUNNING"}),
+        ("RUNNING", {"fold_batch_norm": "RUNNING"}),
+        ("RUNNING", {"fold_batch_norm": "SUCCEEDED", "benchmark": "RUNNING"}),
+        ("SUCCEEDED", {"fold_batch_norm": "SUCCEEDED", "benchmark": "SUCCEEDED"}),
+    ]
+    assert main(["submit", *OPTIMIZE, "--wait", "--endpoint", server.url]) == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if " details: " not in line]  # those are KFP's own
+    assert [line.rpartition(" ")[2] for line in told if line.startswith("run ")] == ["pending", "running", "succeeded"]
+    assert [line for line in told if not line.startswith("run ")] == [
+        "fold_batch_norm: running",
+        "fold_batch_norm: succeeded",
+        "benchmark: running",
+        "benchmark: succeeded",
+    ]
+
+
+@pytest.mark.parametrize("state", ["FAILED", "CANCELED", "SKIPPED"])
+def test_a_run_that_ends_otherwise_is_1(state, server):
+    server.script = [(state, {})]
+    assert main(["submit", *OPTIMIZE, "--wait", "--endpoint", server.url]) == 1
+
+
+def test_a_failed_run_is_1_with_the_step_and_its_message(server, capsys):
+    server.script = [("RUNNING", {}), ("FAILED", {"train": "FAILED:OOMKilled"})]
+    assert main(["submit", *OPTIMIZE, "--wait", "--json", "--endpoint", server.url]) == 1
+    said = capsys.readouterr()
+    assert "train: failed: OOMKilled" in said.err.splitlines()
+    assert json.loads(said.out)["state"] == "FAILED"
+
+
+def test_a_server_that_is_away_for_a_while_does_not_end_the_waiting(server, monkeypatch, capsys):
+    server.script = [("RUNNING", {}), ("SUCCEEDED", {})]
+    monkeypatch.setattr(
+        submit.time, "sleep", lambda seconds: setattr(server, "down", 3) if len(server.asked) < 20 else None
+    )
+    assert main(["submit", *OPTIMIZE, "--wait", "--endpoint", server.url]) == 0
+    assert "asking again" in capsys.readouterr().err
+
+
+def test_a_server_that_stays_away_ends_the_waiting(server, monkeypatch, capsys):
+    server.script = [("RUNNING", {})]
+    monkeypatch.setattr(submit.time, "sleep", lambda seconds: setattr(server, "down", 10**6))
+    assert main(["submit", *OPTIMIZE, "--wait", "--endpoint", server.url]) == 1
+    assert "503" in capsys.readouterr().err
+
+
+def test_ctrl_c_leaves_the_run_alone(server):
+    server.script = [("RUNNING", {})]
+    words = [sys.executable, "-m", "tfopt.run", "submit", *OPTIMIZE, "--wait", "--endpoint", server.url]
+    watching = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not any(line.startswith("GET /apis/v2beta1/runs/") for line in server.asked):
+        assert watching.poll() is None, watching.stderr.read()
+        time.sleep(0.1)
+    watching.send_signal(signal.SIGINT)
+    out, _ = watching.communicate(timeout=30)
+    assert watching.returncode == 130
+    assert "the run goes on" in out
+    assert not [line for line in server.asked if "terminate" in line or line.startswith("DELETE")]
+
+
+def test_a_token_is_read_from_its_file_for_each_request(server, monkeypatch, tmp_path):
+    server.token = "new"
+    server.script = [("RUNNING", {}), ("SUCCEEDED", {})]
+    token = tmp_path / "token"
+    token.write_text("new\n")
+    words = ["submit", *OPTIMIZE, "--wait", "--endpoint", server.url, "--token-file", str(token)]
+    rotated = []
+
+    def rotate(seconds):
+        server.token = f"newer{len(rotated)}"
+        token.write_text(server.token)
+        rotated.append(seconds)
+
+    monkeypatch.setattr(submit.time, "sleep", rotate)
+    assert main(words) == 0
+    assert rotated
+
+
+def test_an_expired_token_is_an_error_that_says_how_to_get_one(server, tmp_path, capsys):
+    server.token = "new"
+    (tmp_path / "token").write_text("old")
+    words = ["submit", *OPTIMIZE, "--endpoint", server.url, "--token-file", str(tmp_path / "token")]
+    assert main(words) == 1
+    said = capsys.readouterr().err
+    assert "401" in said
+    assert "kubectl create token" in said
+    assert not server.kinds["runs"]
+
+
+def test_a_token_that_expires_while_waiting_ends_the_waiting_at_once(server, monkeypatch, capsys):
+    server.script = [("RUNNING", {})]
+    monkeypatch.setattr(submit.time, "sleep", lambda seconds: setattr(server, "token", "another"))
+    monkeypatch.setenv("KFP_TOKEN", "first")
+    server.token = "first"
+    assert main(["submit", *OPTIMIZE, "--wait", "--endpoint", server.url]) == 1
+    assert "401" in capsys.readouterr().err
+    assert len([line for line in server.asked if line.startswith("GET /apis/v2beta1/runs/")]) == 2
+
+
+def test_an_unreachable_endpoint_is_told_in_seconds(capsys):
+    started = time.monotonic()
+    assert main(["submit", *OPTIMIZE, "--endpoint", "http://127.0.0.1:9"]) == 1
+    assert time.monotonic() - started < 10
+    said = capsys.readouterr().err
+    assert "Connection refused" in said
+    assert "port-forward" in said
+
+
+def test_a_server_of_several_users_wants_a_namespace_and_gets_it(server, capsys):
+    server.multi_user = True
+    assert main(["submit", *OPTIMIZE, "--endpoint", server.url]) == 1
+    assert "--namespace" in capsys.readouterr().err
+    assert main(["submit", *OPTIMIZE, "--endpoint", server.url, "--namespace", "ml-team"]) == 0
+    (experiment,) = server.kinds["experiments"].values()
+    assert experiment["namespace"] == "ml-team"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["optimize", "--set", "model=my_model/", "--set", "examples=s3://b/e"], "the cluster can read"),
+        (["optimize", "--set", "examples=s3://b/e"], "--set model=…"),
+        ([*OPTIMIZE, "--set", "epochs=3"], "optimize: epochs"),
+        ([*OPTIMIZE, "--set", 'goals=["accuracy at least 1"]'], "goals"),
+        ([*OPTIMIZE, "--image", "My Image"], "an image reference"),
+        ([*OPTIMIZE, "--kfp-option", "tain:cpu=2"], "a step of optimize"),
+        (["no_such", "--set", "a=b"], "a shipped pipeline"),
+    ],
+)
+def test_what_is_wrong_is_told_before_the_server_is_asked(words, said, server, capsys):
+    assert main(["submit", *words, "--endpoint", server.url]) == 1
+    captured = capsys.readouterr().err
+    assert said in captured
+    assert all(part in captured for part in ("received:", "expected:", "how to fix:"))
+    assert server.asked == []
+
+
+def test_an_endpoint_without_a_scheme_and_one_that_is_no_kfp_are_told(capsys, tmp_path):
+    assert main(["submit", *OPTIMIZE, "--endpoint", "kfp.example"]) == 1
+    assert "--endpoint https://kfp.example" in capsys.readouterr().err
+    (Path(tmp_path) / "apis" / "v2beta1").mkdir(parents=True)
+    (Path(tmp_path) / "apis" / "v2beta1" / "healthz").write_text("<html>Log in</html>")
+    words = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "-d", str(tmp_path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as login:
+        port = login.stdout.readline().split("port ")[1].split()[0]
+        assert main(["submit", *OPTIMIZE, "--endpoint", f"http://127.0.0.1:{port}"]) == 1
+        assert main(["submit", *OPTIMIZE, "--endpoint", f"http://127.0.0.1:{port}/elsewhere"]) == 1
+        login.terminate()
+    said = capsys.readouterr().err
+    assert "login page" in said
+    assert "404" in said

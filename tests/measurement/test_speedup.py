@@ -1,0 +1,137 @@
+"""The statistics alone: planted differences are found, absent ones are not, and the interval covers what it says."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats
+
+from tfopt.measurement.speedup import FEWEST_ROUNDS, LEVEL, location, speedup, verdict
+
+EXPERIMENTS = 500
+ROUNDS = 30
+TIMES = arrays(np.float64, st.integers(FEWEST_ROUNDS, 40), elements=st.floats(1e2, 1e9))
+NOISES = {
+    "log-normal": lambda rng, count: rng.normal(0, 0.01, count),
+    "heavy tails": lambda rng, count: 0.01 * rng.standard_t(2, count),
+    "now and then three times slower": lambda rng, count: (
+        rng.normal(0, 0.01, count) + np.log(3) * (rng.random(count) < 0.05)
+    ),
+}
+EVERY_NOISE = pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
+
+
+def experiments(noise, slowdown: float, rounds: int = ROUNDS, min_effect: float = 0.03):
+    """Many benchmarks of a baseline and a candidate so much slower, on a machine that also drifts by 30 %."""
+    rng = np.random.default_rng(0)
+    for _ in range(EXPERIMENTS):
+        machine = 1e6 * np.exp(np.cumsum(rng.normal(0, 0.06, rounds)))
+        baseline, candidate = (machine * np.exp(noise(rng, rounds)) for _ in range(2))
+        yield speedup(baseline, candidate * (1 + slowdown), min_effect=min_effect)
+
+
+@EVERY_NOISE
+def test_a_planted_slowdown_is_found(noise):
+    found = [result.verdict for result in experiments(noise, 0.12)]
+    assert found.count("slower") >= 0.95 * EXPERIMENTS
+    assert "faster" not in found
+
+
+def test_a_slowdown_of_five_percent_is_found_in_ordinary_noise():
+    found = [result.verdict for result in experiments(NOISES["log-normal"], 0.05)]
+    assert found.count("slower") >= 0.9 * EXPERIMENTS
+
+
+@EVERY_NOISE
+def test_the_same_model_is_within_noise(noise):
+    found = [result.verdict for result in experiments(noise, 0.0)]
+    assert found.count("within noise") >= 0.995 * EXPERIMENTS
+
+
+@EVERY_NOISE
+def test_without_any_margin_false_verdicts_keep_to_the_level(noise):
+    found = [result.verdict for result in experiments(noise, 0.0, min_effect=0.0)]
+    assert EXPERIMENTS - found.count("within noise") <= 0.02 * EXPERIMENTS
+
+
+@EVERY_NOISE
+@pytest.mark.parametrize("rounds", [FEWEST_ROUNDS, ROUNDS])
+def test_the_interval_covers_the_true_ratio(noise, rounds):
+    covered = [result.low <= 1 / 1.25 <= result.high for result in experiments(noise, 0.25, rounds)]
+    assert np.mean(covered) >= LEVEL - 0.01
+
+
+def test_the_interval_is_the_one_of_the_signed_rank_test():
+    rng = np.random.default_rng(0)
+    for count in (FEWEST_ROUNDS, 9, 15, 30):
+        values = rng.normal(0.1, 1, count)
+        _, low, high = location(values)
+        for centre in np.linspace(-1.5, 1.5, 61):
+            p = stats.wilcoxon(values - centre, method="exact").pvalue
+            assert (low <= centre <= high) == (p > 1 - LEVEL)
+
+
+def test_more_rounds_make_a_shorter_interval():
+    rng = np.random.default_rng(0)
+    lengths = [np.ptp(location(rng.normal(size=count))[1:]) for count in (8, 30, 120, 480)]
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[-1] < lengths[0] / 5
+
+
+def test_one_disturbed_round_changes_no_verdict():
+    rng = np.random.default_rng(0)
+    baseline, candidate = rng.lognormal(10, 0.01, (2, ROUNDS))
+    before = speedup(baseline, candidate * 0.8, min_effect=0.03)
+    candidate[7] *= 100
+    after = speedup(baseline, candidate * 0.8, min_effect=0.03)
+    assert before.verdict == after.verdict == "faster"
+    assert after.value == pytest.approx(before.value, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "word"),
+    [
+        (1.0301, 1.2, "faster"),
+        (1.03, 1.2, "within noise"),
+        (0.9, 1 / 1.03, "within noise"),
+        (0.9, 0.97, "slower"),
+        (0.5, 2.0, "within noise"),
+        (1.001, 1.002, "within noise"),
+    ],
+)
+def test_a_verdict_needs_the_whole_interval_beyond_the_smallest_effect(low, high, word):
+    assert verdict(low, high, 0.03) == word
+
+
+def test_without_a_smallest_effect_any_interval_off_one_is_a_verdict():
+    assert verdict(1.0001, 1.1, 0.0) == "faster"
+    assert verdict(0.9, 0.9999, 0.0) == "slower"
+
+
+@given(TIMES, st.floats(1e-3, 1e3), st.randoms())
+@settings(max_examples=60)
+def test_units_swaps_and_the_order_of_rounds_do_not_matter(times, unit, random):
+    other = np.roll(times, 1)
+    there = speedup(times, other, min_effect=0.03)
+    assert there.low <= there.value <= there.high
+    back = speedup(other, times, min_effect=0.03)
+    assert (back.value, back.low, back.high) == pytest.approx((1 / there.value, 1 / there.high, 1 / there.low))
+    order = random.sample(range(len(times)), len(times))
+    again = speedup(times[order] * unit, other[order] * unit, min_effect=0.03)
+    assert (again.value, again.low, again.high) == pytest.approx((there.value, there.low, there.high))
+
+
+def test_what_all_rounds_may_share_widens_the_interval_at_both_ends_and_is_no_effect():
+    times = np.random.default_rng(0).lognormal(10, 0.01, 30)
+    sure = speedup(times * 1.025, times, min_effect=0.01)
+    unsure = speedup(times * 1.025, times, min_effect=0.01, unsure=0.02)
+    assert (sure.verdict, unsure.verdict) == ("faster", "within noise")
+    assert (unsure.value, unsure.low, unsure.high) == pytest.approx((sure.value, sure.low / 1.02, sure.high * 1.02))
+
+
+@given(TIMES, st.floats(0.1, 10))
+@settings(max_examples=60)
+def test_an_exact_factor_is_found_exactly(times, factor):
+    result = speedup(times * factor, times, min_effect=0.0)
+    assert (result.value, result.low, result.high) == pytest.approx((factor,) * 3)

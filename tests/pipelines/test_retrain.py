@@ -1,0 +1,56 @@
+"""The pipeline `retrain` on real digits as a whole, day after day: begun with the last, by a plan, and not at all."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.components.train_modules import DIGITS
+from tfopt.artifacts import KerasModel, TrainingPlan
+from tfopt.model_store.last_run import kept
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+def test_the_last_model_is_handed_on_while_nothing_changed_and_learnt_on_from_when_something_did(tmp_path):
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    served, module = tmp_path / "served", tmp_path / "model.py"
+    module.write_text(DIGITS)
+    TrainingPlan(tmp_path / "plan").write({"settings": {"prefetch": 4}})
+
+    def run(name: str, pixels: np.ndarray, **more: object) -> tuple[KerasModel, dict, str]:
+        np.savetxt(tmp_path / f"{name}.csv", np.c_[pixels, labels], "%d", ",")
+        values = {"data": tmp_path / f"{name}.csv", "module": module, "pack": "image=8x8x1", "epochs": 4, **more}
+        values |= {"seconds": 0.2, "destination": served, "last": served, "min_change": 0.1}
+        command = [sys.executable, "-m", "tfopt.run", "run", "retrain", "--json", "--root", str(tmp_path / "root")]
+        command += [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        outputs = {step: left["outputs"] for step, left in json.loads(done.stdout).items()}
+        pushed = json.loads(Path(outputs["push_model"]["pushed"], "pushed.json").read_text())
+        return KerasModel.open(outputs["train"]["trained"]), pushed, done.stderr
+
+    first, pushed, said = run("first", images)
+    assert "none yet, so learning begins anew" in said
+    assert pushed["version"] == 1
+    assert kept(served).digest == first.digest
+
+    again = images.copy()
+    again[:5, 0] = 1  # a corner that is always empty: other rows, which the first model knows as well
+    same, _, said = run("same", again)
+    assert "not trained: nothing changed" in said
+    assert same.digest == first.digest
+
+    other, pushed, said = run("other", images // 2, plan=tmp_path / "plan")
+    assert "training, since changed: feature image: mean" in said
+    assert "as planned: prefetch=4" in said
+    assert other.card["start"]["digest"] == first.digest
+    assert other.card["planned"] == {"prefetch": 4}
+    assert kept(served).digest == (other if pushed["path"] else first).digest

@@ -1,0 +1,100 @@
+"""A model of two inputs and two outputs goes all the way: the output that is named is judged."""
+
+import importlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import write_examples
+from tfopt.artifacts import KerasModel, Model
+from tfopt.components.tune_recipe.component import tune_recipe
+from tfopt.components.tune_recipe.trial_models import differences
+from tfopt.dag.tracing import load, pipelines
+from tfopt.errors import ComponentError
+from tfopt.keras_models import io as keras_models
+from tfopt.tfx import runner as engine
+
+optimize = importlib.import_module("tfopt.pipelines.optimize")
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory) -> dict[str, Path]:
+    """Digits whose brightness was changed, by how much, and a model that says which digit it is and how bright."""
+    import keras
+    from keras import layers
+    from sklearn.datasets import load_digits
+
+    folder = tmp_path_factory.mktemp("several")
+    images, labels = load_digits(return_X_y=True)
+    gain = np.random.default_rng(0).uniform(0.5, 1.5, len(images)).astype(np.float32)
+    columns = {"image": images * gain[:, None], "gain": gain, "label": labels}
+    for split, rows in (("train", slice(1400)), ("eval", slice(1400, None))):
+        file = folder / "examples" / f"Split-{split}" / "data_tfrecord-00000-of-00001.gz"
+        write_examples(file, {name: column[rows] for name, column in columns.items()})
+    keras.utils.set_random_seed(0)
+    image, bright = layers.Input((64,), name="image"), layers.Input((1,), name="gain")
+    flow = layers.Dense(32, activation="relu")(layers.Concatenate()([layers.Rescaling(1 / 16)(image), bright]))
+    outputs = {"bright": layers.Dense(1, name="bright")(flow)}
+    outputs |= {"digit": layers.Dense(10, activation="softmax", name="digit")(flow)}
+    model = keras.Model({"image": image, "gain": bright}, outputs)
+    model.compile("adam", {"digit": "sparse_categorical_crossentropy", "bright": "mse"})
+    features, targets = {"image": columns["image"], "gain": gain}, {"digit": labels, "bright": images.mean(1)}
+    model.fit(features, targets, epochs=20, batch_size=32, verbose=0)
+    keras_models.save(model, folder / "model")
+    return {"model": folder / "model", "examples": folder / "examples"}
+
+
+@pytest.mark.parametrize("name", pipelines())
+def test_every_pipeline_hands_on_which_output_is_judged_and_at_which_sizes_speed_is_measured(name):
+    dag = load(name)
+    asked = {"evaluate": {"output"}, "benchmark": {"batch_sizes"}, "tune_recipe": {"output", "batch_sizes"}}
+    for step in dag.steps.values():
+        for parameter in asked.get(step.component.name, ()):
+            assert step.parameters[parameter].parameter is dag.parameters[parameter]
+
+
+def test_the_output_that_is_named_is_judged_and_the_sizes_asked_for_are_measured(given, tmp_path, monkeypatch):
+    monkeypatch.setattr(optimize, "MENU", ("tflite float32", "onnx int8"))
+    values = {**given, "seconds": 0.4, "goals": [], "destination": str(tmp_path / "pushed")}
+
+    def run(**asked: object) -> dict[str, dict]:
+        left = engine.run(load("optimize"), values | asked, tmp_path / "root", engine="local")
+        return {name: step.outputs for name, step in left.items()}
+
+    with pytest.raises(ComponentError, match="output") as refusal:
+        run()
+    assert "pass output=NAME" in refusal.value.fix
+    outputs = run(output="digit", batch_sizes=["1", "8"])
+    judged = outputs["evaluate"]["evaluation"].read()
+    assert (judged["output"], judged["task"]) == ("digit", "classification")
+    assert [row["error"] for row in judged["models"]] == [None] * 3
+    assert judged["models"][0]["metrics"]["accuracy"]["value"] > 0.8
+    measured = outputs["benchmark"]["benchmark"].read()
+    assert measured["batch_sizes"] == [1, 8]
+    assert [row["error"] for row in measured["models"]] == [None] * 3
+    pushed = json.loads(Path(outputs["push_model"]["pushed"].path, "pushed.json").read_text())
+    assert pushed["version"] == 1
+
+
+def test_a_search_judges_the_output_that_is_named_too(given, tmp_path):
+    quick = {"formats": ["tflite"], "trials": 1, "seconds": 0.4}
+    with pytest.raises(ComponentError, match="batch_sizes"):
+        tune_recipe(**given, tuned=tmp_path / "t", recipe=tmp_path / "r", batch_sizes=["none"], **quick)
+    asked = {"output": "digit", "batch_sizes": ["1", "8"]}
+    made = tune_recipe(**given, tuned=tmp_path / "t", recipe=tmp_path / "r", **asked, **quick)
+    content = made["recipe"].read()
+    (trial,) = content["trials"]
+    assert trial["state"] == "measured" and trial["metrics"]["accuracy"] > 0.8
+    assert content["decision"]["conditions"]["speed"]["batch_sizes"] == [1, 8]
+    assert Model.open(made["tuned"].path)
+
+
+def test_a_first_look_at_the_answers_is_at_the_output_that_is_named(given, tmp_path):
+    model = keras_models.load(KerasModel(given["model"]))
+    model.get_layer("bright").set_weights([-weights for weights in model.get_layer("bright").get_weights()])
+    keras_models.save(model, tmp_path / "child")
+    asked = str(given["model"]), str(tmp_path / "child"), str(given["examples"])
+    assert differences(*asked, "digit", 16, 0) == (0, 16, pytest.approx(0, abs=1e-6))
+    assert differences(*asked, None, 16, 0)[2] > 1

@@ -1,0 +1,176 @@
+"""Work in a child process: its answer, its refusal, and every way it can die, come back as they should."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from tests.process_tree import has_ended, wait_until
+from tfopt.errors import ComponentError, MachineError
+from tfopt.processes.subprocess_call import run_in_child
+
+
+def double(values):
+    return values * 2
+
+
+def refuse(what):
+    raise ComponentError(what, "something else", "try again")
+
+
+def crash(message):
+    print(message)
+    raise ValueError(message)
+
+
+def fill(how):
+    if how == "by errno":
+        with Path("/dev/full").open("w") as stream:  # the kernel's own disk that is always full
+            stream.write("x")
+    if how == "in words":
+        raise RuntimeError("RESOURCE_EXHAUSTED: model.bin; No space left on device\n\tat node 7")
+    if how == "file by file":
+        raise shutil.Error([("a", "b", "[Errno 28] No space left on device: 'a' -> 'b'"), ("c", "d", "[Errno 28] …")])
+    raise ComponentError("the converter failed: No space left on device", "a model", "check that the model runs")
+
+
+def stumble(message):
+    raise ValueError(f"{message}\n\nArguments received:\n  training=False\n")
+
+
+def lack(what):
+    if what == "a package":
+        import not_there  # noqa: F401
+    raise MemoryError("Unable to allocate 99 TiB")
+
+
+def die(number):
+    print("Größe: last words", flush=True)
+    os.kill(os.getpid(), number)
+
+
+def talk(lines):
+    for line in range(lines):
+        print("line", line, "x" * 100)
+    sys.exit(3)
+
+
+def environment_of(name):
+    return os.environ.get(name), os.getpid(), sys.stdin.read()
+
+
+def unpicklable():
+    return lambda: None
+
+
+def sleep_and_tell(file):
+    file.write_text(str(os.getpid()))
+    time.sleep(120)
+
+
+def test_the_answer_comes_back_whole():
+    values = np.arange(200_000.0)
+    np.testing.assert_array_equal(run_in_child(double, values, doing="doubling"), values * 2)
+
+
+@pytest.mark.parametrize("how", ["by errno", "in words", "file by file", "as something else"])
+def test_a_full_disk_is_told_as_such_whoever_met_it(how):
+    with pytest.raises(MachineError, match="No space left on device") as refusal:
+        run_in_child(fill, how, doing="converting")
+    assert refusal.value.expected == "room for the outputs"
+    assert refusal.value.fix == "free some disk space, or write elsewhere"
+    assert "\n" not in refusal.value.received
+    assert "('a'" not in refusal.value.received
+
+
+@pytest.mark.parametrize(("what", "said"), [("a package", "No module named 'not_there'"), ("memory", "99 TiB")])
+def test_what_else_the_machine_lacks_is_told_as_such(what, said):
+    with pytest.raises(MachineError) as refusal:
+        run_in_child(lack, what, doing="converting")
+    assert said in refusal.value.received
+    assert "\n" not in refusal.value.received
+
+
+def test_the_child_is_another_process_with_its_own_environment_and_no_input():
+    value, process, typed = run_in_child(environment_of, "TFOPT_X", doing="looking", environment={"TFOPT_X": "é"})
+    assert value == "é" and process != os.getpid() and typed == "" and "TFOPT_X" not in os.environ
+
+
+def test_its_refusal_is_ours():
+    with pytest.raises(ComponentError) as error:
+        run_in_child(refuse, "a thing", doing="trying")
+    assert (error.value.received, error.value.expected, error.value.fix) == ("a thing", "something else", "try again")
+
+
+@pytest.mark.parametrize(
+    ("function", "argument", "first", "words"),
+    [
+        (crash, "kaputt", "ended with status 1: ValueError: kaputt", ["line", "in crash"]),
+        (stumble, "kaputt", "ended with status 1: ValueError: kaputt", ["in stumble", "training=False"]),
+        (die, signal.SIGKILL, "was killed by SIGKILL: Größe: last words", []),
+        (die, signal.SIGSEGV, "was killed by SIGSEGV: Größe: last words", []),
+        (talk, 100_000, "ended with status 3: line 99999 x", ["line 99998 x"]),
+    ],
+)
+def test_its_death_is_an_error_with_its_last_lines_and_its_reason_in_the_first(function, argument, first, words):
+    with pytest.raises(ComponentError) as error:
+        run_in_child(function, argument, doing="converting")
+    assert error.value.received.startswith(f"converting: the process {first}")
+    assert all(word in error.value.received for word in words)
+    assert "memory" in error.value.fix and len(error.value.received) < 10_000
+
+
+def test_an_answer_that_cannot_travel_is_an_error():
+    with pytest.raises(ComponentError, match="pickle"):
+        run_in_child(unpicklable, doing="answering")
+
+
+def test_a_function_the_child_could_not_find_is_the_authors_error():
+    with pytest.raises(TypeError, match="not a function of an importable module"):
+        run_in_child(lambda: None, doing="x")
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+def test_the_child_ends_with_us_however_we_end(tmp_path, sign):
+    program = textwrap.dedent("""
+        import sys, pathlib
+        from tests.processes import test_subprocess_call as test_child
+        from tfopt.processes.subprocess_call import run_in_child
+        run_in_child(test_child.sleep_and_tell, pathlib.Path(sys.argv[1]), doing="sleeping")
+    """)
+    told = tmp_path / "pid"
+    ours = subprocess.Popen([sys.executable, "-c", program, told], stderr=subprocess.DEVNULL)
+    try:
+        child = psutil.Process(int(wait_until(lambda: told.exists() and told.read_text())))
+        ours.send_signal(sign)
+        ours.wait(30)
+    finally:
+        ours.kill()
+    ends_soon(child)
+
+
+def test_a_program_that_replaces_its_process_ends_with_us_too():
+    held = "import os, subprocess, sys, time; from tfopt.processes import parent_death as ending; "
+    held += "print(subprocess.Popen(ending.bound('sleep', '120')).pid, flush=True); time.sleep(120)"
+    ours = subprocess.Popen([sys.executable, "-c", held], stdout=subprocess.PIPE, text=True)
+    program = psutil.Process(int(ours.stdout.readline()))
+    wait_until(lambda: program.name() == "sleep")
+    ours.kill()
+    ours.communicate()
+    ends_soon(program)
+
+
+def ends_soon(process: psutil.Process) -> None:
+    try:
+        wait_until(lambda: has_ended(process), 10)
+    except AssertionError:
+        process.kill()
+        raise

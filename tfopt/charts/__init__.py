@@ -1,0 +1,4 @@
+"""Accessible SVG charts for the HTML reports.
+
+May import `tfopt.formatting` and `tfopt.errors`.
+"""

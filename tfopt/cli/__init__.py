@@ -1,0 +1,4 @@
+"""The ``tfopt`` command: parse arguments, run components and pipelines, print results.
+
+May import everything; nothing imports it.
+"""

@@ -1,0 +1,4 @@
+"""Component declarations: ports, parameters, and the lookup of components by name.
+
+May import `tfopt.artifacts` and `tfopt.errors`.
+"""

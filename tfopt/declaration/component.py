@@ -1,0 +1,222 @@
+"""Read the declaration of a component from the signature and docstring of its function."""
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal, TypeVar
+
+import docstring_parser
+
+from tfopt.artifacts import Artifact
+from tfopt.declaration.parameters import Parameter, read_parameter
+from tfopt.errors import ComponentError, nearest
+
+Kind = type[Artifact]
+T = TypeVar("T")
+Input = Annotated[T, "input"]
+Output = Annotated[T, "output"]
+Cache = Literal["always", "local", "never"]
+SameOutput = Annotated[T, "output", "same"]  # of the first input's type, where a DAG gives it a narrower one
+
+
+Runner = Callable[["Component", Mapping[str, Any]], dict[str, Artifact]]
+
+
+@dataclass(frozen=True)
+class Port:
+    """One artifact input or output: its type, whether it is a list, optional, or of the first input's type."""
+
+    name: str
+    type: Kind
+    many: bool
+    optional: bool
+    description: str
+    same: bool = False
+
+    def kind(self, given: Kind) -> Kind:
+        """The type of an output when this is the type of the first input."""
+        return given if self.same and issubclass(given, self.type) else self.type
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The machine resources of one step.
+
+    Attributes:
+        cpu: Number of cores.
+        memory: A Kubernetes quantity, such as ``4Gi``.
+        gpu: Number of GPUs.
+    """
+
+    cpu: float
+    memory: str
+    gpu: int
+
+
+class Component:
+    """A declared function, callable with paths and parameter values."""
+
+    def __init__(
+        self,
+        function: Callable[..., None],
+        run: Runner,
+        *,
+        image: str,
+        cache: Cache = "always",
+        beam: bool = False,
+        resources: Resources,
+    ) -> None:
+        """Store the function; its signature is read on first use.
+
+        Args:
+            function: The function that does the work.
+            run: Executes the component on checked arguments; see `tfopt.execution.execute`.
+            image: The container image it needs: a folder of ``deploy/images``.
+            cache: Where an earlier result may be reused.
+            beam: True if the work is a Beam pipeline.
+            resources: What Kubeflow requests for a step.
+        """
+        self.function, self.run = function, run
+        self.image, self.cache, self.beam, self.resources = image, cache, beam, resources
+        self.name = self.__name__ = function.__name__
+        self.__doc__, self.__module__ = function.__doc__, function.__module__
+        self.__wrapped__ = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Artifact]:
+        """Run the component in this process on paths or artifacts, and return its outputs.
+
+        Raises:
+            ComponentError: If a value, an input or an output path does not match the signature, or the work fails.
+        """
+        return self.run(self, dict(self.signature.bind_partial(*args).arguments) | kwargs)
+
+    def __repr__(self) -> str:
+        """Name it as a reader would import it."""
+        return f"<component {self.path}>"
+
+    @property
+    def path(self) -> str:
+        """Where any process finds this component again: ``module:name``."""
+        return f"{self.__module__}:{self.name}"
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """The function's own signature."""
+        return inspect.signature(self.function)
+
+    @cached_property
+    def inputs(self) -> dict[str, Port]:
+        """The artifact inputs by name, in the signature's order."""
+        return self._ports("input")
+
+    @cached_property
+    def outputs(self) -> dict[str, Port]:
+        """The artifact outputs by name, in the signature's order."""
+        return self._ports("output")
+
+    @cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """The parameters by name, in the signature's order."""
+        ports = {**self.inputs, **self.outputs}
+        return {
+            name: read_parameter(
+                name,
+                self._hints[name],
+                None if given.default is given.empty else given.default,
+                given.default is given.empty,
+                self.descriptions.get(name, ""),
+            )
+            for name, given in self.signature.parameters.items()
+            if name not in ports
+        }
+
+    @cached_property
+    def summary(self) -> str:
+        """The docstring's first sentence."""
+        return docstring_parser.parse(self.__doc__ or "").short_description or ""
+
+    @cached_property
+    def explanation(self) -> str:
+        """The docstring between its first sentence and ``Args:``."""
+        return docstring_parser.parse(self.__doc__ or "").long_description or ""
+
+    @cached_property
+    def descriptions(self) -> dict[str, str]:
+        """What the docstring's ``Args:`` says of each name."""
+        parsed = docstring_parser.parse(self.__doc__ or "", style=docstring_parser.DocstringStyle.GOOGLE)
+        return {item.arg_name: " ".join((item.description or "").split()) for item in parsed.params}
+
+    def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return every parameter with its checked value or default, as a DAG is built with.
+
+        Raises:
+            ComponentError: On an unknown name, a missing one, or a value the signature does not allow.
+        """
+        for name in values:
+            if name not in self.parameters:
+                fix = nearest(name, [*self.inputs, *self.outputs, *self.parameters])
+                raise ComponentError(f"{self.name}: {name}", "a name of its signature", fix)
+        for parameter in self.parameters.values():
+            if parameter.required and parameter.name not in values:
+                raise ComponentError(
+                    f"{self.name}: no {parameter.name}", parameter.expected, f"pass {parameter.name}=…"
+                )
+        return {
+            name: parameter.check(values[name], self.name) if name in values else parameter.default
+            for name, parameter in self.parameters.items()
+        }
+
+    def schema(self) -> dict[str, Any]:
+        """The whole declaration in JSON Schema, artifact types and engine facts included."""
+        ports = {
+            side: {
+                port.name: {
+                    "type": port.type.__name__,
+                    "list": port.many,
+                    "optional": port.optional,
+                    "description": port.description,
+                }
+                for port in group.values()
+            }
+            for side, group in (("inputs", self.inputs), ("outputs", self.outputs))
+        }
+        return {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": self.name,
+            "description": self.summary,
+            "type": "object",
+            "properties": {name: parameter.schema() for name, parameter in self.parameters.items()},
+            "required": [parameter.name for parameter in self.parameters.values() if parameter.required],
+            "additionalProperties": False,
+            **ports,
+            "image": self.image,
+            "cache": self.cache,
+            "beam": self.beam,
+            "resources": asdict(self.resources),
+        }
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        # Resolved here, once: string annotations would break TFX's and KFP's own readers.
+        return typing.get_type_hints(self.function, include_extras=True)
+
+    def _ports(self, role: str) -> dict[str, Port]:
+        ports = {}
+        for name, given in self.signature.parameters.items():
+            marked = next(
+                (part for part in (self._hints[name], *typing.get_args(self._hints[name])) if _is(part, role)), None
+            )
+            if marked is None:
+                continue
+            kind = typing.get_args(marked)[0]
+            many = typing.get_origin(kind) is list
+            kind = typing.get_args(kind)[0] if many else kind
+            same = "same" in marked.__metadata__
+            ports[name] = Port(name, kind, many, given.default is None, self.descriptions.get(name, ""), same)
+        return ports
+
+
+def _is(hint: Any, role: str) -> bool:
+    return typing.get_origin(hint) is Annotated and typing.get_args(hint)[1:2] == (role,)

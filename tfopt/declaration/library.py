@@ -1,0 +1,34 @@
+"""Find components: those in ``tfopt.components``, and any other by its import path."""
+
+import importlib
+import pkgutil
+
+from tfopt.declaration.component import Component
+from tfopt.errors import ComponentError, nearest
+
+
+def components() -> dict[str, Component]:
+    """Every component tfopt ships, found by listing the folder."""
+    return {name: find(name) for name in component_names()}
+
+
+def find(path: str) -> Component:
+    """Return the component at ``module:name``, or the shipped one of that bare name.
+
+    Raises:
+        ComponentError: When there is none, with the nearest names.
+    """
+    if ":" not in path and path not in component_names():
+        raise ComponentError(f"component {path!r}", "the name of a component", nearest(path, component_names()))
+    module, _, name = path.partition(":") if ":" in path else (f"tfopt.components.{path}.component", "", path)
+    found = getattr(importlib.import_module(module), name, None)
+    if not isinstance(found, Component):
+        raise ComponentError(path, "a function decorated with @component", "check the module and the name")
+    return found
+
+
+def component_names() -> list[str]:
+    """List the names of the components in ``tfopt.components``."""
+    import tfopt.components
+
+    return sorted(module.name for module in pkgutil.iter_modules(tfopt.components.__path__) if module.ispkg)

@@ -1,1 +1,0 @@
-"""Pictures of measurements as SVG for pages, readable without a mouse, by eye or by ear."""

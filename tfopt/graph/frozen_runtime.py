@@ -1,0 +1,40 @@
+"""A frozen model as a runtime, so that what was done to it is compared before anything is written."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.session import session
+from tfopt.runtimes import Arrays, Runtime
+
+
+class FrozenRuntime(Runtime):
+    """A signature of a frozen model, run as it stands: none of TensorFlow's own optimizers gets at it."""
+
+    def __init__(self, frozen: Frozen, key: str) -> None:
+        """Load it, and fill its tables."""
+        signature = frozen.signatures[key]
+        self.inputs = {name: _spec(end.dtype, end.shape) for name, end in signature.inputs.items()}
+        self.outputs = {name: _spec(end.dtype, end.shape) for name, end in sorted(signature.outputs.items())}
+        self._fed = {name: end.tensor for name, end in signature.inputs.items()}
+        self._fetched = {name: signature.outputs[name].tensor for name in self.outputs}
+        self._session = session(frozen.graph)
+        if frozen.initializer:
+            self._session.run(frozen.initializer, {tensor: str(file) for tensor, file in frozen.assets.items()})
+
+    def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
+        """Run the signature."""
+        feeds = {self._fed[name]: arrays[name] for name in self.inputs}
+        values: dict[str, Any] = self._session.run(self._fetched, feeds)
+        return {name: np.asarray(value) for name, value in values.items()}
+
+    def close(self) -> None:
+        """Give back its threads and memory."""
+        self._session.close()
+
+
+def _spec(dtype: str, shape: tuple[int | None, ...] | None) -> TensorSpec:
+    return TensorSpec(dtype, (None,), ranked=False) if shape is None else TensorSpec(dtype, shape)

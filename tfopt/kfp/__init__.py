@@ -1,0 +1,15 @@
+"""Components and pipelines on Kubeflow Pipelines v2: compiler, client, schedules, and the step in the container.
+
+May import everything but the command line and `tfopt.tfx`. The compiler's names are loaded on first use: a step in a
+container has no kfp.
+"""
+
+import importlib
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name of `tfopt.kfp.compiler`."""
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module("tfopt.kfp.compiler"), name)
