@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tfopt.component import Between as Between
+    from tfopt.component import Group as Group
     from tfopt.component import Input as Input
     from tfopt.component import Output as Output
     from tfopt.component import Reads as Reads
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 PUBLIC = {
     "Between": "tfopt.component",
     "ComponentError": "tfopt.errors",
+    "Group": "tfopt.component",
     "Input": "tfopt.component",
     "Output": "tfopt.component",
     "Reads": "tfopt.component",

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from tfopt.declaration.component import Cache, Component, Input, Output, Port, Resources, SameOutput
+from tfopt.declaration.component import Cache, Component, Group, Input, Output, Port, Resources, SameOutput
 from tfopt.declaration.library import components, find
 from tfopt.declaration.parameters import Between, Reads
 from tfopt.execution.execute import execute
@@ -20,6 +20,7 @@ from tfopt.execution.execute import execute
 __all__ = [
     "Between",
     "Component",
+    "Group",
     "Input",
     "Output",
     "Port",

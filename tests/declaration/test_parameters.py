@@ -73,7 +73,7 @@ def test_a_mistyped_choice_is_answered_with_the_nearest():
         parameter(Literal["int8", "float32"]).check("int88", "owner")
 
 
-@pytest.mark.parametrize("hint", [dict, list[int], tuple[str, ...], int | str, bytes])
+@pytest.mark.parametrize("hint", [dict, list[int], tuple[int, ...], int | str, bytes])
 def test_other_types_are_refused_where_they_are_declared(hint):
     with pytest.raises(TypeError, match="parameter p"):
         parameter(hint)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import docstring_parser
 
 from tfopt.artifacts import Artifact
-from tfopt.declaration.parameters import Parameter, read_parameter
+from tfopt.declaration.parameters import Parameter, read_descriptions, read_group, read_parameter
 from tfopt.errors import ComponentError, nearest
 
 Kind = type[Artifact]
@@ -18,7 +18,8 @@ T = TypeVar("T")
 Input = Annotated[T, "input"]
 Output = Annotated[T, "output"]
 Cache = Literal["always", "local", "never"]
-SameOutput = Annotated[T, "output", "same"]  # of the first input's type, where a DAG gives it a narrower one
+SameOutput = Annotated[T, "output", "same"]  # has the type of the first input, where a DAG wires a narrower one
+Group = Annotated[T, "group"]  # a frozen dataclass of parameters
 
 
 Runner = Callable[["Component", Mapping[str, Any]], dict[str, Artifact]]
@@ -26,7 +27,16 @@ Runner = Callable[["Component", Mapping[str, Any]], dict[str, Artifact]]
 
 @dataclass(frozen=True)
 class Port:
-    """One artifact input or output: its type, whether it is a list, optional, or of the first input's type."""
+    """One artifact input or output.
+
+    Attributes:
+        name: The argument's name.
+        type: The artifact type.
+        many: True if it is a list of artifacts.
+        optional: True if it may be left out.
+        description: From the docstring.
+        same: True if an output has the type of the first input; see `SameOutput`.
+    """
 
     name: str
     type: Kind
@@ -35,9 +45,9 @@ class Port:
     description: str
     same: bool = False
 
-    def kind(self, given: Kind) -> Kind:
-        """The type of an output when this is the type of the first input."""
-        return given if self.same and issubclass(given, self.type) else self.type
+    def kind(self, first_input: Kind) -> Kind:
+        """Return the type of this output if the first input has the given type."""
+        return first_input if self.same and issubclass(first_input, self.type) else self.type
 
 
 @dataclass(frozen=True)
@@ -120,17 +130,36 @@ class Component:
     def parameters(self) -> dict[str, Parameter]:
         """The parameters by name, in the signature's order."""
         ports = {**self.inputs, **self.outputs}
-        return {
-            name: read_parameter(
-                name,
-                self._hints[name],
-                None if given.default is given.empty else given.default,
-                given.default is given.empty,
-                self.descriptions.get(name, ""),
-            )
-            for name, given in self.signature.parameters.items()
-            if name not in ports
+        parameters: dict[str, Parameter] = {}
+        for name, argument in self.signature.parameters.items():
+            if name in self.groups:
+                added = read_group(self.groups[name])
+            elif name not in ports:
+                required = argument.default is argument.empty
+                default, description = None if required else argument.default, self.descriptions.get(name, "")
+                added = {name: read_parameter(name, self._hints[name], default, required, description)}
+            else:
+                continue
+            if twice := added.keys() & (parameters.keys() | ports.keys()):
+                raise TypeError(f"{self.name}: {', '.join(sorted(twice))} declared twice")
+            parameters |= added
+        return parameters
+
+    @cached_property
+    def groups(self) -> dict[str, type]:
+        """The parameter groups: the dataclass of each ``Group[...]`` argument, by argument name."""
+        return {name: hint.__origin__ for name, hint in self._hints.items() if _is(hint, "group")}
+
+    def arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of the function from checked parameter values: groups assembled, tuples as declared."""
+        converted = {
+            name: tuple(value) if self.parameters[name].is_tuple and value is not None else value
+            for name, value in values.items()
         }
+        groups = {}
+        for argument, group in self.groups.items():
+            groups[argument] = group(**{field: converted.pop(field) for field in read_group(group)})
+        return converted | groups
 
     @cached_property
     def summary(self) -> str:
@@ -145,8 +174,7 @@ class Component:
     @cached_property
     def descriptions(self) -> dict[str, str]:
         """What the docstring's ``Args:`` says of each name."""
-        parsed = docstring_parser.parse(self.__doc__ or "", style=docstring_parser.DocstringStyle.GOOGLE)
-        return {item.arg_name: " ".join((item.description or "").split()) for item in parsed.params}
+        return read_descriptions(self.__doc__ or "")
 
     def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return every parameter with its checked value or default, as a DAG is built with.
@@ -204,7 +232,7 @@ class Component:
 
     def _ports(self, role: str) -> dict[str, Port]:
         ports = {}
-        for name, given in self.signature.parameters.items():
+        for name, argument in self.signature.parameters.items():
             marked = next(
                 (part for part in (self._hints[name], *typing.get_args(self._hints[name])) if _is(part, role)), None
             )
@@ -214,7 +242,7 @@ class Component:
             many = typing.get_origin(kind) is list
             kind = typing.get_args(kind)[0] if many else kind
             same = "same" in marked.__metadata__
-            ports[name] = Port(name, kind, many, given.default is None, self.descriptions.get(name, ""), same)
+            ports[name] = Port(name, kind, many, argument.default is None, self.descriptions.get(name, ""), same)
         return ports
 
 

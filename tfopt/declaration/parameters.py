@@ -1,11 +1,13 @@
-"""The parameters of a component: which plain types they may have, and how a value is read, checked and described."""
+"""Parameters of components and pipelines: allowed types, and how a value is parsed, checked and described."""
 
 import json
 import math
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import docstring_parser
 
 from tfopt.errors import ComponentError, nearest
 
@@ -20,18 +22,18 @@ PLAIN: dict[Any, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Between:
-    """Both ends are allowed; ``None`` leaves that end open, to what is finite: ``Annotated[float, Between(0, 1)]``."""
+    """An inclusive range of finite numbers: ``Annotated[float, Between(0, 1)]``. None leaves an end open."""
 
     low: float | None = None
     high: float | None = None
 
     def __contains__(self, value: float) -> bool:
-        """Whether the value lies in the range (what is not finite never does)."""
+        """Return True if the value is finite and lies in the range."""
         above = self.low is None or value >= self.low
         return math.isfinite(value) and above and (self.high is None or value <= self.high)
 
     def __str__(self) -> str:
-        """The range in words."""
+        """Return the range in words."""
         if self.high is None:
             return f"at least {self.low}"
         return f"at most {self.high}" if self.low is None else f"from {self.low} to {self.high}"
@@ -39,11 +41,12 @@ class Between:
 
 @dataclass(frozen=True)
 class Reads:
-    """Text, or a list of texts, in a small language of its own: ``Annotated[str, Reads(Shape.parse, "28x28x1")]``.
+    """The parser of a text, or of a list of texts: ``Annotated[str, Reads(Shape.parse, "28x28x1")]``.
 
     Attributes:
-        parse: What reads it in the step. It is called when the DAG is built too, for the ComponentError it may raise.
-        example: Some value that can be read.
+        parse: The function that the step parses the value with. It is also called when the DAG is built, so that its
+            ComponentError is raised before anything runs.
+        example: A valid value.
     """
 
     parse: Callable[[Any], Any]
@@ -52,18 +55,19 @@ class Reads:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter as its signature declares it.
+    """One declared parameter.
 
     Attributes:
-        name: Its name on every face.
+        name: The name, the same on every engine and on the command line.
         type: ``bool``, ``int``, ``float``, ``str`` or ``list[str]``.
-        default: What it is when nobody says otherwise; None only where ``optional``.
-        required: True when the signature gives no default.
-        optional: Whether None (not given) is a value.
-        choices: The allowed words of a ``Literal``.
+        default: The default value; None if the parameter is required or optional.
+        required: True if the declaration has no default.
+        optional: True if None is allowed.
+        choices: The allowed words of a ``Literal``; empty if any value of the type is allowed.
         between: The allowed range of a number.
-        reads: The language of a text.
+        reads: The parser of a text.
         description: From the docstring.
+        is_tuple: True if a list is passed to the function as a tuple (declared as ``tuple[str, ...]``).
     """
 
     name: str
@@ -75,15 +79,19 @@ class Parameter:
     between: Between | None
     reads: Reads | None
     description: str
+    is_tuple: bool = False
 
     def check(self, value: Any, owner: str) -> Any:
         """Return the value in its declared type.
 
         Raises:
-            ComponentError: When it has another type, is no choice, lies outside the range, or cannot be read.
+            ComponentError: If it has another type, is not one of the choices, lies outside the range, or the parser
+                refuses it.
         """
         if value is None and self.optional:
             return None
+        if self.is_tuple and isinstance(value, tuple):
+            value = list(value)
         if self.type is float and type(value) is int:
             value = float(value)
         right = all(isinstance(item, str) for item in value) if isinstance(value, list) else True
@@ -96,7 +104,7 @@ class Parameter:
         return value
 
     def parse(self, text: str, owner: str) -> Any:
-        """Read a value from text, as a command line or an engine's string property gives it."""
+        """Parse a value from text, as a command line or a string property of an engine contains it."""
         if self.type is str:
             return self.check(text, owner)
         try:
@@ -106,7 +114,7 @@ class Parameter:
         return self.check(value, owner)
 
     def schema(self) -> dict[str, Any]:
-        """This parameter in JSON Schema."""
+        """Return the JSON Schema of this parameter."""
         schema = {**PLAIN[self.type], "description": self.description}
         if self.choices:
             schema["enum"] = list(self.choices)
@@ -118,7 +126,7 @@ class Parameter:
         return schema
 
     def sample(self) -> Any:
-        """Some allowed value, for where the real one is known only at run time."""
+        """Return some allowed value, to check a DAG whose real value is known only at run time."""
         if self.choices:
             return self.choices[0]
         if self.reads:
@@ -127,7 +135,7 @@ class Parameter:
 
     @property
     def expected(self) -> str:
-        """The allowed values in words."""
+        """Describe the allowed values in words."""
         if self.choices:
             return f"one of {', '.join(self.choices)}"
         word = "list of strings" if self.type == list[str] else self.type.__name__
@@ -148,13 +156,13 @@ class Parameter:
 
 
 def read_parameter(name: str, hint: Any, default: Any, required: bool, description: str) -> Parameter:
-    """Build a Parameter from one annotation of a signature.
+    """Build a Parameter from the annotation of an argument or a dataclass field.
 
     >>> read_parameter("sparsity", Annotated[float, Between(0, 1)], 0.5, False, "").expected
     'float from 0 to 1'
 
     Raises:
-        TypeError: When the annotation is none of the plain types; addressed to the component's author.
+        TypeError: If the annotation is not one of the plain types; addressed to the component's author.
     """
     optional = get_origin(hint) in (Union, types.UnionType) and type(None) in get_args(hint)
     if optional:
@@ -164,7 +172,56 @@ def read_parameter(name: str, hint: Any, default: Any, required: bool, descripti
         hint, limit = get_args(hint)[:2]
         between, reads = (limit, None) if isinstance(limit, Between) else (None, limit)
     choices = get_args(hint) if get_origin(hint) is Literal else ()
-    hint = str if choices else hint
+    is_tuple = hint == tuple[str, ...]
+    hint = str if choices else list[str] if is_tuple else hint
     if hint not in PLAIN:
-        raise TypeError(f"parameter {name}: {hint} is not one of bool, int, float, str, list[str], Literal")
-    return Parameter(name, hint, default, required, optional, choices, between, reads, description)
+        raise TypeError(f"parameter {name}: {hint} is not one of bool, int, float, str, tuple[str, ...], Literal")
+    default = list(default) if isinstance(default, tuple) else default
+    return Parameter(name, hint, default, required, optional, choices, between, reads, description, is_tuple)
+
+
+def read_group(group: type) -> dict[str, Parameter]:
+    """Read the parameters that a frozen dataclass declares, by field name, in the order of its fields.
+
+    Annotations and defaults are those of the fields; descriptions come from ``Attributes:`` in its docstring, or in
+    that of the base class which declares the field.
+    """
+    hints = get_type_hints(group, include_extras=True)
+    descriptions: dict[str, str] = {}
+    for base in reversed(group.__mro__):
+        descriptions |= read_descriptions(base.__doc__ or "")
+    parameters = {}
+    for field in fields(group):
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        required = default is MISSING
+        parameters[field.name] = read_parameter(
+            field.name, hints[field.name], None if required else default, required, descriptions.get(field.name, "")
+        )
+    return parameters
+
+
+def read_descriptions(docstring: str) -> dict[str, str]:
+    """Return the text after each name in ``Args:`` or ``Attributes:`` of a Google-style docstring."""
+    parsed = docstring_parser.parse(docstring, style=docstring_parser.DocstringStyle.GOOGLE)
+    return {item.arg_name: " ".join((item.description or "").split()) for item in parsed.params}
+
+
+def inherit(parameter: Parameter, reached: Parameter, owner: str) -> Parameter:
+    """Narrow a pipeline's parameter to what the step parameter it is passed to allows.
+
+    Choices, range, parser and description are taken from the step's parameter unless the pipeline declares its own.
+
+    Raises:
+        ComponentError: If the types differ.
+    """
+    if parameter.type is not reached.type and parameter.type != reached.type:
+        raise ComponentError(
+            f"{owner}: {parameter.name} is {parameter.expected}", reached.expected, "declare it with the step's type"
+        )
+    return replace(
+        parameter,
+        choices=parameter.choices or reached.choices,
+        between=parameter.between or reached.between,
+        reads=parameter.reads or reached.reads,
+        description=parameter.description or reached.description,
+    )

@@ -32,7 +32,7 @@ def execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Art
     with _staged(targets) as staged:
         with as_row(staged, parameters, _origin(component, inputs, parameters)):
             refuse_failed(inputs)
-            _call(component, {**inputs, **staged, **parameters})
+            _call(component, {**inputs, **staged, **component.arguments(parameters)})
             for artifact in staged.values():
                 if not is_remote(artifact.uri):
                     artifact.check()
