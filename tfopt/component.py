@@ -8,7 +8,7 @@ can still be called with paths, without an engine: ``prune(model="a/", pruned="b
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import ModuleType
 from typing import Any
 
@@ -34,7 +34,14 @@ __all__ = [
 
 
 def component(
-    *, image: str, cache: Cache = "always", beam: bool = False, cpu: float = 1, memory: str = "4Gi", gpu: int = 0
+    *,
+    image: str,
+    cache: Cache = "always",
+    beam: bool = False,
+    runs: Collection[str] = (),
+    cpu: float = 1,
+    memory: str = "4Gi",
+    gpu: int = 0,
 ) -> Callable[[Callable[..., None]], Component]:
     """Declare a function as a component.
 
@@ -43,12 +50,15 @@ def component(
         cache: Where the result of an earlier run may be reused: ``always``; ``local``: not on Kubeflow, whose machines
             differ (a measurement, a decision); ``never``: the step changes something outside its outputs (a push).
         beam: True if the work is a Beam pipeline; the component then takes the arguments of a Beam runner.
+        runs: Names of the components that it runs itself; a cached result is not reused after their code changed.
         cpu: Number of cores that Kubeflow requests for a step; ``--kfp-option`` changes it, memory and gpu.
         memory: Requested memory as a Kubernetes quantity, such as ``4Gi``.
         gpu: Number of GPUs.
     """
     resources = Resources(cpu, memory, gpu)
-    return lambda function: Component(function, execute, image=image, cache=cache, beam=beam, resources=resources)
+    return lambda function: Component(
+        function, execute, image=image, cache=cache, beam=beam, runs=runs, resources=resources
+    )
 
 
 class _CallableModule(ModuleType):

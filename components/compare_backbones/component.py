@@ -12,7 +12,13 @@ from tfopt.components.compare_backbones.request import Question
 from tfopt.measurement.goals import read_goals
 
 
-@component(image="beam", cache="local", cpu=2, memory="8Gi")
+@component(
+    image="beam",
+    cache="local",
+    runs=("export_tflite", "export_onnx", "export_openvino", "train", "evaluate"),
+    cpu=2,
+    memory="8Gi",
+)
 def compare_backbones(
     comparison: Output[Comparison],
     chosen: Output[PythonModule],

@@ -12,7 +12,24 @@ from tfopt.errors import ComponentError
 from tfopt.measurement.goals import read_goals
 
 
-@component(image="beam", cache="local", cpu=2, memory="8Gi")
+@component(
+    image="beam",
+    cache="local",
+    runs=(
+        "fold_batch_norm",
+        "optimize_graph",
+        "cast_precision",
+        "compile_xla",
+        "export_tflite",
+        "export_onnx",
+        "export_openvino",
+        "evaluate",
+        "benchmark",
+        "select_model",
+    ),
+    cpu=2,
+    memory="8Gi",
+)
 def tune_recipe(
     model: Input[SavedModel],
     examples: Input[Examples],

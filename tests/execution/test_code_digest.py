@@ -1,27 +1,92 @@
-"""No cached result outlives the code that made it, and none is lost to another file."""
+"""Test that a cached result depends on exactly the code that its component can reach."""
 
 import importlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
-from tfopt.component import components
-from tfopt.execution import code_digest as implementation
+import pytest
+
+from tfopt.component import component, components
+from tfopt.execution import code_digest
+from tfopt.execution.execute import execute
+
+ROOT = Path(__file__).parents[2]
 
 
-def test_a_result_depends_on_the_code_beside_its_component_and_on_no_other_file(tmp_path, monkeypatch):
+def reached(name: str) -> set[str]:
+    """Paths, relative to the repository, of the code that a component can reach."""
+    return {file.relative_to(ROOT).as_posix() for file in code_digest.files(components()[name])}
+
+
+def test_a_users_component_depends_on_the_code_next_to_it_and_on_what_it_imports(tmp_path, monkeypatch):
     (tmp_path / "helping").mkdir()
     for name in ("counting_here.py", "helping/__init__.py", "helping/core.py", "page.j2", "rows.csv", "notes.txt"):
-        (tmp_path / name).write_text("from tests.toys import *\nfrom tfopt.component import component\n")
+        (tmp_path / name).write_text("from tfopt.component import component\nfrom tfopt.charts import axes\n")
     with (tmp_path / "counting_here.py").open("a") as module:
         module.write("count = component(image='tf')(lambda data: None)\n")
     monkeypatch.syspath_prepend(tmp_path)
-    found = implementation.files(importlib.import_module("counting_here").count)
-    own = {file.relative_to(tmp_path).as_posix() for file in found if file.is_relative_to(tmp_path)}
+    files = code_digest.files(importlib.import_module("counting_here").count)
+    own = {file.relative_to(tmp_path).as_posix() for file in files if file.is_relative_to(tmp_path)}
     assert own == {"counting_here.py", "helping/__init__.py", "helping/core.py", "page.j2"}
-    assert "pictures.css" in {file.name for file in found}
+    assert {"axes.py", "pictures.css", "execute.py"} <= {file.name for file in files}
 
 
-def test_what_runs_other_components_depends_on_their_code(tmp_path):
-    def parts(name: str) -> set[str]:
-        return {file.parent.name for file in implementation.files(components()[name]) if "components" in file.parts}
+def test_a_component_reaches_what_it_imports_and_loads_by_name_and_nothing_else():
+    train = reached("train")
+    assert {"components/train/component.py", "components/train/train_model.py", "tfopt/execution/execute.py"} <= train
+    assert not {file for file in train if file.startswith(("tfopt/kfp", "tfopt/cli", "tfopt/tfx", "tfopt/dag"))}
+    assert {file.split("/")[1] for file in train if file.startswith("components/")} == {"__init__.py", "train"}
+    assert "tfopt/runtimes/tflite.py" in reached("evaluate")  # importlib.import_module(f"tfopt.runtimes.{format}")
+    assert "components/benchmark/worker.py" in reached("benchmark")  # python -m
+    assert "tfopt/graph/rewrites/fold_batch_norm.py" in reached("optimize_graph")  # a package that lists its modules
+    assert {"components/select_model/report.html.j2", "components/select_model/report.css"} <= reached("select_model")
 
-    assert parts("benchmark") == {"benchmark"}
-    assert set(components()) <= parts("tune_recipe") == parts("compare_backbones")
+
+@pytest.mark.parametrize("name", ["tune_recipe", "compare_backbones"])
+def test_a_component_that_runs_others_depends_on_their_code(name: str):
+    for other in components()[name].runs:
+        assert reached(other) <= reached(name)
+
+
+CHANGE = """
+import sys
+from tfopt.component import find
+from tfopt.execution.code_digest import digest
+print(*[digest(find(name)) for name in sys.argv[1:]])
+"""
+
+
+def test_only_a_change_of_reachable_code_changes_the_digest(tmp_path):
+    for folder in ("tfopt", "components", "pipelines"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def digests() -> list[str]:
+        command = [sys.executable, "-c", CHANGE, "export_onnx", "benchmark"]
+        run = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, check=True)
+        return run.stdout.split()
+
+    before = digests()
+    for unrelated in ("tfopt/kfp/cron.py", "tfopt/cli/main.py", "components/train/component.py"):
+        (tmp_path / unrelated).write_text((tmp_path / unrelated).read_text() + "# a comment\n")
+    assert digests() == before
+    (tmp_path / "tfopt/conversion/calibration.py").write_text("LIMIT = 1\n")
+    after = digests()
+    assert after[0] != before[0] and after[1] == before[1]
+
+
+def test_running_an_undeclared_component_is_an_error_of_the_author(tmp_path):
+    def declare(**options):
+        from tfopt.artifacts import Report
+        from tfopt.component import Output
+
+        def outer(report: Output[Report]) -> None:
+            components()["inspect_model"](model=tmp_path / "absent", inspection=tmp_path / "out")
+
+        return component(image="tf", **options)(outer)
+
+    with pytest.raises(TypeError, match=r"outer runs inspect_model: declare it, @component\(runs="):
+        execute(declare(), {"report": tmp_path / "report"})
+    with pytest.raises(Exception, match="absent"):  # allowed, and refused for its input
+        execute(declare(runs=["inspect_model"]), {"report": tmp_path / "report"})

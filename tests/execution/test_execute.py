@@ -77,7 +77,7 @@ def test_an_empty_output_folder_is_taken(data, tmp_path):
 
 
 def test_an_unwritable_target_is_refused(data):
-    with pytest.raises(ComponentError, match="folder that can be written"):
+    with pytest.raises(ComponentError, match="writable folder"):
         toys.count(data, data / "below a file")
     with pytest.raises(ComponentError):
         toys.count(data, "/proc/no/such")

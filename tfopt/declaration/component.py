@@ -2,7 +2,7 @@
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar
@@ -76,6 +76,7 @@ class Component:
         image: str,
         cache: Cache = "always",
         beam: bool = False,
+        runs: Collection[str] = (),
         resources: Resources,
     ) -> None:
         """Store the function; its signature is read on first use.
@@ -86,10 +87,11 @@ class Component:
             image: The container image it needs: a folder of ``deploy/images``.
             cache: Where an earlier result may be reused.
             beam: True if the work is a Beam pipeline.
+            runs: Names of the components that it runs itself.
             resources: What Kubeflow requests for a step.
         """
         self.function, self.run = function, run
-        self.image, self.cache, self.beam, self.resources = image, cache, beam, resources
+        self.image, self.cache, self.beam, self.runs, self.resources = image, cache, beam, tuple(runs), resources
         self.name = self.__name__ = function.__name__
         self.__doc__, self.__module__ = function.__doc__, function.__module__
         self.__wrapped__ = function
@@ -103,17 +105,17 @@ class Component:
         return self.run(self, dict(self.signature.bind_partial(*args).arguments) | kwargs)
 
     def __repr__(self) -> str:
-        """Name it as a reader would import it."""
+        """Return the import path."""
         return f"<component {self.path}>"
 
     @property
     def path(self) -> str:
-        """Where any process finds this component again: ``module:name``."""
+        """The import path, ``module:name``, by which any process can load this component."""
         return f"{self.__module__}:{self.name}"
 
     @cached_property
     def signature(self) -> inspect.Signature:
-        """The function's own signature."""
+        """The signature of the function."""
         return inspect.signature(self.function)
 
     @cached_property
@@ -173,14 +175,14 @@ class Component:
 
     @cached_property
     def descriptions(self) -> dict[str, str]:
-        """What the docstring's ``Args:`` says of each name."""
+        """The text of the docstring's ``Args:`` by name."""
         return read_descriptions(self.__doc__ or "")
 
     def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return every parameter with its checked value or default, as a DAG is built with.
+        """Return the checked value, or the default, of every parameter.
 
         Raises:
-            ComponentError: On an unknown name, a missing one, or a value the signature does not allow.
+            ComponentError: If a name is unknown, a required value is missing, or the signature does not allow a value.
         """
         for name in values:
             if name not in self.parameters:
@@ -197,7 +199,7 @@ class Component:
         }
 
     def schema(self) -> dict[str, Any]:
-        """The whole declaration in JSON Schema, artifact types and engine facts included."""
+        """Return the declaration as JSON Schema, with artifact types, image, cache and resources."""
         ports = {
             side: {
                 port.name: {

@@ -8,23 +8,23 @@ from tfopt.errors import ComponentError, nearest
 
 
 def components() -> dict[str, Component]:
-    """Every component tfopt ships, found by listing the folder."""
+    """Return every component of ``tfopt.components`` by name."""
     return {name: find(name) for name in component_names()}
 
 
 def find(path: str) -> Component:
-    """Return the component at ``module:name``, or the shipped one of that bare name.
+    """Return the component at ``module:name``, or the component of ``tfopt.components`` with that name.
 
     Raises:
-        ComponentError: When there is none, with the nearest names.
+        ComponentError: If there is none; the message suggests the nearest names.
     """
     if ":" not in path and path not in component_names():
         raise ComponentError(f"component {path!r}", "the name of a component", nearest(path, component_names()))
     module, _, name = path.partition(":") if ":" in path else (f"tfopt.components.{path}.component", "", path)
-    found = getattr(importlib.import_module(module), name, None)
-    if not isinstance(found, Component):
+    component = getattr(importlib.import_module(module), name, None)
+    if not isinstance(component, Component):
         raise ComponentError(path, "a function decorated with @component", "check the module and the name")
-    return found
+    return component
 
 
 def component_names() -> list[str]:

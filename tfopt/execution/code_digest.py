@@ -1,19 +1,27 @@
-"""The code that a component's results depend on."""
+"""Digest the code that a component can reach, so that no cached result outlives the code that made it.
 
+Imports are followed from the component's module, without importing anything. A module is reached by an ``import``
+anywhere in a file, by its dotted name in a string (``importlib.import_module``, ``python -m``), or as part of a package
+that lists its own modules (``__path__``). Templates and style sheets next to a reached module count too.
+"""
+
+import ast
+import functools
 import hashlib
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import tfopt
 from tfopt.declaration.component import Component
+from tfopt.declaration.library import find
 
-CODE = (".py", ".j2", ".css")  # what a component consists of
-FINDS = re.compile(r"^from tfopt\.component import .*\bfind\b", re.MULTILINE)
+TEMPLATES = (".j2", ".css")
+LIBRARY = Path(tfopt.__file__).parent
+CATALOGS = ("tfopt.components.", "tfopt.pipelines.")  # loaded by name; a component that runs others declares them
 
 
 def digest(component: Component) -> str:
-    """A digest of the component's code and the library's, so that no cached result outlives the code that made it."""
+    """Return a digest of the code that the component, and each component it runs, can reach."""
     total = hashlib.sha256()
     for file in files(component):
         total.update(file.name.encode() + file.read_bytes())
@@ -21,23 +29,74 @@ def digest(component: Component) -> str:
 
 
 def files(component: Component) -> list[Path]:
-    """What lies beside the component, with packages below, and the library.
-
-    Of the library's other components those count that it may run, which is all or none: it does so by name.
-    """
-    library = Path(tfopt.__file__).parent
-    doors = (library / "components", library / "pipelines")
-    found = set(_beside(Path(component.function.__code__.co_filename).resolve().parent))
-    runs_others = any(FINDS.search(file.read_text()) for file in found if file.suffix == ".py")
-    found |= {file for file in library.rglob("*") if not any(file.is_relative_to(door) for door in doors)}
-    if runs_others:
-        found |= set(doors[0].resolve().rglob("*"))
-    return sorted(file for file in found if file.suffix in CODE)
+    """List the source files and templates that the component, and each component it runs, can reach."""
+    file = Path(component.function.__code__.co_filename).resolve()
+    reached = {file}
+    if not file.is_relative_to(LIBRARY) and not file.is_relative_to((LIBRARY / "components").resolve()):
+        reached |= {other for other in _adjacent(file.parent) if other.suffix in (".py", *TEMPLATES)}
+    _follow(reached)
+    reached |= {other for module in list(reached) for other in module.parent.iterdir() if other.suffix in TEMPLATES}
+    for name in component.runs:
+        reached |= set(files(find(name)))
+    return sorted(reached)
 
 
-def _beside(folder: Path) -> Iterator[Path]:
-    for found in folder.iterdir():
-        if found.is_file():
-            yield found
-        elif (found / "__init__.py").is_file():
-            yield from _beside(found)
+def _follow(reached: set[Path]) -> None:
+    """Add the library's modules that the files import, directly or through each other."""
+    pending = list(reached)
+    while pending:
+        for module in _imports(pending.pop()):
+            if module not in reached:
+                reached.add(module)
+                pending.append(module)
+
+
+@functools.cache
+def _imports(file: Path) -> frozenset[Path]:
+    """Return the files of the library's modules that one file names."""
+    if file.suffix != ".py" or file == LIBRARY / "__init__.py":  # which loads public names lazily, for users
+        return frozenset()
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names.add(node.value)
+        elif isinstance(node, ast.Name) and node.id == "__path__":
+            names.add(_dotted(file.parent) + ".")
+    return frozenset(path for name in names if name.startswith("tfopt.") for path in _modules(name))
+
+
+def _modules(name: str) -> Iterator[Path]:
+    """Yield the files of a dotted name: its packages and module, or all modules of a package if it ends with a dot."""
+    if name in CATALOGS:
+        return
+    folder = LIBRARY
+    for part in name.rstrip(".").split(".")[1:]:
+        if not part.isidentifier():
+            return
+        module = folder / f"{part}.py"
+        if module.is_file():
+            yield module.resolve()
+            return
+        folder = folder / part
+        if not (folder / "__init__.py").is_file():
+            return
+        yield (folder / "__init__.py").resolve()
+    if name.endswith("."):
+        yield from (module.resolve() for module in folder.glob("*.py"))
+
+
+def _dotted(folder: Path) -> str:
+    return ".".join(("tfopt", *folder.relative_to(LIBRARY).parts))
+
+
+def _adjacent(folder: Path) -> Iterator[Path]:
+    """Yield the files of a user's folder, and of the packages in it."""
+    for path in folder.iterdir():
+        if path.is_file():
+            yield path
+        elif (path / "__init__.py").is_file():
+            yield from _adjacent(path)

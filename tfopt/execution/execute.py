@@ -1,30 +1,33 @@
-"""Running a component: check everything first, work on a staged sibling, and let outputs appear whole or not at all."""
+"""Run a component: check its arguments, work on staged outputs, and publish the outputs whole or not at all."""
 
 import contextlib
+import contextvars
 import glob
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import tfopt
-from tfopt.artifacts import CARD, Artifact, Examples, Model
+from tfopt.artifacts import Artifact, Model
 from tfopt.artifacts.storage import is_remote
 from tfopt.declaration.component import Component, Port
 from tfopt.errors import ComponentError, no_room
-from tfopt.execution.failed_models import PARAMETER, as_row, refuse_failed
-from tfopt.processes import heap as memory
+from tfopt.execution.failed_models import as_row, refuse_failed
+from tfopt.execution.model_card import write_card
+from tfopt.processes import heap
+
+_running: contextvars.ContextVar[Component | None] = contextvars.ContextVar("running component", default=None)
 
 
 def execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Artifact]:
-    """Run a component on paths (or artifacts) and parameter values, and return its outputs.
+    """Run a component on paths (or artifacts) and parameter values, and return its outputs by name.
 
     Raises:
-        ComponentError: When something is missing or wrong. No output exists then.
+        ComponentError: If an argument is missing or wrong, or the work fails. No output exists then.
+        TypeError: If another component runs this one without declaring it; addressed to that component's author.
     """
+    check_declared(component)
     ports = {**component.inputs, **component.outputs}
     parameters = component.check({name: value for name, value in arguments.items() if name not in ports})
     inputs = {port.name: _open(component, port, arguments.get(port.name)) for port in component.inputs.values()}
@@ -38,49 +41,62 @@ def execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Art
                     artifact.check()
         for artifact in staged.values():
             if isinstance(artifact, Model):
-                _write_card(component, artifact, inputs, parameters)
-    memory.hand_back()  # engines run steps one after the other in one process
+                write_card(component, artifact, inputs, parameters)
+    heap.hand_back()  # engines run steps one after the other in one process
     return targets
 
 
+def check_declared(component: Component) -> None:
+    """Raise TypeError if a component that is running does not declare in ``runs`` that it runs this one.
+
+    The declaration is part of the cache key: without it, results would be reused after this component's code changed.
+    """
+    caller = _running.get()
+    if caller and component.path.startswith("tfopt.components.") and component.name not in caller.runs:
+        raise TypeError(f"{caller.name} runs {component.name}: declare it, @component(runs=({component.name!r}, …))")
+
+
 def _call(component: Component, arguments: Mapping[str, Any]) -> None:
+    token = _running.set(component)
     try:
         component.function(**arguments)
-    except SystemExit as error:  # even exit code 0: an engine takes that for a good end, or KFP for a warning
+    except SystemExit as error:  # exit code 0 too: an engine would count it as success, KFP as a warning
         raise ComponentError(
             f"{component.name} ended the process with {error.code}",
             "a component that returns, or raises",
-            "return from the function (or from the code of yours that it calls) instead",
+            "return from the function (or from your code that it calls) instead",
         ) from error
+    finally:
+        _running.reset(token)
 
 
-def _open(component: Component, port: Port, given: Any) -> Any:
-    if not given and port.optional:
+def _open(component: Component, port: Port, value: Any) -> Any:
+    if not value and port.optional:
         return [] if port.many else None
-    if not given:
+    if not value:
         expected = f"{port.type.__name__}: {port.type.contents}"
         raise ComponentError(f"{component.name}: no {port.name}", expected, f"pass {port.name}=PATH")
     if port.many:
-        listed = [given] if isinstance(given, str | Path | Artifact) else given
-        return [_open_one(component, port, item) for item in listed]
-    return _open_one(component, port, given)
+        items = [value] if isinstance(value, str | Path | Artifact) else value
+        return [_open_one(component, port, item) for item in items]
+    return _open_one(component, port, value)
 
 
-def _open_one(component: Component, port: Port, given: Any) -> Artifact:
-    known = given.metadata if isinstance(given, Artifact) else None
-    uri = os.fspath(given)
+def _open_one(component: Component, port: Port, value: Any) -> Artifact:
+    metadata = value.metadata if isinstance(value, Artifact) else None
+    uri = os.fspath(value)
     if not is_remote(uri):
-        failed = isinstance(model := port.type(uri, known), Model) and model.failure
-        return model if failed else port.type.open(uri, known)
+        failed = isinstance(model := port.type(uri, metadata), Model) and model.failure
+        return model if failed else port.type.open(uri, metadata)
     if not component.beam:
         raise ComponentError(f"{component.name}: {port.name}={uri}", "a local path", "copy it to this machine first")
-    return port.type(uri, known)
+    return port.type(uri, metadata)
 
 
-def _target(component: Component, port: Port, given: Any) -> Artifact:
-    if not given:
+def _target(component: Component, port: Port, value: Any) -> Artifact:
+    if not value:
         raise ComponentError(f"{component.name}: no {port.name}", "a folder to write to", f"pass {port.name}=PATH")
-    target = port.type(os.fspath(given))
+    target = port.type(os.fspath(value))
     if not is_remote(target.uri) and target.path.exists() and (target.path.is_file() or any(target.path.iterdir())):
         raise ComponentError(
             f"{component.name}: {port.name}={target.uri} exists",
@@ -92,7 +108,7 @@ def _target(component: Component, port: Port, given: Any) -> Artifact:
 
 @contextlib.contextmanager
 def _staged(targets: dict[str, Artifact]) -> Iterator[dict[str, Artifact]]:
-    """Yield a working sibling for each target; rename all of them at the end, or leave nothing."""
+    """Yield a staging folder next to each target; rename all of them at the end, or leave nothing."""
     siblings = {name: target if is_remote(target.uri) else _sibling(target) for name, target in targets.items()}
     local = {name: sibling for name, sibling in siblings.items() if not is_remote(sibling.uri)}
     placed: list[Path] = []
@@ -121,9 +137,7 @@ def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True)
     except OSError as error:
-        raise ComponentError(
-            str(error), "a folder that can be written", "write elsewhere or mend permissions"
-        ) from error
+        raise ComponentError(str(error), "a writable folder", "write elsewhere, or change the permissions") from error
 
 
 def _sibling(target: Artifact) -> Artifact:
@@ -135,68 +149,7 @@ def _sibling(target: Artifact) -> Artifact:
     return type(target)(path.with_name(f".{path.name}.partial-{os.getpid()}"))
 
 
-def _write_card(component: Component, model: Model, inputs: Mapping[str, Any], parameters: dict[str, Any]) -> None:
-    card = model.path / CARD
-    if card.exists():  # a component that passes a model on passes its card on
-        model.metadata |= {key: value for key, value in model.card.items() if isinstance(value, str | int | float)}
-        return
-    first = next(iter(inputs.values()), None)
-    parent = first if isinstance(first, Model) else None  # a teacher, say, is none
-    data = next((given for given in inputs.values() if isinstance(given, Examples)), None)
-    kept = ("component", "parameters")
-    ancestor = (
-        {
-            "name": parent.name,
-            "digest": parent.digest,
-            **{key: parent.card.get(key) for key in kept},
-            **_recovery(parent),
-        }
-        if parent
-        else None
-    )
-    facts: dict[str, Any] = {
-        "name": component.name,
-        "format": model.format,
-        "digest": model.digest,
-        "sizes": model.sizes(),
-        "component": component.name,
-        "parameters": {name: value for name, value in parameters.items() if name != PARAMETER},
-        "parent": ancestor,
-        "lineage": [*parent.card.get("lineage", []), ancestor] if parent else [],
-        "data": {"digest": data.digest} if data else None,
-        "versions": _versions(),
-    }
-    card.write_text(json.dumps(facts | model.metadata, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-    shown = {"format": model.format, "digest": model.digest, "bytes": facts["sizes"].get("raw", 0)}
-    model.metadata = shown | model.metadata
-
-
 def _origin(component: Component, inputs: Mapping[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
-    """What tells one failure from another."""
-    models = {name: given.digest for name, given in inputs.items() if isinstance(given, Model)}
+    """Return what distinguishes one failure from another."""
+    models = {name: value.digest for name, value in inputs.items() if isinstance(value, Model)}
     return {"component": component.name, "parameters": parameters, **models}
-
-
-def _recovery(model: Model) -> dict[str, Any]:
-    """What a second round of fine-tuning gained, which is told of every model made from it."""
-    found = (model.card.get("fine_tuned") or {}).get("recovery")
-    return {"recovery": found} if found else {}
-
-
-def _versions() -> dict[str, str]:
-    found = {"tfopt": tfopt.__version__}
-    for package in (
-        "tensorflow",
-        "tensorflow-cpu",
-        "keras",
-        "tf-keras",
-        "ai-edge-litert",
-        "onnxruntime",
-        "tf2onnx",
-        "openvino",
-        "nncf",
-        "numpy",
-    ):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found

@@ -1,7 +1,8 @@
-"""A model that could not be made, as a result: an artifact that says why, which those who compare models list.
+"""Failed models: artifacts that record why a step could not make a model.
 
-A DAG is fixed before it runs. So that one candidate that cannot be made does not end the run of all, its step succeeds
-with such an artifact when it was asked to (``on_failure="row"``); see docs/adr/0012-failures-are-rows.md.
+A DAG is fixed before it runs. With ``on_failure="row"`` a step that cannot make its model succeeds with such an
+artifact, so that one candidate does not end the run of all others; reports list it. See
+docs/adr/0012-failures-are-rows.md.
 """
 
 import contextlib
@@ -14,20 +15,21 @@ from typing import Any, Literal
 from tfopt.artifacts import FAILURE, Artifact, Model
 from tfopt.errors import ComponentError, first_line, lacking
 
-OnFailure = Literal["raise", "row"]  # how a component that makes a model declares its parameter of that name
+OnFailure = Literal["raise", "row"]  # the type of the parameter `PARAMETER` of a component that makes a model
 PARAMETER = "on_failure"
 
 
 @contextlib.contextmanager
 def as_row(outputs: Mapping[str, Artifact], parameters: Mapping[str, Any], origin: Mapping[str, Any]) -> Iterator[None]:
-    """Let what fails in here become the content of the one output, where ``on_failure`` says so.
+    """Write an exception of the block to the single output instead of raising it, if ``on_failure`` is ``row``.
 
-    What the machine lacks (room on a disk, memory, a package) says nothing about the model, and is raised as ever.
+    Errors that are due to the machine (disk space, memory, a missing package) do not describe the model: they are
+    always raised.
 
     Args:
         outputs: The staged outputs.
-        parameters: The component's, checked.
-        origin: What goes into the file besides the error, so that no two failures have the same digest.
+        parameters: The component's checked parameters.
+        origin: Written next to the error, so that different failures have different digests.
     """
     if parameters.get(PARAMETER) != "row":
         yield
@@ -40,27 +42,27 @@ def as_row(outputs: Mapping[str, Artifact], parameters: Mapping[str, Any], origi
         if lacking(error):
             raise
         (output,) = outputs.values()
-        shutil.rmtree(output.path)  # whatever was written of it
+        shutil.rmtree(output.path)  # it may be half-written
         output.path.mkdir()
         parts = error if isinstance(error, ComponentError) else _unforeseen(error)
-        said = {"received": parts.received, "expected": parts.expected, "how_to_fix": parts.fix}
-        (output.path / FAILURE).write_text(json.dumps(said | dict(origin), indent=1, ensure_ascii=False) + "\n")
+        message = {"received": parts.received, "expected": parts.expected, "how_to_fix": parts.fix}
+        (output.path / FAILURE).write_text(json.dumps(message | dict(origin), indent=1, ensure_ascii=False) + "\n")
         failure = Model(output.path).failure
-        logging.getLogger("tfopt").warning("not made: %s", failure)
+        logging.getLogger(__name__).warning("not made: %s", failure)
         output.metadata |= {"failed": 1, "reason": failure}
 
 
 def refuse_failed(inputs: Mapping[str, Any]) -> None:
-    """Raise ComponentError when a single model is one that was not made; lists of models are there to be compared."""
-    for name, given in inputs.items():
-        if isinstance(given, Model) and given.failure:
+    """Raise ComponentError if a single-model input is a failed model; lists of models may contain failed ones."""
+    for name, model in inputs.items():
+        if isinstance(model, Model) and model.failure:
             raise ComponentError(
-                f"{name}: {given.name} was not made: {given.failure}",
+                f"{name}: {model.name} was not made: {model.failure}",
                 "a model",
-                f"mend the step that was to make it; {given.uri} says all of it",
+                f"fix the step that makes it; {model.uri} has the whole error",
             )
 
 
 def _unforeseen(error: Exception) -> ComponentError:
-    said = f"{type(error).__name__}: {first_line(error)}"
-    return ComponentError(said, "a model that can be made", "see the step's log; report this with the model")
+    message = f"{type(error).__name__}: {first_line(error)}"
+    return ComponentError(message, "a model that can be made", "see the step's log; report this with the model")

@@ -1,0 +1,70 @@
+"""Write the model card of a model artifact: parent, parameters, digests, sizes, versions."""
+
+import contextlib
+import json
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+import tfopt
+from tfopt.artifacts import CARD, Examples, Model
+from tfopt.declaration.component import Component
+from tfopt.execution.failed_models import PARAMETER
+
+
+def write_card(component: Component, model: Model, inputs: Mapping[str, Any], parameters: dict[str, Any]) -> None:
+    """Write ``model_card.json`` into a model artifact, and set the metadata that engines show.
+
+    What the component put into ``model.metadata`` becomes part of the card. A component that copied a whole model
+    artifact has copied its card, which is left as it is.
+    """
+    card = model.path / CARD
+    if card.exists():
+        model.metadata |= {key: value for key, value in model.card.items() if isinstance(value, str | int | float)}
+        return
+    first = next(iter(inputs.values()), None)
+    parent = first if isinstance(first, Model) else None  # a teacher or a start is not the first input
+    data = next((value for value in inputs.values() if isinstance(value, Examples)), None)
+    ancestor = _ancestor(parent) if parent else None
+    facts: dict[str, Any] = {
+        "name": component.name,
+        "format": model.format,
+        "digest": model.digest,
+        "sizes": model.sizes(),
+        "component": component.name,
+        "parameters": {name: value for name, value in parameters.items() if name != PARAMETER},
+        "parent": ancestor,
+        "lineage": [*parent.card.get("lineage", []), ancestor] if parent else [],
+        "data": {"digest": data.digest} if data else None,
+        "versions": _versions(),
+    }
+    card.write_text(json.dumps(facts | model.metadata, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    shown = {"format": model.format, "digest": model.digest, "bytes": facts["sizes"].get("raw", 0)}
+    model.metadata = shown | model.metadata
+
+
+def _ancestor(parent: Model) -> dict[str, Any]:
+    """Return the lineage entry of a parent, with the gain of a second round of fine-tuning, if there was one."""
+    entry: dict[str, Any] = {"name": parent.name, "digest": parent.digest}
+    entry |= {key: parent.card.get(key) for key in ("component", "parameters")}
+    recovery = (parent.card.get("fine_tuned") or {}).get("recovery")
+    return entry | ({"recovery": recovery} if recovery else {})
+
+
+def _versions() -> dict[str, str]:
+    versions = {"tfopt": tfopt.__version__}
+    for package in (
+        "tensorflow",
+        "tensorflow-cpu",
+        "keras",
+        "tf-keras",
+        "ai-edge-litert",
+        "onnxruntime",
+        "tf2onnx",
+        "openvino",
+        "nncf",
+        "numpy",
+    ):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return versions
