@@ -18,8 +18,8 @@ from tfopt.keras_models.weight_constraints import Projection, is_clustered, is_s
 from tfopt.measurement import parity
 from tfopt.measurement.output_differences import cost
 from tfopt.runtimes.keras_outputs import output_names
-from tfopt.training.determinism import draw_from, reproducible
-from tfopt.training.fine_tuning import Rounds, Tuning
+from tfopt.training.determinism import set_seeds, reproducible
+from tfopt.training.fine_tuner import FineTuner, FineTuningSettings
 from tfopt.training.user_module import UserModule
 
 FIX = "ask for more clusters, or fine-tune: pass module=PATH and examples=PATH"
@@ -28,7 +28,7 @@ log = logging.getLogger("tfopt")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request(Tuning):
+class Request(FineTuningSettings):
     """The parameters of `cluster`, under the same names."""
 
     clusters: int
@@ -49,14 +49,14 @@ def cluster_weights(
     check_none(model)
     with reproducible(request.seed):
         user = UserModule(module) if module else None  # first: it registers the layers of its own
-        draw_from(request.seed)
+        set_seeds(request.seed)
         keras_model = keras_models.load(model)
         keras_models.check_weights(keras_model)
         kernels = find_kernels(keras_model, request.clusters, request.layers)
         _check_plain(kernels)
         before = [kernel.gzipped for kernel in kernels]
         if user and examples:
-            rounds = Rounds(keras_model, model, user, examples, target, request)
+            rounds = FineTuner(keras_model, model, user, examples, target, request)
             keras_model, tuned = _fine_tune(keras_model, kernels, rounds, request)
             kernels = find_kernels(keras_model, request.clusters, request.layers)
         else:
@@ -92,17 +92,17 @@ def _share(kernels: list[Kernel], request: Request) -> None:
             )
 
 
-def _fine_tune(model: Any, kernels: list[Kernel], rounds: Rounds, request: Request) -> tuple[Any, dict[str, Any]]:
+def _fine_tune(model: Any, kernels: list[Kernel], rounds: FineTuner, request: Request) -> tuple[Any, dict[str, Any]]:
     """Return the model, plain again, with the best shared weights it had, and what that took."""
-    before = rounds.scores(model)
-    learner = rounds.compiled(_guarded(model, kernels, request))
-    start = rounds.scores(learner)
-    learner, facts = rounds.learn(learner)
+    before = rounds.evaluate(model)
+    learner = rounds.compile(_guarded(model, kernels, request))
+    start = rounds.evaluate(learner)
+    learner, facts = rounds.fine_tune(learner)
     if learner is not model:
         from tfopt.components.cluster import tfmot as toolkit
 
-        model = rounds.compiled(toolkit.strip(learner))
-    return model, facts | {"float": before, "before": start, "after": rounds.scores(model)}
+        model = rounds.compile(toolkit.strip(learner))
+    return model, facts | {"float": before, "before": start, "after": rounds.evaluate(model)}
 
 
 def _guarded(model: Any, kernels: list[Kernel], request: Request) -> Any:

@@ -66,9 +66,9 @@ def cluster(
         Advantages of Careful Seeding", SODA 2007.
     """
     check_order(model, "cluster")
-    from tfopt.training.fine_tuning_inputs import check_needs
+    from tfopt.training.fine_tuning_inputs import check_fine_tuning_inputs
 
-    check_needs(examples, module, verb="cluster", recover=recover)
+    check_fine_tuning_inputs(examples, module, verb="cluster", recover=recover)
     from tfopt.components.cluster.cluster_weights import Request, cluster_weights
     from tfopt.training.second_round import Recovery
 

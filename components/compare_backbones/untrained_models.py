@@ -64,7 +64,7 @@ def _build(
     from tfopt.components.compare_backbones.settling import draw_examples, settle
     from tfopt.data.sample_inputs import probe
     from tfopt.keras_models import io as keras_models
-    from tfopt.training.determinism import draw_from
+    from tfopt.training.determinism import set_seeds
     from tfopt.training.model_assembly import assemble
     from tfopt.training.user_module import UserModule
 
@@ -72,7 +72,7 @@ def _build(
     if not examples:
         draw_examples(folder / "examples", image, stored, seed)
     shown = seen(folder, Examples(examples) if examples else None)
-    draw_from(seed)
+    set_seeds(seed)
     parts = assemble(UserModule(Path(module)), {image: TensorSpec("float32", (None, math.prod(stored)))}, shown, label)
     batch, _ = probe(shown, {image: TensorSpec("float32", (None, *stored))}, records=BATCH, seed=seed, seen="eval")
     settle(parts.saved, batch[image], seed)

@@ -91,9 +91,9 @@ def prune(
         Structural Pruning", CVPR 2023, for channels.
     """
     check_order(model, "prune")
-    from tfopt.training.fine_tuning_inputs import check_needs
+    from tfopt.training.fine_tuning_inputs import check_fine_tuning_inputs
 
-    check_needs(examples, module, verb="prune", recover=recover)
+    check_fine_tuning_inputs(examples, module, verb="prune", recover=recover)
     from tfopt.components.prune.channels.prune_channels import prune_channels
     from tfopt.components.prune.channels.selection import Wanted
     from tfopt.components.prune.prune_weights import prune_weights

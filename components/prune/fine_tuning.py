@@ -10,16 +10,16 @@ from tfopt.components.prune.masked_training import Masks
 from tfopt.components.prune.request import Request
 from tfopt.components.prune.schedule import Schedule, plan
 from tfopt.keras_models import io as keras_models
-from tfopt.training.fine_tuning import Rounds
-from tfopt.training.fit_loop import learn
-from tfopt.training.second_round import SECOND
+from tfopt.training.fine_tuner import FineTuner
+from tfopt.training.fit_loop import fit_model
+from tfopt.training.second_round import SECOND_ROUND
 
 GRADUAL = ("magnitude", "block")  # a ratio has no degrees
 
 log = logging.getLogger("tfopt")
 
 
-def fine_tune(model: Any, kernels: Sequence[Prunable], rounds: Rounds, request: Request) -> tuple[Any, dict[str, Any]]:
+def fine_tune(model: Any, kernels: Sequence[Prunable], rounds: FineTuner, request: Request) -> tuple[Any, dict[str, Any]]:
     """Return the model, plain again, with the best weights it had at its final sparsity, and what that took.
 
     Args:
@@ -28,14 +28,14 @@ def fine_tune(model: Any, kernels: Sequence[Prunable], rounds: Rounds, request: 
         rounds: What to learn with; a second round is at the same zeros.
         request: How to learn.
     """
-    before = rounds.scores(model)
+    before = rounds.evaluate(model)
     steps = -(-rounds.sources["train"].count // request.batch_size)
     kind = request.schedule if request.pattern.name in GRADUAL else "constant"
     schedule = plan(kind, request.sparsity, steps=steps * request.epochs)
 
     def tuned(model: Any, schedule: Schedule, folder: Path, epochs: int, seed: int) -> tuple[Any, dict[str, Any]]:
         learner, callbacks, finish = _under_masks(model, kernels, rounds, schedule, request)
-        history = learn(
+        history = fit_model(
             learner,
             rounds.user,
             rounds.sources,
@@ -48,11 +48,11 @@ def fine_tune(model: Any, kernels: Sequence[Prunable], rounds: Rounds, request: 
             more=callbacks,
         )
         plain = finish()
-        return plain if plain is model else rounds.compiled(plain), history
+        return plain if plain is model else rounds.compile(plain), history
 
     def again(model: Any) -> tuple[Any, dict[str, Any]]:
         same = plan("constant", request.sparsity, steps=1)  # the weakest weights are those that are zero
-        return tuned(rounds.compiled(model), same, rounds.folder / SECOND, request.recovery.epochs, request.seed + 1)
+        return tuned(rounds.compile(model), same, rounds.folder / SECOND_ROUND, request.recovery.epochs, request.seed + 1)
 
     model, history = tuned(model, schedule, rounds.folder, request.epochs, request.seed)
     model, later, recovery = rounds.second.run(model, again)
@@ -65,7 +65,7 @@ def fine_tune(model: Any, kernels: Sequence[Prunable], rounds: Rounds, request: 
 
 
 def _under_masks(
-    model: Any, kernels: Sequence[Prunable], rounds: Rounds, schedule: Schedule, request: Request
+    model: Any, kernels: Sequence[Prunable], rounds: FineTuner, schedule: Schedule, request: Request
 ) -> tuple[Any, list[Any], Callable[[], Any]]:
     """What learns, the callbacks that prune it in time, and what makes a plain model of it at the end."""
     masks = Masks(kernels, request.pattern)
@@ -74,7 +74,7 @@ def _under_masks(
     if keras_models.is_keras_2(model):
         from tfopt.components.prune import tfmot as toolkit
 
-        wrapped = rounds.compiled(toolkit.wrap(model, kernels, request.pattern, schedule))
+        wrapped = rounds.compile(toolkit.wrap(model, kernels, request.pattern, schedule))
         return wrapped, [toolkit.callback()], lambda: toolkit.strip(wrapped)
     masks.guard(model.optimizer)
 

@@ -16,8 +16,8 @@ from tfopt.keras_models.quantization_aware import check_none
 from tfopt.measurement import parity
 from tfopt.measurement.output_differences import cost
 from tfopt.runtimes.keras_outputs import output_names
-from tfopt.training.determinism import draw_from, reproducible
-from tfopt.training.fine_tuning import Rounds
+from tfopt.training.determinism import set_seeds, reproducible
+from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.user_module import UserModule
 
 FIX = "lower the sparsity, or fine-tune: pass module=PATH and examples=PATH"
@@ -37,14 +37,14 @@ def prune_weights(
     check_none(model)
     with reproducible(request.seed):
         user = UserModule(module) if module else None  # first: it registers the layers of its own
-        draw_from(request.seed)
+        set_seeds(request.seed)
         keras_model = keras_models.load(model)
         keras_models.check_weights(keras_model)
         kernels = find_kernels(keras_model, request.pattern, request.layers)
         check_untouched(kernels)
         before = [kernel.gzipped for kernel in kernels]
         if user and examples:
-            rounds = Rounds(keras_model, model, user, examples, target, request)
+            rounds = FineTuner(keras_model, model, user, examples, target, request)
             keras_model, tuned = fine_tune(keras_model, kernels, rounds, request)
         else:
             Masks(kernels, request.pattern).draw(request.sparsity)

@@ -66,9 +66,9 @@ def quantize(
         for Efficient Integer-Arithmetic-Only Inference", CVPR 2018.
     """
     check_order(model, "quantize")
-    from tfopt.training.fine_tuning_inputs import check_needs
+    from tfopt.training.fine_tuning_inputs import check_fine_tuning_inputs
 
-    check_needs(examples, module, verb="quantize", recover=recover)
+    check_fine_tuning_inputs(examples, module, verb="quantize", recover=recover)
     from tfopt.components.quantize.quantize_aware import Request, quantize_model
     from tfopt.training.second_round import Recovery
 

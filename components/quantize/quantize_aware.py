@@ -14,8 +14,8 @@ from tfopt.keras_models.quantization_aware import check_none
 from tfopt.measurement import parity
 from tfopt.measurement.output_differences import cost
 from tfopt.runtimes.keras_outputs import output_names
-from tfopt.training.determinism import draw_from, reproducible
-from tfopt.training.fine_tuning import Rounds, Tuning
+from tfopt.training.determinism import set_seeds, reproducible
+from tfopt.training.fine_tuner import FineTuner, FineTuningSettings
 from tfopt.training.user_module import UserModule
 
 BATCH = 64  # of the examples that set the first ranges
@@ -24,7 +24,7 @@ log = logging.getLogger("tfopt")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request(Tuning):
+class Request(FineTuningSettings):
     """The parameters of `quantize`, under the same names."""
 
     keep_float: list[str]
@@ -44,12 +44,12 @@ def quantize_model(
     check_none(model)
     with reproducible(request.seed):
         user = UserModule(module)  # first: it registers the layers of its own
-        draw_from(request.seed)
+        set_seeds(request.seed)
         keras_model = keras_models.load(model)
         _check(keras_model, request.keep_float)
         with runtimes.load(model) as parent:
             names = output_names(model, parent, keras_model)
-            rounds = Rounds(keras_model, model, user, examples, target, request)
+            rounds = FineTuner(keras_model, model, user, examples, target, request)
             learner, tuned = _learn(keras_model, rounds, request)
             keras_models.save(learner.model, target, names)
             if keras_models.is_keras_2(learner.model):  # the toolkit's layers cannot be read from a .keras file
@@ -78,9 +78,9 @@ def _check(model: Any, keep_float: list[str]) -> None:
             raise ComponentError(f"keep_float: {name!r}", "names of the model's layers", nearest(name, known))
 
 
-def _learn(model: Any, rounds: Rounds, request: Request) -> tuple[Any, dict[str, Any]]:
+def _learn(model: Any, rounds: FineTuner, request: Request) -> tuple[Any, dict[str, Any]]:
     """Return what learned, with its best weights, and how well it does before and after."""
-    before = rounds.scores(model)
+    before = rounds.evaluate(model)
     if keras_models.is_keras_2(model):
         from tfopt.components.quantize.tfmot import ToolkitLearner as Learner
     else:
@@ -88,8 +88,8 @@ def _learn(model: Any, rounds: Rounds, request: Request) -> tuple[Any, dict[str,
     learner = Learner(model, request.keep_float, zeros=request.keep_zeros, clusters=request.keep_clusters)
     blocks = rounds.sources["train"].in_order().unbatch().take(request.calibration_count).batch(BATCH)
     learner.observe(blocks)
-    start = rounds.scores(rounds.compiled(learner.model))
-    _, facts = rounds.learn(learner.model)
+    start = rounds.evaluate(rounds.compile(learner.model))
+    _, facts = rounds.fine_tune(learner.model)
     learner.finish()
-    after = rounds.scores(rounds.compiled(learner.model))  # which may be another one now
+    after = rounds.evaluate(rounds.compile(learner.model))  # which may be another one now
     return learner, facts | {"float": before, "before": start, "after": after}

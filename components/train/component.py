@@ -120,7 +120,7 @@ def train(
     Reference:
         ``docs/adr/0004-preprocessing-is-part-of-the-model.md``, ``docs/adr/0019-distillation.md``.
     """
-    from tfopt.components.train import anomalous
+    from tfopt.components.train import anomalies as anomalous
     from tfopt.training import user_module
 
     if anomalies:

@@ -32,10 +32,10 @@ from tfopt.training import user_module
 from tfopt.training.checkpoints import Checkpoints
 from tfopt.training.compile_like_module import scores
 from tfopt.training.dataset import Reading
-from tfopt.training.determinism import draw_from, reproducible
+from tfopt.training.determinism import set_seeds, reproducible
 from tfopt.training.device_memory import take_as_needed
 from tfopt.training.distribution import TPU, begin, build_whole, scale_learning_rate
-from tfopt.training.fit_loop import learn
+from tfopt.training.fit_loop import fit_model
 from tfopt.training.input_kinds import check_filling
 from tfopt.training.model_assembly import Assembly, assemble
 from tfopt.training.precision import AS_BUILT, FLOAT32, odd_sizes
@@ -85,7 +85,7 @@ def train_module(
         stored = stored_features(files["train"])
         check_label(settings.label, stored, str(examples.path))
         user = UserModule(module)
-        draw_from(settings.seed)
+        set_seeds(settings.seed)
         with spread.scope() if spread else nullcontext():
             parts = assemble(user, stored, examples, settings.label, settings.precision)
             _tune(parts.model, user, settings)
@@ -114,7 +114,7 @@ def train_module(
         sizes = parts.saved.count_params(), sources["train"].count, sources["eval"].count
         log.info("training %s: %d parameters, %d examples, %d to validate", parts.model.name, *sizes)
         with lesson, recomputed(parts.model, settings.rematerialize):
-            history = learn(
+            history = fit_model(
                 parts.model,
                 user,
                 sources,
@@ -194,7 +194,7 @@ def _plain(
 ) -> Assembly:
     """The same model and weights, in float32 and on one device: what is served, and what other steps can change."""
     keras_models.library(learnt.model).backend.clear_session()  # or its layers would have other names
-    draw_from(settings.seed)
+    set_seeds(settings.seed)
     precision = FLOAT32 if settings.precision.startswith("mixed") else settings.precision
     parts = assemble(user, stored, examples, settings.label, precision)
     parts.saved.set_weights(learnt.saved.get_weights())

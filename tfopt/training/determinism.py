@@ -21,7 +21,7 @@ def reproducible(seed: int, *, deterministic: bool = True) -> Iterator[None]:
     policies = {keras.__name__: keras.mixed_precision.global_policy() for keras in _loaded()}
     for keras in _loaded():
         keras.backend.clear_session()  # or an output would be called dense_7 because of what ran before
-    draw_from(seed)
+    set_seeds(seed)
     if deterministic:
         config.enable_op_determinism()
     try:
@@ -33,7 +33,7 @@ def reproducible(seed: int, *, deterministic: bool = True) -> Iterator[None]:
             keras.mixed_precision.set_global_policy(policies.get(keras.__name__, "float32"))
 
 
-def draw_from(seed: int) -> None:
+def set_seeds(seed: int) -> None:
     """Seed Python, numpy, TensorFlow and each Keras that is loaded; again after an import that may have loaded one."""
     import numpy as np
     import tensorflow as tf

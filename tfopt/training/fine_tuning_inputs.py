@@ -5,7 +5,7 @@ from tfopt.errors import ComponentError
 from tfopt.training.user_module import check_syntax
 
 
-def check_needs(examples: Examples | None, module: PythonModule | None, *, verb: str, recover: int = 0) -> None:
+def check_fine_tuning_inputs(examples: Examples | None, module: PythonModule | None, *, verb: str, recover: int = 0) -> None:
     """Raise ComponentError when there is a module but nothing to learn from, or the module is no Python.
 
     Args:

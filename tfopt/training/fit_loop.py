@@ -24,7 +24,7 @@ MARKED = 20  # steps that are timed one by one
 log = logging.getLogger("tfopt")
 
 
-def learn(
+def fit_model(
     model: Any,
     user: UserModule,
     sources: Mapping[str, Source],

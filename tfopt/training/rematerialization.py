@@ -5,7 +5,7 @@ one piece to another is kept; backward, each piece is run again before its gradi
 so it is kept. Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016,
 https://arxiv.org/abs/1604.06174.
 
-Both runs of a piece are the same function (`tfopt.training.repeating`). Why not Keras's RematScope:
+Both runs of a piece are the same function (`tfopt.training.state_replay`). Why not Keras's RematScope:
 docs/adr/0022-computed-twice.md.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 from tfopt.errors import ComponentError
 from tfopt.keras_models import io as keras_models
-from tfopt.training.repeating import draws_checked, state_as
+from tfopt.training.state_replay import draws_checked, state_as
 
 
 @contextlib.contextmanager

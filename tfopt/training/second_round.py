@@ -18,7 +18,7 @@ from tfopt.measurement.model_measurements import Measured
 from tfopt.training.compile_like_module import HELD
 from tfopt.training.dataset import Source
 
-SECOND = "second_round"  # the folder of its history
+SECOND_ROUND = "second_round"  # the folder of its history
 RISING = ("accuracy", "acc", "auc", "precision", "recall")  # names of metrics that end so grow when they improve
 
 log = logging.getLogger("tfopt")

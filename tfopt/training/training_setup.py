@@ -8,7 +8,7 @@ from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.feature_schema import stored_features
 from tfopt.training.dataset import Source
-from tfopt.training.determinism import draw_from
+from tfopt.training.determinism import set_seeds
 from tfopt.training.model_assembly import Assembly, assemble
 from tfopt.training.split_datasets import read_sources
 from tfopt.training.targets import check_label
@@ -60,7 +60,7 @@ def prepare(
     files: dict[str, list[Path]] = {split: examples.split(split) for split in splits}
     stored = stored_features(files[splits[0]])
     check_label(label, stored, str(examples.path))
-    draw_from(seed)
+    set_seeds(seed)
     parts = assemble(user, stored, examples, label, precision)
     compile_steps(parts.model, jit_compile)
     sources = read_sources(files, parts.model, parts.preprocessing, parts.inputs, stored, label, counts)

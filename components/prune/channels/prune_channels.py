@@ -28,8 +28,8 @@ from tfopt.measurement import parity
 from tfopt.measurement.output_differences import cost
 from tfopt.runtimes.keras_outputs import output_names
 from tfopt.runtimes.saved_model import spec_of
-from tfopt.training.determinism import draw_from, reproducible
-from tfopt.training.fine_tuning import Rounds
+from tfopt.training.determinism import set_seeds, reproducible
+from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.user_module import UserModule
 
 EXAMPLES, COMPARED, SHOWN = 256, 16, 12
@@ -50,11 +50,11 @@ def prune_channels(
     check_none(model)
     with reproducible(request.seed):
         user = UserModule(module) if module else None  # first: it registers the layers of its own
-        draw_from(request.seed)
+        set_seeds(request.seed)
         parent = keras_models.load(model)
         keras_models.check_weights(parent)
         check_untouched(list(kernels_of(parent, NAMES)))
-        rounds = Rounds(parent, model, user, examples, target, request) if user and examples else None
+        rounds = FineTuner(parent, model, user, examples, target, request) if user and examples else None
         inputs, _ = probe(examples, _specs(parent), records=EXAMPLES, seen="eval")  # ranked on what was learnt
         wanted = request.channels
         taylor = compiled_losses(parent, rounds.sources["train"], count=EXAMPLES, seed=request.seed) if rounds else None
@@ -65,8 +65,8 @@ def prune_channels(
         smaller = removal.model
         tuned: dict[str, Any] = {"reason": "no module: pruned after training, without fine-tuning"}
         if rounds:
-            before = rounds.scores(parent)
-            smaller, tuned = fine_tune(rounds.compiled(smaller), [], rounds, request)
+            before = rounds.evaluate(parent)
+            smaller, tuned = fine_tune(rounds.compile(smaller), [], rounds, request)
             tuned |= {"parent": before}
     with runtimes.load(model) as served:
         keras_models.save(smaller, target, output_names(model, served, parent))

@@ -14,13 +14,13 @@ from typing import Any
 
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.training.compile_like_module import compile_like, scores, sources_of
-from tfopt.training.fit_loop import learn
-from tfopt.training.second_round import SECOND, Recovery, SecondRound
+from tfopt.training.fit_loop import fit_model
+from tfopt.training.second_round import SECOND_ROUND, Recovery, SecondRound
 from tfopt.training.user_module import UserModule
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tuning:
+class FineTuningSettings:
     """What every fine-tuning can be asked for, under the names of the components' parameters.
 
     Attributes:
@@ -35,7 +35,7 @@ class Tuning:
     seed: int
 
 
-class Rounds:
+class FineTuner:
     """The module, the examples and the goals that a model is fine-tuned with.
 
     Attributes:
@@ -44,7 +44,7 @@ class Rounds:
     """
 
     def __init__(
-        self, model: Any, given: KerasModel, user: UserModule, examples: Examples, folder: Path, asked: Tuning
+        self, model: Any, given: KerasModel, user: UserModule, examples: Examples, folder: Path, asked: FineTuningSettings
     ) -> None:
         """Compile the model, and measure it where there may be a second round.
 
@@ -60,20 +60,20 @@ class Rounds:
             ComponentError: When the module, the examples, the goals and the model do not fit.
         """
         self.user, self.folder, self.asked = user, folder, asked
-        self.compiled(model)
+        self.compile(model)
         self.sources = sources_of(model, examples, asked.label, held_out=asked.recovery.epochs > 0)
         self.second = SecondRound(asked.recovery, given, examples, model, self.sources)
 
-    def compiled(self, model: Any) -> Any:
+    def compile(self, model: Any) -> Any:
         """Compile a model as the module does, its optimizer and schedule at their beginning, and return it."""
         compile_like(model, self.user, self.asked.learning_rate)
         return model
 
-    def scores(self, model: Any) -> dict[str, float]:
+    def evaluate(self, model: Any) -> dict[str, float]:
         """The loss and metrics of a compiled model on ``eval``."""
         return scores(model, self.sources)
 
-    def learn(self, learner: Any) -> tuple[Any, dict[str, Any]]:
+    def fine_tune(self, learner: Any) -> tuple[Any, dict[str, Any]]:
         """Fine-tune a compiled model; return it with its best weights, and what the card says of the way there.
 
         Raises:
@@ -83,10 +83,10 @@ class Rounds:
 
         def tuned(folder: Path, epochs: int, seed: int) -> dict[str, Any]:
             given: dict[str, Any] = {"epochs": epochs, "batch_size": asked.batch_size, "patience": epochs, "seed": seed}
-            return learn(learner, self.user, self.sources, folder, **given)
+            return fit_model(learner, self.user, self.sources, folder, **given)
 
         def again(learner: Any) -> tuple[Any, dict[str, Any]]:
-            return self.compiled(learner), tuned(self.folder / SECOND, asked.recovery.epochs, asked.seed + 1)
+            return self.compile(learner), tuned(self.folder / SECOND_ROUND, asked.recovery.epochs, asked.seed + 1)
 
         first = tuned(self.folder, asked.epochs, asked.seed)
         learner, later, recovery = self.second.run(learner, again)
