@@ -70,9 +70,9 @@ def peers(folder: Path) -> dict[str, Path]:
     from tfopt import runtimes
     from tfopt.artifacts import Examples, SavedModel
     from tfopt.data.batches import read_batches
-    from tfopt.runtimes.openvino_import import openvino, untracked
+    from tfopt.runtimes.openvino_import import openvino, without_telemetry
 
-    with untracked():
+    with without_telemetry():
         import nncf
 
     plain, made = folder / "plain", {}
@@ -110,7 +110,7 @@ def peers(folder: Path) -> dict[str, Path]:
 def menu(folder: Path) -> dict[str, Path]:
     """What `pipelines/optimize.py` makes of it, by the names of its menu."""
     from tfopt.component import find
-    from tfopt.pipelines.optimize import MENU, make
+    from tfopt.pipelines.optimize import CANDIDATES, make_candidates
 
     class AtOnce:
         """Steps that run where they are written."""
@@ -125,5 +125,5 @@ def menu(folder: Path) -> dict[str, Path]:
 
             return run
 
-    made: list[Any] = make(AtOnce(), folder / "plain", folder / "examples", MENU)  # type: ignore[arg-type]
-    return {name: artifact.path for name, artifact in zip(MENU, made, strict=True)}
+    made: list[Any] = make_candidates(AtOnce(), folder / "plain", folder / "examples", CANDIDATES)  # type: ignore[arg-type]
+    return {name: artifact.path for name, artifact in zip(CANDIDATES, made, strict=True)}

@@ -1,10 +1,30 @@
-"""The main job: fresh data in, a model retrained, optimized, proven and pushed."""
+"""The main job: retrain a model on fresh data, optimize it, select the best candidate and push it."""
+
+from dataclasses import dataclass
 
 from tfopt.artifacts import Files, KerasModel, PythonModule, TrainingPlan
-from tfopt.component import Input
-from tfopt.trace import Steps
-from tfopt.model_store.last_run import Destination
-from tfopt.pipelines.optimize import FORMATS, make, prove
+from tfopt.component import Group, Input
+from tfopt.model_store.warm_start import Destination
+from tfopt.pipelines.optimize import FORMATS, Selection, make_candidates, select_and_push
+from tfopt.trace import Inherited, Steps
+
+
+@dataclass(frozen=True)
+class Training:
+    """How examples are prepared and the model is trained.
+
+    Attributes:
+        splits: Names with weights. The model is trained on train; eval stops training and selects its best epoch;
+            candidates are measured on test. Without test they are measured on eval, which is slightly optimistic.
+        last: Without a start: the destination of earlier runs. Training begins with the model behind the newest
+            version there, or from scratch if there is none yet.
+    """
+
+    pack: Inherited
+    epochs: Inherited
+    min_change: Inherited
+    splits: Inherited = ("train:8", "eval:1", "test:1")
+    last: Destination | None = None
 
 
 def retrain(
@@ -14,62 +34,40 @@ def retrain(
     plan: Input[TrainingPlan] | None = None,
     start: Input[KerasModel] | None = None,
     *,
-    label: str = "label",
-    output: str | None = None,
-    pack: str | None = None,
-    splits: list[str] = ["train:8", "eval:1", "test:1"],  # noqa: B006  (a default is read, never changed)
-    epochs: int = 20,
-    last: Destination | None = None,
-    min_change: float = 0.0,
-    goals: list[str] = ["quality max_degradation 1%"],  # noqa: B006  (a default is read, never changed)
-    objective: str = "latency",
-    seconds: float = 6.0,
-    batch_sizes: list[str] = ["1", "32"],  # noqa: B006  (a default is read, never changed)
-    destination: Destination = "pushed",
-    layout: str = "auto",
+    training: Group[Training],
+    selection: Group[Selection],
 ) -> None:
-    """Retrain a model on fresh data, then optimize it, prove it, and push the one that won.
+    """Retrain a model on fresh data, optimize it, measure every candidate, and push the selected one.
 
     Args:
-        steps: The components, of whichever engine runs this.
+        steps: Adds the steps.
         data: The raw data: CSV, NPZ, image folders or TFRecords.
-        module: Your Python file, with build_model() and, if wanted, preprocess(features).
-        plan: What profile_training measured to make this training faster.
-        start: What train gave in the last blessed run: learning begins with its weights.
-        label: The column or feature that holds the truth.
-        output: Which output is judged, where the model has several.
-        pack: Columns to pack into one feature, such as "image=28x28x1".
-        splits: Names with weights: train is learnt, eval stops training and chooses its best epoch, test judges.
-            Without test, eval judges as well, which flatters a little.
-        epochs: The most passes over the data; training stops earlier when it no longer improves.
-        last: Without a start: the destination of earlier runs, to begin with the model behind their newest version;
-            anew where there is none yet.
-        min_change: With a start, what part of the examples or of their statistics, or of its loss on them, must have
-            changed before it is trained again; 0 for always.
-        goals: What a candidate must satisfy, such as "accuracy max_degradation 0.5%"; quality is the main metric.
-        objective: What the winner is best at among those that satisfy the goals.
-        seconds: How long the speed of each model is measured.
-        batch_sizes: Examples in a call whose speed is measured; "1-64" is 1, 2, 4 and so on up to 64.
-        destination: The folder that receives numbered versions.
-        layout: How a version lies there: as its format's usual server wants it (auto), or tf_serving, triton or plain.
+        module: Your Python file, with build_model() and, optionally, preprocess(features).
+        plan: The training plan of profile_training: settings that were measured to make this training faster.
+        start: The model that train wrote in the last blessed run: training begins with its weights.
+        training: How examples are prepared and the model is trained.
+        selection: How candidates are measured, which one is selected, and where it is pushed.
     """
-    given = {"plan": plan, "start": start, "epochs": epochs, "last": last, "min_change": min_change}
-    examples, trained = learn(steps, data, module, label, pack, splits, **given)
-    candidates = make(steps, trained, examples, FORMATS)
-    asked = {"label": label, "output": output, "goals": goals, "objective": objective}
-    timed = {"seconds": seconds, "batch_sizes": batch_sizes}
-    prove(
-        steps, trained, candidates, examples, **asked, **timed, destination=destination, layout=layout, trained=trained
-    )
+    inputs = {"module": module, "plan": plan, "start": start}
+    examples, trained = prepare_and_train(steps, data, training, selection.label, **inputs)
+    candidates = make_candidates(steps, trained, examples, FORMATS)
+    select_and_push(steps, trained, candidates, examples, selection, trained=trained)
 
 
-def learn(
-    steps: Steps, data: object, module: object, label: object, pack: object, splits: object, **given: object
+def prepare_and_train(
+    steps: Steps, data: object, training: Training, label: object, **inputs: object
 ) -> tuple[object, object]:
-    """Prepare the examples and train; return both.
+    """Prepare the examples and train the model; return both.
 
-    Args: as `retrain`, and what else `train` is given.
+    Args:
+        steps: Adds the steps.
+        data: The raw data.
+        training: As for `retrain`.
+        label: The name of the label.
+        inputs: The other inputs of `train`.
     """
-    examples = steps.prepare_examples(data=data, label=label, pack=pack, splits=splits).outputs["examples"]
-    learnt = steps.train(examples=examples, module=module, label=label, **given)
-    return examples, learnt.outputs["trained"]
+    prepared = steps.prepare_examples(data=data, label=label, pack=training.pack, splits=training.splits)
+    examples = prepared.outputs["examples"]
+    options = {"epochs": training.epochs, "last": training.last, "min_change": training.min_change}
+    trained = steps.train(examples=examples, label=label, **options, **inputs)
+    return examples, trained.outputs["trained"]

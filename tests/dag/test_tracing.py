@@ -1,14 +1,15 @@
 """A DAG is checked while it is built, whatever engine will run it."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests import toys
-from tfopt.artifacts import Files, KerasModel, Model, Report, SavedModel
-from tfopt.component import Input
+from tfopt.artifacts import Examples, Files, KerasModel, Model, PythonModule, Report, SavedModel
+from tfopt.component import Group, Input
 from tfopt.dag.dag import Placeholder, StepOutput
-from tfopt.dag.tracing import Steps, load, pipelines, trace
+from tfopt.dag.tracing import Inherited, Steps, load, pipelines, trace
 from tfopt.errors import ComponentError
 
 
@@ -113,7 +114,7 @@ def test_a_dag_may_not_depend_on_a_value_known_only_at_run_time():
         steps(toys.count, data=data, notes=[f"{text}!"])
 
     for bad in (decides, formats):
-        with pytest.raises(ComponentError, match="handed on whole"):
+        with pytest.raises(ComponentError, match="passed to a step as it is"):
             trace(bad)
 
 
@@ -139,3 +140,60 @@ def test_a_pipeline_is_loaded_by_name_or_from_a_file(tmp_path: Path):
     file.write_text("x = 1\n")
     with pytest.raises(ComponentError, match="no function mine"):
         load(str(file))
+
+
+def test_a_pipelines_parameter_inherits_choices_range_and_description_from_the_step_it_reaches():
+    dag = trace(pipeline)
+    assert (dag.parameters["unit"].choices, dag.parameters["unit"].default) == (("bytes", "lines"), "bytes")
+    assert dag.parameters["scale"].between == toys.count.parameters["scale"].between
+    assert dag.parameters["scale"].description == "A factor."  # its own
+
+
+def test_an_inherited_parameter_has_everything_from_its_step_and_may_set_another_default():
+    @dataclass(frozen=True)
+    class Counting:
+        """How to count.
+
+        Attributes:
+            notes: Remarks.
+        """
+
+        unit: Inherited
+        notes: Inherited = ("a", "b")
+
+    def inherits(steps, data: Input[Files], *, counting: Group[Counting], scale: Inherited, limit: Inherited) -> None:
+        steps(toys.count, data=data, unit=counting.unit, notes=counting.notes, scale=scale, limit=limit)
+
+    dag, declared = trace(inherits), toys.count.parameters
+    assert list(dag.parameters) == ["unit", "notes", "scale", "limit"]
+    for name in ("unit", "scale", "limit"):
+        assert dag.parameters[name] == declared[name]
+    assert (dag.parameters["notes"].default, dag.parameters["notes"].description) == (["a", "b"], "Remarks.")
+    assert dag.steps["count"].parameters["unit"] == Placeholder(declared["unit"])
+    with pytest.raises(ComponentError, match="one of bytes, lines"):
+        dag.values({"data": __file__, "unit": "words"})
+    values = dag.values({"data": __file__, "notes": ["c"]})
+    assert (values["unit"], values["notes"], values["limit"]) == ("bytes", ["c"], None)
+
+
+def test_an_inherited_parameter_that_reaches_no_step_or_several_defaults_is_refused():
+    def nowhere(steps, data: Input[Files], *, scale: Inherited) -> None:
+        steps(toys.count, data=data)
+
+    def types(steps, data: Input[Files], *, scale: Inherited) -> None:
+        steps(toys.count, data=data, scale=scale)
+        steps(toys.note, data=data, book=scale)
+
+    def defaults(
+        steps, model: Input[KerasModel], examples: Input[Examples], module: Input[PythonModule], *, epochs: Inherited
+    ) -> None:
+        inputs = {"model": model, "examples": examples, "module": module}
+        steps.prune(**inputs, epochs=epochs)
+        steps.quantize(**inputs, epochs=epochs)
+
+    with pytest.raises(ComponentError, match="scale is passed to no step"):
+        trace(nowhere)
+    with pytest.raises(ComponentError, match="reaches parameters of several types"):
+        trace(types)
+    with pytest.raises(ComponentError, match="epochs reaches parameters with several defaults"):
+        trace(defaults)

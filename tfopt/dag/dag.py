@@ -1,10 +1,10 @@
-"""A DAG, read once from a pipeline function and the same for every engine.
+"""A DAG: steps, their wiring and parameters, the same for every engine.
 
     def optimize(steps: Steps, model: Input[KerasModel], *, precision: str = "int8") -> None:
         folded = steps.fold_batch_norm(model=model)
         steps.export_tflite(model=folded.outputs["folded"], precision=precision)
 
-`tfopt.dag.tracing` calls the function with a recorder: wiring and values are checked right there, before anything runs.
+`tfopt.dag.tracing` builds it by calling the pipeline function; wiring and values are checked before anything runs.
 """
 
 import os
@@ -22,7 +22,7 @@ from tfopt.errors import ComponentError, nearest
 
 @dataclass(frozen=True)
 class PipelineInput:
-    """An artifact from outside the DAG, given by path when it runs."""
+    """An artifact from outside the DAG; its path is passed when the DAG runs."""
 
     name: str
     type: type[Artifact]
@@ -41,22 +41,24 @@ class StepOutput:
 
 @dataclass(frozen=True)
 class Placeholder:
-    """A pipeline parameter, handed on whole to a step; its value comes when the DAG runs."""
+    """A pipeline parameter in place of a step's parameter; its value is known when the DAG runs."""
 
     parameter: Parameter
 
     def __bool__(self) -> bool:
-        """Refuse: the DAG may not depend on a value that Kubeflow only knows at run time."""
-        raise self._misused("a decision on it")
+        """Raise ComponentError: the DAG may not depend on a value that is known only at run time."""
+        raise self._misused("used in a condition")
 
     def __format__(self, spec: str) -> str:
-        """Refuse, as `__bool__` does."""
-        raise self._misused("text made from it")
+        """Raise ComponentError, like `__bool__`."""
+        raise self._misused("formatted into text")
 
     def _misused(self, how: str) -> ComponentError:
         name = self.parameter.name
         return ComponentError(
-            f"pipeline parameter {name}: {how}", "a parameter handed on whole to a step", f"write steps.NAME(…={name})"
+            f"pipeline parameter {name} is {how}",
+            "a parameter passed to a step as it is",
+            f"write steps.NAME(…={name})",
         )
 
 
@@ -66,7 +68,7 @@ Wire = Value | tuple[Value, ...]
 
 @dataclass(frozen=True)
 class Step:
-    """One component in a DAG, with what each input and parameter is wired to."""
+    """One component in a DAG, with the wiring of its inputs and the values of its parameters."""
 
     id: str
     component: Component
@@ -75,7 +77,7 @@ class Step:
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """A `StepOutput` for each output; typed as Any, since in a DAG it stands for the artifact itself."""
+        """A `StepOutput` for each output; typed as Any, because in a pipeline it stands for the artifact."""
         first = next((wire for wire in self.inputs.values() if not isinstance(wire, tuple)), None)
         return {
             name: StepOutput(self.id, name, port.kind(first.type) if first else port.type)
@@ -85,7 +87,7 @@ class Step:
 
 @dataclass
 class Dag:
-    """A traced pipeline."""
+    """A pipeline as data."""
 
     name: str
     description: str
@@ -93,28 +95,28 @@ class Dag:
     parameters: dict[str, Parameter]
     steps: dict[str, Step] = field(default_factory=dict)
 
-    def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return every source and parameter with its checked value, as an engine needs before it starts.
+    def values(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the checked value of every source and parameter; an engine calls this before it starts a step.
 
         Raises:
-            ComponentError: On an unknown name, a missing one, a path with nothing of its type, or a value that some
-                step would refuse.
+            ComponentError: If a name is unknown or missing, a path has no artifact of its type, or a step does not
+                allow a value.
         """
-        for name in given:
+        for name in arguments:
             if name not in self.sources and name not in self.parameters:
                 raise ComponentError(
                     f"{self.name}: {name}", "a name of its signature", nearest(name, [*self.sources, *self.parameters])
                 )
-        missing = [name for name, source in self.sources.items() if name not in given and not source.optional]
-        missing += [name for name, parameter in self.parameters.items() if name not in given and parameter.required]
+        missing = [name for name, source in self.sources.items() if name not in arguments and not source.optional]
+        missing += [name for name, parameter in self.parameters.items() if name not in arguments and parameter.required]
         if missing:
             raise ComponentError(
                 f"{self.name}: no {', '.join(missing)}",
                 "a value for each",
                 "pass " + " ".join(f"--set {name}=…" for name in missing),
             )
-        values = {name: _there(source, given.get(name)) for name, source in self.sources.items()}
-        values |= {name: p.check(given.get(name, p.default), self.name) for name, p in self.parameters.items()}
+        values = {name: _resolved(source, arguments.get(name)) for name, source in self.sources.items()}
+        values |= {name: p.check(arguments.get(name, p.default), self.name) for name, p in self.parameters.items()}
         for step in self.steps.values():
             step.component.check(self.resolve(step, values))
         return values
@@ -127,8 +129,8 @@ class Dag:
         }
 
 
-def _there(source: PipelineInput, path: Any) -> str | None:
-    """The absolute path of a source that exists and holds what it should, or its remote address."""
+def _resolved(source: PipelineInput, path: Any) -> str | None:
+    """Return the absolute path of a source, after checking its content, or its remote URI."""
     if path is None:
         return None
     uri = os.fspath(path)

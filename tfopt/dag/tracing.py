@@ -1,4 +1,4 @@
-"""From a pipeline function to its `tfopt.dag.dag.Dag`: the function is called once, with a recorder."""
+"""Trace a pipeline function into a `tfopt.dag.dag.Dag`: call it once with an object that records its steps."""
 
 import importlib
 import importlib.util
@@ -6,49 +6,60 @@ import inspect
 import pkgutil
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import docstring_parser
 
 from tfopt.artifacts.lineage import check_steps
 from tfopt.component import Component, Port, find
 from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput, Wire
-from tfopt.declaration.parameters import read_parameter
+from tfopt.declaration.parameters import (
+    DeclaredArgument,
+    Parameter,
+    group_arguments,
+    inherit,
+    read_descriptions,
+)
 from tfopt.errors import ComponentError, nearest
+
+# A pipeline parameter declared so has the type, choices, range, parser and description of the step parameter that it is
+# passed to, and its default unless the pipeline sets another one.
+Inherited = Annotated[Any, "inherited"]
 
 
 class Steps:
-    """The recorder a pipeline function is called with: ``steps.COMPONENT(name=value, …)`` adds a step."""
+    """Records the steps of a pipeline: ``steps.COMPONENT(name=value, …)`` adds one."""
 
     def __init__(self, dag: Dag) -> None:
         """Record into this DAG."""
         self._dag = dag
 
     def __getattr__(self, name: str) -> Callable[..., Step]:
-        """Find a shipped component by name."""
+        """Return the function that adds a step of the component with this name."""
         return lambda **wires: self(find(name), **wires)
 
     def __call__(self, component: Component, *, id: str | None = None, **wires: Any) -> Step:
-        """Add a step of any component, also one of your own.
+        """Add a step of any component, including your own.
 
         Args:
-            component: What to run.
-            id: The step's name; the component's, numbered from the second use on, when left out.
-            wires: Its inputs (outputs of steps, or sources) and parameters (values, or pipeline parameters).
+            component: The component to run.
+            id: The name of the step; by default the component's name, numbered from its second use on.
+            wires: Its inputs (outputs of steps, or pipeline inputs) and parameters (values, or pipeline parameters).
 
         Raises:
-            ComponentError: On wrong wiring or a value the component refuses.
+            ComponentError: If the wiring is wrong or the component does not allow a value.
         """
         count = sum(step.component is component for step in self._dag.steps.values())
         id = id or (f"{component.name}_{count + 1}" if count else component.name)
         if id in self._dag.steps:
             raise ComponentError(f"two steps named {id}", "one name per step", "pass another id=…")
-        given = {name: wires.pop(name) for name in component.inputs if name in wires}
-        inputs = {port.name: _wire(component, port, given.get(port.name)) for port in component.inputs.values()}
+        artifacts = {name: wires.pop(name) for name in component.inputs if name in wires}
+        inputs = {port.name: _wire(component, port, artifacts.get(port.name)) for port in component.inputs.values()}
         component.check({name: _sample(component, name, wire) for name, wire in wires.items()})
-        check_steps(id, _done(self._dag, inputs.get("model")), component.name)
+        check_steps(id, _earlier_components(self._dag, inputs.get("model")), component.name)
         step = Step(
             id, component, {name: wire for name, wire in inputs.items() if wire is not None and wire != ()}, wires
         )
@@ -57,34 +68,106 @@ class Steps:
 
 
 def trace(function: Callable[..., None]) -> Dag:
-    """Call a pipeline function with a recorder and return what it built."""
-    hints = typing.get_type_hints(function, include_extras=True)
+    """Call a pipeline function with a recorder and return its DAG.
+
+    Raises:
+        ComponentError: If a step is wired wrongly, or an inherited parameter is passed to no step, or to steps that
+            disagree on its type or default.
+    """
     doc = docstring_parser.parse(function.__doc__ or "")
-    descriptions = {item.arg_name: " ".join((item.description or "").split()) for item in doc.params}
     dag = Dag(function.__name__, doc.short_description or "", {}, {})
-    arguments: dict[str, Any] = {}
-    for name, given in list(inspect.signature(function).parameters.items())[1:]:
-        if given.kind is given.KEYWORD_ONLY:
-            required = given.default is given.empty
-            dag.parameters[name] = read_parameter(
-                name, hints[name], None if required else given.default, required, descriptions.get(name, "")
-            )
-            arguments[name] = Placeholder(dag.parameters[name])
-        else:
-            kind = next(part for part in (hints[name], *typing.get_args(hints[name])) if hasattr(part, "__metadata__"))
-            dag.sources[name] = PipelineInput(
-                name, typing.get_args(kind)[0], given.default is None, descriptions.get(name, "")
-            )
-            arguments[name] = dag.sources[name]
+    arguments = _arguments(function, dag)
     function(Steps(dag), **arguments)
+    dag.parameters = {name: _inherited(dag, parameter) for name, parameter in dag.parameters.items()}
+    placeholders = {name: Placeholder(parameter) for name, parameter in dag.parameters.items()}
+    dag.steps = {id: replace(step, parameters=_completed(step, placeholders)) for id, step in dag.steps.items()}
     return dag
 
 
+def _arguments(function: Callable[..., None], dag: Dag) -> dict[str, Any]:
+    """Declare the pipeline's inputs and parameters in the DAG; return what the function is called with."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    descriptions = read_descriptions(function.__doc__ or "")
+    arguments: dict[str, Any] = {}
+    for name, argument in list(inspect.signature(function).parameters.items())[1:]:
+        description = descriptions.get(name, "")
+        annotation = _annotated(hints[name])
+        if argument.kind is not argument.KEYWORD_ONLY:
+            artifact_type = typing.get_args(annotation)[0]
+            optional = argument.default is None
+            arguments[name] = dag.sources[name] = PipelineInput(name, artifact_type, optional, description)
+        elif annotation and annotation.__metadata__ == ("group",):
+            group = annotation.__origin__
+            arguments[name] = group(**{field.name: _declare(dag, field) for field in group_arguments(group)})
+        else:
+            default = MISSING if argument.default is argument.empty else argument.default
+            arguments[name] = _declare(dag, DeclaredArgument(name, hints[name], default, description))
+    return arguments
+
+
+def _declare(dag: Dag, argument: DeclaredArgument) -> Placeholder:
+    """Add a parameter to the DAG; the type of an inherited one is set when its step is known."""
+    if argument.hint == Inherited:
+        required = argument.default is MISSING
+        default = None if required else list(argument.default) if type(argument.default) is tuple else argument.default
+        parameter = Parameter(argument.name, None, default, required, False, (), None, None, argument.description)
+    else:
+        parameter = argument.read()
+    dag.parameters[argument.name] = parameter
+    return Placeholder(parameter)
+
+
+def _inherited(dag: Dag, parameter: Parameter) -> Parameter:
+    """Complete a pipeline parameter from the step parameters that it is passed to."""
+    reached = list(_reached(dag, parameter.name))
+    if parameter.type is None:
+        parameter = _typed(dag, parameter, reached)
+    for other in reached:
+        parameter = inherit(parameter, other)
+    return parameter
+
+
+def _typed(dag: Dag, parameter: Parameter, reached: list[Parameter]) -> Parameter:
+    """Give an inherited parameter the type of the step parameters, and their default unless it has its own."""
+    where = f"{dag.name}: {parameter.name}"
+    if not reached:
+        raise ComponentError(f"{where} is passed to no step", "a step that takes it", "remove it, or pass it to a step")
+    first = reached[0]
+    if any(other.type != first.type for other in reached):
+        raise ComponentError(f"{where} reaches parameters of several types", "one type", "declare its type")
+    if not parameter.required:
+        optional = parameter.default is None and all(other.optional for other in reached)
+        return replace(parameter, type=first.type, optional=optional, is_tuple=first.is_tuple)
+    if any((other.default, other.required) != (first.default, first.required) for other in reached):
+        raise ComponentError(f"{where} reaches parameters with several defaults", "one default", "set a default")
+    return replace(first, name=parameter.name, description=parameter.description or first.description)
+
+
+def _reached(dag: Dag, name: str) -> Iterator[Parameter]:
+    for step in dag.steps.values():
+        for key, value in step.parameters.items():
+            if isinstance(value, Placeholder) and value.parameter.name == name:
+                yield step.component.parameters[key]
+
+
+def _completed(step: Step, placeholders: Mapping[str, Placeholder]) -> dict[str, Any]:
+    """Return the parameters of a step with completed placeholders."""
+    return {
+        name: placeholders[value.parameter.name] if isinstance(value, Placeholder) else value
+        for name, value in step.parameters.items()
+    }
+
+
+def _annotated(hint: Any) -> Any:
+    """Return the ``Annotated`` part of a hint, which may be one side of a union; None if there is none."""
+    return next((part for part in (hint, *typing.get_args(hint)) if hasattr(part, "__metadata__")), None)
+
+
 def load(pipeline: str) -> Dag:
-    """Trace a pipeline by its shipped name, or from a Python file whose function has the file's name.
+    """Trace a pipeline of ``tfopt.pipelines`` by name, or the function of a Python file that has the file's name.
 
     Raises:
-        ComponentError: When there is no such pipeline or file.
+        ComponentError: If there is no such pipeline, file or function.
     """
     if pipeline.endswith(".py"):
         path = Path(pipeline)
@@ -106,29 +189,30 @@ def load(pipeline: str) -> Dag:
     name = Path(pipeline).stem
     if not hasattr(module, name):
         raise ComponentError(
-            f"{pipeline}: no function {name}", "a function named as its file", f"write def {name}(steps, …)"
+            f"{pipeline}: no function {name}", "a function with the name of its file", f"write def {name}(steps, …)"
         )
     return trace(getattr(module, name))
 
 
 def pipelines() -> list[str]:
-    """The names of the shipped pipelines."""
+    """List the names of the pipelines in ``tfopt.pipelines``."""
     import tfopt.pipelines
 
     return sorted(module.name for module in pkgutil.iter_modules(tfopt.pipelines.__path__))
 
 
-def _wire(component: Component, port: Port, given: Any) -> Wire | None:
-    if given is None or given == []:
+def _wire(component: Component, port: Port, value: Any) -> Wire | None:
+    """Check what an input is wired to, and return it in its final form."""
+    if value is None or value == []:
         if port.optional:
             return None
         raise ComponentError(f"{component.name}: no {port.name}", port.type.__name__, f"pass {port.name}=…")
-    items = given if isinstance(given, list | tuple) else [given]
+    items = value if isinstance(value, list | tuple) else [value]
     for item in items:
         if not isinstance(item, StepOutput | PipelineInput):
             raise ComponentError(
                 f"{component.name}: {port.name}={item!r}",
-                "an output of a step, or a source of the pipeline",
+                "an output of a step, or an input of the pipeline",
                 'pass step.outputs["NAME"]',
             )
         if not issubclass(item.type, port.type):
@@ -137,7 +221,7 @@ def _wire(component: Component, port: Port, given: Any) -> Wire | None:
                 port.type.__name__,
                 f"wire a {port.type.__name__} there",
             )
-    if isinstance(given, list | tuple) != port.many:
+    if isinstance(value, list | tuple) != port.many:
         raise ComponentError(
             f"{component.name}: {port.name} is {'one' if port.many else 'a list'}",
             "a list" if port.many else "one artifact",
@@ -146,20 +230,22 @@ def _wire(component: Component, port: Port, given: Any) -> Wire | None:
     return tuple(items) if port.many else items[0]
 
 
-def _done(dag: Dag, model: Any) -> list[dict[str, Any]]:
-    """What was done to a model in this DAG before, first to last, as a model card would say."""
+def _earlier_components(dag: Dag, model: Any) -> list[dict[str, Any]]:
+    """Return the components that a model goes through in this DAG, first to last, as entries of a lineage."""
     if not isinstance(model, StepOutput):
         return []
     step = dag.steps[model.step]
-    made = {"component": step.component.name, "parameters": step.parameters}
-    return [*_done(dag, step.inputs.get("model")), made]
+    entry = {"component": step.component.name, "parameters": step.parameters}
+    return [*_earlier_components(dag, step.inputs.get("model")), entry]
 
 
 def _sample(component: Component, name: str, wire: Any) -> Any:
-    """The value to check now: a placeholder's default, or one that passes when only the run knows the value."""
+    """Return the value to check now: a placeholder's default, or an allowed one if only the run knows the value."""
     if not isinstance(wire, Placeholder):
         return wire
     if wire.parameter.default is not None or wire.parameter.optional:
         return wire.parameter.default
     parameter = component.parameters.get(name)
-    return parameter.sample() if parameter else None
+    if parameter is None:
+        return None
+    return parameter.sample() if parameter.required or parameter.default is None else parameter.default

@@ -3,7 +3,7 @@
 import json
 import math
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -186,18 +186,41 @@ def read_group(group: type) -> dict[str, Parameter]:
     Annotations and defaults are those of the fields; descriptions come from ``Attributes:`` in its docstring, or in
     that of the base class which declares the field.
     """
+    return {argument.name: argument.read() for argument in group_arguments(group)}
+
+
+@dataclass(frozen=True)
+class DeclaredArgument:
+    """A parameter as it is written: an argument of a function, or a field of a group.
+
+    Attributes:
+        name: The name.
+        hint: The resolved annotation.
+        default: The default value; `MISSING` if there is none.
+        description: From the docstring.
+    """
+
+    name: str
+    hint: Any
+    default: Any
+    description: str
+
+    def read(self) -> Parameter:
+        """Build the Parameter; see `read_parameter`."""
+        required = self.default is MISSING
+        default = None if required else self.default
+        return read_parameter(self.name, self.hint, default, required, self.description)
+
+
+def group_arguments(group: type) -> Iterator[DeclaredArgument]:
+    """Yield the fields of a frozen dataclass as declared arguments."""
     hints = get_type_hints(group, include_extras=True)
     descriptions: dict[str, str] = {}
     for base in reversed(group.__mro__):
         descriptions |= read_descriptions(base.__doc__ or "")
-    parameters = {}
     for field in fields(group):
         default = field.default if field.default_factory is MISSING else field.default_factory()
-        required = default is MISSING
-        parameters[field.name] = read_parameter(
-            field.name, hints[field.name], None if required else default, required, descriptions.get(field.name, "")
-        )
-    return parameters
+        yield DeclaredArgument(field.name, hints[field.name], default, descriptions.get(field.name, ""))
 
 
 def read_descriptions(docstring: str) -> dict[str, str]:
@@ -206,22 +229,29 @@ def read_descriptions(docstring: str) -> dict[str, str]:
     return {item.arg_name: " ".join((item.description or "").split()) for item in parsed.params}
 
 
-def inherit(parameter: Parameter, reached: Parameter, owner: str) -> Parameter:
-    """Narrow a pipeline's parameter to what the step parameter it is passed to allows.
+def inherit(parameter: Parameter, reached: Parameter) -> Parameter:
+    """Narrow a pipeline's parameter to what a step's parameter of the same type allows.
 
-    Choices, range, parser and description are taken from the step's parameter unless the pipeline declares its own.
-
-    Raises:
-        ComponentError: If the types differ.
+    Choices and ranges of both apply. The parser and the description are the step's if the pipeline declares none.
     """
-    if parameter.type is not reached.type and parameter.type != reached.type:
-        raise ComponentError(
-            f"{owner}: {parameter.name} is {parameter.expected}", reached.expected, "declare it with the step's type"
-        )
+    if parameter.type != reached.type:  # an int may be passed to a float; the step checks its value
+        return parameter
     return replace(
         parameter,
-        choices=parameter.choices or reached.choices,
-        between=parameter.between or reached.between,
+        choices=_common(parameter.choices, reached.choices),
+        between=_overlap(parameter.between, reached.between),
         reads=parameter.reads or reached.reads,
         description=parameter.description or reached.description,
     )
+
+
+def _common(choices: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(word for word in choices if word in others) if choices and others else choices or others
+
+
+def _overlap(one: Between | None, other: Between | None) -> Between | None:
+    if not (one and other):
+        return one or other
+    lows = [limit for limit in (one.low, other.low) if limit is not None]
+    highs = [limit for limit in (one.high, other.high) if limit is not None]
+    return Between(max(lows, default=None), min(highs, default=None))
