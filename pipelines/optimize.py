@@ -20,8 +20,9 @@ class Selection:
     """How candidates are measured, which one is selected, and where it is pushed.
 
     Attributes:
-        goals: Conditions that a candidate must meet, such as "accuracy max_degradation 0.5%"; quality is the main metric.
-        layout: The serving layout of a pushed version: that of the usual server of its format (auto), tf_serving, triton
+        goals: Conditions that a candidate must meet, such as "accuracy max_degradation 0.5%".
+            Quality is the main metric.
+        layout: The serving layout of a pushed version: that of its format's usual server (auto), tf_serving, triton
             or plain. Only formats that this server loads are selected.
         destination: The folder that receives numbered versions.
     """

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from types import ModuleType
 from typing import Any
 
-from tfopt.declaration.component import Cache, Component, Group, Input, Output, Port, Resources, SameOutput
+from tfopt.declaration.component import TOLERANCE, Cache, Component, Group, Input, Output, Port, Resources, SameOutput
 from tfopt.declaration.library import components, find
 from tfopt.declaration.parameters import Between, Reads
 from tfopt.execution.execute import execute
@@ -39,6 +39,7 @@ def component(
     cache: Cache = "always",
     beam: bool = False,
     runs: Collection[str] = (),
+    tolerance: float | None = TOLERANCE,
     cpu: float = 1,
     memory: str = "4Gi",
     gpu: int = 0,
@@ -51,13 +52,16 @@ def component(
             differ (a measurement, a decision); ``never``: the step changes something outside its outputs (a push).
         beam: True if the work is a Beam pipeline; the component then takes the arguments of a Beam runner.
         runs: Names of the components that it runs itself; a cached result is not reused after their code changed.
+        tolerance: A model output is compared with the first input, if that is a model: names, dtypes and shapes of
+            inputs and outputs must be the same, and outputs may differ by at most this fraction of their range. None:
+            they may differ (after training, say), but be neither NaN nor constant. See `tfopt.execution.parity_check`.
         cpu: Number of cores that Kubeflow requests for a step; ``--kfp-option`` changes it, memory and gpu.
         memory: Requested memory as a Kubernetes quantity, such as ``4Gi``.
         gpu: Number of GPUs.
     """
     resources = Resources(cpu, memory, gpu)
     return lambda function: Component(
-        function, execute, image=image, cache=cache, beam=beam, runs=runs, resources=resources
+        function, execute, image=image, cache=cache, beam=beam, runs=runs, tolerance=tolerance, resources=resources
     )
 
 

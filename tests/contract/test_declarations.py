@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from tfopt.artifacts import Evaluation
-from tfopt.cli.arguments import dashed, option, parser_for
+from tfopt.cli.arguments import normalize_options, option_name, component_parser
 from tfopt.component import Component, components
 from tfopt.dag.tracing import trace
 from tfopt.errors import ComponentError
@@ -61,10 +61,10 @@ def test_the_command_line_gives_back_every_value(component: Component):
     words: list[str] = []
     for name, value in values.items():
         if isinstance(value, bool):
-            words.append(option(name) if value else option(name).replace("--", "--no-"))
+            words.append(option_name(name) if value else option_name(name).replace("--", "--no-"))
         else:
             words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]
-    given = vars(parser_for(component, "tfopt").parse_args(dashed(words)))
+    given = vars(component_parser(component, "tfopt").parse_args(normalize_options(words)))
     assert {name: given[name] for name in values} == values
 
 

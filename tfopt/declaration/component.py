@@ -22,6 +22,7 @@ SameOutput = Annotated[T, "output", "same"]  # has the type of the first input, 
 Group = Annotated[T, "group"]  # a frozen dataclass of parameters
 
 
+TOLERANCE = 1e-3  # of an output's range
 Runner = Callable[["Component", Mapping[str, Any]], dict[str, Artifact]]
 
 
@@ -77,6 +78,7 @@ class Component:
         cache: Cache = "always",
         beam: bool = False,
         runs: Collection[str] = (),
+        tolerance: float | None = TOLERANCE,
         resources: Resources,
     ) -> None:
         """Store the function; its signature is read on first use.
@@ -88,10 +90,12 @@ class Component:
             cache: Where an earlier result may be reused.
             beam: True if the work is a Beam pipeline.
             runs: Names of the components that it runs itself.
+            tolerance: How much the outputs of a model it makes may differ; see `tfopt.execution.parity_check`.
             resources: What Kubeflow requests for a step.
         """
         self.function, self.run = function, run
-        self.image, self.cache, self.beam, self.runs, self.resources = image, cache, beam, tuple(runs), resources
+        self.image, self.cache, self.beam, self.resources = image, cache, beam, resources
+        self.runs, self.tolerance = tuple(runs), tolerance
         self.name = self.__name__ = function.__name__
         self.__doc__, self.__module__ = function.__doc__, function.__module__
         self.__wrapped__ = function

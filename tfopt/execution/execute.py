@@ -12,9 +12,10 @@ from typing import Any
 from tfopt.artifacts import Artifact, Model
 from tfopt.artifacts.storage import is_remote
 from tfopt.declaration.component import Component, Port
-from tfopt.errors import ComponentError, no_room
+from tfopt.errors import ComponentError, disk_full_error
 from tfopt.execution.failed_models import as_row, refuse_failed
 from tfopt.execution.model_card import write_card
+from tfopt.execution.parity_check import check_parity
 from tfopt.processes import heap
 
 _running: contextvars.ContextVar[Component | None] = contextvars.ContextVar("running component", default=None)
@@ -39,10 +40,12 @@ def execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Art
             for artifact in staged.values():
                 if not is_remote(artifact.uri):
                     artifact.check()
+                if isinstance(artifact, Model):
+                    check_parity(component, artifact, inputs, parameters)
         for artifact in staged.values():
             if isinstance(artifact, Model):
                 write_card(component, artifact, inputs, parameters)
-    heap.hand_back()  # engines run steps one after the other in one process
+    heap.trim()  # engines run steps one after the other in one process
     return targets
 
 
@@ -125,7 +128,7 @@ def _staged(targets: dict[str, Artifact]) -> Iterator[dict[str, Artifact]]:
     except BaseException as error:
         for path in placed:  # of several outputs, all or none
             shutil.rmtree(path, ignore_errors=True)
-        if not isinstance(error, ComponentError) and (full := no_room(error)):
+        if not isinstance(error, ComponentError) and (full := disk_full_error(error)):
             raise full from error
         raise
     finally:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from tfopt.artifacts import FAILURE, Artifact, Model
-from tfopt.errors import ComponentError, first_line, lacking
+from tfopt.errors import ComponentError, first_line, machine_error
 
 OnFailure = Literal["raise", "row"]  # the type of the parameter `PARAMETER` of a component that makes a model
 PARAMETER = "on_failure"
@@ -39,7 +39,7 @@ def as_row(outputs: Mapping[str, Artifact], parameters: Mapping[str, Any], origi
     except OSError:
         raise
     except Exception as error:
-        if lacking(error):
+        if machine_error(error):
             raise
         (output,) = outputs.values()
         shutil.rmtree(output.path)  # it may be half-written

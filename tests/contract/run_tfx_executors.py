@@ -1,4 +1,4 @@
-"""Run in a fresh process by test_doors: every component's executor, found from its serialized specification."""
+"""Run the TFX executors of components, loaded from serialized specifications; started by test_execution.py."""
 
 import json
 import sys
@@ -43,10 +43,10 @@ def main(folder: Path) -> None:
 
 
 def artifact(kind: type, uri: str | Path) -> types.Artifact:
-    """An artifact as TFX's launcher hands it over."""
-    made = kind()
-    made.uri = str(uri)
-    return made
+    """Build a TFX artifact as its launcher does."""
+    artifact = kind()
+    artifact.uri = str(uri)
+    return artifact
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Every component runs on a three-layer model through each of its doors, with the same outcome.
+"""Run every component on a three-layer model as a function, as a TFX executor and as a KFP step, with equal results.
 
-The function is called here; TFX's executors are found by class path in a fresh process; KFP's door is the container's
-own command with a real ExecutorInput. A new component needs a line in `ARGUMENTS` only if it is slow or wants a value.
+TFX's executors are loaded by class path in a new process; the KFP step is the container's command with a real
+ExecutorInput. A new component needs a line in `ARGUMENTS` only if it is slow or has a required parameter. For one
+component, and the components that make its inputs: ``pytest tests/contract -k NAME``.
 """
 
 import json
@@ -19,7 +20,7 @@ from tfopt.artifacts import CARD, Model, Recipe, TrainingPlan
 from tfopt.component import Component, components
 from tfopt.keras_models import io as keras_models
 
-# Parameters that a component needs, or that keep it quick here.
+# Required parameters, and values that make a component fast here.
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "prepare_examples": {"splits": ["train:3", "eval:1"]},
     "train": {"epochs": 2},
@@ -39,10 +40,10 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "push_model": {},
     "validate_serving": {"seconds": 0.1, "requests": 4},
     "tune_recipe": {"formats": ["tflite"], "trials": 1, "seconds": 0.4},
-    # Without a GPU its promise is a refusal that says what is missing, and as a row it is alike at every door.
+    # Without a GPU it writes a failed model that names what is missing, the same on every engine.
     "convert_tensorrt": {"on_failure": "row"},
 }
-# What stands for an input: the output of another component, by the name of the input.
+# The output of another component that is wired to an input, by the name of the input.
 WIRES = {
     "examples": "prepare_examples.examples",
     "model": "train.trained",
@@ -62,6 +63,7 @@ WIRES = {
     "trained": "train.trained",
     "recipe": "previous",
 }
+# The same for inputs of one component.
 OWN_WIRES = {name: {"model": "select_model.selected"} for name in ("push_model", "validate_serving")}
 NIGHTLY = ("tune_recipe", "profile_training", "compare_backbones")  # a search or a measurement takes minutes
 EVERY = pytest.mark.parametrize(
@@ -70,93 +72,117 @@ EVERY = pytest.mark.parametrize(
 
 
 @pytest.fixture(scope="session")
-def doors(request) -> list[str]:
-    """The components of this run."""
-    nightly = "not nightly" not in request.config.option.markexpr
-    return [name for name in components() if nightly or name not in NIGHTLY]
+def selected(request) -> list[str]:
+    """The components whose tests were selected, for example by ``-k``."""
+    tests = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    return [name for name in components() if any(params.get("name") == name for params in tests)]
 
 
 @pytest.fixture(scope="session")
-def world(doors, tmp_path_factory) -> dict[str, Path]:
-    """The path of every source, and of every output of every component called as a function."""
+def artifacts(selected, tmp_path_factory) -> dict[str, Path]:
+    """The paths of all sources, and of the outputs of the selected components and of those that make their inputs."""
     from sklearn.datasets import load_digits
 
-    folder = tmp_path_factory.mktemp("doors with spaces")
+    folder = tmp_path_factory.mktemp("path with spaces")
     images, labels = load_digits(return_X_y=True)
     np.savez(folder / "digits.npz", image=images[:400].reshape(-1, 8, 8, 1).astype(np.float32), label=labels[:400])
-    known = {"data": folder / "digits.npz", "module": Path(__file__).with_name("three_layers.py")}
-    known["previous"] = folder / "previous"
-    Recipe(known["previous"]).write({"winner": None, "decision": {"selected_digest": ""}})
-    known["plan"] = folder / "plan"
-    TrainingPlan(known["plan"]).write({"settings": {"prefetch": 4}})
-    known["anomalies"] = folder / "anomalies"
-    known["anomalies"].mkdir()
-    (known["anomalies"] / "SchemaDiff.pb").touch()  # none were found
-    known["start"] = known["teacher"] = folder / "start"
-    keras_models.save(build_model(), known["start"])
-    todo = {name: components()[name] for name in doors}
-    while todo:
-        ready = [name for name in todo if _is_ready(todo[name], known)]
-        assert ready, f"no inputs for {sorted(todo)}: say in WIRES where they come from"
-        for name in ready:
-            outputs = {output: folder / name / output for output in todo[name].outputs}
-            todo.pop(name)(**_inputs(name, known), **outputs, **_arguments(name, folder / "served"))
-            known |= {f"{name}.{output}": path for output, path in outputs.items()}
-    return known
+    paths = {"data": folder / "digits.npz", "module": Path(__file__).with_name("three_layers.py")}
+    paths["previous"] = folder / "previous"
+    Recipe(paths["previous"]).write({"winner": None, "decision": {"selected_digest": ""}})
+    paths["plan"] = folder / "plan"
+    TrainingPlan(paths["plan"]).write({"settings": {"prefetch": 4}})
+    paths["anomalies"] = folder / "anomalies"
+    paths["anomalies"].mkdir()
+    (paths["anomalies"] / "SchemaDiff.pb").touch()  # no anomalies
+    paths["start"] = paths["teacher"] = folder / "start"
+    keras_models.save(build_model(), paths["start"])
+    for name in selected:
+        _run(name, paths, folder)
+    return paths
+
+
+def _run(name: str, paths: dict[str, Path], folder: Path) -> None:
+    """Run a component as a function, after the components that make its inputs, and add its outputs to the paths."""
+    component = components()[name]
+    outputs = {output: folder / name / output for output in component.outputs}
+    if f"{name}.{next(iter(outputs))}" in paths:
+        return
+    for wire in _wires(name, component).values():
+        for path in wire if isinstance(wire, list) else [wire]:
+            maker, dot, _ = path.partition(".")
+            assert dot or path in paths, f"{name}: no input {path}: add it to WIRES"
+            if dot:
+                _run(maker, paths, folder)
+    component(**_inputs(name, paths), **outputs, **_arguments(name, folder / "served"))
+    paths |= {f"{name}.{output}": path for output, path in outputs.items()}
 
 
 @EVERY
-def test_the_function_writes_whole_outputs(name: str, world):
+def test_the_function_writes_whole_outputs(name: str, artifacts):
     for output, port in components()[name].outputs.items():
-        refused = components()[name].resources.gpu and Model(world[f"{name}.{output}"]).failure
-        if refused:
-            assert re.search("nvidia-smi|tensorrt|cuda", refused) and "how to fix" in refused
+        failure = components()[name].resources.gpu and Model(artifacts[f"{name}.{output}"]).failure
+        if failure:
+            assert re.search("nvidia-smi|tensorrt|cuda", failure) and "how to fix" in failure
         else:
-            port.type.open(world[f"{name}.{output}"])
-        assert not list(world[f"{name}.{output}"].parent.glob(".*partial*"))
+            port.type.open(artifacts[f"{name}.{output}"])
+        assert not list(artifacts[f"{name}.{output}"].parent.glob(".*partial*"))
+
+
+@EVERY
+def test_a_model_made_from_a_model_is_verified_against_it(name: str, artifacts):
+    component = components()[name]
+    first = next(iter(component.inputs.values()))
+    for output, port in component.outputs.items():
+        model = artifacts[f"{name}.{output}"]
+        if issubclass(first.type, Model) and issubclass(port.type, Model) and not Model(model).failure:
+            verified = json.loads((model / CARD).read_text())["verified"]
+            assert verified["outputs"]
+            assert all(parity["records"] > 0 for parity in verified["outputs"].values())
 
 
 @pytest.fixture(scope="session")
-def through_tfx(doors, world, tmp_path_factory) -> Path:
-    """The folder in which one fresh process ran every component's TFX executor from its serialized class path."""
+def through_tfx(selected, artifacts, tmp_path_factory) -> Path:
+    """The folder in which one new process ran the TFX executor of each component from its serialized class path."""
     folder = tmp_path_factory.mktemp("tfx")
     jobs = {
         name: {
             "inputs": {
                 key: [str(p) for p in (path if isinstance(path, list) else [path])]
-                for key, path in _inputs(name, world).items()
+                for key, path in _inputs(name, artifacts).items()
             },
             "values": _arguments(name, folder / "served"),
         }
-        for name in doors
+        for name in selected
     }
     (folder / "jobs.json").write_text(json.dumps(jobs))
-    subprocess.run([sys.executable, Path(__file__).with_name("tfx_door.py"), folder], check=True, cwd=Path.cwd())
+    subprocess.run(
+        [sys.executable, Path(__file__).with_name("run_tfx_executors.py"), folder], check=True, cwd=Path.cwd()
+    )
     return folder
 
 
 @EVERY
-def test_the_tfx_executor_does_the_same_in_a_fresh_process(name: str, world, through_tfx):
+def test_the_tfx_executor_does_the_same_in_a_fresh_process(name: str, artifacts, through_tfx):
     for output in components()[name].outputs:
-        _assert_alike(world[f"{name}.{output}"], through_tfx / name / output)
+        _assert_alike(artifacts[f"{name}.{output}"], through_tfx / name / output)
 
 
 @EVERY
-def test_the_kfp_door_does_the_same(name: str, world, tmp_path):
+def test_the_kfp_step_does_the_same(name: str, artifacts, tmp_path):
     component = components()[name]
-    artifacts = {}
-    for key, path in _inputs(name, world).items():
+    inputs = {}
+    for key, path in _inputs(name, artifacts).items():
         listed = path if isinstance(path, list) else [path]
         for index, one in enumerate(listed, 1):
             slot = f"{key}_{index}" if isinstance(path, list) else key
-            artifacts[slot] = {"artifacts": [{"name": slot, "uri": str(one), "metadata": {}}]}
+            inputs[slot] = {"artifacts": [{"name": slot, "uri": str(one), "metadata": {}}]}
     pages = {f"{key}_page": port.type.page for key, port in component.outputs.items() if port.type.page}
     outputs = {
         key: {"artifacts": [{"name": key, "uri": str(tmp_path / key), "metadata": {}}]}
         for key in [*component.outputs, *pages]
     }
     message = {
-        "inputs": {"artifacts": artifacts, "parameterValues": _arguments(name, tmp_path / "served")},
+        "inputs": {"artifacts": inputs, "parameterValues": _arguments(name, tmp_path / "served")},
         "outputs": {"artifacts": outputs, "outputFile": str(tmp_path / "executor_output.json")},
     }
     subprocess.run([sys.executable, "-m", "tfopt.run", name, "--executor-input", json.dumps(message)], check=True)
@@ -167,21 +193,16 @@ def test_the_kfp_door_does_the_same(name: str, world, tmp_path):
     for page, file in pages.items():
         assert (tmp_path / page).read_bytes() == (tmp_path / page.removesuffix("_page") / file).read_bytes()
     for output in component.outputs:
-        _assert_alike(world[f"{name}.{output}"], tmp_path / output)
+        _assert_alike(artifacts[f"{name}.{output}"], tmp_path / output)
 
 
 def _wires(name: str, component: Component) -> dict[str, Any]:
     return {port: OWN_WIRES.get(name, {}).get(port, WIRES.get(port, port)) for port in component.inputs}
 
 
-def _is_ready(component: Component, known: dict) -> bool:
-    wired = _wires(component.name, component).values()
-    return all(one in known for wire in wired for one in (wire if isinstance(wire, list) else [wire]))
-
-
-def _inputs(name: str, known: dict) -> dict[str, Any]:
+def _inputs(name: str, paths: dict) -> dict[str, Any]:
     return {
-        port: [known[one] for one in wire] if isinstance(wire, list) else known[wire]
+        port: [paths[one] for one in wire] if isinstance(wire, list) else paths[wire]
         for port, wire in _wires(name, components()[name]).items()
     }
 
@@ -191,7 +212,7 @@ def _arguments(name: str, destination: Path) -> dict[str, Any]:
 
 
 def _assert_alike(one: Path, other: Path) -> None:
-    """The same files; logs of a run carry its time in their names."""
+    """Assert that two artifacts have the same files; the names of TensorBoard logs contain the time."""
 
     def names(folder: Path) -> set[str]:
         files = (file for file in folder.rglob("*") if file.is_file() and "events.out" not in file.name)

@@ -1,0 +1,51 @@
+"""Compare a model that a component made with the model it was made from.
+
+A step keeps the names, dtypes and shapes of inputs and outputs, and its outputs stay within the declared tolerance. The
+runner of components calls this for every model output whose component did not verify it already.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tfopt.artifacts import CARD, Examples, Model
+from tfopt.declaration.component import Component
+from tfopt.errors import ComponentError
+
+VERIFIED = "verified"  # in the metadata, and so in the model card: inputs and the parity of each output
+
+
+def check_parity(component: Component, model: Model, inputs: Mapping[str, Any], parameters: Mapping[str, Any]) -> None:
+    """Compare a model output with the component's first input, and record the result in the output's metadata.
+
+    Skipped if the first input is not a model, if the component copied a whole model artifact, and if it put
+    ``verified`` into the metadata itself, as exporters do, which compare on inputs they did not calibrate on.
+
+    Args:
+        component: Declares the tolerance: the largest difference as a fraction of the output's range; None if outputs
+            may differ. A parameter named ``tolerance`` overrides it.
+        model: The staged output.
+        inputs: The component's inputs; its examples are the inputs of the comparison, or random numbers without any.
+        parameters: The component's checked parameters.
+
+    Raises:
+        ComponentError: If names, dtypes or shapes differ, outputs are NaN or constant, or differ by more than that.
+    """
+    parent = next(iter(inputs.values()), None)
+    if not isinstance(parent, Model) or VERIFIED in model.metadata or (model.path / CARD).exists():
+        return
+    from tfopt import runtimes
+    from tfopt.measurement.parity import measure_parity
+
+    examples = next((value for value in inputs.values() if isinstance(value, Examples)), None)
+    with runtimes.load(parent) as loaded:
+        facts = measure_parity(loaded, model, examples, fix=f"check what {component.name} does to the model")
+    tolerance = parameters.get("tolerance")
+    tolerance = component.tolerance if tolerance is None else tolerance
+    for name, parity in facts["outputs"].items():
+        if tolerance is not None and parity["relative_error"] > tolerance:
+            raise ComponentError(
+                f"{component.name}: output {name!r} differs by {parity['relative_error']:.2g} of its range",
+                f"at most {tolerance:g}, as the component declares",
+                f"check what {component.name} does to the model, or declare a larger tolerance",
+            )
+    model.metadata[VERIFIED] = facts | {"tolerance": tolerance}
