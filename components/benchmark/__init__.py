@@ -1,0 +1,1 @@
+"""Latency, throughput, memory and size of models, measured against a baseline."""

@@ -1,186 +1,166 @@
-"""Who runs when: every model is tried by itself, then in each round all begin in new processes and take turns.
+"""Order of the measurements: each model is tried alone, then in each round all start in new processes and take turns.
 
-New processes are not for the load time. Which physical memory a model gets decides how it shares the caches, for as
-long as it is loaded: one load of a small model was within 0.1 % of itself, and the next load of the same file up to
-10 % faster or slower. Part of that luck stays with a process, load after load: two of the same model differed by 1 to
-5 % throughout. What is measured in one process each would take it for a difference between models.
+New processes are not needed for the load time. The physical memory that a model gets determines how it shares the
+caches for as long as it is loaded: repeated measurements of one load of a small model agreed within 0.1 %, and the next
+load of the same file was up to 10 % faster or slower. Part of this difference belongs to the process and persists over
+loads: two processes with the same model differed by 1 to 5 % throughout. A benchmark with one process for each model
+would report it as a difference between models.
 """
 
 import logging
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.components.benchmark.measured_model import Contender
+from tfopt.components.benchmark.measured_model import MeasuredModel
+from tfopt.components.benchmark.settings import TURNS, Settings
 from tfopt.measurement.speedup import FEWEST_ROUNDS
-from tfopt.processes.rpc import Died, Refused
+from tfopt.processes.rpc import CallFailed, WorkerDied
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
-WARM_BURSTS, WARM_TOLERANCE = 3, 0.05  # a model is warm when so many bursts in a row are within this of each other
-TURNS = 2  # of a round; the order of the second is the first's in the mirror, so that drift cancels
-SETTLING = 0.15  # the part of a turn that is not recorded
-HOPELESS = 5.0  # times the baseline's call: one that is so much slower and too long for `FEW_ROUNDS` is given up
-SHORTEST_S = 0.02  # of a turn: in a shorter one the first calls after another model's turn would weigh
-FEW_ROUNDS = 15  # what each load was lucky with then weighs so much that a difference of 5 % is seldom proven
-OVERTIME = 2.0  # how many times the planned seconds may be used before rounds are dropped
+WARM_BURSTS, WARM_TOLERANCE = 3, 0.05  # a model is warm when this many bursts in a row agree within this tolerance
+UNRECORDED_SHARE = 0.15  # first part of a turn, which is not recorded
+SLOW_RATIO = 5.0  # a call this many times slower than the baseline's, and too long for `FEW_ROUNDS`, is not measured
+FEW_ROUNDS = 15  # with fewer rounds the differences between processes usually hide a difference of 5 %
+OVERTIME = 2.0  # multiple of the planned seconds that may be used before the number of rounds is reduced
 
-Feed = Callable[[dict[str, TensorSpec]], Path]
+InputFile = Callable[[dict[str, TensorSpec]], Path]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What is measured, and for how long.
-
-    Attributes:
-        batch_sizes: In the order they are measured.
-        threads: Of each model.
-        seconds: Of each model, over all batch sizes, warm-up apart.
-        rounds: How many processes each model is measured in; fewer where that takes too long.
-        seed: Of the order of the turns.
-    """
-
-    batch_sizes: Sequence[int]
-    threads: int
-    seconds: float
-    rounds: int
-    seed: int
-
-    @property
-    def burst(self) -> float:
-        """The seconds of one turn."""
-        return max(SHORTEST_S, self.share / self.rounds / TURNS)
-
-    @property
-    def share(self) -> float:
-        """The seconds of one model at one batch size."""
-        return self.seconds / len(self.batch_sizes)
-
-
-def measure(contenders: Sequence[Contender], plan: Plan, feed: Feed) -> None:
-    """Measure every model at every batch size it can do. Only one process is ever at work.
+def measure_interleaved(models: Sequence[MeasuredModel], settings: Settings, input_file: InputFile) -> None:
+    """Measure every model at every batch size that it supports. Only one process works at any time.
 
     Args:
-        contenders: Filled in as they go.
-        plan: What to measure.
-        feed: Gives the file of inputs for a signature.
+        models: The models; their results are filled in.
+        settings: Parameters of the measurement.
+        input_file: Returns the file of inputs for a signature.
 
     Raises:
-        ComponentError: When the baseline fails.
+        ComponentError: If the baseline fails.
     """
-    for contender in contenders:
-        with contender.dropping_out():
-            _try(contender, plan, feed)
-    baseline = next(contender for contender in contenders if contender.is_baseline)
-    for contender in _still_in(contenders):
-        with contender.dropping_out():
-            _give_up(contender, baseline, plan)
-    draw, order = random.Random(plan.seed), list(contenders)
-    rounds, began = _affordable_rounds(order, plan), time.monotonic()
+    for model in models:
+        with model.recording_failure():
+            _try(model, settings, input_file)
+    baseline = next(model for model in models if model.is_baseline)
+    for model in _remaining(models):
+        with model.recording_failure():
+            _drop_slow_sizes(model, baseline, settings)
+    generator, order = random.Random(settings.seed), list(models)
+    rounds, start = _affordable_rounds(order, settings), time.monotonic()
     for number in range(rounds):
-        left = f", {(time.monotonic() - began) / number * (rounds - number):.0f} s left" if number else ""
+        left = f", {(time.monotonic() - start) / number * (rounds - number):.0f} s left" if number else ""
         log.info("round %d of %d%s", number + 1, rounds, left)
-        draw.shuffle(order)
-        for contender in _still_in(order):
-            with contender.dropping_out():
-                contender.process.end()  # all, before any begins: it would be given the memory that it just gave back
-        draw.shuffle(order)
-        for contender in _still_in(order):
-            with contender.dropping_out():
-                _load(contender, plan, feed)
-        for batch_size in plan.batch_sizes:
-            _take_turns([contender for contender in order if batch_size in contender.warm], batch_size, plan)
+        _restart(order, generator, settings, input_file)
+        for batch_size in settings.sizes:
+            _run_turns([model for model in order if batch_size in model.is_warm], batch_size, settings)
 
 
-def _try(contender: Contender, plan: Plan, feed: Feed) -> None:
-    """Load and warm up, and note what only a fresh process can tell: first call, memory, what it can do."""
-    log.info("loading %s", contender.name)
-    contender.facts |= _load(contender, plan, feed)
-    for batch_size in plan.batch_sizes:
+def _restart(order: list[MeasuredModel], generator: random.Random, settings: Settings, input_file: InputFile) -> None:
+    """Start each model in a new process, in a new random order."""
+    generator.shuffle(order)
+    for model in _remaining(order):
+        with model.recording_failure():
+            model.process.end()  # all end before any starts, or it would get the memory that it has just released
+    generator.shuffle(order)
+    for model in _remaining(order):
+        with model.recording_failure():
+            _load(model, settings, input_file)
+
+
+def _try(model: MeasuredModel, settings: Settings, input_file: InputFile) -> None:
+    """Load and warm up a model; record first call, memory, and the batch sizes that it supports."""
+    log.info("loading %s", model.name)
+    model.facts |= _load(model, settings, input_file)
+    for batch_size in settings.sizes:
         try:
-            first = contender.process.ask("prepare", batch_size)
-        except Died:
+            first = model.process.call("prepare", batch_size)
+        except WorkerDied:
             raise
-        except Refused as refusal:
-            contender.notes.append(f"batch size {batch_size} is not measured: {refusal}")
+        except CallFailed as failure:
+            model.notes.append(f"batch size {batch_size} is not measured: {failure}")
             continue
-        contender.facts.setdefault("first_call_seconds", first["seconds"])
-        contender.notes += [f"batch size {batch_size}: output {name!r} is not finite" for name in first["not_finite"]]
-        _warm_up(contender, batch_size, plan)
-    if not contender.warm:
-        raise Refused("; ".join(contender.notes))
-    contender.facts |= contender.process.ask("facts")
+        model.facts.setdefault("first_call_seconds", first["seconds"])
+        model.notes += [f"batch size {batch_size}: output {name!r} is not finite" for name in first["not_finite"]]
+        _warm_up(model, batch_size, settings)
+    if not model.is_warm:
+        raise CallFailed("; ".join(model.notes))
+    model.facts |= model.process.call("facts")
 
 
-def _load(contender: Contender, plan: Plan, feed: Feed) -> dict[str, Any]:
-    """Load it in a new process; return what that took."""
-    contender.process.renew()
-    found: dict[str, Any] = contender.process.ask("load", contender.model.uri, plan.threads)
-    contender.process.ask("feed", str(feed(found.pop("inputs"))))
-    return found
+def _load(model: MeasuredModel, settings: Settings, input_file: InputFile) -> dict[str, Any]:
+    """Load a model in a new process and return the measured facts."""
+    model.process.renew()
+    facts: dict[str, Any] = model.process.call("load", model.model.uri, settings.threads)
+    model.process.call("feed", str(input_file(facts.pop("inputs"))))
+    return facts
 
 
-def _warm_up(contender: Contender, batch_size: int, plan: Plan) -> None:
-    """Call it until bursts agree, or half the time it will be measured has gone."""
-    limit = time.monotonic() + plan.share / 2
+def _warm_up(model: MeasuredModel, batch_size: int, settings: Settings) -> None:
+    """Call a model until consecutive bursts agree, or for half of its measuring time."""
+    deadline = time.monotonic() + settings.seconds_per_size / 2
     medians: list[float] = []
-    warm = False
-    while not warm and (len(medians) < WARM_BURSTS or time.monotonic() < limit):
-        calls, _ = contender.process.ask("burst", plan.burst, 0.0)
+    is_warm = False
+    while not is_warm and (len(medians) < WARM_BURSTS or time.monotonic() < deadline):
+        calls, _ = model.process.call("burst", settings.turn_seconds, 0.0)
         medians.append(float(np.median(calls)))
-        last = medians[-WARM_BURSTS:]
-        warm = len(last) == WARM_BURSTS and max(last) <= min(last) * (1 + WARM_TOLERANCE)
-    contender.warm[batch_size] = warm
-    contender.call_seconds[batch_size] = medians[-1] / 1e9
+        latest = medians[-WARM_BURSTS:]
+        is_warm = len(latest) == WARM_BURSTS and max(latest) <= min(latest) * (1 + WARM_TOLERANCE)
+    model.is_warm[batch_size] = is_warm
+    model.call_seconds[batch_size] = medians[-1] / 1e9
 
 
-def _give_up(contender: Contender, baseline: Contender, plan: Plan) -> None:
-    """Leave out the batch sizes at which it would use up everybody's time to no avail."""
-    for batch_size, call in list(contender.call_seconds.items()):
-        usual = baseline.call_seconds.get(batch_size, call)
-        if call > max(HOPELESS * usual, plan.share / FEW_ROUNDS):
-            del contender.warm[batch_size], contender.call_seconds[batch_size]
-            said = f"a call took {call:.2g} s as it warmed up, {call / usual:.1f} times the baseline's"
-            contender.notes.append(f"batch size {batch_size} is not measured: {said}")
-    if not contender.warm:
-        raise Refused("; ".join(contender.notes))
+def _drop_slow_sizes(model: MeasuredModel, baseline: MeasuredModel, settings: Settings) -> None:
+    """Drop the batch sizes at which a model is so slow that measuring it only costs time."""
+    for batch_size, seconds in list(model.call_seconds.items()):
+        usual = baseline.call_seconds.get(batch_size, seconds)
+        if seconds > max(SLOW_RATIO * usual, settings.seconds_per_size / FEW_ROUNDS):
+            del model.is_warm[batch_size], model.call_seconds[batch_size]
+            reason = f"a call took {seconds:.2g} s during warm-up, {seconds / usual:.1f} times the baseline's"
+            model.notes.append(f"batch size {batch_size} is not measured: {reason}")
+    if not model.is_warm:
+        raise CallFailed("; ".join(model.notes))
 
 
-def _take_turns(order: Sequence[Contender], batch_size: int, plan: Plan) -> None:
-    """Warm each up again, which is quick now, and give each a burst in every turn."""
-    for contender in _still_in(order):
-        with contender.dropping_out():
-            contender.process.ask("prepare", batch_size, plan.burst / 2)
-    settling = plan.burst * SETTLING
+def _run_turns(order: Sequence[MeasuredModel], batch_size: int, settings: Settings) -> None:
+    """Warm up each model again, which is quick now, and run one burst of it in every turn."""
+    for model in _remaining(order):
+        with model.recording_failure():
+            model.process.call("prepare", batch_size, settings.turn_seconds / 2)
+    unrecorded = settings.turn_seconds * UNRECORDED_SHARE
     bursts = []
     for turn in range(TURNS):
-        for contender in _still_in(order[::-1] if turn % 2 else order):
-            with contender.dropping_out():
-                bursts.append((contender, *contender.process.ask("burst", plan.burst - settling, settling)))
-    for contender in _still_in(order):
-        own = [burst for owner, *burst in bursts if owner is contender]
-        contender.samples.setdefault(batch_size, []).append(np.concatenate([calls for calls, _ in own]))
-        contender.others.setdefault(batch_size, []).extend(others for _, others in own)
+        for model in _remaining(order[::-1] if turn % 2 else order):
+            with model.recording_failure():
+                calls, foreign = model.process.call("burst", settings.turn_seconds - unrecorded, unrecorded)
+                bursts.append((model, calls, foreign))
+    for model in _remaining(order):
+        own = [(calls, foreign) for owner, calls, foreign in bursts if owner is model]
+        model.samples.setdefault(batch_size, []).append(np.concatenate([calls for calls, _ in own]))
+        model.foreign_load.setdefault(batch_size, []).extend(foreign for _, foreign in own)
 
 
-def _affordable_rounds(contenders: Sequence[Contender], plan: Plan) -> int:
-    """Fewer than planned where loads or single calls take long. Settled before the first: never after a look."""
-    ready = _still_in(contenders)
-    loads = sum(contender.facts["load_seconds"] + contender.facts["first_call_seconds"] for contender in ready)
-    bursts = (TURNS + 0.5) * sum(max(plan.burst, call) for one in ready for call in one.call_seconds.values())
-    affordable = int(OVERTIME * plan.seconds * len(ready) / (loads + bursts))
-    rounds = min(plan.rounds, max(FEWEST_ROUNDS, affordable))
-    if rounds < min(plan.rounds, FEW_ROUNDS):
-        for contender in ready:
-            contender.notes.append(f"{rounds} rounds instead of {plan.rounds}; each would take {loads + bursts:.2g} s")
+def _affordable_rounds(models: Sequence[MeasuredModel], settings: Settings) -> int:
+    """Return the number of rounds, reduced if loads or single calls are slow.
+
+    It is fixed before the first round: a number that depended on the samples would bias the intervals.
+    """
+    remaining = _remaining(models)
+    loads = sum(model.facts["load_seconds"] + model.facts["first_call_seconds"] for model in remaining)
+    calls = [max(settings.turn_seconds, call) for model in remaining for call in model.call_seconds.values()]
+    round_seconds = loads + (TURNS + 0.5) * sum(calls)
+    affordable = int(OVERTIME * settings.seconds * len(remaining) / round_seconds)
+    rounds = min(settings.rounds, max(FEWEST_ROUNDS, affordable))
+    if rounds < min(settings.rounds, FEW_ROUNDS):
+        for model in remaining:
+            model.notes.append(f"{rounds} rounds instead of {settings.rounds}; each would take {round_seconds:.2g} s")
     return rounds
 
 
-def _still_in(contenders: Sequence[Contender]) -> list[Contender]:
-    return [contender for contender in contenders if not contender.error]
+def _remaining(models: Sequence[MeasuredModel]) -> list[MeasuredModel]:
+    return [model for model in models if not model.error]

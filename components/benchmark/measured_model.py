@@ -1,4 +1,4 @@
-"""One model of the benchmark: its process, and everything that is found out about it."""
+"""A model that is being measured: its process and its results so far."""
 
 import contextlib
 import logging
@@ -12,23 +12,27 @@ from numpy.typing import NDArray
 from tfopt.artifacts import Model
 from tfopt.components.benchmark.model_process import ModelProcess
 from tfopt.errors import ComponentError
-from tfopt.processes.rpc import Refused
+from tfopt.processes.rpc import CallFailed
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
 
 @dataclass
-class Contender:
+class MeasuredModel:
     """A model with its process and its results so far.
 
     Attributes:
-        error: Why it dropped out.
-        notes: What a reader of its numbers should know.
+        name: Name of the model, unique in the benchmark.
+        model: The model.
+        process: Its process.
+        is_baseline: True for the baseline.
+        error: The reason why it is not measured any more, or None.
+        notes: Remarks for the report.
         facts: Seconds and bytes, by their names in ``benchmark.json``.
-        warm: For each batch size it can do, whether its bursts agreed when it was tried.
-        call_seconds: For each batch size, about how long a call takes.
+        is_warm: For each supported batch size: True if the warm-up converged.
+        call_seconds: For each supported batch size, the approximate duration of a call.
         samples: For each batch size, the nanoseconds of the calls of each round.
-        others: For each batch size, the part of its cores' time that others had, in each turn.
+        foreign_load: For each batch size, the share of its cores' time that other processes used, in each turn.
     """
 
     name: str
@@ -38,34 +42,34 @@ class Contender:
     error: str | None = None
     notes: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
-    warm: dict[int, bool] = field(default_factory=dict)
+    is_warm: dict[int, bool] = field(default_factory=dict)
     call_seconds: dict[int, float] = field(default_factory=dict)
     samples: dict[int, list[NDArray[np.int64]]] = field(default_factory=dict)
-    others: dict[int, list[float]] = field(default_factory=dict)
+    foreign_load: dict[int, list[float]] = field(default_factory=dict)
 
     @contextlib.contextmanager
-    def dropping_out(self) -> Iterator[None]:
-        """Make a candidate's failure its result. The baseline's is everybody's: nothing can be compared without it."""
+    def recording_failure(self) -> Iterator[None]:
+        """Record a failure of a candidate as its result; raise a failure of the baseline, which all depend on."""
         try:
             yield
-        except ComponentError as refusal:
-            self._drop_out(refusal.received)
+        except ComponentError as error:
+            self._drop(error.received)
             if self.is_baseline:
                 raise
-        except Refused as failure:
-            self._drop_out(str(failure))
+        except CallFailed as failure:
+            self._drop(str(failure))
             if self.is_baseline:
                 raise ComponentError(
                     f"the baseline {self.name}: {failure}",
                     "a baseline that runs to the end",
-                    "mend it, or name another; candidates are measured against it",
+                    "fix it, or pass another one; candidates are measured against it",
                 ) from failure
 
     def round_medians(self, batch_size: int) -> NDArray[np.float64]:
-        """The median nanoseconds of a call, of each round."""
-        return np.array([np.median(burst) for burst in self.samples[batch_size]])
+        """Return the median nanoseconds of a call in each round."""
+        return np.array([np.median(calls) for calls in self.samples[batch_size]])
 
-    def _drop_out(self, reason: str) -> None:
+    def _drop(self, reason: str) -> None:
         self.error = reason
-        self.samples.clear()  # half a measurement would be read as a whole one
-        log.info("%s drops out: %s", self.name, reason)
+        self.samples.clear()  # an incomplete measurement must not be reported
+        log.info("%s is not measured any more: %s", self.name, reason)

@@ -1,86 +1,86 @@
-"""The whole measurement: processes started, turns taken, results put together."""
+"""The whole measurement: start the processes, run the rounds, assemble the report."""
 
 import contextlib
-import logging
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Model, unique_names
-from tfopt.components.benchmark import model_environment as environment
+from tfopt.artifacts.benchmark_report import BenchmarkReport
 from tfopt.components.benchmark import results
 from tfopt.components.benchmark.inputs import Inputs
-from tfopt.components.benchmark.interleaving import Plan, measure
-from tfopt.components.benchmark.measured_model import Contender
-from tfopt.components.benchmark.model_process import ANOTHER_ORIGIN, ModelProcess, Origins
+from tfopt.components.benchmark.interleaving import measure_interleaved
+from tfopt.components.benchmark.measured_model import MeasuredModel
+from tfopt.components.benchmark.model_environment import MachineLoad, choose_cores, describe_tensorflow
+from tfopt.components.benchmark.model_process import RUNTIME_DIFFERENCE, ModelProcess, RuntimeProcesses
+from tfopt.components.benchmark.settings import Settings
 from tfopt.errors import ComponentError
 from tfopt.measurement.machine_fingerprint import fingerprint
 from tfopt.measurement.speedup import LEVEL
 
-log = logging.getLogger("tfopt")
 
-
-def run(
-    models: Sequence[Model], plan: Plan, examples: Sequence[Path], min_effect: float, samples: Path
-) -> dict[str, Any]:
-    """Measure the models, the baseline first; return the content of ``benchmark.json`` and write the raw samples.
+def measure_models(
+    models: Sequence[Model], settings: Settings, examples: Sequence[Path], samples: Path
+) -> BenchmarkReport:
+    """Measure the models, the baseline first, write the raw samples, and return the report.
 
     Raises:
-        ComponentError: When the machine has too few cores, or the baseline fails.
+        ComponentError: If the machine has too few cores, or the baseline fails.
     """
-    cores = environment.cores(plan.threads)
-    if len(cores) < plan.threads:
+    cores = choose_cores(settings.threads)
+    if len(cores) < settings.threads:
         raise ComponentError(
-            f"benchmark: threads={plan.threads}",
+            f"benchmark: threads={settings.threads}",
             f"at most {len(cores)}, the cores this process may use",
-            f"pass threads={len(cores)}, or run it where there are more",
+            f"pass threads={len(cores)}, or run it on a machine with more cores",
         )
-    load = environment.Load()
+    load = MachineLoad()
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
-        inputs = Inputs(examples, records=max(plan.batch_sizes), seed=plan.seed, folder=Path(folder))
-        with _processes(models, cores, Path(folder)) as contenders:
-            measure(contenders, plan, inputs.file)
-        described = fingerprint(cores) | {
-            "nice": contenders[0].facts["nice"],
+        inputs = Inputs(examples, records=max(settings.sizes), seed=settings.seed, folder=Path(folder))
+        with _started(models, cores, Path(folder)) as measured:
+            measure_interleaved(measured, settings, inputs.file)
+        environment = fingerprint(cores) | {
+            "nice": measured[0].facts["nice"],
             "load": load.facts(),
-            "tensorflow": _tensorflow(contenders),
+            "tensorflow": _tensorflow(measured),
         }
-    baseline = contenders[0]
-    results.write_samples(contenders, samples)
-    return {
-        "environment": described,
-        "baseline": baseline.name,
-        "batch_sizes": list(plan.batch_sizes),
-        "threads": plan.threads,
-        "seconds": plan.seconds,
-        "rounds": plan.rounds,
-        "seed": plan.seed,
-        "inputs": inputs.facts(),
-        "interval": {
+    baseline = measured[0]
+    results.write_samples(measured, samples)
+    return BenchmarkReport(
+        environment=environment,
+        baseline=baseline.name,
+        batch_sizes=settings.sizes,
+        threads=settings.threads,
+        seconds=settings.seconds,
+        rounds=settings.rounds,
+        seed=settings.seed,
+        inputs=inputs.facts(),
+        interval={
             "method": "Hodges-Lehmann, signed-rank",
             "level": LEVEL,
-            "min_effect": min_effect,
-            "another_runtime": ANOTHER_ORIGIN,
+            "min_effect": settings.min_effect,
+            "another_runtime": RUNTIME_DIFFERENCE,
         },
-        "models": [results.row(contender, baseline, min_effect) for contender in contenders],
-    }
+        models=[results.summarize_model(model, baseline, settings.min_effect) for model in measured],
+        split=settings.split if examples else None,
+    )
 
 
 @contextlib.contextmanager
-def _processes(models: Sequence[Model], cores: Sequence[int], folder: Path) -> Iterator[list[Contender]]:
-    """Give each model a process; all of them end with this."""
-    with Origins(cores, folder) as origins, contextlib.ExitStack() as stack:
-        contenders = []
+def _started(models: Sequence[Model], cores: Sequence[int], folder: Path) -> Iterator[list[MeasuredModel]]:
+    """Yield each model with a process; all processes end with the context."""
+    with RuntimeProcesses(cores, folder) as runtimes, contextlib.ExitStack() as stack:
+        measured = []
         for index, (name, model) in enumerate(zip(unique_names(list(models)), models, strict=True)):
-            process = stack.enter_context(ModelProcess(model, origins, folder / f"{index}.log"))
-            contenders.append(Contender(name, model, process, is_baseline=not index))
-        yield contenders
+            process = stack.enter_context(ModelProcess(model, runtimes, folder / f"{index}.log"))
+            measured.append(MeasuredModel(name, model, process, is_baseline=not index))
+        yield measured
 
 
-def _tensorflow(contenders: Sequence[Contender]) -> dict[str, Any] | None:
-    """How TensorFlow was set up, from the first model that needed it."""
-    for contender in contenders:
-        if "tensorflow" in contender.facts:
-            return environment.tensorflow(contender.facts["tensorflow"], contender.process.printed())
+def _tensorflow(measured: Sequence[MeasuredModel]) -> dict[str, Any] | None:
+    """Return the configuration of TensorFlow in the first process that imported it."""
+    for model in measured:
+        if "tensorflow" in model.facts:
+            return describe_tensorflow(model.facts["tensorflow"], model.process.read_log())
     return None

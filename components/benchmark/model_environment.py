@@ -1,55 +1,55 @@
-"""Where one model's numbers come from: the cores it was pinned to, TensorFlow as it ran there, and what else ran."""
+"""Conditions of a measurement: pinned cores, TensorFlow's configuration, and the load of the machine."""
 
 import os
 import re
 from pathlib import Path
 from typing import Any
 
-from tfopt.measurement.machine_fingerprint import CPU, content
+from tfopt.measurement.machine_fingerprint import CPU, read_text
 from tfopt.runtimes.environment import ONEDNN
 
 
-def tensorflow(facts: dict[str, Any], printed: str) -> dict[str, Any]:
-    """Describe TensorFlow as one model's process had it.
+def describe_tensorflow(facts: dict[str, Any], log: str) -> dict[str, Any]:
+    """Return the configuration of TensorFlow in a model's process.
 
     Args:
-        facts: What the process itself found.
-        printed: What it printed. Only there does TensorFlow name the instruction sets that its build leaves unused, and
-            whether oneDNN, which brings its own code for them, is on.
+        facts: Facts that the process reported.
+        log: Output of the process. Only there does TensorFlow name the instruction sets that its build leaves unused,
+            and state whether oneDNN, which has its own code for them, is on.
     """
-    unused = re.search(r"enable the following instructions: ([A-Z0-9_. ]+), in other operations", printed)
+    unused = re.search(r"enable the following instructions: ([A-Z0-9_. ]+), in other operations", log)
     return {
         **facts,
         "instruction_sets_not_in_the_build": unused[1].split() if unused else None,
         "onednn": {
-            "enabled": "oneDNN custom operations are on" in printed,
+            "enabled": "oneDNN custom operations are on" in log,
             ONEDNN: facts.get(ONEDNN),
             "default": "on where an x86 CPU under Linux has AVX512_VNNI, AVX512_BF16, AVX_VNNI or AMX",
         },
     }
 
 
-def cores(count: int) -> list[int]:
-    """Choose cores to pin to, of those this process may use; each of another physical core first.
+def choose_cores(count: int) -> list[int]:
+    """Choose cores to pin to, on different physical cores first; fewer if this process may not use so many.
 
-    The last ones, since most of what else runs starts at the first. Fewer than asked for when there are not so many.
+    The highest numbers are preferred, because most other processes run on the lowest.
     """
     allowed = sorted(os.sched_getaffinity(0), reverse=True)
-    siblings = {core: content(CPU / f"cpu{core}" / "topology/thread_siblings_list") or str(core) for core in allowed}
+    siblings = {core: read_text(CPU / f"cpu{core}" / "topology/thread_siblings_list") or str(core) for core in allowed}
     first = {sibling: core for core, sibling in siblings.items()}  # the lowest, as the order above is descending
     chosen = sorted(allowed, key=lambda core: core not in first.values())
     return sorted(chosen[:count])
 
 
-class Load:
-    """How busy the machine is while something is measured."""
+class MachineLoad:
+    """The load of the machine from construction on."""
 
     def __init__(self) -> None:
-        """Start counting."""
+        """Read the counters."""
         self._average, self._ticks = os.getloadavg(), _ticks()
 
     def facts(self) -> dict[str, Any]:
-        """The load average before and after; the parts of all cores' time that were busy, and that the host took."""
+        """Return the load average before and after, and the shares of all cores' time: busy, and used by the host."""
         spent = [after - before for before, after in zip(self._ticks, _ticks(), strict=True)]
         total = sum(spent) or 1
         return {
@@ -61,6 +61,6 @@ class Load:
 
 
 def _ticks() -> list[int]:
-    """user, nice, system, idle, iowait, irq, softirq, steal of all cores since boot."""
-    line = (content(Path("/proc/stat")) or "").partition("\n")[0].split()[1:9]
+    """Return user, nice, system, idle, iowait, irq, softirq and steal ticks of all cores since boot."""
+    line = (read_text(Path("/proc/stat")) or "").partition("\n")[0].split()[1:9]
     return [int(word) for word in line] or [0] * 8

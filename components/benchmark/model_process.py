@@ -1,4 +1,4 @@
-"""The parent's side of the models' processes, each with its cores, its threads and its own variables."""
+"""Client of the measuring processes, each with its cores, its number of threads and its environment variables."""
 
 import contextlib
 from collections.abc import Sequence
@@ -8,25 +8,25 @@ from typing import Any, Self
 
 from tfopt.artifacts import Model
 from tfopt.errors import ComponentError
-from tfopt.processes.fork_server import Fork
-from tfopt.processes.rpc import AskedProcess, Died, Refused
+from tfopt.processes.fork_server import ForkedWorker
+from tfopt.processes.rpc import CallFailed, WorkerDied, WorkerProcess
 from tfopt.runtimes import environment
 
-# A relative difference that forks of two processes may show where the models are equal: its standard deviation was 0.01
-# (30 pairs of processes, 60 forks each).
-ANOTHER_ORIGIN = 0.02
+# Relative difference that forks of two processes may show for equal models: its standard deviation was 0.01 (30 pairs
+# of processes, 60 forks each).
+RUNTIME_DIFFERENCE = 0.02
 
 # Each of these libraries reads its thread count once, when it is imported.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
 
 
 @dataclass(frozen=True)
-class Origin:
-    """What models must have in common to be forked from the same process, and to share the luck of its memory.
+class RuntimeConfig:
+    """The runtime and environment of a model. Models with equal ones are forked from the same process.
 
     Attributes:
-        format: Of the model.
-        variables: What `configure_runtime` says of it.
+        format: Format of the model.
+        variables: Environment variables that `configure_runtime` stored with the model.
     """
 
     format: str
@@ -34,77 +34,77 @@ class Origin:
 
     @classmethod
     def of(cls, model: Model) -> Self:
-        """Return what runs this model."""
-        return cls(model.format, tuple(sorted(environment.read(model).items())))
+        """Return the runtime configuration of a model."""
+        return cls(model.format, tuple(sorted(environment.read_variables(model).items())))
 
 
-class Origins(contextlib.ExitStack):
-    """Processes that have imported a runtime and are forked for its models."""
+class RuntimeProcesses(contextlib.ExitStack):
+    """The processes that models are forked from, one for each runtime configuration."""
 
     def __init__(self, cores: Sequence[int], folder: Path) -> None:
-        """Start none yet; they will be pinned to these cores and print into this folder."""
+        """Store the cores that the processes are pinned to, and the folder of their logs."""
         super().__init__()
         self._cores, self._folder = cores, folder
-        self._started: dict[Origin, AskedProcess] = {}
+        self._started: dict[RuntimeConfig, WorkerProcess] = {}
 
-    def of(self, model: Model) -> AskedProcess:
-        """Return the process for this model's format and variables, which may have to import it first."""
-        origin = Origin.of(model)
-        if origin not in self._started:
-            process = AskedProcess(
+    def of(self, model: Model) -> WorkerProcess:
+        """Return the process of a model's runtime configuration; start it if there is none."""
+        config = RuntimeConfig.of(model)
+        if config not in self._started:
+            process = WorkerProcess(
                 "tfopt.components.benchmark.worker",
                 ",".join(map(str, self._cores)),
-                origin.format,
-                log=self._folder / f"origin{len(self._started)}.log",
-                environment=_environment(len(self._cores)) | dict(origin.variables),
+                config.format,
+                log=self._folder / f"runtime{len(self._started)}.log",
+                environment=_environment(len(self._cores)) | dict(config.variables),
             )
-            self._started[origin] = self.enter_context(process)
-        return self._started[origin]
+            self._started[config] = self.enter_context(process)
+        return self._started[config]
 
 
 class ModelProcess:
-    """The process of one model, for `worker.Worker`: a new one, with nothing of the last, whenever it is renewed."""
+    """The process of one model, which runs `worker.Worker` and can be replaced by a new one."""
 
-    def __init__(self, model: Model, origins: Origins, log: Path) -> None:
-        """Start none yet."""
-        self._model, self._origins, self._log = model, origins, log
-        self._fork: Fork | None = None
+    def __init__(self, model: Model, runtimes: RuntimeProcesses, log: Path) -> None:
+        """Store the model; `renew` starts the process."""
+        self._model, self._runtimes, self._log = model, runtimes, log
+        self._fork: ForkedWorker | None = None
 
     def renew(self) -> None:
-        """Begin anew; nothing is loaded yet.
+        """Start a new process, without a model.
 
         Raises:
-            Refused: When the runtime could not even be imported.
+            CallFailed: If the runtime cannot be imported.
         """
         self.end()
-        self._fork = Fork(self._origins.of(self._model), self._log)
+        self._fork = ForkedWorker(self._runtimes.of(self._model), self._log)
 
-    def ask(self, name: str, *arguments: Any) -> Any:
-        """As `Asked.ask`; what a model refuses in three parts is one line of a table."""
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call a method as `ForkedWorker.call` does; a three-part error becomes a `CallFailed` with one line."""
         assert self._fork, "renew comes first"
         try:
-            return self._fork.ask(name, *arguments)
+            return self._fork.call(name, *arguments)
         except ComponentError as error:
-            raise Refused(f"{error.received}; expected {error.expected}") from error
+            raise CallFailed(f"{error.received}; expected {error.expected}") from error
 
     def end(self) -> None:
-        """End the one there is."""
+        """End the process, if there is one."""
         fork, self._fork = self._fork, None
         if fork:
             fork.__exit__()
 
     def __enter__(self) -> Self:
-        """Use as a context manager."""
+        """Return this object."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it."""
-        with contextlib.suppress(Died):  # with its origin, as every fork
+        """End the process."""
+        with contextlib.suppress(WorkerDied):  # the process that it was forked from has ended, and with it this one
             self.end()
 
-    def printed(self) -> str:
-        """Everything that importing the runtime and running the model printed."""
-        logs = [self._origins.of(self._model).log, self._log]
+    def read_log(self) -> str:
+        """Return the output of importing the runtime and of running the model."""
+        logs = [self._runtimes.of(self._model).log, self._log]
         return "".join(log.read_text(errors="replace") for log in logs)
 
 
@@ -112,6 +112,6 @@ def _environment(threads: int) -> dict[str, str]:
     return {
         **dict.fromkeys(THREAD_VARIABLES, str(threads)),
         "TF_NUM_INTEROP_THREADS": "1",
-        "TF_CPP_MIN_LOG_LEVEL": "0",  # the only place where TensorFlow says what its build leaves unused
-        "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # all models are alive together and must share the memory
+        "TF_CPP_MIN_LOG_LEVEL": "0",  # only its log names the instruction sets that its build leaves unused
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # all models are loaded at the same time and share the GPU memory
     }

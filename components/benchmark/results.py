@@ -1,4 +1,4 @@
-"""From raw samples to ``benchmark.json`` and ``samples.parquet``."""
+"""Summaries of the raw samples for ``benchmark.json``, and the samples themselves as ``samples.parquet``."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,14 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tfopt.components.benchmark.measured_model import Contender
-from tfopt.components.benchmark.model_process import ANOTHER_ORIGIN, Origin
+from tfopt.artifacts.benchmark_report import Latency, ModelBenchmark, SaturationRange, SpeedupEstimate
+from tfopt.components.benchmark.measured_model import MeasuredModel
+from tfopt.components.benchmark.model_process import RUNTIME_DIFFERENCE, RuntimeConfig
 from tfopt.measurement.saturation import Saturation
 from tfopt.measurement.speedup import speedup
 from tfopt.runtimes import environment
 
-STEADY = 0.1  # a measurement is stable when the middle half of its rounds lies within this part of their median
-DISTURBED = 0.05  # nor when others had its cores for longer than this part of the time
+STABLE_SPREAD = 0.1  # of the middle half of the rounds, relative to their median; more is not stable
+STABLE_FOREIGN_LOAD = 0.05  # share of the time that other processes used the cores; more is not stable
 FACTS = ("import_seconds", "load_seconds", "first_call_seconds", "runtime_memory_bytes", "peak_memory_bytes")
 SCHEMA = pa.schema([
     ("model", pa.dictionary(pa.int32(), pa.string())),
@@ -26,78 +27,83 @@ SCHEMA = pa.schema([
 ])  # fmt: skip
 
 
-def row(contender: Contender, baseline: Contender, min_effect: float) -> dict[str, Any]:
-    """Everything found out about one model; milliseconds a call, examples a second, and speed against the baseline."""
-    compared = [] if contender.is_baseline else [size for size in contender.samples if size in baseline.samples]
-    unsure = 0.0 if not compared or Origin.of(contender.model) == Origin.of(baseline.model) else ANOTHER_ORIGIN
-    latency = {str(size): _latency(contender, size) for size in contender.samples}
-    saturation = Saturation.of({size: size * 1e9 / contender.round_medians(size) for size in contender.samples})
-    return {
-        "name": contender.name,
-        "digest": contender.model.digest,
-        "format": contender.model.format,
-        "error": contender.error,
-        "environment": {} if contender.error else environment.read(contender.model),
-        "sizes": contender.model.sizes(),
-        **{name: contender.facts.get(name) for name in FACTS},
-        "latency": latency,
-        "throughput": {
-            str(size): float(size * 1e9 / np.median(_round_means(contender, size))) for size in contender.samples
-        },
-        "speedup": {
-            str(size): speedup(
-                baseline.round_medians(size), contender.round_medians(size), min_effect=min_effect, unsure=unsure
-            ).facts()
-            for size in compared
-        },
-        "saturation": saturation and saturation.facts(),
-        "notes": contender.notes + [note for size in contender.samples for note in _instability(contender, size)],
-    }
+def summarize_model(model: MeasuredModel, baseline: MeasuredModel, min_effect: float) -> ModelBenchmark:
+    """Return the measurements of one model, with its speedup over the baseline."""
+    sizes = list(model.samples)
+    rates = {size: size * 1e9 / model.round_medians(size) for size in sizes}
+    saturation = Saturation.of(rates)
+    return ModelBenchmark(
+        name=model.name,
+        digest=model.model.digest,
+        format=model.model.format,
+        error=model.error,
+        environment={} if model.error else environment.read_variables(model.model),
+        sizes=model.model.sizes(),
+        **{name: model.facts.get(name) for name in FACTS},
+        latency={str(size): _latency(model, size) for size in sizes},
+        throughput={str(size): float(size * 1e9 / np.median(_round_means(model, size))) for size in sizes},
+        speedup=_speedups(model, baseline, min_effect),
+        saturation=SaturationRange(**saturation.facts()) if saturation else None,
+        notes=model.notes + [note for size in sizes for note in _instability(model, size)],
+    )
 
 
-def write_samples(contenders: Sequence[Contender], file: Path) -> None:
+def write_samples(models: Sequence[MeasuredModel], file: Path) -> None:
     """Write every recorded call of every model."""
     with pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
-        for contender in contenders:
-            for batch_size, rounds in contender.samples.items():
-                writer.write_table(_table(contender.name, batch_size, rounds))
+        for model in models:
+            for batch_size, rounds in model.samples.items():
+                writer.write_table(_table(model.name, batch_size, rounds))
 
 
-def _latency(contender: Contender, batch_size: int) -> dict[str, Any]:
-    calls = np.concatenate(contender.samples[batch_size]) / 1e6
-    p50, p90, p99 = (float(value) for value in np.percentile(calls, [50, 90, 99]))
+def _speedups(model: MeasuredModel, baseline: MeasuredModel, min_effect: float) -> dict[str, SpeedupEstimate]:
+    common = [] if model.is_baseline else [size for size in model.samples if size in baseline.samples]
+    if not common:
+        return {}
+    is_same_runtime = RuntimeConfig.of(model.model) == RuntimeConfig.of(baseline.model)
+    error = 0.0 if is_same_runtime else RUNTIME_DIFFERENCE
+    rounds = {size: (baseline.round_medians(size), model.round_medians(size)) for size in common}
     return {
-        "p50": p50,
-        "p90": p90,
-        "p99": p99,
-        "mean": float(calls.mean()),
-        "samples": len(calls),
-        "disturbed": _others(contender, batch_size),
-        "stable": not _instability(contender, batch_size),
+        str(size): SpeedupEstimate(**speedup(*pair, min_effect=min_effect, systematic_error=error).facts())
+        for size, pair in rounds.items()
     }
 
 
-def _round_means(contender: Contender, batch_size: int) -> list[float]:
-    return [float(calls.mean()) for calls in contender.samples[batch_size]]
+def _latency(model: MeasuredModel, batch_size: int) -> Latency:
+    calls = np.concatenate(model.samples[batch_size]) / 1e6
+    p50, p90, p99 = (float(value) for value in np.percentile(calls, [50, 90, 99]))
+    return Latency(
+        p50=p50,
+        p90=p90,
+        p99=p99,
+        mean=float(calls.mean()),
+        samples=len(calls),
+        disturbed=_foreign_load(model, batch_size),
+        stable=not _instability(model, batch_size),
+    )
 
 
-def _spread(contender: Contender, batch_size: int) -> float:
-    low, middle, high = np.percentile(contender.round_medians(batch_size), [25, 50, 75])
+def _round_means(model: MeasuredModel, batch_size: int) -> list[float]:
+    return [float(calls.mean()) for calls in model.samples[batch_size]]
+
+
+def _spread(model: MeasuredModel, batch_size: int) -> float:
+    low, middle, high = np.percentile(model.round_medians(batch_size), [25, 50, 75])
     return float((high - low) / middle)
 
 
-def _others(contender: Contender, batch_size: int) -> float:
-    # Ticks of 10 ms say little of one turn and enough of all; a model that left its core idle can come out below 0.
-    return max(0.0, float(np.mean(contender.others[batch_size])))
+def _foreign_load(model: MeasuredModel, batch_size: int) -> float:
+    # Ticks of 10 ms are too coarse for one turn; their mean is not. An idle model's share can be below 0.
+    return max(0.0, float(np.mean(model.foreign_load[batch_size])))
 
 
-def _instability(contender: Contender, batch_size: int) -> list[str]:
-    """Why the numbers of this batch size should be taken with care."""
-    spread, others = _spread(contender, batch_size), _others(contender, batch_size)
+def _instability(model: MeasuredModel, batch_size: int) -> list[str]:
+    """Return the reasons why the numbers of a batch size are not stable."""
+    spread, foreign = _spread(model, batch_size), _foreign_load(model, batch_size)
     reasons = {
-        "still settling when warm-up ended": not contender.warm[batch_size],
-        f"the middle half of the rounds spreads over {spread:.0%}": spread > STEADY,
-        f"other processes had its cores for {others:.0%} of the time": others > DISTURBED,
+        "not settled when the warm-up ended": not model.is_warm[batch_size],
+        f"the middle half of the rounds spreads over {spread:.0%}": spread > STABLE_SPREAD,
+        f"other processes had its cores for {foreign:.0%} of the time": foreign > STABLE_FOREIGN_LOAD,
     }
     return [f"batch size {batch_size}: {reason}" for reason, applies in reasons.items() if applies]
 

@@ -1,4 +1,4 @@
-"""Inside one model's process: load it once, then run it whenever the parent gives it a turn."""
+"""Measuring process of one model: loads the model once, then runs it on the client's calls."""
 
 import contextlib
 import functools
@@ -12,14 +12,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfopt.processes.fork_server import answer_by_forks
+from tfopt.processes.fork_server import serve_forks
 from tfopt.processes.rpc import peak_memory
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# What each format needs imported, so that importing is not counted as loading.
+# The package of each format, imported before the load, so that load_seconds does not include the import.
 PACKAGES = {
     "saved_model": "tensorflow",
     "keras": "tensorflow",
@@ -31,14 +31,14 @@ PACKAGES = {
 
 
 class Worker:
-    """One model, and the inputs it is called with. The parent calls the public methods by name."""
+    """One model and its inputs. The client calls the public methods by name."""
 
     def __init__(self, imported: dict[str, Any]) -> None:
-        """Begin, in a fork of a process that has imported the runtime and found out so much about that."""
+        """Store the facts of the process that imported the runtime, which this one is a fork of."""
         self._imported, self._inherited = imported, peak_memory()
 
     def load(self, uri: str, threads: int) -> dict[str, Any]:
-        """Load the model; return what that took and its inputs."""
+        """Load the model and return the seconds, the memory and the model's inputs."""
         from tfopt import runtimes
         from tfopt.artifacts import Model
 
@@ -47,82 +47,86 @@ class Worker:
         return self._imported | {"load_seconds": time.perf_counter() - start, "inputs": self._runtime.inputs}
 
     def feed(self, file: str) -> None:
-        """Read the records which every call is made of, an array for each input."""
+        """Read the records of all calls, an array for each input."""
         with Path(file).open("rb") as stream:  # not over the pipe, whose buffers would count as the model's memory
             self._records: dict[str, Any] = pickle.load(stream)
 
     def prepare(self, batch_size: int, warm: float = 0.0) -> dict[str, Any]:
-        """Cut the records into batches of a size and make a first call; return its time and the outputs not finite.
+        """Split the records into batches, make a first call, and return its seconds and its non-finite outputs.
 
-        Some seconds more of calls follow where asked for.
+        Args:
+            batch_size: Records in a batch.
+            warm: Seconds of further calls.
         """
         import numpy as np
 
-        count = max((len(array) for array in self._records.values() if array.ndim), default=1)
-        whole = max(1, count // batch_size)
+        records = max((len(array) for array in self._records.values() if array.ndim), default=1)
         self._batches = [
             {
                 name: array[index * batch_size :][:batch_size] if array.ndim else array
                 for name, array in self._records.items()
             }
-            for index in range(whole)
+            for index in range(max(1, records // batch_size))
         ]
         start = time.perf_counter()
         outputs = self._runtime.run(self._batches[0])
         seconds = time.perf_counter() - start
         if warm:
             self.burst(warm, 0.0)
-        strange = [name for name, array in outputs.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
-        return {"seconds": seconds, "not_finite": strange}
+        floats = {name: array for name, array in outputs.items() if array.dtype.kind == "f"}
+        return {
+            "seconds": seconds,
+            "not_finite": [name for name, array in floats.items() if not np.isfinite(array).all()],
+        }
 
-    def burst(self, seconds: float, settle: float) -> "tuple[NDArray[np.int64], float]":
-        """Call the model for some time; return the nanoseconds of each call, and the part of its cores others had.
+    def burst(self, seconds: float, unrecorded: float) -> "tuple[NDArray[np.int64], float]":
+        """Call the model for some time and return the nanoseconds of each call, and its cores' foreign load.
 
-        The first ``settle`` seconds are not in it: another model has had the caches until now, and the threads of its
-        pool may still be spinning. A call longer than all of this stands for itself.
+        The first ``unrecorded`` seconds come on top: another model has used the caches until now, and the threads of
+        its pool may still be spinning. A call that is longer than the burst is recorded in any case.
         """
         import numpy as np
 
         clock, run, batches = time.perf_counter_ns, self._runtime.run, itertools.cycle(self._batches)
-        taken: list[int] = []
-        others, opened = _others(), clock()
-        settled, closed = opened + int(settle * 1e9), opened + int((settle + seconds) * 1e9)
+        durations: list[int] = []
+        foreign, begin = _foreign_nanoseconds(), clock()
+        recording, deadline = begin + int(unrecorded * 1e9), begin + int((unrecorded + seconds) * 1e9)
         gc.disable()
-        while (now := clock()) < closed or not taken:
+        while (now := clock()) < deadline or not durations:
             batch = next(batches)
             start = clock()
             run(batch)
             end = clock()
-            if now >= settled or end >= closed:
-                taken.append(end - start)
+            if now >= recording or end >= deadline:
+                durations.append(end - start)
         gc.enable()
-        return np.array(taken, np.int64), (_others() - others) / (clock() - opened)
+        return np.array(durations, np.int64), (_foreign_nanoseconds() - foreign) / (clock() - begin)
 
     def facts(self) -> dict[str, Any]:
-        """Return the peak memory and the priority, and how TensorFlow was set up where it was imported.
+        """Return peak memory, priority, and the configuration of TensorFlow if it was imported.
 
-        The peak is what importing took and what this process took besides: code that ran in both counts twice, which
-        was 5 % with TensorFlow.
+        The peak is the sum of the peak of the import and of what this process used on top. Code that ran in both counts
+        twice, which was 5 % with TensorFlow.
         """
         peak = self._imported["runtime_memory_bytes"] + peak_memory() - self._inherited
-        found: dict[str, Any] = {"peak_memory_bytes": peak, "nice": os.getpriority(os.PRIO_PROCESS, 0)}
+        facts: dict[str, Any] = {"peak_memory_bytes": peak, "nice": os.getpriority(os.PRIO_PROCESS, 0)}
         if "tensorflow" in sys.modules:
-            found["tensorflow"] = _tensorflow()
-        return found
+            facts["tensorflow"] = _tensorflow()
+        return facts
 
 
 def main(descriptor: int, cores: list[int], format: str) -> None:
-    """Import the runtime of a format, and be forked for its models until the parent closes the pipe."""
+    """Import the runtime of a format and fork a process for each model, until the client closes the pipe."""
     os.sched_setaffinity(0, cores)  # both before any library starts its threads, which inherit them
-    _go_first()
-    answer_by_forks(descriptor, functools.partial(Worker, _import_runtime(format)))
+    _raise_priority()
+    serve_forks(descriptor, functools.partial(Worker, _import_runtime(format)))
 
 
 def _import_runtime(format: str) -> dict[str, Any]:
-    """Import whatever a load would, and return what that took."""
+    """Import all modules that a load needs and return the seconds and the memory."""
     start = time.perf_counter()
     if format in PACKAGES:
-        with contextlib.suppress(ImportError):  # the runtime says what is missing, and how to get it
+        with contextlib.suppress(ImportError):  # the runtime's error names the missing package
             importlib.import_module(PACKAGES[format])
     seconds = time.perf_counter() - start
     with contextlib.suppress(ImportError):
@@ -130,28 +134,26 @@ def _import_runtime(format: str) -> dict[str, Any]:
     return {"import_seconds": seconds, "runtime_memory_bytes": peak_memory()}
 
 
-def _go_first() -> None:
-    """Have the cores before everything else on the machine, where this is allowed.
+def _raise_priority() -> None:
+    """Give this process the highest priority on its cores, where this is permitted.
 
-    Calls longer than the scheduler's time slice are interrupted by whoever else is there, and short ones are not: on a
-    busy machine the ratio between them can be wrong by a factor.
+    Without it, other processes interrupt calls that are longer than the scheduler's time slice, and not shorter ones:
+    on a busy machine the ratio between them can be wrong by a factor.
     """
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, -20)
-        Path("/proc/self/autogroup").write_text("-20")  # of this process's session, which has none else in it
+        Path("/proc/self/autogroup").write_text("-20")  # this process is alone in its session
 
 
-def _others() -> float:
-    """The nanoseconds for which anything but this process had one of its cores, divided by their number."""
+def _foreign_nanoseconds() -> float:
+    """Return the nanoseconds that other processes used this process's cores, divided by the number of cores."""
     cores = os.sched_getaffinity(0)
     ticks = 0
     for line in Path("/proc/stat").read_text().splitlines():
         name, *spent = line.split()
         if name in {f"cpu{core}" for core in cores}:
-            user, nice, system, _idle, _waiting, *rest = map(
-                int, spent[:8]
-            )  # the rest: interrupts, and the host's part
-            ticks += user + nice + system + sum(rest)
+            user, nice, system, _idle, _iowait, *interrupts_and_steal = map(int, spent[:8])
+            ticks += user + nice + system + sum(interrupts_and_steal)
     return (ticks * 1e9 / os.sysconf("SC_CLK_TCK") - time.process_time_ns()) / len(cores)
 
 

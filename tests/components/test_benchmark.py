@@ -1,4 +1,4 @@
-"""Real models in real processes: the verdicts are right, a failure is a row, and nothing is left running."""
+"""Test `benchmark` on real models in real processes: verdicts, failures, samples and report."""
 
 import logging
 import os
@@ -11,10 +11,12 @@ import pytest
 from tests.components.workloads import QUICK, run
 from tests.conftest import write_examples
 from tfopt.artifacts import Benchmark
+from tfopt.artifacts.benchmark_report import BenchmarkReport
+from tfopt.artifacts.report_schema import dump, load
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.benchmark.component import benchmark
 from tfopt.components.benchmark.inputs import read_records
-from tfopt.components.benchmark.model_environment import tensorflow
+from tfopt.components.benchmark.model_environment import describe_tensorflow
 from tfopt.components.configure_runtime.component import configure_runtime
 from tfopt.errors import ComponentError
 from tfopt.measurement.saturation import Saturation
@@ -22,7 +24,7 @@ from tfopt.measurement.speedup import speedup
 from tfopt.runtimes import environment
 
 
-def test_less_work_is_faster_and_more_is_slower(models, tmp_path):
+def test_a_smaller_model_is_faster_and_a_larger_one_slower(models, tmp_path):
     content = run(models["middle"], [models["small"], models["large"]], tmp_path / "out", seconds=1.0, rounds=15)
     baseline, small, large = content["models"]
     assert baseline["speedup"] == {}
@@ -33,13 +35,13 @@ def test_less_work_is_faster_and_more_is_slower(models, tmp_path):
         assert small["throughput"][batch_size] > large["throughput"][batch_size]
 
 
-def test_the_same_model_again_is_within_noise_under_a_name_of_its_own(models, tmp_path):
+def test_copies_of_a_model_are_within_noise_and_get_unique_names(models, tmp_path):
     content = run(models["middle"], [models["middle"]] * 2, tmp_path / "out", seconds=1.0, rounds=15, min_effect=0.2)
     assert [row["name"] for row in content["models"]] == ["middle.tflite", "middle.tflite (2)", "middle.tflite (3)"]
-    verdicts = [found["verdict"] for row in content["models"][1:] for found in row["speedup"].values()]
+    verdicts = [ratio["verdict"] for row in content["models"][1:] for ratio in row["speedup"].values()]
     assert verdicts == ["within noise"] * 4
-    known = {"method": "Hodges-Lehmann, signed-rank", "level": 0.99, "min_effect": 0.2, "another_runtime": 0.02}
-    assert content["interval"] == known
+    expected = {"method": "Hodges-Lehmann, signed-rank", "level": 0.99, "min_effect": 0.2, "another_runtime": 0.02}
+    assert content["interval"] == expected
 
 
 def test_every_recorded_call_is_in_the_samples(models, tmp_path):
@@ -59,7 +61,7 @@ def test_every_recorded_call_is_in_the_samples(models, tmp_path):
                 assert times.quantile(part) == pytest.approx(latency[name])
 
 
-def test_the_samples_give_the_same_speedup_again(models, tmp_path):
+def test_the_speedup_can_be_recomputed_from_the_samples(models, tmp_path):
     content = run(models["small"], [models["middle"]], tmp_path / "out", batch_sizes=["8"])
     samples = pq.read_table(tmp_path / "out" / "samples.parquet").to_pandas()
     medians = samples.groupby(["model", "round"], observed=True)["nanoseconds"].median()
@@ -86,7 +88,7 @@ def test_every_format_is_measured_on_real_inputs_with_its_environment(
         assert 0 < row["first_call_seconds"] < 60
         assert row["sizes"]["raw"] > row["sizes"]["gzipped"] > 1000
         assert row["runtime_memory_bytes"] < row["peak_memory_bytes"]
-    # This process holds TensorFlow, and nothing of it may be counted as the LiteRT model's.
+    # This process has imported TensorFlow, which must not count as memory of the LiteRT model.
     assert rows[2]["peak_memory_bytes"] < 150e6 < 300e6 < rows[0]["peak_memory_bytes"]
     environment = content["environment"]
     assert environment["cpu"]["model"]
@@ -99,15 +101,15 @@ def test_every_format_is_measured_on_real_inputs_with_its_environment(
     assert len(environment["load"]["average_before"]) == 3
 
 
-def test_what_tensorflow_prints_of_its_build_is_read():
+def test_describe_tensorflow_parses_the_log_of_the_build():
     printed = (
         "I0000 port.cc:153] oneDNN custom operations are on. You may see slightly different numerical results\n"
         "To enable the following instructions: SSE4.1 AVX2 AVX512_VNNI FMA, in other operations, rebuild TensorFlow\n"
     )
-    found = tensorflow({"gpus": []}, printed)
-    assert found["instruction_sets_not_in_the_build"] == ["SSE4.1", "AVX2", "AVX512_VNNI", "FMA"]
-    assert found["onednn"]["enabled"] is True
-    assert tensorflow({}, "")["instruction_sets_not_in_the_build"] is None
+    facts = describe_tensorflow({"gpus": []}, printed)
+    assert facts["instruction_sets_not_in_the_build"] == ["SSE4.1", "AVX2", "AVX512_VNNI", "FMA"]
+    assert facts["onednn"]["enabled"] is True
+    assert describe_tensorflow({}, "")["instruction_sets_not_in_the_build"] is None
 
 
 def test_a_damaged_candidate_is_a_row_and_a_damaged_baseline_an_error(models, tmp_path):
@@ -142,18 +144,18 @@ def test_batch_sizes_are_whole_numbers_from_one(models, tmp_path, sizes):
 @pytest.mark.parametrize(
     "values", [{"rounds": 0}, {"rounds": 7}, {"seconds": 0.0}, {"threads": 0}, {"min_effect": -0.1}]
 )
-def test_values_that_allow_no_measurement_are_refused(models, tmp_path, values):
+def test_parameters_out_of_range_are_refused(models, tmp_path, values):
     with pytest.raises(ComponentError, match=next(iter(values))):
         run(models["small"], [models["large"]], tmp_path / "out", **values)
 
 
-def test_more_threads_than_cores_are_refused_with_the_number_there_is(models, tmp_path):
+def test_more_threads_than_cores_are_refused_with_the_number_of_cores(models, tmp_path):
     with pytest.raises(ComponentError) as refusal:
         run(models["small"], [models["large"]], tmp_path / "out", threads=4096)
     assert f"threads={len(os.sched_getaffinity(0))}" in refusal.value.fix
 
 
-def test_a_model_of_a_fixed_batch_is_measured_at_that_one_only(models, tmp_path):
+def test_a_model_with_a_fixed_batch_size_is_measured_only_at_that_size(models, tmp_path):
     content = run(models["small"], [models["fixed"]], tmp_path / "out", batch_sizes=["1", "4"])
     small, fixed = content["models"]
     assert set(small["latency"]) == {"1", "4"}
@@ -163,7 +165,7 @@ def test_a_model_of_a_fixed_batch_is_measured_at_that_one_only(models, tmp_path)
     assert set(reverse["models"][1]["speedup"]) == {"4"}
 
 
-def test_a_model_that_does_no_wanted_batch_size_fails(models, tmp_path):
+def test_a_model_that_supports_none_of_the_batch_sizes_fails(models, tmp_path):
     content = run(models["small"], [models["fixed"]], tmp_path / "out", batch_sizes=["2"])
     assert "batch size 2" in content["models"][1]["error"]
     with pytest.raises(ComponentError, match="batch size 2"):
@@ -195,7 +197,7 @@ def test_examples_without_an_input_are_refused_with_the_nearest_names(models, di
         run(models["small"], [models["large"]], tmp_path / "again", examples=digits_examples, split="test")
 
 
-def test_calls_longer_than_a_turn_mean_fewer_rounds_and_a_note(models, tmp_path, caplog):
+def test_calls_longer_than_a_turn_reduce_the_rounds_and_add_a_note(models, tmp_path, caplog):
     large = models["large"]
     with caplog.at_level(logging.INFO, "tfopt"):
         content = run(large, [large], tmp_path / "out", seconds=0.1, rounds=200, batch_sizes=["2048"])
@@ -206,7 +208,7 @@ def test_calls_longer_than_a_turn_mean_fewer_rounds_and_a_note(models, tmp_path,
         assert any(f"{len(rounds)} rounds instead of 200" in note for note in row["notes"])
 
 
-def test_where_batches_saturate_is_what_the_samples_say_of_examples_a_second(models, tmp_path):
+def test_the_saturation_can_be_recomputed_from_the_samples(models, tmp_path):
     content = run(models["small"], [models["fixed"]], tmp_path / "out", batch_sizes=["1-4"])
     assert content["batch_sizes"] == [1, 2, 4]
     small, fixed = content["models"]
@@ -217,36 +219,43 @@ def test_where_batches_saturate_is_what_the_samples_say_of_examples_a_second(mod
     assert fixed["saturation"] is None
 
 
-def test_what_is_hopelessly_slow_is_given_up_at_that_batch_size(models, tmp_path):
-    """The large one does sixteen times the work; of five times it is given up where a call takes 7 ms, too."""
-    hopeless = r"batch size 4096 is not measured: a call took \S+ s as it warmed up, \d+\.\d times the baseline's"
+def test_a_far_slower_model_is_not_measured_at_that_batch_size(models, tmp_path):
+    """The large model does 16 times the work; the limit is 5 times, with calls of 7 ms or more."""
+    note_pattern = r"batch size 4096 is not measured: a call took \S+ s during warm-up, \d+\.\d times the baseline's"
     content = run(models["small"], [models["large"]], tmp_path / "out", seconds=0.1, batch_sizes=["1", "4096"])
     baseline, large = content["models"]
     assert (list(baseline["latency"]), list(large["latency"]), list(large["speedup"])) == (["1", "4096"], ["1"], ["1"])
-    assert any(re.fullmatch(hopeless, note) for note in large["notes"])
+    assert any(re.fullmatch(note_pattern, note) for note in large["notes"])
     content = run(models["small"], [models["large"]], tmp_path / "again", seconds=0.1, batch_sizes=["4096"])
-    assert re.fullmatch(hopeless, content["models"][1]["error"]) and content["models"][0]["latency"]
+    assert re.fullmatch(note_pattern, content["models"][1]["error"]) and content["models"][0]["latency"]
     content = run(models["large"], [models["small"]], tmp_path / "turned", seconds=0.1, batch_sizes=["4096"])
     assert content["models"][1]["speedup"]["4096"]["verdict"] == "faster"
 
 
-def test_records_start_again_where_there_are_too_few(tmp_path):
+def test_records_are_repeated_if_there_are_too_few(tmp_path):
     specs = {"text": TensorSpec("string", (None, 1))}
     file = tmp_path / "text.tfrecord.gz"
     write_examples(file, {"text": np.array(["one", "zwölf", "drei"])})
-    found = read_records([file], specs, 5)["text"]
-    assert [value.decode() for value in found.ravel()] == ["one", "zwölf", "drei", "one", "zwölf"]
+    texts = read_records([file], specs, 5)["text"]
+    assert [value.decode() for value in texts.ravel()] == ["one", "zwölf", "drei", "one", "zwölf"]
 
 
-def test_the_result_opens_as_an_artifact(models, tmp_path):
-    run(models["small"], [models["large"]], tmp_path / "out", batch_sizes=["1"])
-    assert Benchmark.open(tmp_path / "out").read()["baseline"] == "small.tflite"
+def test_the_report_loads_as_a_typed_report_and_is_written_the_same_again(models, tmp_path):
+    content = run(models["small"], [models["large"]], tmp_path / "out", batch_sizes=["1-2"], rounds=8)
+    artifact = Benchmark.open(tmp_path / "out")
+    report = load(BenchmarkReport, artifact.path / artifact.file)
+    assert report.baseline == "small.tflite"
+    assert report.models[1].speedup["2"].verdict == content["models"][1]["speedup"]["2"]["verdict"]
+    assert dump(report) == content
+    assert next(iter(content)) == "schema_version"
 
 
-def test_an_engines_interface_shows_the_latency_of_each_model_that_was_measured(models, tmp_path):
+def test_metadata_has_the_latency_of_each_measured_model(models, tmp_path):
     (tmp_path / "broken.tflite").write_bytes(b"nothing")
     candidates = [models["middle"], tmp_path / "broken.tflite"]
-    left = benchmark(baseline=models["small"], candidates=candidates, benchmark=tmp_path / "b", **QUICK)["benchmark"]
-    assert (left.metadata["models"], left.metadata["failed"]) == (3, 1)
-    assert {key for key in left.metadata if "[" in key} == {"latency_ms[small.tflite]", "latency_ms[middle.tflite]"}
-    assert left.metadata["latency_ms[middle.tflite]"] == left.read()["models"][1]["latency"]["1"]["p50"]
+    artifact = benchmark(baseline=models["small"], candidates=candidates, benchmark=tmp_path / "b", **QUICK)[
+        "benchmark"
+    ]
+    assert (artifact.metadata["models"], artifact.metadata["failed"]) == (3, 1)
+    assert {key for key in artifact.metadata if "[" in key} == {"latency_ms[small.tflite]", "latency_ms[middle.tflite]"}
+    assert artifact.metadata["latency_ms[middle.tflite]"] == artifact.read()["models"][1]["latency"]["1"]["p50"]

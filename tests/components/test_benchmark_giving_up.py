@@ -1,4 +1,4 @@
-"""`benchmark`: what is hopelessly slow is left out at that batch size; made-up calls on both sides of each rule."""
+"""Test that `benchmark` does not measure a model at batch sizes where it is far too slow, with made-up call times."""
 
 from typing import Any
 
@@ -6,44 +6,44 @@ import numpy as np
 import pytest
 
 from tfopt.artifacts import Model
-from tfopt.components.benchmark.interleaving import Plan, measure
-from tfopt.components.benchmark.measured_model import Contender
-from tfopt.processes.rpc import Refused
+from tfopt.components.benchmark.interleaving import measure_interleaved
+from tfopt.components.benchmark.measured_model import MeasuredModel
+from tfopt.components.benchmark.settings import Settings
+from tfopt.processes.rpc import CallFailed
 
-PLAN = Plan(batch_sizes=[1, 8], threads=1, seconds=8.0, rounds=20, seed=0)  # 4 s each: 15 calls of 0.267 s
+SETTINGS = Settings(batch_sizes=("1", "8"), seconds=8.0, rounds=20)  # 4 s for each size: 15 calls of 0.267 s
 USUAL = {1: 0.06, 8: 0.01}  # seconds of the baseline's calls, by batch size
 
 
-class Steady:
-    """Stands in for a model's process: a call takes so many seconds, by batch size, and is not waited for."""
+class FakeProcess:
+    """A model process whose calls take a given number of seconds, by batch size, without waiting."""
 
     def __init__(self, calls: dict[int, float], events: list[str] | None = None) -> None:
         self._calls, self._size = calls, 0
         self._events = [] if events is None else events
 
     def renew(self) -> None:
-        self._events.append("begun")
+        self._events.append("started")
 
     def end(self) -> None:
         self._events.append("ended")
 
-    def ask(self, what: str, *given: Any) -> Any:
-        if what == "prepare":
-            if given[0] not in self._calls:
-                raise Refused("not for this model")
-            self._size = given[0]
-        if what == "burst":
+    def call(self, name: str, *arguments: Any) -> Any:
+        if name == "prepare":
+            if arguments[0] not in self._calls:
+                raise CallFailed("not for this model")
+            self._size = arguments[0]
+        if name == "burst":
             return np.array([int(self._calls[self._size] * 1e9)] * 3), 0.0
-        return {"load": {"inputs": {}, "load_seconds": 0.0}, "prepare": {"seconds": 0.0, "not_finite": []}}.get(
-            what, {}
-        )
+        results = {"load": {"inputs": {}, "load_seconds": 0.0}, "prepare": {"seconds": 0.0, "not_finite": []}}
+        return results.get(name, {})
 
 
-def measured(calls: dict[int, float], usual: dict[int, float] = USUAL) -> Contender:
-    """What becomes of a candidate with such calls."""
-    baseline = Contender("as it was", Model("a"), Steady(usual), is_baseline=True)
-    candidate = Contender("other", Model("b"), Steady(calls), is_baseline=False)
-    measure([baseline, candidate], PLAN, lambda inputs: "inputs")
+def measure_candidate(calls: dict[int, float], usual: dict[int, float] = USUAL) -> MeasuredModel:
+    """Measure a candidate with these call times against a baseline, and return it."""
+    baseline = MeasuredModel("baseline", Model("a"), FakeProcess(usual), is_baseline=True)
+    candidate = MeasuredModel("other", Model("b"), FakeProcess(calls), is_baseline=False)
+    measure_interleaved([baseline, candidate], SETTINGS, lambda inputs: "inputs")
     assert list(baseline.samples) == list(usual)
     return candidate
 
@@ -57,36 +57,36 @@ def measured(calls: dict[int, float], usual: dict[int, float] = USUAL) -> Conten
         ({1: 0.05, 8: 0.268}, [1]),
     ],
 )
-def test_a_call_five_times_as_long_as_the_baselines_of_which_not_15_fit_is_given_up(calls, sizes):
-    found = measured(calls)
-    assert list(found.samples) == sizes
-    assert len(found.notes) == 2 - len(sizes)
-    assert not found.error
+def test_a_batch_size_is_dropped_if_calls_take_5_times_the_baselines_and_fewer_than_15_fit(calls, sizes):
+    candidate = measure_candidate(calls)
+    assert list(candidate.samples) == sizes
+    assert len(candidate.notes) == 2 - len(sizes)
+    assert not candidate.error
 
 
-def test_each_round_is_a_process_of_its_own_begun_when_all_of_the_last_have_ended():
+def test_each_round_starts_new_processes_after_all_of_the_previous_round_have_ended():
     events: list[str] = []
     baseline, candidate = (
-        Contender(name, Model(name), Steady(USUAL, events), is_baseline=name == "a") for name in ("a", "b")
+        MeasuredModel(name, Model(name), FakeProcess(USUAL, events), is_baseline=name == "a") for name in ("a", "b")
     )
-    measure([baseline, candidate], PLAN, lambda inputs: "inputs")
-    assert len(baseline.samples[1]) == len(candidate.samples[8]) == PLAN.rounds
-    assert events == ["begun"] * 2 + ["ended", "ended", "begun", "begun"] * PLAN.rounds
+    measure_interleaved([baseline, candidate], SETTINGS, lambda inputs: "inputs")
+    assert len(baseline.samples[1]) == len(candidate.samples[8]) == SETTINGS.rounds
+    assert events == ["started"] * 2 + ["ended", "ended", "started", "started"] * SETTINGS.rounds
 
 
-def test_what_is_given_up_takes_nobodys_time_and_says_what_it_took():
-    found = measured({1: 300.0, 8: 0.01})
-    assert found.notes == [
-        "batch size 1 is not measured: a call took 3e+02 s as it warmed up, 5000.0 times the baseline's"
+def test_a_dropped_batch_size_is_not_measured_and_its_note_reports_the_time_of_a_call():
+    candidate = measure_candidate({1: 300.0, 8: 0.01})
+    assert candidate.notes == [
+        "batch size 1 is not measured: a call took 3e+02 s during warm-up, 5000.0 times the baseline's"
     ]
-    assert len(found.samples[8]) == PLAN.rounds
+    assert len(candidate.samples[8]) == SETTINGS.rounds
 
 
-def test_with_no_batch_size_left_it_drops_out_and_with_nothing_to_compare_it_stays():
-    assert "batch size 8 is not measured: a call took 2 s" in measured({1: 2.0, 8: 2.0}).error
-    assert list(measured({1: 2.0, 8: 2.0}, usual={8: 1.0}).samples) == [1, 8]
+def test_a_model_without_batch_sizes_fails_and_one_without_a_baseline_time_is_measured():
+    assert "batch size 8 is not measured: a call took 2 s" in measure_candidate({1: 2.0, 8: 2.0}).error
+    assert list(measure_candidate({1: 2.0, 8: 2.0}, usual={8: 1.0}).samples) == [1, 8]
 
 
-def test_a_turn_is_never_so_short_that_only_its_first_calls_are_measured():
-    assert Plan(batch_sizes=[1, 8], threads=1, seconds=0.5, rounds=60, seed=0).burst == 0.02
-    assert Plan(batch_sizes=[1, 8], threads=1, seconds=6.0, rounds=60, seed=0).burst == 6.0 / 2 / 60 / 2
+def test_a_turn_is_never_so_short_that_only_its_first_calls_are_measure_candidate():
+    assert Settings(batch_sizes=("1", "8"), seconds=0.5, rounds=60).turn_seconds == 0.02
+    assert Settings(batch_sizes=("1", "8"), seconds=6.0, rounds=60).turn_seconds == 6.0 / 2 / 60 / 2

@@ -1,4 +1,4 @@
-"""The processes of `benchmark`: one that dies, hangs or is disturbed is told of, and none is left behind."""
+"""Test the processes of `benchmark`: crashes, hangs and disturbances are reported, and all processes end."""
 
 import contextlib
 import os
@@ -12,28 +12,28 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from tests.components.workloads import may_go_first, run, tflite, workers
+from tests.components.workloads import may_raise_priority, run, tflite, workers
 from tests.process_tree import has_ended, marked, wait_until
 from tfopt.artifacts import Model
-from tfopt.components.benchmark.model_environment import cores
-from tfopt.components.benchmark.model_process import Origins
+from tfopt.components.benchmark.model_environment import choose_cores
+from tfopt.components.benchmark.model_process import RuntimeProcesses
 from tfopt.components.configure_runtime.component import configure_runtime
 from tfopt.errors import ComponentError
 from tfopt.measurement.speedup import speedup
 
 
-def test_a_rival_on_the_core_is_noted_and_makes_no_verdict(models, tmp_path):
-    with a_rival(cores(1)[0]):
+def test_a_busy_process_on_the_core_adds_a_note_and_gives_no_false_verdict(models, tmp_path):
+    with busy_process(choose_cores(1)[0]):
         content = run(models["middle"], [models["middle"]], tmp_path / "out", seconds=1.0, rounds=15, min_effect=0.2)
     for row in content["models"]:
         assert row["latency"]["1"]["disturbed"] > 0.2
         assert row["latency"]["1"]["stable"] is False
         assert any("other processes had its cores" in note for note in row["notes"])
-    assert {found["verdict"] for found in content["models"][1]["speedup"].values()} == {"within noise"}
+    assert {ratio["verdict"] for ratio in content["models"][1]["speedup"].values()} == {"within noise"}
 
 
-def test_a_killed_candidate_is_a_row_with_its_end(models, tmp_path):
-    with killed_in_its_turns(1):
+def test_a_killed_candidate_is_a_row_with_its_signal(models, tmp_path):
+    with killed_in_second_round(1):
         content = run(models["small"], [models["large"], models["middle"]], tmp_path / "out", seconds=2.0)
     baseline, killed, other = content["models"]
     assert "was killed by SIGKILL" in killed["error"]
@@ -48,8 +48,8 @@ def test_a_killed_candidate_is_a_row_with_its_end(models, tmp_path):
     assert not workers()
 
 
-def test_a_killed_baseline_is_an_error_and_leaves_nothing(models, tmp_path):
-    with killed_in_its_turns(0), pytest.raises(ComponentError) as refusal:
+def test_a_killed_baseline_is_an_error_and_leaves_no_files_or_processes(models, tmp_path):
+    with killed_in_second_round(0), pytest.raises(ComponentError) as refusal:
         run(models["small"], [models["large"]], tmp_path / "out", seconds=2.0)
     assert "small.tflite" in refusal.value.received
     assert "was killed by SIGKILL" in refusal.value.received
@@ -61,13 +61,13 @@ def test_a_killed_baseline_is_an_error_and_leaves_nothing(models, tmp_path):
 def test_a_model_whose_call_never_returns_is_stopped_and_is_a_row(models, tmp_path, monkeypatch):
     import tensorflow as tf
 
-    from tfopt.processes import rpc as asked
+    from tfopt.processes import rpc
 
     def endless(x):
         return {"y": tf.while_loop(lambda y: tf.reduce_all(y == y), lambda y: (tf.abs(y),), [x])[0]}
 
     model = tflite(tmp_path / "endless.tflite", endless, tf.TensorSpec([1, 64], name="x"))
-    monkeypatch.setattr(asked, "PATIENCE", 12.0)
+    monkeypatch.setattr(rpc, "PATIENCE", 12.0)
     content = run(models["small"], [model], tmp_path / "out", batch_sizes=["1"])
     assert "gave no answer to 'prepare' in 12 seconds" in content["models"][1]["error"]
     assert content["models"][0]["error"] is None
@@ -78,34 +78,34 @@ def test_models_of_one_format_and_settings_are_forked_from_the_same_process(mode
     small, large = models["small"], models["large"]
     configured = tmp_path / "configured"
     configure_runtime(model=small.with_suffix(""), configured=configured, onednn="off")
-    with Origins(cores(1), tmp_path) as origins:
-        lite, plain, off = (origins.of(Model(path)) for path in (small, small.with_suffix(""), configured))
-        assert lite is origins.of(Model(large))
-        assert plain is origins.of(Model(large.with_suffix("")))
+    with RuntimeProcesses(choose_cores(1), tmp_path) as processes:
+        lite, plain, off = (processes.of(Model(path)) for path in (small, small.with_suffix(""), configured))
+        assert lite is processes.of(Model(large))
+        assert plain is processes.of(Model(large.with_suffix("")))
         assert len({lite, plain, off}) == len(workers()) == 3
 
 
-def test_another_runtime_than_the_baselines_makes_the_interval_wider(models, tmp_path):
+def test_another_runtime_than_the_baselines_widens_the_interval(models, tmp_path):
     small = models["small"]
     content = run(small, [small, small.with_suffix("")], tmp_path / "out", batch_sizes=["1"])
     samples = pq.read_table(tmp_path / "out" / "samples.parquet").to_pandas()
     medians = samples.groupby(["model", "round"], observed=True)["nanoseconds"].median()
-    for row, unsure in zip(content["models"][1:], (0.0, content["interval"]["another_runtime"]), strict=True):
+    for row, error in zip(content["models"][1:], (0.0, content["interval"]["another_runtime"]), strict=True):
         times = (medians[name].to_numpy() for name in (content["baseline"], row["name"]))
-        again = speedup(*times, min_effect=content["interval"]["min_effect"], unsure=unsure)
+        again = speedup(*times, min_effect=content["interval"]["min_effect"], systematic_error=error)
         assert row["speedup"]["1"] == pytest.approx(again.facts())
 
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGKILL])
-def test_interrupted_it_leaves_no_process_and_no_output(models, tmp_path, kind):
+def test_an_interrupted_benchmark_leaves_no_process_and_no_output(models, tmp_path, kind):
     words = ["--baseline", models["small"], "--candidates", models["large"], "--benchmark", tmp_path / "out"]
     command = [sys.executable, "-m", "tfopt.run", "benchmark", *words, "--seconds", "60"]
     mark = "MEASURED_FOR", str(tmp_path)
     environment = os.environ | dict([mark])
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        assert wait_until(lambda: all_at_once(process.pid)) == 3 * [(1, "1", may_go_first())]
-        assert len(marked(*mark)) > 1  # so they would be found below, were they left
+        assert wait_until(lambda: simultaneous_workers(process.pid)) == 3 * [(1, "1", may_raise_priority())]
+        assert len(marked(*mark)) > 1  # the check below would find them
         process.send_signal(kind)
         assert process.wait(20) != 0
     finally:
@@ -116,44 +116,44 @@ def test_interrupted_it_leaves_no_process_and_no_output(models, tmp_path, kind):
     assert kind == signal.SIGKILL or not list(tmp_path.iterdir())
 
 
-def all_at_once(command: int) -> list[tuple[int, str | None, bool]] | None:
-    """The cores, threads and priority of a runtime and two models, when all run; models are new in each round."""
+def simultaneous_workers(command: int) -> list[tuple[int, str | None, bool]] | None:
+    """Return cores, threads and priority of a runtime and two models if all run; models restart in each round."""
     with contextlib.suppress(psutil.NoSuchProcess):
         own = workers(command)
-        found = [(len(one.cpu_affinity()), one.environ().get("OMP_NUM_THREADS"), one.nice() == -20) for one in own]
+        settings = [(len(one.cpu_affinity()), one.environ().get("OMP_NUM_THREADS"), one.nice() == -20) for one in own]
         if len(own) == 3 and not any(has_ended(one) for one in own):
-            return found
+            return settings
     return None
 
 
 @contextlib.contextmanager
-def killed_in_its_turns(number: int):
-    """End the process of a model, by its number, as a machine short of memory would, in the second round."""
+def killed_in_second_round(number: int):
+    """Kill the process of a model, by its number, in the second round, as a machine without free memory would."""
     seen: list[psutil.Process] = []
 
-    def third_is_killed() -> bool:
-        seen.extend(process for process in prints_to(f"{number}.log") if process not in seen)
-        with contextlib.suppress(psutil.NoSuchProcess):  # ended by now: the next one, then
+    def kill_third() -> bool:
+        seen.extend(process for process in processes_with_log(f"{number}.log") if process not in seen)
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended: the next one is killed
             if len(seen) >= 3:
                 seen[-1].kill()
                 return True
         return False
 
-    thread = threading.Thread(target=wait_until, args=[third_is_killed])
+    thread = threading.Thread(target=wait_until, args=[kill_third])
     thread.start()
     yield
     thread.join()
 
 
-def prints_to(log: str) -> list[psutil.Process]:
-    """The processes of models that print to a log of that name."""
+def processes_with_log(log: str) -> list[psutil.Process]:
+    """Return the processes of models that write to a log of that name."""
     return [process for process in workers() if Path(f"/proc/{process.pid}/fd/1").resolve().name == log]
 
 
 @contextlib.contextmanager
-def a_rival(core: int):
-    """Another process on a core that never rests, with as much priority as a model has."""
-    privileged = may_go_first()
+def busy_process(core: int):
+    """Run a process that keeps a core busy, with the priority of a model."""
+    privileged = may_raise_priority()
     code = f"import os; os.sched_setaffinity(0, [{core}])" + "; os.setpriority(os.PRIO_PROCESS, 0, -20)" * privileged
     process = subprocess.Popen([sys.executable, "-c", f"{code}\nwhile True: pass"], start_new_session=True)
     if privileged and (group := Path(f"/proc/{process.pid}/autogroup")).exists():

@@ -1,4 +1,4 @@
-"""Models of more and less work, measured in processes that can be found, for the tests of `benchmark`."""
+"""Helpers of the tests of `benchmark`: LiteRT models, a short run, and the measuring processes."""
 
 import contextlib
 import subprocess
@@ -13,7 +13,7 @@ QUICK = {"seconds": 0.4, "rounds": 8}
 
 
 def tflite(file: Path, function, *specs) -> Path:
-    """Convert a function of named tensors to a file with the signature of a server."""
+    """Convert a function of named tensors to a LiteRT file with a serving signature."""
     import tensorflow as tf
 
     module = tf.Module()
@@ -29,16 +29,16 @@ def run(baseline: Path, candidates: list[Path], output: Path, **others) -> dict:
 
 
 def workers(command: int | None = None) -> list[psutil.Process]:
-    """The processes that measure models now for this process, or for another: those of runtimes, and their forks."""
-    found = []
+    """Return the measuring processes of this process or of a command: those of runtimes, and their forks."""
+    processes = []
     for process in psutil.Process(command).children(recursive=True):
         with contextlib.suppress(psutil.Error):
             if "tfopt.components.benchmark.worker" in process.cmdline():
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
-def may_go_first() -> bool:
-    """Whether a process may raise its priority here: not without privileges."""
+def may_raise_priority() -> bool:
+    """Return True if a process may raise its priority here, which needs privileges."""
     command = "import os; os.setpriority(os.PRIO_PROCESS, 0, -20)"
     return not subprocess.run([sys.executable, "-c", command], stderr=subprocess.DEVNULL).returncode

@@ -1,0 +1,82 @@
+"""Parameters of `benchmark`, and the durations that follow from them."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from tfopt.component import Between, Reads
+from tfopt.errors import ComponentError
+
+TURNS = 2  # in a round; the second runs in the reverse order of the first, so that drift cancels
+SHORTEST_TURN_SECONDS = 0.02  # in a shorter turn, the first calls after another model's turn would dominate
+
+
+def parse_batch_sizes(texts: Sequence[str]) -> list[int]:
+    """Parse batch sizes and return them sorted, without duplicates; ``1-64`` is doubled from 1 up to 64.
+
+    >>> parse_batch_sizes(["32", "1"]), parse_batch_sizes(["1-8", "12"]), parse_batch_sizes(["3-20"])
+    ([1, 32], [1, 2, 4, 8, 12], [3, 6, 12])
+
+    Raises:
+        ComponentError: If there is none, one is not a whole number from 1, or a range runs backwards.
+    """
+    if not texts or not all(map(_sizes, texts)):
+        raise ComponentError(
+            f"batch_sizes={list(texts)}",
+            "whole numbers from 1, at least one, or a range such as 1-64",
+            'pass batch_sizes=["1", "32"]',
+        )
+    return sorted({size for text in texts for size in _sizes(text)})
+
+
+def _sizes(text: str) -> list[int]:
+    """Return the batch sizes of one text; empty if it does not have the syntax."""
+    match = re.fullmatch(r"([1-9]\d*)(?:-(\d+))?", text, re.ASCII)
+    if not match:
+        return []
+    first = int(match[1])
+    doublings = (int(match[2] or first) // first).bit_length()
+    return [first << power for power in range(doublings)]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Parameters of a measurement.
+
+    Attributes:
+        batch_sizes: Examples in a call; ``1-64`` is 1, 2, 4 and so on up to 64. A model with a fixed batch size is
+            measured only at that size, if it is in the list. ``saturation`` reports the batch size from which larger
+            ones give no more throughput.
+        threads: Threads, and cores, of each model.
+        seconds: Measuring time of each model, over all batch sizes. Loading and warm-up come on top.
+        rounds: Number of processes that each model is measured in, at most: as many as twice the seconds allow. More
+            narrow the interval; 8 is the fewest that allow an interval of 99 %.
+        min_effect: Relative difference in speed that counts as noise. If format or settings differ from the
+            baseline's, the interval is also widened by 2 %, the difference that two processes of a runtime may show.
+        split: Split of the examples.
+        seed: Seed of the order of the turns and of random inputs.
+    """
+
+    batch_sizes: Annotated[tuple[str, ...], Reads(parse_batch_sizes, ("1", "32"))] = ("1", "32")
+    threads: Annotated[int, Between(1)] = 1
+    seconds: Annotated[float, Between(0.1)] = 6.0
+    rounds: Annotated[int, Between(8, 1000)] = 60
+    min_effect: Annotated[float, Between(0, 1)] = 0.005
+    split: str = "eval"
+    seed: int = 0
+
+    @property
+    def sizes(self) -> list[int]:
+        """The batch sizes as numbers, ascending."""
+        return parse_batch_sizes(self.batch_sizes)
+
+    @property
+    def seconds_per_size(self) -> float:
+        """Measuring time of one model at one batch size, in seconds."""
+        return self.seconds / len(self.sizes)
+
+    @property
+    def turn_seconds(self) -> float:
+        """Length of one turn, in seconds."""
+        return max(SHORTEST_TURN_SECONDS, self.seconds_per_size / self.rounds / TURNS)

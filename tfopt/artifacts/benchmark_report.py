@@ -1,0 +1,136 @@
+"""The content of ``benchmark.json``: latency, throughput, size and speedup of each model."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Latency of a model at one batch size.
+
+    Attributes:
+        p50: Median, in milliseconds.
+        p90: 90th percentile, in milliseconds.
+        p99: 99th percentile, in milliseconds.
+        mean: Mean, in milliseconds.
+        samples: Number of recorded calls.
+        disturbed: Share of the time in which other processes used the model's cores.
+        stable: True if the measurement is repeatable: warmed up, rounds close together, cores free.
+    """
+
+    p50: float
+    p90: float
+    p99: float
+    mean: float
+    samples: int
+    disturbed: float
+    stable: bool
+
+
+@dataclass(frozen=True)
+class SpeedupEstimate:
+    """The baseline's time divided by the model's time, with its confidence interval.
+
+    Attributes:
+        value: Estimate; 2 is twice as fast.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        verdict: The comparison with the baseline.
+    """
+
+    value: float
+    low: float
+    high: float
+    verdict: Literal["faster", "slower", "within noise"]
+
+
+@dataclass(frozen=True)
+class SaturationRange:
+    """The batch sizes between which throughput saturates.
+
+    Attributes:
+        low: Every smaller batch size is significantly too small.
+        high: From this batch size on saturation is proven; None if it is proven for none.
+        largest: The largest measured batch size.
+        gain: Relative growth of throughput that counts.
+        said: The range in words.
+    """
+
+    low: int
+    high: int | None
+    largest: int
+    gain: float
+    said: str
+
+
+@dataclass(frozen=True)
+class ModelBenchmark:
+    """The measurements of one model. Keys of the dictionaries are batch sizes.
+
+    Attributes:
+        name: Name of the model, unique in the report.
+        digest: Digest of the model's files.
+        format: Format of the model.
+        error: The reason why the model was not measured, or None.
+        environment: Environment variables that the model was run with.
+        sizes: Bytes of the model's files, ``raw`` and ``gzipped``.
+        import_seconds: Seconds to import the runtime.
+        load_seconds: Seconds to load the model.
+        first_call_seconds: Seconds of the first call.
+        runtime_memory_bytes: Peak memory after the import of the runtime.
+        peak_memory_bytes: Peak memory of the process.
+        latency: Latency.
+        throughput: Examples a second.
+        speedup: Speedup over the baseline; empty for the baseline.
+        saturation: The batch sizes between which throughput saturates; None for fewer than two.
+        notes: Remarks on the measurement.
+    """
+
+    name: str
+    digest: str
+    format: str
+    error: str | None
+    environment: dict[str, str]
+    sizes: dict[str, int]
+    import_seconds: float | None
+    load_seconds: float | None
+    first_call_seconds: float | None
+    runtime_memory_bytes: int | None
+    peak_memory_bytes: int | None
+    latency: dict[str, Latency]
+    throughput: dict[str, float]
+    speedup: dict[str, SpeedupEstimate]
+    saturation: SaturationRange | None
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class BenchmarkReport:
+    """The content of ``benchmark.json``.
+
+    Attributes:
+        environment: Fingerprint of the machine, its load, and the configuration of TensorFlow.
+        baseline: Name of the baseline.
+        batch_sizes: Measured batch sizes, ascending.
+        threads: Threads, and cores, of each model.
+        seconds: Measuring time of each model.
+        rounds: Largest number of processes of each model.
+        seed: Seed of the order of the turns and of random inputs.
+        inputs: Source of the inputs, with the number of records.
+        interval: Method, level, ``min_effect`` and ``another_runtime`` of the confidence intervals.
+        models: The models, the baseline first.
+        split: Split of the examples that the inputs come from; None for random inputs.
+    """
+
+    schema_version: ClassVar[int] = 1
+    environment: dict[str, Any]
+    baseline: str
+    batch_sizes: list[int]
+    threads: int
+    seconds: float
+    rounds: int
+    seed: int
+    inputs: dict[str, Any]
+    interval: dict[str, Any]
+    models: list[ModelBenchmark]
+    split: str | None
