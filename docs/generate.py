@@ -1,14 +1,16 @@
-"""Write what is generated from the declarations: component pages, the README's table, and compiled Kubeflow YAML.
+"""Generate component pages, the README's table, compiled Kubeflow YAML, and docs/verified.md.
 
     python docs/generate.py [FOLDER]
 
-Everything lands under FOLDER (this repository when left out). A test compares it with what is committed.
+Files are written below FOLDER (by default this repository). A test compares them with the committed ones.
 """
 
 import re
 import sys
+import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -38,6 +40,7 @@ def main(root: Path) -> None:
     before, _, rest = readme.partition(BEGIN)
     _, _, after = rest.partition(END)
     _write(root / "README.md", f"{before}{BEGIN}\n{table()}\n{END}{after}")
+    _write(root / "docs" / "verified.md", verified(tomllib.loads((ROOT / "docs" / "verified.toml").read_text())))
 
 
 def table() -> str:
@@ -60,6 +63,37 @@ def page(component: Component) -> str:
     wires = " ".join(f"--{name.replace('_', '-')} PATH" for name in [*component.inputs, *component.outputs])
     lines += ["## Use", "", "```console", f"tfopt {component.name} {wires}", "```", ""]
     lines += ["This page is written from the signature and docstring in `component.py` by `make docs`."]
+    return "\n".join(lines) + "\n"
+
+
+def verified(content: dict[str, Any]) -> str:
+    """Return docs/verified.md: a table of claims for each area, and what was not run."""
+    lines = [
+        "# What was verified",
+        "",
+        "Each row has the command that checks the claim, its result, the machine and date, and what was not run.",
+        "Debian 12 (glibc 2.36), Python 3.11.7, packages as in `requirements/lock.txt`, no GPU.",
+        "Generated from `verified.toml`; detailed tables are in [benchmarks.md](benchmarks.md).",
+        "",
+        "| machine | |",
+        "|---|---|",
+        *(f"| {name} | {text} |" for name, text in content["machines"].items()),
+    ]
+    for area in dict.fromkeys(check["area"] for check in content["check"]):
+        lines += [
+            "",
+            f"## {area}",
+            "",
+            "| claim | command | result | machine, date | not run |",
+            "|---|---|---|---|---|",
+        ]
+        for check in content["check"]:
+            if check["area"] == area:
+                when = f"{check['machine']}, {check['date']:%Y-%m-%d}"
+                cells = [check["claim"], f"`{check['command']}`", check["result"], when, check.get("not_run", "")]
+                lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "## Not run", "", "| not run | instead |", "|---|---|"]
+    lines += [f"| {row['what']} | {row['instead']} |" for row in content["not_run"]]
     return "\n".join(lines) + "\n"
 
 

@@ -68,6 +68,6 @@ def prepare_and_train(
     """
     prepared = steps.prepare_examples(data=data, label=label, pack=training.pack, splits=training.splits)
     examples = prepared.outputs["examples"]
-    options = {"epochs": training.epochs, "last": training.last, "min_change": training.min_change}
+    options = {"epochs": training.epochs, "destination": training.last, "min_change": training.min_change}
     trained = steps.train(examples=examples, label=label, **options, **inputs)
     return examples, trained.outputs["trained"]

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import jsonschema
@@ -68,6 +69,7 @@ def test_the_compiled_dag_is_the_traced_dag(name: str):
 def test_compiling_needs_neither_tensorflow_nor_tfx(name: str, tmp_path: Path):
     code = f"""
 import sys
+import tomllib
 from tfopt.cli.main import main
 assert main(['compile', '{name}', '-o', '{tmp_path}/p.yaml', '--image', 'me/tfopt-{{kind}}:2']) == 0
 assert not {{'tensorflow', 'tfx', 'apache_beam'}} & set(sys.modules)
@@ -100,3 +102,16 @@ def test_the_catalogue_of_kubeflow_components_would_take_the_folder(name: str):
     assert set(loaded.inputs) >= declared.parameters.keys()
     assert set(loaded.outputs) >= declared.outputs.keys()
     assert (ROOT / "components" / name / "README.md").is_file()
+
+
+def test_every_claim_names_an_existing_file_and_a_machine():
+    content = tomllib.loads((ROOT / "docs" / "verified.toml").read_text())
+    assert len(content["check"]) > 40
+    for check in content["check"]:
+        assert check["machine"] in content["machines"]
+        paths = [word for word in check["command"].split() if word.startswith(("tests/", "benchmarks/", "docs/"))]
+        assert all((ROOT / path).exists() for path in paths), check["command"]
+    sections = re.findall(r"^## (.*)$", (ROOT / "docs" / "benchmarks.md").read_text(), re.MULTILINE)
+    anchors = {re.sub(r"[^a-z0-9_ -]", "", section.lower()).replace(" ", "-") for section in sections}
+    links = {link for check in content["check"] for link in re.findall(r"\(benchmarks.md#(.*?)\)", check["result"])}
+    assert links and links <= anchors
