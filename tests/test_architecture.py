@@ -26,13 +26,13 @@ def imports(file: Path, *, top: bool = False) -> set[str]:
     """The modules a file imports, everywhere or only when it is itself imported."""
     tree = ast.parse(file.read_text())
     nodes = tree.body if top else list(ast.walk(tree))
-    found = set()
+    names = set()
     for node in nodes:
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         if isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
 
 
 @pytest.mark.parametrize("folder", COMPONENTS, ids=lambda folder: folder.name)
@@ -64,7 +64,7 @@ ALIASES = {"run", "trace"}  # public names of older releases, which nothing in t
 
 
 def library_edges() -> set[tuple[str, str]]:
-    """Each pair of packages (or loose modules) of `tfopt` of which the first imports the second."""
+    """Each pair of packages (or loose modules) of `tfopt` where the first imports the second."""
     edges = set()
     for file in ROOT.glob("tfopt/**/*.py"):
         package = file.relative_to(ROOT / "tfopt").parts[0].removesuffix(".py")
@@ -135,7 +135,7 @@ def test_pipelines_import_only_declarations_and_each_other():
 
 
 @pytest.mark.parametrize("folder", COMPONENTS, ids=lambda folder: folder.name)
-def test_doors_import_no_framework(folder: Path):
+def test_declarations_import_no_framework(folder: Path):
     heavy = ("tensorflow", "keras", "tf_keras", "apache_beam", "tfx", "kfp", "numpy", "ai_edge_litert")
     assert not {name for name in imports(folder / "component.py", top=True) if name.split(".")[0] in heavy}
 

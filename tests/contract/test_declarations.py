@@ -1,4 +1,4 @@
-"""What every component promises before it runs, on each of its faces."""
+"""Test the declaration of every component: docstring, schema, command line, DAG, TFX and KFP."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from tfopt.artifacts import Evaluation
-from tfopt.cli.arguments import normalize_options, option_name, component_parser
+from tfopt.cli.arguments import component_parser, normalize_options, option_name
 from tfopt.component import Component, components
 from tfopt.dag.tracing import trace
 from tfopt.errors import ComponentError
@@ -64,8 +64,8 @@ def test_the_command_line_gives_back_every_value(component: Component):
             words.append(option_name(name) if value else option_name(name).replace("--", "--no-"))
         else:
             words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]
-    given = vars(component_parser(component, "tfopt").parse_args(normalize_options(words)))
-    assert {name: given[name] for name in values} == values
+    parsed = vars(component_parser(component, "tfopt").parse_args(normalize_options(words)))
+    assert {name: parsed[name] for name in values} == values
 
 
 @ALL
@@ -81,9 +81,9 @@ def test_a_bad_value_is_refused_when_the_dag_is_built_in_three_parts(component: 
 
 @ALL
 def test_an_unknown_name_is_refused_with_the_nearest(component: Component):
-    known = next(iter(component.parameters))
-    with pytest.raises(ComponentError, match=f"did you mean.*{known}"):
-        trace(_dag_with(component, {f"{known}x": 1}))
+    parameter = next(iter(component.parameters))
+    with pytest.raises(ComponentError, match=f"did you mean.*{parameter}"):
+        trace(_dag_with(component, {f"{parameter}x": 1}))
 
 
 @ALL

@@ -1,4 +1,4 @@
-"""One DAG, two engines: what each is given, TFX's intermediate representation and Kubeflow's YAML, is read back."""
+"""One DAG, two engines: what each is arguments, TFX's intermediate representation and Kubeflow's YAML, is read back."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ import yaml
 from tfopt.dag.dag import Dag
 from tfopt.dag.tracing import load, pipelines
 from tfopt.kfp import compiler as kfp
-from tfopt.kfp.step import _typed
+from tfopt.kfp.step import read_parameter_value
 
 Graph = dict[str, dict[str, Any]]  # node: its component, edges {slot: (producer, output)} and parameter values
 
@@ -39,17 +39,17 @@ def tfx_graph(dag: Dag, values: dict[str, Any], folder: Path) -> Graph:
     for one in Compiler().compile(pipeline(dag, values, folder)).nodes:
         node = one.pipeline_node
         name = node.node_info.id
-        given = {key: value.field_value.string_value for key, value in node.parameters.parameters.items()}
+        arguments = {key: value.field_value.string_value for key, value in node.parameters.parameters.items()}
         if name in dag.sources:
-            graph[name] = {"component": None, "edges": {}, "values": {"uri": given["artifact_uri"]}}
+            graph[name] = {"component": None, "edges": {}, "values": {"uri": arguments["artifact_uri"]}}
             continue
         component = dag.steps[name].component
         fields = {key: value.field_value for key, value in node.parameters.parameters.items()}
         raw = {key: getattr(field, field.WhichOneof("value")) for key, field in fields.items()}
         edges = {
-            slot: (found.channels[0].producer_node_query.id, found.channels[0].output_key)
-            for slot, found in node.inputs.inputs.items()
-            if found.channels
+            slot: (entry.channels[0].producer_node_query.id, entry.channels[0].output_key)
+            for slot, entry in node.inputs.inputs.items()
+            if entry.channels
         }
         graph[name] = {
             "component": raw[COMPONENT],
@@ -65,15 +65,15 @@ def tfx_graph(dag: Dag, values: dict[str, Any], folder: Path) -> Graph:
 
 def kfp_graph(dag: Dag, values: dict[str, Any], folder: Path) -> Graph:
     """From the compiled YAML, with the run's values put in as the server does."""
-    kfp.compile_pipeline(dag, folder / "p.yaml", given=dag.sources)
+    kfp.compile_pipeline(dag, folder / "p.yaml", sources=dag.sources)
     spec = next(yaml.safe_load_all((folder / "p.yaml").read_text()))
     tasks = spec["root"]["dag"]["tasks"]
-    inputs = {key: found.get("defaultValue") for key, found in spec["root"]["inputDefinitions"]["parameters"].items()}
+    inputs = {key: entry.get("defaultValue") for key, entry in spec["root"]["inputDefinitions"]["parameters"].items()}
     inputs |= {f"{name}_uri" if name in dag.sources else name: value for name, value in values.items()}
     graph: Graph = {}
     for task in tasks.values():
         declared = spec["components"][task["componentRef"]["name"]]
-        given = {
+        arguments = {
             key: inputs[wire["componentInputParameter"]]
             if "componentInputParameter" in wire
             else wire["runtimeValue"]["constant"]
@@ -86,16 +86,18 @@ def kfp_graph(dag: Dag, values: dict[str, Any], folder: Path) -> Graph:
             edges[slot] = (producer, None if producer in dag.sources else key)
         name = task["taskInfo"]["name"]
         if name in dag.sources:
-            graph[name] = {"component": None, "edges": edges, "values": given}
+            graph[name] = {"component": None, "edges": edges, "values": arguments}
             continue
         defaults = {
-            key: found["defaultValue"]
-            for key, found in declared["inputDefinitions"].get("parameters", {}).items()
-            if "defaultValue" in found
+            key: entry["defaultValue"]
+            for key, entry in declared["inputDefinitions"].get("parameters", {}).items()
+            if "defaultValue" in entry
         }
         word = spec["deploymentSpec"]["executors"][declared["executorLabel"]]["container"]["command"][-1]
         component = dag.steps[name].component
-        read = {key: _typed(component, key, value) for key, value in {**defaults, **given}.items()}  # as the step does
+        read = {
+            key: read_parameter_value(component, key, value) for key, value in {**defaults, **arguments}.items()
+        }  # as the step does
         effective = {key: value for key, value in read.items() if value is not None}
         graph[name] = {
             "component": f"tfopt.components.{word}.component:{word}" if ":" not in word else word,

@@ -1,4 +1,4 @@
-"""A DAG is checked while it is built, whatever engine will run it."""
+"""Test that a pipeline is checked while it is traced, independently of the engine."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,11 +80,11 @@ def test_wiring_of_another_type_is_refused():
 def test_a_wrong_wire_is_refused(wires, message):
     def bad(steps, data: Input[Files], *, text: str = "text") -> None:
         reference = steps(toys.count, data=data).outputs["report"]
-        known = {"REFERENCE": reference, "PLACEHOLDER": text}
+        wired = {"REFERENCE": reference, "PLACEHOLDER": text}
         steps(
             toys.add,
             **{
-                name: [known.get(w, w) for w in wire] if isinstance(wire, list) else known.get(wire, wire)
+                name: [wired.get(w, w) for w in wire] if isinstance(wire, list) else wired.get(wire, wire)
                 for name, wire in wires.items()
             },
         )
@@ -93,7 +93,7 @@ def test_a_wrong_wire_is_refused(wires, message):
         trace(bad)
 
 
-def test_a_step_that_keeps_the_type_of_its_model_hands_on_the_narrower_one():
+def test_a_step_that_keeps_the_type_of_its_model_passes_on_the_narrower_one():
     def fold_first(steps, model: Input[KerasModel]) -> None:
         steps.cluster(model=steps.fold_batch_norm(model=model).outputs["folded"])
 
@@ -152,7 +152,7 @@ def test_a_pipelines_parameter_inherits_choices_range_and_description_from_the_s
 def test_an_inherited_parameter_has_everything_from_its_step_and_may_set_another_default():
     @dataclass(frozen=True)
     class Counting:
-        """How to count.
+        """Options of counting.
 
         Attributes:
             notes: Remarks.

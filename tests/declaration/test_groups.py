@@ -14,7 +14,7 @@ from tfopt.errors import ComponentError
 
 @dataclass(frozen=True)
 class Schedule:
-    """When training ends.
+    """The end of training.
 
     Attributes:
         epochs: Passes over the data.
@@ -27,7 +27,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Fit(Schedule):
-    """How a model is trained.
+    """Training options.
 
     Attributes:
         metrics: Metrics to report.

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import toys
-from tfopt.artifacts import CARD, Model
+from tfopt.artifacts import CARD, Model, staging
 from tfopt.artifacts.staging import link_tree
 from tfopt.errors import ComponentError
 from tfopt.keras_models import io as keras_models
@@ -48,11 +47,18 @@ def test_a_kill_leaves_no_output_and_the_next_run_clears_what_it_left(data, tmp_
 
 
 @pytest.mark.parametrize("name", ["out", "out [1]"])
-def test_what_a_killed_step_left_is_cleared_when_the_next_has_the_same_number_as_in_containers(data, tmp_path, name):
-    (tmp_path / f".{name}.partial-{os.getpid()}" / "half").mkdir(parents=True)
+def test_a_step_removes_the_staging_folder_of_a_killed_step_with_the_same_process_id(data, tmp_path, name):
+    (staging.new_path(tmp_path, name) / "half").mkdir(parents=True)
     toys.count(data, tmp_path / name)
     assert sorted(path.name for path in (tmp_path / name).iterdir()) == ["report.json"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [name, data.parent.name]
+
+
+def test_a_step_leaves_the_staging_folder_of_a_running_step_on_another_machine(data, tmp_path):
+    theirs = tmp_path / ".out.partial-otherhost-1234567-0123456789abcdef"
+    theirs.mkdir()
+    toys.count(data, tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([theirs.name, "out", data.parent.name])
 
 
 def test_of_several_outputs_all_appear_or_none(data, tmp_path):

@@ -38,9 +38,9 @@ def test_the_artifact_says_what_failed_and_holds_no_model(failed, digits_model):
     assert failed.failure == (
         "precision='int8' without examples (how to fix: pass examples=PATH, or precision='dynamic', which needs none)"
     )
-    said = json.loads((failed.path / FAILURE).read_text())
-    assert said["component"] == "export_tflite"
-    assert said["model"] == Model(digits_model).digest
+    message = json.loads((failed.path / FAILURE).read_text())
+    assert message["component"] == "export_tflite"
+    assert message["model"] == Model(digits_model).digest
     assert "on_failure" not in failed.card["parameters"]
 
 
