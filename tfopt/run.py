@@ -1,4 +1,4 @@
-"""Run the command line as a module: ``python -m tfopt.run``. The containers' command; see `tfopt.cli.main`."""
+"""Entry point of ``python -m tfopt.run``, the command of containers; see `tfopt.cli.main`."""
 
 import sys
 

@@ -60,7 +60,7 @@ def test_it_says_when_nothing_will_be_pushed(printed, capsys):
 
 def test_it_says_when_epochs_were_chosen_on_the_examples_that_judge(printed, capsys):
     printed(DIGITS[:3], chosen_on_it=["trained"])
-    assert "judged on the examples that best epochs were chosen on" in capsys.readouterr().out
+    assert "evaluated on the examples that the best epochs were chosen on (split eval)" in capsys.readouterr().out
 
 
 def test_it_says_what_is_to_know_of_how_a_model_was_judged(printed, capsys):

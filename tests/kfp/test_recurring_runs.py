@@ -159,11 +159,11 @@ def test_a_namespace_is_asked_for_everywhere(server):
         ("0 0 3 * *", "put the seconds first"),
         ("@weekly", "1 fields"),
         ("0 0 3 * * 7", "Sunday is 0"),
-        ("0 0 3 L * *", "what Kubeflow's scheduler knows"),
-        ("0 0 3 ? * MON#1", "what Kubeflow's scheduler knows"),
+        ("0 0 3 L * *", "what Kubeflow's scheduler supports"),
+        ("0 0 3 ? * MON#1", "what Kubeflow's scheduler supports"),
         ("0 60 3 * * *", "out of range"),
-        ("0 0 0 31 2 *", "times that come"),
-        ("a b c d e f", "times that come"),
+        ("0 0 0 31 2 *", "an expression that some time matches"),
+        ("a b c d e f", "an expression that some time matches"),
     ],
 )
 def test_a_cron_expression_that_kubeflow_would_refuse_is_refused_here(cron, said, server, capsys):

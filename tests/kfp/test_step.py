@@ -12,7 +12,7 @@ from tests import toys
 from tfopt.artifacts import Decision, Files, Report
 from tfopt.component import Input, Output, component, find
 from tfopt.errors import ComponentError
-from tfopt.kfp.step import _typed, run_step
+from tfopt.kfp.step import read_parameter_value, run_step
 
 LEAVE = [sys.executable, "-m", "tfopt.run", "tests.kfp.test_step:leave", "--executor-input"]
 
@@ -99,13 +99,13 @@ def test_after_a_step_that_died_with_exit_code_0_and_left_nothing_the_next_one_s
     died = subprocess.run([*LEAVE, message(tmp_path, str(data), "report", rudely=True)], check=False)
     assert died.returncode == 0
     assert not (tmp_path / "report").exists()
-    with pytest.raises(ComponentError, match="why that step left none"):
+    with pytest.raises(ComponentError, match="why that step wrote none"):
         run_step(toys.count, message(tmp_path, str(tmp_path / "report"), "report"))
 
 
 def test_an_empty_text_is_an_optional_one_that_was_not_given():
-    assert _typed(find("prepare_examples"), "pack", "") is None
-    assert _typed(find("prepare_examples"), "label", "") == "", "not optional: refused, with what is allowed"
+    assert read_parameter_value(find("prepare_examples"), "pack", "") is None
+    assert read_parameter_value(find("prepare_examples"), "label", "") == "", "not optional: refused, with what is allowed"
 
 
 def test_what_a_step_prints_is_not_its_output(tmp_path, capfd):

@@ -119,7 +119,7 @@ def test_a_server_that_is_away_for_a_while_does_not_end_the_waiting(server, monk
         submit.time, "sleep", lambda seconds: setattr(server, "down", 3) if len(server.asked) < 20 else None
     )
     assert main(["submit", *OPTIMIZE, "--wait", "--endpoint", server.url]) == 0
-    assert "asking again" in capsys.readouterr().err
+    assert "trying again" in capsys.readouterr().err
 
 
 def test_a_server_that_stays_away_ends_the_waiting(server, monkeypatch, capsys):
@@ -139,7 +139,7 @@ def test_ctrl_c_leaves_the_run_alone(server):
     watching.send_signal(signal.SIGINT)
     out, _ = watching.communicate(timeout=30)
     assert watching.returncode == 130
-    assert "the run goes on" in out
+    assert "the run continues" in out
     assert not [line for line in server.asked if "terminate" in line or line.startswith("DELETE")]
 
 

@@ -1,4 +1,4 @@
-"""What a model's folder says to whoever serves it outlives every rewriting of its graph."""
+"""Test that environment variables and warm-up requests stay with a SavedModel when its graph is rewritten."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ REQUESTS = b"recorded before"
 
 @pytest.fixture(scope="module")
 def parent(tmp_path_factory) -> Path:
-    """A model with a batch norm to fold and an operation to cast, in both forms, with variables and requests."""
+    """Save a model with a batch norm to fold and an operation to cast, with environment variables and requests."""
     import keras
 
     folder = tmp_path_factory.mktemp("extras")
@@ -25,25 +25,25 @@ def parent(tmp_path_factory) -> Path:
     model.layers[-1].moving_mean.assign(np.array([0.5, -1.0, 2.0]))
     model.save(folder / "model.keras")
     keras_models.save(keras_models.load(KerasModel(folder / "model.keras")), folder / "model")
-    environment.write(folder / "model" / "Format-Serving", VARIABLES)
+    environment.add_variables(folder / "model" / "Format-Serving", VARIABLES)
     (folder / "model" / "Format-Serving" / warm_up.FILE).write_bytes(REQUESTS)
     return folder / "model"
 
 
 @pytest.mark.parametrize("form", ["keras", "bare"])
-@pytest.mark.parametrize(("component", "given"), [
+@pytest.mark.parametrize(("component", "parameters"), [
     ("fold_batch_norm", {}), ("optimize_graph", {}), ("cast_precision", {}), ("compile_xla", {"warm_up": False}),
 ])  # fmt: skip
-def test_variables_and_warm_up_requests_stay(parent, tmp_path, component, given, form):
+def test_components_copy_variables_and_warm_up_requests(parent, tmp_path, component, parameters, form):
     step = find(component)
     model = parent if form == "keras" else parent / "Format-Serving"
-    made = SavedModel(step(model, **{next(iter(step.outputs)): tmp_path / "made"}, **given).popitem()[1].path)
-    assert made.card["name"] != "model"  # it was not handed on as it is
-    assert environment.read(made) == VARIABLES
-    assert (made.saved_model / warm_up.FILE).read_bytes() == REQUESTS
+    child = SavedModel(step(model, **{next(iter(step.outputs)): tmp_path / "made"}, **parameters).popitem()[1].path)
+    assert child.card["name"] != "model"  # the component rewrote it
+    assert environment.read_variables(child) == VARIABLES
+    assert (child.saved_model / warm_up.FILE).read_bytes() == REQUESTS
 
 
-def test_requests_written_anew_leave_those_of_the_parent_alone(parent, tmp_path):
-    made = find("compile_xla")(parent, compiled=tmp_path / "made", batch_sizes=["2"])["compiled"]
-    assert len(list(warm_up.read_requests(made.saved_model))) == 1
+def test_new_requests_do_not_change_those_of_the_parent(parent, tmp_path):
+    child = find("compile_xla")(parent, compiled=tmp_path / "made", batch_sizes=["2"])["compiled"]
+    assert len(list(warm_up.read_requests(child.saved_model))) == 1
     assert (parent / "Format-Serving" / warm_up.FILE).read_bytes() == REQUESTS

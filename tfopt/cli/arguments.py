@@ -1,23 +1,40 @@
-"""The command line of a component, read from its declaration, and of a DAG."""
+"""Command-line options of a component, built from its declaration, and values for the inputs of a pipeline."""
 
 import argparse
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
 from tfopt.component import Component, Port
 from tfopt.dag.dag import Dag
 from tfopt.declaration.parameters import Parameter
 from tfopt.errors import ComponentError
 
+Subparsers: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 
-def parser_for(component: Component, prog: str) -> argparse.ArgumentParser:
-    """Build the parser of ``tfopt NAME``: an option for every input, output and parameter."""
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description=_escape(f"{component.summary}\n\n{component.explanation}".strip()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+
+class CommandParser(argparse.ArgumentParser):
+    """The parser of one subcommand; it reports unknown arguments with its own usage, not with that of ``tfopt``."""
+
+    def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse the arguments of the subcommand, and exit with code 2 if there are unknown ones."""
+        arguments, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return arguments, unknown
+
+
+def component_parser(component: Component, prog: str) -> argparse.ArgumentParser:
+    """Return a parser of its own for a component."""
+    parser = argparse.ArgumentParser(prog=prog)
+    add_component_options(parser, component)
+    return parser
+
+
+def add_component_options(parser: argparse.ArgumentParser, component: Component) -> None:
+    """Add a component's documentation, and an option for each of its inputs, outputs and parameters."""
+    parser.description = _escape(f"{component.summary}\n\n{component.explanation}".strip())
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.allow_abbrev = False
     inputs, outputs = parser.add_argument_group("inputs"), parser.add_argument_group("outputs")
     for group, ports in ((inputs, component.inputs), (outputs, component.outputs)):
         for port in ports.values():
@@ -33,42 +50,46 @@ def parser_for(component: Component, prog: str) -> argparse.ArgumentParser:
             metavar="ARG",
             help="an argument for the Beam pipeline, such as --beam-pipeline-arg=--runner=DirectRunner",
         )
-    return parser
 
 
-def option(name: str) -> str:
-    """How a name is spelled on the command line.
+def add_json_option(parser: argparse.ArgumentParser, help: str = "print the result as JSON") -> None:
+    """Add ``--json``."""
+    parser.add_argument("--json", action="store_true", help=help)
 
-    >>> option("select_tf_ops")
+
+def option_name(name: str) -> str:
+    """Return the command-line option of a parameter, input or output.
+
+    >>> option_name("select_tf_ops")
     '--select-tf-ops'
     """
     return f"--{name.replace('_', '-')}"
 
 
-def dashed(words: Sequence[str]) -> list[str]:
-    """Take ``--select_tf_ops`` for ``--select-tf-ops``; values are left alone.
+def normalize_options(words: Sequence[str]) -> list[str]:
+    """Replace underscores by hyphens in the names of options, not in values.
 
-    >>> dashed(["--select_tf_ops", "--label=my_label", "my_file"])
+    >>> normalize_options(["--select_tf_ops", "--label=my_label", "my_file"])
     ['--select-tf-ops', '--label=my_label', 'my_file']
     """
     split = [word.partition("=") if word.startswith("--") else ("", "", word) for word in words]
     return [name.replace("_", "-") + equals + value for name, equals, value in split]
 
 
-def assigned(dag: Dag, given: Sequence[str]) -> dict[str, Any]:
-    """Read what ``--set NAME=VALUE`` says: text for a source, a checked value for a parameter.
+def parse_assignments(dag: Dag, assignments: Sequence[str]) -> dict[str, Any]:
+    """Parse the values of ``--set NAME=VALUE``: text for a source, a checked value for a parameter.
 
     Raises:
-        ComponentError: When there is no ``=``, a name comes twice, or a parameter does not take the value.
+        ComponentError: If there is no ``=``, a name occurs twice, or a parameter does not allow the value.
     """
     values: dict[str, Any] = {}
-    for pair in given:
-        name, equals, text = pair.partition("=")
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
         if not equals:
-            raise ComponentError(f"--set {pair}", "NAME=VALUE", f"write --set {pair}=…")
+            raise ComponentError(f"--set {assignment}", "NAME=VALUE", f"write --set {assignment}=…")
         if name in values:
-            listed = '; a list is one value: --set goals=\'["…", "…"]\'' if name in dag.parameters else ""
-            raise ComponentError(f"--set {name} twice", "each name once", f"leave one of them out{listed}")
+            list_hint = '; a list is one value: --set goals=\'["…", "…"]\'' if name in dag.parameters else ""
+            raise ComponentError(f"--set {name} twice", "each name once", f"leave one of them out{list_hint}")
         parameter = dag.parameters.get(name)
         values[name] = parameter.parse(text, dag.name) if parameter else text
     return values
@@ -77,7 +98,7 @@ def assigned(dag: Dag, given: Sequence[str]) -> dict[str, Any]:
 def _add_port(group: Any, port: Port) -> None:
     text = f"{port.description} [{port.type.__name__}: {port.type.contents}]"
     group.add_argument(
-        option(port.name),
+        option_name(port.name),
         dest=port.name,
         metavar="PATH",
         required=not port.optional,
@@ -95,20 +116,20 @@ def _add_parameter(group: Any, parameter: Parameter, owner: str) -> None:
             raise argparse.ArgumentTypeError(f"\n{error}") from None
 
     default = "required" if parameter.required else f"default: {parameter.default}"
-    kind: dict[str, Any] = {"type": parse, "metavar": "VALUE"}
+    settings: dict[str, Any] = {"type": parse, "metavar": "VALUE"}
     if parameter.type is bool:
-        kind = {"action": argparse.BooleanOptionalAction}
+        settings = {"action": argparse.BooleanOptionalAction}
     elif parameter.type == list[str]:
-        kind = {"nargs": "*", "metavar": "TEXT"}
+        settings = {"nargs": "*", "metavar": "TEXT"}
     elif parameter.choices:
-        kind["metavar"] = f"{{{','.join(parameter.choices)}}}"
+        settings["metavar"] = f"{{{','.join(parameter.choices)}}}"
     group.add_argument(
-        option(parameter.name),
+        option_name(parameter.name),
         dest=parameter.name,
         required=parameter.required,
         default=argparse.SUPPRESS,
         help=_escape(f"{parameter.description} [{parameter.expected}; {default}]"),
-        **kind,
+        **settings,
     )
 
 

@@ -1,55 +1,71 @@
-"""What ``tfopt`` does besides running one component: list, describe, run a DAG; and `tfopt.cli.kubeflow`'s commands."""
+"""The subcommands of ``tfopt``: list, describe and run, every component, and those of `tfopt.cli.kubeflow`."""
 
 import argparse
+import contextlib
+import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Artifact, Benchmark, Decision, Evaluation, Pushed
 from tfopt.cli import kubeflow
-from tfopt.cli.arguments import assigned, parser_for
-from tfopt.cli.log_redirect import libraries_said_to
-from tfopt.component import components, find
-from tfopt.dag import tracing as trace
+from tfopt.cli.arguments import (
+    Subparsers,
+    add_component_options,
+    add_json_option,
+    component_parser,
+    parse_assignments,
+)
+from tfopt.cli.log_redirect import capture_library_logs, redirect_library_logs
+from tfopt.component import Component, components, find
+from tfopt.dag import tracing
 from tfopt.dag.dag import Dag
 
 
-def _list(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="tfopt list", description="List the components.")
-    parser.add_argument("--json", action="store_true", help="print for machines")
-    if parser.parse_args(words).json:
-        print(json.dumps([{"name": name, "summary": found.summary} for name, found in components().items()], indent=1))
+def _add_list(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser("list", help="list the components", description="List the components.")
+    add_json_option(parser)
+    parser.set_defaults(run_command=_list)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    summaries = {name: component.summary for name, component in components().items()}
+    if arguments.json:
+        print(json.dumps([{"name": name, "summary": summary} for name, summary in summaries.items()], indent=1))
     else:
-        for name, found in components().items():
-            print(f"{name:18} {found.summary}")
+        for name, summary in summaries.items():
+            print(f"{name:18} {summary}")
     return 0
 
 
-def _describe(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="tfopt describe", description="Describe a component.")
-    parser.add_argument("name")
-    parser.add_argument("--json", action="store_true", help="print the JSON schema")
-    given = parser.parse_args(words)
-    component = find(given.name)
-    if given.json:
+def _add_describe(subparsers: Subparsers) -> None:
+    summary = "show a component's inputs, outputs and parameters"
+    parser = subparsers.add_parser("describe", help=summary, description="Describe a component.")
+    parser.add_argument("name", help="a component, or MODULE:NAME")
+    add_json_option(parser, "print the JSON schema")
+    parser.set_defaults(run_command=_describe)
+
+
+def _describe(arguments: argparse.Namespace) -> int:
+    component = find(arguments.name)
+    if arguments.json:
         print(json.dumps(component.schema(), indent=1))
     else:
-        parser_for(component, f"tfopt {component.name}").print_help()
+        component_parser(component, f"tfopt {component.name}").print_help()
     return 0
 
 
-def _run(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="tfopt run",
-        description="Run a DAG on this machine. Steps that an earlier run did unchanged are reused.",
-        epilog=f"pipelines: {', '.join(trace.pipelines())}. Values of one: tfopt run NAME --set help",
+def _add_run(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "run",
+        help="run a pipeline on this machine: retrain, optimize, …, or a .py file",
+        description="Run a pipeline on this machine. Unchanged steps of an earlier run are reused.",
+        epilog=f"pipelines: {', '.join(tracing.pipelines())}. Values of one: tfopt run NAME --set help",
     )
-    parser.add_argument("pipeline", help="a shipped pipeline, or a .py file whose function has the file's name")
+    parser.add_argument("pipeline", help="a shipped pipeline, or a .py file with a function of the file's name")
     parser.add_argument("--root", type=Path, help="the run's folder (default: runs/PIPELINE)")
-    parser.add_argument(
-        "--engine", choices=["beam", "local"], default="beam", help="which of TFX's runners (default: beam)"
-    )
+    parser.add_argument("--engine", choices=["beam", "local"], default="beam", help="the TFX runner (default: beam)")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a source's path or a parameter's value"
     )
@@ -60,67 +76,106 @@ def _run(words: list[str]) -> int:
         metavar="ARG",
         help="an argument for the Beam components, such as --beam-pipeline-arg=--runner=DataflowRunner",
     )
-    parser.add_argument("--json", action="store_true", help="print what each step left, for machines")
-    given = parser.parse_args(words)
-    found = trace.load(given.pipeline)
-    if given.set == ["help"]:
-        print(_values_help(found))
-        return 0
-    values = assigned(found, given.set)
-    root = (given.root or Path("runs", found.name)).absolute()
-    found.values(values)  # wrong values are refused before TFX's imports
-    with libraries_said_to(root / "run.log"):
-        from tfopt.tfx import runner as engine
+    add_json_option(parser, "print the outputs of each step as JSON")
+    parser.set_defaults(run_command=_run)
 
-        outcomes = engine.run(found, values, root, engine=given.engine, beam_args=given.beam_pipeline_arg)
-    if given.json:
-        print(
-            json.dumps(
-                {
-                    step: {
-                        "reused": outcome.reused,
-                        "seconds": outcome.seconds,
-                        "outputs": {key: output.uri for key, output in outcome.outputs.items()},
-                    }
-                    for step, outcome in outcomes.items()
-                },
-                indent=1,
-            )
-        )
+
+def _run(arguments: argparse.Namespace) -> int:
+    dag = tracing.load(arguments.pipeline)
+    if arguments.set == ["help"]:
+        print(_values_help(dag))
+        return 0
+    values = parse_assignments(dag, arguments.set)
+    root = (arguments.root or Path("runs", dag.name)).absolute()
+    dag.values(values)  # raises for a wrong value before the slow import of TFX
+    with redirect_library_logs(root / "run.log"):
+        from tfopt.tfx import runner
+
+        outcomes = runner.run(dag, values, root, engine=arguments.engine, beam_args=arguments.beam_pipeline_arg)
+    if arguments.json:
+        steps = {
+            step: {
+                "reused": outcome.reused,
+                "seconds": outcome.seconds,
+                "outputs": {key: output.uri for key, output in outcome.outputs.items()},
+            }
+            for step, outcome in outcomes.items()
+        }
+        print(json.dumps(steps, indent=1))
     else:
-        _tell({type(output): output for outcome in outcomes.values() for output in outcome.outputs.values()})
+        _print_results({type(output): output for outcome in outcomes.values() for output in outcome.outputs.values()})
     return 0
 
 
-def _tell(left: Mapping[type[Artifact], Any]) -> None:
-    """End a run with what its user came for: the table, the report, the pushed model."""
+def _print_results(artifacts: Mapping[type[Artifact], Any]) -> None:
+    """Print the summary table, the path of the report, and the path of the pushed model."""
     from tfopt.cli.summary_table import print_summary
 
-    if {Decision, Evaluation, Benchmark} <= left.keys():
-        print_summary(left[Decision], left[Evaluation], left[Benchmark])
-        print(f"report: {left[Decision].path / Decision.page}")
-    if Pushed in left:
-        pushed = left[Pushed].read()
+    if {Decision, Evaluation, Benchmark} <= artifacts.keys():
+        print_summary(artifacts[Decision], artifacts[Evaluation], artifacts[Benchmark])
+        print(f"report: {artifacts[Decision].path / Decision.page}")
+    if Pushed in artifacts:
+        pushed = artifacts[Pushed].read()
         print(f"pushed: {pushed['path']}" if pushed["pushed"] else f"not pushed: {pushed['reason']}")
 
 
-def _values_help(found: Dag) -> str:
-    lines = [f"{found.name}: {found.description}", ""]
-    for source in found.sources.values():
+def _values_help(dag: Dag) -> str:
+    lines = [f"{dag.name}: {dag.description}", ""]
+    for source in dag.sources.values():
         lines.append(
             f"  --set {source.name}=PATH  {source.description} [{source.type.__name__}: {source.type.contents}]"
         )
-    for parameter in found.parameters.values():
+    for parameter in dag.parameters.values():
         default = "required" if parameter.required else f"default: {parameter.default}"
         lines.append(f"  --set {parameter.name}=VALUE  {parameter.description} [{parameter.expected}; {default}]")
     return "\n".join(lines)
 
 
-COMMANDS: dict[str, Callable[[list[str]], int]] = {
-    "list": _list,
-    "describe": _describe,
-    "run": _run,
-    "compile": kubeflow.compile,
-    "submit": kubeflow.submit,
-    "schedule": kubeflow.schedule,
+def add_component(subparsers: Subparsers, words: Sequence[str], debug: bool) -> None:
+    """Add the subcommand of the component that ``words`` begins with.
+
+    In a Kubeflow step, ``--executor-input MESSAGE`` stands for all other options.
+    """
+    component = find(words[0])
+    parser = subparsers.add_parser(words[0])
+    if words[1:2] == ["--executor-input"]:
+        parser.add_argument("--executor-input", required=True)
+        parser.set_defaults(run_command=functools.partial(_run_kubeflow_step, component))
+        return
+    add_component_options(parser, component)
+    add_json_option(parser, "print the outputs as JSON")
+    parser.set_defaults(run_command=functools.partial(_run_component, component, debug))
+
+
+def _run_kubeflow_step(component: Component, arguments: argparse.Namespace) -> int:
+    from tfopt.kfp.step import run_step
+
+    run_step(component, arguments.executor_input)
+    return 0
+
+
+def _run_component(component: Component, debug: bool, arguments: argparse.Namespace) -> int:
+    from tfopt.data import beam_runner
+
+    names = [*component.inputs, *component.outputs, *component.parameters]
+    values = {name: value for name in names if (value := getattr(arguments, name, None)) is not None}
+    library_logs = contextlib.nullcontext() if debug else capture_library_logs()
+    with beam_runner.runner_arguments(getattr(arguments, "beam_pipeline_arg", [])), library_logs:
+        outputs = component(**values)
+    if arguments.json:
+        printed = {name: {"uri": output.uri, "metadata": output.metadata} for name, output in outputs.items()}
+        print(json.dumps(printed, indent=1))
+    else:
+        for name, output in outputs.items():
+            print(f"{name}: {output.uri}")
+    return 0
+
+
+COMMANDS: dict[str, Callable[[Subparsers], None]] = {
+    "run": _add_run,
+    "compile": kubeflow.add_compile,
+    "submit": kubeflow.add_submit,
+    "schedule": kubeflow.add_schedule,
+    "list": _add_list,
+    "describe": _add_describe,
 }

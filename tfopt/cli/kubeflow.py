@@ -1,194 +1,216 @@
-"""What ``tfopt`` does with Kubeflow: compile a DAG, submit it, schedule it."""
+"""The subcommands for Kubeflow: compile a pipeline or component, submit a pipeline, schedule a pipeline."""
 
 import argparse
+import functools
 import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tfopt.cli.arguments import assigned
+from tfopt.cli.arguments import Subparsers, add_json_option, parse_assignments
 from tfopt.component import components
-from tfopt.dag import tracing as trace
+from tfopt.dag import tracing
 from tfopt.errors import ComponentError, nearest
 
+# kfp is imported in the functions that need it, because a container of a step has no kfp.
 
-def compile(words: list[str]) -> int:
-    """``tfopt compile``."""
-    parser = argparse.ArgumentParser(prog="tfopt compile", description="Write Kubeflow Pipelines v2 YAML.")
+
+def add_compile(subparsers: Subparsers) -> None:
+    """Add ``tfopt compile``."""
+    parser = subparsers.add_parser(
+        "compile",
+        help="write a pipeline or component as Kubeflow Pipelines v2 YAML",
+        description="Write Kubeflow Pipelines v2 YAML.",
+    )
     parser.add_argument("pipeline", help="a shipped pipeline, a .py file, or a component (for its component.yaml)")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.yaml", help="where to write")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.yaml", help="the file to write")
     parser.add_argument(
         "--with",
         dest="sources",
         action="append",
         default=[],
         metavar="SOURCE",
-        help="an optional source that the runs are given; the YAML has no others",
+        help="an optional source that the runs get; the YAML has no others",
     )
-    _add_how(parser)
-    given = parser.parse_args(words)
-    from tfopt.kfp import compiler as kfp
+    _add_step_options(parser)
+    parser.set_defaults(run_command=_compile)
+
+
+def _compile(arguments: argparse.Namespace) -> int:
+    from tfopt.kfp import compiler
     from tfopt.kfp.images import Images
     from tfopt.kfp.pod_options import Options
 
-    images, options = Images(given.image), Options(given.kfp_option)
+    images, options = Images(arguments.image), Options(arguments.kfp_option)
     if options.service_account:
         raise ComponentError(
             "--kfp-option service_account", "an option that the YAML can hold", "pass it to tfopt submit or schedule"
         )
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    if given.pipeline in components():
-        if given.kfp_option or given.sources:
-            word = "--kfp-option" if given.kfp_option else "--with"
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    if arguments.pipeline in components():
+        if arguments.kfp_option or arguments.sources:
+            option = "--kfp-option" if arguments.kfp_option else "--with"
             raise ComponentError(
-                f"{word} for {given.pipeline}",
-                "a pipeline: what a component.yaml's step needs is said where it is used",
-                f"leave {word} out",
+                f"{option} for {arguments.pipeline}",
+                "a pipeline: the pipeline that uses a component.yaml sets the options of its step",
+                f"leave {option} out",
             )
-        kfp.compile_component(components()[given.pipeline], given.output, images)
+        compiler.compile_component(components()[arguments.pipeline], arguments.output, images)
     else:
-        dag = trace.load(given.pipeline)
-        for name in given.sources:
+        dag = tracing.load(arguments.pipeline)
+        for name in arguments.sources:
             if name not in dag.sources:
                 raise ComponentError(f"--with {name}", "a source of the pipeline", nearest(name, dag.sources))
-        kfp.compile_pipeline(dag, given.output, images, options, given.sources)
-    print(given.output)
+        compiler.compile_pipeline(dag, arguments.output, images, options, arguments.sources)
+    print(arguments.output)
     return 0
 
 
-def submit(words: list[str]) -> int:
-    """``tfopt submit``: 0 when the run was started, or with ``--wait`` when it succeeded; 1 when it did not."""
-    parser = argparse.ArgumentParser(
-        prog="tfopt submit",
-        description="Run a DAG on a Kubeflow Pipelines server.",
+def add_submit(subparsers: Subparsers) -> None:
+    """Add ``tfopt submit``."""
+    parser = subparsers.add_parser(
+        "submit",
+        help="run a pipeline on a Kubeflow Pipelines server",
+        description="Run a pipeline on a Kubeflow Pipelines server.",
         epilog="exit code: 0 started (with --wait: succeeded), 1 refused or failed",
     )
-    _add_what(parser)
-    parser.add_argument("--name", help="of the run (default: the pipeline and the time)")
-    parser.add_argument("--wait", action="store_true", help="tell every change of state, until the run ends")
-    given = parser.parse_args(words)
-    server, uploaded, options = _upload(given)
-    from tfopt.kfp.submit import run, wait
+    _add_server_options(parser)
+    parser.add_argument("--name", help="the run's name (default: the pipeline and the time)")
+    parser.add_argument("--wait", action="store_true", help="print every change of state, until the run ends")
+    parser.set_defaults(run_command=_submit)
 
-    name = given.name or f"{Path(given.pipeline).stem} {datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
-    run_id = run(server, uploaded, name, options)
+
+def _submit(arguments: argparse.Namespace) -> int:
+    server, uploaded, options = _upload(arguments)
+    from tfopt.kfp.submit import start_run, wait_for_run
+
+    name = arguments.name or f"{Path(arguments.pipeline).stem} {datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
+    run_id = start_run(server, uploaded, name, options)
     facts = {"run": run_id, "name": name, "url": f"{server.endpoint}/#/runs/details/{run_id}"}
-    if not given.json:
+    if not arguments.json:
         print(f"run: {facts['url']}", flush=True)
-    if given.wait:
+    if arguments.wait:
         try:
-            facts["state"] = wait(server, run_id)
+            facts["state"] = wait_for_run(server, run_id)
         except KeyboardInterrupt:
-            print(f"no longer watched; the run goes on: {facts['url']}")
+            print(f"no longer watched; the run continues: {facts['url']}")
             return 130
-    if given.json:
+    if arguments.json:
         print(json.dumps(facts, indent=1))
     return 0 if facts.get("state", "SUCCEEDED") == "SUCCEEDED" else 1
 
 
-def schedule(words: list[str]) -> int:
-    """``tfopt schedule``."""
-    parser = argparse.ArgumentParser(
-        prog="tfopt schedule",
-        description="Run a DAG again and again on a Kubeflow Pipelines server: one schedule to a name, one run at a "
-        "time, none for the times that were missed. The same command again changes what is there.",
+def add_schedule(subparsers: Subparsers) -> None:
+    """Add ``tfopt schedule``."""
+    parser = subparsers.add_parser(
+        "schedule",
+        help="run a pipeline on a Kubeflow Pipelines server at the times of a cron expression",
+        description="Run a pipeline repeatedly on a Kubeflow Pipelines server. A name has one schedule. One run is "
+        "active at a time, and missed times are skipped. The same command with other values replaces the schedule.",
     )
-    _add_what(parser, optional=True)
+    _add_server_options(parser, pipeline_optional=True)
     parser.add_argument(
         "--cron", help='six fields, in UTC: second minute hour day month weekday, such as "0 0 3 * * 1"'
     )
-    parser.add_argument("--name", help="of the schedule (default: the pipeline's)")
-    verbs = parser.add_mutually_exclusive_group()
-    for verb, text in (
+    parser.add_argument("--name", help="the schedule's name (default: the pipeline's)")
+    actions = parser.add_mutually_exclusive_group()
+    for action, text in (
         ("pause", "start no more runs"),
         ("resume", "start runs again"),
         ("delete", "remove the schedule"),
         ("list", "show all schedules"),
     ):
-        verbs.add_argument(f"--{verb}", dest="verb", action="store_const", const=verb, help=text)
-    given = parser.parse_args(words)
-    name = given.name or (Path(given.pipeline).stem if given.pipeline else None)
-    if given.verb == "list":
-        return _list(given)
-    if name is None or (given.verb is None and not (given.pipeline and given.cron)):
+        actions.add_argument(f"--{action}", dest="action", action="store_const", const=action, help=text)
+    parser.set_defaults(run_command=functools.partial(_schedule, parser))
+
+
+def _schedule(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    name = arguments.name or (Path(arguments.pipeline).stem if arguments.pipeline else None)
+    if arguments.action == "list":
+        return _list_schedules(arguments)
+    if name is None or (arguments.action is None and not (arguments.pipeline and arguments.cron)):
         parser.error("give PIPELINE and --cron; or --list; or --pause, --resume or --delete with --name")
-    return _act(given, name) if given.verb else _put(given, name)
+    return _change_schedule(arguments, name) if arguments.action else _put_schedule(arguments, name)
 
 
-def _put(given: argparse.Namespace, name: str) -> int:
+def _put_schedule(arguments: argparse.Namespace, name: str) -> int:
     from tfopt.kfp.cron import Cron
 
-    cron = Cron.parse(given.cron)
-    server, uploaded, options = _upload(given)
-    from tfopt.kfp.recurring_runs import put
+    cron = Cron.parse(arguments.cron)
+    server, uploaded, options = _upload(arguments)
+    from tfopt.kfp.recurring_runs import put_schedule
 
-    done = put(server, name, cron, uploaded, options)
+    result = put_schedule(server, name, cron, uploaded, options)
     times = [time.isoformat() for time in cron.next(datetime.now(UTC))]
-    if given.json:
-        print(json.dumps({"name": name, "done": done.what, "paused": done.paused, "next": times}, indent=1))
+    if arguments.json:
+        print(json.dumps({"name": name, "done": result.action, "paused": result.paused, "next": times}, indent=1))
         return 0
-    print(f"{done.what}: {name}: {cron.words} (UTC)")
-    print("paused; --resume starts it" if done.paused else "next: " + ", ".join(times))
+    print(f"{result.action}: {name}: {cron.words} (UTC)")
+    print("paused; --resume starts it" if result.paused else "next: " + ", ".join(times))
     return 0
 
 
-def _act(given: argparse.Namespace, name: str) -> int:
-    from tfopt.kfp import recurring_runs as schedules
+def _change_schedule(arguments: argparse.Namespace, name: str) -> int:
+    from tfopt.kfp import recurring_runs
 
-    getattr(schedules, given.verb)(_server(given), name)
-    print(json.dumps({"name": name, "done": given.verb}) if given.json else f"{given.verb}d: {name}")
+    change = {"pause": recurring_runs.pause, "resume": recurring_runs.resume, "delete": recurring_runs.delete}
+    change[arguments.action](_server(arguments), name)
+    print(json.dumps({"name": name, "done": arguments.action}) if arguments.json else f"{arguments.action}d: {name}")
     return 0
 
 
-def _list(given: argparse.Namespace) -> int:
+def _list_schedules(arguments: argparse.Namespace) -> int:
     from tfopt.kfp.cron import Cron
-    from tfopt.kfp.recurring_runs import listed
+    from tfopt.kfp.recurring_runs import list_schedules
 
-    found = listed(_server(given))
-    if given.json:
-        print(json.dumps(found, indent=1))
+    schedules = list_schedules(_server(arguments))
+    if arguments.json:
+        print(json.dumps(schedules, indent=1))
         return 0
-    for one in found:
-        words = Cron.parse(one["cron"]).words if one["cron"] else "no cron expression"
-        print(f"{one['name']}  {one['cron']}  {words}{'  paused' if one['paused'] else ''}")
+    for schedule in schedules:
+        words = Cron.parse(schedule["cron"]).words if schedule["cron"] else "no cron expression"
+        print(f"{schedule['name']}  {schedule['cron']}  {words}{'  paused' if schedule['paused'] else ''}")
     return 0
 
 
-def _upload(given: argparse.Namespace) -> tuple[Any, Any, Any]:
+def _upload(arguments: argparse.Namespace) -> tuple[Any, Any, Any]:
     from tfopt.kfp.images import Images
     from tfopt.kfp.pod_options import Options
-    from tfopt.kfp.submit import arguments, upload
+    from tfopt.kfp.submit import run_parameters, upload
 
-    dag = trace.load(given.pipeline)
-    images, options, values = Images(given.image), Options(given.kfp_option), assigned(dag, given.set)
+    dag = tracing.load(arguments.pipeline)
+    images, options = Images(arguments.image), Options(arguments.kfp_option)
+    values = parse_assignments(dag, arguments.set)
     options.check(dag)
-    arguments(dag, values)  # what is wrong here is told before the server is asked
-    server = _server(given)
-    return server, upload(server, dag, values, images, options, given.experiment), options
+    run_parameters(dag, values)  # raises for a wrong value before the first request to the server
+    server = _server(arguments)
+    return server, upload(server, dag, values, images, options, arguments.experiment), options
 
 
-def _server(given: argparse.Namespace) -> Any:
+def _server(arguments: argparse.Namespace) -> Any:
     from tfopt.kfp.client import Server
 
-    return Server(given.endpoint, given.token_file, given.namespace)
+    return Server(arguments.endpoint, arguments.token_file, arguments.namespace)
 
 
-def _add_what(parser: argparse.ArgumentParser, optional: bool = False) -> None:
-    parser.add_argument("pipeline", nargs="?" if optional else None, help="a shipped pipeline, or a .py file")
+def _add_server_options(parser: argparse.ArgumentParser, *, pipeline_optional: bool = False) -> None:
+    """Add the pipeline with its values, the options of its steps, and those of the server."""
+    nargs = "?" if pipeline_optional else None
+    parser.add_argument("pipeline", nargs=nargs, help="a shipped pipeline, or a .py file")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a source's address or a parameter's value"
     )
-    _add_how(parser)
-    parser.add_argument("--endpoint", required=True, metavar="URL", help="the server, or in-cluster")
+    _add_step_options(parser)
+    parser.add_argument("--endpoint", required=True, metavar="URL", help="the server's address, or in-cluster")
     parser.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="holds a bearer token (default: the variable KFP_TOKEN)"
+        "--token-file", type=Path, metavar="FILE", help="a file with a bearer token (default: the variable KFP_TOKEN)"
     )
-    parser.add_argument("--namespace", help="your profile's, on a server of several users")
+    parser.add_argument("--namespace", help="the namespace of your profile, on a multi-user server")
     parser.add_argument("--experiment", help="the experiment (default: the pipeline's name)")
-    parser.add_argument("--json", action="store_true", help="print for machines")
+    add_json_option(parser)
 
 
-def _add_how(parser: argparse.ArgumentParser) -> None:
+def _add_step_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--image",
         action="append",

@@ -1,4 +1,4 @@
-"""A console that is ours: what TensorFlow, TFX and Beam say goes to a file."""
+"""Redirection of the log messages of TensorFlow, TFX and Beam from the terminal to a file."""
 
 import contextlib
 import logging
@@ -12,45 +12,47 @@ from tfopt.errors import ComponentError
 
 
 @contextlib.contextmanager
-def libraries_said_to(log: Path) -> Iterator[None]:
-    """Send it to a file, and our own progress to both; native code writes to the descriptor."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    terminal = os.dup(2)
-    with log.open("a") as stream, os.fdopen(terminal, "w", buffering=1) as ours:
+def redirect_library_logs(log_file: Path) -> Iterator[None]:
+    """Send the messages of libraries to a file, and tfopt's progress to the terminal and the file.
+
+    Native code writes to file descriptor 2, so the descriptor itself is redirected.
+    """
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    terminal_descriptor = os.dup(2)
+    with log_file.open("a") as stream, os.fdopen(terminal_descriptor, "w", buffering=1) as terminal:
         os.dup2(stream.fileno(), 2)
-        handler = logging.StreamHandler(stream)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-        log_of_ours = logging.getLogger("tfopt")
-        root = logging.getLogger()
-        before, before_root = log_of_ours.handlers[:], root.handlers[:]
-        progress = logging.StreamHandler(ours)
-        progress.setFormatter(logging.Formatter("%(message)s"))
-        log_of_ours.handlers[:] = [found for found in before if type(found) is not logging.StreamHandler]
-        log_of_ours.handlers += [progress, handler]
-        root.handlers[:] = [handler]
+        to_file = logging.StreamHandler(stream)
+        to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+        to_terminal = logging.StreamHandler(terminal)
+        to_terminal.setFormatter(logging.Formatter("%(message)s"))
+        log, root = logging.getLogger("tfopt"), logging.getLogger()
+        log_handlers, root_handlers = log.handlers[:], root.handlers[:]
+        log.handlers[:] = [handler for handler in log_handlers if type(handler) is not logging.StreamHandler]
+        log.handlers += [to_terminal, to_file]
+        root.handlers[:] = [to_file]
         _silence_absl()
         try:
             yield
         finally:
-            log_of_ours.handlers[:] = before
-            root.handlers[:] = before_root
-            os.dup2(terminal, 2)
+            log.handlers[:] = log_handlers
+            root.handlers[:] = root_handlers
+            os.dup2(terminal_descriptor, 2)
 
 
 @contextlib.contextmanager
-def libraries_said_aside() -> Iterator[None]:
-    """Send it to a file that is thrown away, or named where something went wrong that we have no words for."""
+def capture_library_logs() -> Iterator[None]:
+    """Send the messages of libraries to a temporary file; after an unexpected exception, keep it and print its path."""
     descriptor, name = tempfile.mkstemp(prefix="tfopt-", suffix=".log")
     os.close(descriptor)
     keep = False
     try:
-        with libraries_said_to(Path(name)):
+        with redirect_library_logs(Path(name)):
             yield
     except ComponentError:
         raise
     except Exception:
         keep = True
-        print(f"tfopt: what the libraries said is in {name}", file=sys.stderr)
+        print(f"tfopt: the log messages of libraries are in {name}", file=sys.stderr)
         raise
     finally:
         if not keep:
@@ -58,7 +60,7 @@ def libraries_said_aside() -> Iterator[None]:
 
 
 def _silence_absl() -> None:
-    """It would write beside our handler; it comes with TensorFlow, and not everybody has that."""
+    """Silence absl's handler, which would duplicate the messages; absl is installed with TensorFlow only."""
     with contextlib.suppress(ImportError):
         from absl import logging as absl_logging
 

@@ -1,40 +1,42 @@
-"""The command ``tfopt``, and the same door in a container: ``python -m tfopt.run NAME --executor-input …``.
+"""The ``tfopt`` command, which containers run as ``python -m tfopt.run``: argument parser, exit codes, terminal log.
 
-Exit codes: 0 done, 1 a component refused or failed, 2 wrong usage, 130 stopped by Ctrl-C.
+Exit codes: 0 success, 1 a component refused its arguments or failed, 2 wrong usage, 130 interrupted by Ctrl-C.
 """
 
+import argparse
 import contextlib
-import json
+import functools
 import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
 
 import tfopt
-from tfopt.cli import commands
-from tfopt.cli.arguments import dashed, parser_for
-from tfopt.cli.log_redirect import libraries_said_aside
+from tfopt.cli.arguments import CommandParser, normalize_options
+from tfopt.cli.commands import COMMANDS, add_component
+from tfopt.component import components
+from tfopt.declaration.library import component_names
 from tfopt.errors import ComponentError, nearest
 
-# TensorFlow's start-up banner would drown ours; whoever wants it sets the variable.
+# TensorFlow's start-up messages would hide the progress of the command; a user who needs them sets the variable.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in words
+    debug = "--debug" in words  # allowed at every position, also before the command
     words = [word for word in words if word != "--debug"]
     try:
-        with _progress_shown():
-            return _dispatch(words, debug)
+        with _progress_on_terminal():
+            return _run_command(words, debug)
     except ComponentError as error:
         if debug:
             raise
         print(f"tfopt: error\n{error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("tfopt: stopped; nothing half-written is left, and the next run resumes", file=sys.stderr)
+        print("tfopt: interrupted; incomplete outputs are removed, and the next run resumes", file=sys.stderr)
         return 130
     except Exception as error:
         if debug:
@@ -43,76 +45,58 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _dispatch(words: list[str], debug: bool) -> int:
-    if words[:1] in (["--version"], ["-V"]):
-        print(f"tfopt {tfopt.__version__}")
-        return 0
-    if not words or words[0].startswith("-"):
-        print(_usage())
-        return 0 if words[:1] in (["-h"], ["--help"]) else 2
-    if words[0] in commands.COMMANDS:
-        return commands.COMMANDS[words[0]](words[1:])
-    return _component(words[0], words[1:], debug)
+def build_parser(words: Sequence[str], debug: bool = False) -> argparse.ArgumentParser:
+    """Build the parser of ``tfopt``, with a subparser for each command, and for the component that is called.
+
+    Args:
+        words: The command line; it may begin with a component or ``MODULE:NAME``.
+        debug: Passed to the component: do not redirect the log messages of libraries.
+    """
+    parser = argparse.ArgumentParser(
+        prog="tfopt",
+        description=(tfopt.__doc__ or "").splitlines()[0],
+        epilog=_component_list(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", "-V", action="version", version=f"tfopt {tfopt.__version__}")
+    parser.set_defaults(run_command=functools.partial(_print_usage, parser))
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", prog="tfopt", parser_class=CommandParser)
+    for add_command in COMMANDS.values():
+        add_command(subparsers)
+    if words and words[0] not in COMMANDS and not words[0].startswith("-"):
+        add_component(subparsers, words, debug)
+    return parser
 
 
-def _usage() -> str:
-    from tfopt.component import components
+def _run_command(words: list[str], debug: bool) -> int:
+    names = [*component_names(), *COMMANDS]
+    if words and words[0] not in names and ":" not in words[0] and not words[0].startswith("-"):
+        print(f"tfopt: no command or component {words[0]!r}; {nearest(words[0], names)}", file=sys.stderr)
+        return 2
+    arguments = build_parser(words, debug).parse_args([*words[:1], *normalize_options(words[1:])])
+    return int(arguments.run_command(arguments))
 
-    width = max(len(name) for name in components())
-    listed = "\n".join(f"  {name:{width}}  {found.summary}" for name, found in components().items())
+
+def _print_usage(parser: argparse.ArgumentParser, _: argparse.Namespace) -> int:
+    parser.print_help()
+    return 2
+
+
+def _component_list() -> str:
+    width = max(len(name) for name in component_names())
+    lines = (f"  {name:{width}}  {component.summary}" for name, component in components().items())
     return (
-        f"{(tfopt.__doc__ or '').splitlines()[0]}\n\n"
-        "usage: tfopt COMMAND … | tfopt COMPONENT …   (--help after either teaches it)\n\n"
-        "commands:\n"
-        "  run PIPELINE        run a DAG here: retrain, optimize, or a .py file of yours\n"
-        "  compile PIPELINE    write a DAG as Kubeflow Pipelines v2 YAML\n"
-        "  submit PIPELINE     run a DAG on a Kubeflow Pipelines server\n"
-        "  schedule PIPELINE   run it there again and again\n"
-        "  list                the components\n"
-        "  describe NAME       a component's inputs, outputs and parameters\n\n"
-        f"components:\n{listed}\n\n"
-        "everywhere: --json prints for machines, --debug shows tracebacks, and what the libraries say\n"
+        "components (tfopt COMPONENT … runs one; MODULE:NAME is a component of yours):\n"
+        + "\n".join(lines)
+        + "\n\ntfopt NAME --help explains a command or component. Everywhere, --json prints the results as JSON, and "
+        "--debug shows\ntracebacks and the log messages of libraries.\n"
     )
 
 
-def _component(name: str, words: list[str], debug: bool) -> int:
-    from tfopt.component import components, find
-    from tfopt.data import beam_runner as beam
-
-    if ":" not in name and name not in components():
-        print(
-            f"tfopt: no command or component {name!r}; {nearest(name, [*components(), *commands.COMMANDS])}",
-            file=sys.stderr,
-        )
-        return 2
-    component = find(name)
-    parser = parser_for(component, f"tfopt {name}")
-    parser.add_argument("--json", action="store_true", help="print the outputs for machines")
-    if words[:1] == ["--executor-input"] and len(words) == 2:
-        from tfopt.kfp.step import run_step
-
-        run_step(component, words[1])
-        return 0
-    given = vars(parser.parse_args(dashed(words)))
-    as_json = given.pop("json")
-    said = contextlib.nullcontext() if debug else libraries_said_aside()
-    with beam.arguments(given.pop("beam_pipeline_arg", [])), said:
-        outputs = component(**{key: value for key, value in given.items() if value is not None})
-    if as_json:
-        print(
-            json.dumps(
-                {key: {"uri": output.uri, "metadata": output.metadata} for key, output in outputs.items()}, indent=1
-            )
-        )
-    else:
-        for key, output in outputs.items():
-            print(f"{key}: {output.uri}")
-    return 0
-
-
 @contextlib.contextmanager
-def _progress_shown() -> Iterator[None]:
-    """Our own log on the terminal, unless whoever calls us shows it already."""
+def _progress_on_terminal() -> Iterator[None]:
+    """Print tfopt's log on the terminal, unless the calling program has set a handler for it."""
     log = logging.getLogger("tfopt")
     if log.handlers:
         yield

@@ -1,4 +1,4 @@
-"""The end of a run in the terminal: every model in a table, and which was chosen or why not."""
+"""The table that ends a run in the terminal: each model's measurements, and why it was or was not chosen."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tfopt import formatting as wording
+from tfopt import formatting
 from tfopt.artifacts import Benchmark, Decision, Evaluation
-from tfopt.measurement.model_measurements import Measured, join, main_metric
+from tfopt.measurement.model_measurements import ModelMeasurements, join_reports, main_metric
 
 WIDTH = 100
 
@@ -17,74 +17,77 @@ WIDTH = 100
 def print_summary(
     decision: Decision, evaluation: Evaluation, benchmark: Benchmark, console: Console | None = None
 ) -> None:
-    """Print the table and the verdict.
+    """Print the table, the reason of the decision, and warnings.
 
     Args:
-        decision: What was chosen.
-        evaluation: How well the models predict.
-        benchmark: How fast and how large they are.
-        console: Where to; the standard output when not given.
+        decision: The chosen model.
+        evaluation: The quality of the models.
+        benchmark: The speed and size of the models.
+        console: The output; the standard output if None.
     """
     console = console or Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH  # a file or a pipe has no width of its own
     content, quality = decision.read(), evaluation.read()
-    listed = content["models"]
-    measured = join([(row["name"], row["digest"], row["format"]) for row in listed], quality, benchmark.read())
-    metric = main_metric(quality)
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    table.add_column("model", max_width=16, overflow="fold")
-    for title in (wording.title(metric).replace(" ", "\n"), "difference", "latency", "speed", "size"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("chosen, or why not", ratio=1, overflow="fold")
-    for row, model in zip(listed, measured, strict=True):
-        style = "green" if row["chosen"] else "" if row["passed"] else "dim"
-        table.add_row(*(Text(cell) for cell in _cells(row, model, metric)), style=style)
-    console.print(table)
+    rows = content["models"]
+    models = join_reports([(row["name"], row["digest"], row["format"]) for row in rows], quality, benchmark.read())
+    console.print(_table(rows, models, main_metric(quality)))
     console.print(Text(f"\n{content['reason']}", style="bold"))
-    for said in content["history"]["regressions"]:
-        console.print(Text(f"regression: {said}", style="yellow"))
+    for regression in content["history"]["regressions"]:
+        console.print(Text(f"regression: {regression}", style="yellow"))
     if quality.get("chosen_on_it"):
-        told = "judged on the examples that best epochs were chosen on (split eval): with a split test, on that"
-        console.print(Text(told, style="dim"))
-    for model in measured:
+        warning = "evaluated on the examples that the best epochs were chosen on (split eval); a split test avoids this"
+        console.print(Text(warning, style="dim"))
+    for model in models:
         for note in model.quality.get("notes") or []:
             console.print(Text(f"{model.name}: {note}", style="dim"))
     if not content["blessed"]:
         console.print(Text("not blessed: it will not be pushed", style="red"))
 
 
-def _cells(row: Mapping[str, Any], model: Measured, metric: str) -> list[str]:
-    """Each cell has the figure above, and what qualifies it below."""
-    known = model.metrics
-    moved = model.change(metric) if model.parent and metric in known else None
-    ratio = None if model.error else model.speedup(model.small_batch)
+def _table(rows: list[dict[str, Any]], models: list[ModelMeasurements], metric: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+    table.add_column("model", max_width=16, overflow="fold")
+    for title in (formatting.title(metric).replace(" ", "\n"), "difference", "latency", "speed", "size"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("chosen, or why not", ratio=1, overflow="fold")
+    for row, model in zip(rows, models, strict=True):
+        style = "green" if row["chosen"] else "" if row["passed"] else "dim"
+        table.add_row(*(Text(cell) for cell in _cells(row, model, metric)), style=style)
+    return table
+
+
+def _cells(row: Mapping[str, Any], model: ModelMeasurements, metric: str) -> list[str]:
+    """Return the cells of a row: each has the value in its first line, and its interval or verdict in the second."""
+    metrics = model.metrics
+    change = model.change(metric) if model.parent and metric in metrics else None
+    speedup = None if model.error else model.speedup(model.small_batch)
     return [
-        f"{row['name']}\n{_kind(row)}",
-        wording.amount(metric, known[metric].value) if metric in known else "-",
-        f"{wording.change(metric, moved.value)}\n{wording.change_between(metric, moved.low, moved.high)}"
-        if moved
+        f"{row['name']}\n{_format(row)}",
+        formatting.amount(metric, metrics[metric].value) if metric in metrics else "-",
+        f"{formatting.change(metric, change.value)}\n{formatting.change_interval(metric, change.low, change.high)}"
+        if change
         else "-",
-        wording.amount("latency", known["latency"].value) if "latency" in known else "-",
-        f"{wording.times(ratio['value'])}\n{ratio['verdict']}" if ratio else "-",
-        f"{wording.data_size(known['size'].value)}\n{wording.data_size(known['size_gzipped'].value)} gz"
-        if "size" in known and "size_gzipped" in known
+        formatting.amount("latency", metrics["latency"].value) if "latency" in metrics else "-",
+        f"{formatting.ratio(speedup['value'])}\n{speedup['verdict']}" if speedup else "-",
+        f"{formatting.data_size(metrics['size'].value)}\n{formatting.data_size(metrics['size_gzipped'].value)} gz"
+        if "size" in metrics and "size_gzipped" in metrics
         else "-",
         _status(row),
     ]
 
 
-def _kind(row: Mapping[str, Any]) -> str:
-    """The format; a parent's too where it is no SavedModel, since a Keras file is timed as Keras runs it."""
-    kind = str(row["format"]).replace("_", " ")
+def _format(row: Mapping[str, Any]) -> str:
+    """Return the format; for the parent only if it is no SavedModel, because a Keras file is timed in Keras."""
+    name = str(row["format"]).replace("_", " ")
     if not row["parent"]:
-        return kind
-    return "parent" if kind == "saved model" else f"parent, {kind}"
+        return name
+    return "parent" if name == "saved model" else f"parent, {name}"
 
 
 def _status(row: Mapping[str, Any]) -> str:
     if row["chosen"]:
         return "chosen"
-    first, *more = row["reasons"]
-    said = f"{first} (and {len(more)} more)" if more else first
-    return said if row["passed"] else f"rejected: {said}"
+    first, *others = row["reasons"]
+    reason = f"{first} (and {len(others)} more)" if others else first
+    return reason if row["passed"] else f"rejected: {reason}"

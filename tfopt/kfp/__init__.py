@@ -1,7 +1,7 @@
 """Components and pipelines on Kubeflow Pipelines v2: compiler, client, schedules, and the step in the container.
 
-May import everything but the command line and `tfopt.tfx`. The compiler's names are loaded on first use: a step in a
-container has no kfp.
+May import everything except the command line and `tfopt.tfx`. The compiler's names are loaded on first use, because a
+container of a step has no kfp.
 """
 
 import importlib

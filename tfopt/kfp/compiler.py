@@ -1,12 +1,12 @@
-"""The KFP face of every component: a native KFP v2 container component, and whole DAGs compiled to YAML.
+"""KFP components of all declarations, and DAGs compiled to KFP v2 YAML.
 
-The step in the container is ``python -m tfopt.run NAME --executor-input {{$}}``, which is `tfopt.kfp.step`. Compiling
-imports neither TensorFlow nor TFX.
+A step's container runs ``python -m tfopt.run NAME --executor-input {{$}}``, see `tfopt.kfp.step`. Compiling imports
+neither TensorFlow nor TFX.
 """
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Optional
 
@@ -21,8 +21,8 @@ from tfopt.declaration.parameters import Parameter, read_parameter
 from tfopt.errors import ComponentError, first_line
 from tfopt.kfp.images import Images
 from tfopt.kfp.pod_options import Options
-from tfopt.kfp.step import page_of
-from tfopt.kfp.visualizations import drawn_outputs
+from tfopt.kfp.step import page_output
+from tfopt.kfp.visualizations import classification_outputs
 
 TYPES: dict[type[artifacts.Artifact], type[dsl.Artifact]] = {
     artifacts.Artifact: dsl.Artifact,
@@ -40,67 +40,63 @@ def container_component(
 
     Args:
         component: The declaration.
-        lengths: How many elements each list input has; it becomes one KFP input per element, ``NAME_1``, ``NAME_2``, …
-        images: The project's own when None.
-        unset: Parameters and inputs to leave out. Where nobody sets an optional number or artifact, KFP's backend gives
-            the step none, but its local engine (2.16) stops; so a compiled DAG does not name them.
+        lengths: The length of each list input; it becomes one KFP input per element, ``NAME_1``, ``NAME_2``, …
+        images: The container images; the project's own if None.
+        unset: Parameters and inputs to leave out. An optional number or artifact that has no value is left out of a
+            compiled DAG, because KFP's local engine (2.16) fails on it.
     """
-    used = (images or Images()).of(component.image)
+    image = (images or Images()).of(component.image)
+    is_shipped = component.__module__.startswith("tfopt.components.")
 
     def build(*_: Any) -> dsl.ContainerSpec:
         return dsl.ContainerSpec(
-            image=used,
-            command=["python", "-m", "tfopt.run", component.path if _is_foreign(component) else component.name],
+            image=image,
+            command=["python", "-m", "tfopt.run", component.name if is_shipped else component.path],
             args=["--executor-input", dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER],
         )
 
-    build.__name__ = component.name
-    build.__doc__ = _docstring(component, lengths)
-    parameters = {name: found for name, found in component.parameters.items() if name not in unset}
-    build.__signature__ = inspect.Signature([*_ports(component, lengths, unset), *_parameters(parameters)])  # type: ignore[attr-defined]
-    build.__annotations__ = {name: given.annotation for name, given in build.__signature__.parameters.items()}  # type: ignore[attr-defined]
+    parameters = [parameter for name, parameter in component.parameters.items() if name not in unset]
+    arguments = [*_artifact_arguments(component, lengths, unset), *_parameter_arguments(parameters)]
+    _set_signature(build, component.name, _docstring(component, lengths), inspect.Signature(arguments))
     return dsl.container_component(build)  # type: ignore[no-any-return]
 
 
 def compile_component(component: Component, file: Path, images: Images | None = None) -> None:
-    """Write ``component.yaml``; list inputs get one element, the least that a pipeline of others can wire."""
+    """Write ``component.yaml``; each list input has one element, the fewest that other pipelines can wire."""
     lengths = {port.name: 1 for port in component.inputs.values() if port.many}
     compiler.Compiler().compile(container_component(component, lengths, images), str(file))
 
 
 def compile_pipeline(
-    dag: Dag, file: Path, images: Images | None = None, options: Options | None = None, given: Collection[str] = ()
+    dag: Dag, file: Path, images: Images | None = None, options: Options | None = None, sources: Collection[str] = ()
 ) -> None:
     """Write a DAG as native KFP v2 YAML. Sources become parameters ``NAME_uri``, imported when the run starts.
 
     Args:
-        dag: What is compiled.
-        file: Where to.
-        images: The project's own when None.
-        options: How steps run.
-        given: The optional sources that its runs are given; the others are not in it, since KFP imports what is there.
+        dag: The DAG.
+        file: The file to write.
+        images: The container images; the project's own if None.
+        options: The options of the steps and the run.
+        sources: The optional sources that the runs get. The others are left out, because KFP imports every source.
 
     Raises:
-        ComponentError: When an option does not fit the DAG, or KFP's compiler refuses it.
+        ComponentError: If an option does not fit the DAG, or KFP's compiler refuses it.
     """
     images, options = images or Images(), options or Options()
     options.check(dag)
-    there = [source for source in dag.sources.values() if not source.optional or source.name in given]
+    used = [source for source in dag.sources.values() if not source.optional or source.name in sources]
+    uris = [read_parameter(f"{source.name}_uri", str, None, True, source.description) for source in used]
+    signature = inspect.Signature(list(_parameter_arguments([*uris, *dag.parameters.values()])))
 
-    def build(*values: Any) -> None:  # KFP hands them over in the signature's order
-        named = dict(zip(signature.parameters, values, strict=True))
-        sources = {source.name: _imported(source, named[f"{source.name}_uri"], options) for source in there}
+    def build(*values: Any) -> None:  # KFP passes the values in the order of the signature
+        arguments = dict(zip(signature.parameters, values, strict=True))
+        imported = {source.name: _import_source(source, arguments[f"{source.name}_uri"], options) for source in used}
         tasks: dict[str, Any] = {}
         for step in dag.steps.values():
-            tasks[step.id] = task = _task(step, sources, tasks, named, images)
+            tasks[step.id] = task = _task(step, imported, tasks, arguments, images)
             options.apply(task, step.id, step.component)
 
-    build.__name__ = dag.name
-    build.__doc__ = dag.description
-    uris = [read_parameter(f"{source.name}_uri", str, None, True, source.description) for source in there]
-    signature = inspect.Signature(list(_parameters({p.name: p for p in [*uris, *dag.parameters.values()]})))
-    build.__signature__ = signature  # type: ignore[attr-defined]
-    build.__annotations__ = {name: given.annotation for name, given in signature.parameters.items()}
+    _set_signature(build, dag.name, dag.description, signature)
     description = " ".join([dag.description, *(f"{p.name}: {p.description}" for p in dag.parameters.values())])
     decorate = dsl.pipeline(name=pipeline_name(dag), description=description, pipeline_root=options.root)
     try:
@@ -112,10 +108,10 @@ def compile_pipeline(
 
 
 def pipeline_name(dag: Dag) -> str:
-    """What the pipeline is called on the server.
+    """Return the name of the pipeline on the server.
 
     Raises:
-        ComponentError: When Kubernetes, whose objects get that name, would refuse it.
+        ComponentError: If Kubernetes, whose objects have that name, would refuse it.
     """
     name = dag.name.replace("_", "-")
     if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
@@ -127,38 +123,32 @@ def pipeline_name(dag: Dag) -> str:
     return name
 
 
-def _imported(source: PipelineInput, uri: Any, options: Options) -> Any:
-    # An artifact imported again is the same one to KFP's cache, whatever its content has become since: only the user
-    # knows that an address never changes its content.
-    again = options.of(source.name).get("reuse") != "yes"
-    task = dsl.importer(artifact_uri=uri, artifact_class=_type(source.type), reimport=again)
+def _set_signature(function: Any, name: str, doc: str, signature: inspect.Signature) -> None:
+    """Set what KFP reads from a function that it compiles."""
+    function.__name__, function.__doc__, function.__signature__ = name, doc, signature
+    function.__annotations__ = {name: argument.annotation for name, argument in signature.parameters.items()}
+
+
+def _import_source(source: PipelineInput, uri: Any, options: Options) -> Any:
+    # KFP's cache identifies an imported artifact by its address, even if the content has changed. So it is imported in
+    # each run, unless the user states that the content at the address does not change.
+    reimport = options.of(source.name).get("reuse") != "yes"
+    task = dsl.importer(artifact_uri=uri, artifact_class=_kfp_type(source.type), reimport=reimport)
     return task.set_display_name(source.name).output
 
 
 def _task(
-    step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any], given: Mapping[str, Any], images: Images
+    step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any], arguments: Mapping[str, Any], images: Images
 ) -> Any:
-    def channel(value: Value) -> Any:
-        if isinstance(value, StepOutput):
-            return tasks[value.step].outputs[value.output]
-        return sources.get(value.name)
-
-    wires: dict[str, Any] = {}
-    for name, wire in step.inputs.items():
-        if isinstance(wire, tuple):
-            wires |= {f"{name}_{index}": channel(value) for index, value in enumerate(wire, 1)}
-        elif isinstance(wire, PipelineInput) and wire.name not in sources:
-            continue
-        else:
-            wires[name] = channel(wire)
+    wires = _wires(step, sources, tasks)
     values = {
-        name: given[value.parameter.name] if isinstance(value, Placeholder) else value
+        name: arguments[value.parameter.name] if isinstance(value, Placeholder) else value
         for name, value in step.parameters.items()
         if value is not None
     }
     lengths = {name: len(wire) for name, wire in step.inputs.items() if isinstance(wire, tuple)}
     optional = {port.name for port in step.component.inputs.values() if port.optional}
-    optional |= {found.name for found in step.component.parameters.values() if found.optional and found.default is None}
+    optional |= {name for name, p in step.component.parameters.items() if p.optional and p.default is None}
     unset = optional - values.keys() - wires.keys()
     task = container_component(step.component, lengths, images, unset)(**wires, **values)
     task.set_display_name(step.id)
@@ -166,61 +156,76 @@ def _task(
     return task
 
 
-def _ports(component: Component, lengths: Mapping[str, int], unset: Collection[str]) -> Any:
+def _wires(step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the artifacts that a task is called with, without optional sources that the pipeline leaves out."""
+
+    def artifact(value: Value) -> Any:
+        return tasks[value.step].outputs[value.output] if isinstance(value, StepOutput) else sources.get(value.name)
+
+    wires: dict[str, Any] = {}
+    for name, wire in step.inputs.items():
+        if isinstance(wire, tuple):
+            wires |= {f"{name}_{index}": artifact(value) for index, value in enumerate(wire, 1)}
+        elif not isinstance(wire, PipelineInput) or wire.name in sources:
+            wires[name] = artifact(wire)
+    return wires
+
+
+def _artifact_arguments(
+    component: Component, lengths: Mapping[str, int], unset: Collection[str]
+) -> Iterator[inspect.Parameter]:
     for port in component.inputs.values():
-        for name in _spread(port, lengths) if port.name not in unset else ():
-            hint = KfpInput[_type(port.type)]
-            hint = Optional[hint] if port.optional else hint
-            default = {"default": None} if port.optional else {}
-            yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hint, **default)
+        for name in _kfp_inputs(port, lengths) if port.name not in unset else ():
+            hint = KfpInput[_kfp_type(port.type)]
+            default = None if port.optional else inspect.Parameter.empty
+            yield _argument(name, Optional[hint] if port.optional else hint, default)
     for port in component.outputs.values():
-        yield inspect.Parameter(port.name, inspect.Parameter.KEYWORD_ONLY, annotation=KfpOutput[_type(port.type)])
+        yield _argument(port.name, KfpOutput[_kfp_type(port.type)])
         if port.type.page:
-            yield inspect.Parameter(page_of(port.name), inspect.Parameter.KEYWORD_ONLY, annotation=KfpOutput[dsl.HTML])
-    for name in drawn_outputs(component, _spread_all(component, lengths)):
-        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=KfpOutput[dsl.ClassificationMetrics])
+            yield _argument(page_output(port.name), KfpOutput[dsl.HTML])
+    for name in classification_outputs(component, _all_kfp_inputs(component, lengths)):
+        yield _argument(name, KfpOutput[dsl.ClassificationMetrics])
 
 
-def _parameters(parameters: Mapping[str, Parameter]) -> Any:
-    for parameter in sorted(parameters.values(), key=lambda parameter: not parameter.required):
+def _parameter_arguments(parameters: Collection[Parameter]) -> Iterator[inspect.Parameter]:
+    for parameter in sorted(parameters, key=lambda parameter: not parameter.required):
         hint = list if parameter.type == list[str] else parameter.type
-        default = {} if parameter.required else {"default": parameter.default}
-        if (
-            parameter.optional
-        ):  # an empty text is none: what KFP's interface sends, and all its local engine can hand on
-            default = {"default": ""} if hint is str else default
+        default = inspect.Parameter.empty if parameter.required else parameter.default
+        if parameter.optional:
+            # Empty text means None: KFP's interface sends it, and its local engine can pass no other value.
+            default = "" if hint is str else default
             hint = Optional[hint]
-        yield inspect.Parameter(parameter.name, inspect.Parameter.KEYWORD_ONLY, annotation=hint, **default)
+        yield _argument(parameter.name, hint, default)
 
 
-def _type(type: type[artifacts.Artifact]) -> type[dsl.Artifact]:
+def _argument(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def _kfp_type(type: type[artifacts.Artifact]) -> type[dsl.Artifact]:
     return next(TYPES[base] for base in type.__mro__ if base in TYPES)
 
 
-def _spread_all(component: Component, lengths: Mapping[str, int]) -> dict[str, list[str]]:
-    return {port.name: _spread(port, lengths) for port in component.inputs.values()}
+def _all_kfp_inputs(component: Component, lengths: Mapping[str, int]) -> dict[str, list[str]]:
+    return {port.name: _kfp_inputs(port, lengths) for port in component.inputs.values()}
 
 
-def _spread(port: Port, lengths: Mapping[str, int]) -> list[str]:
+def _kfp_inputs(port: Port, lengths: Mapping[str, int]) -> list[str]:
     return [f"{port.name}_{index + 1}" for index in range(lengths.get(port.name, 0))] if port.many else [port.name]
 
 
 def _docstring(component: Component, lengths: Mapping[str, int]) -> str:
-    """KFP reads inputs from ``Args:`` and outputs from ``Returns:`` only; authors write all under ``Args:``."""
-    taken = [(name, port.description) for port in component.inputs.values() for name in _spread(port, lengths)]
-    taken += [(name, parameter.description) for name, parameter in component.parameters.items()]
-    given = [(name, port.description) for name, port in component.outputs.items()]
-    given += [(page_of(name), f"The page of {name}.") for name, port in component.outputs.items() if port.type.page]
-    given += [
-        (
-            name,
-            f"What is drawn of {name.removeprefix(f'{output}_')}: its confusion matrix; for two classes its ROC curve.",
-        )
-        for name, (output, _) in drawn_outputs(component, _spread_all(component, lengths)).items()
+    """Return the docstring with a section ``Returns:``, from which KFP reads the outputs' descriptions."""
+    kfp_inputs = _all_kfp_inputs(component, lengths)
+    inputs = [(name, port.description) for port in component.inputs.values() for name in kfp_inputs[port.name]]
+    inputs += [(name, parameter.description) for name, parameter in component.parameters.items()]
+    outputs = [(name, port.description) for name, port in component.outputs.items()]
+    outputs += [
+        (page_output(name), f"The HTML report of {name}.") for name, port in component.outputs.items() if port.type.page
     ]
-    lines = [component.summary, "", "Args:", *(f"    {name}: {text}" for name, text in taken)]
-    return "\n".join([*lines, "", "Returns:", *(f"    {name}: {text}" for name, text in given)])
-
-
-def _is_foreign(component: Component) -> bool:
-    return not component.__module__.startswith("tfopt.components.")
+    outputs += [
+        (name, f"Confusion matrix of {name.removeprefix(f'{output}_')}; for two classes also its ROC curve.")
+        for name, (output, _) in classification_outputs(component, kfp_inputs).items()
+    ]
+    lines = [component.summary, "", "Args:", *(f"    {name}: {text}" for name, text in inputs)]
+    return "\n".join([*lines, "", "Returns:", *(f"    {name}: {text}" for name, text in outputs)])

@@ -16,7 +16,7 @@ _24_HOURS.use_24hour_time_format = True
 
 @dataclass(frozen=True)
 class Cron:
-    """A checked expression.
+    """A valid cron expression.
 
     >>> print(Cron.parse("0 30 2 * * MON-FRI").words)
     At 02:30, Monday through Friday
@@ -29,7 +29,7 @@ class Cron:
         """Check an expression.
 
         Raises:
-            ComponentError: When Kubeflow's scheduler would refuse it, or it never comes true.
+            ComponentError: If Kubeflow's scheduler would refuse it, or no time ever matches it.
         """
         fields = text.split()
         if len(fields) != 6:
@@ -40,27 +40,29 @@ class Cron:
                 hint,
             )
         cron = cls(" ".join(fields))
-        strange = [field for field in fields if re.search(r"[LW#]", re.sub(r"[A-Z]{3}", "", field.upper()))]
-        if strange or "7" in re.split(r"[-,/]", fields[5]):
+        unsupported = [field for field in fields if re.search(r"[LW#]", re.sub(r"[A-Z]{3}", "", field.upper()))]
+        if unsupported or "7" in re.split(r"[-,/]", fields[5]):
             raise ComponentError(
-                f'cron "{text}": {strange[0] if strange else fields[5]}',
-                "what Kubeflow's scheduler knows: numbers, names, lists, ranges, steps, * and ?; Sunday is 0",
+                f'cron "{text}": {unsupported[0] if unsupported else fields[5]}',
+                "what Kubeflow's scheduler supports: numbers, names, lists, ranges, steps, * and ?; Sunday is 0",
                 f'write for example "{EXAMPLE}", 03:00 every Monday',
             )
         try:
             cron.next(datetime.now(UTC), 1)
         except (croniter.CroniterError, ValueError) as error:
             raise ComponentError(
-                f'cron "{text}": {first_line(error)}', "times that come", f'write for example "{EXAMPLE}"'
+                f'cron "{text}": {first_line(error)}',
+                "an expression that some time matches",
+                f'write for example "{EXAMPLE}"',
             ) from error
         return cron
 
     @property
     def words(self) -> str:
-        """The same in words."""
+        """Describe the expression in words."""
         return str(cron_descriptor.get_description(self.text, _24_HOURS))
 
     def next(self, after: datetime, count: int = 3) -> list[datetime]:
-        """The next times."""
+        """Compute the next matching times."""
         times = croniter.croniter(self.text, after, second_at_beginning=True, max_years_between_matches=5)
         return [times.get_next(datetime) for _ in range(count)]

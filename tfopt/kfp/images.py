@@ -1,4 +1,4 @@
-"""Which image each step runs in: the project's own name and version, or what the user gives, pinned if wanted."""
+"""The container image of each step: the project's own, or a reference from the user, which may be pinned."""
 
 import re
 from collections.abc import Sequence
@@ -20,35 +20,35 @@ class Images:
     ('registry.example/tfopt-tf:1.2', 'registry.example/gpu:7')
     """
 
-    def __init__(self, given: Sequence[str] = ()) -> None:
-        """Read references.
+    def __init__(self, references: Sequence[str] = ()) -> None:
+        """Parse references.
 
         Args:
-            given: ``REF`` for every kind, with ``{kind}`` where its name belongs, or ``KIND=REF`` for one; later ones
-                win. With ``@sha256:…`` a reference is pinned, and Kubeflow's cache, whose key holds the image, is then
-                bound to the content.
+            references: ``REF`` for all kinds, with ``{kind}`` in place of a kind's name, or ``KIND=REF`` for one kind;
+                later ones override earlier ones. ``@sha256:…`` pins a reference. The key of Kubeflow's cache contains
+                the reference, so a pinned one binds the cache to the image's content.
 
         Raises:
-            ComponentError: When one is no image reference.
+            ComponentError: If one is not an image reference.
         """
-        self._every, self._one = f"tfopt-{{kind}}:{tfopt.__version__}", {}
-        for text in given:
+        self._default, self._by_kind = f"tfopt-{{kind}}:{tfopt.__version__}", {}
+        for text in references:
             kind, equals, reference = text.partition("=")
             _check(reference if equals else text.replace("{kind}", "tf"), text)
             if equals:
-                self._one[kind] = reference
+                self._by_kind[kind] = reference
             else:
-                self._every = text
+                self._default = text
 
     def of(self, kind: str) -> str:
-        """The reference for a kind of image."""
-        return self._one.get(kind) or self._every.replace("{kind}", kind)
+        """Return the reference for a kind of image."""
+        return self._by_kind.get(kind) or self._default.replace("{kind}", kind)
 
 
-def _check(reference: str, given: str) -> None:
+def _check(reference: str, option: str) -> None:
     if not _REFERENCE.fullmatch(reference):
         raise ComponentError(
-            f"--image {given}",
+            f"--image {option}",
             "an image reference: [registry/]name[:tag][@sha256:64 hexadecimal digits], in small letters",
             f"write for example --image registry.example/tfopt-{{kind}}:{tfopt.__version__}",
         )

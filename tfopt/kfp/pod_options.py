@@ -1,7 +1,7 @@
-"""What ``--kfp-option`` says: how and where steps run on Kubernetes, which no component and no DAG should have to know.
+"""Options of ``--kfp-option``: how and where steps run on Kubernetes, which components and DAGs do not contain.
 
-A component declares what it needs (``@component(cpu=…, memory=…, gpu=…)``); an option changes it for all steps, or for
-one: ``[STEP:]KEY=VALUE``. See docs/adr/0006-what-a-step-needs.md.
+A component declares its resources (``@component(cpu=…, memory=…, gpu=…)``). An option changes them for all steps, or
+for one step: ``[STEP:]KEY=VALUE``. See docs/adr/0006-resources.md.
 """
 
 import re
@@ -18,7 +18,7 @@ _LABEL = r"(?:[a-z0-9.-]+/)?[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
 _OBJECT = r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?"
 _TIME = r"[1-9]\d*[smhd]"
 
-# What an option may be called, and what it may be set to; a NAME after the dot where there may be several.
+# For each key the pattern of its value and an example; a key with a name after the dot may occur several times.
 KEYS: dict[str, tuple[str, str]] = {
     "cpu": (r"\d+m|\d*\.?\d+", "cpu=4"),
     "memory": (r"\d+(?:[KMGT]i?)?", "memory=8Gi"),
@@ -41,8 +41,8 @@ KEYS: dict[str, tuple[str, str]] = {
     "root": (r"(?:gs|s3|minio)://.+", "root=s3://bucket/runs"),
     "service_account": (_OBJECT, "service_account=tfopt-runner"),
 }
-_SEVERAL = {"toleration", "pull_secret"}
-_WHOLE = {"root", "service_account"}  # of the run, not of a step
+_LISTS = {"toleration", "pull_secret"}
+_RUN_KEYS = {"root", "service_account"}  # of the run, not of a step
 
 
 @dataclass(frozen=True)
@@ -55,114 +55,114 @@ class _Option:
 
 
 class Options:
-    """Every ``--kfp-option`` of a command.
+    """The values of all ``--kfp-option`` arguments of a command.
 
     >>> options = Options(["cpu=2", "train:cpu=8", "env.A=b", "root=s3://bucket/runs"])
     >>> options.root, options.of("train")["cpu"], options.of("evaluate")["cpu"], options.of("train")["env"]
     ('s3://bucket/runs', '8', '2', {'A': 'b'})
     """
 
-    def __init__(self, given: Sequence[str] = ()) -> None:
-        """Read options.
+    def __init__(self, arguments: Sequence[str] = ()) -> None:
+        """Parse the arguments.
 
         Raises:
-            ComponentError: On an unknown key, or a value that the key does not take.
+            ComponentError: If a key is unknown, or does not allow its value.
         """
-        self._all = [_read(text) for text in given]
+        self._options = [_parse(text) for text in arguments]
 
     @property
     def root(self) -> str | None:
-        """Where artifacts go (``gs://``, ``s3://`` or ``minio://``); the cluster's own place when None."""
+        """The address for artifacts (``gs://``, ``s3://`` or ``minio://``); None for the cluster's default."""
         return self._last("root")
 
     @property
     def service_account(self) -> str | None:
-        """Whose rights the steps have; the cluster's default when None."""
+        """The Kubernetes service account of the steps; None for the cluster's default."""
         return self._last("service_account")
 
     def check(self, dag: Dag) -> None:
-        """Raise ComponentError for an option that names no step, or no source, of the DAG."""
-        for option in self._all:
-            known = dag.sources if option.key == "reuse" else dag.steps
-            if option.step and option.step not in known:
+        """Raise ComponentError if an option names a step or source that the DAG does not have."""
+        for option in self._options:
+            names = dag.sources if option.key == "reuse" else dag.steps
+            if option.step and option.step not in names:
                 kind = "source" if option.key == "reuse" else "step"
                 raise ComponentError(
-                    f"--kfp-option {option.text}", f"a {kind} of {dag.name}", nearest(option.step, known)
+                    f"--kfp-option {option.text}", f"a {kind} of {dag.name}", nearest(option.step, names)
                 )
 
     def of(self, step: str) -> dict[str, Any]:
-        """What is set for a step or source: text, or a mapping or list of texts where there may be several."""
-        found: dict[str, Any] = {}
-        for option in sorted(self._all, key=lambda option: option.step is not None):
+        """Return the options of a step or source by key: a text, or a list or mapping of texts for repeatable keys."""
+        values: dict[str, Any] = {}
+        for option in sorted(self._options, key=lambda option: option.step is not None):
             if option.step not in (None, step):
                 continue
             if option.name:
-                found.setdefault(option.key, {})[option.name] = option.value
-            elif option.key in _SEVERAL:
-                found.setdefault(option.key, []).append(option.value)
+                values.setdefault(option.key, {})[option.name] = option.value
+            elif option.key in _LISTS:
+                values.setdefault(option.key, []).append(option.value)
             else:
-                found[option.key] = option.value
-        return found
+                values[option.key] = option.value
+        return values
 
     def apply(self, task: Any, step: str, component: Component) -> None:
-        """Set a KFP task's resources, retries, environment, and what Kubernetes is told of its pod."""
+        """Set a KFP task's resources, retries, environment variables and Kubernetes settings of its pod."""
         resources = component.resources
-        chosen = {"cpu": str(resources.cpu), "memory": resources.memory, "gpu": str(resources.gpu)} | self.of(step)
-        task.set_cpu_request(chosen["cpu"]).set_cpu_limit(chosen["cpu"])
-        task.set_memory_request(chosen["memory"]).set_memory_limit(chosen["memory"])
-        if chosen["gpu"] != "0":
-            task.set_accelerator_type(chosen.get("gpu_type", "nvidia.com/gpu")).set_accelerator_limit(chosen["gpu"])
-        wait = f"{_seconds(chosen.get('wait', '30s'))}s"
-        task.set_retry(int(chosen.get("retries", "2")), wait, 2.0, "600s")
-        for name, value in chosen.get("env", {}).items():
+        values = {"cpu": str(resources.cpu), "memory": resources.memory, "gpu": str(resources.gpu)} | self.of(step)
+        task.set_cpu_request(values["cpu"]).set_cpu_limit(values["cpu"])
+        task.set_memory_request(values["memory"]).set_memory_limit(values["memory"])
+        if values["gpu"] != "0":
+            task.set_accelerator_type(values.get("gpu_type", "nvidia.com/gpu")).set_accelerator_limit(values["gpu"])
+        wait = f"{_seconds(values.get('wait', '30s'))}s"
+        task.set_retry(int(values.get("retries", "2")), wait, 2.0, "600s")
+        for name, value in values.get("env", {}).items():
             task.set_env_variable(name, value)
-        task.platform_config["kubernetes"] = _pod(chosen)
+        task.platform_config["kubernetes"] = _pod_settings(values)
 
     def _last(self, key: str) -> str | None:
-        return next((option.value for option in reversed(self._all) if option.key == key), None)
+        return next((option.value for option in reversed(self._options) if option.key == key), None)
 
 
-def _read(text: str) -> _Option:
+def _parse(text: str) -> _Option:
     left, equals, value = text.partition("=")
-    step, colon, named = left.rpartition(":")
-    key, _, name = named.partition(".")
-    word = next((word for word in KEYS if word.partition(".")[0] == key), None)
-    if word is None or not equals:
+    step, colon, dotted = left.rpartition(":")
+    key, _, name = dotted.partition(".")
+    form = next((form for form in KEYS if form.partition(".")[0] == key), None)
+    if form is None or not equals:
         raise ComponentError(f"--kfp-option {text}", "[STEP:]KEY=VALUE", nearest(key, KEYS))
-    pattern, example = KEYS[word]
-    if bool(name) != ("." in word) or not re.fullmatch(pattern, value) or (colon and key in _WHOLE):
-        raise ComponentError(f"--kfp-option {text}", f"{word}=VALUE", f"write for example --kfp-option {example}")
+    pattern, example = KEYS[form]
+    if bool(name) != ("." in form) or not re.fullmatch(pattern, value) or (colon and key in _RUN_KEYS):
+        raise ComponentError(f"--kfp-option {text}", f"{form}=VALUE", f"write for example --kfp-option {example}")
     return _Option(step or None, key, name, value, text)
 
 
-def _pod(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The step's KubernetesExecutorConfig, as the kfp-kubernetes extension writes it (2.16.1)."""
+def _pod_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the step's KubernetesExecutorConfig, in the form of the kfp-kubernetes extension (2.16.1)."""
     parts: dict[str, Iterable[Any] | Any] = {
-        "activeDeadlineSeconds": str(_seconds(chosen.get("timeout", "12h"))),
-        "tolerations": [_toleration(text) for text in chosen.get("toleration", [])],
-        "secretAsEnv": _each(chosen.get("secret"), _secret_key),
-        "secretAsVolume": _each(chosen.get("secret_files"), _secret_files),
-        "pvcMount": _each(chosen.get("volume"), _volume),
-        "imagePullSecret": [_named("secretName", name) for name in chosen.get("pull_secret", [])],
-        "nodeSelector": {"labels": chosen["node"]} if "node" in chosen else {},
+        "activeDeadlineSeconds": str(_seconds(values.get("timeout", "12h"))),
+        "tolerations": [_toleration(text) for text in values.get("toleration", [])],
+        "secretAsEnv": _map_items(values.get("secret"), _secret_key),
+        "secretAsVolume": _map_items(values.get("secret_files"), _secret_files),
+        "pvcMount": _map_items(values.get("volume"), _volume),
+        "imagePullSecret": [_named("secretName", name) for name in values.get("pull_secret", [])],
+        "nodeSelector": {"labels": values["node"]} if "node" in values else {},
     }
     return {key: part for key, part in parts.items() if part}
 
 
-def _each(given: Mapping[str, str] | None, build: Callable[[str, str], dict[str, Any]]) -> list[dict[str, Any]]:
-    return [build(name, value) for name, value in (given or {}).items()]
+def _map_items(texts: Mapping[str, str] | None, build: Callable[[str, str], dict[str, Any]]) -> list[dict[str, Any]]:
+    return [build(name, text) for name, text in (texts or {}).items()]
 
 
 def _toleration(text: str) -> dict[str, str]:
-    """As ``kubectl taint`` writes the taint: ``KEY=VALUE:EFFECT``, or ``KEY:EFFECT`` whatever its value."""
+    """Parse the syntax of ``kubectl taint``: ``KEY=VALUE:EFFECT``, or ``KEY:EFFECT`` for every value."""
     taint, _, effect = text.rpartition(":")
     key, equals, value = taint.partition("=")
     match = {"operator": "Equal", "value": value} if equals else {"operator": "Exists"}
     return {"key": key, "effect": effect, **match}
 
 
-def _secret_key(variable: str, place: str) -> dict[str, Any]:
-    secret, _, key = place.partition("/")
+def _secret_key(variable: str, reference: str) -> dict[str, Any]:
+    secret, _, key = reference.partition("/")
     return {**_named("secretName", secret), "keyToEnv": [{"secretKey": key, "envVar": variable}], "optional": False}
 
 
@@ -175,7 +175,7 @@ def _volume(claim: str, path: str) -> dict[str, Any]:
 
 
 def _named(key: str, value: str) -> dict[str, Any]:
-    """A name in both fields: older servers read the first, newer ones the second."""
+    """Return a name in two fields: older servers read the first one, newer servers the second."""
     return {key: value, f"{key}Parameter": _constant(value)}
 
 

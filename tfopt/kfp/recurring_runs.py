@@ -1,4 +1,4 @@
-"""Recurring runs on a Kubeflow Pipelines server, one to a name: the API has no update, so a changed one is replaced."""
+"""Recurring runs on a Kubeflow Pipelines server, one per name; the API has no update, so changed ones are replaced."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,124 +11,119 @@ from tfopt.kfp.submit import Upload
 
 
 @dataclass(frozen=True)
-class Put:
-    """What `put` did: ``created``, ``replaced`` or ``unchanged``, and whether the schedule is paused."""
+class PutResult:
+    """The result of `put_schedule`: its action (created, replaced or unchanged), and whether the schedule is paused."""
 
-    what: str
+    action: str
     paused: bool
 
 
-def put(server: Server, name: str, cron: Cron, uploaded: Upload, options: Options) -> Put:
-    """Have exactly one recurring run of this name: never two runs of it at a time, and none for the times it missed.
+def put_schedule(server: Server, name: str, cron: Cron, uploaded: Upload, options: Options) -> PutResult:
+    """Make a recurring run the only one of its name, with one run active at a time and no catch-up of missed times.
 
-    One that is already so is left alone. Another is replaced: the new one is there before the old one goes, so that no
-    failure in between leaves nothing. A paused one stays paused, since somebody paused it for a reason.
+    An equal recurring run is left unchanged. A different one is replaced: the new one is created before the old one is
+    deleted, so that a failure in between does not lose the schedule. A paused schedule stays paused.
 
     Raises:
-        ComponentError: When the name is empty or too long, or the server refuses.
+        ComponentError: If the name is empty or too long, or the server refuses.
     """
     if not 0 < len(name.strip()) <= 128:
         raise ComponentError(f"--name {name!r}", "1 to 128 characters", "pass --name NAME")
     old = _named(server, name)
-    paused = bool(old) and all(_paused(found) for found in old)
+    paused = bool(old) and all(_is_paused(recurring_run) for recurring_run in old)
     facts = _facts(cron.text, uploaded, options)
-    if len(old) == 1 and _same(old[0], facts):
-        return Put("unchanged", paused)
-    with server.asked(f"create schedule {name}"):
+    if len(old) == 1 and _facts_of(old[0]) == facts:
+        return PutResult("unchanged", paused)
+    with server.translated_errors(f"create schedule {name}"):
         server.client.create_recurring_run(
             uploaded.experiment,
             name,
             cron_expression=cron.text,
             max_concurrency=1,
             no_catchup=True,
-            params=uploaded.values,
+            params=uploaded.parameters,
             pipeline_id=uploaded.pipeline,
             version_id=uploaded.version,
             enabled=not paused,
             pipeline_root=options.root,
             service_account=options.service_account,
         )
-    for found in old:
-        _delete(server, found)
-    return Put("replaced" if old else "created", paused)
+    for recurring_run in old:
+        _delete(server, recurring_run)
+    return PutResult("replaced" if old else "created", paused)
 
 
 def pause(server: Server, name: str) -> None:
-    """Stop starting runs; one that is under way goes on."""
-    for found in _existing(server, name):
-        with server.asked(f"pause {name}"):
-            server.client.disable_recurring_run(found.recurring_run_id)
+    """Start no more runs; an active run continues."""
+    for recurring_run in _existing(server, name):
+        with server.translated_errors(f"pause {name}"):
+            server.client.disable_recurring_run(recurring_run.recurring_run_id)
 
 
 def resume(server: Server, name: str) -> None:
-    """Start runs again, from the next time on."""
-    for found in _existing(server, name):
-        with server.asked(f"resume {name}"):
-            server.client.enable_recurring_run(found.recurring_run_id)
+    """Start runs again, from the next matching time on."""
+    for recurring_run in _existing(server, name):
+        with server.translated_errors(f"resume {name}"):
+            server.client.enable_recurring_run(recurring_run.recurring_run_id)
 
 
 def delete(server: Server, name: str) -> None:
-    """Remove a schedule; its runs stay."""
-    for found in _existing(server, name):
-        _delete(server, found)
+    """Delete a schedule; its runs remain."""
+    for recurring_run in _existing(server, name):
+        _delete(server, recurring_run)
 
 
-def listed(server: Server) -> list[dict[str, Any]]:
-    """Name, cron expression, and whether it is paused, of every schedule."""
+def list_schedules(server: Server) -> list[dict[str, Any]]:
+    """List the name, the cron expression and the paused state of every schedule."""
     return [
-        {"name": found.display_name, "cron": _cron(found), "paused": _paused(found)} for found in _named(server, "")
+        {"name": recurring_run.display_name, "cron": _cron(recurring_run), "paused": _is_paused(recurring_run)}
+        for recurring_run in _named(server, "")
     ]
 
 
 def _named(server: Server, name: str) -> list[Any]:
-    given = {"namespace": server.namespace} if server.namespace else {}
-    return server.all(server.client.list_recurring_runs, "recurring_runs", name, **given)
+    settings = {"namespace": server.namespace} if server.namespace else {}
+    return server.list_all(server.client.list_recurring_runs, "recurring_runs", name, **settings)
 
 
 def _existing(server: Server, name: str) -> list[Any]:
-    found = _named(server, name)
-    if not found:
-        known = [schedule["name"] for schedule in listed(server)]
-        raise ComponentError(f"no schedule named {name}", "one that exists", nearest(name, known))
-    return found
+    recurring_runs = _named(server, name)
+    if not recurring_runs:
+        names = [schedule["name"] for schedule in list_schedules(server)]
+        raise ComponentError(f"no schedule named {name}", "one that exists", nearest(name, names))
+    return recurring_runs
 
 
-def _delete(server: Server, found: Any) -> None:
-    with server.asked(f"delete schedule {found.display_name}"):
-        server.client.delete_recurring_run(found.recurring_run_id)
+def _delete(server: Server, recurring_run: Any) -> None:
+    with server.translated_errors(f"delete schedule {recurring_run.display_name}"):
+        server.client.delete_recurring_run(recurring_run.recurring_run_id)
 
 
 def _facts(cron: str, uploaded: Upload, options: Options) -> tuple[Any, ...]:
+    """Return what two equal recurring runs share."""
+    run = (uploaded.experiment, uploaded.version, uploaded.parameters, options.root, options.service_account)
+    return (cron, *run, 1, True)
+
+
+def _facts_of(recurring_run: Any) -> tuple[Any, ...]:
+    """Return the same as `_facts` for a recurring run on the server."""
+    reference, config = recurring_run.pipeline_version_reference, recurring_run.runtime_config
     return (
-        cron,
-        uploaded.experiment,
-        uploaded.version,
-        uploaded.values,
-        options.root,
-        options.service_account,
-        1,
-        True,
-    )
-
-
-def _same(found: Any, facts: tuple[Any, ...]) -> bool:
-    reference, config = found.pipeline_version_reference, found.runtime_config
-    return facts == (
-        _cron(found),
-        found.experiment_id,
+        _cron(recurring_run),
+        recurring_run.experiment_id,
         reference.pipeline_version_id if reference else None,
         (config.parameters if config else None) or {},
         (config.pipeline_root if config else None) or None,
-        found.service_account or None,
-        int(found.max_concurrency or 0),
-        bool(found.no_catchup),
+        recurring_run.service_account or None,
+        int(recurring_run.max_concurrency or 0),
+        bool(recurring_run.no_catchup),
     )
 
 
-def _cron(found: Any) -> str | None:
-    schedule = found.trigger.cron_schedule if found.trigger else None
+def _cron(recurring_run: Any) -> str | None:
+    schedule = recurring_run.trigger.cron_schedule if recurring_run.trigger else None
     return schedule.cron if schedule else None
 
 
-def _paused(found: Any) -> bool:
-    return str(found.status) == "DISABLED"
+def _is_paused(recurring_run: Any) -> bool:
+    return str(recurring_run.status) == "DISABLED"

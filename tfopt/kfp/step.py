@@ -1,4 +1,7 @@
-"""The inside of a Kubeflow step: KFP's ExecutorInput in, the component run, KFP's ExecutorOutput out. Needs no kfp."""
+"""A Kubeflow step inside its container: read KFP's ExecutorInput, run the component, write KFP's ExecutorOutput.
+
+Needs no kfp.
+"""
 
 import json
 import logging
@@ -8,116 +11,52 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts import Evaluation
+from tfopt.artifacts import Artifact, Evaluation
 from tfopt.artifacts.storage import is_remote
 from tfopt.component import Component, Port
 from tfopt.errors import ComponentError, first_line
-from tfopt.kfp.visualizations import drawn, drawn_outputs
+from tfopt.kfp.visualizations import classification_metrics, classification_outputs
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
 
 def run_step(component: Component, executor_input: str) -> None:
-    """Be the container: run the component as KFP's ExecutorInput says, and write its ExecutorOutput.
+    """Run a component with the inputs and outputs of KFP's ExecutorInput, and write its ExecutorOutput.
 
     Raises:
-        ComponentError: The component's own; or the message is no ExecutorInput, an input is not where it says, or the
-            component ended the process. No output file is written then, and the step fails.
+        ComponentError: If the component raises it or ends the process, the message is not an ExecutorInput, or an input
+            does not exist at its address. Then no output file is written, and the step fails.
     """
-    given, wanted = _message(executor_input, component)
-    placed = {
-        name: found["artifacts"][0] for name, found in given.get("artifacts", {}).items() if found.get("artifacts")
+    message_inputs, message_outputs = _parse_message(executor_input, component)
+    sources = _first_artifacts(message_inputs.get("artifacts", {}))
+    keys = {port.name: _input_keys(port, sources) for port in component.inputs.values()}
+    targets = {name: entry["artifacts"][0] for name, entry in message_outputs["artifacts"].items()}
+    arguments = {
+        **{port.name: _input_paths(port, keys[port.name], sources) for port in component.inputs.values()},
+        # only the declared outputs: a server may add outputs of its own, for its logs
+        **{name: _local_path(targets[name]["uri"]) for name in component.outputs},
+        **_parameter_values(component, message_inputs.get("parameterValues", {})),
     }
-    keys = {port.name: _keys(port, placed) for port in component.inputs.values()}
-    inputs = {port.name: _given(port, keys[port.name], placed) for port in component.inputs.values()}
-    values = {
-        name: typed
-        for name, value in given.get("parameterValues", {}).items()
-        if (typed := _typed(component, name, value)) is not None
-    }
-    targets = {name: found["artifacts"][0] for name, found in wanted["artifacts"].items()}
-    asked = {name: _local(targets[name]["uri"]) for name in component.outputs}  # a server may add its own, for its logs
-    arguments = {**inputs, **asked, **values}
-    log.info("the same by hand: %s", _command_line(component, arguments))
+    log.info("the same on the command line: %s", _command_line(component, arguments))
     outputs = component(**arguments)
-    listed = {}
-    for name, output in outputs.items():
-        listed[name] = {"artifacts": [{**targets[name], "metadata": _plain(output.metadata)}]}
-        if output.page and page_of(name) in targets:
-            shutil.copyfile(output.path / output.page, _place(targets[page_of(name)]))
-            listed[page_of(name)] = {"artifacts": [targets[page_of(name)]]}
-    for name, (source, place) in drawn_outputs(component, keys).items():
+    written = _write_outputs(outputs, targets)
+    for name, (source, index) in classification_outputs(component, keys).items():
         if name in targets:
-            shown = drawn(Evaluation(outputs[source].uri).read(), place)
-            _place(targets[name]).write_text(json.dumps(shown))
-            listed[name] = {"artifacts": [{**targets[name], "metadata": shown}]}
-    file = Path(wanted["outputFile"])
+            metrics = classification_metrics(Evaluation(outputs[source].uri).read(), index)
+            _target_file(targets[name]).write_text(json.dumps(metrics))
+            written[name] = {"artifacts": [{**targets[name], "metadata": metrics}]}
+    file = Path(message_outputs["outputFile"])
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"artifacts": listed}))
+    file.write_text(json.dumps({"artifacts": written}))
 
 
-def page_of(output: str) -> str:
-    """The KFP output that holds an output's page: its interface renders an artifact that is one file."""
+def page_output(output: str) -> str:
+    """Return the KFP output with the HTML report of an output: the interface renders artifacts that are one file."""
     return f"{output}_page"
 
 
-def _message(executor_input: str, component: Component) -> tuple[dict[str, Any], dict[str, Any]]:
-    try:
-        message = json.loads(executor_input)
-        given, wanted = message.get("inputs", {}), message["outputs"]
-        Path(wanted["outputFile"])
-        missing = [name for name in component.outputs if not wanted["artifacts"][name]["artifacts"][0]["uri"]]
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        missing = [f"{type(error).__name__}: {first_line(error)}"]
-    if missing:
-        raise ComponentError(
-            f"--executor-input {executor_input[:80]!r}: {', '.join(missing)}",
-            f"KFP's ExecutorInput, with a place for {', '.join(component.outputs)}",
-            "run the step from its compiled pipeline or component.yaml, of this version",
-        )
-    return given, wanted
-
-
-def _keys(port: Port, placed: Mapping[str, Any]) -> list[str]:
-    """KFP's inputs that stand for an input, in order."""
-    if not port.many:
-        return [port.name] if port.name in placed else []
-    keys = [key for key in placed if key.startswith(f"{port.name}_") and key.removeprefix(f"{port.name}_").isdigit()]
-    return sorted(keys, key=lambda key: int(key.rpartition("_")[2]))
-
-
-def _given(port: Port, keys: list[str], placed: Mapping[str, Any]) -> Any:
-    found = [_there(port, placed[key]["uri"]) for key in keys]
-    return found if port.many else next(iter(found), None)
-
-
-def _there(port: Port, uri: str) -> str:
-    path = _local(uri)
-    if not is_remote(path) and not Path(path).exists():
-        raise ComponentError(
-            f"{port.name}: nothing at {uri} (looked at {path})",
-            f"{port.type.__name__}: {port.type.contents}",
-            "check the address; or, when it is another step's output, why that step left none",
-        )
-    return path
-
-
-def _place(target: Mapping[str, Any]) -> Path:
-    file = Path(_local(target["uri"]))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    return file
-
-
-def _local(uri: str) -> str:
-    """Where KFP's launcher mounts or downloads an artifact."""
-    for scheme in ("gs", "s3", "minio"):
-        if uri.startswith(f"{scheme}://"):
-            return f"/{'gcs' if scheme == 'gs' else scheme}/{uri.removeprefix(f'{scheme}://')}"
-    return uri.removeprefix("file://")
-
-
-def _typed(component: Component, name: str, value: Any) -> Any:
-    """KFP hands every number over as a double, and has an empty text where an optional one is not given."""
+def read_parameter_value(component: Component, name: str, value: Any) -> Any:
+    """Convert a value of KFP: all its numbers are doubles, and an optional text that is not set is empty."""
     parameter = component.parameters.get(name)
     if parameter and parameter.optional and value == "":
         return None
@@ -126,7 +65,85 @@ def _typed(component: Component, name: str, value: Any) -> Any:
     return value
 
 
-def _plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_message(executor_input: str, component: Component) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the inputs and outputs of an ExecutorInput."""
+    try:
+        message = json.loads(executor_input)
+        inputs, outputs = message.get("inputs", {}), message["outputs"]
+        Path(outputs["outputFile"])
+        missing = [name for name in component.outputs if not outputs["artifacts"][name]["artifacts"][0]["uri"]]
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        missing = [f"{type(error).__name__}: {first_line(error)}"]
+    if missing:
+        raise ComponentError(
+            f"--executor-input {executor_input[:80]!r}: {', '.join(missing)}",
+            f"KFP's ExecutorInput, with an address for {', '.join(component.outputs)}",
+            "run the step from its compiled pipeline or component.yaml, of this version",
+        )
+    return inputs, outputs
+
+
+def _first_artifacts(entries: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: entry["artifacts"][0] for name, entry in entries.items() if entry.get("artifacts")}
+
+
+def _parameter_values(component: Component, message_values: Mapping[str, Any]) -> dict[str, Any]:
+    values = {name: read_parameter_value(component, name, value) for name, value in message_values.items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _input_keys(port: Port, sources: Mapping[str, Any]) -> list[str]:
+    """Return the KFP inputs of a declared input: one, or for a list ``NAME_1``, ``NAME_2``, … in order."""
+    if not port.many:
+        return [port.name] if port.name in sources else []
+    keys = [key for key in sources if key.startswith(f"{port.name}_") and key.removeprefix(f"{port.name}_").isdigit()]
+    return sorted(keys, key=lambda key: int(key.rpartition("_")[2]))
+
+
+def _input_paths(port: Port, keys: list[str], sources: Mapping[str, Any]) -> Any:
+    """Return the local path of an input, or the paths of a list."""
+    paths = [_existing_path(port, sources[key]["uri"]) for key in keys]
+    return paths if port.many else next(iter(paths), None)
+
+
+def _existing_path(port: Port, uri: str) -> str:
+    path = _local_path(uri)
+    if not is_remote(path) and not Path(path).exists():
+        raise ComponentError(
+            f"{port.name}: nothing at {uri} (looked at {path})",
+            f"{port.type.__name__}: {port.type.contents}",
+            "check the address; if it is the output of another step, check why that step wrote none",
+        )
+    return path
+
+
+def _local_path(uri: str) -> str:
+    """Return the path at which KFP's launcher mounts or downloads an artifact."""
+    for scheme in ("gs", "s3", "minio"):
+        if uri.startswith(f"{scheme}://"):
+            return f"/{'gcs' if scheme == 'gs' else scheme}/{uri.removeprefix(f'{scheme}://')}"
+    return uri.removeprefix("file://")
+
+
+def _write_outputs(outputs: Mapping[str, Artifact], targets: Mapping[str, Any]) -> dict[str, Any]:
+    """Copy the HTML reports to their own outputs; return the entries of the ExecutorOutput."""
+    written: dict[str, Any] = {}
+    for name, output in outputs.items():
+        written[name] = {"artifacts": [{**targets[name], "metadata": _kfp_metadata(output.metadata)}]}
+        page = page_output(name)
+        if output.page and page in targets:
+            shutil.copyfile(output.path / output.page, _target_file(targets[page]))
+            written[page] = {"artifacts": [targets[page]]}
+    return written
+
+
+def _target_file(target: Mapping[str, Any]) -> Path:
+    file = Path(_local_path(target["uri"]))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return file
+
+
+def _kfp_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: value if isinstance(value, str | int | float | bool) else json.dumps(value)
         for key, value in metadata.items()

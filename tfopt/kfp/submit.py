@@ -1,4 +1,4 @@
-"""A DAG handed to a Kubeflow Pipelines server: its pipeline, its version, its run, and waiting for the run's end."""
+"""Upload of a DAG to a Kubeflow Pipelines server, and the start and monitoring of its runs."""
 
 import hashlib
 import logging
@@ -14,63 +14,61 @@ import kfp_server_api
 import tfopt
 from tfopt.dag.dag import Dag
 from tfopt.errors import ComponentError
-from tfopt.kfp import compiler as kfp
+from tfopt.kfp import compiler
 from tfopt.kfp.client import Server
 from tfopt.kfp.images import Images
 from tfopt.kfp.pod_options import Options
 
-SCHEMES = ("gs://", "s3://", "minio://", "oci://")  # what KFP's importer can open
-_ENDED = ("SUCCEEDED", "FAILED", "SKIPPED", "CANCELED")
-_PATIENCE = 20  # polls in a row that may fail before waiting is given up
+SCHEMES = ("gs://", "s3://", "minio://", "oci://")  # of KFP's importer
+_FINAL_STATES = ("SUCCEEDED", "FAILED", "SKIPPED", "CANCELED")
+_MAX_FAILED_POLLS = 20  # in a row, before waiting ends with an error
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A DAG on the server, ready to run: which experiment, pipeline and version, with which values."""
+    """A DAG on the server: the ids of its experiment, pipeline and version, and the parameters of its runs."""
 
     experiment: str
     pipeline: str
     version: str
-    values: dict[str, Any]
+    parameters: dict[str, Any]
 
 
 def upload(
     server: Server, dag: Dag, values: Mapping[str, Any], images: Images, options: Options, experiment: str | None = None
 ) -> Upload:
-    """Compile a DAG and put it on the server, where the same YAML is one version however often it is sent.
+    """Compile a DAG and upload it; a version is identified by its YAML, so equal YAML is uploaded once.
 
     Args:
-        server: Where to.
-        dag: What.
+        server: The server.
+        dag: The DAG.
         values: A value for each source (an address that the cluster can read) and parameter.
-        images: What its steps run in.
-        options: How its steps run.
-        experiment: The experiment's name; the pipeline's when None.
+        images: The container images of the steps.
+        options: The options of the steps and the run.
+        experiment: The experiment's name; the pipeline's name if None.
 
     Raises:
-        ComponentError: When a value does not fit, the DAG does not compile, or the server refuses.
+        ComponentError: If a value is not allowed, the DAG does not compile, or the server refuses.
     """
-    name, given = kfp.pipeline_name(dag), arguments(dag, values)
+    name, parameters = compiler.pipeline_name(dag), run_parameters(dag, values)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "pipeline.yaml")
-        kfp.compile_pipeline(dag, file, images, options, given=values)
+        compiler.compile_pipeline(dag, file, images, options, sources=values)
         version = f"{tfopt.__version__}-{hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
-        pipeline_id = _pipeline(server, name, dag.description)
-        known = server.all(
-            server.client.list_pipeline_versions, "pipeline_versions", version, pipeline_id=pipeline_id
-        ) or [_new_version(server, file, pipeline_id, version)]
-    with server.asked("create an experiment"):
-        place = server.client.create_experiment(experiment or name, namespace=server.namespace)
-    return Upload(place.experiment_id, pipeline_id, known[0].pipeline_version_id, given)
+        pipeline_id = _pipeline_id(server, name, dag.description)
+        version_id = _version_id(server, file, pipeline_id, version)
+    with server.translated_errors("create an experiment"):
+        experiment_id = server.client.create_experiment(experiment or name, namespace=server.namespace).experiment_id
+    return Upload(experiment_id, pipeline_id, version_id, parameters)
 
 
-def arguments(dag: Dag, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values as the compiled pipeline's parameters.
+def run_parameters(dag: Dag, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert the values of a DAG to parameters of the compiled pipeline.
 
     Raises:
-        ComponentError: On a wrong value, or a source that only this machine can read.
+        ComponentError: If a value is not allowed, or the cluster cannot read the address of a source.
     """
     for name, value in values.items():
         if name in dag.sources and not str(value).startswith(SCHEMES):
@@ -83,79 +81,87 @@ def arguments(dag: Dag, values: Mapping[str, Any]) -> dict[str, Any]:
     return {f"{name}_uri" if name in dag.sources else name: checked[name] for name in values}
 
 
-def run(server: Server, uploaded: Upload, name: str, options: Options) -> str:
+def start_run(server: Server, uploaded: Upload, name: str, options: Options) -> str:
     """Start a run and return its id."""
-    with server.asked(f"start {name}"):
-        started = server.client.run_pipeline(
+    with server.translated_errors(f"start {name}"):
+        run = server.client.run_pipeline(
             uploaded.experiment,
             name,
-            params=uploaded.values,
+            params=uploaded.parameters,
             pipeline_id=uploaded.pipeline,
             version_id=uploaded.version,
             pipeline_root=options.root,
             service_account=options.service_account,
         )
-    return str(started.run_id)
+    return str(run.run_id)
 
 
-def wait(server: Server, run_id: str, seconds: float = 5.0) -> str:
-    """Tell each change of state of a run and its steps until the run ends; return its last state.
+def wait_for_run(server: Server, run_id: str, seconds: float = 5.0) -> str:
+    """Log each change of state of a run and its steps until the run ends; return its final state.
 
-    A server that is away for a while is waited for; the run goes on without us.
+    A server that is temporarily unavailable is polled again; the run does not depend on this process.
 
     Raises:
-        ComponentError: When the server stays away, or no longer lets us in.
+        ComponentError: If the server stays unavailable, or refuses access.
     """
-    told: dict[str, str] = {}
+    logged: dict[str, str] = {}
     failures = 0
     while True:
         try:
-            with server.asked(f"watch run {run_id}"):
-                found = server.client.get_run(run_id)
+            with server.translated_errors(f"watch run {run_id}"):
+                run = server.client.get_run(run_id)
             failures = 0
         except ComponentError as error:
             failures += 1
-            if not _passing(error) or failures > _PATIENCE:
+            if not _is_temporary(error) or failures > _MAX_FAILED_POLLS:
                 raise
-            log.info("%s; asking again", error.received)
+            log.info("%s; trying again", error.received)
             time.sleep(seconds)
             continue
-        _tell_steps(found, told)
-        state = str(found.state or "PENDING")
-        if told.get("") != state:
-            log.info("run %s: %s%s", run_id, state.lower(), f": {found.error.message}" if found.error else "")
-            told[""] = state
-        if state in _ENDED:
+        _log_steps(run, logged)
+        state = str(run.state or "PENDING")
+        if logged.get("") != state:
+            log.info("run %s: %s%s", run_id, state.lower(), f": {run.error.message}" if run.error else "")
+            logged[""] = state
+        if state in _FINAL_STATES:
             return state
         time.sleep(seconds)
 
 
-def _pipeline(server: Server, name: str, description: str) -> str:
-    known = server.all(server.client.list_pipelines, "pipelines", name, namespace=server.namespace)
-    if known:
-        return str(known[0].pipeline_id)
-    wanted = kfp_server_api.V2beta1Pipeline(
+def _pipeline_id(server: Server, name: str, description: str) -> str:
+    """Return the id of a pipeline, and create the pipeline if it does not exist."""
+    pipelines = server.list_all(server.client.list_pipelines, "pipelines", name, namespace=server.namespace)
+    if pipelines:
+        return str(pipelines[0].pipeline_id)
+    pipeline = kfp_server_api.V2beta1Pipeline(
         name=name, display_name=name, description=description, namespace=server.namespace
     )
-    with server.asked(f"create pipeline {name}"):
-        return str(server.client.pipelines.pipeline_service_create_pipeline(pipeline=wanted).pipeline_id)
+    with server.translated_errors(f"create pipeline {name}"):
+        return str(server.client.pipelines.pipeline_service_create_pipeline(pipeline=pipeline).pipeline_id)
 
 
-def _new_version(server: Server, file: Path, pipeline_id: str, version: str) -> Any:
-    with server.asked(f"upload version {version}"):
-        return server.client.upload_pipeline_version(str(file), version, pipeline_id=pipeline_id)
+def _version_id(server: Server, file: Path, pipeline_id: str, version: str) -> str:
+    """Return the id of a pipeline version, and upload the version if it does not exist."""
+    versions = server.list_all(
+        server.client.list_pipeline_versions, "pipeline_versions", version, pipeline_id=pipeline_id
+    )
+    if versions:
+        return str(versions[0].pipeline_version_id)
+    with server.translated_errors(f"upload version {version}"):
+        uploaded = server.client.upload_pipeline_version(str(file), version, pipeline_id=pipeline_id)
+    return str(uploaded.pipeline_version_id)
 
 
-def _tell_steps(found: Any, told: dict[str, str]) -> None:
-    """Each step's changes; KFP's own drivers and groups, which have no name of ours, are left out."""
-    for task in (found.run_details.task_details if found.run_details else None) or []:
+def _log_steps(run: Any, logged: dict[str, str]) -> None:
+    """Log changes of the steps, without KFP's own drivers and groups of tasks."""
+    for task in (run.run_details.task_details if run.run_details else None) or []:
         state, name = str(task.state or ""), str(task.display_name or "")
-        if not state or name in ("root", "executor") or name.endswith("-driver") or told.get(task.task_id) == state:
+        if not state or name in ("root", "executor") or name.endswith("-driver") or logged.get(task.task_id) == state:
             continue
-        told[task.task_id] = state
+        logged[task.task_id] = state
         log.info("%s: %s%s", name, state.lower(), f": {task.error.message}" if task.error else "")
 
 
-def _passing(error: ComponentError) -> bool:
+def _is_temporary(error: ComponentError) -> bool:
     cause = error.__cause__
     return not isinstance(cause, kfp_server_api.ApiException) or (cause.status or 0) >= 500

@@ -1,7 +1,7 @@
-"""What KFP's interface draws of an evaluation: a confusion matrix, and a ROC curve where there are two classes.
+"""Confusion matrix and, for two classes, ROC curve of an evaluation, in the form that KFP's interface draws.
 
-It draws one of each from an artifact's metadata, so each model that was judged gets an output of its own, beside the
-declared one: ``evaluation_baseline``, ``evaluation_candidates_1``, … Needs no kfp.
+The interface draws one of each from an artifact's metadata, so each evaluated model gets an additional output:
+``evaluation_baseline``, ``evaluation_candidates_1``, … Needs no kfp.
 """
 
 from collections.abc import Mapping
@@ -11,40 +11,40 @@ from tfopt.artifacts import Evaluation, Model
 from tfopt.component import Component
 
 
-def drawn_outputs(component: Component, inputs: Mapping[str, list[str]]) -> dict[str, tuple[str, int]]:
-    """The outputs that hold what is drawn: which output each is drawn from, and the model's place in its JSON.
+def classification_outputs(component: Component, inputs: Mapping[str, list[str]]) -> dict[str, tuple[str, int]]:
+    """Return the additional outputs, each with the output it is computed from and the model's index in its JSON.
 
     Args:
         component: The declaration.
-        inputs: KFP's inputs of each input: several where it is a list, none where it was left out.
+        inputs: The KFP inputs of each declared input: several for a list, none for an optional one that is not set.
     """
-    judged = [
+    models = [
         name for port in component.inputs.values() if issubclass(port.type, Model) for name in inputs.get(port.name, [])
     ]
     return {
-        f"{port.name}_{model}": (port.name, place)
+        f"{port.name}_{model}": (port.name, index)
         for port in component.outputs.values()
         if issubclass(port.type, Evaluation)
-        for place, model in enumerate(judged)
+        for index, model in enumerate(models)
     }
 
 
-def drawn(evaluation: Mapping[str, Any], place: int) -> dict[str, Any]:
-    """The metadata of a ``system.ClassificationMetrics``, as kfp's ``dsl.ClassificationMetrics`` builds it.
+def classification_metrics(evaluation: Mapping[str, Any], index: int) -> dict[str, Any]:
+    """Return the metadata of a ``system.ClassificationMetrics``, as kfp's ``dsl.ClassificationMetrics`` builds it.
 
     Args:
         evaluation: The content of ``evaluation.json``.
-        place: Which of its models.
+        index: The model's index in it.
     """
-    model = evaluation["models"][place]
-    found: dict[str, Any] = {"model": model["name"]}
+    model = evaluation["models"][index]
+    metadata: dict[str, Any] = {"model": model["name"]}
     if model["confusion"]:
-        found["confusionMatrix"] = {
+        metadata["confusionMatrix"] = {
             "annotationSpecs": [{"displayName": name} for name in evaluation["classes"]],
             "rows": [{"row": row} for row in model["confusion"]],
         }
     if model["roc"]:
-        found["confidenceMetrics"] = [
+        metadata["confidenceMetrics"] = [
             {
                 "confidenceThreshold": point["threshold"],
                 "recall": point["true_positive_rate"],
@@ -52,4 +52,4 @@ def drawn(evaluation: Mapping[str, Any], place: int) -> dict[str, Any]:
             }
             for point in model["roc"]
         ]
-    return found
+    return metadata

@@ -1,4 +1,4 @@
-"""What a SavedModel's folder says to whoever serves it, and what holds for any graph with the same signatures."""
+"""Files of a SavedModel's folder that stay valid for every graph with the same signatures."""
 
 from pathlib import Path
 
@@ -7,12 +7,12 @@ from tfopt.artifacts.staging import link_tree
 from tfopt.runtimes import environment
 from tfopt.serving import warm_up
 
-KEPT = (environment.FILE, warm_up.FILE)  # not what XLA compiled: that is of one graph
+ASSETS = (environment.FILE, warm_up.FILE)  # not the XLA cache, which belongs to one graph
 
 
-def carry(model: Model, saved_model: Path) -> None:
-    """Hand a model's variables and warm-up requests on to the SavedModel that was written in its place."""
-    for file in KEPT:
-        known = model.saved_model / file if model.saved_model else None
-        if known and known.is_file() and not (saved_model / file).exists():
-            link_tree(known, saved_model / file)
+def copy_assets(model: Model, saved_model: Path) -> None:
+    """Copy a model's environment variables and warm-up requests to a SavedModel made from it, unless it has its own."""
+    for file in ASSETS:
+        source = model.saved_model / file if model.saved_model else None
+        if source and source.is_file() and not (saved_model / file).exists():
+            link_tree(source, saved_model / file)

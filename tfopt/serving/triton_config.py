@@ -1,4 +1,4 @@
-"""The `config.pbtxt` that Triton wants beside the versions, written from the model's signature.
+"""Triton's `config.pbtxt`, next to the versions of a model, generated from the model's signature.
 
 Reference: NVIDIA Triton Inference Server, "Model Configuration" (`inference.ModelConfig`).
 """
@@ -11,14 +11,13 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tfopt import runtimes
-from tfopt.artifacts import Model
-from tfopt.artifacts import staging as partial
+from tfopt.artifacts import Model, staging
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
-from tfopt.tensorrt.tag import Tag
+from tfopt.tensorrt.tag import CompatibilityTag
 
 FILE = "config.pbtxt"
-OURS = "# Written by tfopt push_model from the signature. Without this line the file is yours, and stays as it is.\n"
+HEADER = "# Written by tfopt push_model from the signature. Without this line the file is yours, and stays as it is.\n"
 BACKENDS = {
     "saved_model": "platform: \"tensorflow_savedmodel\"",
     "onnx": "backend: \"onnxruntime\"",
@@ -32,13 +31,13 @@ TYPES |= {"string": "STRING"}
 
 @dataclass(frozen=True)
 class Scheduling:
-    """How Triton is to run the model.
+    """Settings of Triton's scheduler for a model.
 
     Attributes:
-        max_batch_size: Up to how many requests are run at once, where the signature leaves the batch open.
-        instances: How many copies of the model run side by side, on each device.
-        device: ``auto`` (a GPU where there is one), ``cpu`` or ``gpu``.
-        queue_delay_us: How long a request may wait for others to be batched with, in microseconds.
+        max_batch_size: The largest batch that Triton assembles, if the signature has an open batch axis.
+        instances: The number of copies of the model that run in parallel on each device.
+        device: ``auto`` (a GPU if there is one), ``cpu`` or ``gpu``.
+        queue_delay_us: The longest time that a request waits for others to be batched with, in microseconds.
     """
 
     max_batch_size: int = 64
@@ -48,68 +47,65 @@ class Scheduling:
 
 
 @contextlib.contextmanager
-def configured(model: Model, folder: Path, scheduling: Scheduling, said: Mapping[str, str]) -> Iterator[None]:
-    """`write_config`; where what follows then fails, what was there before is put back."""
+def written_config(model: Model, folder: Path, scheduling: Scheduling, parameters: Mapping[str, str]) -> Iterator[None]:
+    """Call `write_config`; if the body of the ``with`` statement fails, restore the previous file."""
     target = folder / FILE
     before = target.read_text() if target.exists() else None
-    write_config(model, folder, scheduling, said)
+    write_config(model, folder, scheduling, parameters)
     try:
         yield
     except BaseException:
         if before is None:
             target.unlink(missing_ok=True)
         elif before != target.read_text():
-            _put(target, before)
+            _replace_text(target, before)
         raise
 
 
 def write_config(
-    model: Model, folder: Path, scheduling: Scheduling, said: Mapping[str, str] = MappingProxyType({})
+    model: Model, folder: Path, scheduling: Scheduling, parameters: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    """Write ``config.pbtxt`` into the folder of a model, by one rename; one that somebody else wrote stays.
+    """Write ``config.pbtxt`` into the folder of a model, by one rename; a file without `HEADER` is not changed.
 
     Args:
-        model: In a format of `BACKENDS`, of which the signature ``serving_default`` is served.
-        folder: Holds the versions; Triton calls the model as it is called.
-        scheduling: How it is run.
-        said: What travels with it as ``parameters``, which Triton hands to whoever asks for the configuration.
+        model: A model in a format of `BACKENDS`; its signature ``serving_default`` is served.
+        folder: The folder of versions; its name is the model's name in Triton.
+        scheduling: The scheduler's settings.
+        parameters: Texts for ``parameters``, which Triton returns with the configuration.
 
     Raises:
-        ComponentError: When the signature has something that Triton has no words for.
+        ComponentError: If Triton cannot express the signature.
     """
     target = folder / FILE
-    there = target.read_text() if target.exists() else OURS
-    if not there.startswith(OURS):
+    previous = target.read_text() if target.exists() else HEADER
+    if not previous.startswith(HEADER):
         return
     with runtimes.load(model) as runtime:
-        most = min(scheduling.max_batch_size, largest_batch(model) or scheduling.max_batch_size)
-        scheduling = replace(scheduling, max_batch_size=most)
-        text = config(folder.name, model.format, runtime.inputs, runtime.outputs, scheduling)
-    text = (
-        OURS
-        + text
-        + "".join(
-            f"parameters {{ key: {_quoted(k)} value {{ string_value: {_quoted(v)} }} }}\n" for k, v in said.items()
-        )
+        max_batch_size = min(scheduling.max_batch_size, largest_batch(model) or scheduling.max_batch_size)
+        scheduling = replace(scheduling, max_batch_size=max_batch_size)
+        config = config_text(folder.name, model.format, runtime.inputs, runtime.outputs, scheduling)
+    entries = (
+        f"parameters {{ key: {_quoted(key)} value {{ string_value: {_quoted(text)} }} }}\n"
+        for key, text in parameters.items()
     )
-    if text == there:  # a server that watches would load the model again
-        return
-    _put(target, text)
+    text = HEADER + config + "".join(entries)
+    if text != previous:  # a server that watches the file would load the model again
+        _replace_text(target, text)
 
 
 def largest_batch(model: Model) -> int | None:
-    """The largest batch that a model takes; None for any, or for an engine whose tag does not say it.
+    """Return the largest batch of a model; None if there is no limit, or an engine's tag does not contain it.
 
-    Triton does not load an engine whose configuration asks for more than its profile takes.
+    Triton does not load an engine whose configuration exceeds its optimization profile.
     """
-    tag = Tag.beside(model.tensorrt) if model.tensorrt else None
+    tag = CompatibilityTag.read(model.tensorrt) if model.tensorrt else None
     return tag.largest_batch if tag else None
 
 
-def config(
+def config_text(
     name: str, format: str, inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec], scheduling: Scheduling
 ) -> str:
-    """Return the configuration as text; requests are put together only where every tensor has an open batch."""
+    """Return the configuration as text; requests are batched only if every tensor has an open batch axis."""
     batched = all(spec.shape and spec.shape[0] is None for spec in [*inputs.values(), *outputs.values()])
     for side in (inputs, outputs):
         for tensor, spec in side.items():
@@ -132,18 +128,18 @@ def config(
     return "\n".join(lines) + "\n"
 
 
-def _put(target: Path, text: str) -> None:
-    part = partial.name(target.parent)
+def _replace_text(target: Path, text: str) -> None:
+    stage = staging.new_path(target.parent)
     try:
-        part.write_text(text)
-        part.rename(target)
+        stage.write_text(text)
+        stage.rename(target)
     finally:
-        part.unlink(missing_ok=True)
+        stage.unlink(missing_ok=True)
 
 
 def _tensor(side: str, name: str, spec: TensorSpec, batched: bool) -> str:
     sizes = [-1 if size is None else size for size in (spec.shape[1:] if batched else spec.shape)]
-    # Triton knows no example without axes: it takes one number for each, and hands them on without that axis.
+    # Triton has no scalar examples: it takes shape [1] per example and removes that axis for the model.
     dims = f"dims: {sizes}" if sizes else "dims: [1] reshape { shape: [] }"
     return f"{side} {{ name: {_quoted(name)} data_type: TYPE_{TYPES[spec.dtype]} {dims} }}"
 

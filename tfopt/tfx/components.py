@@ -1,6 +1,6 @@
-"""The TFX face of every component: usable in any TFX pipeline, beside stock components.
+"""TFX components of all declarations, usable in every TFX pipeline together with standard components.
 
-from tfopt.tfx.components import steps
+from tfopt.tfx import steps
 folded = steps.fold_batch_norm(model=trainer.outputs["model"])
 pusher = Pusher(model=folded.outputs["folded"], …)
 """
@@ -21,17 +21,17 @@ from tfx.types import component_spec, standard_artifacts
 from tfopt import artifacts
 from tfopt.artifacts.storage import is_remote
 from tfopt.component import Component, Port, find
-from tfopt.data import beam_runner as beam
+from tfopt.data import beam_runner
 from tfopt.declaration.parameters import Parameter
 from tfopt.errors import ComponentError
-from tfopt.execution import code_digest as implementation
+from tfopt.execution import code_digest
 
 COMPONENT, IMPLEMENTATION, RUN = "component", "implementation", "run"
 EXAMPLES, MODEL = standard_artifacts.Examples, standard_artifacts.Model
 
 
 def _artifact(name: str, base: type = types.Artifact) -> Any:
-    """On Kubeflow, TFX imports a type by its name, which may have one dot only: ``tfopt.__getattr__`` finds it here."""
+    """Create an artifact type. On Kubeflow TFX imports ``tfopt.NAME``, which `tfopt.__getattr__` finds in `TYPES`."""
     return type(name, (base,), {"TYPE_NAME": f"tfopt.{name}"})
 
 
@@ -60,15 +60,15 @@ TYPES: dict[type[artifacts.Artifact], Any] = {
     artifacts.Pushed: standard_artifacts.PushedModel,
 }
 
-KINDS = {kind: marker for marker, kind in TYPES.items()}
+KINDS = {tfx_type: artifact_class for artifact_class, tfx_type in TYPES.items()}
 
-for _marker, _type in TYPES.items():
-    # A channel takes its own type and ours below it; for any model also the stock Model, checked at run time.
-    _accepted = {other for marker, other in TYPES.items() if issubclass(marker, _marker)}
+for _class, _type in TYPES.items():
+    # A channel accepts its type and subtypes. For models also TFX's own Model, whose format is checked at run time.
+    _accepted = {other for subclass, other in TYPES.items() if issubclass(subclass, _class)}
     setattr(
         _type,
         component_spec.COMPATIBLE_TYPES_KEY,
-        _accepted | ({MODEL} if issubclass(_marker, artifacts.Model) else set()),
+        _accepted | ({MODEL} if issubclass(_class, artifacts.Model) else set()),
     )
 
 
@@ -76,7 +76,7 @@ class Steps:
     """The shipped components as TFX components: ``steps.NAME(input=channel, parameter=value)``."""
 
     def __getattr__(self, name: str) -> Callable[..., base_component.BaseComponent]:
-        """Find a shipped component by name."""
+        """Return the function that builds the TFX component with this name."""
         return lambda **wires: node(find(name), **wires)
 
 
@@ -84,64 +84,76 @@ steps = Steps()
 
 
 def node(component: Component, **wires: Any) -> base_component.BaseComponent:
-    """Build the TFX component of any declaration, wired to channels and given parameter values.
+    """Build the TFX component of a declaration from channels and parameter values.
 
     A list input takes a list of channels, of any model types; it becomes one TFX input per element.
 
     Raises:
-        ComponentError: On wrong wiring or a value the component refuses.
+        ComponentError: If an input is missing or has the wrong type, or the component does not allow a value.
     """
     channels = {name: wires.pop(name) for name in component.inputs if wires.get(name) is not None}
     for port in component.inputs.values():
         if port.name not in channels and not port.optional:
             raise ComponentError(f"{component.name}: no {port.name}", port.type.__name__, f"pass {port.name}=…")
-    inputs = dict(_flatten(component, channels))
+    inputs = dict(_tfx_inputs(component, channels))
     values = {name: _encode(value) for name, value in component.check(wires).items() if value is not None}
-    values |= {COMPONENT: component.path, IMPLEMENTATION: implementation.digest(component)}
-    if component.cache == "never":  # what it did may have been undone since, which no input of it tells
+    values |= {COMPONENT: component.path, IMPLEMENTATION: code_digest.digest(component)}
+    if component.cache == "never":  # its effects outside may have been undone, which its inputs do not show
         values[RUN] = uuid.uuid4().hex
     _, first = next(iter(inputs.values()), (None, None))
-    given = KINDS.get(getattr(first, "type", None), artifacts.Artifact)
-    outputs = {name: TYPES[port.kind(given)] for name, port in component.outputs.items()}
-    spec = type(
-        f"{component.name}_spec",
-        (component_spec.ComponentSpec,),
-        {
-            "PARAMETERS": {name: component_spec.ExecutionParameter(type=type(value)) for name, value in values.items()},
-            "INPUTS": {
-                name: component_spec.ChannelParameter(type=TYPES[port.type]) for name, (port, _) in inputs.items()
-            },
-            "OUTPUTS": {name: component_spec.ChannelParameter(type=kind) for name, kind in outputs.items()},
-        },
-    )
-    base = base_beam_component.BaseBeamComponent if component.beam else base_component.BaseComponent
-    executor = BeamExecutorSpec(BeamExecutor) if component.beam else ExecutorClassSpec(Executor)
-    built = type(component.name, (base,), {"SPEC_CLASS": spec, "EXECUTOR_SPEC": executor, "__doc__": component.__doc__})
+    first_class = KINDS.get(getattr(first, "type", None), artifacts.Artifact)
+    outputs = {name: TYPES[port.kind(first_class)] for name, port in component.outputs.items()}
+    spec_class = _spec_class(component, {name: port for name, (port, _) in inputs.items()}, values, outputs)
     try:
-        return built(
-            spec(
-                **{name: channel for name, (_, channel) in inputs.items()},
-                **values,
-                **{name: types.Channel(type=kind) for name, kind in outputs.items()},
-            )
+        spec = spec_class(
+            **{name: channel for name, (_, channel) in inputs.items()},
+            **values,
+            **{name: types.Channel(type=tfx_type) for name, tfx_type in outputs.items()},
         )
+        return _node_class(component, spec_class)(spec)
     except TypeError as error:
         raise ComponentError(
             f"{component.name}: {error}", "a channel of the declared type", "wire another output"
         ) from error
 
 
+def _spec_class(
+    component: Component, inputs: Mapping[str, Port], values: Mapping[str, Any], outputs: Mapping[str, Any]
+) -> type[component_spec.ComponentSpec]:
+    """Create the class with the types of a component's inputs, outputs and parameters."""
+    return type(
+        f"{component.name}_spec",
+        (component_spec.ComponentSpec,),
+        {
+            "PARAMETERS": {name: component_spec.ExecutionParameter(type=type(value)) for name, value in values.items()},
+            "INPUTS": {name: component_spec.ChannelParameter(type=TYPES[port.type]) for name, port in inputs.items()},
+            "OUTPUTS": {name: component_spec.ChannelParameter(type=tfx_type) for name, tfx_type in outputs.items()},
+        },
+    )
+
+
+def _node_class(
+    component: Component, spec_class: type[component_spec.ComponentSpec]
+) -> type[base_component.BaseComponent]:
+    base = base_beam_component.BaseBeamComponent if component.beam else base_component.BaseComponent
+    executor = BeamExecutorSpec(BeamExecutor) if component.beam else ExecutorClassSpec(Executor)
+    content = {"SPEC_CLASS": spec_class, "EXECUTOR_SPEC": executor, "__doc__": component.__doc__}
+    return type(component.name, (base,), content)
+
+
 class Executor(base_executor.BaseExecutor):
-    """Runs any component in TFX; which one is an execution property.
+    """The executor of all components; an execution property holds the component's path.
+
+    TFX stores the path of this class in its metadata. `tfopt.tfx` exports it for metadata of earlier versions.
 
     Attributes:
-        failure: What ended the last component in this process; the runners hand on only its text.
+        failure: The exception that ended the last component in this process; TFX's runners keep only its text.
     """
 
     failure: ComponentError | KeyboardInterrupt | None = None
 
     def Do(self, input_dict: Any, output_dict: Any, exec_properties: dict[str, Any]) -> None:  # noqa: N802  (TFX's name)
-        """Bring remote artifacts here, run the function, send its outputs back and publish their metadata."""
+        """Download remote inputs, run the component, upload its outputs and publish their metadata."""
         component = find(exec_properties[COMPONENT])
         parameters = {
             name: _decode(parameter, exec_properties[name])
@@ -151,11 +163,13 @@ class Executor(base_executor.BaseExecutor):
         outputs = {name: output_dict[name][0] for name in component.outputs}
         with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
             inputs = {
-                name: found
+                name: paths
                 for name, port in component.inputs.items()
-                if (found := _gather(component, port, input_dict, Path(folder)))
+                if (paths := _download(component, port, input_dict, Path(folder)))
             }
-            local = {name: _place(component, artifact.uri, Path(folder, name)) for name, artifact in outputs.items()}
+            local = {
+                name: _local_path(component, artifact.uri, Path(folder, name)) for name, artifact in outputs.items()
+            }
             try:
                 written = component(**inputs, **local, **parameters)
             except (ComponentError, KeyboardInterrupt) as error:
@@ -168,15 +182,16 @@ class Executor(base_executor.BaseExecutor):
 
 
 class BeamExecutor(base_beam_executor.BaseBeamExecutor):
-    """Runs a component whose work is a Beam pipeline, with the runner's arguments."""
+    """The executor of components that run a Beam pipeline."""
 
     def Do(self, input_dict: Any, output_dict: Any, exec_properties: dict[str, Any]) -> None:  # noqa: N802  (TFX's name)
-        """As `Executor`; the component opens its own pipeline with these arguments."""
-        with beam.arguments(self._beam_pipeline_args):
+        """Run the component like `Executor`, with the Beam arguments of the TFX pipeline."""
+        with beam_runner.runner_arguments(self._beam_pipeline_args):
             Executor.Do(self, input_dict, output_dict, exec_properties)
 
 
-def _flatten(component: Component, channels: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Port, Any]]]:
+def _tfx_inputs(component: Component, channels: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Port, Any]]]:
+    """Yield the TFX inputs with port and channel; a list input becomes one input per element."""
     for name, wired in channels.items():
         port = component.inputs[name]
         if not port.many:
@@ -185,34 +200,34 @@ def _flatten(component: Component, channels: Mapping[str, Any]) -> Iterator[tupl
             yield from ((f"{name}_{index}", (port, channel)) for index, channel in enumerate(wired, 1))
 
 
-def _gather(component: Component, port: Port, input_dict: Any, folder: Path) -> Any:
-    """The local path (or list of paths) behind an input; remote ones are fetched unless Beam reads them itself."""
+def _download(component: Component, port: Port, input_dict: Any, folder: Path) -> Any:
+    """Return the local path (or list of paths) of an input; remote artifacts are copied unless Beam reads them."""
     keys = [key for key in input_dict if key.startswith(f"{port.name}_")] if port.many else [port.name]
     keys.sort(key=lambda key: int(key.rpartition("_")[2]) if port.many else 0)
-    found = []
+    paths = []
     for key in keys:
         for artifact in input_dict.get(key, []):
-            place = _place(component, artifact.uri, folder / key)
-            if place != artifact.uri:
-                _copy(artifact.uri, place)
-            found.append(place)
-    return found if port.many else (found[0] if found else None)
+            path = _local_path(component, artifact.uri, folder / key)
+            if path != artifact.uri:
+                _copy(artifact.uri, path)
+            paths.append(path)
+    return paths if port.many else (paths[0] if paths else None)
 
 
-def _place(component: Component, uri: str, local: Path) -> str:
+def _local_path(component: Component, uri: str, local: Path) -> str:
     return str(local) if is_remote(uri) and not component.beam else uri
 
 
 def _copy(source: str, target: str) -> None:
-    """Copy a file or folder between any two file systems TFX knows."""
+    """Copy a file or folder between two file systems that TFX supports."""
     if not fileio.isdir(source):
         fileio.copy(source, target, overwrite=True)
         return
     for folder, _, files in fileio.walk(source):
-        place = f"{target.rstrip('/')}/{folder[len(source) :].strip('/')}".rstrip("/")
-        fileio.makedirs(place)
+        target_folder = f"{target.rstrip('/')}/{folder[len(source) :].strip('/')}".rstrip("/")
+        fileio.makedirs(target_folder)
         for file in files:
-            fileio.copy(f"{folder.rstrip('/')}/{file}", f"{place}/{file}", overwrite=True)
+            fileio.copy(f"{folder.rstrip('/')}/{file}", f"{target_folder}/{file}", overwrite=True)
 
 
 def _publish(artifact: types.Artifact, written: artifacts.Artifact) -> None:
@@ -228,7 +243,7 @@ def _publish(artifact: types.Artifact, written: artifacts.Artifact) -> None:
 
 
 def _encode(value: Any) -> Any:
-    """TFX keeps int, float and str; the others travel as JSON."""
+    """Encode values of other types than int, float and str as JSON, because TFX cannot store them."""
     return json.dumps(value) if isinstance(value, bool | list) else value
 
 
