@@ -1,4 +1,4 @@
-"""The one exception a user of tfopt meets, always in three parts."""
+"""The exceptions that users see: what was received, what was expected, how to fix it."""
 
 import difflib
 import errno
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 class ComponentError(Exception):
-    """A component refused its input or failed: what was received, what was expected, how to fix it.
+    """A component rejected its input or failed: what was received, what was expected, how to fix it.
 
     >>> print(ComponentError("sparsity=1.7", "a number from 0 to 1", "pass sparsity=0.5"))
     received: sparsity=1.7
@@ -17,23 +17,24 @@ class ComponentError(Exception):
     """
 
     def __init__(self, received: str, expected: str, fix: str) -> None:
-        """Keep the three parts apart, so that machines can read them too."""
+        """Store the three parts as attributes."""
         super().__init__(received, expected, fix)
         self.received, self.expected, self.fix = received, expected, fix
 
     def __str__(self) -> str:
-        """The three parts, a line each."""
+        """Return the three parts on a line each."""
         return f"received: {self.received}\nexpected: {self.expected}\nhow to fix: {self.fix}"
 
 
 class MachineError(ComponentError):
-    """The machine lacks something, and with it the same would work: it says nothing about the model."""
+    """The machine lacks disk space, memory or a package; the error is unrelated to the model."""
 
 
-def lacking(error: BaseException) -> MachineError | None:
-    """What the machine lacks, room on a disk, memory or a package, in three parts; None where the error is another.
+def machine_error(error: BaseException) -> MachineError | None:
+    """Convert an error about missing disk space, memory or a package; return None for other errors.
 
-    >>> lacking(ModuleNotFoundError("No module named 'tf2onnx'")).received, lacking(ValueError("no such op"))
+    >>> error = machine_error(ModuleNotFoundError("No module named 'tf2onnx'"))
+    >>> error.received, machine_error(ValueError("no such op"))
     ("No module named 'tf2onnx'", None)
     """
     if isinstance(error, MachineError):
@@ -43,26 +44,27 @@ def lacking(error: BaseException) -> MachineError | None:
         return MachineError(first_line(error), "the package", fix)
     if isinstance(error, MemoryError):
         return MachineError(first_line(error), "more memory", "run it on a machine, or in a pod, with more of it")
-    return no_room(error)
+    return disk_full_error(error)
 
 
-def no_room(error: BaseException) -> MachineError | None:
-    """A full disk in three parts, whichever library met it; None where the error is another.
+def disk_full_error(error: BaseException) -> MachineError | None:
+    """Convert an error about a full disk from any library; return None for other errors.
 
-    >>> no_room(RuntimeError("write failed: No space left on device")).expected, no_room(ValueError("no such op"))
+    >>> error = disk_full_error(RuntimeError("write failed: No space left on device"))
+    >>> error.expected, disk_full_error(ValueError("no such op"))
     ('room for the outputs', None)
     """
     full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
-    if not full and os.strerror(errno.ENOSPC) not in str(error):  # TensorFlow and others say it in words only
+    if not full and os.strerror(errno.ENOSPC) not in str(error):  # TensorFlow and others have it in the text only
         return None
-    if isinstance(error, shutil.Error):  # of a whole tree: a list with what each of its files met
+    if isinstance(error, shutil.Error):  # from copying a folder: a list with the error of each file
         error = OSError(error.args[0][0][-1])
-    said = error.received if isinstance(error, ComponentError) else first_line(error)
-    return MachineError(said, "room for the outputs", "free some disk space, or write elsewhere")
+    text = error.received if isinstance(error, ComponentError) else first_line(error)
+    return MachineError(text, "room for the outputs", "free some disk space, or write elsewhere")
 
 
 def first_line(error: BaseException) -> str:
-    r"""The first line of what an exception says; its type where it says nothing.
+    r"""Return the first line of an exception's text, or its type if the text is empty.
 
     >>> first_line(ValueError("no such op\n  at node 3")), first_line(KeyError())
     ('no such op', 'KeyError')
@@ -70,14 +72,14 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Name the known words closest to a mistyped one, for the third part of an error.
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """Suggest the valid names closest to a mistyped one, for the third part of an error.
 
     >>> nearest("imagee", ["image", "label"])
     'did you mean image?'
     >>> nearest("zzz", ["image", "label"])
     'known: image, label'
     """
-    names = sorted(known)
+    names = sorted(valid)
     close = difflib.get_close_matches(name, names, n=3)
     return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names) or 'none'}"

@@ -1,18 +1,18 @@
-"""How a number is said: the same in a reason, in the terminal and in the report. Plain ASCII."""
+"""Format metrics and numbers as text, the same for reasons, terminal and reports. Plain ASCII."""
 
-SHARES = ("accuracy", "agreement")  # names that end so are shares, shown in percent and compared in points
+SHARES = ("accuracy", "agreement")  # suffixes of metrics from 0 to 1, shown in percent and compared in points
 UNITS = {"latency": "ms", "latency_p90": "ms", "latency_p99": "ms", "load": "s", "throughput": "/s"}
 BYTES = ("size", "size_gzipped", "memory")
 NAMES = {"latency_p90": "latency (p90)", "latency_p99": "latency (p99)", "size_gzipped": "gzipped size"}
 
 
 def is_share(metric: str) -> bool:
-    """Whether a metric goes from 0 to 1 and people say it in percent."""
+    """Return True for a metric from 0 to 1 that is shown in percent."""
     return metric.endswith(SHARES)
 
 
 def title(metric: str) -> str:
-    """A metric's name as prose.
+    """Return the name of a metric in prose.
 
     >>> title("top_5_accuracy"), title("size_gzipped")
     ('top 5 accuracy', 'gzipped size')
@@ -21,7 +21,7 @@ def title(metric: str) -> str:
 
 
 def amount(metric: str, value: float) -> str:
-    """A metric's value with its unit.
+    """Format the value of a metric with its unit.
 
     >>> amount("accuracy", 0.978), amount("latency", 0.04127), amount("size", 45_100), amount("log_loss", 0.07654321)
     ('97.80%', '0.0413 ms', '45.1 kB', '0.07654')
@@ -37,7 +37,7 @@ def amount(metric: str, value: float) -> str:
 
 
 def change(metric: str, value: float) -> str:
-    """A difference with its sign; points for shares.
+    """Format a difference with its sign; shares in points.
 
     >>> change("accuracy", -0.0021), change("log_loss", 0.004), change("size", -1200)
     ('-0.21 points', '+0.004', '-1.20 kB')
@@ -46,7 +46,7 @@ def change(metric: str, value: float) -> str:
 
 
 def distance(metric: str, value: float) -> str:
-    """A difference without its sign.
+    """Format a difference without its sign.
 
     >>> distance("accuracy", 0.01), distance("latency", 1.5), distance("log_loss", 0.0012345)
     ('1.00 points', '1.50 ms', '0.00123')
@@ -56,10 +56,10 @@ def distance(metric: str, value: float) -> str:
     return amount(metric, value) if metric in UNITS or metric in BYTES else _bare(_digits(value, 3))
 
 
-def change_between(metric: str, low: float | None, high: float | None) -> str:
-    """The interval of a difference, unit left to the value beside it; empty when none was measured.
+def change_interval(metric: str, low: float | None, high: float | None) -> str:
+    """Format the interval of a difference without its unit; empty if none was measured.
 
-    >>> change_between("accuracy", -0.0061, 0.002), change_between("accuracy", None, None)
+    >>> change_interval("accuracy", -0.0061, 0.002), change_interval("accuracy", None, None)
     ('-0.61 to +0.20', '')
     """
     if low is None or high is None:
@@ -67,17 +67,17 @@ def change_between(metric: str, low: float | None, high: float | None) -> str:
     return " to ".join(change(metric, end).removesuffix(" points") for end in (low, high))
 
 
-def times(value: float) -> str:
-    """A ratio.
+def ratio(value: float) -> str:
+    """Format a ratio.
 
-    >>> times(3.1), times(12.345)
+    >>> ratio(3.1), ratio(12.345)
     ('3.10x', '12.3x')
     """
     return f"{value:.2f}x" if value < 10 else f"{value:.1f}x" if value < 100 else f"{value:.0f}x"
 
 
 def count(value: float) -> str:
-    """A large number with the prefix that people use.
+    """Format a large number with a prefix.
 
     >>> count(3_500_000), count(600_700_000), count(950)
     ('3.50 M', '601 M', '950')
@@ -89,7 +89,7 @@ def count(value: float) -> str:
 
 
 def data_size(count: float) -> str:
-    """Bytes in decimal units, as disks and networks are sold.
+    """Format a number of bytes in decimal units.
 
     >>> data_size(980), data_size(45_100), data_size(1_234_567)
     ('980 B', '45.1 kB', '1.23 MB')
@@ -100,16 +100,16 @@ def data_size(count: float) -> str:
     return f"{count:.0f} B"
 
 
-def smaller(size: float, than: float) -> str:
-    """How a size compares with the parent's.
+def relative_size(size: float, than: float) -> str:
+    """Format a size relative to that of the parent.
 
-    >>> smaller(25, 100), smaller(120, 100), smaller(100, 100)
+    >>> relative_size(25, 100), relative_size(120, 100), relative_size(100, 100)
     ('75% smaller', '20% larger', 'the same size')
     """
-    ratio = size / than - 1 if than else 0.0
-    if abs(ratio) < 0.005:
+    growth = size / than - 1 if than else 0.0
+    if abs(growth) < 0.005:
         return "the same size"
-    return f"{100 * abs(ratio):.0f}% {'smaller' if ratio < 0 else 'larger'}"
+    return f"{100 * abs(growth):.0f}% {'smaller' if growth < 0 else 'larger'}"
 
 
 def _sign(value: float) -> str:
@@ -117,7 +117,7 @@ def _sign(value: float) -> str:
 
 
 def _digits(value: float, count: int) -> str:
-    """At most ``count`` significant digits, without an exponent where people read none."""
+    """Format with at most ``count`` significant digits, with an exponent only for very small and large values."""
     if value and not 1e-5 <= abs(value) < 1e6:
         mantissa, power = f"{value:.{count - 2}e}".split("e")
         return f"{mantissa.rstrip('0').rstrip('.')}e{int(power)}"
@@ -127,5 +127,5 @@ def _digits(value: float, count: int) -> str:
 
 
 def _bare(text: str) -> str:
-    """Without zeros at the end that say nothing where there is no unit to line up."""
+    """Remove trailing zeros of a number without a unit."""
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text

@@ -1,4 +1,4 @@
-"""What a killed process left half done is cleared by the next, and nobody else's work is touched."""
+"""Test that staging paths of ended processes are removed and those of running ones are not."""
 
 import os
 import subprocess
@@ -7,45 +7,63 @@ import time
 
 import pytest
 
-from tfopt.artifacts import staging as partial
+from tfopt.artifacts import staging
+from tfopt.artifacts.folder_lock import lock_folder
 
 
-def left_by_the_dead(folder, kind: str):
-    """Something half done by a process that has ended."""
-    code = "import pathlib, sys; from tfopt.artifacts import staging; print(staging.name(pathlib.Path(sys.argv[1])))"
+def abandoned_path(folder, kind: str):
+    """Create a staging path of a process that has ended."""
+    code = (
+        "import pathlib, sys; from tfopt.artifacts import staging; print(staging.new_path(pathlib.Path(sys.argv[1])))"
+    )
     run = subprocess.run([sys.executable, "-c", code, folder], check=True, capture_output=True, text=True)
-    place = folder / run.stdout.strip()
-    make(place, kind)
-    return place
+    path = folder / run.stdout.strip()
+    make(path, kind)
+    return path
 
 
-def make(place, kind: str) -> None:
+def make(path, kind: str) -> None:
     if kind == "folder":
-        place.mkdir()
-        (place / "half").write_text("half")
+        path.mkdir()
+        (path / "half").write_text("half")
     elif kind == "link":
-        place.symlink_to("nowhere")
+        path.symlink_to("nowhere")
     else:
-        place.write_text("half")
+        path.write_text("half")
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "link"])
-def test_what_the_dead_left_is_cleared_and_what_the_living_write_stays(tmp_path, kind):
-    dead, living = left_by_the_dead(tmp_path, kind), partial.name(tmp_path)
-    make(living, kind)
+def test_paths_of_ended_processes_are_removed_and_those_of_running_ones_stay(tmp_path, kind):
+    ended, running = abandoned_path(tmp_path, kind), staging.new_path(tmp_path)
+    make(running, kind)
     (tmp_path / ".partial").write_text("somebody's")
     (tmp_path / "1").mkdir()
-    partial.clear(tmp_path)
-    assert not os.path.lexists(dead)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([living.name, ".partial", "1"])
+    staging.remove_abandoned(tmp_path)
+    assert not os.path.lexists(ended)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([running.name, ".partial", "1"])
 
 
-def test_another_machines_work_is_left_alone_for_a_day(tmp_path):
-    other = tmp_path / ".partial-otherhost-1234567-abc"
+@pytest.mark.parametrize("target", ["", "out"])
+def test_paths_of_another_machine_stay_for_a_day(tmp_path, target):
+    other = tmp_path / f"{'.' + target if target else ''}.partial-otherhost-1234567-abc"
     other.mkdir()
     os.utime(other, (time.time() - 3600,) * 2)
-    partial.clear(tmp_path)
+    staging.remove_abandoned(tmp_path, target)
     assert other.is_dir()
-    os.utime(other, (time.time() - 1.1 * partial.FORGOTTEN_S,) * 2)
-    partial.clear(tmp_path)
+    os.utime(other, (time.time() - 1.1 * staging.STALE_S,) * 2)
+    staging.remove_abandoned(tmp_path, target)
     assert not other.exists()
+
+
+@pytest.mark.parametrize("host", ["this host", "another container"])
+def test_the_lock_decides_for_other_containers_and_equal_process_ids(tmp_path, monkeypatch, host):
+    with monkeypatch.context() as elsewhere:
+        if host == "another container":
+            elsewhere.setattr(staging.socket, "gethostname", lambda: "0a1b2c")
+        path = staging.new_path(tmp_path, "out")
+    path.mkdir()
+    with lock_folder(path):
+        staging.remove_abandoned(tmp_path, "out")
+        assert path.is_dir()
+    staging.remove_abandoned(tmp_path, "out")
+    assert not path.exists()

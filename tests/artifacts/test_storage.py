@@ -15,25 +15,25 @@ def test_a_folder_is_fetched_once_as_it_is_gzip_included(tmp_path):
     (tmp_path / "there" / "in").mkdir(parents=True)
     (tmp_path / "there" / "a.gz").write_bytes(b"not unzipped on the way")
     (tmp_path / "there" / "in" / "b.txt").write_text("b")
-    here = remote.fetched(f"shelf://{tmp_path}/there")
+    here = remote.local_copy(f"shelf://{tmp_path}/there")
     assert (tmp_path / "there" / "a.gz").read_bytes() == Path(here, "a.gz").read_bytes()
     shutil.rmtree(tmp_path / "there")
-    assert remote.fetched(f"shelf://{tmp_path}/there") == here
-    assert sorted(remote.files_at(here)) == [f"{here}/a.gz", f"{here}/in/b.txt"]
+    assert remote.local_copy(f"shelf://{tmp_path}/there") == here
+    assert sorted(remote.list_files(here)) == [f"{here}/a.gz", f"{here}/in/b.txt"]
 
 
 def test_a_single_file_is_fetched_under_its_name_and_a_path_stays(tmp_path):
     (tmp_path / "model.tflite").write_bytes(b"TFL3")
-    here = remote.fetched(f"shelf://{tmp_path}/model.tflite")
+    here = remote.local_copy(f"shelf://{tmp_path}/model.tflite")
     assert here.endswith("/model.tflite")
-    assert remote.fetched(here) == here
+    assert remote.local_copy(here) == here
 
 
 def test_what_is_not_there_is_refused(tmp_path):
     with pytest.raises(ComponentError, match=r"(?s)received: .*no such file.*expected: .*how to fix: "):
-        remote.fetched(f"shelf://{tmp_path}/nothing")
+        remote.local_copy(f"shelf://{tmp_path}/nothing")
     with pytest.raises(ComponentError, match=r"(?s)an address that Beam can list.*credentials"):
-        remote.fetched("unheard-of://bucket/model")
+        remote.local_copy("unheard-of://bucket/model")
 
 
 def test_evaluate_reads_and_writes_addresses(tmp_path, digits_model, digits_examples):

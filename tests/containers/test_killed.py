@@ -1,6 +1,7 @@
 """A container killed in the middle of its step leaves no output, and the step can be run again in its place."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -37,7 +38,8 @@ def test_a_killed_step_leaves_no_output_and_runs_again_in_its_place(image, folde
         assert any(line.startswith("epoch 2/") for line in said)
         subprocess.run(["docker", "kill", f"tfopt-{folder.name}"], check=True, capture_output=True)
         assert container.wait(60) == 137
-    assert {file.name for file in (folder / "step").iterdir()} == {".trained.partial-1"}
+    (left,) = (folder / "step").iterdir()
+    assert re.fullmatch(r"\.trained\.partial-\w+-1-\w+", left.name)
 
     again = run(image("tf"), *_step(folder, epochs=1), mounts=(folder,))
     assert again.returncode == 0, again.stderr

@@ -1,9 +1,9 @@
-"""What flows between components: plain marker classes that know their own folder, and no engine.
+"""Artifact types: the typed files and folders that flow between components, independent of the engine.
 
-A subclass is accepted wherever its base is: wiring a `TFLiteModel` into an ``Input[KerasModel]`` fails when the DAG is
-built, wiring a `KerasModel` into an ``Input[SavedModel]`` does not. Whatever people have lying around is an artifact
+A subclass is accepted wherever its base class is: wiring a `TFLiteModel` into an ``Input[KerasModel]`` fails when the
+DAG is built, wiring a `KerasModel` into an ``Input[SavedModel]`` does not. Files that tfopt did not write are artifacts
 too: a bare SavedModel folder, a ``.keras``, ``.h5``, ``.tflite``, ``.onnx`` or ``.plan`` file, an ``.xml`` file with
-its ``.bin``, a folder of TFRecords.
+its ``.bin`` file, a folder of TFRecords.
 """
 
 from tfopt.artifacts.base import CARD, FAILURE, Artifact

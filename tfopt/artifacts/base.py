@@ -1,4 +1,4 @@
-"""What every artifact has: a place, metadata, a check of its content, a digest."""
+"""The base class of artifacts: location, metadata, content check and digest."""
 
 import hashlib
 import os
@@ -10,40 +10,40 @@ from typing import Any, Self
 from tfopt.errors import ComponentError
 
 CARD = "model_card.json"
-FAILURE = "failure.json"  # in place of a model that could not be made: why
+FAILURE = "failure.json"  # instead of a model that could not be made: the reason
 
 
 class Artifact:
-    """A file or folder somewhere, with what is known about it.
+    """A file or folder with metadata.
 
     Attributes:
-        uri: Where it is; a local path, or an address such as ``gs://…`` for components that run on Beam.
-        metadata: Plain values shown by the engines' interfaces and kept with the artifact.
+        uri: A local path, or an address such as ``gs://…`` for components that run on Beam.
+        metadata: Plain values that engines store with the artifact and show in their user interfaces.
     """
 
     contents = "a file or folder"
-    page: str | None = None  # the file in it that people look at in an engine's interface
+    page: str | None = None  # the HTML file that engines show in their user interfaces
 
     def __init__(self, uri: str | Path, metadata: dict[str, Any] | None = None) -> None:
-        """Point at a place, without looking at it."""
+        """Refer to a file or folder without checking it."""
         self.uri = str(uri)
         self.metadata: dict[str, Any] = dict(metadata or {})
 
     def __fspath__(self) -> str:
-        """Let ``open`` and ``Path`` take the artifact itself."""
+        """Return the URI, so that ``open`` and ``Path`` accept an artifact."""
         return self.uri
 
     @property
     def path(self) -> Path:
-        """The local file or folder."""
+        """Return the local file or folder."""
         return Path(self.uri)
 
     @classmethod
     def open(cls, uri: str | Path, metadata: dict[str, Any] | None = None) -> Self:
-        """Point at something that exists and holds what this type promises.
+        """Refer to an existing artifact and check its content.
 
         Raises:
-            ComponentError: When it does not.
+            ComponentError: If it does not exist, or its content does not have this type.
         """
         artifact = cls(uri, metadata)
         if not artifact.path.exists():
@@ -53,22 +53,22 @@ class Artifact:
         return artifact
 
     def check(self) -> None:
-        """Raise ComponentError unless the content is whole. A step's outputs are checked too."""
+        """Raise ComponentError unless the content is complete. The outputs of a step are checked too."""
         if not any(self.files()):
             raise ComponentError(
-                f"{self.uri}: empty", f"{type(self).__name__}: {self.contents}", "give one with content"
+                f"{self.uri}: empty", f"{type(self).__name__}: {self.contents}", "pass one with content"
             )
 
     def files(self) -> Iterator[Path]:
-        """Every file, sorted, without the model card (which describes them)."""
+        """Yield all files, sorted, without the model card (which describes them)."""
         if self.path.is_file():
             yield self.path
         else:
-            yield from (file for file in below(self.path) if file.name != CARD)
+            yield from (file for file in files_below(self.path) if file.name != CARD)
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over the names and contents of `files`."""
+        """Return the SHA-256 digest of the names and contents of `files`."""
         total = hashlib.sha256()
         for file in self.files():
             name = file.relative_to(self.path).as_posix() if file.is_relative_to(self.path) else file.suffix
@@ -77,12 +77,12 @@ class Artifact:
         return total.hexdigest()
 
 
-def below(folder: Path) -> list[Path]:
-    """Every file below a folder, sorted; what lies in linked folders too, but for those that lead back up."""
-    found: list[Path] = []
-    for place, folders, names in os.walk(folder, followlinks=True):
-        here = Path(place)
-        above = {path.resolve() for path in (here, *here.parents)}
-        folders[:] = [name for name in folders if (here / name).resolve() not in above]
-        found += [here / name for name in names if (here / name).is_file()]
-    return sorted(found)
+def files_below(folder: Path) -> list[Path]:
+    """Return all files below a folder, sorted. Links to folders are followed, except links to a parent folder."""
+    files: list[Path] = []
+    for root, folders, names in os.walk(folder, followlinks=True):
+        current = Path(root)
+        parents = {path.resolve() for path in (current, *current.parents)}
+        folders[:] = [name for name in folders if (current / name).resolve() not in parents]
+        files += [current / name for name in names if (current / name).is_file()]
+    return sorted(files)

@@ -1,4 +1,4 @@
-"""What goes in: raw data, the user's code, Examples."""
+"""Input artifacts: raw data, the user's Python module, Examples."""
 
 from functools import cached_property
 from pathlib import Path
@@ -9,27 +9,27 @@ from tfopt.errors import ComponentError
 
 
 class Files(Artifact):
-    """Raw data as it comes: a CSV, NPZ or TFRecord file, or a folder."""
+    """Raw data: a CSV, NPZ or TFRecord file, or a folder."""
 
     contents = "a data file or a folder of them"
 
 
 class PythonModule(Artifact):
-    """The user's Python file; one that a step wrote is ``module.py`` in a folder."""
+    """The user's Python file, or a folder with ``module.py`` that a step wrote."""
 
     file = "module.py"
     contents = "a Python file, or a folder with module.py"
 
     @classmethod
     def open(cls, uri: str | Path, metadata: dict[str, Any] | None = None) -> Self:
-        """Point at the file itself, whichever of the two was given."""
+        """Refer to the Python file, given its own path or that of its folder."""
         inside = Path(uri, cls.file)
         return super().open(inside if inside.is_file() else uri, metadata)
 
     def check(self) -> None:
-        """Raise ComponentError unless it is a ``.py`` file, or a folder that a step wrote one in."""
-        given = self.path if self.path.suffix == ".py" else self.path / self.file
-        if not given.is_file():
+        """Raise ComponentError unless it is a ``.py`` file or a folder with ``module.py``."""
+        file = self.path if self.path.suffix == ".py" else self.path / self.file
+        if not file.is_file():
             raise ComponentError(self.uri, "a Python file (.py)", "give the path of your module")
 
 
@@ -40,27 +40,27 @@ class Examples(Artifact):
 
     @cached_property
     def splits(self) -> dict[str, list[Path]]:
-        """The record files of each split, sorted."""
+        """Return the sorted record files of each split."""
         if self.path.is_file():
             return {"all": [self.path]}
-        found = {
+        splits = {
             folder.name.removeprefix("Split-"): sorted(file for file in folder.iterdir() if _is_data(file))
             for folder in sorted(self.path.glob("Split-*"))
         }
         bare = sorted(file for file in self.path.iterdir() if _is_data(file) and "tfrecord" in file.name)
-        return found or ({"all": bare} if bare else {})
+        return splits or ({"all": bare} if bare else {})
 
     def split(self, name: str) -> list[Path]:
-        """The record files of one split.
+        """Return the record files of one split.
 
         Raises:
-            ComponentError: When there is no such split, or it has no files.
+            ComponentError: If there is no such split, or it has no files.
         """
         if not self.splits.get(name):
-            have = ", ".join(self.splits) or "none"
+            names = ", ".join(self.splits) or "none"
             raise ComponentError(
                 f"{self.uri}: split {name!r} missing or without files",
-                f"one of its splits: {have}",
+                f"one of its splits: {names}",
                 "name another split, or prepare the examples again with it",
             )
         return self.splits[name]
@@ -72,13 +72,13 @@ class Examples(Artifact):
 
 
 class Anomalies(Artifact):
-    """What TFX's ExampleValidator or DistributionValidator found in examples: ``SchemaDiff.pb`` for each split."""
+    """The anomalies that TFX's ExampleValidator or DistributionValidator reports: ``SchemaDiff.pb`` per split."""
 
     contents = "a folder in which each split has a SchemaDiff.pb"
 
     @property
-    def found(self) -> list[Path]:
-        """One for each split that was looked at."""
+    def diffs(self) -> list[Path]:
+        """Return the file of each checked split."""
         return sorted(self.path.rglob("SchemaDiff.pb"))
 
 

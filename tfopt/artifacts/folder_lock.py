@@ -1,4 +1,4 @@
-"""One at a time in a folder, where what several steps of one process do there must not mix with another's."""
+"""Hold an exclusive file lock on a folder."""
 
 import contextlib
 import fcntl
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Wait until no other process or thread of this machine is in here with that folder.
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a folder against other processes and threads of this machine.
 
-    A store that knows no locks on folders, as NFS, is gone on with all the same.
+    On file systems without locks on folders, such as NFS, the block runs without a lock.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:

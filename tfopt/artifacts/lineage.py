@@ -1,7 +1,7 @@
-"""Which step may follow which: what one step leaves in the weights, and what a later one would undo.
+"""Check the order of steps: reject a step that would undo the effect of an earlier one.
 
 The legal order is fold_batch_norm, prune, cluster, quantize, then an exporter; each may be left out. Zeros survive
-clustering and quantization, shared values survive quantization, and nothing is quantized twice.
+clustering and quantization, shared weights survive quantization, and no model is quantized twice.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,69 +11,69 @@ from tfopt.artifacts import Model
 from tfopt.errors import ComponentError
 
 ORDER = ("fold_batch_norm", "prune", "cluster", "quantize")
-LEAVES = {"prune": "zeros", "cluster": "shared weights", "quantize": "quantization"}
-# What each step may not meet, and why.
-UNDOES = {
+EFFECTS = {"prune": "zeros", "cluster": "shared weights", "quantize": "quantization"}
+# The effects that a step must not meet, and the reasons.
+CONFLICTS = {
     "fold_batch_norm": {
-        "shared weights": "folding scales each channel by another number, and no two channels would share weights",
-        "quantization": "the ranges that were learnt are those of the layers as they are",
+        "shared weights": "folding scales each channel by its own factor, so that channels would no longer share weights",
+        "quantization": "the trained ranges fit the unfolded layers",
     },
     "prune": {
-        "zeros": "its masks are not kept, so that the zeros would move",
-        "shared weights": "new zeros and fine-tuning would take the shared weights apart",
-        "quantization": "the ranges that were learnt are those of the weights as they are",
+        "zeros": "its masks are not stored, so the zeros would move",
+        "shared weights": "new zeros and fine-tuning would make shared weights differ",
+        "quantization": "the trained ranges fit the unchanged weights",
     },
     "cluster": {
-        "shared weights": "clustering twice only adds up two roundings",
-        "quantization": "the ranges that were learnt are those of the weights as they are",
+        "shared weights": "clustering twice only adds rounding errors",
+        "quantization": "the trained ranges fit the unchanged weights",
     },
-    "quantize": {"quantization": "quantizing twice only adds up two roundings"},
-    "cast_precision": {"quantization": "the ranges that were learnt would be rounded again"},
+    "quantize": {"quantization": "quantizing twice only adds rounding errors"},
+    "cast_precision": {"quantization": "the trained ranges would be rounded again"},
 }
 
 
 def check_order(model: Model, step: str) -> None:
-    """Raise ComponentError when a component's step would undo what an earlier one left, by the model's card.
+    """Raise ComponentError if a component would undo the effect of an earlier step in the model's lineage.
 
     Args:
-        model: What the step is given.
+        model: The component's input.
         step: The component's name.
     """
-    check_steps(model.name, history(model), step)
+    check_steps(model.name, applied_steps(model), step)
 
 
 def check_steps(name: str, done: Sequence[Mapping[str, Any]], step: str) -> None:
-    """Raise ComponentError when a step would undo what one of the earlier ones left.
+    """Raise ComponentError if a step would undo the effect of an earlier one.
 
     Args:
-        name: What to call the model, or the step, in the error.
+        name: The model or step named in the error.
         done: ``component`` and ``parameters`` of the earlier steps, first to last.
         step: The component's name.
     """
-    for left, why in UNDOES.get(step, {}).items():
-        earlier = next((made["component"] for made in done if leaves(made) == left), None)
+    for effect, reason in CONFLICTS.get(step, {}).items():
+        earlier = next((previous["component"] for previous in done if effect_of(previous) == effect), None)
         if earlier:
             raise ComponentError(
                 f"{name}: {step} after {earlier}",
-                f"the order {', '.join(ORDER)}: {why}",
+                f"the order {', '.join(ORDER)}: {reason}",
                 f"give {step} the model from before {earlier}"
                 + (f", and let {earlier} follow" if _precedes(step, earlier) else ""),
             )
 
 
-def history(model: Model) -> list[Mapping[str, Any]]:
-    """What was done to the model, first to last: ``component`` and ``parameters`` of each step that left a card."""
+def applied_steps(model: Model) -> list[Mapping[str, Any]]:
+    """Return the steps that made the model, first to last: ``component`` and ``parameters`` of each model card."""
     return [step for step in [*model.card.get("lineage", []), model.card] if step and step.get("component")]
 
 
-def leaves(made: Mapping[str, Any]) -> str | None:
-    """What a step left in the weights: zeros, shared weights, quantization, or nothing that could be undone.
+def effect_of(step: Mapping[str, Any]) -> str | None:
+    """Return the effect of a step on the weights: zeros, shared weights, quantization; None if it has none of them.
 
     >>> leaves({"component": "prune", "parameters": {"pattern": "channel"}})
     """
-    pattern = (made.get("parameters") or {}).get("pattern", "magnitude")
-    physical = made["component"] == "prune" and pattern not in ("magnitude", "n_m", "block")
-    return None if physical else LEAVES.get(made["component"])
+    pattern = (step.get("parameters") or {}).get("pattern", "magnitude")
+    physical = step["component"] == "prune" and pattern not in ("magnitude", "n_m", "block")
+    return None if physical else EFFECTS.get(step["component"])
 
 
 def _precedes(step: str, other: str) -> bool:

@@ -1,4 +1,4 @@
-"""The files beside an ONNX file that hold weights of it, read from its protobuf fields: without the package onnx.
+"""List the external data files of an ONNX model by reading its protobuf fields, without the package onnx.
 
 Reference: onnx/onnx.proto; protobuf's "Encoding".
 """
@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from tfopt.errors import ComponentError
 
-# What may hold a tensor, by the number of the field that does; of a tensor: its entries of a key and a value.
+# For each message the numbers of the fields that may contain tensors; for a tensor its key-value entries.
 ENTRY = "entry"
 FIELDS: dict[str, dict[int, str]] = {
     "model": {7: "graph", 25: "function"},
@@ -23,30 +23,30 @@ FIELDS: dict[str, dict[int, str]] = {
 
 
 def external_data(file: Path) -> list[Path]:
-    """The files that hold weights of an ONNX file; none for a damaged one, of which its runtime says so.
+    """Return the files that hold weights of an ONNX file; none for a damaged file, which its runtime reports.
 
     Raises:
-        ComponentError: When such a file is not there, or not below the folder of the ONNX file.
+        ComponentError: If such a file does not exist, or is not below the folder of the ONNX file.
     """
     if not file.stat().st_size:
         return []
     with file.open("rb") as stream:
         data = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
     try:
-        places = set(_locations(data, "model"))
+        locations = set(_locations(data, "model"))
     except (ValueError, LookupError):
-        places = set()
-    found = []
-    for place in sorted(places):
-        weights = file.parent / place
-        if PurePosixPath(place).is_absolute() or ".." in PurePosixPath(place).parts or not weights.is_file():
+        locations = set()
+    files = []
+    for location in sorted(locations):
+        weights = file.parent / location
+        if PurePosixPath(location).is_absolute() or ".." in PurePosixPath(location).parts or not weights.is_file():
             raise ComponentError(
-                f"{file}: weights in {place!r}",
-                "weights in the file itself, or in files that lie beside it",
-                "put them there, or save the model again with its weights in it",
+                f"{file}: weights in {location!r}",
+                "weights in the file itself, or in files next to it",
+                "put them there, or save the model again as a single file",
             )
-        found.append(weights)
-    return found
+        files.append(weights)
+    return files
 
 
 def _locations(data: memoryview, kind: str) -> Iterator[str]:
@@ -61,28 +61,28 @@ def _locations(data: memoryview, kind: str) -> Iterator[str]:
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """The fields of a message that have a length, by number; numbers are passed over."""
-    place = 0
-    while place < len(data):
-        key, place = _varint(data, place)
+    """Yield the length-delimited fields of a message with their numbers; skip the others."""
+    offset = 0
+    while offset < len(data):
+        key, offset = _varint(data, offset)
         kind = key & 7
         if kind == 2:
-            size, place = _varint(data, place)
-            if place + size > len(data):
-                raise ValueError("a field that ends behind its message")
-            yield key >> 3, data[place : place + size]
-            place += size
+            size, offset = _varint(data, offset)
+            if offset + size > len(data):
+                raise ValueError("a field that ends after its message")
+            yield key >> 3, data[offset : offset + size]
+            offset += size
         elif kind == 0:
-            _, place = _varint(data, place)
+            _, offset = _varint(data, offset)
         elif kind in (1, 5):
-            place += 8 if kind == 1 else 4
+            offset += 8 if kind == 1 else 4
         else:
             raise ValueError(f"wire type {kind}")
 
 
-def _varint(data: memoryview, place: int) -> tuple[int, int]:
+def _varint(data: memoryview, offset: int) -> tuple[int, int]:
     value, shift = 0, 0
-    while data[place] & 0x80:
-        value |= (data[place] & 0x7F) << shift
-        place, shift = place + 1, shift + 7
-    return value | data[place] << shift, place + 1
+    while data[offset] & 0x80:
+        value |= (data[offset] & 0x7F) << shift
+        offset, shift = offset + 1, shift + 7
+    return value | data[offset] << shift, offset + 1

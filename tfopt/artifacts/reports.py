@@ -1,4 +1,4 @@
-"""What comes out: judgements, each a folder with JSON for machines and what people look at beside it."""
+"""Report artifacts: folders with a JSON file, and in some cases an HTML report."""
 
 import json
 from typing import Any
@@ -8,45 +8,45 @@ from tfopt.errors import ComponentError
 
 
 class Report(Artifact):
-    """A folder with one JSON file for machines, and what people look at beside it."""
+    """A folder with one JSON file, and in some cases an HTML report."""
 
     file = "report.json"
     contents = "a folder with its JSON report"
 
     def check(self) -> None:
-        """Raise ComponentError unless the JSON is there."""
+        """Raise ComponentError unless the JSON file exists."""
         if not (self.path / self.file).is_file():
             raise ComponentError(
-                f"{self.uri}: no {self.file}", self.contents, "give the output of the step that makes it"
+                f"{self.uri}: no {self.file}", self.contents, "pass the output of the step that writes it"
             )
 
     def read(self) -> dict[str, Any]:
-        """Return the JSON."""
+        """Read the JSON file."""
         content: dict[str, Any] = json.loads((self.path / self.file).read_text())
         return content
 
     def write(self, content: dict[str, Any]) -> None:
-        """Write the JSON; NaN is refused, since no other reader would take it."""
+        """Write the JSON file; NaN is rejected because other JSON parsers do not accept it."""
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / self.file).write_text(json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 class Evaluation(Report):
-    """How well each model predicts, ``evaluation.json``: metrics, differences to the baseline, parity, slices."""
+    """The output of `evaluate`, ``evaluation.json``: metrics, differences from the baseline, parity, slices."""
 
     file = "evaluation.json"
     contents = "a folder with evaluation.json"
 
 
 class Benchmark(Report):
-    """How fast and how large each model is, ``benchmark.json`` and the raw samples in ``samples.parquet``."""
+    """The output of `benchmark`: speed and size in ``benchmark.json``, raw samples in ``samples.parquet``."""
 
     file = "benchmark.json"
     contents = "a folder with benchmark.json"
 
 
 class Inspection(Report):
-    """What a model consists of, ``inspection.json``, and ``report.html`` for people."""
+    """The output of `inspect_model`: the structure of a model, ``inspection.json`` and ``report.html``."""
 
     file = "inspection.json"
     page = "report.html"
@@ -54,7 +54,7 @@ class Inspection(Report):
 
 
 class Decision(Report):
-    """Which model was chosen and why, ``decision.json``, and ``report.html`` for people."""
+    """The output of `select_model`: the selected model and the reasons, ``decision.json`` and ``report.html``."""
 
     file = "decision.json"
     page = "report.html"
@@ -62,7 +62,7 @@ class Decision(Report):
 
 
 class Recipe(Report):
-    """Which steps serve a model best, and what else was tried, ``recipe.json``, and ``report.html`` for people."""
+    """The output of `tune_recipe`: the best steps and all trials, ``recipe.json`` and ``report.html``."""
 
     file = "recipe.json"
     page = "report.html"
@@ -70,7 +70,7 @@ class Recipe(Report):
 
 
 class TrainingPlan(Report):
-    """What a training waits for and which settings make it faster, ``plan.json``, and ``report.html`` for people."""
+    """The output of `profile_training`: bottlenecks and faster settings, ``plan.json`` and ``report.html``."""
 
     file = "plan.json"
     page = "report.html"
@@ -78,7 +78,7 @@ class TrainingPlan(Report):
 
 
 class Comparison(Report):
-    """What light backbones cost and learn, ``comparison.json``, and ``report.html`` for people."""
+    """The output of `compare_backbones`: cost and accuracy, ``comparison.json`` and ``report.html``."""
 
     file = "comparison.json"
     page = "report.html"
@@ -86,21 +86,21 @@ class Comparison(Report):
 
 
 class Blessing(Report):
-    """Whether the chosen model may be pushed: TFX's marker file BLESSED or NOT_BLESSED, and the reason."""
+    """Permission to push the selected model: TFX's marker file BLESSED or NOT_BLESSED, and the reason."""
 
     file = "blessing.json"
     contents = "a folder with BLESSED or NOT_BLESSED and blessing.json"
 
 
 class InfraBlessing(Report):
-    """Whether a model can be served: TFX's marker file INFRA_BLESSED or INFRA_NOT_BLESSED, and the reason."""
+    """The result of a serving test: TFX's marker file INFRA_BLESSED or INFRA_NOT_BLESSED, and the reason."""
 
     file = "infra_blessing.json"
     contents = "a folder with INFRA_BLESSED or INFRA_NOT_BLESSED and infra_blessing.json"
 
 
 class Pushed(Report):
-    """Where the model went, ``pushed.json``."""
+    """The version folder that a model was pushed to, ``pushed.json``."""
 
     file = "pushed.json"
     contents = "a folder with pushed.json"

@@ -1,4 +1,4 @@
-"""Artifacts at addresses (``gs://…``, ``s3://…``), for the components that Beam spreads over machines."""
+"""Read and write artifacts at remote addresses (``gs://…``, ``s3://…``) with Beam's file systems."""
 
 import atexit
 import contextlib
@@ -17,15 +17,15 @@ _LOCK = threading.Lock()
 
 
 def is_remote(uri: str) -> bool:
-    """Whether it is an address rather than a path."""
+    """Return True for an address, False for a local path."""
     return "://" in uri
 
 
-def files_at(uri: str) -> dict[str, int]:
-    """Every file below an address, or the one that it names, sorted, with its size in bytes.
+def list_remote_files(uri: str) -> dict[str, int]:
+    """Return the files at or below an address, sorted, with their sizes in bytes.
 
     Raises:
-        ComponentError: When the address cannot be listed.
+        ComponentError: If the address cannot be listed.
     """
     try:
         return _matched(f"{uri.rstrip('/')}/**") or _matched(uri.rstrip("/"))
@@ -37,39 +37,39 @@ def files_at(uri: str) -> dict[str, int]:
         ) from error
 
 
-def state_at(uri: str) -> str | None:
-    """A digest of what lies at an address: names, sizes and times of change; None where they cannot be told."""
-    with contextlib.suppress(Exception):  # no such scheme for Beam, no credentials: whoever reads it will tell
-        found = _listed(f"{uri.rstrip('/')}/**") or _listed(uri.rstrip("/"))
-        if found and all(file.last_updated_in_seconds for file in found):
-            facts = [[file.path, file.size_in_bytes, file.last_updated_in_seconds] for file in found]
+def content_digest(uri: str) -> str | None:
+    """Return a digest of names, sizes and modification times at an address; None if they are not available."""
+    with contextlib.suppress(Exception):  # unknown scheme or no credentials: reading reports the error
+        files = _listed(f"{uri.rstrip('/')}/**") or _listed(uri.rstrip("/"))
+        if files and all(file.last_updated_in_seconds for file in files):
+            facts = [[file.path, file.size_in_bytes, file.last_updated_in_seconds] for file in files]
             return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
     return None
 
 
-def fetched(uri: str) -> str:
-    """Return a local path with the same content: a path as it is, an address copied once per process."""
+def local_copy(uri: str) -> str:
+    """Return a local path with the same content; an address is copied once per process."""
     if not is_remote(uri):
         return uri
     with _LOCK:
         target = _cache() / hashlib.sha256(uri.encode()).hexdigest()[:16] / uri.rstrip("/").rpartition("/")[2]
         if not target.exists():
             partial = Path(tempfile.mkdtemp(dir=_cache())) / target.name
-            inside = files_at(uri)
-            for file in inside:
+            files = list_remote_files(uri)
+            for file in files:
                 _copy(file, partial / file.removeprefix(uri.rstrip("/")).lstrip("/"))
-            if not inside:
-                _copy(uri, partial)  # for the error it raises
+            if not files:
+                _copy(uri, partial)  # raises the error
             target.parent.mkdir(exist_ok=True)
             partial.rename(target)
     return str(target)
 
 
-def send(folder: Path, uri: str) -> None:
+def upload(folder: Path, uri: str) -> None:
     """Copy the files of a local folder to an address."""
-    for file in (found for found in sorted(folder.rglob("*")) if found.is_file()):
-        place = f"{uri.rstrip('/')}/{file.relative_to(folder).as_posix()}"
-        with file.open("rb") as source, _file_systems().create(place, compression_type="uncompressed") as target:
+    for file in (path for path in sorted(folder.rglob("*")) if path.is_file()):
+        address = f"{uri.rstrip('/')}/{file.relative_to(folder).as_posix()}"
+        with file.open("rb") as source, _file_systems().create(address, compression_type="uncompressed") as target:
             shutil.copyfileobj(source, target)
 
 
@@ -78,14 +78,14 @@ def _matched(pattern: str) -> dict[str, int]:
 
 
 def _listed(pattern: str) -> list[Any]:
-    found = _file_systems().match([pattern])
-    return sorted((file for result in found for file in result.metadata_list), key=lambda file: file.path)
+    results = _file_systems().match([pattern])
+    return sorted((file for result in results for file in result.metadata_list), key=lambda file: file.path)
 
 
 def _copy(uri: str, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        # Beam would unzip what ends in .gz
+        # Beam would decompress files whose names end in .gz
         with _file_systems().open(uri, compression_type="uncompressed") as source, target.open("wb") as copy:
             shutil.copyfileobj(source, copy)
     except FileNotFoundError as error:

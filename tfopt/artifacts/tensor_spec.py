@@ -1,4 +1,4 @@
-"""Name, dtype and shape of model inputs and outputs."""
+"""Dtype and shape of model inputs and outputs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One named input or output.
+    """Dtype and shape of one input or output.
 
     Attributes:
         dtype: A numpy dtype name (``float32``, ``int64``, …) or ``string``.
-        shape: Sizes; None where unknown or dynamic. The first is the batch.
-        ranked: False where not even the number of sizes is known, as in some old SavedModels.
+        shape: Sizes; None if unknown or dynamic. The first is the batch size.
+        ranked: False if the rank is unknown, as in some old SavedModels.
     """
 
     dtype: str
@@ -19,19 +19,32 @@ class TensorSpec:
     ranked: bool = True
 
     def __str__(self) -> str:
-        """Print as ``float32[?,28,28,1]``."""
+        """Format as ``float32[?,28,28,1]``."""
         if not self.ranked:
             return f"{self.dtype}[...]"
         return f"{self.dtype}[{','.join('?' if size is None else str(size) for size in self.shape)}]"
 
 
 def fixed_batch(specs: Mapping[str, TensorSpec]) -> int | None:
-    """The batch size that a signature fixes; None when it is free, or when first sizes differ and so are no batch."""
+    """Return the batch size that a signature fixes; None if it is dynamic, or if first sizes differ."""
     sizes = {spec.shape[0] for spec in specs.values() if spec.shape and spec.shape[0]}
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def batched(specs: Mapping[str, TensorSpec]) -> list[str]:
-    """The tensors of which each record has its own; the others are one scalar, or of a size of their own."""
+def batched_tensors(specs: Mapping[str, TensorSpec]) -> list[str]:
+    """Return the names of the tensors with a batch dimension; others are scalars or have a first size of their own."""
     fixed = fixed_batch(specs)
     return [name for name, spec in specs.items() if spec.shape and spec.shape[0] in (None, fixed)]
+
+
+def same_shape(one: TensorSpec, other: TensorSpec) -> bool:
+    """Test whether two shapes are the same but for the batch size; an unknown rank or size equals every other."""
+    if not (one.ranked and other.ranked):
+        return True
+    sizes = one.shape[1:], other.shape[1:]
+    return len(sizes[0]) == len(sizes[1]) and all(a == b or None in (a, b) for a, b in zip(*sizes, strict=True))
+
+
+def describe_specs(specs: Mapping[str, TensorSpec]) -> str:
+    """Return names, dtypes and shapes in one line."""
+    return ", ".join(f"{name}: {spec}" for name, spec in specs.items())

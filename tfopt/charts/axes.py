@@ -1,4 +1,4 @@
-"""Axes: values to pixels, round ticks, and SVG elements to draw them with."""
+"""Chart axes (values to pixels, round ticks) and SVG elements."""
 
 import math
 from collections.abc import Sequence
@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-LETTER = 6.7  # the width of an average letter at 12 px, in the fonts of the page
+LETTER = 6.7  # mean width of a letter in pixels, at 12 px in the fonts of the reports
 STEPS = (1, 2, 5)
-PICTURES = Path(__file__).with_name("pictures.css")  # what a page with pictures has among its styles
+CHART_CSS = Path(__file__).with_name("pictures.css")  # the styles that a report with charts includes
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Maps values to pixels.
+    """A linear or logarithmic map from values to pixels.
 
     Attributes:
         low: The value at ``start``.
         high: The value at ``end``.
-        start: A pixel.
-        end: A pixel; less than ``start`` on a vertical axis.
-        logarithmic: Whether equal distances are equal ratios.
+        start: First pixel.
+        end: Last pixel; less than ``start`` on a vertical axis.
+        logarithmic: True for a logarithmic scale.
     """
 
     low: float
@@ -30,7 +30,7 @@ class Axis:
     logarithmic: bool = False
 
     def __call__(self, value: float) -> float:
-        """Where a value is."""
+        """Return the pixel of a value."""
         low, high = self.low, self.high
         if self.logarithmic:
             low, high, value = math.log(low), math.log(high), math.log(max(value, 1e-300))
@@ -38,26 +38,28 @@ class Axis:
         return self.start + part * (self.end - self.start)
 
     def ticks(self, apart: float) -> list[float]:
-        """Round values along the axis, at least ``apart`` pixels from each other."""
+        """Return round values on the axis, at least ``apart`` pixels from each other."""
         most = max(2, int(abs(self.end - self.start) / apart))
         low, high = sorted((self.low, self.high))
         if self.logarithmic and high / low > 3:
-            found = _ratios(low, high)
-            while len(found) > most:
-                found = found[::2]
-            return found
-        return _rounds(low, high, most)
+            ticks = _logarithmic_ticks(low, high)
+            while len(ticks) > most:
+                ticks = ticks[::2]
+            return ticks
+        return _linear_ticks(low, high, most)
 
 
-def spanning(values: Sequence[float], start: float, end: float, *, logarithmic: bool = False, least: float = 0) -> Axis:
-    """An axis that holds all values with room around them.
+def create_axis(
+    values: Sequence[float], start: float, end: float, *, logarithmic: bool = False, least: float = 0
+) -> Axis:
+    """Create an axis that contains all values with a margin.
 
     Args:
-        values: What must be on it.
-        start: Its first pixel.
-        end: Its last.
-        logarithmic: Whether ratios count.
-        least: The least range, for when all values are nearly the same.
+        values: The values to show.
+        start: First pixel.
+        end: Last pixel.
+        logarithmic: True for a logarithmic scale.
+        least: Minimum range, for values that are nearly equal.
     """
     low, high = min(values), max(values)
     if logarithmic:
@@ -67,19 +69,19 @@ def spanning(values: Sequence[float], start: float, end: float, *, logarithmic: 
     return Axis(low - room, high + room, start, end)
 
 
-def element(parent: ET.Element, name: str, text: str | None = None, /, **attributes: object) -> ET.Element:
+def add_element(parent: ET.Element, name: str, text: str | None = None, /, **attributes: object) -> ET.Element:
     """Add an SVG element; numbers are rounded to a tenth of a pixel, ``_`` in names becomes ``-``."""
-    said = {
+    texts = {
         key.rstrip("_").replace("_", "-"): f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
         for key, value in attributes.items()
     }
-    made = ET.SubElement(parent, name, said)
-    made.text = text
-    return made
+    child = ET.SubElement(parent, name, texts)
+    child.text = text
+    return child
 
 
-def picture(width: int, height: int, key: str, title: str, description: str) -> ET.Element:
-    """An empty SVG that says what it shows to those who cannot see it."""
+def create_svg(width: int, height: int, key: str, title: str, description: str) -> ET.Element:
+    """Create an empty SVG with a title and description for screen readers."""
     svg = ET.Element(
         "svg",
         {
@@ -89,18 +91,18 @@ def picture(width: int, height: int, key: str, title: str, description: str) -> 
             "class": f"picture {key.rpartition('-')[2]}",
         },
     )
-    element(svg, "title", title, id=f"{key}-title")
-    element(svg, "desc", description, id=f"{key}-desc")
+    add_element(svg, "title", title, id=f"{key}-title")
+    add_element(svg, "desc", description, id=f"{key}-desc")
     return svg
 
 
-def markup(svg: ET.Element) -> str:
-    """The SVG as text for an HTML page."""
+def to_text(svg: ET.Element) -> str:
+    """Return the SVG markup for an HTML page."""
     return ET.tostring(svg, encoding="unicode")
 
 
-def shortened(name: str, most: int) -> str:
-    """A name that is not too long for a picture; the tables have it whole.
+def shorten(name: str, most: int) -> str:
+    """Shorten a name to a number of letters for a chart; the tables show the full name.
 
     >>> shortened("tflite int8", 26), len(shortened("a folder with a very long name 2026-11-21", 26))
     ('tflite int8', 26)
@@ -108,8 +110,8 @@ def shortened(name: str, most: int) -> str:
     return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-most // 2 :]}"
 
 
-def plain(value: float) -> str:
-    """A tick's label.
+def tick_label(value: float) -> str:
+    """Return the label of a tick.
 
     >>> plain(0.05), plain(20.0), plain(2000.0)
     ('0.05', '20', '2,000')
@@ -117,13 +119,13 @@ def plain(value: float) -> str:
     return f"{value:,.10g}" if abs(value) >= 1 else f"{value:.4g}"
 
 
-def _ratios(low: float, high: float) -> list[float]:
+def _logarithmic_ticks(low: float, high: float) -> list[float]:
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    found = [step * 10.0**power for power in range(first, last + 1) for step in STEPS]
-    return [value for value in found if low <= value <= high]
+    values = [step * 10.0**power for power in range(first, last + 1) for step in STEPS]
+    return [value for value in values if low <= value <= high]
 
 
-def _rounds(low: float, high: float, most: int) -> list[float]:
+def _linear_ticks(low: float, high: float, most: int) -> list[float]:
     rough = (high - low) / most
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (*STEPS, 10) if factor * power >= rough)

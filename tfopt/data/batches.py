@@ -1,4 +1,4 @@
-"""Reading Examples as batches of named numpy arrays, exactly as a model's signature asks for them."""
+"""Read Examples as batches of named numpy arrays with the dtypes and shapes of a signature."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,23 +13,23 @@ from tfopt.data.feature_schema import (
     Columns,
     check_features,
     check_record,
-    dense,
+    densify,
     feature_specs,
-    parsers,
+    parsing_specs,
     stored_features,
 )
-from tfopt.data.tfrecords import check_whole, dataset, framed, read_records
+from tfopt.data.tfrecords import check_whole, framed_size, read_records, records_dataset
 from tfopt.errors import ComponentError, first_line
 
 __all__ = [
     "Batch",
-    "as_input",
     "check_features",
     "feature_specs",
     "parse_records",
     "read_batches",
     "read_records",
     "sample_records",
+    "to_input",
 ]
 
 Batch = dict[str, NDArray[Any]]
@@ -38,51 +38,51 @@ Batch = dict[str, NDArray[Any]]
 def read_batches(files: Sequence[str | Path], specs: Mapping[str, TensorSpec], *, batch_size: int) -> Iterator[Batch]:
     """Yield batches of the features named in ``specs``, in the files' order; only the last may be smaller.
 
-    Records are parsed inside ``tf.data`` and never pass through Python one by one. The arrays may be read-only. Sparse
-    features are filled up, and those of varying length as far as the longest of the batch.
+    ``tf.data`` parses whole batches of records, without Python code per record. The arrays may be read-only. Sparse
+    features become dense, and features of varying length are padded to the longest of the batch.
 
     Args:
-        files: TFRecord files of tf.Example, gzipped where the name ends in ``.gz``; local paths or addresses.
-        specs: What to read; a shape's first size is the batch. A feature of integers may feed a float input.
-        batch_size: How many records a batch.
+        files: TFRecord files of tf.Example, gzipped if the name ends in ``.gz``; local paths or addresses.
+        specs: The features to read; a shape's first size is the batch size. An integer feature may feed a float input.
+        batch_size: Number of records per batch.
 
     Raises:
-        ComponentError: When a feature is absent (the nearest names are offered), missing from some record, of another
-            type or length, or a file is damaged; with the file and the record's number.
+        ComponentError: If a feature does not exist, is missing in a record or has another type or length, or a file
+            is damaged. The error names the file and the index of the record.
     """
     import tensorflow as tf
 
     columns = check_features(stored_features(files), specs, _where(files))
-    features = parsers(columns)
+    features = parsing_specs(columns)
 
     def parse(records: Any) -> Any:
         parsed = tf.io.parse_example(records, features)
-        return {name: dense(values) for name, values in parsed.items()}, framed(records)
+        return {name: densify(values) for name, values in parsed.items()}, framed_size(records)
 
     total = 0
     try:
-        for parsed, size in dataset(files).batch(batch_size).map(parse).prefetch(1).as_numpy_iterator():
+        for parsed, size in records_dataset(files).batch(batch_size).map(parse).prefetch(1).as_numpy_iterator():
             total += int(size)
-            yield {name: as_input(parsed[name], spec) for name, spec in specs.items()}
+            yield {name: to_input(parsed[name], spec) for name, spec in specs.items()}
     except tf.errors.OpError as error:
-        _refuse_first_bad(files, columns)
+        _raise_for_first_invalid(files, columns)
         raise ComponentError(
             f"{_where(files)}: {first_line(error)}",
-            "TFRecord files of tf.Example, all alike",
+            "TFRecord files of tf.Example with the same features",
             "prepare the examples again",
         ) from error
     check_whole(files, total)
 
 
 def sample_records(files: Sequence[str | Path], *, count: int, seed: int) -> list[bytes]:
-    """Draw records evenly from all of the files (a reservoir): the same for the same seed, all if they are fewer."""
+    """Draw a random sample of the records of all files (reservoir sampling), or return all if there are fewer."""
     draw = random.Random(seed)
-    kept: list[bytes] = []
+    reservoir: list[bytes] = []
     for index, record in enumerate(read_records(files)):
         slot = index if index < count else draw.randrange(index + 1)
         if slot < count:
-            kept[slot : slot + 1] = [record]
-    return kept
+            reservoir[slot : slot + 1] = [record]
+    return reservoir
 
 
 def parse_records(
@@ -96,30 +96,30 @@ def parse_records(
 
     Args:
         records: At least one serialized tf.Example.
-        specs: What to read.
-        where: What to call the records in an error.
-        stored: How their features are stored; as the first one shows it when None.
+        specs: The features to read.
+        where: Description of the records for errors.
+        stored: Stored dtypes and lengths of the features; None to infer them from the first record.
 
     Raises:
-        ComponentError: As `read_batches`.
+        ComponentError: See `read_batches`.
     """
     import tensorflow as tf
 
     columns = check_features(stored or feature_specs(records[0]), specs, where)
     try:
-        parsed = tf.io.parse_example(tf.constant(list(records)), parsers(columns))
+        parsed = tf.io.parse_example(tf.constant(list(records)), parsing_specs(columns))
     except tf.errors.OpError:
         for index, record in enumerate(records):
             check_record(record, columns, f"{where}, record {index}")
         raise
-    return {name: as_input(dense(parsed[name]).numpy(), spec) for name, spec in specs.items()}
+    return {name: to_input(densify(parsed[name]).numpy(), spec) for name, spec in specs.items()}
 
 
-def as_input(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
-    """Give stored rows of values the dtype and the shape that a model asks for: the first one where it takes a scalar.
+def to_input(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
+    """Convert stored rows of values to the dtype and shape of an input; a scalar input gets the first row.
 
     Raises:
-        ComponentError: When an integer does not fit into the dtype.
+        ComponentError: If an integer does not fit into the dtype.
     """
     typed = array if spec.dtype == "string" else array.astype(spec.dtype, copy=False)
     if array.dtype.kind == "i" and typed.dtype.kind in "iub" and not np.array_equal(typed, array):
@@ -128,18 +128,18 @@ def as_input(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
             f"values of {spec.dtype}",
             "prepare the examples with values in that range",
         )
-    return typed.reshape([len(array), *_free(spec.shape[1:])]) if spec.shape else typed[0].reshape(())
+    return typed.reshape([len(array), *_reshape_sizes(spec.shape[1:])]) if spec.shape else typed[0].reshape(())
 
 
-def _refuse_first_bad(files: Sequence[str | Path], columns: Columns) -> None:
-    """Say which record of which file is to blame; only reached when reading failed."""
+def _raise_for_first_invalid(files: Sequence[str | Path], columns: Columns) -> None:
+    """Raise ComponentError for the first invalid record, after reading has failed."""
     for file in files:
         for index, record in enumerate(read_records([file])):
             check_record(record, columns, f"{file}, record {index}")
 
 
-def _free(sizes: tuple[int | None, ...]) -> list[int]:
-    """At most one unknown size, which the reshape works out; further ones are taken as 1."""
+def _reshape_sizes(sizes: tuple[int | None, ...]) -> list[int]:
+    """Replace the first unknown size by -1, for reshape, and further unknown sizes by 1."""
     unknown = [index for index, size in enumerate(sizes) if size is None]
     return [-1 if unknown and index == unknown[0] else size or 1 for index, size in enumerate(sizes)]
 

@@ -1,9 +1,9 @@
-"""The Beam pipeline of a component, run with whatever arguments the engine was given.
+"""Run a component's Beam pipeline with the runner arguments of the engine.
 
-What is exact on every runner, Dask's included: ``Create | FlatMap (or ParDo with setup) | CombinePerKey with an
-integer key``, and output written inside a Map. Dask's runner drops what ``finish_bundle`` emits and merges tagged
-outputs; its shuffle goes by ``hash(key)``, which for None and for text differs from process to process; a side input
-from behind a shuffle arrives twice; and of several branches only the last one is run.
+These transforms are exact on all runners, including Dask's: ``Create | FlatMap (or ParDo with setup) | CombinePerKey
+with an integer key``, and output written inside a Map. Dask's runner drops elements that ``finish_bundle`` emits and
+merges tagged outputs; it shuffles by ``hash(key)``, which for None and text differs between processes; it duplicates
+side inputs that come after a shuffle; and of several branches it runs only the last one.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ _ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("beam_pipeline_args", defau
 
 
 @contextlib.contextmanager
-def arguments(given: Sequence[str]) -> Iterator[None]:
-    """Give every `pipeline` opened inside these runner arguments (``--runner=…``, ``--direct_num_workers=…``)."""
-    token = _ARGUMENTS.set(tuple(given))
+def runner_arguments(values: Sequence[str]) -> Iterator[None]:
+    """Set the runner arguments (``--runner=…``, ``--direct_num_workers=…``) of every `pipeline` in this context."""
+    token = _ARGUMENTS.set(tuple(values))
     try:
         yield
     finally:
@@ -35,31 +35,31 @@ def arguments(given: Sequence[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def pipeline() -> Iterator[Any]:
-    """Yield a ``beam.Pipeline``; it runs to its end when the block closes.
+    """Yield a ``beam.Pipeline``, and run it at the end of the block.
 
     Raises:
-        OSError: A worker's, with its number: a full disk, for instance.
+        OSError: If a worker raised it, for example for a full disk; with its ``errno``.
     """
     import apache_beam as beam
 
     options = _options()
-    opened = beam.Pipeline(runner=_quoted(options), options=options)
+    opened = beam.Pipeline(runner=_quoting_runner(options), options=options)
     try:
         with opened:
             yield opened
-    except RuntimeError as error:  # what a worker raised comes back as text
-        if found := re.search(r"\[Errno (\d+)\] ([^\n\[]*)", str(error)):
-            raise OSError(int(found[1]), found[2].strip()) from error
+    except RuntimeError as error:  # Beam returns a worker's exception as text
+        if match := re.search(r"\[Errno (\d+)\] ([^\n\[]*)", str(error)):
+            raise OSError(int(match[1]), match[2].strip()) from error
         raise
     finally:
-        # Dask's runner opens a client for each run, and leaves it open.
+        # Dask's runner opens a client for each run and does not close it.
         client = getattr(getattr(opened, "result", None), "client", None)
         if client is not None:
             client.close()
 
 
-def workers() -> int:
-    """How many elements the runner works on at once, as far as its arguments tell; for cutting work into parts."""
+def worker_count() -> int:
+    """Estimate from its arguments how many elements the runner processes in parallel."""
     from apache_beam.options.pipeline_options import DirectOptions, WorkerOptions
 
     options = _options()
@@ -68,9 +68,9 @@ def workers() -> int:
         return int(options.view_as(DirectOptions).direct_num_workers) or os.cpu_count() or 1
     if runner.startswith("Dask"):
         return _dask_threads(options)
-    asked = options.view_as(WorkerOptions)
+    worker_options = options.view_as(WorkerOptions)
     parallelism = options.get_all_options().get("parallelism") or 0
-    return max(asked.max_num_workers or asked.num_workers or parallelism, 0) or 8
+    return max(worker_options.max_num_workers or worker_options.num_workers or parallelism, 0) or 8
 
 
 def _options() -> Any:
@@ -78,46 +78,46 @@ def _options() -> Any:
 
     options = _parsed(list(_ARGUMENTS.get()))
     if _runner(options) in ("", "DirectRunner", "SwitchingDirectRunner"):
-        # What that name stands for first tries to download another runner, and then runs this one.
+        # DirectRunner first tries to download another runner and then runs this one.
         options.view_as(StandardOptions).runner = "FnApiRunner"
     if _runner(options).startswith("Dask"):
         from apache_beam.runners.dask.dask_runner import DaskOptions
 
-        options.view_as(StandardOptions).runner = DASK  # Beam knows it by its whole name only
+        options.view_as(StandardOptions).runner = DASK  # Beam finds it by its full name only
         dask = options.view_as(DaskOptions)
         if str(dask.address).startswith("inproc:"):
             # The partitions of such a cluster share one list of results inside Beam's Dask runner.
             raise ComponentError(
                 f"dask_client_address={dask.address}",
-                "a cluster of processes; on one inside this process, Beam's Dask runner counts records twice",
+                "a cluster of processes: in a cluster inside this process, Beam's Dask runner counts records twice",
                 "start it with LocalCluster(processes=True)",
             )
         if not dask.npartitions and not dask.partition_size:
-            dask.partition_size = 1  # the default, 128, would put all the files of most data sets on one worker
+            dask.partition_size = 1  # the default of 128 would process all files of most data sets on one worker
     return options
 
 
-def _parsed(given: list[str]) -> Any:
+def _parsed(arguments: list[str]) -> Any:
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    said = io.StringIO()
+    output = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
-            options = PipelineOptions(given)
+        with contextlib.redirect_stderr(output):
+            options = PipelineOptions(arguments)
             options.get_all_options()
-    except SystemExit as error:  # that is how argparse refuses
+    except SystemExit as error:  # raised by argparse
         raise ComponentError(
-            f"Beam's arguments {shlex.join(given)}: {said.getvalue().strip().splitlines()[-1]}",
-            "arguments that Beam takes",
-            "mend what --beam-pipeline-arg says",
+            f"Beam's arguments {shlex.join(arguments)}: {output.getvalue().strip().splitlines()[-1]}",
+            "arguments that Beam accepts",
+            "correct --beam-pipeline-arg",
         ) from error
     return options
 
 
-def _quoted(options: Any) -> Any:
-    """A runner for processes whose Python has a path that a shell would not take as one word; else None.
+def _quoting_runner(options: Any) -> Any:
+    """Return a runner for multiple processes if the path of Python needs quoting in a shell; else None.
 
-    Beam hands that path to a shell as it is, and waits forever for the workers that never start.
+    Beam passes the path to a shell without quotes, and then waits forever for workers that did not start.
     """
     from apache_beam.options.pipeline_options import DirectOptions
     from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -130,7 +130,7 @@ def _quoted(options: Any) -> Any:
         or python == sys.executable
     ):
         return None
-    direct.direct_running_mode = "in_memory"  # else the environment given here is replaced
+    direct.direct_running_mode = "in_memory"  # otherwise Beam replaces the environment below
     command = f"{python} -m apache_beam.runners.worker.sdk_worker_main"
     return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(command))
 

@@ -1,4 +1,4 @@
-"""How the features of examples are stored: as a record shows it, and as ``examples.json`` says it of all of them."""
+"""Feature schema of stored examples: from a record, and from ``examples.json`` for the whole data set."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,19 +12,19 @@ from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.tfrecords import read_records
 from tfopt.errors import ComponentError, nearest
 
-MANIFEST = "examples.json"  # which prepare_examples writes beside the splits
+MANIFEST = "examples.json"  # written by prepare_examples next to the splits
 KINDS = {"int64_list": "int64", "float_list": "float32", "bytes_list": "string"}
 
-Columns = dict[str, TensorSpec]  # how each feature is stored: (None, length), the length None where it varies
+Columns = dict[str, TensorSpec]  # stored dtype and shape of each feature: (None, length), with length None if it varies
 
 
 @dataclass(frozen=True)
 class SparseSpec(TensorSpec):
-    """Rows of which only some values are stored.
+    """A sparse feature.
 
     Attributes:
-        positions: The feature that says where they are.
-        values: The feature that holds them.
+        positions: The stored feature with the positions of the values.
+        values: The stored feature with the values.
     """
 
     positions: str = ""
@@ -32,44 +32,44 @@ class SparseSpec(TensorSpec):
 
     @property
     def parts(self) -> tuple[str, str]:
-        """The features that a record has in its place."""
+        """Return the two features that a record contains instead."""
         return self.positions, self.values
 
 
 def stored_features(files: Sequence[str | Path]) -> Columns:
-    """Return every feature of these examples: their first record knows names and types, their manifest what varies.
+    """Return all features: names and types from the first record, varying lengths from the manifest.
 
     Raises:
-        ComponentError: When there is no record, or it is no tf.Example.
+        ComponentError: If there is no record, or the first one is not a tf.Example.
     """
     return with_manifest(feature_specs(first_record(files)), files)
 
 
-def with_manifest(found: Mapping[str, TensorSpec], files: Sequence[str | Path]) -> Columns:
-    """Add what the manifest beside the files knows: which features vary in length, and which are sparse."""
-    columns = dict(found)
-    for name, facts in _features_beside(files).items():
+def with_manifest(specs: Mapping[str, TensorSpec], files: Sequence[str | Path]) -> Columns:
+    """Add features of varying length and sparse features from the manifest of the examples."""
+    columns = dict(specs)
+    for name, facts in _manifest_features(files).items():
         sizes = facts.get("shape")
-        some = "min" in facts or facts.get("distinct") or not facts.get("distinct_is_exact", True)  # values
+        has_values = "min" in facts or facts.get("distinct") or not facts.get("distinct_is_exact", True)
         if "sparse" in facts:
             columns[name] = SparseSpec(facts["dtype"], (None, *sizes), **facts["sparse"])
-        elif sizes == [None] and some:
+        elif sizes == [None] and has_values:
             columns[name] = TensorSpec(facts["dtype"], (None, None))
     return dict(sorted(columns.items()))
 
 
-def manifest(folder: Path) -> dict[str, Any]:
-    """What ``examples.json`` in a folder says; nothing where there is none, or it is not on this machine."""
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read ``examples.json`` in a folder; return an empty dictionary if there is none or the folder is remote."""
     file = folder / MANIFEST
     content: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
     return content
 
 
 def first_record(files: Sequence[str | Path]) -> bytes:
-    """Return the first record of some files.
+    """Return the first record of the files.
 
     Raises:
-        ComponentError: When there is none.
+        ComponentError: If there is none.
     """
     first = next(read_records(files), None)
     if first is None:
@@ -82,7 +82,7 @@ def feature_specs(record: bytes) -> Columns:
     """Return the name, stored type (int64, float32, string) and length of every feature of one record.
 
     Raises:
-        ComponentError: When it is no tf.Example.
+        ComponentError: If it is not a tf.Example.
     """
     import tensorflow as tf
     from google.protobuf.message import DecodeError
@@ -91,47 +91,47 @@ def feature_specs(record: bytes) -> Columns:
         features = tf.train.Example.FromString(record).features.feature
     except DecodeError as error:
         raise ComponentError(
-            f"a record of {len(record)} bytes that is no tf.Example",
+            f"a record of {len(record)} bytes that is not a tf.Example",
             "serialized tf.Example records",
             "prepare the examples with: tfopt prepare_examples",
         ) from error
-    found = {}
+    specs = {}
     for name, feature in sorted(features.items()):
         kind = feature.WhichOneof("kind")
-        if kind and getattr(feature, kind).value:  # a feature without values is a missing one
-            found[name] = TensorSpec(KINDS[kind], (None, len(getattr(feature, kind).value)))
-    return found
+        if kind and getattr(feature, kind).value:  # a feature without values counts as missing
+            specs[name] = TensorSpec(KINDS[kind], (None, len(getattr(feature, kind).value)))
+    return specs
 
 
 def check_features(stored: Mapping[str, TensorSpec], specs: Mapping[str, TensorSpec], where: str) -> Columns:
-    """Return how the features named in ``specs`` are stored.
+    """Return the stored dtype and shape of the features named in ``specs``.
 
     Raises:
-        ComponentError: When one is absent (the nearest names are offered), or of another type or length.
+        ComponentError: If a feature does not exist (with the closest names), or has another type or length.
     """
     for name, spec in specs.items():
         if name not in stored:
             raise ComponentError(
                 f"{where}: no feature {name!r}", f"features {', '.join(stored)}", nearest(name, stored)
             )
-        have = stored[name]
-        if have.dtype != _storage(spec.dtype) and not (have.dtype == "int64" and _storage(spec.dtype) == "float32"):
+        column = stored[name]
+        if column.dtype != _storage(spec.dtype) and not (column.dtype == "int64" and _storage(spec.dtype) == "float32"):
             raise ComponentError(
-                f"{where}: feature {name!r} is {have.dtype}", f"{spec}", "prepare the examples with that type"
+                f"{where}: feature {name!r} is {column.dtype}", f"{spec}", "prepare the examples with that type"
             )
-        if have.shape[1] is None:
+        if column.shape[1] is None:
             if spec.shape[1:] != (None,):
                 raise ComponentError(
-                    f"{where}: feature {name!r} has another number of values in each record",
-                    f"{spec}, as many in each",
-                    "give the model an input of any length, such as keras.Input((None,)), or pad the feature",
+                    f"{where}: feature {name!r} has a varying number of values",
+                    f"{spec}, the same number in each record",
+                    "give the model an input of variable length, such as keras.Input((None,)), or pad the feature",
                 )
             continue
         length = int(np.prod([size for size in spec.shape[1:] if size is not None], dtype=int))
         dynamic = None in spec.shape[1:]
-        if have.shape[1] % length if dynamic else have.shape[1] != length:
+        if column.shape[1] % length if dynamic else column.shape[1] != length:
             raise ComponentError(
-                f"{where}: feature {name!r} has {have.shape[1]} values",
+                f"{where}: feature {name!r} has {column.shape[1]} values",
                 f"{spec}, {length} values",
                 "prepare the examples with that shape",
             )
@@ -139,29 +139,29 @@ def check_features(stored: Mapping[str, TensorSpec], specs: Mapping[str, TensorS
 
 
 def check_record(record: bytes, columns: Mapping[str, TensorSpec], where: str) -> None:
-    """Raise ComponentError unless a record has these features as they are stored in the others."""
+    """Raise ComponentError unless a record has these features with the stored types and lengths."""
     stored = feature_specs(record)
-    for name, want in as_lists(columns).items():
-        have = stored.get(name)
-        if have is None and want.shape[1] is None:
+    for name, expected in record_features(columns).items():
+        spec = stored.get(name)
+        if spec is None and expected.shape[1] is None:
             continue
-        if have is None:
+        if spec is None:
             raise ComponentError(
                 f"{where}: feature {name!r} is missing",
-                f"{want} in every record",
-                "fill in missing values, or leave such records out, when preparing the examples",
+                f"{expected} in every record",
+                "fill in missing values, or remove such records, when preparing the examples",
             )
-        if have.dtype != want.dtype or want.shape[1] not in (None, have.shape[1]):
+        if spec.dtype != expected.dtype or expected.shape[1] not in (None, spec.shape[1]):
             raise ComponentError(
-                f"{where}: feature {name!r} is {have}",
-                f"{want}, as in the first record",
-                "prepare the examples with one type; pad what differs in length, or use tfopt prepare_examples, "
-                "which notes that it varies",
+                f"{where}: feature {name!r} is {spec}",
+                f"{expected}, as in the first record",
+                "prepare the examples with one type; pad values of varying length, or use tfopt prepare_examples, "
+                "which records that the length varies",
             )
 
 
-def parsers(columns: Mapping[str, TensorSpec]) -> dict[str, Any]:
-    """What ``tf.io.parse_example`` takes: dense, ragged where the length varies, sparse where few values are stored."""
+def parsing_specs(columns: Mapping[str, TensorSpec]) -> dict[str, Any]:
+    """Return the features for ``tf.io.parse_example``: fixed-length, ragged for varying lengths, or sparse."""
     import tensorflow as tf
 
     def parser(spec: TensorSpec) -> Any:
@@ -175,8 +175,8 @@ def parsers(columns: Mapping[str, TensorSpec]) -> dict[str, Any]:
     return {name: parser(spec) for name, spec in columns.items()}
 
 
-def dense(values: Any) -> Any:
-    """Of whatever was parsed: a sparse row in full, and ragged ones filled up at their end, with 0 or no text."""
+def densify(values: Any) -> Any:
+    """Convert a parsed tensor to a dense one; ragged rows are padded at the end with 0 or empty text."""
     import tensorflow as tf
 
     if isinstance(values, tf.SparseTensor):
@@ -187,22 +187,22 @@ def dense(values: Any) -> Any:
     return values
 
 
-def as_lists(columns: Mapping[str, TensorSpec]) -> Columns:
-    """The same features as they are in a record: two of any length in the place of a sparse one."""
-    found: Columns = {}
+def record_features(columns: Mapping[str, TensorSpec]) -> Columns:
+    """Return the features as records contain them: two of varying length instead of each sparse one."""
+    features: Columns = {}
     for name, spec in columns.items():
         if isinstance(spec, SparseSpec):
-            found[spec.positions] = TensorSpec("int64", (None, None))
-            found[spec.values] = TensorSpec(spec.dtype, (None, None))
+            features[spec.positions] = TensorSpec("int64", (None, None))
+            features[spec.values] = TensorSpec(spec.dtype, (None, None))
         else:
-            found[name] = spec
-    return found
+            features[name] = spec
+    return features
 
 
-def _features_beside(files: Sequence[str | Path]) -> Mapping[str, Any]:
-    """What the manifest of the examples that the files belong to says of each feature."""
-    beside = Path(files[0]).parent if files else Path()
-    features: Mapping[str, Any] = manifest(beside.parent if beside.name.startswith("Split-") else beside).get(
+def _manifest_features(files: Sequence[str | Path]) -> Mapping[str, Any]:
+    """Return the feature entries of the manifest that belongs to the files."""
+    folder = Path(files[0]).parent if files else Path()
+    features: Mapping[str, Any] = read_manifest(folder.parent if folder.name.startswith("Split-") else folder).get(
         "features", {}
     )
     return features

@@ -1,4 +1,4 @@
-"""Inputs to run models on: examples where there are some, else random values that fit the signature."""
+"""Draw inputs for running models: examples if there are any, else random values that fit the signature."""
 
 from collections.abc import Iterator, Mapping
 from itertools import chain, repeat
@@ -8,31 +8,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Examples
-from tfopt.artifacts.tensor_spec import TensorSpec, batched, fixed_batch
+from tfopt.artifacts.tensor_spec import TensorSpec, batched_tensors, fixed_batch
 from tfopt.data.batches import Batch, parse_records, sample_records
 from tfopt.data.feature_schema import stored_features
 from tfopt.errors import ComponentError
 
-OPEN_SIZE = 64  # of a dimension which the signature leaves open
+OPEN_SIZE = 64  # size of dimensions that are dynamic in the signature
 
 Specs = Mapping[str, TensorSpec]
 
 
-def probe(
+def draw_inputs(
     examples: Examples | None, specs: Specs, *, records: int, seed: int = 0, seen: str = "train"
 ) -> tuple[Batch, str]:
-    """Return inputs by name, and where they come from.
+    """Return inputs by name, and a description of their source.
 
     Args:
-        examples: Real inputs.
-        specs: What the model takes.
-        records: At most how many; more where the model takes a larger batch and no other.
-        seed: Draws the examples or the random values.
-        seen: The split that the model was made with; another one is taken where there is one, and ``test``, which is
-            kept for judging, only where there is no third.
+        examples: Real inputs; None for random values.
+        specs: The model's inputs.
+        records: Maximum number of records; more if the model has a larger fixed batch size.
+        seed: Seed for drawing examples or random values.
+        seen: The split that the model was trained on. Another split is used if there is one; ``test``, which is
+            reserved for evaluation, only if there is no third.
 
     Raises:
-        ComponentError: When the examples do not fit, or only examples would do.
+        ComponentError: If the examples do not fit the model, or the model needs examples.
     """
     whole = max((spec.shape[0] or 1 for spec in specs.values() if spec.shape), default=1)
     if examples is None:
@@ -42,24 +42,24 @@ def probe(
     files = examples.split(split)
     drawn = sample_records(files, count=max(records, whole), seed=seed)
     if not drawn:
-        raise ComponentError(f"{where}: no examples", "at least one to compare on", "prepare the examples again")
+        raise ComponentError(f"{where}: no examples", "at least one", "prepare the examples again")
     if len(drawn) < whole:
         raise ComponentError(
-            f"{where}: {len(drawn)} examples, and a model that takes {whole} at once",
+            f"{where}: {len(drawn)} examples, and a model with batch size {whole}",
             "at least one whole batch",
-            "prepare more examples, or export the model with an open batch",
+            "prepare more examples, or export the model with a dynamic batch size",
         )
     return parse_records(drawn, specs, where=where, stored=stored_features(files)), f"examples, {where}"
 
 
-def cut(batch: Batch, specs: Specs, *sizes: int) -> Iterator[Batch]:
-    """Cut into batches of these sizes, the last one again and again.
+def split_batches(batch: Batch, specs: Specs, *sizes: int) -> Iterator[Batch]:
+    """Split into batches of these sizes; the last size is repeated.
 
-    Where the model fixes the size they are all of that, and a smaller rest is left out. What is not `batched` is in
-    each of them.
+    If the model has a fixed batch size, all batches have that size and the rest is dropped. Inputs without a batch
+    dimension (see `batched_tensors`) are repeated in each batch.
     """
-    fixed, total, start = fixed_batch(specs), count(batch, specs), 0
-    rows = {name: batch[name] for name in batched(specs)}
+    fixed, total, start = fixed_batch(specs), count_records(batch, specs), 0
+    rows = {name: batch[name] for name in batched_tensors(specs)}
     shared = {name: batch[name][: spec.shape[0]] if spec.shape else batch[name] for name, spec in specs.items()}
     for size in chain(sizes, repeat(sizes[-1])):
         end = start + (fixed or size)
@@ -69,19 +69,19 @@ def cut(batch: Batch, specs: Specs, *sizes: int) -> Iterator[Batch]:
         start = end
 
 
-def count(batch: Batch, specs: Specs) -> int:
-    """How many records are in a batch; 1 where no input has one for each."""
-    return max((len(batch[name]) for name in batched(specs)), default=1)
+def count_records(batch: Batch, specs: Specs) -> int:
+    """Return the number of records in a batch; 1 if no input has a batch dimension."""
+    return max((len(batch[name]) for name in batched_tensors(specs)), default=1)
 
 
 def random_batch(specs: Specs, *, records: int, seed: int) -> Batch:
-    """Return random values; an input of some name and type is the same for every model.
+    """Return random values; inputs of the same name and type get the same values for every model.
 
     Raises:
-        ComponentError: When an input takes text, of which nothing sensible can be made up.
+        ComponentError: If an input is text, for which random values make no sense.
     """
     rows = max(records, fixed_batch(specs) or 0)
-    sizes = {name: spec.shape[:1] for name, spec in specs.items()} | dict.fromkeys(batched(specs), (rows,))
+    sizes = {name: spec.shape[:1] for name, spec in specs.items()} | dict.fromkeys(batched_tensors(specs), (rows,))
     return {name: _random(name, spec, (*sizes[name], *spec.shape[1:]), seed) for name, spec in specs.items()}
 
 
@@ -90,10 +90,10 @@ def _random(name: str, spec: TensorSpec, sizes: tuple[int | None, ...], seed: in
     draw = np.random.default_rng([seed, *name.encode()])
     if "float" in spec.dtype:
         return np.asarray(draw.random(shape)).astype(spec.dtype)
-    if spec.dtype in ("int8", "uint8"):  # pixels, or quantized values
+    if spec.dtype in ("int8", "uint8"):  # pixels or quantized values
         limits = np.iinfo(spec.dtype)
         return np.asarray(draw.integers(limits.min, limits.max, shape, endpoint=True), spec.dtype)
-    if spec.dtype == "bool" or "int" in spec.dtype:  # a 0 or 1 is in every vocabulary, mask and choice
+    if spec.dtype == "bool" or "int" in spec.dtype:  # 0 and 1 are valid in every vocabulary and mask
         return np.asarray(draw.integers(0, 2, shape)).astype(spec.dtype)
     raise ComponentError(
         f"input {name!r} takes {spec.dtype}, and there are no examples",

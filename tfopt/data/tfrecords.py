@@ -1,4 +1,4 @@
-"""TFRecord files, plain or gzipped, here or at an address: read whole, or refused."""
+"""Read TFRecord files, plain or gzipped, local or remote, and detect truncated files."""
 
 import gzip
 import zlib
@@ -8,83 +8,83 @@ from typing import Any
 
 from tfopt.errors import ComponentError, first_line
 
-FRAME = 16  # what a TFRecord file adds to each record: its length and two checksums
-SMALLEST_GZIP = 18  # a header and a trailer
+FRAME = 16  # bytes that a TFRecord file adds to each record: length and two checksums
+SMALLEST_GZIP = 18  # bytes of header and trailer
 
 
 def read_records(files: Iterable[str | Path]) -> Iterator[bytes]:
     """Yield the serialized records of TFRecord files.
 
     Raises:
-        ComponentError: When a file is absent, truncated or no TFRecord file.
+        ComponentError: If a file does not exist, is truncated or is not a TFRecord file.
     """
     import tensorflow as tf
 
     for file in files:
         size = 0
         try:
-            for block in opened(str(file)).batch(64).as_numpy_iterator():
+            for block in file_dataset(str(file)).batch(64).as_numpy_iterator():
                 yield from block
                 size += sum(map(len, block)) + FRAME * len(block)
         except tf.errors.OpError as error:
-            raise damaged(file, error) from error
+            raise damage_error(file, error) from error
         check_whole([file], size)
 
 
-def dataset(files: Sequence[str | Path]) -> Any:
-    """One ``tf.data`` dataset of serialized records over all files in their order."""
+def records_dataset(files: Sequence[str | Path]) -> Any:
+    """Return a ``tf.data`` dataset of the serialized records of all files in their order."""
     import tensorflow as tf
 
     names = tf.constant([str(file) for file in files], tf.string)
-    records = tf.data.Dataset.from_tensor_slices(names).flat_map(tf.autograph.experimental.do_not_convert(opened))
-    return _untuned(records)
+    records = tf.data.Dataset.from_tensor_slices(names).flat_map(tf.autograph.experimental.do_not_convert(file_dataset))
+    return _without_autotuning(records)
 
 
-def opened(file: Any) -> Any:
-    """The dataset of one file, for ``tf.data`` to call with its name."""
+def file_dataset(file: Any) -> Any:
+    """Return the dataset of one file; ``tf.data`` calls this function with a file name tensor."""
     import tensorflow as tf
 
     kind = tf.where(tf.strings.regex_full_match(file, r".*\.gz"), "GZIP", "")
-    return _untuned(tf.data.TFRecordDataset(file, compression_type=kind, buffer_size=1 << 20))
+    return _without_autotuning(tf.data.TFRecordDataset(file, compression_type=kind, buffer_size=1 << 20))
 
 
-def framed(records: Any) -> Any:
-    """How many bytes a tensor of serialized records takes in a file, for `check_whole`."""
+def framed_size(records: Any) -> Any:
+    """Return the size in bytes of a tensor of serialized records in a file, for `check_whole`."""
     import tensorflow as tf
 
     return tf.reduce_sum(tf.cast(tf.strings.length(records) + FRAME, tf.int64))
 
 
 def check_whole(files: Sequence[str | Path], size: int) -> None:
-    """Refuse a gzip file that was cut where a record ends: TensorFlow reads it as if that were its end.
+    """Check for gzip files that are truncated at the end of a record, which TensorFlow does not detect.
 
     Args:
-        files: What was read to the end.
-        size: How many bytes that gave, as `framed` counts them.
+        files: Files that were read to the end.
+        size: Total size in bytes of the records, as returned by `framed_size`.
 
     Raises:
-        ComponentError: When one of them is truncated.
+        ComponentError: If a file is truncated.
     """
-    if (sum(map(_promised, files)) - size) % (1 << 32) == 0:
+    if (sum(map(_declared_size, files)) - size) % (1 << 32) == 0:
         return
-    for file in filter(_is_gzip, map(str, files)):  # a file of several gzip members says less, and may yet be whole
+    for file in filter(_is_gzip, map(str, files)):  # a file of several gzip members has a smaller size in its trailer
         _unpack(file)
 
 
-def damaged(file: str | Path, error: Exception) -> ComponentError:
-    """The refusal of a file that cannot be read to its end."""
+def damage_error(file: str | Path, error: Exception) -> ComponentError:
+    """Return the error for a file that cannot be read to its end."""
     return ComponentError(
         f"{file}: damaged or unreadable ({first_line(error)})",
-        "a whole TFRecord file, gzipped where its name ends in .gz",
+        "a complete TFRecord file, gzipped if its name ends in .gz",
         "write it again, or check its name",
     )
 
 
-def _untuned(records: Any) -> Any:
-    """Without the autotuner, and so is what is made of it: an iterator that ends may wait for the tuner's sleep.
+def _without_autotuning(records: Any) -> Any:
+    """Disable tf.data's autotuner, because an iterator that ends may wait for the tuner's thread.
 
-    That thread sleeps 10 ms, 20 ms, 40 ms and so on (`ModelDataset` in TensorFlow's core), and is sometimes not woken:
-    reading then takes up to twice as long, seen with TensorFlow 2.21. There is nothing here for it to tune.
+    The thread sleeps 10 ms, 20 ms, 40 ms and so on (`ModelDataset` in TensorFlow's core) and is sometimes not woken:
+    reading then takes up to twice as long (observed with TensorFlow 2.21). This pipeline has nothing to tune.
     """
     import tensorflow as tf
 
@@ -97,8 +97,8 @@ def _is_gzip(file: str | Path) -> bool:
     return str(file).endswith(".gz")
 
 
-def _promised(file: str | Path) -> int:
-    """How many bytes a file should give, modulo 2**32 as gzip keeps it."""
+def _declared_size(file: str | Path) -> int:
+    """Return the uncompressed size of a file in bytes, for gzip modulo 2**32 from its trailer."""
     import tensorflow as tf
 
     length = int(tf.io.gfile.stat(str(file)).length)
@@ -119,4 +119,4 @@ def _unpack(file: str) -> None:
             while unpacked.read(1 << 20):
                 pass
     except (EOFError, OSError, zlib.error) as error:
-        raise damaged(file, error) from error
+        raise damage_error(file, error) from error

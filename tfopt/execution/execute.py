@@ -2,14 +2,14 @@
 
 import contextlib
 import contextvars
-import glob
 import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts import Artifact, Model
+from tfopt.artifacts import Artifact, Model, staging
+from tfopt.artifacts.folder_lock import lock_folder
 from tfopt.artifacts.storage import is_remote
 from tfopt.declaration.component import Component, Port
 from tfopt.errors import ComponentError, disk_full_error
@@ -115,9 +115,11 @@ def _staged(targets: dict[str, Artifact]) -> Iterator[dict[str, Artifact]]:
     siblings = {name: target if is_remote(target.uri) else _sibling(target) for name, target in targets.items()}
     local = {name: sibling for name, sibling in siblings.items() if not is_remote(sibling.uri)}
     placed: list[Path] = []
+    locks = contextlib.ExitStack()
     try:
         for sibling in local.values():
             _make(sibling.path)
+            locks.enter_context(lock_folder(sibling.path))
         yield siblings
         for name, sibling in local.items():
             with contextlib.suppress(FileNotFoundError):
@@ -134,6 +136,7 @@ def _staged(targets: dict[str, Artifact]) -> Iterator[dict[str, Artifact]]:
     finally:
         for sibling in local.values():
             shutil.rmtree(sibling.path, ignore_errors=True)
+        locks.close()
 
 
 def _make(folder: Path) -> None:
@@ -145,11 +148,8 @@ def _make(folder: Path) -> None:
 
 def _sibling(target: Artifact) -> Artifact:
     path = target.path.absolute()
-    for stale in path.parent.glob(f".{glob.escape(path.name)}.partial-*") if path.parent.is_dir() else ():
-        owner = stale.name.rpartition("-")[2]
-        if owner == str(os.getpid()) or not Path("/proc", owner).exists():  # killed; in a container each has number 1
-            shutil.rmtree(stale, ignore_errors=True)
-    return type(target)(path.with_name(f".{path.name}.partial-{os.getpid()}"))
+    staging.remove_abandoned(path.parent, path.name)
+    return type(target)(staging.new_path(path.parent, path.name))
 
 
 def _origin(component: Component, inputs: Mapping[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:

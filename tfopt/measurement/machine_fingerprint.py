@@ -1,4 +1,4 @@
-"""The machine and the software that numbers were measured with: others give others."""
+"""Describe the machine and the software versions that measurements depend on."""
 
 import os
 import platform
@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import tfopt
+from tfopt.artifacts.formats import KERAS, RUNTIME_PACKAGES, TENSORFLOW, installed_versions
 from tfopt.tensorrt import nvidia
 
-PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "tf-keras", "ai-edge-litert", "onnxruntime", "openvino", "numpy")
-LEARNING = ("tensorflow", "tensorflow-cpu", "keras", "tf-keras")
 INSTRUCTION_SETS = re.compile(r"(sse4|avx|fma|f16c|amx|asimd|sve|bf16|i8mm)\w*")
 CPU = Path("/sys/devices/system/cpu")
 
@@ -21,69 +20,73 @@ def fingerprint(cores: Sequence[int] = ()) -> dict[str, Any]:
     """Describe the machine and the software.
 
     Args:
-        cores: The ones the models are pinned to; those that this process may use when there are none.
+        cores: The cores that models are pinned to; empty for all that this process may use.
     """
     cores = list(cores) or sorted(os.sched_getaffinity(0))
     return {
         "cpu": _cpu(),
-        "gpus": nvidia.gpus(),
+        "gpus": nvidia.list_gpus(),
         "affinity": cores,
-        "governor": content(CPU / f"cpu{cores[0]}" / "cpufreq/scaling_governor"),
+        "governor": read_text(CPU / f"cpu{cores[0]}" / "cpufreq/scaling_governor"),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "cgroup": _cgroup(),
         "container": _container(),
         "platform": platform.platform(),
-        "versions": {"python": platform.python_version(), "tfopt": tfopt.__version__, **_versions()},
+        "versions": {
+            "python": platform.python_version(),
+            "tfopt": tfopt.__version__,
+            **installed_versions(RUNTIME_PACKAGES),
+        },
         "tensorflow_build": _tensorflow_build(),
     }
 
 
-def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Say what is other, of what the speed of a training hangs on; nothing of what one of the two does not know.
+def describe_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """List the differences that affect training speed, ignoring what one of the two fingerprints lacks.
 
     >>> differences({"cpu": {"model": "A", "usable_cores": 2}}, {"cpu": {"model": "B", "usable_cores": 2}})
     ['CPU A became B']
     """
     before, after = dict(_aspects(then)), dict(_aspects(now))
-    known = [name for name in before if None not in (before[name], after.get(name))]
-    found = [f"{name} {before[name]} became {after[name]}" for name in known if before[name] != after[name]]
+    names = [name for name in before if None not in (before[name], after.get(name))]
+    changes = [f"{name} {before[name]} became {after[name]}" for name in names if before[name] != after[name]]
     cpus, versions = ([each.get(name) or {} for each in (then, now)] for name in ("cpu", "versions"))
     if cpus[0].get("model") == cpus[1].get("model"):
-        had, has = (set(cpu.get("instruction_sets") or ()) for cpu in cpus)
-        found += [f"without the instructions {', '.join(sorted(had - has))}"] if had - has else []
-        found += [f"with the instructions {', '.join(sorted(has - had))}"] if has - had else []
+        old, new = (set(cpu.get("instruction_sets") or ()) for cpu in cpus)
+        changes += [f"without the instructions {', '.join(sorted(old - new))}"] if old - new else []
+        changes += [f"with the instructions {', '.join(sorted(new - old))}"] if new - old else []
     builds = [each.get("tensorflow_build") for each in (then, now)]
     if None not in builds and builds[0] != builds[1] and versions[0].get("tensorflow") == versions[1].get("tensorflow"):
-        found.append("another build of the same TensorFlow")
-    return found
+        changes.append("another build of the same TensorFlow")
+    return changes
 
 
-def content(file: Path) -> str | None:
-    """What a file says, without white space around it; None when it cannot be read."""
+def read_text(file: Path) -> str | None:
+    """Return the content of a file without surrounding white space; None if it cannot be read."""
     try:
         return file.read_text().strip()
     except OSError:
         return None
 
 
-def _aspects(known: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    cpu, limits, versions = (known.get(name) or {} for name in ("cpu", "cgroup", "versions"))
+def _aspects(fingerprint: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    cpu, limits, versions = (fingerprint.get(name) or {} for name in ("cpu", "cgroup", "versions"))
     yield "CPU", cpu.get("model")
     cores = [count for count in (cpu.get("usable_cores"), limits.get("cpu_cores")) if count]
     yield "cores", f"{min(cores):g}" if cores else None
-    memory = [size for size in (known.get("memory_bytes"), limits.get("memory_bytes")) if size]
+    memory = [size for size in (fingerprint.get("memory_bytes"), limits.get("memory_bytes")) if size]
     yield "memory", f"{min(memory) / 1e9:.2g} GB" if memory else None
-    gpus = known.get("gpus")
+    gpus = fingerprint.get("gpus")
     yield "GPUs", None if gpus is None else ", ".join(sorted(gpu["name"] for gpu in gpus)) or "none"
-    for package in LEARNING:
+    for package in KERAS:
         if versions:
             yield package, versions.get(package, "none")
 
 
 def _cpu() -> dict[str, Any]:
-    described = content(Path("/proc/cpuinfo")) or ""
-    model = re.search(r"^model name\s*:\s*(.+)$", described, re.M)
-    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", described, re.M)
+    cpuinfo = read_text(Path("/proc/cpuinfo")) or ""
+    model = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.M)
+    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", cpuinfo, re.M)
     return {
         "model": model[1].strip() if model else platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
@@ -93,16 +96,16 @@ def _cpu() -> dict[str, Any]:
 
 
 def _cgroup() -> dict[str, float | None]:
-    """The limits of cgroup v2 or v1; None where there are none, or none to be seen from in here."""
-    own = re.search(r"^0::/(.*)$", content(Path("/proc/self/cgroup")) or "", re.M)
+    """Return the limits of cgroup v2 or v1; None for a limit that is not set or not visible."""
+    own = re.search(r"^0::/(.*)$", read_text(Path("/proc/self/cgroup")) or "", re.M)
     root = Path("/sys/fs/cgroup")
     folders = [root / own[1], root] if own else [root]
     quota = _first([folder / "cpu.max" for folder in folders])
-    if quota is None and (old := content(root / "cpu/cpu.cfs_quota_us")):
-        quota = f"{old} {content(root / 'cpu/cpu.cfs_period_us')}"
+    if quota is None and (old := read_text(root / "cpu/cpu.cfs_quota_us")):
+        quota = f"{old} {read_text(root / 'cpu/cpu.cfs_period_us')}"
     memory = _first([*(folder / "memory.max" for folder in folders), root / "memory/memory.limit_in_bytes"])
     share = [int(word) for word in (quota or "").split() if word.isdecimal()]
-    limited = memory is not None and memory.isdecimal() and int(memory) < 1 << 62  # v1 says "none" with a huge number
+    limited = memory is not None and memory.isdecimal() and int(memory) < 1 << 62  # v1 has a huge number for no limit
     return {
         "cpu_cores": share[0] / share[1] if len(share) == 2 else None,
         "memory_bytes": int(memory) if limited and memory else None,
@@ -116,27 +119,17 @@ def _container() -> str | None:
     return next((name for name, mark in marks.items() if Path(mark).exists()), None)
 
 
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
 def _tensorflow_build() -> str | None:
-    """The digest of TensorFlow's largest library, as its installer noted it; other builds have the same version."""
-    for package in LEARNING[:2]:
+    """Return the digest of TensorFlow's library from its package record; builds of one version can differ."""
+    for package in TENSORFLOW:
         try:
-            listed = metadata.distribution(package).read_text("RECORD") or ""
+            record = metadata.distribution(package).read_text("RECORD") or ""
         except metadata.PackageNotFoundError:
             continue
-        if found := re.search(r"^tensorflow/libtensorflow_cc\.[^,]+,sha256=([^,]+),", listed, re.M):
-            return found[1]
+        if match := re.search(r"^tensorflow/libtensorflow_cc\.[^,]+,sha256=([^,]+),", record, re.M):
+            return match[1]
     return None
 
 
 def _first(files: Sequence[Path]) -> str | None:
-    return next((text for file in files if (text := content(file))), None)
+    return next((text for file in files if (text := read_text(file))), None)

@@ -1,7 +1,7 @@
-"""What was measured of each model: its row of ``evaluation.json`` and its row of ``benchmark.json``, joined.
+"""Join each model's row of ``evaluation.json`` with its row of ``benchmark.json``.
 
-Every reader of the two reports (the decision, its page, the table in the terminal) joins them here, so that a metric
-has one name, one direction and one difference to the parent.
+All readers of the two reports (the decision, its report, the table in the terminal) join them here, so that each metric
+has one name, one direction and one difference from the parent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Estimate:
-    """A measured number, and its confidence interval where one was measured."""
+    """A measured value with its confidence interval, if one was measured."""
 
     value: float
     low: float | None = None
@@ -20,7 +20,7 @@ class Estimate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The interval; the value itself where there is none."""
+        """Return the interval; the value twice if there is none."""
         return (self.value if self.low is None else self.low, self.value if self.high is None else self.high)
 
 
@@ -28,13 +28,13 @@ NOTHING = Estimate(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One model as both reports saw it.
+class ModelMeasurements:
+    """Measurements of one model from both reports.
 
     Attributes:
         name: Unique in the reports.
         digest: SHA-256 of its artifact.
-        format: What was run.
+        format: The format that was run.
         quality: Its row of ``evaluation.json``.
         speed: Its row of ``benchmark.json``.
         parent: The parent's measurements; None for the parent itself.
@@ -45,17 +45,17 @@ class Measured:
     format: str
     quality: Mapping[str, Any]
     speed: Mapping[str, Any]
-    parent: "Measured | None"
+    parent: "ModelMeasurements | None"
 
     @property
     def error(self) -> str | None:
-        """Why it could not be measured, in the words of the step that tried."""
+        """Return why the model could not be measured, as the failing step reported it; else None."""
         return self.quality.get("error") or self.speed.get("error")
 
     @cached_property
     def metrics(self) -> dict[str, Estimate]:
-        """Every metric a goal may name, those of the evaluation first."""
-        found = {name: _estimate(given) for name, given in (self.quality.get("metrics") or {}).items()}
+        """Return all metrics that goals may name, those of the evaluation first."""
+        metrics = {name: _estimate(entry) for name, entry in (self.quality.get("metrics") or {}).items()}
         latency = (self.speed.get("latency") or {}).get(self.small_batch, {})
         sizes = self.speed.get("sizes") or {}
         plain = {
@@ -69,22 +69,22 @@ class Measured:
             "load": self.speed.get("load_seconds"),
             "error": (self.quality.get("parity") or {}).get("max_abs_error") if self.parent else 0.0,
         }
-        return found | {name: Estimate(float(value)) for name, value in plain.items() if value is not None}
+        return metrics | {name: Estimate(float(value)) for name, value in plain.items() if value is not None}
 
     def value(self, metric: str) -> float:
-        """One metric's value."""
+        """Return the value of a metric."""
         return self.metrics[metric].value
 
     def higher_is_better(self, metric: str) -> bool:
-        """Which way a metric improves."""
-        given = (self.quality.get("metrics") or {}).get(metric)
-        return bool(given["higher_is_better"]) if given else metric == "throughput"
+        """Return True if higher values of a metric are better."""
+        entry = (self.quality.get("metrics") or {}).get(metric)
+        return bool(entry["higher_is_better"]) if entry else metric == "throughput"
 
     def change(self, metric: str) -> Estimate:
-        """A metric minus the parent's: paired where the reports paired it, else the plain difference.
+        """Return a metric minus the parent's: the paired difference if the reports have one, else the plain one.
 
-        Times come from the speed-up, which was measured with both models taking turns: two medians taken at
-        different moments would blame a model for the machine's mood.
+        Changes of latency and throughput are computed from the speedup, which was measured with both models in
+        turns. Medians taken at different times also differ by the machine's load.
         """
         if self.parent is None:
             return NOTHING
@@ -99,52 +99,52 @@ class Measured:
         return Estimate(self.value(metric) - base)
 
     def gain(self, metric: str) -> Estimate:
-        """The change, positive where it is for the better; ``low`` is always the bad end."""
-        moved = self.change(metric)
+        """Return the change, positive for an improvement; ``low`` is always the pessimistic bound."""
+        change = self.change(metric)
         if self.higher_is_better(metric):
-            return moved
-        low, high = (None if end is None else -end for end in (moved.high, moved.low))
-        return Estimate(-moved.value, low, high)
+            return change
+        low, high = (None if end is None else -end for end in (change.high, change.low))
+        return Estimate(-change.value, low, high)
 
     def speedup(self, batch: str) -> dict[str, Any] | None:
-        """The parent's time over this model's, with its interval and verdict."""
+        """Return the parent's time over this model's time, with interval and verdict; None if it was not measured."""
         return (self.speed.get("speedup") or {}).get(batch)
 
     @property
     def small_batch(self) -> str:
-        """The batch size at which latency is meant: 1, or the smallest that the parent was measured at."""
+        """Return the batch size of the latency metrics: 1, or the smallest that the parent was measured at."""
         return str(min((self.parent or self).speed.get("latency") or ["1"], key=int))
 
     @property
     def large_batch(self) -> str:
-        """The batch size at which throughput is meant: the largest that the parent was measured at."""
+        """Return the batch size of the throughput metric: the largest that the parent was measured at."""
         return str(max((self.parent or self).speed.get("throughput") or ["1"], key=int))
 
 
-def join(
+def join_reports(
     models: Sequence[tuple[str, str, str]], evaluation: Mapping[str, Any], benchmark: Mapping[str, Any]
-) -> list[Measured]:
+) -> list[ModelMeasurements]:
     """Join the rows of models given as (name, digest, format), the parent first.
 
-    A model that a report does not have gets an empty row there.
+    A model that is missing in a report gets an empty row.
     """
-    joined: list[Measured] = []
+    joined: list[ModelMeasurements] = []
     for name, digest, kind in models:
         quality, speed = (find_row(report["models"], digest, name) or {} for report in (evaluation, benchmark))
-        joined.append(Measured(name, digest, kind, quality, speed, joined[0] if joined else None))
+        joined.append(ModelMeasurements(name, digest, kind, quality, speed, joined[0] if joined else None))
     return joined
 
 
 def find_row(rows: Sequence[dict[str, Any]], digest: str, name: str) -> dict[str, Any] | None:
-    """The row of a model: by digest, and by name where two models have the same content."""
+    """Return the row of a model: by digest, and by name if several models have the same content."""
     same = [row for row in rows if row["digest"] == digest]
     return next((row for row in same if row["name"] == name), same[0] if same else None)
 
 
 def main_metric(evaluation: Mapping[str, Any]) -> str:
-    """The metric that stands for quality: the first the evaluation lists for the parent."""
+    """Return the metric that "quality" stands for: the first that the evaluation lists for the parent."""
     return str(next(iter(evaluation["models"][0]["metrics"])))
 
 
-def _estimate(given: Mapping[str, Any]) -> Estimate:
-    return Estimate(given["value"], given.get("low"), given.get("high"))
+def _estimate(entry: Mapping[str, Any]) -> Estimate:
+    return Estimate(entry["value"], entry.get("low"), entry.get("high"))

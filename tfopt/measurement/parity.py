@@ -1,4 +1,4 @@
-"""How closely a child model follows its parent, on the same inputs."""
+"""Compare the outputs of a child model with those of its parent on the same inputs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -7,26 +7,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt import runtimes
+from tfopt.artifacts import Examples, Model
+from tfopt.artifacts.tensor_spec import describe_specs, same_shape
+from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.errors import ComponentError
 from tfopt.formatting import distance
 from tfopt.runtimes import Arrays, Runtime
 
+RECORDS, BATCH = 512, 64  # compared by `measure_parity`, and records per batch
+
 
 @dataclass
 class Parity:
-    """The differences of one output over all records compared.
+    """Differences of one output over all compared records.
 
     Attributes:
         max_abs_error: Largest absolute difference.
         mean_abs_error: Mean absolute difference.
-        output_range: Largest minus smallest value of the parent, at least 1e-12; where it does not vary, its size.
-        agreement: Fraction of records whose largest class is the same, or whose values are where these are no floats;
-            None where there are no classes.
-        records: How many were compared.
-        constant: Whether the child gives every record the same answer although the parent does not.
-        correlation: Pearson's, over all values; it sees a wrong answer where most values are near zero and their mean
-            error says little. None for what is no float or does not vary.
+        output_range: Range of the parent's values, at least 1e-12; the absolute value if they are constant.
+        agreement: Fraction of records with the same arg-max class; for outputs that are not floats, fraction of
+            records with equal values; None if there are no classes.
+        records: Number of compared records.
+        constant: True if the child's output is the same for all records and the parent's is not.
+        correlation: Pearson correlation over all values. It detects wrong outputs if most values are near zero and
+            the mean error is therefore small. None for constant values and values that are not floats.
     """
 
     max_abs_error: float
@@ -39,82 +44,94 @@ class Parity:
 
     @property
     def relative_error(self) -> float:
-        """The largest difference in units of the parent's output range."""
+        """Return the largest difference divided by the parent's output range."""
         return self.max_abs_error / self.output_range
 
     def facts(self) -> dict[str, Any]:
-        """Everything, for a model card."""
+        """Return all values as a dictionary for a model card."""
         return {**asdict(self), "relative_error": self.relative_error}
 
 
-def in_words(outputs: Mapping[str, Mapping[str, Any]]) -> str:
-    """Say in a line what a model card holds of each output; of several that of the largest difference for its range.
+def describe_parity(outputs: Mapping[str, Mapping[str, Any]]) -> str:
+    """Summarize the parity in a model card in one line, by the output with the largest relative error.
 
     >>> in_words({"digit": Parity(0.1361, 0.001, 1.0, 0.75, 200).facts()})
     'agrees on 150 of 200 records, largest difference 0.136'
     """
     name, worst = max(outputs.items(), key=lambda output: float(output[1]["relative_error"]))
     agreement, records = worst["agreement"], worst["records"]
-    said = f"{records} records" if agreement is None else f"agrees on {round(agreement * records)} of {records} records"
+    text = f"{records} records" if agreement is None else f"agrees on {round(agreement * records)} of {records} records"
     where = f" in {name}" if len(outputs) > 1 else ""
-    return f"{said}, largest difference {distance('error', worst['max_abs_error'])}{where}"
+    return f"{text}, largest difference {distance('error', worst['max_abs_error'])}{where}"
+
+
+def measure_parity(parent: runtimes.Runtime, child: Model, examples: Examples | None, *, fix: str) -> dict[str, Any]:
+    """Load a child model, compare it with its parent, and return the differences for the model card.
+
+    Args:
+        parent: The loaded parent.
+        child: The model that the step wrote.
+        examples: Real inputs, from a split that was not used for training if there is one; None for random inputs.
+        fix: Third part of the error for a child with constant outputs.
+
+    Raises:
+        ComponentError: If the signature changed, or an output of the child is constant and the parent's is not.
+    """
+    inputs, source = draw_inputs(examples, parent.inputs, records=RECORDS)
+    with runtimes.load(child) as loaded:
+        differences = compare(parent, loaded, split_batches(inputs, parent.inputs, BATCH))
+    for name, parity in differences.items():
+        if parity.constant:
+            raise ComponentError(
+                f"output {name!r}: the same values for every input", "values that vary as the parent's do", fix
+            )
+    return {"inputs": source, "outputs": {name: parity.facts() for name, parity in differences.items()}}
 
 
 def compare(parent: Runtime, child: Runtime, batches: Iterable[Arrays]) -> dict[str, Parity]:
-    """Run both on the same batches and return the parity of each output by its name.
+    """Run both models on the same batches and return the parity of each output by name.
 
     Raises:
-        ComponentError: When the signatures differ (see `check_same_signature`), there is nothing to compare, the parent
-            gives a NaN, or the child gives a NaN or infinity where the parent gives a number.
+        ComponentError: If the signatures differ (see `check_same_signature`), there are no batches, the parent
+            returns NaN, or the child returns NaN or infinity where the parent returns a finite value.
     """
     check_same_signature(parent, child)
     pairs: dict[str, list[tuple[NDArray[Any], NDArray[Any]]]] = {name: [] for name in parent.outputs}
     for batch in batches:
         expected, received = parent.run(batch), child.run(batch)
-        for name, found in pairs.items():
-            found.append((expected[name], received[name]))
+        for name, arrays in pairs.items():
+            arrays.append((expected[name], received[name]))
     if not all(pairs.values()):
         raise ComponentError("no inputs to compare on", "at least one batch", "give examples with at least one record")
-    return {name: _parity(name, found) for name, found in pairs.items()}
+    return {name: _parity(name, arrays) for name, arrays in pairs.items()}
 
 
-def degradation(found: Iterable[Parity]) -> float:
-    """The worst of all outputs: the share of records whose class changes or, without classes, 1 - the correlation.
+def degradation(parities: Iterable[Parity]) -> float:
+    """Return the worst value over all outputs of 1 - agreement or, without classes, of 1 - correlation.
 
-    Accuracy cannot fall by more than the share of records whose class changes.
+    Accuracy cannot fall by more than 1 - agreement, the fraction of records whose class changes.
     """
-    return max((_lost(parity) for parity in found), default=0.0)
+    return max((_disagreement(parity) for parity in parities), default=0.0)
 
 
 def check_same_signature(parent: Runtime, child: Runtime) -> None:
-    """Raise ComponentError unless names, dtypes and shapes agree (a batch size may become fixed or free)."""
+    """Raise ComponentError unless names, dtypes and shapes are the same (a batch size may become fixed or dynamic)."""
     for side in ("inputs", "outputs"):
         before, after = getattr(parent, side), getattr(child, side)
         same = set(before) == set(after) and all(
-            before[name].dtype == after[name].dtype and _agree(before[name], after[name]) for name in before
+            before[name].dtype == after[name].dtype and same_shape(before[name], after[name]) for name in before
         )
         if not same:
             raise ComponentError(
-                f"{side} became {_words(after)}",
-                f"the parent's {_words(before)}",
+                f"{side} became {describe_specs(after)}",
+                f"the parent's {describe_specs(before)}",
                 "report this: a step may not change a signature",
             )
 
 
-def _lost(parity: Parity) -> float:
-    kept = parity.correlation if parity.agreement is None else parity.agreement
-    return float(parity.max_abs_error > 0) if kept is None else max(0.0, 1 - kept)
-
-
-def _agree(before: TensorSpec, after: TensorSpec) -> bool:
-    if not (before.ranked and after.ranked):
-        return True
-    sizes = before.shape[1:], after.shape[1:]
-    return len(sizes[0]) == len(sizes[1]) and all(a == b or None in (a, b) for a, b in zip(*sizes, strict=True))
-
-
-def _words(specs: dict[str, Any]) -> str:
-    return ", ".join(f"{name}: {spec}" for name, spec in specs.items())
+def _disagreement(parity: Parity) -> float:
+    similarity = parity.correlation if parity.agreement is None else parity.agreement
+    return float(parity.max_abs_error > 0) if similarity is None else max(0.0, 1 - similarity)
 
 
 def _parity(name: str, pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Parity:
@@ -122,11 +139,11 @@ def _parity(name: str, pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Parity
         if parent.shape != child.shape:
             raise ComponentError(
                 f"output {name!r}: shape {child.shape}",
-                f"{parent.shape}, as the parent gives",
+                f"{parent.shape}, the shape of the parent's output",
                 "report this: a step may not change what a model computes",
             )
     parent, child = (np.concatenate([np.atleast_1d(pair[side]) for pair in pairs]) for side in (0, 1))
-    if parent.dtype.kind not in "fV":  # V: bfloat16, which numpy knows by size only
+    if parent.dtype.kind not in "fV":  # V: bfloat16, for which numpy has no kind
         return _exact(parent, child)
     parent, child = parent.astype(np.float64), child.astype(np.float64)
     _check_finite(name, parent, child)
@@ -153,17 +170,17 @@ def _correlation(parent: NDArray[Any], child: NDArray[Any]) -> float | None:
 
 
 def _exact(parent: NDArray[Any], child: NDArray[Any]) -> Parity:
-    """Integers, booleans and text are right or wrong."""
+    """Compare integers, booleans and text for equality."""
     if parent.dtype.kind in "OSU":
         parent, child = parent == parent, parent == child
     different = np.abs(parent.astype(np.float64) - child.astype(np.float64))
     spread = max(float(np.ptp(parent.astype(np.float64))), 1e-12) if parent.size else 1e-12
-    right = (different == 0).reshape(len(parent), -1).all(1)
+    equal = (different == 0).reshape(len(parent), -1).all(1)
     return Parity(
         float(different.max(initial=0)),
         float(different.mean()),
         spread,
-        float(right.mean()),
+        float(equal.mean()),
         len(parent),
         _is_constant(child) and not _is_constant(parent),
     )
@@ -172,15 +189,15 @@ def _exact(parent: NDArray[Any], child: NDArray[Any]) -> Parity:
 def _check_finite(name: str, parent: NDArray[Any], child: NDArray[Any]) -> None:
     if np.isnan(parent).any():
         raise ComponentError(
-            f"output {name!r}: the parent gives NaN in {int(np.isnan(parent).sum())} values",
+            f"output {name!r}: the parent returns NaN in {int(np.isnan(parent).sum())} values",
             "numbers",
             "check the parent's weights for NaN and the inputs for values out of range",
         )
-    lost = ~np.isfinite(child) & np.isfinite(parent)
-    if lost.any():
+    broken = ~np.isfinite(child) & np.isfinite(parent)
+    if broken.any():
         raise ComponentError(
-            f"output {name!r}: NaN or infinity in {int(lost.sum())} values",
-            "finite values, as the parent gives",
+            f"output {name!r}: NaN or infinity in {int(broken.sum())} values",
+            "finite values, as in the parent's output",
             "check the weights for NaN and the inputs for values out of range",
         )
 

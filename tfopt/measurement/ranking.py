@@ -1,12 +1,14 @@
-"""Whether a model is better than its parent beyond doubt: what `tune_recipe` calls a win, `select_model` chooses."""
+"""Rank measured models: significant improvement over the baseline, and the Pareto front."""
 
-from tfopt.measurement.model_measurements import Measured
+from collections.abc import Mapping, Sequence
 
-MEMORY_NOISE = 0.05  # a peak is measured once; allocators and threads move it by a few percent
+from tfopt.measurement.model_measurements import ModelMeasurements
+
+MEMORY_NOISE = 0.05  # peak memory is measured once; allocators and threads change it by a few percent
 
 
-def is_proven(model: Measured, objective: str) -> bool:
-    """Whether a model is better at the objective than the parent beyond doubt."""
+def is_significantly_better(model: ModelMeasurements, objective: str) -> bool:
+    """Test whether a model is significantly better than its parent at the objective."""
     batch = {"latency": model.small_batch, "throughput": model.large_batch}.get(objective)
     if batch and (ratio := model.speedup(batch)):
         return bool(ratio["verdict"] == "faster")
@@ -14,13 +16,32 @@ def is_proven(model: Measured, objective: str) -> bool:
     return gain.interval[0] > _noise(model, objective)
 
 
-def is_equal(model: Measured, best: Measured, objective: str) -> bool:
-    """Whether two models' gains at the objective cannot be told apart."""
+def is_indistinguishable(model: ModelMeasurements, best: ModelMeasurements, objective: str) -> bool:
+    """Test whether the intervals of two models' gains at the objective overlap."""
     first, second = model.gain(objective), best.gain(objective)
     return first.interval[1] + _noise(model, objective) >= second.interval[0]
 
 
-def _noise(model: Measured, objective: str) -> float:
+def _noise(model: ModelMeasurements, objective: str) -> float:
     if objective != "memory":
         return 0.0
     return MEMORY_NOISE * (model.parent or model).value("memory")
+
+
+def non_dominated(merits: Mapping[str, Sequence[float]]) -> set[str]:
+    """Compute the Pareto front: names without another that is at least as good in every merit and better in one.
+
+    >>> sorted(non_dominated({"fast": (0.97, -1.0), "exact": (0.99, -3.0), "dominated": (0.96, -3.0)}))
+    ['exact', 'fast']
+
+    Args:
+        merits: For each name its values; higher is better.
+    """
+    return {
+        name
+        for name, own in merits.items()
+        if not any(
+            all(b >= a for a, b in zip(own, other, strict=True)) and tuple(other) != tuple(own)
+            for other in merits.values()
+        )
+    }

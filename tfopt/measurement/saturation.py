@@ -1,7 +1,7 @@
-"""From which batch size, or with how many clients, a model gives no more: said with intervals, as speed is.
+"""Determine the batch size or number of clients at which throughput saturates, with confidence intervals.
 
-A rate that still grows by a little looks saturated in one run and not in the next, wherever a threshold is put. So two
-sizes are told: those below the first are proven not to be enough, those from the second on are proven to be.
+A throughput that still grows slightly is saturated in one run and not in the next, whatever the threshold. Two sizes
+are therefore reported: sizes below the first are significantly too small; from the second on, saturation is proven.
 """
 
 from collections.abc import Mapping
@@ -11,19 +11,19 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.measurement.speedup import location
+from tfopt.measurement.speedup import hodges_lehmann
 
-GAIN = 0.05  # less is not worth a longer queue
+GAIN = 0.05  # relative growth of throughput; less does not justify a longer queue
 
 
 @dataclass(frozen=True)
 class Saturation:
-    """Where more in a call, or at once, gives no more.
+    """The sizes between which throughput saturates.
 
     Attributes:
-        low: Every smaller size is proven to give less than some larger one does, by more than `GAIN`.
-        high: No size that is larger than this one gives `GAIN` more, which is proven; None when it is of none.
-        largest: The largest size that was tried.
+        low: Every smaller size has a throughput that is significantly lower than a larger one's, by more than `GAIN`.
+        high: No larger size has a throughput higher by `GAIN`, significantly; None if this holds for no size.
+        largest: The largest measured size.
     """
 
     low: int
@@ -32,11 +32,11 @@ class Saturation:
 
     @classmethod
     def of(cls, rates: Mapping[int, NDArray[np.float64]]) -> Self | None:
-        """Find it; None with fewer than two sizes, of which there is nothing to say.
+        """Compute the saturation; return None for fewer than two sizes.
 
         Args:
-            rates: For each size how much was done in a second, one number for each round, in the same rounds (at least
-                `ratio.FEWEST_ROUNDS`).
+            rates: For each size the throughput per second, one value per round, all in the same rounds (at least
+                `speedup.FEWEST_ROUNDS`).
         """
         sizes = sorted(rates)
         if len(sizes) < 2:
@@ -47,11 +47,11 @@ class Saturation:
         return cls(low, next(enough, None), sizes[-1])
 
     def facts(self) -> dict[str, Any]:
-        """Everything, for the JSON."""
+        """Return all values as a dictionary for the JSON report."""
         return asdict(self) | {"gain": GAIN, "said": str(self)}
 
     def __str__(self) -> str:
-        """Say it.
+        """Format as text.
 
         >>> print(Saturation(8, 8, 64), Saturation(8, 16, 64), sep="; ")
         saturated from 8 on; saturated from 8 or 16 on
@@ -65,6 +65,6 @@ class Saturation:
 
 
 def _gain(rates: NDArray[np.float64], larger: NDArray[np.float64]) -> tuple[float, float]:
-    """The interval of how many times as much the larger size gives."""
-    _, low, high = np.exp(location(np.log(larger) - np.log(rates)))
+    """Return the interval of the throughput ratio of the larger size to the smaller one."""
+    _, low, high = np.exp(hodges_lehmann(np.log(larger) - np.log(rates)))
     return float(low), float(high)

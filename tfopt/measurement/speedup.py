@@ -1,13 +1,12 @@
-"""How much faster one model is than another, from rounds of turns: a ratio, its interval and a verdict.
+"""Compute the speedup of one model over another from interleaved rounds: ratio, interval and verdict.
 
-Each round has both models in new processes, lets them take turns in an order drawn at random, and gives one number: the
-logarithm of the ratio of their median times. What slows the machine for longer than a round slows both and cancels.
-Were the models equally fast, the draw and the luck of the processes would make that number as likely positive as
-negative, of any size: its distribution is symmetric about the true log ratio whatever the noise looks like. That is the
-one assumption of Wilcoxon's signed-rank distribution, so the estimate and the exact interval that belong to it are
-used: the median of the pairwise means of the rounds, and a pair of their order statistics. Neither a bootstrap nor a
-t-interval is: on so few rounds, with the heavy tails of a shared machine, both are only approximate, and one disturbed
-round moves them.
+Each round runs both models in new processes, in turns whose order is drawn at random, and yields one number: the
+logarithm of the ratio of their median times. Disturbances that last longer than a round slow both models and cancel.
+If the models are equally fast, the random order and the differences between processes make that number positive or
+negative with equal probability: its distribution is symmetric about the true log ratio whatever the noise. This is the
+only assumption of Wilcoxon's signed-rank distribution, so its estimate and its exact interval are used: the median of
+the pairwise means of the rounds, and a pair of their order statistics. A bootstrap or t-interval would only be
+approximate for so few rounds with the heavy tails of a shared machine, and a single disturbed round would change it.
 
 Reference: Hodges and Lehmann 1963, "Estimates of location based on rank tests"; Hollander, Wolfe and Chicken 2014,
 "Nonparametric statistical methods", sections 3.2 and 3.3.
@@ -20,15 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Several candidates at several batch sizes are compared at once, and every false "faster" may be pushed.
+# Several candidates are compared at several batch sizes at once, and each false "faster" may be pushed.
 LEVEL = 0.99
-# With fewer rounds no interval of that level exists: even all of one sign is then too likely by chance.
+# With fewer rounds there is no interval of that level: even equal signs in all rounds are too likely by chance.
 FEWEST_ROUNDS = 8
 
 
 @dataclass(frozen=True)
 class Speedup:
-    """Baseline time over candidate time.
+    """The baseline's time divided by the candidate's time.
 
     Attributes:
         value: The estimate; 2 is twice as fast.
@@ -43,28 +42,28 @@ class Speedup:
     verdict: str
 
     def facts(self) -> dict[str, Any]:
-        """Everything, for the JSON."""
+        """Return all values as a dictionary for the JSON report."""
         return asdict(self)
 
 
 def speedup(
-    baseline: NDArray[np.float64], candidate: NDArray[np.float64], *, min_effect: float, unsure: float = 0.0
+    baseline: NDArray[np.float64], candidate: NDArray[np.float64], *, min_effect: float, systematic_error: float = 0.0
 ) -> Speedup:
     """Compare the median times of two models, round by round.
 
     Args:
-        baseline: Times of the baseline, one of each round.
-        candidate: Times of the candidate in the same rounds.
-        min_effect: A relative difference not worth the name, nor the risk of calling it one.
-        unsure: A relative difference that all rounds may have in common for other reasons; it widens the interval.
+        baseline: Median time of the baseline in each round.
+        candidate: Median time of the candidate in the same rounds.
+        min_effect: Relative difference that counts as within noise.
+        systematic_error: Relative difference that all rounds may share for other reasons; it widens the interval.
     """
-    value, low, high = (float(end) for end in np.exp(location(np.log(baseline) - np.log(candidate))))
-    low, high = low / (1 + unsure), high * (1 + unsure)
+    value, low, high = (float(end) for end in np.exp(hodges_lehmann(np.log(baseline) - np.log(candidate))))
+    low, high = low / (1 + systematic_error), high * (1 + systematic_error)
     return Speedup(value, low, high, verdict(low, high, min_effect))
 
 
 def verdict(low: float, high: float, min_effect: float) -> str:
-    """Say what an interval of the speedup shows.
+    """Return the verdict for an interval of the speedup.
 
     >>> verdict(1.05, 1.12, 0.03), verdict(0.8, 0.9, 0.03), verdict(1.01, 1.12, 0.03)
     ('faster', 'slower', 'within noise')
@@ -74,11 +73,11 @@ def verdict(low: float, high: float, min_effect: float) -> str:
     return "slower" if high < 1 / (1 + min_effect) else "within noise"
 
 
-def location(values: NDArray[np.float64]) -> tuple[float, float, float]:
-    """Return the Hodges-Lehmann estimate of the centre, and the ends of its exact interval.
+def hodges_lehmann(values: NDArray[np.float64]) -> tuple[float, float, float]:
+    """Return the Hodges-Lehmann estimate of the center and its exact confidence interval.
 
     Args:
-        values: At least `FEWEST_ROUNDS` independent values, symmetric about the centre.
+        values: At least `FEWEST_ROUNDS` independent values, symmetric about the center.
     """
     rows, columns = np.triu_indices(len(values))
     means = np.sort((values[rows] + values[columns]) / 2)
@@ -88,8 +87,8 @@ def location(values: NDArray[np.float64]) -> tuple[float, float, float]:
 
 @cache
 def _cut(count: int) -> int:
-    """How many of the pairwise means lie outside the interval at either side."""
-    ways = np.ones(1)  # of drawing signs for the ranks so far, by the sum of the positive ones
+    """Return how many of the pairwise means lie outside the interval on either side."""
+    ways = np.ones(1)  # probability of each sum of the positive ranks so far
     for rank in range(1, count + 1):
         longer = np.zeros(len(ways) + rank)
         longer[: len(ways)] = ways / 2

@@ -1,7 +1,7 @@
-"""Processes that begin with everything imported: forks of one that does nothing but import and fork.
+"""Fork server: a process that imports a framework once and forks workers.
 
-Importing TensorFlow takes seconds, and a fork of a process that has imported it some milliseconds. It is a process as
-new as any other, with memory, threads and devices of its own, as long as the first one stays idle.
+Importing TensorFlow takes seconds; forking a process that has imported it takes milliseconds. A fork has its own
+memory, threads and devices, like any new process, if the server itself runs nothing.
 """
 
 import gc
@@ -14,55 +14,55 @@ from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from tfopt.processes.parent_death import end_with
-from tfopt.processes.rpc import Asked, AskedProcess, answer
+from tfopt.processes.parent_death import die_with_parent
+from tfopt.processes.rpc import WorkerClient, WorkerProcess, serve_calls
 
 
-class Fork(Asked):
-    """A fork of a process whose module calls `answer_by_forks`. It ends with the one it was forked from, too."""
+class ForkedWorker(WorkerClient):
+    """A worker forked from a process that runs `serve_forks`. It is killed when that process ends."""
 
-    def __init__(self, origin: AskedProcess, log: Path) -> None:
-        """Have it forked.
+    def __init__(self, origin: WorkerProcess, log: Path) -> None:
+        """Fork the worker.
 
         Args:
-            origin: The process to fork.
-            log: Where it prints to, behind what is there.
+            origin: The fork server.
+            log: The file that the worker's output is appended to.
 
         Raises:
-            Died: When there is no such process any more.
+            WorkerDied: If the fork server has ended.
         """
         ours, theirs = socket.socketpair()
         super().__init__(Connection(ours.detach()), log)
         with theirs:
-            self._number = origin.ask("fork", str(log), descriptor=theirs.fileno())
+            self._pid = origin.call("fork", str(log), descriptor=theirs.fileno())
         self._origin = origin
         self._status: int | None = None
 
     def kill(self) -> None:
-        """End it at once, where it has not ended."""
+        """Kill the worker if it is still running."""
         if self._status is None:
-            self._status = int(self._origin.ask("kill", self._number))
+            self._status = int(self._origin.call("kill", self._pid))
 
     def wait(self) -> int:
-        """Return its exit status once it has ended; below 0 for a signal."""
+        """Wait until the worker ends and return its exit status, negative for a signal."""
         if self._status is None:
-            self._status = int(self._origin.ask("wait", self._number))
+            self._status = int(self._origin.call("wait", self._pid))
         return self._status
 
 
-def answer_by_forks(descriptor: int, worker: Callable[[], object]) -> None:
-    """Be the process that is forked: each fork calls methods of a worker of its own, made there.
+def serve_forks(descriptor: int, worker: Callable[[], object]) -> None:
+    """Run the fork server: each fork creates its own worker and calls the worker's methods.
 
-    Whatever the forks should have in common is imported by now, and has done nothing yet: a fork has none of the
-    threads that were started before it.
+    The caller has imported what the forks share, without running it: a fork does not inherit threads that were started
+    before.
     """
-    gc.freeze()  # or the first collection in every fork would copy all that was imported
+    gc.freeze()  # otherwise the first garbage collection in each fork copies all imported objects
     pipe = Connection(descriptor)
-    answer(pipe, _Origin(pipe, worker))
+    serve_calls(pipe, _Origin(pipe, worker))
 
 
 class _Origin:
-    """What the process that is forked can be asked."""
+    """The calls that the fork server accepts."""
 
     def __init__(self, pipe: Connection, worker: Callable[[], object]) -> None:
         self._pipe, self._worker = pipe, worker
@@ -70,29 +70,29 @@ class _Origin:
     def fork(self, log: str) -> int:
         descriptor = reduction.recv_handle(self._pipe)
         own = os.getpid()
-        if number := os.fork():
+        if pid := os.fork():
             os.close(descriptor)
-            return number
+            return pid
         status = 1
         try:
-            end_with(own)
+            die_with_parent(own)
             self._pipe.close()
-            _print_to(log)
-            answer(Connection(descriptor), self._worker())
+            _redirect_output(log)
+            serve_calls(Connection(descriptor), self._worker())
             status = 0
-        except BaseException:  # nothing may go up from here: it would be the first process twice
+        except BaseException:  # an exception must not leave this frame, or the fork would continue as the fork server
             traceback.print_exc()
         os._exit(status)
 
-    def kill(self, number: int) -> int:
-        os.kill(number, signal.SIGKILL)
-        return self.wait(number)
+    def kill(self, pid: int) -> int:
+        os.kill(pid, signal.SIGKILL)
+        return self.wait(pid)
 
-    def wait(self, number: int) -> int:
-        return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
+    def wait(self, pid: int) -> int:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _print_to(log: str) -> None:
+def _redirect_output(log: str) -> None:
     with Path(log).open("ab") as stream:
         os.dup2(stream.fileno(), 1)
         os.dup2(stream.fileno(), 2)

@@ -1,14 +1,14 @@
-"""Memory that a step no longer needs."""
+"""Return freed heap memory to the operating system."""
 
 import contextlib
 import ctypes
 
 
-def hand_back() -> None:
-    """Have the C library return what was freed to the system.
+def trim() -> None:
+    """Make glibc return freed memory to the operating system (``malloc_trim``).
 
-    It keeps pages between blocks that are still in use: after the steps of a menu in one process these are gigabytes,
-    which the models that are measured next would lack. Libraries other than glibc keep none, and have no such call.
+    glibc retains free pages between blocks in use: after several steps in one process these are gigabytes, which the
+    models measured next would lack. Other C libraries do not retain them and do not have this function.
     """
-    with contextlib.suppress(AttributeError, OSError, TypeError):  # TypeError: no such library by that name on Windows
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # TypeError: CDLL(None) on Windows
         ctypes.CDLL(None).malloc_trim(0)

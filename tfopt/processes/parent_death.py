@@ -1,4 +1,4 @@
-"""A process that ends with the one that started it, however that ends: nothing goes on for nobody."""
+"""Kill a child process when its parent dies (prctl PR_SET_PDEATHSIG)."""
 
 import ctypes
 import os
@@ -8,23 +8,23 @@ import sys
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 
-def end_with(parent: int) -> None:
-    """Have this process killed when the thread that started it ends, or end it at once where that has ended already.
+def die_with_parent(parent: int) -> None:
+    """Let the kernel kill this process when the thread that started it ends; exit at once if it has already ended.
 
     Args:
-        parent: The number of the process that started it.
+        parent: Process ID of the process that started this one.
     """
-    if sys.platform == "linux":  # no other system offers this
+    if sys.platform == "linux":  # other systems have no equivalent
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit(1)
 
 
-def bound(*words: str) -> list[str]:
-    """The command that becomes another one, which then ends with this process."""
+def bound_command(*words: str) -> list[str]:
+    """Return a command that runs another one and is killed when this process ends."""
     return [sys.executable, "-m", "tfopt.processes.parent_death", str(os.getpid()), *words]
 
 
 if __name__ == "__main__":
-    end_with(int(sys.argv[1]))
+    die_with_parent(int(sys.argv[1]))
     os.execvp(sys.argv[2], sys.argv[2:])

@@ -1,8 +1,8 @@
-"""A process that does what it is asked, call by call: both of its sides.
+"""Request/response worker process: client and server.
 
-The parent keeps several of them and lets them take turns. A plain ``python -m``, so that nothing of the parent is in
-it: its memory and its first call are its own. It answers over a pipe and leaves when that closes, so no death of the
-parent can leave it running.
+The parent runs several workers and lets them take turns. A worker is a plain ``python -m`` process that inherits
+nothing from its parent, so its memory and its first call are its own. It communicates over a pipe and exits when the
+pipe closes, so it never outlives its parent.
 """
 
 import abc
@@ -19,86 +19,88 @@ from pathlib import Path
 from typing import Any, Self
 
 from tfopt.errors import ComponentError
-from tfopt.processes.subprocess_call import how_it_ended, last_lines
+from tfopt.processes.subprocess_call import describe_exit, last_lines
 
-PATIENCE = 1800.0  # seconds for one answer: compiling a large model may take minutes, but some calls never return
-
-
-class Refused(Exception):  # noqa: N818  (a result, not an error of ours)
-    """What was asked could not be done; the text says why. The process can be asked again."""
+TIMEOUT_S = 1800.0  # per call: compiling a large model may take minutes, but some calls never return
 
 
-class Died(Refused):
-    """The process ended; the text says how, with its last lines."""
+class CallFailed(Exception):  # noqa: N818  (a result, not an error of ours)
+    """A call raised an exception, which is the text. The worker accepts further calls."""
 
 
-class Asked(abc.ABC):
-    """The parent's side of a process that is idle unless asked.
+class WorkerDied(CallFailed):
+    """The worker ended; the text has its exit status and last lines."""
+
+
+class WorkerClient(abc.ABC):
+    """The parent's side of a worker process.
 
     Attributes:
-        log: What it printed.
+        log: The file with the worker's output.
     """
 
     def __init__(self, pipe: Connection, log: Path) -> None:
-        """Talk with it over this pipe."""
+        """Use this pipe for calls."""
         self._pipe, self.log = pipe, log
 
-    def ask(self, name: str, *arguments: Any, descriptor: int | None = None) -> Any:
-        """Let it call one method of its worker, and return the answer.
+    def call(self, name: str, *arguments: Any, descriptor: int | None = None) -> Any:
+        """Call a method of the worker and return its result.
 
         Args:
-            name: Of the method.
-            arguments: Picklable.
-            descriptor: An open file to go with the call, which the method takes from the pipe.
+            name: Name of the method.
+            arguments: Picklable arguments.
+            descriptor: An open file that is sent with the call; the method receives it from the pipe.
 
         Raises:
-            Refused: When the call raised there; `Died` when the process is gone.
+            CallFailed: If the method raised an exception.
+            WorkerDied: If the process has ended, or did not return within `TIMEOUT_S`.
+            ComponentError: If the method raised it.
         """
         try:
             self._pipe.send((name, arguments))
             if descriptor is not None:
                 reduction.send_handle(self._pipe, descriptor, 0)
-            if not self._pipe.poll(PATIENCE):
+            if not self._pipe.poll(TIMEOUT_S):
                 self.kill()
-                raise Died(f"gave no answer to {name!r} in {PATIENCE:g} seconds, and was stopped")
-            worked, answer = self._pipe.recv()
+                raise WorkerDied(f"gave no answer to {name!r} in {TIMEOUT_S:g} seconds, and was stopped")
+            worked, serve_calls = self._pipe.recv()
         except (EOFError, OSError):
             code = self.wait()
-            said = last_lines(self.log)
-            raise Died(f"the process {how_it_ended(code)}" + (f"\n{said}" if said else "")) from None
+            output = last_lines(self.log)
+            raise WorkerDied(f"the process {describe_exit(code)}" + (f"\n{output}" if output else "")) from None
         if not worked:
-            raise answer if isinstance(answer, ComponentError) else Refused(answer)
-        return answer
+            raise serve_calls if isinstance(serve_calls, ComponentError) else CallFailed(serve_calls)
+        return serve_calls
 
     def __enter__(self) -> Self:
         """Use as a context manager."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it at once; it holds nothing that would need saving."""
+        """Kill the worker; it has no state to save."""
         self.kill()
         self._pipe.close()
 
     @abc.abstractmethod
     def kill(self) -> None:
-        """End it at once, where it has not ended."""
+        """Kill the worker if it is still running."""
 
     @abc.abstractmethod
     def wait(self) -> int:
-        """Return its exit status once it has ended; below 0 for a signal."""
+        """Wait until the worker ends and return its exit status, negative for a signal."""
 
 
-class AskedProcess(Asked):
-    """A fresh process that is idle unless asked."""
+class WorkerProcess(WorkerClient):
+    """A worker in a new Python process."""
 
     def __init__(self, module: str, *words: str, log: Path, environment: Mapping[str, str] | None = None) -> None:
-        """Start it.
+        """Start the process.
 
         Args:
-            module: Run with ``python -m``; it calls `answer` with the descriptor that is its first word.
-            words: Its other words.
-            log: Where it prints to.
-            environment: Variables in the place of this process's own.
+            module: Run with ``python -m``; it calls `serve_calls` with the file descriptor in its first argument.
+            words: Further command-line arguments.
+            log: File for its output.
+            environment: Environment variables that replace those of this process.
         """
         ours, theirs = socket.socketpair()
         with theirs, log.open("wb") as stream:
@@ -106,7 +108,7 @@ class AskedProcess(Asked):
                 [sys.executable, "-m", module, str(theirs.fileno()), *words],
                 env={**os.environ, **(environment or {})},
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # it ends with the pipe, not with a terminal
+                start_new_session=True,  # closing the terminal must not end it; closing the pipe does
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -114,17 +116,17 @@ class AskedProcess(Asked):
         super().__init__(Connection(ours.detach()), log)
 
     def kill(self) -> None:
-        """End it at once, where it has not ended."""
+        """Kill the worker if it is still running."""
         self._process.kill()
         self._process.wait()
 
     def wait(self) -> int:
-        """Return its exit status once it has ended; below 0 for a signal."""
+        """Wait until the worker ends and return its exit status, negative for a signal."""
         return self._process.wait()
 
 
-def answer(pipe: Connection, worker: object) -> None:
-    """Be the child: call the worker's methods as the parent asks, until it closes the pipe."""
+def serve_calls(pipe: Connection, worker: object) -> None:
+    """Run the worker's side: call the requested methods until the parent closes the pipe."""
     while True:
         try:
             name, arguments = pipe.recv()
@@ -134,16 +136,16 @@ def answer(pipe: Connection, worker: object) -> None:
             result = True, getattr(worker, name)(*arguments)
         except ComponentError as error:
             result = False, error
-        except Exception as error:  # whatever is raised is a result
+        except Exception as error:  # every exception is returned to the parent
             traceback.print_exc()
             result = False, f"{type(error).__name__}: {error}"[:1000]
         pipe.send(result)
 
 
 def peak_memory() -> int:
-    """The high-water mark of this process since it began, in bytes.
+    """Return the peak resident memory of this process in bytes.
 
-    Not ``resource.getrusage``: Linux carries its ``ru_maxrss`` over an exec, so it would be the parent's.
+    ``resource.getrusage`` would include the parent's peak, because Linux keeps ``ru_maxrss`` across exec.
     """
     marks = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     return int(marks[1]) * 1024 if marks else 0

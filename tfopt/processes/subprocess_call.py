@@ -1,7 +1,7 @@
-"""Work in a child process, for what may crash, leak, or must start from a clean TensorFlow.
+"""Call a function in a child process: for code that may crash or leak, or needs a new TensorFlow.
 
-A plain ``python -m tfopt.processes.subprocess_call``, not `multiprocessing`: its spawn method would run the caller's
-own script again.
+The child is a plain ``python -m tfopt.processes.subprocess_call``. The spawn method of `multiprocessing` would run the
+caller's own script again.
 """
 
 import importlib
@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tfopt.errors import ComponentError, first_line, lacking
-from tfopt.processes.parent_death import end_with
+from tfopt.errors import ComponentError, first_line, machine_error
+from tfopt.processes.parent_death import die_with_parent
 
 T = TypeVar("T")
 
@@ -29,26 +29,27 @@ def run_in_child(
     environment: Mapping[str, str] | None = None,
     limit_s: float | None = None,
 ) -> T:
-    """Call a module-level function in a fresh Python process and return its (picklable) result.
+    """Call a module-level function in a new Python process and return its (picklable) result.
 
-    The process ends with this one, even when this one is killed, and so do those that it started so in turn.
+    The child and its own children are killed when this process ends, even when it is killed.
 
     Args:
-        function: Found by the child by its import path.
-        arguments: Picklable.
-        doing: What it does, for the error ("converting to TFLite").
-        environment: Variables to set before anything is imported there.
-        limit_s: How long it may take; as long as it likes when not given.
+        function: Imported in the child by its module and name.
+        arguments: Picklable arguments.
+        doing: Description of the work for the error ("converting to TFLite").
+        environment: Environment variables, set before the child imports anything.
+        limit_s: Timeout in seconds; None for no limit.
 
     Raises:
-        ComponentError: The child's own, or one with the last lines it printed when it died or was stopped.
-        TypeError: When the child could not find the function; addressed to the caller's author.
+        ComponentError: The one that the function raised, or one with the last lines of output if the child died or
+            exceeded the limit.
+        TypeError: If the child could not import the function; addressed to the caller's author.
     """
     if function.__module__ == "__main__" or "<" in function.__qualname__:
         raise TypeError(f"{function.__module__}.{function.__qualname__} is not a function of an importable module")
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
         call, answer, log = (Path(folder, name) for name in ("call", "answer", "log"))
-        # The search path goes first: what follows may need it to be unpickled.
+        # The search path comes first: unpickling the rest may need it.
         call.write_bytes(pickle.dumps(sys.path) + pickle.dumps((function.__module__, function.__qualname__, arguments)))
         with log.open("wb") as stream:
             process = subprocess.Popen(
@@ -71,7 +72,7 @@ def run_in_child(
                 process.wait()
         if code or not answer.exists():
             raise ComponentError(
-                f"{doing}: the process {how_it_ended(code)}{_last_words(log)}\n{last_lines(log)}",
+                f"{doing}: the process {describe_exit(code)}{_last_line(log)}\n{last_lines(log)}",
                 "a process that ends well",
                 "see the last lines that it printed; when it was killed, the machine may be short of memory",
             )
@@ -81,8 +82,8 @@ def run_in_child(
     return result  # type: ignore[no-any-return]
 
 
-def how_it_ended(code: int) -> str:
-    """An exit status in words.
+def describe_exit(code: int) -> str:
+    """Describe an exit status.
 
     >>> how_it_ended(-9)
     'was killed by SIGKILL'
@@ -91,31 +92,31 @@ def how_it_ended(code: int) -> str:
 
 
 def last_lines(log: Path, count: int = 15) -> str:
-    """The end of what a process printed."""
+    """Return the last lines of a log file."""
     with log.open("rb") as stream:
         stream.seek(max(0, log.stat().st_size - 500 * count))
         return "\n".join(stream.read().decode(errors="replace").splitlines()[-count:])
 
 
-def _last_words(log: Path) -> str:
-    """The last line that says something: where only one line of the error is shown, it is most often the reason."""
-    said = [line.strip() for line in last_lines(log).splitlines() if line.strip()]
-    return f": {said[-1][:300]}" if said else ""
+def _last_line(log: Path) -> str:
+    """Return the last nonempty line: most often the reason, and some callers show one line of the error only."""
+    lines = [line.strip() for line in last_lines(log).splitlines() if line.strip()]
+    return f": {lines[-1][:300]}" if lines else ""
 
 
 def main(call: Path, answer: Path, parent: int) -> None:
-    """Be the child: make the call and leave the answer whole."""
-    end_with(parent)
+    """Run the child: call the function and write its result atomically."""
+    die_with_parent(parent)
     with call.open("rb") as stream:
         sys.path[:] = pickle.load(stream)
         module, name, arguments = pickle.load(stream)
     try:
         result = True, getattr(importlib.import_module(module), name)(*arguments)
     except Exception as error:
-        lacked = lacking(error)
+        lacked = machine_error(error)
         if lacked is None and not isinstance(error, ComponentError):
             traceback.print_exc()
-            sys.exit(f"{type(error).__name__}: {first_line(error)}")  # comes last, for `_last_words`
+            sys.exit(f"{type(error).__name__}: {first_line(error)}")  # printed last, for `_last_line`
         result = False, lacked or error
     part = answer.with_suffix(".partial")
     part.write_bytes(pickle.dumps(result))

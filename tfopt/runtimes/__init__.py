@@ -1,4 +1,7 @@
-"""One way to run any model: by input name, on numpy arrays. Parity, `evaluate` and `benchmark` use nothing else."""
+"""Run models of every format with one interface: numpy arrays by input name.
+
+May import `tfopt.artifacts`, `tfopt.data`, `tfopt.keras_models`, `tfopt.tensorrt` and what is below them.
+"""
 
 import abc
 import importlib
@@ -20,29 +23,29 @@ class Runtime(abc.ABC):
     """A loaded model.
 
     Attributes:
-        inputs: What it takes, by name.
-        outputs: What it returns, by name, in the order of its signature.
+        inputs: Dtype and shape of each input by name.
+        outputs: Dtype and shape of each output by name, in the order of the signature.
     """
 
     inputs: dict[str, TensorSpec]
     outputs: dict[str, TensorSpec]
-    _accepted: Mapping[str, Any] = MappingProxyType({})
+    _checked: Mapping[str, Any] = MappingProxyType({})
 
     def run(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
-        """Return the outputs for one batch of named inputs. Not safe under threads.
+        """Return the outputs for one batch of named inputs. Not thread-safe.
 
         Raises:
-            ComponentError: When the inputs are not those the model takes (see `check`).
+            ComponentError: If the inputs do not match the signature (see `check`).
         """
-        like = {name: (array.dtype, array.shape) for name, array in arrays.items()}
-        if like != self._accepted:  # a benchmark's thousandth equal call need not be checked again
+        types = {name: (array.dtype, array.shape) for name, array in arrays.items()}
+        if types != self._checked:  # calls of a benchmark are equal: check the first only
             self.check(arrays)
-            self._accepted = like
+            self._checked = types
         return self.call(arrays)
 
     @abc.abstractmethod
     def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
-        """Run the model on inputs that were checked; what each runtime implements, and `run` calls."""
+        """Run the model on checked inputs. Each runtime implements this method; `run` calls it."""
 
     def check(self, arrays: Arrays) -> None:
         """Raise ComponentError unless names, dtypes and shapes are those of `inputs`."""
@@ -51,23 +54,25 @@ class Runtime(abc.ABC):
                 raise ComponentError(f"no input {name!r}", f"inputs {self._expected()}", nearest(name, arrays))
             array = arrays[name]
             fits = not spec.ranked or _fits(array.shape, spec.shape)
-            kind = "string" if array.dtype.kind in "OSU" else array.dtype.name
-            if kind != spec.dtype or not fits:
-                got = TensorSpec(kind, array.shape)
-                raise ComponentError(f"input {name!r}: {got}", str(spec), f"convert it to {spec.dtype}, and reshape it")
+            dtype = "string" if array.dtype.kind in "OSU" else array.dtype.name
+            if dtype != spec.dtype or not fits:
+                received = TensorSpec(dtype, array.shape)
+                raise ComponentError(
+                    f"input {name!r}: {received}", str(spec), f"convert it to {spec.dtype}, and reshape it"
+                )
         for name in arrays:
             if name not in self.inputs:
                 raise ComponentError(f"input {name!r}", f"inputs {self._expected()}", nearest(name, self.inputs))
 
-    def close(self) -> None:  # noqa: B027  (most runtimes have nothing to give back)
-        """Give back what the model holds."""
+    def close(self) -> None:  # noqa: B027  (most runtimes have nothing to release)
+        """Release the model's resources."""
 
     def __enter__(self) -> Self:
-        """Use as a context manager."""
+        """Return the runtime itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
+        """Close the runtime."""
         self.close()
 
     def _expected(self) -> str:
@@ -77,28 +82,28 @@ class Runtime(abc.ABC):
 def load(model: Model, *, signature: str = "serving_default", threads: int | None = None) -> Runtime:
     """Load a model with the runtime of its format (``Model.format``).
 
-    A model that asks for other settings than this process has, as `configure_runtime` makes it, runs in a process of
-    its own that has them, until the runtime is closed.
+    A model that requires environment variables which this process does not have, as set by `configure_runtime`, runs in
+    a process of its own until the runtime is closed.
 
     Args:
         model: Any model artifact.
-        signature: Which signature, where the format has several.
-        threads: How many threads one call may use; the runtime's own choice when None.
+        signature: Name of the signature, for formats with several.
+        threads: Number of threads per call; None for the runtime's default.
 
     Raises:
-        ComponentError: When the file is damaged, the signature is not there, or the model could not be made at all.
+        ComponentError: If the file is damaged, the signature does not exist, or the artifact is a failed model.
     """
     if model.failure:
-        raise ComponentError(f"not made: {model.failure}", "a model", "mend the step that was to make it")
-    if variables := environment.lacking(model):
-        from tfopt.runtimes.subprocess_runtime import Elsewhere
+        raise ComponentError(f"not made: {model.failure}", "a model", "fix the step that should make it")
+    if variables := environment.missing_variables(model):
+        from tfopt.runtimes.subprocess_runtime import SubprocessRuntime
 
-        return Elsewhere(model, variables, signature=signature, threads=threads)
+        return SubprocessRuntime(model, variables, signature=signature, threads=threads)
     module = importlib.import_module(f"tfopt.runtimes.{model.format}")
     runtime: Runtime = module.load(model, signature=signature, threads=threads)
     return runtime
 
 
-def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
-    same_rank = len(shape) == len(wanted)
-    return same_rank and all(want in (None, have) for want, have in zip(wanted, shape, strict=True))
+def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
+    same_rank = len(shape) == len(expected)
+    return same_rank and all(size in (None, actual) for size, actual in zip(expected, shape, strict=True))

@@ -1,4 +1,4 @@
-"""The `keras` runtime: a Keras 3 or Keras 2 model from its file, called without training."""
+"""The `keras` runtime: a Keras 3 or Keras 2 model in inference mode."""
 
 from typing import Any
 
@@ -8,27 +8,27 @@ from numpy.typing import NDArray
 from tfopt.artifacts import Model
 from tfopt.keras_models import io as keras_models
 from tfopt.runtimes import Arrays, Runtime
-from tfopt.runtimes.saved_model import set_threads, spec_of
+from tfopt.runtimes.saved_model import set_threads, to_tensor_spec
 
 
 def load(model: Model, *, signature: str, threads: int | None) -> Runtime:
-    """Load the Keras form; it has one signature, whatever that is called."""
+    """Load the Keras model; it has a single signature, so the name is ignored."""
     return KerasRuntime(model, threads)
 
 
 class KerasRuntime(Runtime):
-    """A Keras model, called by input name, with its layers in inference mode."""
+    """A Keras model with its layers in inference mode."""
 
     def __init__(self, model: Model, threads: int | None) -> None:
-        """Load it; see `tfopt.runtimes.load`."""
+        """Load the model; see `tfopt.runtimes.load`."""
         import tensorflow as tf
 
         set_threads(threads)
         serve, signature = keras_models.serving_function(keras_models.load(model))
         self._call = serve
-        self.inputs = {name: spec_of(spec) for name, spec in signature.items()}
+        self.inputs = {name: to_tensor_spec(spec) for name, spec in signature.items()}
         results = serve.get_concrete_function(signature).structured_outputs  # type: ignore[attr-defined]
-        self.outputs = {name: spec_of(spec) for name, spec in sorted(results.items())}
+        self.outputs = {name: to_tensor_spec(spec) for name, spec in sorted(results.items())}
         self._constant = tf.constant
 
     def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:

@@ -1,4 +1,4 @@
-"""The `onnx` runtime: ONNX Runtime on the CPU, called by input name."""
+"""The `onnx` runtime: ONNX Runtime on the CPU."""
 
 import re
 from typing import Any
@@ -11,35 +11,35 @@ from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError, first_line
 from tfopt.runtimes import Arrays, Runtime
 
-# What ONNX Runtime calls a type, where numpy has another name for it.
+# ONNX Runtime's names of dtypes that numpy names differently.
 DTYPES = {"float": "float32", "double": "float64"}
 
 
 def load(model: Model, *, signature: str, threads: int | None) -> Runtime:
-    """Load the graph; an ONNX file has one signature, whatever that is called."""
+    """Load the graph; an ONNX file has a single signature, so the name is ignored."""
     return OnnxRuntime(model, threads)
 
 
 class OnnxRuntime(Runtime):
-    """An ONNX model, called by input name.
+    """An ONNX model.
 
-    Text is UTF-8 in ONNX; it is taken as bytes or text and given as bytes, as TensorFlow does.
+    Text is UTF-8 in ONNX; inputs may be bytes or text, and outputs are bytes, as in TensorFlow.
     """
 
     def __init__(self, model: Model, threads: int | None) -> None:
-        """Load it; see `tfopt.runtimes.load`."""
+        """Load the model; see `tfopt.runtimes.load`."""
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4  # what goes wrong is raised as well
+        options.log_severity_level = 4  # errors are also raised as exceptions
         options.inter_op_num_threads = 1
         options.intra_op_num_threads = threads or 0
         try:
             self._session = onnxruntime.InferenceSession(str(model.onnx), options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # its exceptions share no base
+        except Exception as error:  # its exceptions have no common base class
             raise _refusal(model, error) from error
-        self.inputs = {given.name: _spec(given) for given in self._session.get_inputs()}
-        self.outputs = {given.name: _spec(given) for given in self._session.get_outputs()}
+        self.inputs = {value.name: _spec(value) for value in self._session.get_inputs()}
+        self.outputs = {value.name: _spec(value) for value in self._session.get_outputs()}
         self._names = list(self.outputs)
         self._text = [name for specs in (self.inputs, self.outputs) for name in specs if specs[name].dtype == "string"]
 
@@ -51,14 +51,14 @@ class OnnxRuntime(Runtime):
         return {name: _as_bytes(array) if name in self._text else array for name, array in results.items()}
 
     def close(self) -> None:
-        """Give back the session's memory and its threads."""
+        """Release the session's memory and threads."""
         del self._session
 
 
 def _refusal(model: Model, error: Exception) -> ComponentError:
-    said = first_line(error)
+    message = first_line(error)
     unknown = re.search(
-        r"No Op registered for (\S+)|(\S+)\(-?\d+\) is not a registered function/op|implementation for (\w+)", said
+        r"No Op registered for (\S+)|(\S+)\(-?\d+\) is not a registered function/op|implementation for (\w+)", message
     )
     if unknown:
         name = next(filter(None, unknown.groups()))
@@ -68,26 +68,26 @@ def _refusal(model: Model, error: Exception) -> ComponentError:
             "convert it again with another opset, or express the op with others in the model",
         )
     return ComponentError(
-        f"{model.onnx}: {said}",
+        f"{model.onnx}: {message}",
         "a file that ONNX Runtime can load",
-        "convert it again; it may be truncated, or its weights may lie in another file that is not there",
+        "convert it again; it may be truncated, or a file with its weights may be missing",
     )
 
 
-def _spec(given: Any) -> TensorSpec:
-    named = re.search(r"tensor\((\w+)\)", given.type)
-    dtype = named[1] if named else given.type
-    return TensorSpec(DTYPES.get(dtype, dtype), tuple(size if isinstance(size, int) else None for size in given.shape))
+def _spec(value: Any) -> TensorSpec:
+    match = re.search(r"tensor\((\w+)\)", value.type)
+    dtype = match[1] if match else value.type
+    return TensorSpec(DTYPES.get(dtype, dtype), tuple(size if isinstance(size, int) else None for size in value.shape))
 
 
 def _as_text(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """Decoded here: ONNX Runtime would take ``b"a"`` for the text "b'a'"."""
+    """Decode bytes: ONNX Runtime would convert ``b"a"`` to the text "b'a'"."""
     try:
         texts = [value.decode() if isinstance(value, bytes) else str(value) for value in array.ravel()]
     except UnicodeDecodeError as error:
         raise ComponentError(
-            f"input {name!r}: bytes that are no text ({error})",
-            "UTF-8 text, which is all that ONNX has",
+            f"input {name!r}: bytes that are not text ({error})",
+            "UTF-8 text, the only text that ONNX has",
             "decode images and other binary features before the model",
         ) from error
     return np.array(texts, object).reshape(array.shape)

@@ -1,4 +1,4 @@
-"""The `openvino` runtime: OpenVINO on the CPU, called by input name."""
+"""The `openvino` runtime: OpenVINO on the CPU."""
 
 from typing import Any
 
@@ -10,21 +10,21 @@ from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError, first_line
 from tfopt.runtimes import Arrays, Runtime
 
-# One call at a time, as fast as it goes. Unless told, it computes float32 models in bfloat16 where the CPU has that.
+# Minimal latency of single calls. Without the precision hint, float32 models run in bfloat16 on CPUs that support it.
 SETTINGS = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
-WIDE = ("int64", "uint64", "uint32")  # the CPU computes them in 32 bits with a sign, and cuts off the rest unsaid
+WIDE = ("int64", "uint64", "uint32")  # the CPU plugin computes them as int32 and truncates without an error
 LIMITS = np.iinfo(np.int32)
 
 
 def load(model: Model, *, signature: str, threads: int | None) -> Runtime:
-    """Compile the graph for the CPU; an OpenVINO model has one signature, whatever that is called."""
+    """Compile the graph for the CPU; an OpenVINO model has a single signature, so the name is ignored."""
     try:
-        return OpenVINORuntime(compiled(str(model.openvino), threads), str(model.openvino))
+        return OpenVINORuntime(compile_model(str(model.openvino), threads), str(model.openvino))
     except RuntimeError as error:
         raise _refusal(model, error) from error
 
 
-def compiled(model: Any, threads: int | None = None) -> Any:
+def compile_model(model: Any, threads: int | None = None) -> Any:
     """Return the ``openvino.CompiledModel`` of an ``openvino.Model`` or its file, with the settings of this runtime."""
     from tfopt.runtimes.openvino_import import openvino
 
@@ -33,18 +33,18 @@ def compiled(model: Any, threads: int | None = None) -> Any:
 
 
 class OpenVINORuntime(Runtime):
-    """An OpenVINO model, called by input name.
+    """An OpenVINO model.
 
-    What is no integer kind is computed in float32, on every CPU: float16 only makes the file smaller there.
+    Floating-point values are computed in float32 on every CPU: float16 only reduces the file size.
     """
 
-    def __init__(self, compiled: Any, where: str) -> None:
-        """Take an ``openvino.CompiledModel``, and where it came from, for errors."""
-        self._compiled = compiled
+    def __init__(self, compile_model: Any, where: str) -> None:
+        """Wrap an ``openvino.CompiledModel``; ``where`` is its origin for errors."""
+        self._compiled = compile_model
         self.inputs = {_name(port): _spec(port) for port in self._compiled.inputs}
         self.outputs = {_name(port): _spec(port) for port in self._compiled.outputs}
         _check_no_text(where, self.inputs | self.outputs)
-        self._places = list(self.inputs)
+        self._input_names = list(self.inputs)
         self._wide = [name for name, spec in self.inputs.items() if spec.dtype in WIDE]
         self._request = self._compiled.create_infer_request()
 
@@ -52,16 +52,16 @@ class OpenVINORuntime(Runtime):
         """Run the graph."""
         for name in self._wide:
             _check_range(name, arrays[name])
-        results = self._request.infer([arrays[name] for name in self._places], share_inputs=True)
+        results = self._request.infer([arrays[name] for name in self._input_names], share_inputs=True)
         return dict(zip(self.outputs, results.to_tuple(), strict=True))
 
     def close(self) -> None:
-        """Give back the compiled graph and its memory."""
+        """Release the compiled graph and its memory."""
         del self._request, self._compiled
 
 
 def _name(port: Any) -> str:
-    """Of a tensor with several names, as when an input is an output too, the one that its end of the graph has."""
+    """Return the name of a port; for several names, as if an input is also an output, that of its node."""
     own: str = port.node.get_friendly_name()
     return own if own in port.names else min(port.names, default=own)
 
@@ -79,7 +79,7 @@ def _check_no_text(where: str, specs: dict[str, TensorSpec]) -> None:
         if spec.dtype == "string":
             raise ComponentError(
                 f"{where}: {name!r} is text",
-                "numbers in and out, which is all that OpenVINO has kernels for",
+                "numbers, as OpenVINO has no kernels for text",
                 "look words up before the model, or use its SavedModel or ONNX form",
             )
 
@@ -88,15 +88,15 @@ def _check_range(name: str, array: NDArray[Any]) -> None:
     if array.size and (array.max() > LIMITS.max or array.min() < LIMITS.min):
         raise ComponentError(
             f"input {name!r}: integers from {array.min()} to {array.max()}",
-            f"at most 32 bits ({LIMITS.min} to {LIMITS.max}): OpenVINO has no more on CPUs, and would cut them off",
+            f"at most 32 bits ({LIMITS.min} to {LIMITS.max}): OpenVINO on CPUs would truncate them",
             "hash or look them up to smaller numbers, or use the model's SavedModel or ONNX form",
         )
 
 
 def _refusal(model: Model, error: Exception) -> ComponentError:
-    said = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("Exception from")]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("Exception from")]
     return ComponentError(
-        f"{model.openvino}: {said[-1] if said else first_line(error)}",
-        "a model.xml that OpenVINO can load, with the model.bin that belongs to it",
-        "convert it again; one of the two may be truncated, or of another export",
+        f"{model.openvino}: {lines[-1] if lines else first_line(error)}",
+        "a model.xml that OpenVINO can load, with its model.bin",
+        "convert it again; one of the two files may be truncated, or from another export",
     )

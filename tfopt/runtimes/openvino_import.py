@@ -1,4 +1,4 @@
-"""OpenVINO, imported without its telemetry: the import alone would report itself to its maker over the network."""
+"""Import OpenVINO without its telemetry, which sends a report over the network at import."""
 
 import sys
 from collections.abc import Iterator
@@ -8,20 +8,20 @@ TELEMETRY = "openvino_telemetry"
 
 
 @contextmanager
-def untracked() -> Iterator[None]:
-    """Let what is imported here, OpenVINO or NNCF, find no telemetry, for which both have a stand-in.
+def without_telemetry() -> Iterator[None]:
+    """Hide the telemetry package from imports of OpenVINO or NNCF, which work without it.
 
-    A process that has imported the telemetry itself keeps it.
+    If the process has already imported the telemetry, nothing changes.
     """
     if TELEMETRY in sys.modules:
         yield
         return
-    sys.modules[TELEMETRY] = None  # type: ignore[assignment]  # what `import` takes for "there is none"
+    sys.modules[TELEMETRY] = None  # type: ignore[assignment]  # makes `import` raise ModuleNotFoundError
     try:
         yield
     finally:
         del sys.modules[TELEMETRY]
 
 
-with untracked():
+with without_telemetry():
     import openvino as openvino

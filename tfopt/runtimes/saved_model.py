@@ -1,4 +1,4 @@
-"""The `saved_model` runtime: TensorFlow's own executor on one signature."""
+"""The `saved_model` runtime: a signature of a SavedModel in TensorFlow."""
 
 from typing import Any
 
@@ -17,10 +17,10 @@ def load(model: Model, *, signature: str, threads: int | None) -> Runtime:
 
 
 class SavedModelRuntime(Runtime):
-    """A signature of a SavedModel, called by input name."""
+    """A signature of a SavedModel."""
 
     def __init__(self, model: Model, signature: str, threads: int | None) -> None:
-        """Load it; see `tfopt.runtimes.load`."""
+        """Load the model; see `tfopt.runtimes.load`."""
         import tensorflow as tf
 
         set_threads(threads)
@@ -32,18 +32,18 @@ class SavedModelRuntime(Runtime):
                 "a SavedModel that TensorFlow can load",
                 "export it again; a file may be truncated or missing",
             ) from error
-        known = self._loaded.signatures
-        if signature not in known:
+        signatures = self._loaded.signatures
+        if signature not in signatures:
             raise ComponentError(
                 f"{model.uri}: no signature {signature!r}",
                 "one of its signatures",
-                nearest(signature, known) if known else "export it with a signature",
+                nearest(signature, signatures) if signatures else "export it with a signature",
             )
-        self._call = known[signature]
-        # TensorFlow knows no order of either: that of the inputs is another one in each process.
+        self._call = signatures[signature]
+        # TensorFlow stores no order; the order of the inputs differs between processes.
         inputs = self._call.structured_input_signature[1]
-        self.inputs = {name: spec_of(spec) for name, spec in sorted(inputs.items())}
-        self.outputs = {name: spec_of(spec) for name, spec in sorted(self._call.structured_outputs.items())}
+        self.inputs = {name: to_tensor_spec(spec) for name, spec in sorted(inputs.items())}
+        self.outputs = {name: to_tensor_spec(spec) for name, spec in sorted(self._call.structured_outputs.items())}
         self._constant = tf.constant
 
     def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
@@ -52,18 +52,18 @@ class SavedModelRuntime(Runtime):
         return {name: np.asarray(results[name].numpy()) for name in self.outputs}
 
 
-def spec_of(spec: Any) -> TensorSpec:
-    """A ``tf.TensorSpec`` in tfopt's words."""
+def to_tensor_spec(spec: Any) -> TensorSpec:
+    """Convert a ``tf.TensorSpec``."""
     if spec.shape.rank is None:
         return TensorSpec(spec.dtype.name, (None,), ranked=False)
     return TensorSpec(spec.dtype.name, tuple(spec.shape))
 
 
 def set_threads(threads: int | None) -> None:
-    """Give TensorFlow its thread count; it fixes its pools at first use, so this must come first in the process.
+    """Set TensorFlow's thread count, which must happen before its first use in the process.
 
     Raises:
-        ComponentError: When TensorFlow already runs with another count.
+        ComponentError: If TensorFlow already runs with another count.
     """
     if not threads:
         return

@@ -1,4 +1,4 @@
-"""A model in a process of its own, which is set up as the model asks: what its environment holds is read only once."""
+"""Run a model in a process with its own environment variables, which TensorFlow reads once at import."""
 
 import sys
 import tempfile
@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
-from tfopt.processes.rpc import AskedProcess, Refused, answer
+from tfopt.processes.rpc import CallFailed, WorkerProcess, serve_calls
 from tfopt.runtimes import Arrays, Runtime
-from tfopt.runtimes.environment import in_words
+from tfopt.runtimes.environment import format_variables
 
 
-class Elsewhere(Runtime):
-    """The parent's side: what it is asked, its process is asked."""
+class SubprocessRuntime(Runtime):
+    """A model in another process: the parent's side."""
 
     def __init__(self, model: Model, variables: Mapping[str, str], *, signature: str, threads: int | None) -> None:
         """Start the process and load the model there; see `tfopt.runtimes.load`."""
@@ -27,55 +27,55 @@ class Elsewhere(Runtime):
         folder = tempfile.TemporaryDirectory(prefix="tfopt-")
         shared = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}  # this process may have models on the same GPU
         log = Path(folder.name, "log")
-        self._process = AskedProcess(__name__, model.uri, log=log, environment=shared | dict(variables))
-        self._end = weakref.finalize(self, _end, self._process, folder)
+        self._process = WorkerProcess(__name__, model.uri, log=log, environment=shared | dict(variables))
+        self._finalizer = weakref.finalize(self, _stop, self._process, folder)
         try:
-            self.inputs, self.outputs = self._ask("load", model.uri, signature, threads)
+            self.inputs, self.outputs = self._call("load", model.uri, signature, threads)
         except BaseException:
             self.close()
             raise
 
     def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
-        """Run it there."""
-        found: dict[str, NDArray[Any]] = self._ask("call", dict(arrays))
-        return found
+        """Run the model in its process."""
+        outputs: dict[str, NDArray[Any]] = self._call("call", dict(arrays))
+        return outputs
 
     def close(self) -> None:
-        """End the process; it ends as well when nobody has this runtime any more."""
-        self._end()
+        """Stop the process; it is also stopped when the runtime is garbage-collected."""
+        self._finalizer()
 
-    def _ask(self, name: str, *arguments: Any) -> Any:
+    def _call(self, name: str, *arguments: Any) -> Any:
         try:
-            return self._process.ask(name, *arguments)
-        except Refused as error:
+            return self._process.call(name, *arguments)
+        except CallFailed as error:
             raise ComponentError(
-                f"in a process with {in_words(self._variables)}: {error}",
-                "a model that can be loaded and run with its own settings",
-                "give it other settings by configure_runtime, or leave it as it was",
+                f"in a process with {format_variables(self._variables)}: {error}",
+                "a model that can be loaded and run with its environment variables",
+                "configure it again with configure_runtime, or use the model from before",
             ) from error
 
 
-def _end(process: AskedProcess, folder: "tempfile.TemporaryDirectory[str]") -> None:
+def _stop(process: WorkerProcess, folder: "tempfile.TemporaryDirectory[str]") -> None:
     process.__exit__()
     folder.cleanup()
 
 
 class Worker:
-    """The process's side."""
+    """A model in another process: the side of that process."""
 
     def load(
         self, uri: str, signature: str, threads: int | None
     ) -> tuple[dict[str, TensorSpec], dict[str, TensorSpec]]:
-        """Load the model; return its inputs and outputs."""
+        """Load the model and return its inputs and outputs."""
         from tfopt import runtimes
 
         self._runtime = runtimes.load(Model(uri), signature=signature, threads=threads)
         return self._runtime.inputs, self._runtime.outputs
 
     def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
-        """Run it on inputs that were checked."""
+        """Run the model on checked inputs."""
         return self._runtime.call(arrays)
 
 
 if __name__ == "__main__":
-    answer(Connection(int(sys.argv[1])), Worker())
+    serve_calls(Connection(int(sys.argv[1])), Worker())

@@ -1,4 +1,4 @@
-"""The `tflite` runtime: LiteRT's interpreter with XNNPACK, called by signature name."""
+"""The `tflite` runtime: LiteRT's interpreter with XNNPACK."""
 
 import re
 from typing import Any
@@ -18,12 +18,12 @@ def load(model: Model, *, signature: str, threads: int | None) -> Runtime:
 
 
 def stored_tensors(model: Model) -> tuple[str | None, dict[str, Any], dict[str, Any]]:
-    """The signature to call by, None where the file has none, and the inputs and outputs, for whoever writes an app.
+    """Return the signature's name, None if the file has none, and the stored inputs and outputs, for app developers.
 
-    They are as the file stores them, integers and their scales included.
+    Quantized tensors are described with their integer dtype, scale and zero point.
 
     Raises:
-        ComponentError: When LiteRT cannot load the file.
+        ComponentError: If LiteRT cannot load the file.
     """
     runtime = TFLiteRuntime(model, "serving_default", None)
     inputs, outputs = _facts(runtime._inputs, runtime.inputs), _facts(runtime._outputs, runtime.outputs)
@@ -31,14 +31,14 @@ def stored_tensors(model: Model) -> tuple[str | None, dict[str, Any], dict[str, 
 
 
 class TFLiteRuntime(Runtime):
-    """A LiteRT model, called by input name.
+    """A LiteRT model.
 
-    Integer inputs and outputs are shown and taken as the float32 they stand for: values are scaled, rounded to the
-    nearest and clipped, so that every format answers the same call.
+    Quantized inputs and outputs have dtype float32 in this interface: values are scaled, rounded to nearest and
+    clipped, so that all formats accept the same call.
     """
 
     def __init__(self, model: Model, signature: str, threads: int | None) -> None:
-        """Load it; see `tfopt.runtimes.load`."""
+        """Load the model; see `tfopt.runtimes.load`."""
         from ai_edge_litert.interpreter import Interpreter
 
         self._file = model.tflite
@@ -54,10 +54,10 @@ class TFLiteRuntime(Runtime):
             _by_name(self._interpreter.get_input_details()),
             _by_name(self._interpreter.get_output_details()),
         )
-        if signatures:  # a file without any has nothing but tensor names to be called by
+        if signatures:  # without signatures, inputs and outputs are identified by tensor names
             runner = self._interpreter.get_signature_runner(_choose(signatures, signature, model))
             inputs, outputs = runner.get_input_details(), runner.get_output_details()
-            # Tensors by index are those of the first subgraph, which is a file's only signature; else ask the runner.
+            # Tensor indices refer to the first subgraph, the only signature of most files; for several, use the runner.
             self._runner = runner if len(signatures) > 1 else None
         self._inputs, self._outputs = inputs, outputs
         self._shapes = {name: tuple(detail["shape"]) for name, detail in inputs.items()}
@@ -65,10 +65,10 @@ class TFLiteRuntime(Runtime):
         self.outputs = {name: _spec(detail) for name, detail in outputs.items()}
 
     def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
-        """Run the interpreter; memory is allocated anew only when a shape changed.
+        """Run the interpreter; tensors are reallocated only if a shape changed.
 
         Raises:
-            ComponentError: When an op cannot be computed.
+            ComponentError: If an op fails.
         """
         stored = {name: _quantized(arrays[name], detail) for name, detail in self._inputs.items()}
         try:
@@ -77,8 +77,8 @@ class TFLiteRuntime(Runtime):
             raise ComponentError(
                 f"{self._file}: {first_line(error)}",
                 "ops that can be computed with these inputs",
-                "convert with another precision, as rounding may have made a divisor 0; or leave the op that is named "
-                "in floats, by recipe",
+                "convert with another precision, as rounding may have made a divisor 0; or keep the named op "
+                "in float, by recipe",
             ) from error
         return {name: _dequantized(raw[name], detail) for name, detail in self._outputs.items()}
 
@@ -110,12 +110,10 @@ def _refusal(model: Model, reason: str) -> ComponentError:
     )
 
 
-def _choose(signatures: dict[str, Any], wanted: str, model: Model) -> str:
-    if wanted not in signatures:
-        raise ComponentError(
-            f"{model.uri}: no signature {wanted!r}", "one of its signatures", nearest(wanted, signatures)
-        )
-    return wanted
+def _choose(signatures: dict[str, Any], name: str, model: Model) -> str:
+    if name not in signatures:
+        raise ComponentError(f"{model.uri}: no signature {name!r}", "one of its signatures", nearest(name, signatures))
+    return name
 
 
 def _by_name(details: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:

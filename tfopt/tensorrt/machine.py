@@ -1,4 +1,4 @@
-"""The machine an engine is built or loaded on: its GPU, driver and TensorRT, or what it lacks and how to get it."""
+"""Detect GPU, driver and TensorRT version of this machine."""
 
 import importlib
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ INSTALL = "use the image kind tensorrt (deploy/images/tensorrt), or install NVID
 
 @dataclass(frozen=True)
 class Machine:
-    """What decides whether an engine runs here.
+    """The properties that an engine depends on.
 
     Attributes:
         tensorrt: TensorRT's version, ``10.11.0.33``.
-        compute_capability: Of the first GPU that CUDA sees, ``9.0``.
-        gpu: Its name.
+        compute_capability: Compute capability of the first GPU that CUDA sees, ``9.0``.
+        gpu: Name of that GPU.
         driver: The driver's version, ``570.86.15``.
     """
 
@@ -26,25 +26,25 @@ class Machine:
     driver: str
 
 
-def find() -> Machine:
-    """Look at this machine.
+def detect_machine() -> Machine:
+    """Detect the properties of this machine.
 
     Raises:
-        ComponentError: When it has no GPU, no TensorRT or no CUDA bindings; with how to get what is missing.
+        ComponentError: If it has no GPU, no TensorRT or no CUDA bindings; with instructions for installation.
     """
-    driver, version = nvidia.driver(), _version()
+    driver, version = nvidia.driver_version(), _version()
     from tfopt.tensorrt import device
 
-    capability, gpu = device.properties()
+    capability, gpu = device.gpu_properties()
     return Machine(version, capability, gpu, driver)
 
 
 def _version() -> str:
-    """TensorRT's; and CUDA's bindings are there."""
+    """Return TensorRT's version, after checking that CUDA's bindings are installed."""
     for module, fix in (("cuda.bindings.runtime", "pip install 'tfopt[tensorrt]'"), ("tensorrt", INSTALL)):
         try:
             loaded = importlib.import_module(module)
-        except Exception as error:  # stubs and half-installed libraries fail in many ways
-            said = f"import {module}: {first_line(error)}"
-            raise ComponentError(said, "TensorRT, and CUDA's bindings for Python", fix) from error
+        except Exception as error:  # stubs and incomplete installations fail in many ways
+            received = f"import {module}: {first_line(error)}"
+            raise ComponentError(received, "TensorRT, and CUDA's bindings for Python", fix) from error
     return str(loaded.__version__)

@@ -1,4 +1,4 @@
-"""What TensorRT says while it works: kept, since its functions return None and tell the reason to a logger only."""
+"""Record TensorRT's log messages: its functions return None on failure and log the reason only."""
 
 import functools
 import logging
@@ -13,32 +13,33 @@ LEVELS = {"INTERNAL_ERROR": logging.ERROR, "ERROR": logging.ERROR, "WARNING": lo
 
 
 class Messages:
-    """A logger for TensorRT that passes on what it says and remembers the errors.
+    """A logger for TensorRT that forwards messages to Python's logging and records errors.
 
     Attributes:
-        logger: What TensorRT's classes take.
+        errors: The error messages so far.
+        logger: The logger for TensorRT's classes.
     """
 
     def __init__(self) -> None:
-        """Start without errors."""
+        """Create the logger."""
         self.errors: list[str] = []
         self.logger = _Logger(self.errors)
 
-    def last(self, otherwise: str) -> str:
-        """The last error, in a line."""
+    def last_error(self, otherwise: str) -> str:
+        """Return the last error in one line, or another text if there was none."""
         return " ".join(self.errors[-1].split())[:300] if self.errors else otherwise
 
-    def started(self, kind: Any) -> Any:
-        """A ``tensorrt.Builder`` or ``tensorrt.Runtime`` that talks to this logger.
+    def create(self, kind: Any) -> Any:
+        """Create a ``tensorrt.Builder`` or ``tensorrt.Runtime`` with this logger.
 
         Raises:
-            ComponentError: When TensorRT does not start.
+            ComponentError: If TensorRT does not start.
         """
         try:
             return kind(self.logger)
-        except TypeError as error:  # all that its bindings make of a library that gives nothing
+        except TypeError as error:  # raised by the bindings if the library returns a null pointer
             raise ComponentError(
-                f"TensorRT {trt.__version__} does not start: {self.last(first_line(error))}",
+                f"TensorRT {trt.__version__} does not start: {self.last_error(first_line(error))}",
                 "its libraries of the same version, and a driver that is new enough for them",
                 INSTALL,
             ) from error
@@ -46,11 +47,11 @@ class Messages:
 
 @functools.cache
 def load_plugins() -> None:
-    """Let TensorRT have its plugins, which some operators of ONNX are; once in a process.
+    """Register TensorRT's plugins, which implement some ONNX operators, once per process.
 
-    They keep a bare pointer to the logger that they are given last, which must therefore never be freed.
+    The plugins store a raw pointer to the logger, which must therefore never be freed.
     """
-    trt.init_libnvinfer_plugins(_OF_PLUGINS.logger, "")
+    trt.init_libnvinfer_plugins(_PLUGIN_MESSAGES.logger, "")
 
 
 class _Logger(trt.ILogger):  # type: ignore[misc]
@@ -65,4 +66,4 @@ class _Logger(trt.ILogger):  # type: ignore[misc]
         logging.getLogger("tfopt.tensorrt").log(level, "%s", msg)
 
 
-_OF_PLUGINS = Messages()
+_PLUGIN_MESSAGES = Messages()

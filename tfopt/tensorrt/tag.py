@@ -1,4 +1,7 @@
-"""What an engine was built for, beside it as JSON, so that a wrong machine is told before TensorRT is asked."""
+"""The compatibility tag: a JSON file next to an engine with the machine that it was built for.
+
+It gives a clear error on another machine before TensorRT fails to load the engine.
+"""
 
 import json
 import logging
@@ -14,13 +17,16 @@ AGAIN = "convert the model again on this machine: tfopt convert_tensorrt"
 
 
 @dataclass(frozen=True)
-class Tag:
-    """What an engine was built for.
+class CompatibilityTag:
+    """The machine that an engine was built for, and its limits.
 
     Attributes:
-        tensorrt: As of the `Machine` it was built on, like the next three.
-        version_compatible: Whether later versions of TensorRT may load it.
-        largest_batch: How many records it takes at once, where its batch is open; None in tags that do not say it.
+        tensorrt: TensorRT's version; see `Machine`.
+        compute_capability: See `Machine`.
+        gpu: See `Machine`.
+        driver: See `Machine`.
+        version_compatible: True if later versions of TensorRT may load the engine.
+        largest_batch: Largest batch size, if it is dynamic; None in older tags.
     """
 
     tensorrt: str
@@ -31,43 +37,45 @@ class Tag:
     largest_batch: int | None = None
 
     @classmethod
-    def of(cls, machine: Machine, *, version_compatible: bool, largest_batch: int | None = None) -> "Tag":
-        """The tag of an engine built here and now."""
+    def for_machine(
+        cls, machine: Machine, *, version_compatible: bool, largest_batch: int | None = None
+    ) -> "CompatibilityTag":
+        """Return the tag of an engine that was built on a machine."""
         return cls(**asdict(machine), version_compatible=version_compatible, largest_batch=largest_batch)
 
     @classmethod
-    def beside(cls, plan: Path) -> "Tag | None":
-        """Read the tag that lies beside an engine; None where there is none, as for engines made elsewhere.
+    def read(cls, plan: Path) -> "CompatibilityTag | None":
+        """Read the tag of an engine; return None if there is none, as for engines that tfopt did not build.
 
         Raises:
-            ComponentError: When it is damaged.
+            ComponentError: If it is damaged.
         """
         file = plan.with_name(TAG)
         if not file.is_file():
             return None
         try:
-            return cls(**_known(json.loads(file.read_text())))
+            return cls(**_fields(json.loads(file.read_text())))
         except (ValueError, TypeError) as error:
             raise ComponentError(
                 f"{file}: {first_line(error)}", "the tag that convert_tensorrt wrote", "restore it, or convert again"
             ) from error
 
     def write(self, plan: Path) -> None:
-        """Put it beside an engine."""
+        """Write the tag next to an engine."""
         plan.with_name(TAG).write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n")
 
     def check(self, machine: Machine, where: str | Path) -> None:
-        """Raise ComponentError unless the engine was built for such a machine; an older driver is only warned of."""
+        """Raise ComponentError unless the engine runs on a machine; log a warning for an older driver."""
         if self.compute_capability != machine.compute_capability:
             raise ComponentError(
                 f"{where}: an engine for compute capability {self.compute_capability} ({self.gpu})",
                 f"one for {machine.compute_capability}, which this machine has ({machine.gpu})",
                 AGAIN,
             )
-        built, here = _numbers(self.tensorrt), _numbers(machine.tensorrt)
-        if built != here and not (self.version_compatible and here > built):
+        built, installed = _numbers(self.tensorrt), _numbers(machine.tensorrt)
+        if built != installed and not (self.version_compatible and installed > built):
             needs = "that version or a later one" if self.version_compatible else "exactly that version"
-            once = "; with version_compatible=True later versions load it too" if built < here else ""
+            once = "; with version_compatible=True later versions also load it" if built < installed else ""
             raise ComponentError(
                 f"{where}: an engine of TensorRT {self.tensorrt}, which needs {needs}",
                 f"one for TensorRT {machine.tensorrt}, which this machine has",
@@ -79,10 +87,10 @@ class Tag:
             )
 
 
-def _known(values: Any) -> dict[str, Any]:
+def _fields(values: Any) -> dict[str, Any]:
     if not isinstance(values, dict):
-        raise ValueError(f"{type(values).__name__}, and no object")
-    return {name: values[name] for name in Tag.__dataclass_fields__ if name in values}
+        raise ValueError(f"{type(values).__name__} instead of an object")
+    return {name: values[name] for name in CompatibilityTag.__dataclass_fields__ if name in values}
 
 
 def _numbers(version: str) -> tuple[int, ...]:

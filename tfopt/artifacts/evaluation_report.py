@@ -1,0 +1,164 @@
+"""The content of ``evaluation.json``: metrics, differences to the baseline, parity, confusion matrices and slices."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its confidence interval.
+
+    Attributes:
+        value: The value.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Metric(Estimate):
+    """A metric with its confidence interval.
+
+    Attributes:
+        higher_is_better: True if a higher value is better.
+        resolution: Largest error of the value, if it is computed from a histogram.
+    """
+
+    higher_is_better: bool
+    resolution: float | None = None
+
+
+@dataclass(frozen=True)
+class RocPoint:
+    """A point of the ROC curve.
+
+    Attributes:
+        threshold: Probability from which on a record counts as positive.
+        false_positive_rate: Share of the negative records above the threshold.
+        true_positive_rate: Share of the positive records above the threshold.
+    """
+
+    threshold: float
+    false_positive_rate: float
+    true_positive_rate: float
+
+
+@dataclass(frozen=True)
+class SliceMetrics:
+    """The metrics of a model over the records with one value of a slice feature.
+
+    Attributes:
+        feature: The slice feature.
+        value: Its value.
+        count: Number of records.
+        metrics: Metrics by name.
+        delta: Differences to the baseline by metric; empty for the baseline.
+    """
+
+    feature: str
+    value: int | str
+    count: int
+    metrics: dict[str, Metric]
+    delta: dict[str, Estimate]
+
+
+@dataclass(frozen=True)
+class ModelEvaluation:
+    """The evaluation of one model; everything after the notes is empty if there is an error.
+
+    Attributes:
+        name: Name of the model, unique in the report.
+        digest: Digest of the model's files.
+        format: Format of the model.
+        error: The reason why it was not evaluated, or None.
+        notes: Remarks on the evaluation.
+        metrics: Metrics by name.
+        delta: Differences to the baseline by metric; empty for the baseline.
+        parity: ``max_abs_error``, ``mean_abs_error`` and ``agreement`` of the outputs with the baseline's; empty for
+            the baseline.
+        confusion: Number of records by true class (row) and predicted class (column).
+        roc: ROC curve, if there are two classes.
+        slices: Metrics of slices.
+    """
+
+    name: str
+    digest: str
+    format: str
+    error: str | None
+    notes: list[str]
+    metrics: dict[str, Metric]
+    delta: dict[str, Estimate]
+    parity: dict[str, float | None]
+    confusion: list[list[int]]
+    roc: list[RocPoint]
+    slices: list[SliceMetrics]
+
+
+@dataclass(frozen=True)
+class RecordCounts:
+    """The number of records.
+
+    Attributes:
+        read: Records in the files.
+        evaluated: Records that the metrics are computed from.
+        skipped: Records that could not be used.
+        skipped_because: Skipped records by reason.
+    """
+
+    read: int
+    evaluated: int
+    skipped: int
+    skipped_because: dict[str, int]
+
+
+@dataclass(frozen=True)
+class IntervalMethod:
+    """The computation of the confidence intervals.
+
+    Attributes:
+        method: Name of the method.
+        replicates: Number of bootstrap replicates.
+        level: Confidence level.
+        seed: Seed of the bootstrap.
+    """
+
+    method: str
+    replicates: int
+    level: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class EvaluationReport:
+    """The content of ``evaluation.json``.
+
+    Attributes:
+        split: Split that the models are evaluated on.
+        chosen_on_it: Names of the models whose best epoch was chosen on this split.
+        label: Label feature.
+        task: ``classification``, ``binary`` or ``regression``.
+        output: Evaluated output of the baseline.
+        output_kind: ``numbers``, ``logits`` or ``probabilities``.
+        classes: Names of the rows and columns of the confusion matrices.
+        counts: Number of records.
+        interval: Computation of the confidence intervals.
+        baseline: Name of the baseline.
+        models: The models, the baseline first.
+    """
+
+    schema_version: ClassVar[int] = 1
+    split: str
+    chosen_on_it: list[str]
+    label: str
+    task: str
+    output: str
+    output_kind: str
+    classes: list[str]
+    counts: RecordCounts
+    interval: IntervalMethod
+    baseline: str
+    models: list[ModelEvaluation]
