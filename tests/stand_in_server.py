@@ -1,4 +1,4 @@
-"""Speaks what TensorFlow Serving's model server speaks, for machines without it: its flags, its gRPC service."""
+"""A replacement of TensorFlow Serving's model server for tests, with its flags and its gRPC service."""
 
 import argparse
 from concurrent import futures
@@ -22,27 +22,27 @@ loaded = tf.compat.v1.saved_model.load(session, ["serve"], str(flags.model_base_
 class Service(prediction_service_pb2_grpc.PredictionServiceServicer):
     """One model, one version."""
 
-    def GetModelMetadata(self, asked, context):  # noqa: N802  (gRPC's name)
-        """The signatures."""
-        _known(asked, context)
-        told = get_model_metadata_pb2.SignatureDefMap(signature_def=dict(loaded.signature_def))
+    def GetModelMetadata(self, request, context):  # noqa: N802  (gRPC's name)
+        """Return the signatures."""
+        _check_name(request, context)
+        signatures = get_model_metadata_pb2.SignatureDefMap(signature_def=dict(loaded.signature_def))
         packed = Any()
-        packed.Pack(told)
+        packed.Pack(signatures)
         return get_model_metadata_pb2.GetModelMetadataResponse(metadata={"signature_def": packed})
 
-    def Predict(self, asked, context):  # noqa: N802  (gRPC's name)
-        """The answer of the signature that is asked."""
-        _known(asked, context)
-        signature = loaded.signature_def[asked.model_spec.signature_name]
-        fed = {signature.inputs[name].name: tf.make_ndarray(tensor) for name, tensor in asked.inputs.items()}
-        found = session.run({name: info.name for name, info in signature.outputs.items()}, fed)
-        outputs = {name: tf.make_tensor_proto(array) for name, array in found.items()}
+    def Predict(self, request, context):  # noqa: N802  (gRPC's name)
+        """Return the outputs of the requested signature."""
+        _check_name(request, context)
+        signature = loaded.signature_def[request.model_spec.signature_name]
+        feed = {signature.inputs[name].name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
+        arrays = session.run({name: info.name for name, info in signature.outputs.items()}, feed)
+        outputs = {name: tf.make_tensor_proto(array) for name, array in arrays.items()}
         return predict_pb2.PredictResponse(outputs=outputs)
 
 
-def _known(asked, context) -> None:
-    if asked.model_spec.name != flags.model_name:
-        context.abort(grpc.StatusCode.NOT_FOUND, f"Servable not found for request: {asked.model_spec.name}")
+def _check_name(request, context) -> None:
+    if request.model_spec.name != flags.model_name:
+        context.abort(grpc.StatusCode.NOT_FOUND, f"Servable not found for request: {request.model_spec.name}")
 
 
 server = grpc.server(futures.ThreadPoolExecutor(4))

@@ -1,4 +1,4 @@
-"""Triton Inference Server itself, from the one package that holds its program, with a backend of our own."""
+"""Install Triton Inference Server from the package that contains its program, with a Python backend for tests."""
 
 import os
 import shutil
@@ -7,26 +7,26 @@ import sys
 import zipfile
 from pathlib import Path
 
-PACKAGE = "nvidia-pytriton==0.7.0"  # its program is Triton 2.51; nothing else of it is used
+PACKAGE = "nvidia-pytriton==0.7.0"  # contains Triton 2.51; nothing else of it is used
 BACKENDS = ("onnxruntime", "openvino", "tensorflow")
 
 
 def install(folder: Path) -> Path:
-    """Fetch it into a folder, and return the folder of its program."""
-    words = ["-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), PACKAGE]
-    subprocess.run([sys.executable, *words], check=True)
+    """Download it to a folder, and return the folder of its program."""
+    arguments = ["-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), PACKAGE]
+    subprocess.run([sys.executable, *arguments], check=True)
     (wheel,) = folder.glob("*.whl")
-    with zipfile.ZipFile(wheel) as packed:
-        packed.extractall(folder)
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
     wheel.unlink()
-    found, libraries = folder / "pytriton" / "tritonserver", folder / "nvidia_pytriton.libs"
-    stub = found / "python_backend_stubs" / f"{sys.version_info.major}.{sys.version_info.minor}"
-    shutil.copy2(stub / "triton_python_backend_stub", found / "backends" / "python")
+    server, libraries = folder / "pytriton" / "tritonserver", folder / "nvidia_pytriton.libs"
+    stub = server / "python_backend_stubs" / f"{sys.version_info.major}.{sys.version_info.minor}"
+    shutil.copy2(stub / "triton_python_backend_stub", server / "backends" / "python")
     for name in BACKENDS:
-        (found / "backends" / name).mkdir()
-        shutil.copy2(Path(__file__).with_name("triton_backend.py"), found / "backends" / name / "model.py")
-    program = found / "bin" / "tritonserver"
-    for file in (program, found / "backends" / "python" / "triton_python_backend_stub"):
+        (server / "backends" / name).mkdir()
+        shutil.copy2(Path(__file__).with_name("triton_backend.py"), server / "backends" / name / "model.py")
+    program = server / "bin" / "tritonserver"
+    for file in (program, server / "backends" / "python" / "triton_python_backend_stub"):
         file.chmod(0o755)
     program.rename(program.with_name("real"))
     root = Path(__file__).parents[1]

@@ -1,4 +1,4 @@
-"""The door of `configure_runtime`: what it promises."""
+"""Declaration and work of the `configure_runtime` component."""
 
 from typing import Literal
 
@@ -15,22 +15,22 @@ def configure_runtime(
     onednn: Literal["on", "off", "other"] = "other",
     on_failure: OnFailure = "raise",
 ) -> None:
-    """Have a SavedModel measured and served by processes that are set up otherwise, with oneDNN on or off.
+    """Turn oneDNN on or off for a SavedModel, wherever it is measured and served.
 
-    TensorFlow computes with oneDNN's kernels where ``TF_ENABLE_ONEDNN_OPTS`` says so when it is imported, and where
-    nobody says, on CPUs with AVX512-VNNI, AVX-VNNI, AVX512-BF16 or AMX. Which is faster depends on the model, the
-    batch size and the CPU, so let `benchmark` tell.
+    TensorFlow uses oneDNN's kernels if ``TF_ENABLE_ONEDNN_OPTS`` is 1 when it is imported. If the variable is not set,
+    it uses them on CPUs with AVX512-VNNI, AVX-VNNI, AVX512-BF16 or AMX. Which setting is faster depends on the model,
+    the batch size and the CPU; `benchmark` measures it.
 
-    The graph stays as it is. The variable is written into the model's folder, ``assets.extra/environment.json``:
-    `benchmark`, `evaluate` and `validate_serving` run the model in a process that has it, and `push_model` says that
-    the server must be started so.
+    The graph does not change. The variable is written to the model's folder, ``assets.extra/environment.json``:
+    `benchmark`, `evaluate` and `validate_serving` run the model in a process with this variable, and `push_model`
+    reports that the server must be started with it.
 
     Args:
         model: A SavedModel or a Keras model.
         configured: The same SavedModel with the variable.
-        onednn: ``other`` is what this machine does not do by itself.
-        on_failure: With ``row``, a model that cannot be made is no error: the output then says why, and evaluate,
-            benchmark and select_model list it as a row that is never chosen, with the reason.
+        onednn: ``other`` is the opposite of this machine's default.
+        on_failure: With ``row``, a model that cannot be made does not fail the step: the output records the reason, and
+            evaluate, benchmark and select_model list it as a failed model, which is never selected.
     """
     from tfopt.keras_models.io import place_saved_model
     from tfopt.runtimes import environment
@@ -38,5 +38,5 @@ def configure_runtime(
     on = onednn == "on" or (onednn == "other" and not environment.has_onednn())
     serving = configured.path / "Format-Serving"
     place_saved_model(model, serving)
-    environment.write(serving, {environment.ONEDNN: str(int(on))})
+    environment.add_variables(serving, {environment.ONEDNN: str(int(on))})
     configured.metadata |= {"name": f"{model.name}, oneDNN {'on' if on else 'off'}"}

@@ -1,1 +1,1 @@
-"""Convert a model to a TensorRT engine, by way of an ONNX file that was compared with its parent on this machine."""
+"""Convert a model to a TensorRT engine, from an ONNX file that is compared with its parent on this machine."""

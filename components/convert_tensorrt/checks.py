@@ -1,70 +1,49 @@
-"""What is refused in the first second, before anything heavy is imported."""
-
-from dataclasses import fields
+"""Checks of `convert_tensorrt` before any work; they import nothing heavy."""
 
 from tfopt.artifacts import Examples, Model
-from tfopt.components.convert_tensorrt.request import Request
-from tfopt.conversion import convert as conversion
+from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
+from tfopt.conversion.convert import check_conversion
 from tfopt.errors import ComponentError
 from tfopt.tensorrt import machine
 
-SOURCES = {"onnx": ("saved_model", "keras", "onnx"), "tf_trt": ("saved_model", "keras")}
-# What TF-TRT has not: engines lie in its SavedModel, and are built and tuned by it alone.
-NOT_TF_TRT = ("shapes", "calibrator", "calibration_cache", "timing_cache", "sparse", "version_compatible")
 
-
-def check(model: Model, examples: Examples | None, backend: str, request: Request) -> None:
-    """Raise ComponentError where a conversion cannot go well: what was asked for first, then the machine."""
-    levels = "which has 8-bit levels in it" if has_levels(model) else None
-    own = conversion.check(model, examples, request, SOURCES[backend], needs_none="fp16", ranges=levels)
-    _check_wishes(backend, request)
-    if own and request.calibrator == "entropy":
+def check(model: Model, examples: Examples | None, parameters: TensorRTConversion) -> None:
+    """Raise ComponentError if the parameters contradict each other or the model, or this machine has no GPU."""
+    ranges = "which has 8-bit levels in it" if is_quantized(model) else None
+    has_ranges = check_conversion(
+        *(model, examples, parameters.precision, parameters.split, ("saved_model", "keras", "onnx")),
+        without_examples="fp16",
+        ranges=ranges,
+    )
+    _check_parameters(parameters)
+    if has_ranges and parameters.calibrator == "entropy":
         raise ComponentError(
-            f"calibrator='entropy' for {model.name}, {levels or 'whose 8-bit ranges were trained'}",
-            "a model in floats: ranges are found once",
-            "leave calibrator out, or give the model from before it was quantized",
+            f"calibrator='entropy' for {model.name}, {ranges or 'whose 8-bit ranges were trained'}",
+            "a float model, without ranges",
+            "leave calibrator out, or pass the model from before it was quantized",
         )
-    # It converts no FakeQuant with a range for each channel, and without calibration wants a range for every tensor.
-    if own and backend == "tf_trt":
-        raise ComponentError(
-            f"backend='tf_trt' for {model.name}, whose 8-bit ranges were trained",
-            "a model in floats, whose ranges TF-TRT finds itself",
-            "pass backend='onnx', which takes trained ranges, or give the model from before it was quantized",
-        )
-    if backend == "onnx":
-        machine.find()
+    machine.detect_machine()
 
 
-def has_levels(model: Model) -> bool:
-    """Whether an ONNX file is quantized: its operators' names are in it as text."""
+def is_quantized(model: Model) -> bool:
+    """Return True if an ONNX file contains quantizers; operator names are plain text in the file."""
     return bool(model.format == "onnx" and model.onnx and b"QuantizeLinear" in model.onnx.read_bytes())
 
 
-def _check_wishes(backend: str, request: Request) -> None:
-    if request.usual_batch > request.largest_batch:
+def _check_parameters(parameters: TensorRTConversion) -> None:
+    if parameters.usual_batch > parameters.largest_batch:
         raise ComponentError(
-            f"usual_batch={request.usual_batch} with largest_batch={request.largest_batch}",
+            f"usual_batch={parameters.usual_batch} with largest_batch={parameters.largest_batch}",
             "a usual batch of at most the largest",
             "pass a larger largest_batch",
         )
-    if request.calibration_cache and request.calibrator != "entropy":
+    if parameters.calibration_cache and parameters.calibrator != "entropy":
         raise ComponentError(
             "calibration_cache with calibrator='explicit'",
-            "calibrator='entropy', whose results are kept",
-            "leave it out: explicit ranges lie in the ONNX file, which export_onnx can write once for many conversions",
+            "calibrator='entropy', whose results can be stored",
+            "leave it out: explicit ranges are in the ONNX file, which export_onnx can write once for many conversions",
         )
-    if request.calibrator == "entropy" and request.precision != "int8":
+    if parameters.calibrator == "entropy" and parameters.precision != "int8":
         raise ComponentError(
-            f"calibrator='entropy' with precision={request.precision!r}", "precision='int8'", "leave calibrator out"
+            f"calibrator='entropy' with precision={parameters.precision!r}", "precision='int8'", "leave calibrator out"
         )
-    if backend == "tf_trt":
-        defaults = {field.name: field.default for field in fields(Request)}
-        other = [name for name in NOT_TF_TRT if getattr(request, name) != defaults[name]]
-        if request.precision in ("bf16", "tf32"):
-            other.insert(0, f"precision={request.precision!r}")
-        if other:
-            raise ComponentError(
-                f"{', '.join(other)} with backend='tf_trt'",
-                "what TF-TRT has too",
-                "leave it out, or pass backend='onnx'",
-            )

@@ -1,4 +1,4 @@
-"""The whole conversion, as it runs in a child process: to ONNX, to an engine, and compared twice."""
+"""Conversion of a model to TensorRT, as a child process runs it: to ONNX, to an engine, and compared twice."""
 
 import tempfile
 from pathlib import Path
@@ -6,65 +6,71 @@ from typing import Any
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, TensorRTModel
-from tfopt.artifacts.tensor_spec import TensorSpec, batched
-from tfopt.components.convert_tensorrt.request import Request
-from tfopt.conversion.verify import verify
-from tfopt.data.batches import feature_specs, sample_records
+from tfopt.artifacts.tensor_spec import TensorSpec, batched_tensors
+from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
+from tfopt.conversion.verification import verify
+from tfopt.data.batches import sample_records
+from tfopt.data.feature_schema import feature_specs
 from tfopt.tensorrt import machine, profiles
-from tfopt.tensorrt.tag import Tag
+from tfopt.tensorrt.tag import CompatibilityTag
 
 
-def convert(model: Model, examples: Examples | None, target: Path, request: Request) -> dict[str, Any]:
-    """Write ``Format-Serving`` into the staging folder ``target`` and return what the model card should say.
+def convert(model: Model, examples: Examples | None, target: Path, parameters: TensorRTConversion) -> dict[str, Any]:
+    """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card.
 
     Raises:
-        ComponentError: When the model cannot be converted, or the engine does not answer as its parent does.
+        ComponentError: If the model cannot be converted, or the outputs of the engine do not match those of its parent.
     """
-    from tfopt.components.convert_tensorrt import onnx_network as network
+    from tfopt.components.convert_tensorrt import onnx_network
 
-    _keep_tensorflow_off_the_gpu()
-    here = machine.find()
+    _hide_gpu_from_tensorflow()
+    here = machine.detect_machine()
     plan = target / "Format-Serving" / "model.plan"
     plan.parent.mkdir()
     with runtimes.load(model) as parent, tempfile.TemporaryDirectory(dir=target, prefix=".tensorrt-") as scratch:
-        network.check_signature(parent, model.uri)
-        profile = profile_of(parent, examples, request)
-        if examples is None:  # random inputs
-            parent.inputs = profiles.sized(parent.inputs, profile)
-        facts, sampled = network.prepare(model, examples, parent, Path(scratch, "model.onnx"), request)
-        from tfopt.components.convert_tensorrt import engine_builder as building
+        onnx_network.check_signature(parent, model.uri)
+        profile = derive_profile(parent, examples, parameters)
+        if examples is None:  # random inputs need sizes
+            parent.inputs = profiles.with_usual_sizes(parent.inputs, profile)
+        file = Path(scratch, "model.onnx")
+        facts, sampled = onnx_network.write_network(model, examples, parent, file, parameters)
+        from tfopt.components.convert_tensorrt import engine_builder
 
-        facts |= building.build(Path(scratch, "model.onnx"), plan, profile, parent.inputs, sampled, model, request)
-        most = profile.largest_batch(batched(parent.inputs))
-        Tag.of(here, version_compatible=request.version_compatible, largest_batch=most).write(plan)
+        facts |= engine_builder.build(file, plan, profile, parent.inputs, sampled, model, parameters)
+        CompatibilityTag.for_machine(
+            here,
+            version_compatible=parameters.version_compatible,
+            largest_batch=profile.largest_batch(batched_tensors(parent.inputs)),
+        ).write(plan)
         with runtimes.load(TensorRTModel(target)) as child:
-            facts["verified"] = verify(parent, child, examples, sampled, request)
-    told = {"precision": request.precision, "profile": str(profile), "tag": Tag.beside(plan).__dict__}
-    return {**told, **facts}
+            facts["verified"] = verify(parent, child, examples, sampled, parameters, parameters.precision)
+    tag = CompatibilityTag.read(plan)
+    return {"precision": parameters.precision, "profile": str(profile), "tag": tag.__dict__, **facts}
 
 
-def profile_of(parent: runtimes.Runtime, examples: Examples | None, request: Request) -> profiles.Profile:
-    """The shapes that the engine is built for; see `tfopt.tensorrt.profiles.derive`."""
-    given = profiles.read_shapes(request.shapes)
-    return profiles.derive(
+def derive_profile(
+    parent: runtimes.Runtime, examples: Examples | None, parameters: TensorRTConversion
+) -> profiles.Profile:
+    """Derive the shapes to build the engine for; see `tfopt.tensorrt.profiles.derive_profile`."""
+    return profiles.derive_profile(
         parent.inputs,
-        given,
-        _stored(examples, request),
-        usual_batch=request.usual_batch,
-        largest_batch=request.largest_batch,
+        profiles.parse_shapes(parameters.shapes),
+        _feature_specs(examples, parameters),
+        usual_batch=parameters.usual_batch,
+        largest_batch=parameters.largest_batch,
     )
 
 
-def _keep_tensorflow_off_the_gpu() -> None:
-    """The parent is compared with in float32; on a GPU TensorFlow would round to TF32, and take all memory."""
+def _hide_gpu_from_tensorflow() -> None:
+    # The comparison needs outputs in float32; on a GPU TensorFlow would round to TF32, and take all memory.
     import tensorflow as tf
 
     tf.config.set_visible_devices([], "GPU")
 
 
-def _stored(examples: Examples | None, request: Request) -> dict[str, TensorSpec] | None:
+def _feature_specs(examples: Examples | None, parameters: TensorRTConversion) -> dict[str, TensorSpec] | None:
     if examples is None:
         return None
-    split = request.split if request.split in examples.splits else next(iter(examples.splits))
-    drawn = sample_records(examples.split(split), count=1, seed=request.seed)
-    return feature_specs(drawn[0]) if drawn else None
+    split = parameters.split if parameters.split in examples.splits else next(iter(examples.splits))
+    records = sample_records(examples.split(split), count=1, seed=parameters.seed)
+    return feature_specs(records[0]) if records else None

@@ -1,4 +1,4 @@
-"""TensorRT's builder: an ONNX file in, a serialized engine out, in the types that the file names."""
+"""TensorRT's builder and inspector: from an ONNX file to a serialized engine and a report on its layers."""
 
 from pathlib import Path
 from typing import Any
@@ -7,9 +7,8 @@ import tensorrt as trt
 
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.components.convert_tensorrt import inspecting, timing_cache
-from tfopt.components.convert_tensorrt import layer_report as layers
-from tfopt.components.convert_tensorrt.request import Request
+from tfopt.components.convert_tensorrt import caches, layer_report
+from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError
 from tfopt.tensorrt.messages import Messages, load_plugins
@@ -23,84 +22,117 @@ def build(
     specs: dict[str, TensorSpec],
     sampled: Batch | None,
     model: Model,
-    request: Request,
+    parameters: TensorRTConversion,
 ) -> dict[str, Any]:
-    """Write the engine of an ONNX file, and return what the model card says of it.
+    """Write the engine of an ONNX file, and return metadata for the model card.
 
     Args:
-        source: The file.
-        plan: Where the engine goes.
+        source: The ONNX file.
+        plan: The engine file to write.
         profile: The shapes to build for.
-        specs: The model's inputs.
-        sampled: What to calibrate on, for the calibrator ``entropy``.
-        model: The parent, by whose content calibrations are kept.
-        request: What was asked for.
+        specs: The inputs of the model.
+        sampled: Inputs for the calibrator ``entropy``.
+        model: The parent, whose digest is a part of the key of the calibration cache.
+        parameters: The parameters of the conversion.
 
     Raises:
-        ComponentError: When TensorRT cannot read or build the file; with what it says, and of which node.
+        ComponentError: If TensorRT cannot read or build the file, with its message, which names the node.
     """
     messages = Messages()
     load_plugins()
-    builder = messages.started(trt.Builder)
-    implicit = request.calibrator == "entropy"
-    network, parser = _parsed(builder, messages, source, implicit=implicit)
+    builder = messages.create(trt.Builder)
+    implicit = parameters.calibrator == "entropy"
+    network, parser = _parse(builder, messages, source, implicit=implicit)
     config = builder.create_builder_config()
-    _configure(config, builder, profile, request)
-    if request.version_compatible:  # which carries the plugins that its operators need
+    _configure(config, builder, profile, parameters)
+    if parameters.version_compatible:  # the engine then contains the plugins of its operators
         config.plugins_to_serialize = parser.get_used_vc_plugin_libraries()
     if implicit:
-        from tfopt.components.convert_tensorrt import calibrator
+        from tfopt.components.convert_tensorrt.calibrator import add_calibrator
 
         assert sampled is not None
-        kept = calibrator.calibrate(config, builder, sampled, specs, model, request)
-    with timing_cache.lent(config, request.timing_cache) as found:
+        calibrator = add_calibrator(config, builder, sampled, specs, model, parameters)
+    with caches.timing_cache(config, parameters.timing_cache) as timing_facts:
         serialized = builder.build_serialized_network(network, config)
         if implicit:
-            kept.feed.check()
+            calibrator.feed.check()
         if serialized is None:
             raise ComponentError(
-                f"TensorRT builds no engine: {messages.last('it gives no reason')}",
+                f"TensorRT builds no engine: {messages.last_error('it gives no reason')}",
                 "a network that it has kernels and memory for",
                 "choose another precision, smaller shapes or a larger workspace_mb, and see nvidia-smi for memory",
             )
     plan.write_bytes(serialized)
     if implicit:
-        kept.feed.close()
-    facts = layers.report(inspecting.told(plan, profile, messages, request), request.precision)
-    return {"layers": facts, "timing_cache": found} | ({"calibrated": kept.feed.told} if implicit else {})
+        calibrator.feed.close()
+    layers = layer_report.summarize(_inspect(plan, profile, messages, parameters), parameters.precision)
+    return {"layers": layers, "timing_cache": timing_facts} | (
+        {"calibrated": calibrator.feed.facts} if implicit else {}
+    )
 
 
-def _parsed(builder: Any, messages: Messages, source: Path, *, implicit: bool) -> tuple[Any, Any]:
-    """The network, with every type as the file has it, and its parser; TensorRT 11 has no other kind and no flag."""
+def _parse(builder: Any, messages: Messages, source: Path, *, implicit: bool) -> tuple[Any, Any]:
+    """Return the network, strongly typed unless calibrated implicitly, and its parser."""
     flags = 0
-    strongly = getattr(trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
-    if strongly is not None and not implicit:
-        flags |= 1 << int(strongly)
+    strongly_typed = getattr(trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)  # always on in TensorRT 11
+    if strongly_typed is not None and not implicit:
+        flags |= 1 << int(strongly_typed)
     network = builder.create_network(flags)
     parser = trt.OnnxParser(network, messages.logger)
     if not parser.parse_from_file(str(source)):
         # As text an error names its node and operator; desc() is only the condition that failed, such as "false".
-        said = [" ".join(str(parser.get_error(index)).split()) for index in range(parser.num_errors)]
+        errors = [" ".join(str(parser.get_error(index)).split()) for index in range(parser.num_errors)]
         raise ComponentError(
-            f"TensorRT cannot read the ONNX file: {'; '.join(said)[:500] or messages.last('no reason')}",
+            f"TensorRT cannot read the ONNX file: {'; '.join(errors)[:500] or messages.last_error('no reason')}",
             "operators and types that its parser has",
             "express them with other operators in the model, or choose export_onnx",
         )
     return network, parser
 
 
-def _configure(config: Any, builder: Any, profile: Profile, request: Request) -> None:
-    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED  # for the report of layers
-    if request.workspace_mb:
-        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, request.workspace_mb << 20)
-    if request.precision == "fp32":
-        config.clear_flag(trt.BuilderFlag.TF32)  # which is on unless told, and rounds float32
-    if request.sparse:
+def _configure(config: Any, builder: Any, profile: Profile, parameters: TensorRTConversion) -> None:
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED  # for the report on the layers
+    if parameters.workspace_mb:
+        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, parameters.workspace_mb << 20)
+    if parameters.precision == "fp32":
+        config.clear_flag(trt.BuilderFlag.TF32)  # on by default, and rounds float32
+    if parameters.sparse:
         config.set_flag(trt.BuilderFlag.SPARSE_WEIGHTS)
-    if request.version_compatible:
+    if parameters.version_compatible:
         config.set_flag(trt.BuilderFlag.VERSION_COMPATIBLE)
     shapes = builder.create_optimization_profile()
     for name, (least, usual, most) in profile.ranges.items():
         shapes.set_shape(name, least, usual, most)
     if config.add_optimization_profile(shapes) < 0:
         raise ComponentError(f"shapes {profile}", "shapes that TensorRT can build for", "pass smaller ones")
+
+
+def _inspect(plan: Path, profile: Profile, messages: Messages, parameters: TensorRTConversion) -> str:
+    """Return TensorRT's JSON description of an engine's layers, at the usual shapes.
+
+    Raises:
+        ComponentError: If the engine does not load, or cannot be inspected.
+    """
+    runtime = messages.create(trt.Runtime)
+    runtime.engine_host_code_allowed = parameters.version_compatible
+    engine = _require(runtime.deserialize_cuda_engine(plan.read_bytes()), "does not load", messages)
+    # Types that depend on open sizes are reported only for a context whose inputs have shapes. The inspector does not
+    # keep the context alive.
+    context = _require(engine.create_execution_context(), "has no memory to run in", messages)
+    for name, (_, usual, _) in profile.ranges.items():
+        context.set_input_shape(name, usual)
+    inspector = _require(engine.create_engine_inspector(), "cannot be inspected", messages)
+    inspector.execution_context = context
+    description: str = inspector.get_engine_information(trt.LayerInformationFormat.JSON)
+    return description
+
+
+def _require(result: Any, problem: str, messages: Messages) -> Any:
+    """Return a result of TensorRT; raise ComponentError if it is None, TensorRT's sign of failure."""
+    if result is None:
+        raise ComponentError(
+            f"the engine just built {problem}: {messages.last_error('no reason')}",
+            "one that loads and runs here",
+            "see nvidia-smi for free memory; else report this, with the model",
+        )
+    return result

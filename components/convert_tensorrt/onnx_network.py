@@ -1,7 +1,6 @@
-"""The ONNX file that TensorRT builds: its precision written into it, and its answers compared with the parent's."""
+"""The ONNX file that TensorRT builds, with its precision, compared with its parent on the CPU."""
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +8,15 @@ import onnx
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, OnnxModel
-from tfopt.components.convert_tensorrt import int8_scales as levels
-from tfopt.components.convert_tensorrt.checks import has_levels
-from tfopt.components.convert_tensorrt.request import Request
-from tfopt.conversion import calibration
-from tfopt.conversion import onnx_export as onnx_conversion
-from tfopt.conversion import onnx_float16 as onnx_precision
-from tfopt.conversion import onnx_int8 as onnx_quantization
-from tfopt.conversion import onnx_qat as onnx_trained
-from tfopt.conversion.verify import verify
+from tfopt.components.convert_tensorrt import int8_scales
+from tfopt.components.convert_tensorrt.checks import is_quantized
+from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
+from tfopt.conversion import calibration, onnx_export, onnx_float16, onnx_int8, onnx_qat
+from tfopt.conversion.verification import verify
 from tfopt.data.batches import Batch
-from tfopt.data.sample_inputs import cut
+from tfopt.data.sample_inputs import split_batches
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
+from tfopt.keras_models import io as keras_io
 from tfopt.keras_models.quantization_aware import has_trained_ranges
 from tfopt.runtimes import Runtime
 from tfopt.runtimes.tensorrt import DTYPES
@@ -30,13 +25,13 @@ OPSET = 18
 
 
 def check_signature(parent: Runtime, uri: str) -> None:
-    """Raise ComponentError unless TensorRT has every type of the inputs and outputs."""
+    """Raise ComponentError unless TensorRT supports the dtypes of all inputs and outputs."""
     for name, spec in (parent.inputs | parent.outputs).items():
         if spec.dtype == "string":
             raise ComponentError(
-                f"{uri}: {name!r} is text",
-                "numbers in and out, which is all that TensorRT has",
-                "look words up before the model, or choose export_onnx, which takes text",
+                f"{uri}: {name!r} is a string",
+                "numeric inputs and outputs; TensorRT supports nothing else",
+                "look words up before the model, or choose export_onnx, which supports strings",
             )
         if spec.dtype not in DTYPES.values():
             raise ComponentError(
@@ -46,74 +41,77 @@ def check_signature(parent: Runtime, uri: str) -> None:
             )
 
 
-def prepare(
-    model: Model, examples: Examples | None, parent: Runtime, file: Path, request: Request
+def write_network(
+    model: Model, examples: Examples | None, parent: Runtime, file: Path, parameters: TensorRTConversion
 ) -> tuple[dict[str, Any], Batch | None]:
-    """Write the ONNX file in the precision asked for; return what the card says of it, and what it was calibrated on.
+    """Write the ONNX file in the requested precision; return metadata for the model card, and the calibration inputs.
 
-    With the calibrator ``entropy`` the file stays in floats, and what is returned is to calibrate on.
+    With the calibrator ``entropy`` the file stays in floats, and TensorRT calibrates on the returned inputs.
 
     Raises:
-        ComponentError: When the model cannot be converted, or the file does not answer as the parent does.
+        ComponentError: If the model cannot be converted, or the outputs of the file do not match those of its parent.
     """
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=".onnx-") as scratch:
-        network = _network(model, Path(scratch))
+        network = _load_network(model, Path(scratch))
         facts: dict[str, Any] = {}
         sampled = None
-        if request.precision == "int8":
-            network, told, sampled = _whole_numbers(network, model, examples, parent, Path(scratch), request)
-            facts = told
-    # What is computed on the CPU is compared before the cast to bfloat16, which ONNX Runtime has no kernels for there.
-    if request.precision == "fp16":
-        network = onnx_precision.half(network)
+        if parameters.precision == "int8":
+            network, facts, sampled = _quantize(network, model, examples, parent, Path(scratch), parameters)
+    if parameters.precision == "fp16":
+        network = onnx_float16.cast_float16(network)
     onnx.save(network, file)
-    facts["onnx"] = _verified(model, examples, parent, file, sampled, request)
-    if request.precision == "bf16":
-        network = onnx_precision.bfloat(network)
+    # bfloat16 is compared before the cast: ONNX Runtime has no such kernels on CPUs.
+    facts["onnx"] = _verify(examples, parent, file, sampled, parameters)
+    if parameters.precision == "bf16":
+        network = onnx_float16.cast_bfloat16(network)
         onnx.save(network, file)
     facts["opset"] = network.opset_import[0].version
     return facts, sampled
 
 
-def _network(model: Model, scratch: Path) -> onnx.ModelProto:
+def _load_network(model: Model, scratch: Path) -> onnx.ModelProto:
     if model.format == "onnx" and model.onnx:
         network = onnx.load(model.onnx)
-        onnx_conversion.check(network)
+        onnx_export.check_model(network)
         return network
-    keras_models.place_saved_model(model, scratch / "saved_model")
-    return onnx_conversion.convert(scratch / "saved_model", OPSET)
+    keras_io.place_saved_model(model, scratch / "saved_model")
+    return onnx_export.convert_saved_model(scratch / "saved_model", OPSET)
 
 
-def _whole_numbers(
-    network: onnx.ModelProto, model: Model, examples: Examples | None, parent: Runtime, scratch: Path, request: Request
+def _quantize(
+    network: onnx.ModelProto,
+    model: Model,
+    examples: Examples | None,
+    parent: Runtime,
+    scratch: Path,
+    parameters: TensorRTConversion,
 ) -> tuple[onnx.ModelProto, dict[str, Any], Batch | None]:
-    """The levels that are there, that were trained, or that are found on the examples; entropy finds them later."""
+    """Return the network with its own, trained or calibrated scales; for ``entropy``, the float network."""
     source, target = scratch / "float.onnx", scratch / "int8.onnx"
     sampled = None
     facts: dict[str, Any] = {"ranges": "given"}
-    if not has_levels(model):
+    if not is_quantized(model):
         onnx.save(network, source)
     if has_trained_ranges(model):
-        facts = onnx_trained.quantize(source, target)
-    elif not has_levels(model):
+        facts = onnx_qat.quantize(source, target)
+    elif not is_quantized(model):
         assert examples
-        sampled, found = calibration.sample(examples, parent.inputs, request)
-        facts = {"ranges": request.calibrator, "calibration": found}
-        if request.calibrator == "entropy":
+        sampled, description = calibration.sample_inputs(examples, parent.inputs, parameters)
+        facts = {"ranges": parameters.calibrator, "calibration": description}
+        if parameters.calibrator == "entropy":
             return network, facts, sampled
-        feed = list(cut(sampled, parent.inputs, 1))
-        facts |= onnx_quantization.quantize(source, target, feed, per_channel=True, symmetric=True)
+        feed = list(split_batches(sampled, parent.inputs, 1))
+        facts |= onnx_int8.quantize(source, target, feed, per_channel=True, symmetric=True)
     if target.exists():
         network = onnx.load(target)
-    levels.check(network)
-    return network, facts | {"levels": levels.symmetric(network)}, sampled
+    int8_scales.check_quantized(network)
+    return network, facts | {"levels": int8_scales.make_symmetric(network)}, sampled
 
 
-def _verified(
-    model: Model, examples: Examples | None, parent: Runtime, file: Path, sampled: Batch | None, request: Request
+def _verify(
+    examples: Examples | None, parent: Runtime, file: Path, sampled: Batch | None, parameters: TensorRTConversion
 ) -> dict[str, Any]:
-    """Compare the file with its parent, both on the CPU; in floats where the precision is TensorRT's doing."""
-    exact = request.precision in ("fp32", "tf32", "bf16") or request.calibrator == "entropy"
-    asked = replace(request, precision="fp32" if exact else request.precision)
+    """Compare the file with its parent, as float32 if TensorRT applies the precision later."""
+    exact = parameters.precision in ("fp32", "tf32", "bf16") or parameters.calibrator == "entropy"
     with runtimes.load(OnnxModel(file)) as child:
-        return verify(parent, child, examples, sampled, asked)
+        return verify(parent, child, examples, sampled, parameters, "fp32" if exact else parameters.precision)

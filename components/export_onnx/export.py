@@ -1,4 +1,4 @@
-"""The whole export, as it runs in a child process: convert, quantize, verify."""
+"""Export of a model to ONNX, as a child process runs it: convert, quantize, verify."""
 
 import tempfile
 from collections import Counter
@@ -7,57 +7,54 @@ from typing import Any
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, OnnxModel
-from tfopt.components.export_onnx.request import Request
+from tfopt.components.export_onnx.parameters import OnnxConversion
 from tfopt.conversion import calibration
-from tfopt.conversion.int8_overflow import needs_reduced_range
-from tfopt.conversion.verify import verify
-from tfopt.data.sample_inputs import cut
-from tfopt.keras_models import io as keras_models
+from tfopt.conversion.int8_overflow import is_range_reduced
+from tfopt.conversion.verification import verify
+from tfopt.data.sample_inputs import split_batches
+from tfopt.keras_models import io as keras_io
 from tfopt.keras_models.quantization_aware import has_trained_ranges
 
 
-def export(model: Model, examples: Examples | None, target: Path, request: Request) -> dict[str, Any]:
-    """Write ``Format-Serving`` into the staging folder ``target`` and return what the model card should say.
+def export(model: Model, examples: Examples | None, target: Path, parameters: OnnxConversion) -> dict[str, Any]:
+    """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card.
 
     Raises:
-        ComponentError: When the model cannot be converted, or the file does not answer as its parent does.
+        ComponentError: If the model cannot be converted, or the outputs of the file do not match those of its parent.
     """
     import onnx
 
-    from tfopt.conversion import onnx_export as onnx_conversion
-    from tfopt.conversion import onnx_float16 as onnx_precision
-    from tfopt.conversion import onnx_int8 as onnx_quantization
-    from tfopt.conversion import onnx_qat as onnx_trained
+    from tfopt.conversion import onnx_export, onnx_float16, onnx_int8, onnx_qat
 
     file = target / "Format-Serving" / "model.onnx"
     file.parent.mkdir()
     parent = runtimes.load(model)
-    facts: dict[str, Any] = {"opset": request.opset}
+    facts: dict[str, Any] = {"opset": parameters.opset}
     sampled = None
-    with tempfile.TemporaryDirectory(dir=target, prefix=".onnx-") as scratch:
-        keras_models.place_saved_model(model, Path(scratch, "saved_model"))
-        converted = onnx_conversion.convert(Path(scratch, "saved_model"), request.opset)
-        if request.precision == "int8" and has_trained_ranges(model):
-            onnx.save(converted, Path(scratch, "float.onnx"))
-            facts |= onnx_trained.quantize(Path(scratch, "float.onnx"), Path(scratch, "int8.onnx"))
-            converted = onnx.load(Path(scratch, "int8.onnx"))
-        elif request.precision == "int8" and examples:
-            sampled, facts["calibration"] = calibration.sample(examples, parent.inputs, request)
-            feed = list(cut(sampled, parent.inputs, 1))
-            onnx.save(converted, Path(scratch, "float.onnx"))
-            facts |= onnx_quantization.quantize(
-                Path(scratch, "float.onnx"),
-                Path(scratch, "int8.onnx"),
-                feed,
-                per_channel=request.per_channel,
-                reduced=needs_reduced_range() if request.reduce_range == "auto" else request.reduce_range == "on",
-            )
-            converted = onnx.load(Path(scratch, "int8.onnx"))
-    if request.precision == "float16":
-        converted = onnx_precision.half(converted)
-    onnx_conversion.check(converted)
+    with tempfile.TemporaryDirectory(dir=target, prefix=".onnx-") as folder:
+        scratch = Path(folder)
+        keras_io.place_saved_model(model, scratch / "saved_model")
+        converted = onnx_export.convert_saved_model(scratch / "saved_model", parameters.opset)
+        if parameters.precision == "int8":
+            onnx.save(converted, scratch / "float.onnx")
+            if has_trained_ranges(model):
+                facts |= onnx_qat.quantize(scratch / "float.onnx", scratch / "int8.onnx")
+            else:
+                assert examples
+                sampled, facts["calibration"] = calibration.sample_inputs(examples, parent.inputs, parameters)
+                facts |= onnx_int8.quantize(
+                    scratch / "float.onnx",
+                    scratch / "int8.onnx",
+                    list(split_batches(sampled, parent.inputs, 1)),
+                    per_channel=parameters.per_channel,
+                    reduced=is_range_reduced(parameters.reduce_range),
+                )
+            converted = onnx.load(scratch / "int8.onnx")
+    if parameters.precision == "float16":
+        converted = onnx_float16.cast_float16(converted)
+    onnx_export.check_model(converted)
     onnx.save(converted, file)
     facts["ops"] = dict(sorted(Counter(node.op_type for node in converted.graph.node).items()))
     with runtimes.load(OnnxModel(target)) as child:
-        facts["verified"] = verify(parent, child, examples, sampled, request)
-    return {"precision": request.precision, **facts}
+        facts["verified"] = verify(parent, child, examples, sampled, parameters, parameters.precision)
+    return {"precision": parameters.precision, **facts}

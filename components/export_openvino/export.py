@@ -1,4 +1,4 @@
-"""The whole export, as it runs in a child process: convert, quantize, verify."""
+"""Export of a model to OpenVINO, as a child process runs it: convert, quantize, verify."""
 
 import tempfile
 from pathlib import Path
@@ -6,22 +6,22 @@ from typing import Any
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, OpenVINOModel
-from tfopt.components.export_openvino.request import Request
+from tfopt.components.export_openvino.parameters import OpenVINOConversion
 from tfopt.conversion import calibration
-from tfopt.conversion.verify import held_out, verify
+from tfopt.conversion.verification import draw_held_out, verify
 from tfopt.data.batches import Batch
-from tfopt.data.sample_inputs import cut
-from tfopt.keras_models import io as keras_models
+from tfopt.data.sample_inputs import split_batches
+from tfopt.keras_models import io as keras_io
 from tfopt.keras_models.quantization_aware import has_trained_ranges
 
 
-def export(model: Model, examples: Examples | None, target: Path, request: Request) -> dict[str, Any]:
-    """Write ``Format-Serving`` into the staging folder ``target`` and return what the model card should say.
+def export(model: Model, examples: Examples | None, target: Path, parameters: OpenVINOConversion) -> dict[str, Any]:
+    """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card.
 
     Raises:
-        ComponentError: When the model cannot be converted, or the files do not answer as their parent does.
+        ComponentError: If the model cannot be converted, or the outputs of the files do not match those of its parent.
     """
-    from tfopt.components.export_openvino import conversion  # OpenVINO, in the child alone
+    from tfopt.components.export_openvino import openvino_graph  # imports OpenVINO, only in the child process
 
     file = target / "Format-Serving" / "model.xml"
     file.parent.mkdir()
@@ -29,42 +29,44 @@ def export(model: Model, examples: Examples | None, target: Path, request: Reque
     facts: dict[str, Any] = {"computed_in": "float32", "ranges": "trained" if trained else None}
     sampled = None
     with runtimes.load(model) as parent:
-        conversion.check_no_text(parent.inputs | parent.outputs)
-        converted = _converted(model, target)
-        if request.precision == "int8" and examples and not trained:
-            sampled, facts["calibration"] = calibration.sample(examples, parent.inputs, request)
-            converted, made = _quantized(converted, parent, examples, sampled, request)
-            facts |= made
-        if request.precision == "int8":
-            facts |= {"computed_in": "int8 and float32", "layers_in_8_bits": conversion.layers_in_8_bits(converted)}
-        conversion.save(converted, file, halved=request.precision == "float16")
-        facts["ops"] = conversion.ops_of(converted)
+        openvino_graph.check_no_strings(parent.inputs | parent.outputs)
+        converted = _convert(model, target)
+        if parameters.precision == "int8" and examples and not trained:
+            sampled, facts["calibration"] = calibration.sample_inputs(examples, parent.inputs, parameters)
+            converted, quantization_facts = _quantize(converted, parent, examples, sampled, parameters)
+            facts |= quantization_facts
+        if parameters.precision == "int8":
+            facts |= {"computed_in": "int8 and float32", "layers_in_8_bits": openvino_graph.int8_layers(converted)}
+        openvino_graph.save(converted, file, float16=parameters.precision == "float16")
+        facts["ops"] = openvino_graph.count_ops(converted)
         with runtimes.load(OpenVINOModel(target)) as child:
-            facts["verified"] = verify(parent, child, examples, sampled, request)
-    return {"precision": request.precision, **facts}
+            facts["verified"] = verify(parent, child, examples, sampled, parameters, parameters.precision)
+    return {"precision": parameters.precision, **facts}
 
 
-def _converted(model: Model, target: Path) -> Any:
-    from tfopt.components.export_openvino import conversion
+def _convert(model: Model, target: Path) -> Any:
+    from tfopt.components.export_openvino import openvino_graph
 
     if model.format == "onnx" and model.onnx:
-        return conversion.convert(model.onnx)
+        return openvino_graph.convert(model.onnx)
     with tempfile.TemporaryDirectory(dir=target, prefix=".openvino-") as scratch:
-        keras_models.place_saved_model(model, Path(scratch, "saved_model"))
-        return conversion.convert(Path(scratch, "saved_model"))
+        keras_io.place_saved_model(model, Path(scratch, "saved_model"))
+        return openvino_graph.convert(Path(scratch, "saved_model"))
 
 
-def _quantized(
-    converted: Any, parent: runtimes.Runtime, examples: Examples, sampled: Batch, request: Request
+def _quantize(
+    converted: Any, parent: runtimes.Runtime, examples: Examples, sampled: Batch, parameters: OpenVINOConversion
 ) -> tuple[Any, dict[str, Any]]:
-    from tfopt.components.export_openvino import accuracy_control as accuracy
-    from tfopt.components.export_openvino import quantization
+    from tfopt.components.export_openvino import accuracy_control, quantization
 
-    feed = list(cut(sampled, parent.inputs, 1))
-    plain, settings, facts = quantization.quantize(converted, feed, request)
-    if request.max_degradation is None:
-        return plain, facts
-    given, _ = held_out(examples, parent, sampled, request)
-    checked = list(cut(given, parent.inputs, 1))
-    made, held = accuracy.hold(converted, plain, feed, checked, parent, request.max_degradation, settings)
-    return made, facts | held
+    feed = list(split_batches(sampled, parent.inputs, 1))
+    quantized, settings, facts = quantization.quantize(converted, feed, parameters)
+    if parameters.max_degradation is None:
+        return quantized, facts
+    inputs, _ = draw_held_out(examples, parent, sampled, parameters)
+    controlled, control_facts = accuracy_control.quantize(
+        *(converted, quantized, feed, list(split_batches(inputs, parent.inputs, 1)), parent),
+        limit=parameters.max_degradation,
+        settings=settings,
+    )
+    return controlled, facts | control_facts

@@ -1,64 +1,66 @@
-"""int8 by NNCF: ranges from real data, a bit left unused where products overflow, and how stable the ranges are."""
+"""int8 quantization by NNCF, with the stability of the ranges."""
 
 import logging
 from typing import Any
 
-from tfopt.components.export_openvino import conversion
-from tfopt.components.export_openvino.request import Request
+from tfopt.components.export_openvino import openvino_graph
+from tfopt.components.export_openvino.parameters import OpenVINOConversion
 from tfopt.conversion import calibration
-from tfopt.conversion.calibration import Ranges
-from tfopt.conversion.int8_overflow import needs_reduced_range
+from tfopt.conversion.int8_overflow import is_range_reduced
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError, first_line
-from tfopt.runtimes.openvino_import import untracked
+from tfopt.runtimes.openvino_import import without_telemetry
 
-with untracked():
+with without_telemetry():
     import nncf
     from nncf.quantization.advanced_parameters import OverflowFix
 
 
-def quantize(model: Any, feed: list[Batch], request: Request) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """Return the int8 form of a model, what NNCF was told, and what the model card says of it.
+def quantize(
+    model: Any, feed: list[Batch], parameters: OpenVINOConversion
+) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """Return the int8 form of a model, the arguments of NNCF for it, and metadata for the model card.
 
     Args:
-        model: An ``openvino.Model`` in floats; it is left as it is.
+        model: An ``openvino.Model`` in floats; it is not changed.
         feed: Inputs by name, to calibrate on.
-        request: What was asked for.
+        parameters: Preset and range of the weights.
 
     Raises:
-        ComponentError: When NNCF fails, or finds nothing in the model that can be computed in 8 bits.
+        ComponentError: If NNCF fails, or nothing in the model can be computed in 8 bits.
     """
     logging.getLogger("nncf").setLevel(logging.ERROR)
-    if conversion.ops_of(model).get(conversion.ROUNDED):
+    if openvino_graph.count_ops(model).get(openvino_graph.FAKE_QUANTIZE):
         raise ComponentError(
             "a model that was quantized already",
-            "a model in floats: quantizing twice only adds up two roundings",
-            "give the model from before it was quantized, or choose precision='float32' to convert it as it is",
+            "a float model: quantizing twice adds up two rounding errors",
+            "pass the model from before it was quantized, or choose precision='float32' to convert it as it is",
         )
-    settings, facts = _settings(model, request)
+    settings, facts = _settings(model, parameters)
     try:
-        made = nncf.quantize(model.clone(), nncf.Dataset(feed), subset_size=len(feed), **settings)
-        stable = calibration.stability(*(_ranges(model, half, settings) for half in calibration.halves(feed)))
+        quantized = nncf.quantize(model.clone(), nncf.Dataset(feed), subset_size=len(feed), **settings)
+        halves = calibration.split_halves(feed)
+        stability = calibration.compare_ranges(*(_ranges(model, half, settings) for half in halves))
     except Exception as error:  # its exceptions share no base
         raise ComponentError(
             f"the quantizer failed: {first_line(error)[:300]}",
             "a graph that NNCF can quantize",
             "choose float32 or float16",
         ) from error
-    if not conversion.layers_in_8_bits(made):
+    if not openvino_graph.int8_layers(quantized):
         raise ComponentError(
             "precision='int8' for a model without a convolution or matrix product of its own weights",
-            "something that can be computed in 8 bits",
+            "a layer that can be computed in 8 bits",
             "choose float32 or float16",
         )
-    return made, settings, facts | {"stability": stable}
+    return quantized, settings, facts | {"stability": stability}
 
 
-def _settings(model: Any, request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what NNCF is told of this model, and what the model card says of that."""
-    attention = conversion.has_attention(model)
-    preset = request.preset if request.preset != "auto" else "mixed" if attention else "performance"
-    reduced = needs_reduced_range() if request.reduce_range == "auto" else request.reduce_range == "on"
+def _settings(model: Any, parameters: OpenVINOConversion) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the arguments of NNCF for this model, and metadata for the model card."""
+    attention = openvino_graph.has_attention(model)
+    preset = parameters.preset if parameters.preset != "auto" else "mixed" if attention else "performance"
+    reduced = is_range_reduced(parameters.reduce_range)
     fix = OverflowFix.ENABLE if reduced else OverflowFix.DISABLE
     settings = {
         "preset": nncf.QuantizationPreset[preset.upper()],
@@ -68,14 +70,14 @@ def _settings(model: Any, request: Request) -> tuple[dict[str, Any], dict[str, A
     return settings, {"preset": preset, "attention": attention, "reduce_range": reduced}
 
 
-def _ranges(model: Any, feed: list[Batch], settings: dict[str, Any]) -> Ranges:
-    """What each activation is clipped to, found on a part of the data, and without what takes longest."""
-    rough = nncf.AdvancedQuantizationParameters(disable_bias_correction=True)
-    settings = settings | {"advanced_parameters": rough}
-    made = nncf.quantize(model.clone(), nncf.Dataset(feed), subset_size=len(feed), **settings)
-    found = {}
-    for op in made.get_ops():
-        if op.get_type_name() == conversion.ROUNDED:
-            low, high = (op.input(place).get_source_output().get_node().get_data() for place in (1, 2))
-            found[op.get_friendly_name()] = (float(low.min()), float(high.max()))
-    return found
+def _ranges(model: Any, feed: list[Batch], settings: dict[str, Any]) -> calibration.Ranges:
+    """Return the calibrated range of each activation, without bias correction, which takes longest."""
+    fast = nncf.AdvancedQuantizationParameters(disable_bias_correction=True)
+    settings = settings | {"advanced_parameters": fast}
+    quantized = nncf.quantize(model.clone(), nncf.Dataset(feed), subset_size=len(feed), **settings)
+    ranges = {}
+    for op in quantized.get_ops():
+        if op.get_type_name() == openvino_graph.FAKE_QUANTIZE:
+            low, high = (op.input(index).get_source_output().get_node().get_data() for index in (1, 2))
+            ranges[op.get_friendly_name()] = (float(low.min()), float(high.max()))
+    return ranges

@@ -1,4 +1,4 @@
-"""The whole export, as it runs in a child process: calibrate, convert, verify."""
+"""Export of a model to LiteRT, as a child process runs it: calibrate, convert, verify."""
 
 import tempfile
 from collections.abc import Callable
@@ -7,60 +7,57 @@ from typing import Any
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, TFLiteModel
-from tfopt.components.export_tflite.request import Request
+from tfopt.components.export_tflite.parameters import CALIBRATED, TFLiteConversion
 from tfopt.conversion import calibration
-from tfopt.conversion.verify import held_out, verify
+from tfopt.conversion.verification import draw_held_out, verify
 from tfopt.data.batches import Batch
-from tfopt.data.sample_inputs import cut
+from tfopt.data.sample_inputs import split_batches
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
+from tfopt.keras_models import io as keras_io
 from tfopt.keras_models.quantization_aware import has_trained_ranges
 from tfopt.measurement.parity import compare, degradation
 
 
-def export(model: Model, examples: Examples | None, target: Path, request: Request) -> dict[str, Any]:
-    """Write ``Format-Serving`` into the staging folder ``target`` and return what the model card should say.
+def export(model: Model, examples: Examples | None, target: Path, parameters: TFLiteConversion) -> dict[str, Any]:
+    """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card.
 
     Raises:
-        ComponentError: When the model cannot be converted, or the file does not answer as its parent does.
+        ComponentError: If the model cannot be converted, or the outputs of the file do not match those of its parent.
     """
-    from tfopt.components.export_tflite import flatbuffer  # TensorFlow, in the child alone
-    from tfopt.components.export_tflite import litert_converter as conversion
-    from tfopt.components.export_tflite import quantize as quantizing
+    from tfopt.components.export_tflite import flatbuffer, quantize  # import TensorFlow, only in the child process
 
     serving = target / "Format-Serving"
-    keras_models.place_saved_model(model, serving)
+    keras_io.place_saved_model(model, serving)
     parent = runtimes.load(model)
     sampled, feed = None, None
     facts: dict[str, Any] = {}
     trained = has_trained_ranges(model)
-    calibrated = request.precision in conversion.INTEGER and not trained
-    if examples and (calibrated or request.max_degradation is not None):
-        sampled, drawn = calibration.sample(examples, parent.inputs, request)
-        feed = list(cut(sampled, parent.inputs, 1))
-        facts |= {"calibration": drawn} if calibrated else {}
-    content, made = quantizing.quantize(
-        serving, request, feed, calibrated, _measure(parent, examples, sampled, request)
-    )
-    facts |= made | {"ops": flatbuffer.describe(content)}
+    calibrated = parameters.precision in CALIBRATED and not trained
+    if examples and (calibrated or parameters.max_degradation is not None):
+        sampled, description = calibration.sample_inputs(examples, parent.inputs, parameters)
+        feed = list(split_batches(sampled, parent.inputs, 1))
+        facts |= {"calibration": description} if calibrated else {}
+    measure = _degradation_of(parent, examples, sampled, parameters)
+    content, quantization_facts = quantize.quantize(serving, parameters, feed, calibrated, measure)
+    facts |= quantization_facts | {"ops": flatbuffer.describe(content)}
     (serving / "tflite").write_bytes(content)
-    facts["verified"] = _verify(parent, TFLiteModel(target), examples, sampled, facts["ops"], request)
-    return {"precision": request.precision, "ranges": "trained" if trained else None, **facts}
+    facts["verified"] = _verify(parent, TFLiteModel(target), examples, sampled, facts["ops"], parameters)
+    return {"precision": parameters.precision, "ranges": "trained" if trained else None, **facts}
 
 
-def _measure(
-    parent: runtimes.Runtime, examples: Examples | None, sampled: Batch | None, request: Request
+def _degradation_of(
+    parent: runtimes.Runtime, examples: Examples | None, sampled: Batch | None, parameters: TFLiteConversion
 ) -> Callable[[bytes], float]:
-    """How far a file degrades, on records it was not calibrated on."""
+    """Return a function that measures the degradation of a file on records it was not calibrated on."""
 
-    def degraded(content: bytes) -> float:
-        given, _ = held_out(examples, parent, sampled, request)
+    def measure(content: bytes) -> float:
+        inputs, _ = draw_held_out(examples, parent, sampled, parameters)
         with tempfile.NamedTemporaryFile(suffix=".tflite") as file:
             Path(file.name).write_bytes(content)
-            with _load(TFLiteModel(file.name), request) as child:
-                return degradation(compare(parent, child, cut(given, parent.inputs, 32)).values())
+            with _load(TFLiteModel(file.name), parameters) as child:
+                return degradation(compare(parent, child, split_batches(inputs, parent.inputs, 32)).values())
 
-    return degraded
+    return measure
 
 
 def _verify(
@@ -69,35 +66,35 @@ def _verify(
     examples: Examples | None,
     sampled: Batch | None,
     ops: dict[str, Any],
-    request: Request,
+    parameters: TFLiteConversion,
 ) -> dict[str, Any]:
     if ops["flex"]:
         return {"run": False, "reason": f"needs TensorFlow's Flex delegate for {', '.join(ops['flex'])}"}
     floats = sorted(name for name, dtype in ops["io"].items() if "FLOAT" in dtype)
-    if request.integer_io and floats:
+    if parameters.integer_io and floats:
         raise ComponentError(
             f"{', '.join(floats)}: float in the converted file",
             "integer inputs and outputs",
-            "leave integer_io out: an op beside them has no integer kernel",
+            "leave integer_io out: an op next to them has no integer kernel",
         )
-    with _load(child, request) as loaded:
-        return verify(parent, loaded, examples, sampled, request)
+    with _load(child, parameters) as loaded:
+        return verify(parent, loaded, examples, sampled, parameters, parameters.precision)
 
 
-def _load(child: TFLiteModel, request: Request) -> runtimes.Runtime:
+def _load(child: TFLiteModel, parameters: TFLiteConversion) -> runtimes.Runtime:
     try:
         return runtimes.load(child)
     except ComponentError as error:
-        if request.precision == "int4" or request.recipe:
+        if parameters.precision == "int4" or parameters.recipe:
             raise ComponentError(
                 f"layers of kinds that LiteRT does not load: {error.received}",
-                "kinds that it has for them",
-                "choose another for the layer named there, by recipe; of zeros alone, 4 bits have no scale",
+                "kinds that LiteRT supports for these layers",
+                "choose another kind for the layer named there, by recipe; blocks of zeros have no 4-bit scale",
             ) from error
-        if not request.sparse:
+        if not parameters.sparse:
             raise
         raise ComponentError(
-            f"a sparse {request.precision} file, which LiteRT converts but does not load: {error.received}",
+            f"a sparse {parameters.precision} file, which LiteRT converts but does not load: {error.received}",
             "sparse with precision float32 or float16",
             "choose one of these, or leave sparse out",
         ) from error

@@ -1,4 +1,4 @@
-"""What is in a LiteRT file: its ops, in which arithmetic, and whether the weights are there."""
+"""Contents of a LiteRT file: ops, arithmetic, signature, weights."""
 
 from collections import Counter
 from typing import Any
@@ -12,19 +12,19 @@ TYPES = {code: name for name, code in vars(schema.TensorType).items() if isinsta
 INTEGERS = (schema.TensorType.INT8, schema.TensorType.UINT8, schema.TensorType.INT16)
 FLOATS = (schema.TensorType.FLOAT32, schema.TensorType.FLOAT16)
 CASTS = ("QUANTIZE", "DEQUANTIZE")
-SCALE_BYTES = 4 + 8  # a float, and a zero point
+SCALE_BYTES = 4 + 8  # of a float32 scale and an int64 zero point
 
 
 def describe(content: bytes) -> dict[str, Any]:
-    """Return how many ops compute in integers, which in floats, the Flex ops, the dtypes of the signature, and more.
+    """Return the number of integer ops, the float ops, the Flex ops, the dtypes of the signature, and sizes.
 
     Raises:
-        ComponentError: When the file reads variables that nothing ever writes: its weights were left behind.
+        ComponentError: If the file reads variables that nothing writes: its weights are missing.
     """
     file = schema.ModelT.InitFromPackedBuf(content, 0)
     codes = [_name(code) for code in file.operatorCodes]
-    found = [(codes[op.opcodeIndex], op, graph) for graph in file.subgraphs for op in graph.operators or []]
-    names = {name for name, _, _ in found}
+    ops = [(codes[op.opcodeIndex], op, graph) for graph in file.subgraphs for op in graph.operators or []]
+    names = {name for name, _, _ in ops}
     if "READ_VARIABLE" in names and "ASSIGN_VARIABLE" not in names:
         raise ComponentError(
             "a converted file without weights: it reads variables that nothing writes",
@@ -32,7 +32,7 @@ def describe(content: bytes) -> dict[str, Any]:
             "export the SavedModel again with its variables tracked",
         )
     kinds = [
-        (name, graph.tensors[op.outputs[0]].type) for name, op, graph in found if len(op.outputs) and name not in CASTS
+        (name, graph.tensors[op.outputs[0]].type) for name, op, graph in ops if len(op.outputs) and name not in CASTS
     ]
     return {
         "integer": sum(kind in INTEGERS for _, kind in kinds),
@@ -45,7 +45,7 @@ def describe(content: bytes) -> dict[str, Any]:
 
 
 def dense_scale_bytes(content: bytes) -> int:
-    """What the scales and zero points of single channels take in the weights and biases of dense layers."""
+    """Return the size of the scales and zero points of single channels in dense layers, of weights and biases."""
     file = schema.ModelT.InitFromPackedBuf(content, 0)
     codes = [_name(code) for code in file.operatorCodes]
     dense = [
@@ -56,8 +56,8 @@ def dense_scale_bytes(content: bytes) -> int:
         for index in op.inputs[1:]
         if index >= 0
     ]
-    found = {(id(graph), index): graph.tensors[index].quantization for graph, index in dense}
-    counts = [len(one.scale) for one in found.values() if one is not None and one.scale is not None]
+    quantization = {(id(graph), index): graph.tensors[index].quantization for graph, index in dense}
+    counts = [len(entry.scale) for entry in quantization.values() if entry is not None and entry.scale is not None]
     return sum(SCALE_BYTES * count for count in counts if count > 1)
 
 

@@ -1,51 +1,54 @@
-"""LiteRT files quantized layer by layer with ai-edge-quantizer: a rule for each, and which of them suffer most.
+"""Quantization of LiteRT files layer by layer with ai-edge-quantizer: a rule for each layer, and the layers' errors.
 
-A layer is an op, known by the name of what it returns, such as ``model/dense_1/MatMul``.
+A layer is an op, identified by the name of its output, such as ``model/dense_1/MatMul``.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_quantizer import qtyping
 from ai_edge_quantizer.quantizer import AlgorithmName, Quantizer, ValidationErrorMetric
 
+from tfopt.components.export_tflite.parameters import Rule
 from tfopt.conversion import calibration
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError, first_line, nearest
 
 SIGNATURE = "serving_default"
-EVERY = qtyping.TFLOperationName.ALL_SUPPORTED
+ALL_OPS = qtyping.TFLOperationName.ALL_SUPPORTED
 ENDS = (qtyping.TFLOperationName.INPUT, qtyping.TFLOperationName.OUTPUT)
 ACTIVATION_BITS = {"int8": 8, "int16x8": 16}  # of the precisions with trained or calibrated ranges
-NOISY = 16  # records to compare layers on; their order hardly depends on more
+ERROR_RECORDS = 16  # to compare layers on; their order hardly depends on more
 
 
-class Recipe:
-    """A float file, and what is known of it, to be quantized under one set of rules after another."""
+class QuantizableModel:
+    """A float LiteRT file with calibrated ranges, which can be quantized with different rules."""
 
     def __init__(self, content: bytes, precision: str, feed: list[Batch], *, integer_io: bool) -> None:
-        """Calibrate, where the precision asks for it.
+        """Store the file, and calibrate it if the precision needs ranges.
 
         Args:
             content: The float32 flatbuffer.
             precision: dynamic, int4, int8 or int16x8.
             feed: Inputs by name, to calibrate and to compare layers on.
-            integer_io: Whether inputs and outputs are integers as well.
+            integer_io: True to make inputs and outputs integers as well.
         """
         self._content, self._precision, self._feed, self._integer_io = content, precision, feed, integer_io
-        self._ranges = self._calibrated(feed) if precision in ACTIVATION_BITS else None
+        self.ranges: dict[str, Any] | None = None
+        if precision in ACTIVATION_BITS:
+            self.ranges = self._quantizer(()).calibrate({SIGNATURE: feed}, num_threads=1)
 
-    def quantized(self, rules: Iterable[tuple[str, str]]) -> bytes:
-        """Return the file under these rules, pairs of a layer's pattern and a kind; of several that match the last.
+    def quantize(self, rules: Iterable[Rule]) -> bytes:
+        """Return the file quantized by these rules; of several that match a layer, the last one applies.
 
         Raises:
-            ComponentError: When the quantizer fails.
+            ComponentError: If the quantizer fails.
         """
         quantizer = self._quantizer(rules)
         try:
-            return bytes(quantizer.quantize(self._ranges).quantized_model)
+            return bytes(quantizer.quantize(self.ranges).quantized_model)
         except Exception as error:
             raise ComponentError(
                 f"the quantizer failed: {first_line(error)[:300]}",
@@ -53,30 +56,30 @@ class Recipe:
                 "leave the layer it names in float32 by recipe=['NAME=float32'], or choose another precision",
             ) from error
 
-    def worst(self, quantized: bytes) -> list[str]:
+    def rank_by_error(self, quantized: bytes) -> list[str]:
         """Return the names of the layers, the one that adds most error first.
 
-        The error of a layer is the power of the noise in what it returns, as a fraction of its own, less that in what
-        it was given: float and quantized file are run side by side on the same inputs, every tensor kept.
+        The error of a layer is the noise-to-signal ratio of its output minus the largest one of its inputs. The float
+        and the quantized file are run on the same inputs, and all their tensors are compared.
         """
         quantizer = Quantizer(bytearray(self._content), previous_quantized_model=bytearray(quantized))
-        found = quantizer.validate(
-            {SIGNATURE: self._feed[:NOISY]}, [ValidationErrorMetric.SNR], use_xnnpack=False, num_threads=1
+        comparison = quantizer.validate(
+            {SIGNATURE: self._feed[:ERROR_RECORDS]}, [ValidationErrorMetric.SNR], use_xnnpack=False, num_threads=1
         ).get_signature_comparison_result(SIGNATURE)
         noise = {
             name: 1 / max(metrics["snr"], 1e-9)
-            for name, metrics in {**found.intermediate_tensors, **found.output_tensors}.items()
+            for name, metrics in {**comparison.intermediate_tensors, **comparison.output_tensors}.items()
         }
         added = {
-            made: noise[made] - max((noise.get(name, 0.0) for name in given), default=0.0)
-            for given, made, weighted in _layers(self._content)
-            if made in noise and (weighted or self._ranges)  # without ranges nothing else is quantized
+            output: noise[output] - max((noise.get(name, 0.0) for name in inputs), default=0.0)
+            for inputs, output, has_kernel in _layers(self._content)
+            if output in noise and (has_kernel or self.ranges)  # without ranges only kernels are quantized
         }
         return sorted(added, key=added.__getitem__, reverse=True)
 
-    def check(self, rules: Iterable[tuple[str, str]]) -> None:
-        """Raise ComponentError when a rule's pattern is found in no layer's name."""
-        names = [made for _, made, _ in _layers(self._content)]
+    def check(self, rules: Iterable[Rule]) -> None:
+        """Raise ComponentError if a rule matches no layer."""
+        names = [output for _, output, _ in _layers(self._content)]
         for pattern, kind in rules:
             if not any(re.search(pattern, name) for name in names):
                 raise ComponentError(
@@ -85,50 +88,87 @@ class Recipe:
                     nearest(pattern, names),
                 )
 
-    def _calibrated(self, feed: list[Batch]) -> dict[str, Any]:
-        ranges: dict[str, Any] = self._quantizer(()).calibrate({SIGNATURE: feed}, num_threads=1)
-        return ranges
-
-    def _quantizer(self, rules: Iterable[tuple[str, str]]) -> Quantizer:
+    def _quantizer(self, rules: Iterable[Rule]) -> Quantizer:
         quantizer = Quantizer(bytearray(self._content))
         bits = ACTIVATION_BITS.get(self._precision)
         for pattern, kind in ((".*", "int4" if self._precision == "int4" else "int8"), *rules):
             weights, _, block = kind.removeprefix("int").partition("x")
-            grain = qtyping.QuantGranularity[f"BLOCKWISE_{block}" if block else "CHANNELWISE"]
+            granularity = qtyping.QuantGranularity[f"BLOCKWISE_{block}" if block else "CHANNELWISE"]
             if kind == "float32":
-                quantizer.update_quantization_recipe(pattern, EVERY, algorithm_key=AlgorithmName.NO_QUANTIZE)
+                quantizer.update_quantization_recipe(pattern, ALL_OPS, algorithm_key=AlgorithmName.NO_QUANTIZE)
             elif bits:
-                quantizer.add_static_config(pattern, EVERY, bits, int(weights), grain)
+                quantizer.add_static_config(pattern, ALL_OPS, bits, int(weights), granularity)
             else:
-                quantizer.add_dynamic_config(pattern, EVERY, int(weights), grain)
+                quantizer.add_dynamic_config(pattern, ALL_OPS, int(weights), granularity)
         for end in ENDS if bits and not self._integer_io else ():
             quantizer.update_quantization_recipe(".*", end, algorithm_key=AlgorithmName.NO_QUANTIZE)
         return quantizer
 
 
-def stability(content: bytes, feed: list[Batch]) -> dict[str, Any]:
-    """Compare the ranges of a float file's activations on two disjoint halves of what is calibrated on."""
-    one, other = (Recipe(content, "int8", half, integer_io=False)._ranges or {} for half in calibration.halves(feed))
-    return calibration.stability(_spans(one), _spans(other))
+def limit_degradation(
+    model: QuantizableModel, rules: list[Rule], limit: float, measure: Callable[[bytes], float]
+) -> tuple[bytes, dict[str, Any]]:
+    """Leave the worst layers in float, twice as many at each try, until the degradation meets the limit.
+
+    At most half of the layers are left in float: a file with more is not of the requested precision.
+
+    Args:
+        model: The float file.
+        rules: The rules of every try.
+        limit: The largest degradation allowed.
+        measure: Measures the degradation of a file, on records it was not calibrated on.
+
+    Returns:
+        The first file that meets the limit, and metadata for the model card.
+
+    Raises:
+        ComponentError: If the limit is exceeded with half of the layers in float.
+    """
+    content = model.quantize(rules)
+    tried = [{"in_float": 0, "degradation": measure(content)}]
+    worst = model.rank_by_error(content) if tried[0]["degradation"] > limit else []
+    while tried[-1]["degradation"] > limit and tried[-1]["in_float"] < len(worst) // 2:
+        count = min(max(1, 2 * int(tried[-1]["in_float"])), len(worst) // 2)
+        in_float = [(f"^{re.escape(name)}(;|$)", "float32") for name in worst[:count]]  # each matches one layer
+        content = model.quantize([*rules, *in_float])
+        tried.append({"in_float": count, "degradation": measure(content)})
+    last = tried[-1]
+    if last["degradation"] > limit:
+        raise ComponentError(
+            f"degradation {last['degradation']:.3g} with {last['in_float']} of {len(worst)} layers left in float32",
+            f"at most max_degradation={limit:g}",
+            "allow more, calibrate on more examples, or choose a higher precision",
+        )
+    return content, {"left_in_float": worst[: int(last["in_float"])], "tried": tried}
+
+
+def measure_stability(content: bytes, feed: list[Batch]) -> dict[str, Any]:
+    """Compare the ranges of a float file's activations on two disjoint halves of the calibration data."""
+    halves = calibration.split_halves(feed)
+    return calibration.compare_ranges(
+        *(_spans(QuantizableModel(content, "int8", half, integer_io=False).ranges or {}) for half in halves)
+    )
 
 
 def _spans(ranges: Mapping[str, Any]) -> calibration.Ranges:
     return {
-        name: (float(found["min"].min()), float(found["max"].max())) for name, found in ranges.items() if "min" in found
+        name: (float(limits["min"].min()), float(limits["max"].max()))
+        for name, limits in ranges.items()
+        if "min" in limits
     }
 
 
 def _layers(content: bytes) -> list[tuple[list[str], str, bool]]:
-    """What each op of floats is given and returns, by name, and whether it has a matrix or kernel of weights."""
+    """Return for each float op the names of its inputs and of its output, and whether it has a matrix or kernel."""
     file = schema.ModelT.InitFromPackedBuf(content, 0)
     tensors = file.subgraphs[0].tensors
     float32 = schema.TensorType.FLOAT32
-    found = []
+    layers = []
     for op in file.subgraphs[0].operators:
-        given = [tensors[index] for index in op.inputs if index >= 0]
-        made = [tensors[index] for index in op.outputs if tensors[index].type == float32]
-        stored = [one for one in given if file.buffers[one.buffer].data is not None and one.type == float32]
-        if made:
-            weighted = any(len(one.shape) > 1 for one in stored)
-            found.append(([one.name.decode() for one in given], made[0].name.decode(), weighted))
-    return found
+        inputs = [tensors[index] for index in op.inputs if index >= 0]
+        outputs = [tensors[index] for index in op.outputs if tensors[index].type == float32]
+        stored = [tensor for tensor in inputs if file.buffers[tensor.buffer].data is not None]
+        if outputs:
+            has_kernel = any(len(tensor.shape) > 1 for tensor in stored if tensor.type == float32)
+            layers.append(([tensor.name.decode() for tensor in inputs], outputs[0].name.decode(), has_kernel))
+    return layers

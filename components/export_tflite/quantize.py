@@ -1,73 +1,99 @@
-"""Which quantizer makes the file: LiteRT's converter or, layer by layer, ai-edge-quantizer."""
+"""Conversion by LiteRT's converter or, layer by layer, by ai-edge-quantizer."""
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tfopt.components.export_tflite import flatbuffer
-from tfopt.components.export_tflite import layer_recipe as recipe
-from tfopt.components.export_tflite import litert_converter as conversion
-from tfopt.components.export_tflite.dense_scales import lighter
-from tfopt.components.export_tflite.request import Request
-from tfopt.components.export_tflite.settling import settle
+from tfopt.components.export_tflite import flatbuffer, layer_recipe, litert_converter
+from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError, first_line
 
-BY_LAYER = ("dynamic", "int4", "int8", "int16x8")  # what layers can be left in float of
+BY_LAYER = ("dynamic", "int4", "int8", "int16x8")  # precisions whose layers can be left in float
+MIN_SAVING, MIN_SAVED_BYTES = 0.02, 4096  # of the file, to justify a second conversion with one scale per dense layer
+MAX_EXTRA_DEGRADATION = 0.004  # by that: one of the 256 compared records changes its class
+
+Measure = Callable[[bytes], float]  # the degradation of a file, on records it was not calibrated on
 
 
 def quantize(
-    serving: Path,
-    request: Request,
-    feed: list[Batch] | None,
-    calibrated: bool,
-    degraded: Callable[[bytes], float],
+    serving: Path, parameters: TFLiteConversion, feed: list[Batch] | None, calibrated: bool, measure: Measure
 ) -> tuple[bytes, dict[str, Any]]:
-    """Return the flatbuffer of a SavedModel, and what the model card says of how it was made.
+    """Return the flatbuffer of a SavedModel, and metadata for the model card.
 
     Args:
         serving: The SavedModel.
-        request: What was asked for.
+        parameters: The parameters of the conversion.
         feed: Inputs by name.
-        calibrated: Whether the feed sets the ranges of the activations.
-        degraded: Measures how far a file degrades.
+        calibrated: True if the feed determines the ranges of the activations.
+        measure: Measures the degradation of a file.
 
     Raises:
-        ComponentError: When an op cannot be converted, nothing is sparse, or the degradation allowed is missed.
+        ComponentError: If an op cannot be converted, nothing is sparse, or the degradation exceeds the limit.
     """
     facts: dict[str, Any] = {}
-    if calibrated and not request.select_tf_ops:
-        facts["stability"] = _stability(conversion.convert_float(serving, request), feed or [])
-    most = request.max_degradation
-    if request.precision != "int4" and not request.recipe:
-        content = conversion.convert(serving, request, feed if calibrated else None)
-        _check_sparse(content, request)
-        if feed and calibrated and request.precision == "int8" and request.tolerance is None:
-            again = partial(conversion.convert, serving, request, feed, dense_channels=False)
-            content, said = lighter(content, again, degraded, most)
-            facts |= said
-        found = None if most is None else degraded(content)
-        if found is None or most is None or found <= most:
+    precision, limit = parameters.precision, parameters.max_degradation
+    if calibrated and not parameters.select_tf_ops:
+        facts["stability"] = _stability(litert_converter.convert_float(serving, parameters), feed or [])
+    if precision != "int4" and not parameters.recipe:
+        content = litert_converter.convert(serving, parameters, feed if calibrated else None)
+        _check_sparse(content, parameters)
+        if feed and calibrated and precision == "int8" and parameters.tolerance is None:
+            convert = partial(litert_converter.convert, serving, parameters, feed, dense_channels=False)
+            content, scale_facts = choose_dense_scales(content, convert, measure, limit)
+            facts |= scale_facts
+        degradation = None if limit is None else measure(content)
+        if degradation is None or limit is None or degradation <= limit:
             return content, facts
-        if request.precision not in BY_LAYER or (request.precision == "int8" and not calibrated):
+        if precision not in BY_LAYER or (precision == "int8" and not calibrated):
             raise ComponentError(
-                f"{request.precision}: degradation {found:.3g}",
-                f"at most max_degradation={most:g}",
+                f"{precision}: degradation {degradation:.3g}",
+                f"at most max_degradation={limit:g}",
                 "allow more, or choose a higher precision",
             )
-    made = recipe.Recipe(
-        conversion.convert_float(serving, request), request.precision, feed or [], integer_io=request.integer_io
+    model = layer_recipe.QuantizableModel(
+        litert_converter.convert_float(serving, parameters), precision, feed or [], integer_io=parameters.integer_io
     )
-    made.check(request.recipe)
-    if most is None:
-        return made.quantized(request.recipe), facts
-    content, way = settle(made, list(request.recipe), most, degraded)
-    return content, facts | way
+    rules = parameters.rules()
+    model.check(rules)
+    if limit is None:
+        return model.quantize(rules), facts
+    content, degradation_facts = layer_recipe.limit_degradation(model, rules, limit, measure)
+    return content, facts | degradation_facts
 
 
-def _check_sparse(content: bytes, request: Request) -> None:
-    if request.sparse and not flatbuffer.describe(content)["sparse"]:
+def choose_dense_scales(
+    content: bytes, convert: Callable[[], bytes], measure: Measure, limit: float | None = None
+) -> tuple[bytes, dict[str, Any]]:
+    """Return the file with one scale for each dense layer if it is notably smaller and degrades little more.
+
+    The scale and zero point of a channel take 12 bytes, and those of its bias another 12. LiteRT loads no file without
+    the zero points, although all are 0. In a network of dense layers that is a thirteenth of the 8-bit file.
+    Convolutions are not changed: their channels differ more, and have more weights each.
+
+    Args:
+        content: The 8-bit file with a scale for each channel.
+        convert: Makes the file with one scale for each dense layer.
+        measure: Measures the degradation of a file.
+        limit: The largest degradation allowed.
+
+    Returns:
+        The chosen file, and metadata for the model card, which is empty if there was no choice.
+    """
+    if flatbuffer.dense_scale_bytes(content) < max(MIN_SAVING * len(content), MIN_SAVED_BYTES):
+        return content, {}
+    smaller = convert()
+    degradation = {"channel": measure(content), "layer": measure(smaller)}
+    allowed = min(degradation["channel"] + MAX_EXTRA_DEGRADATION, 1.0 if limit is None else limit)
+    choice = "layer" if degradation["layer"] <= allowed and len(smaller) < len(content) else "channel"
+    sizes = {"channel": len(content), "layer": len(smaller)}
+    facts = {"one_for_each": choice, "bytes": sizes, "degradation": degradation}
+    return smaller if choice == "layer" else content, {"dense_scales": facts}
+
+
+def _check_sparse(content: bytes, parameters: TFLiteConversion) -> None:
+    if parameters.sparse and not flatbuffer.describe(content)["sparse"]:
         raise ComponentError(
             "sparse for a model in which no layer's weights are mostly zeros",
             "a pruned model",
@@ -77,6 +103,6 @@ def _check_sparse(content: bytes, request: Request) -> None:
 
 def _stability(content: bytes, feed: list[Batch]) -> dict[str, Any]:
     try:
-        return recipe.stability(content, feed)
-    except Exception as error:  # a fact for the card; that graph is calibrated by LiteRT's own converter
+        return layer_recipe.measure_stability(content, feed)
+    except Exception as error:  # only for the model card: LiteRT's own converter calibrates this file
         return {"not_measured": first_line(error)}

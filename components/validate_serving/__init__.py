@@ -1,1 +1,1 @@
-"""Load a model as its server will, and ask it."""
+"""Load a model as its server will, send requests to it, and check the responses."""

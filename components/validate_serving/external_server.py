@@ -1,4 +1,4 @@
-"""A server that is not ours, on this machine for as long as it is asked."""
+"""A server process on this machine for the duration of a test."""
 
 import contextlib
 import socket
@@ -9,31 +9,31 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tfopt.errors import ComponentError
-from tfopt.processes import parent_death as ending
+from tfopt.processes.parent_death import bound_command
 from tfopt.processes.subprocess_call import last_lines
 
 
 @contextlib.contextmanager
-def started(*command: str, missing: Callable[[], str | None], until: float) -> Iterator[None]:
+def start_server(*command: str, not_ready: Callable[[], str | None], deadline: float) -> Iterator[None]:
     """Start a server, wait until it serves the model, and stop it at the end.
 
     Args:
-        command: The program and what it is given.
-        missing: Asks it, and returns why it does not serve the model yet; None when it does.
-        until: When, by `time.monotonic`, it must.
+        command: The program and its arguments.
+        not_ready: Returns the reason why it does not serve the model yet; None if it does.
+        deadline: The time, by `time.monotonic`, when it must serve the model.
 
     Raises:
-        ComponentError: With its last lines, when it ends or does not serve the model in time.
+        ComponentError: If it ends or does not serve the model in time, with its last lines.
     """
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
-            ending.bound(*command), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            bound_command(*command), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
         )
         try:
-            while (said := missing()) is not None:
-                if process.poll() is not None or time.monotonic() > until:
+            while (reason := not_ready()) is not None:
+                if process.poll() is not None or time.monotonic() > deadline:
                     raise ComponentError(
-                        f"{Path(command[0]).name} does not serve it: {said}\n"
+                        f"{Path(command[0]).name} does not serve it: {reason}\n"
                         f"{last_lines(Path('/proc/self/fd', str(log.fileno())))}",
                         "a version that becomes available",
                         "see its last lines above",
@@ -46,7 +46,7 @@ def started(*command: str, missing: Callable[[], str | None], until: float) -> I
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens at."""
-    with socket.socket() as found:
-        found.bind(("localhost", 0))
-        return int(found.getsockname()[1])
+    """Return a free port of this machine."""
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        return int(listener.getsockname()[1])

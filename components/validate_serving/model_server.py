@@ -1,4 +1,4 @@
-"""TensorFlow Serving's own model server, where the machine has it, asked by gRPC.
+"""TensorFlow Serving's model server, if the machine has it, with a gRPC client.
 
 Reference: tensorflow.org/tfx/serving/api_rest and its `PredictionService`.
 """
@@ -13,37 +13,37 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.components.validate_serving.external_server import free_port, started
+from tfopt.components.validate_serving.external_server import free_port, start_server
 from tfopt.graph.comparison import DEFAULT
 from tfopt.runtimes import Arrays
-from tfopt.serving.warm_up import request
+from tfopt.serving.warm_up import predict_request
 
-BINARY = "tensorflow_model_server"
-
-
-def binary() -> str | None:
-    """The path of the model server; None where it, or what it is asked with, is not installed."""
-    stubs = all(importlib.util.find_spec(package) for package in ("grpc", "tensorflow_serving"))
-    return shutil.which(BINARY) if stubs else None
+PROGRAM = "tensorflow_model_server"
 
 
-def specs(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:
-    """``TensorInfo`` by name, in tfopt's words."""
+def find_program() -> str | None:
+    """Return the path of the model server; None if it or its client packages are not installed."""
+    has_client = all(importlib.util.find_spec(package) for package in ("grpc", "tensorflow_serving"))
+    return shutil.which(PROGRAM) if has_client else None
+
+
+def tensor_specs(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:
+    """Convert ``TensorInfo`` messages to tensor specs by name."""
     import tensorflow as tf
 
-    found = {}
+    specs = {}
     for name, info in sorted(infos.items()):
         shape = tf.TensorShape(info.tensor_shape)
         sizes = tuple(shape.as_list()) if shape.rank is not None else (None,)
-        found[name] = TensorSpec(tf.as_dtype(info.dtype).name, sizes, ranked=shape.rank is not None)
-    return found
+        specs[name] = TensorSpec(tf.as_dtype(info.dtype).name, sizes, ranked=shape.rank is not None)
+    return specs
 
 
-class Remote:
-    """A model behind a `PredictionService`."""
+class ModelServerClient:
+    """A client of a model in a `PredictionService`."""
 
     def __init__(self, address: str, name: str) -> None:
-        """Connect; nothing is asked yet."""
+        """Create the channel; no request is sent yet."""
         import grpc
         from tensorflow_serving.apis import prediction_service_pb2_grpc
 
@@ -52,48 +52,49 @@ class Remote:
         self._name = name
 
     def signature(self) -> tuple[dict[str, TensorSpec], dict[str, TensorSpec]]:
-        """The inputs and outputs of ``serving_default``, as the server tells them."""
+        """Return the inputs and outputs of ``serving_default``, as the server reports them."""
         from tensorflow_serving.apis import get_model_metadata_pb2
 
-        asked = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
-        asked.model_spec.name = self._name
-        told = get_model_metadata_pb2.SignatureDefMap()
-        self._service.GetModelMetadata(asked, timeout=10).metadata["signature_def"].Unpack(told)
-        return specs(told.signature_def[DEFAULT].inputs), specs(told.signature_def[DEFAULT].outputs)
+        request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
+        request.model_spec.name = self._name
+        signatures = get_model_metadata_pb2.SignatureDefMap()
+        self._service.GetModelMetadata(request, timeout=10).metadata["signature_def"].Unpack(signatures)
+        signature = signatures.signature_def[DEFAULT]
+        return tensor_specs(signature.inputs), tensor_specs(signature.outputs)
 
-    def answer(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
-        """Ask one request; safe under threads."""
+    def predict(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
+        """Send one request and return the outputs; thread-safe."""
         import tensorflow as tf
 
-        answered = self._service.Predict(request(dict(arrays), self._name), timeout=60)
-        return {name: tf.make_ndarray(tensor) for name, tensor in answered.outputs.items()}
+        response = self._service.Predict(predict_request(dict(arrays), self._name), timeout=60)
+        return {name: tf.make_ndarray(tensor) for name, tensor in response.outputs.items()}
 
 
 @contextlib.contextmanager
-def running(program: str, root: Path, until: float) -> Iterator[Remote]:
+def run_server(program: str, root: Path, deadline: float) -> Iterator[ModelServerClient]:
     """Start the server on the versions below ``root``, wait until it serves one, and stop it at the end.
 
     Args:
         program: The server.
-        root: The folder called as the model is.
-        until: When, by `time.monotonic`, a version must be available; warm-up requests run before it is.
+        root: The folder, with the name of the model.
+        deadline: The time, by `time.monotonic`, when a version must be available, after its warm-up requests.
 
     Raises:
-        ComponentError: With its last lines, when it ends or does not serve the model in time.
+        ComponentError: If it ends or does not serve the model in time, with its last lines.
     """
     port = free_port()
-    remote = Remote(f"localhost:{port}", root.name)
-    words = (f"--port={port}", f"--model_name={root.name}", f"--model_base_path={root}")
-    with started(program, *words, missing=lambda: _missing(remote), until=until):
-        yield remote
+    client = ModelServerClient(f"localhost:{port}", root.name)
+    flags = (f"--port={port}", f"--model_name={root.name}", f"--model_base_path={root}")
+    with start_server(program, *flags, not_ready=lambda: _not_ready(client), deadline=deadline):
+        yield client
 
 
-def _missing(remote: Remote) -> str | None:
-    """Why the server does not tell the signature; None when it does. An error of gRPC holds locks: it stays here."""
+def _not_ready(client: ModelServerClient) -> str | None:
+    # A gRPC error holds locks, so it must not leave this function.
     import grpc
 
     try:
-        remote.signature()
+        client.signature()
     except grpc.RpcError as error:
         return str(error.details())
     return None

@@ -1,4 +1,4 @@
-"""In a process of its own: load the model from the layout, ask it, and hold what it says against what it should."""
+"""Check of a served model, in a process of its own: load it from the layout, send requests, compare the outputs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,114 +7,117 @@ from typing import Any
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.tensor_spec import fixed_batch
-from tfopt.components.validate_serving import servers, triton_config
-from tfopt.components.validate_serving.answer_check import differences, signature_faults
+from tfopt.components.validate_serving import servers, triton_check
 from tfopt.components.validate_serving.latency import measure, sweep
+from tfopt.components.validate_serving.output_check import compare_outputs, compare_signatures
+from tfopt.components.validate_serving.parameters import ServingTest
 from tfopt.data.batches import Batch
-from tfopt.data.sample_inputs import cut, probe
+from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.errors import ComponentError, first_line
 from tfopt.runtimes import Runtime
-from tfopt.serving import triton_config as triton
-from tfopt.serving import warm_up
-from tfopt.serving.layouts import lay_out
+from tfopt.serving import triton_config, warm_up
+from tfopt.serving.layouts import write_version
+
+MAX_FAULTS = 8  # in the report
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked of which model; plain values, for another process.
+    """The arguments of `check_server`: plain values, for another process.
 
     Attributes:
-        root: The folder to make, called as the model is by its server.
-        own_config: A ``config.pbtxt`` to check in place of ours.
-        binary: The server of the layout itself, if that is to serve it.
-        until: When it must serve it, by `time.monotonic`.
+        model: The model's path.
+        layout: A layout other than ``auto``.
+        root: The folder to write, with the name by which the server serves the model.
+        examples: The examples' path.
+        test: Requests and limits.
+        user_config: A ``config.pbtxt`` to check instead of a generated one.
+        server_program: The server of the layout, if it is to serve the model.
+        deadline: The time, by `time.monotonic`, when the server must serve the model.
     """
 
     model: str
     layout: str
     root: str
     examples: str | None
-    requests: int
-    batch_size: int
-    concurrency: int
-    sweep: int
-    seconds: float
-    tolerance: float
-    max_batch_size: int
-    own_config: str | None
-    binary: str | None
-    until: float
+    test: ServingTest
+    user_config: str | None
+    server_program: str | None
+    deadline: float
 
 
-def ask(task: Task) -> dict[str, Any] | ComponentError:
-    """Return the facts, ``faults`` among them; an error of the examples as it is.
+def check_server(task: Task) -> dict[str, Any] | ComponentError:
+    """Return the results, with ``faults``. An error of the examples is returned, not raised.
 
     Raises:
-        ComponentError: When the model cannot be loaded or laid out.
+        ComponentError: If the model cannot be loaded or laid out.
     """
-    model, root = Model(task.model), Path(task.root)
+    model, root, test = Model(task.model), Path(task.root), task.test
     examples = Examples(task.examples) if task.examples else None
     expected = runtimes.load(model)
     try:
-        size = fixed_batch(expected.inputs) or task.batch_size
-        given, source = probe(examples, expected.inputs, records=task.requests * size)
+        size = fixed_batch(expected.inputs) or test.batch_size
+        inputs, source = draw_inputs(examples, expected.inputs, records=test.requests * size)
     except ComponentError as error:
         return error
-    asked = list(cut(given, expected.inputs, task.batch_size))
-    beside = lay_out(model, task.layout, root / "1", examples, task.requests)
+    requests = list(split_batches(inputs, expected.inputs, test.batch_size))
+    extras = write_version(model, task.layout, root / "1", examples, test.requests)
     facts: dict[str, Any] = {
-        **beside,
-        "requests": len(asked),
+        **extras,
+        "requests": len(requests),
         "inputs": {name: str(spec) for name, spec in expected.inputs.items()},
         "outputs": {name: str(spec) for name, spec in expected.outputs.items()},
         "source": source,
         "faults": [],
     }
     if task.layout == "triton":
-        facts["faults"] += _triton_faults(model, root, expected, task)
-    with servers.serve(model, task.layout, root, task.binary, task.until) as server:
+        facts["faults"] += _check_triton_config(model, root, expected, task)
+    with servers.serve(model, task.layout, root, task.server_program, task.deadline) as server:
         facts["server"] = server.name
-        facts["faults"] += signature_faults(expected, server.inputs, server.outputs)
-        if facts["faults"]:  # what is called by other names cannot be asked
+        facts["faults"] += compare_signatures(expected, server.inputs, server.outputs)
+        if facts["faults"]:  # requests need the right names
             return facts
-        return facts | _answered(server, expected, asked, root, task)
+        return facts | _check_responses(server, expected, requests, root, test)
 
 
-def _triton_faults(model: Model, root: Path, expected: Runtime, task: Task) -> list[str]:
-    if task.own_config is None:
-        triton.write_config(model, root, triton.Scheduling(task.max_batch_size))
+def _check_triton_config(model: Model, root: Path, expected: Runtime, task: Task) -> list[str]:
+    file = root / triton_config.FILE
+    if task.user_config is None:
+        triton_config.write_config(model, root, triton_config.Scheduling(task.test.max_batch_size))
     else:
-        (root / triton.FILE).write_text(task.own_config)
-    return triton_config.faults(
-        root / triton.FILE,
+        file.write_text(task.user_config)
+    return triton_check.check_config(
+        file,
         model.format,
         expected.inputs,
         expected.outputs,
-        task.batch_size,
-        triton.largest_batch(model),
+        task.test.batch_size,
+        triton_config.largest_batch(model),
     )
 
 
-def _answered(server: servers.Server, expected: Runtime, asked: list[Batch], root: Path, task: Task) -> dict[str, Any]:
+def _check_responses(
+    server: servers.Server, expected: Runtime, requests: list[Batch], root: Path, test: ServingTest
+) -> dict[str, Any]:
     faults: list[str] = []
     largest = 0.0
     try:
-        answer = server.client()
-        for batch in asked:
-            found, error = differences(expected.run(batch), answer(batch), server.outputs, task.tolerance)
-            faults += [fault for fault in found if fault not in faults]
+        call = server.client()
+        for batch in requests:
+            differences, error = compare_outputs(expected.run(batch), call(batch), server.outputs, test.tolerance)
+            faults += [fault for fault in differences if fault not in faults]
             largest = max(largest, error)
         if (root / "1" / warm_up.FILE).exists():
             for batch in warm_up.read_requests(root / "1"):
-                answer(batch)
-    except Exception as error:  # whatever its library raises
-        said = error.received if isinstance(error, ComponentError) else first_line(error)
-        return {"faults": [f"a request fails: {said}"]}
-    facts = {"faults": faults[:8], "max_error": largest}
+                call(batch)
+    except Exception as error:  # any exception of the server's library
+        message = error.received if isinstance(error, ComponentError) else first_line(error)
+        return {"faults": [f"a request fails: {message}"]}
+    facts = {"faults": faults[:MAX_FAULTS], "max_error": largest}
     if faults:
         return facts
-    clients = [server.client() for _ in range(max(task.concurrency, task.sweep))]
-    facts["latency"] = measure(clients[: task.concurrency], asked, task.seconds)
-    if task.sweep:
-        facts["sweep"] = sweep(clients[: task.sweep], asked, task.seconds)
+    clients = [server.client() for _ in range(max(test.concurrency, test.sweep or 0))]
+    facts["latency"] = measure(clients[: test.concurrency], requests, test.seconds)
+    if test.sweep:
+        facts["sweep"] = sweep(clients[: test.sweep], requests, test.seconds)
     return facts

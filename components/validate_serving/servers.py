@@ -1,4 +1,4 @@
-"""A model as its server holds it: one way to ask for each kind."""
+"""Loaded models with one client interface: a real server, a TensorFlow session, or a runtime."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -15,10 +15,10 @@ from tfopt.components.validate_serving import model_server, triton_server
 from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.graph.comparison import DEFAULT
 from tfopt.runtimes import Arrays
-from tfopt.serving.layouts import entry
+from tfopt.serving.layouts import open_version
 
 Client = Callable[[Arrays], Mapping[str, NDArray[Any]]]
-ONE_FOR_ALL = ("saved_model", "keras", "onnx")  # runtimes whose `call` may be used by several threads at once
+THREAD_SAFE = ("saved_model", "keras", "onnx")  # formats of runtimes whose `call` may run in several threads
 NAMES = {
     "saved_model": "TensorFlow",
     "keras": "Keras",
@@ -31,13 +31,13 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Server:
-    """A model that was loaded.
+    """A loaded model.
 
     Attributes:
-        name: What loaded it.
-        inputs: The signature ``serving_default``, as it was loaded.
-        outputs: The same, of the answers.
-        client: Returns what one thread asks by.
+        name: The server or runtime.
+        inputs: The inputs of the loaded signature ``serving_default``.
+        outputs: Its outputs.
+        client: Returns a function for one thread that sends requests.
     """
 
     name: str
@@ -47,55 +47,55 @@ class Server:
 
 
 @contextlib.contextmanager
-def serve(model: Model, layout: str, root: Path, binary: str | None, until: float) -> Iterator[Server]:
+def serve(model: Model, layout: str, root: Path, program: str | None, deadline: float) -> Iterator[Server]:
     """Load version 1 below ``root`` as the server of the layout does.
 
     Args:
-        model: As it was given.
-        layout: How it was laid out below ``root``.
-        root: The folder called as the model is.
-        binary: The server of the layout itself, if that is to serve it.
-        until: When it must serve it, by `time.monotonic`.
+        model: The original model.
+        layout: The layout of the folder.
+        root: The folder, with the name of the model.
+        program: The server of the layout, if it is to serve the model.
+        deadline: The time, by `time.monotonic`, when it must serve the model.
 
     Raises:
-        ComponentError: When it does not load.
+        ComponentError: If it does not load.
     """
-    if binary and layout == "triton":
-        with triton_server.running(binary, root, until) as triton:
+    if program and layout == "triton":
+        with triton_server.run_server(program, root, deadline) as triton:
             yield Server(triton.server(), *triton.signature(), triton.client)
-    elif binary:
-        with model_server.running(binary, root, until) as remote:
-            yield Server("TensorFlow Serving", *remote.signature(), lambda: remote.answer)
+    elif program:
+        with model_server.run_server(program, root, deadline) as client:
+            yield Server("TensorFlow Serving", *client.signature(), lambda: client.predict)
     elif model.format == "saved_model" and layout != "plain":
-        with _session(entry(model, layout, root / "1")) as server:
+        with _session(open_version(model, layout, root / "1")) as server:
             yield server
     else:
-        place = entry(model, layout, root / "1")
-        with runtimes.load(place) as first:
-            shared = model.format in ONE_FOR_ALL
+        version = open_version(model, layout, root / "1")
+        with runtimes.load(version) as first:
+            shared = model.format in THREAD_SAFE
             yield Server(
                 NAMES.get(model.format, model.format),
                 first.inputs,
                 first.outputs,
-                lambda: first.call if shared else runtimes.load(place).run,
+                lambda: first.call if shared else runtimes.load(version).run,
             )
 
 
 @contextlib.contextmanager
 def _session(model: Model) -> Iterator[Server]:
-    """A graph and a session with the tag serve: how the C++ loader of TensorFlow Serving and of Triton runs it."""
+    """Load a graph in a session with the tag serve, as the C++ loader of TensorFlow Serving and of Triton does."""
     import tensorflow as tf
 
-    session = tf.compat.v1.Session(graph=tf.Graph())  # not entered: other models run eagerly beside it
+    session = tf.compat.v1.Session(graph=tf.Graph())  # not entered: other models run eagerly in this process
     try:
         loaded = tf.compat.v1.saved_model.load(session, [tf.saved_model.SERVING], str(model.path))
         signatures = loaded.signature_def
         if DEFAULT not in signatures:
             raise ComponentError(f"no signature {DEFAULT!r}", "one of its signatures", nearest(DEFAULT, signatures))
-        given, wanted = signatures[DEFAULT].inputs, signatures[DEFAULT].outputs
-        names = list(given)
+        inputs, outputs = signatures[DEFAULT].inputs, signatures[DEFAULT].outputs
+        names = list(inputs)
         call = session.make_callable(
-            {name: info.name for name, info in wanted.items()}, [given[name].name for name in names]
+            {name: info.name for name, info in outputs.items()}, [inputs[name].name for name in names]
         )
     except ComponentError:
         raise
@@ -106,8 +106,8 @@ def _session(model: Model) -> Iterator[Server]:
     try:
         yield Server(
             "a TensorFlow session, as in TensorFlow Serving and Triton",
-            model_server.specs(given),
-            model_server.specs(wanted),
+            model_server.tensor_specs(inputs),
+            model_server.tensor_specs(outputs),
             lambda: lambda arrays: call(*(arrays[name] for name in names)),
         )
     finally:

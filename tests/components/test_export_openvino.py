@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.components.exporters import OPENVINO, chords, examples_of, pretrained
+from tests.components.exporters import OPENVINO, chords, pretrained, write_split
 from tests.runtimes.formulas import saved
 from tfopt.artifacts import OpenVINOModel
-from tfopt.components.export_openvino import conversion
+from tfopt.components.export_openvino import openvino_graph
 from tfopt.components.export_openvino.component import export_openvino
 from tfopt.errors import ComponentError
 from tfopt.runtimes.openvino_import import openvino as ov
@@ -107,7 +107,7 @@ def test_attention_is_found_and_its_ranges_fit_what_leans_to_one_side(tmp_path):
     flow = layers.Dense(8, activation="gelu")(layers.LayerNormalization()(flow))
     keras.Model(words, layers.Dense(3, name="y")(layers.Flatten()(flow))).save(tmp_path / "model.keras")
     draw = np.random.default_rng(0).normal(size=(40, 48)).astype(np.float32)
-    examples_of(tmp_path / "ex", {"words": draw})
+    write_split(tmp_path / "ex", {"words": draw})
     facts = OPENVINO.export(tmp_path / "model.keras", tmp_path / "ex", tmp_path / "out", "int8")
     assert facts["attention"] and facts["preset"] == "mixed"
     assert facts["verified"]["outputs"]["y"]["correlation"] > 0.99
@@ -123,19 +123,19 @@ def test_text_and_ops_that_openvino_lacks_are_named(tmp_path):
         OPENVINO.export(model, None, tmp_path / "b")
     (tmp_path / "broken.onnx").write_bytes(b"no protobuf at all")
     with pytest.raises(ComponentError, match="the converter failed"):
-        conversion.convert(tmp_path / "broken.onnx")
+        openvino_graph.convert(tmp_path / "broken.onnx")
 
 
 def test_nothing_to_compute_in_8_bits_is_said(tmp_path):
     model = saved(tmp_path / "model", lambda x: {"y": tf.tanh(x) * 2}, x=([None, 3], tf.float32))
     draw = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
-    examples_of(tmp_path / "ex", {"x": draw})
+    write_split(tmp_path / "ex", {"x": draw})
     with pytest.raises(ComponentError, match="without a convolution"):
         OPENVINO.export(model, tmp_path / "ex", tmp_path / "out", "int8")
 
 
 def test_an_onnx_file_is_exported_as_exactly(tmp_path):
-    data = examples_of(tmp_path / "ex", {"serving_default_input_2:0": chords()})
+    data = write_split(tmp_path / "ex", {"serving_default_input_2:0": chords()})
     outputs = OPENVINO.export(pretrained("nmp.onnx"), data, tmp_path / "out")["verified"]["outputs"]
     assert len(outputs) == 3
     assert all(parity["relative_error"] < 1e-4 and parity["correlation"] > 0.9999 for parity in outputs.values())

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.components.exporters import TFLITE, chords, examples_of, pretrained
+from tests.components.exporters import TFLITE, chords, pretrained, write_split
 from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import Model, TFLiteModel
 from tfopt.components.export_tflite import flatbuffer
 from tfopt.components.export_tflite.component import export_tflite
-from tfopt.conversion.convert import summary
+from tfopt.conversion.convert import summarize
 from tfopt.errors import ComponentError
 from tfopt.keras_models import io as keras_models
 
@@ -47,13 +47,13 @@ def test_what_cannot_work_is_refused_in_the_first_second(digits_model, tmp_path)
 
 
 def test_integer_io_that_the_converter_quietly_left_in_float_is_refused(tmp_path):
-    sound = examples_of(tmp_path / "ex", {"input_2": chords()})
+    sound = write_split(tmp_path / "ex", {"input_2": chords()})
     with pytest.raises(ComponentError, match="note: float in the converted file"):
         TFLITE.export(pretrained("nmp"), sound, tmp_path / "out", "int8", integer_io=True, calibration_count=2)
 
 
 def test_examples_without_the_models_input_name_the_nearest(digits_model, tmp_path):
-    examples_of(tmp_path / "ex", {"imagge": np.ones((5, 64), np.float32)})
+    write_split(tmp_path / "ex", {"imagge": np.ones((5, 64), np.float32)})
     with pytest.raises(ComponentError) as error:
         export_tflite(model=str(digits_model), examples=str(tmp_path / "ex"), exported=str(tmp_path / "out"))
     assert "no feature 'image'" in error.value.received and error.value.fix == "did you mean imagge?"
@@ -89,7 +89,7 @@ def test_ops_that_litert_lacks_are_named_and_select_tf_ops_is_offered(tmp_path):
 
     facts = TFLITE.export(model, None, tmp_path / "out", select_tf_ops=True)
     assert facts["verified"] == {"run": False, "reason": "needs TensorFlow's Flex delegate for MatrixInverse"}
-    told = summary(TFLiteModel(tmp_path / "out", {"name": "tflite float32", **facts}))
+    told = summarize(TFLiteModel(tmp_path / "out", {"name": "tflite float32", **facts}))
     assert told.endswith("not run: needs TensorFlow's Flex delegate for MatrixInverse")
     with pytest.raises(ComponentError) as error:
         runtimes.load(TFLiteModel(tmp_path / "out"))

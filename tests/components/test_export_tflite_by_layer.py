@@ -14,9 +14,9 @@ from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, TFLiteModel
 from tfopt.components.export_tflite.component import export_tflite
-from tfopt.components.export_tflite.dense_scales import ALLOWED, lighter
 from tfopt.components.export_tflite.flatbuffer import dense_scale_bytes
-from tfopt.conversion.convert import summary
+from tfopt.components.export_tflite.quantize import MAX_EXTRA_DEGRADATION, choose_dense_scales
+from tfopt.conversion.convert import summarize
 from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
 from tfopt.keras_models import io as keras_models
@@ -68,7 +68,7 @@ def test_int4_stores_weights_in_four_bits_and_needs_no_data(wide, digits_example
 
 
 def test_a_recipe_gives_each_layer_its_kind_and_the_last_rule_counts(wide, digits_examples, tmp_path):
-    rules = (("MatMul", "int8"), ("second", "int4x32"), ("digit", "float32"))
+    rules = ("MatMul=int8", "second=int4x32", "digit=float32")
     facts = TFLITE.export(wide, digits_examples, tmp_path / "out", "dynamic", recipe=rules)
     kinds = {name: kind for name, kind in weights(tmp_path / "out").items()}
     found = [next(kind for name, kind in kinds.items() if layer in name) for layer in ("first", "second", "digit")]
@@ -78,13 +78,13 @@ def test_a_recipe_gives_each_layer_its_kind_and_the_last_rule_counts(wide, digit
 
 def test_a_kind_that_litert_does_not_load_is_refused(wide, tmp_path):
     with pytest.raises(ComponentError, match="does not load") as error:  # some blocks of 32 weights are all zeros
-        TFLITE.export(wide, None, tmp_path / "out", "dynamic", recipe=(("first", "int4x32"),))
+        TFLITE.export(wide, None, tmp_path / "out", "dynamic", recipe=("first=int4x32",))
     assert "another for the layer" in error.value.fix
 
 
 def test_a_rule_that_matches_no_layer_is_refused_with_the_layers(wide, tmp_path):
     with pytest.raises(ComponentError) as error:
-        TFLITE.export(wide, None, tmp_path / "out", "int4", recipe=(("frist", "float32"),))
+        TFLITE.export(wide, None, tmp_path / "out", "int4", recipe=("frist=float32",))
     assert error.value.received == "recipe frist=float32: no such layer" and "first" in error.value.expected
 
 
@@ -92,7 +92,7 @@ def test_a_rule_that_matches_no_layer_is_refused_with_the_layers(wide, tmp_path)
 def test_int8_by_recipe_keeps_the_inputs_and_outputs_that_were_asked_for(
     digits_model, digits_examples, tmp_path, integer_io
 ):
-    rules = (("depthwise", "float32"),)
+    rules = ("depthwise=float32",)
     facts = TFLITE.export(digits_model, digits_examples, tmp_path / "out", "int8", recipe=rules, integer_io=integer_io)
     stored = "INT8" if integer_io else "FLOAT32"
     assert facts["ops"]["io"] == {"image": stored, "digit": stored}
@@ -175,7 +175,7 @@ def test_dense_layers_get_by_with_one_scale_where_that_saves_much_and_the_answer
 ):
     said = TFLITE.export(wide, digits_examples, tmp_path / "out", "int8")["dense_scales"]
     assert said["one_for_each"] == "layer"
-    assert said["degradation"]["layer"] <= said["degradation"]["channel"] + ALLOWED
+    assert said["degradation"]["layer"] <= said["degradation"]["channel"] + MAX_EXTRA_DEGRADATION
     content = (tmp_path / "out" / "Format-Serving" / "tflite").read_bytes()
     assert len(content) == said["bytes"]["layer"] < said["bytes"]["channel"] - 4000
     assert dense_scale_bytes(content) == 0
@@ -186,8 +186,11 @@ def test_dense_layers_get_by_with_one_scale_where_that_saves_much_and_the_answer
     channels = (tmp_path / "strict" / "Format-Serving" / "tflite").read_bytes()
     assert dense_scale_bytes(channels) == 2 * 12 * (128 + 64 + 10)
     for lost, kept in ((0.004, content), (0.005, channels)):
-        assert lighter(channels, lambda: content, {channels: 0.01, content: 0.01 + lost}.__getitem__)[0] == kept
-    most = lighter(channels, lambda: content, {channels: 0.01, content: 0.012}.__getitem__, 0.011)
+        assert (
+            choose_dense_scales(channels, lambda: content, {channels: 0.01, content: 0.01 + lost}.__getitem__)[0]
+            == kept
+        )
+    most = choose_dense_scales(channels, lambda: content, {channels: 0.01, content: 0.012}.__getitem__, 0.011)
     assert most[0] == channels and most[1]["dense_scales"]["one_for_each"] == "channel"
 
 
@@ -231,7 +234,7 @@ def test_the_last_line_tells_when_other_examples_would_give_other_ranges(digits_
     made = TFLiteModel(digits_lite)
     made.metadata = {"name": "tflite int8", "verified": {"run": False, "reason": "Flex"}}
     made.metadata["stability"] = {"largest_difference": moved, "least_stable": "relu"}
-    assert ("the range of relu is another one, by 60%" in summary(made)) == told
+    assert ("the range of relu is another one, by 60%" in summarize(made)) == told
 
 
 def test_what_cannot_be_asked_for_is_refused_in_the_first_second(wide, digits_examples, tmp_path):

@@ -10,7 +10,7 @@ import onnx
 import pytest
 import tensorflow as tf
 
-from tests.components.exporters import EXPORTERS, ONNX, OPENVINO, TFLITE, chords, examples_of, pretrained
+from tests.components.exporters import EXPORTERS, ONNX, OPENVINO, TFLITE, chords, pretrained, write_split
 from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
@@ -117,8 +117,8 @@ def test_a_small_split_is_noted(exporter, exported_digits):
 @EACH
 def test_calibration_with_no_or_one_example_is_refused(exporter, digits_model, tmp_path):
     for count in (0, 1):
-        data = examples_of(tmp_path / f"ex{count}", {"image": np.ones((count, 64), np.float32)})
-        examples_of(data, {"image": np.ones((9, 64), np.float32)}, "eval")
+        data = write_split(tmp_path / f"ex{count}", {"image": np.ones((count, 64), np.float32)})
+        write_split(data, {"image": np.ones((9, 64), np.float32)}, "eval")
         with pytest.raises(ComponentError, match=f"split 'train': {count} examples") as error:
             exporter.export(digits_model, data, tmp_path / f"out{count}", "int8")
         assert "at least 2" in error.value.expected and "larger split" in error.value.fix
@@ -126,8 +126,8 @@ def test_calibration_with_no_or_one_example_is_refused(exporter, digits_model, t
 
 @EACH
 def test_data_that_do_not_fit_are_refused(exporter, digits_model, tmp_path):
-    wrong = examples_of(tmp_path / "wrong", {"image": np.array([["a"] * 64] * 2, object)})
-    missing = examples_of(tmp_path / "missing", {"imagge": np.ones((2, 64), np.float32)})
+    wrong = write_split(tmp_path / "wrong", {"image": np.array([["a"] * 64] * 2, object)})
+    missing = write_split(tmp_path / "missing", {"imagge": np.ones((2, 64), np.float32)})
     for data in (wrong, missing):
         with pytest.raises(ComponentError, match="image") as error:
             exporter.export(digits_model, data, tmp_path / f"{data.name} out", "int8")
@@ -137,7 +137,7 @@ def test_data_that_do_not_fit_are_refused(exporter, digits_model, tmp_path):
 @EACH
 def test_a_file_calibrated_on_the_wrong_data_is_refused(exporter, digits_model, digits_examples, tmp_path):
     faint = np.random.default_rng(0).random((60, 64)).astype(np.float32) / 1000
-    data = examples_of(tmp_path / "ex", {"image": faint})
+    data = write_split(tmp_path / "ex", {"image": faint})
     (data / "Split-eval").symlink_to(digits_examples / "Split-eval")
     with pytest.raises(ComponentError) as error:
         exporter.export(digits_model, data, tmp_path / "out", "int8")
@@ -168,7 +168,7 @@ def test_names_dtypes_and_integers_are_the_signatures(exporter, given, tmp_path)
 
     model = saved(tmp_path / "model", serve, zeta=([None, 4], tf.float32), alpha=([None, 1], tf.int64))
     zeta, alpha = np.eye(4, dtype=np.float32), np.arange(4, dtype=np.int64)[:, None]
-    data = examples_of(tmp_path / "ex", {"zeta": zeta, "alpha": alpha}) if given == "examples" else None
+    data = write_split(tmp_path / "ex", {"zeta": zeta, "alpha": alpha}) if given == "examples" else None
     verified = exporter.export(model, data, tmp_path / "out")["verified"]
     assert verified["inputs"].startswith(given)
     assert set(verified["outputs"]) == {"z", "a", "m", "same"} and verified["outputs"]["m"]["agreement"] == 1
@@ -217,7 +217,7 @@ def test_inputs_that_have_no_batch_are_taken_as_they_are(exporter, kind, tmp_pat
 def test_a_scalar_is_taken_from_examples(exporter, tmp_path):
     model = saved(tmp_path / "model", lambda a, x: {"y": x * a}, a=([], tf.float32), x=([None, 3], tf.float32))
     numbers = np.arange(60, dtype=np.float32)
-    data = examples_of(tmp_path / "ex", {"a": np.full((20, 1), 3, np.float32), "x": numbers.reshape(20, 3)})
+    data = write_split(tmp_path / "ex", {"a": np.full((20, 1), 3, np.float32), "x": numbers.reshape(20, 3)})
     verified = exporter.export(model, data, tmp_path / "out")["verified"]
     assert verified["outputs"]["y"]["output_range"] == pytest.approx(3 * np.ptp(numbers))
 
@@ -257,7 +257,7 @@ def keras_2_file(folder: Path, kind: str) -> Path:
 
 @EACH
 def test_a_model_nobody_here_wrote_is_exported_exactly(exporter, tmp_path):
-    facts = exporter.export(pretrained("nmp"), examples_of(tmp_path / "ex", {"input_2": chords()}), tmp_path / "out")
+    facts = exporter.export(pretrained("nmp"), write_split(tmp_path / "ex", {"input_2": chords()}), tmp_path / "out")
     outputs = facts["verified"]["outputs"]
     assert set(outputs) == {"contour", "note", "onset"} and facts["verified"]["records"] == 4
     assert all(parity["relative_error"] < 1e-4 and parity["correlation"] > 0.9999 for parity in outputs.values())
@@ -299,7 +299,7 @@ def test_values_out_of_float16s_range_are_refused(exporter, tmp_path):
 def test_nan_in_the_parent_is_refused(exporter, tmp_path):
     weights = tf.constant([[1.0, float("nan")]])
     model = saved(tmp_path / "model", lambda x: {"y": x @ weights}, x=([None, 1], tf.float32))
-    with pytest.raises(ComponentError, match="parent gives NaN"):
+    with pytest.raises(ComponentError, match="parent returns NaN"):
         exporter.export(model, None, tmp_path / "out")
 
 

@@ -1,4 +1,4 @@
-"""What a server would stumble over is said before anything is pushed; what it would serve is blessed."""
+"""Test validate_serving: models that a server cannot serve are not blessed, with the reason."""
 
 import json
 import os
@@ -24,28 +24,27 @@ from tfopt.serving import warm_up
 FACTOR = np.random.default_rng(0).normal(size=(3, 2)).astype(np.float32)
 
 
-def validate(model: Path, folder: Path, **given) -> InfraBlessing:
+def validate(model: Path, folder: Path, **settings) -> InfraBlessing:
     target = folder / f"infra {len(list(folder.glob('infra*')))}"
-    return validate_serving(model, target, **{"seconds": 0.1, "requests": 4, "concurrency": 2} | given)[
-        "infra_blessing"
-    ]
+    settings = {"seconds": 0.1, "requests": 4, "concurrency": 2} | settings
+    return validate_serving(model, target, **settings)["infra_blessing"]
 
 
-def refused(model: Path, folder: Path, **given) -> str:
-    return reason_of(validate(model, folder, **given))
+def validate_unservable(model: Path, folder: Path, **settings) -> str:
+    return reason_of(validate(model, folder, **settings))
 
 
 def reason_of(blessing: InfraBlessing) -> str:
-    """After a look at everything that says that the model is not blessed."""
-    said = blessing.read()
-    assert (said["blessed"], said["models"][0]["blessed"], blessing.metadata["blessed"]) == (False, False, 0)
+    """Assert that a model is not blessed, and return the reason."""
+    report = blessing.read()
+    assert (report["blessed"], report["models"][0]["blessed"], blessing.metadata["blessed"]) == (False, False, 0)
     assert (blessing.path / "INFRA_NOT_BLESSED").exists()
-    assert blessing.metadata["reason"] == said["reason"] == said["models"][0]["reason"]
-    return said["reason"]
+    assert blessing.metadata["reason"] == report["reason"] == report["models"][0]["reason"]
+    return report["reason"]
 
 
 def product(folder: Path, factor: np.ndarray = FACTOR, *, lost: bool = False) -> Path:
-    """An ONNX model: rows times a matrix, of which the last columns may get lost on the way, against the signature."""
+    """Write an ONNX model: rows times a matrix; if ``lost``, with fewer columns than in the signature."""
     nodes = [helper.make_node("MatMul", ["x", "w"], ["full" if lost else "y"])]
     if lost:
         nodes += [
@@ -70,13 +69,11 @@ def product(folder: Path, factor: np.ndarray = FACTOR, *, lost: bool = False) ->
     return file
 
 
-def test_a_saved_model_is_loaded_as_tensorflow_serving_does_and_answers_its_warm_up(
-    digits_model, digits_examples, tmp_path
-):
+def test_a_saved_model_is_loaded_in_a_session_with_its_warm_up_requests(digits_model, digits_examples, tmp_path):
     blessing = validate(digits_model, tmp_path, examples=digits_examples, batch_size=2)
-    said = blessing.read()
-    row = said["models"][0]
-    assert (said["blessed"], blessing.metadata["blessed"]) == (True, 1)
+    report = blessing.read()
+    row = report["models"][0]
+    assert (report["blessed"], blessing.metadata["blessed"]) == (True, 1)
     assert (blessing.path / "INFRA_BLESSED").exists()
     assert "session" in row["server"]
     assert row["warm_up"] == "4 requests from examples, split 'eval'"
@@ -87,7 +84,7 @@ def test_a_saved_model_is_loaded_as_tensorflow_serving_does_and_answers_its_warm
     assert row["sweep"] is None
 
 
-def test_an_input_without_axes_is_asked_one_value_of_the_examples(tmp_path):
+def test_a_scalar_input_gets_one_value_of_the_examples(tmp_path):
     def serve(k, x):
         return {"top": tf.math.top_k(x, k).values}
 
@@ -99,7 +96,7 @@ def test_an_input_without_axes_is_asked_one_value_of_the_examples(tmp_path):
     assert blessing["models"][0]["warm_up"] == "4 requests from examples, split 'eval'"
 
 
-def test_litert_and_a_parent_are_blessed_each_for_itself(digits_lite, tmp_path):
+def test_a_broken_litert_model_and_its_fallback_are_tested_independently(digits_lite, tmp_path):
     broken = tmp_path / "broken"
     shutil.copytree(digits_lite, broken)
     file = broken / "Format-Serving" / "tflite"
@@ -112,53 +109,53 @@ def test_litert_and_a_parent_are_blessed_each_for_itself(digits_lite, tmp_path):
     assert parent["reason"].endswith(f"clients; by the number of clients {parent['sweep']['saturation']['said']}")
     assert (child["blessed"], parent["blessed"], parent["server"]) == (False, True, "LiteRT")
     assert "tflite" in child["reason"]
-    assert blessing.metadata["blessed"] == 0  # which is what stock components read: it is about the model
+    assert blessing.metadata["blessed"] == 0  # stock components read this; it is about the model
 
 
-def test_a_parent_that_the_layout_cannot_hold_is_not_blessed_and_its_child_is(digits_lite, tmp_path):
-    said = validate(product(tmp_path), tmp_path, fallback=digits_lite, layout="triton").read()
-    child, parent = said["models"]
-    assert (said["blessed"], child["blessed"], parent["blessed"]) == (True, True, False)
+def test_a_fallback_that_the_layout_cannot_hold_is_not_blessed_but_the_model_is(digits_lite, tmp_path):
+    report = validate(product(tmp_path), tmp_path, fallback=digits_lite, layout="triton").read()
+    child, parent = report["models"]
+    assert (report["blessed"], child["blessed"], parent["blessed"]) == (True, True, False)
     assert "format tflite, layout='triton'" in parent["reason"]
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory) -> dict[bool, InfraBlessing]:
-    """What is said of an ONNX file that is blessed, and of one that is not, since it answers NaN."""
-    folder, broken = tmp_path_factory.mktemp("judged"), FACTOR.copy()
+def blessings(tmp_path_factory) -> dict[bool, InfraBlessing]:
+    """Validate an ONNX file that is blessed, and one that is not, since it returns NaN."""
+    folder, broken = tmp_path_factory.mktemp("blessings"), FACTOR.copy()
     broken[1, 1] = np.nan
     return {good: validate(product(folder, FACTOR if good else broken), folder) for good in (True, False)}
 
 
-def test_an_onnx_file_is_asked_in_its_own_runtime(judged):
-    row = judged[True].read()["models"][0]
+def test_an_onnx_file_is_tested_in_onnx_runtime(blessings):
+    row = blessings[True].read()["models"][0]
     assert (row["blessed"], row["server"], row["source"]) == (True, "ONNX Runtime", "random inputs")
 
 
-def test_what_a_file_may_suffer_from_is_named(judged, tmp_path):
-    assert "'y': NaN or infinity in 1 of 2" in reason_of(judged[False])
-    assert "'y': of shape [1, 1], not float32[?,2]" in refused(product(tmp_path, lost=True), tmp_path)
+def test_nan_wrong_shapes_and_broken_files_are_reported(blessings, tmp_path):
+    assert "'y': NaN or infinity in 1 of 2" in reason_of(blessings[False])
+    assert "'y': of shape [1, 1], not float32[?,2]" in validate_unservable(product(tmp_path, lost=True), tmp_path)
     file = product(tmp_path)
     file.write_bytes(file.read_bytes()[:-20])
-    assert "product.onnx" in refused(file, tmp_path)
+    assert "product.onnx" in validate_unservable(file, tmp_path)
 
 
 def test_a_model_slower_than_the_limit_is_not_blessed(tmp_path):
-    reason = refused(product(tmp_path), tmp_path, max_p99_ms=1e-6)
+    reason = validate_unservable(product(tmp_path), tmp_path, max_p99_ms=1e-6)
     assert "not 1e-06 ms" in reason
     assert "with 2 clients" in reason
 
 
-def test_requests_to_warm_up_with_that_the_model_does_not_take_are_found(digits_model, tmp_path):
+def test_warm_up_requests_that_do_not_fit_the_model_are_reported(digits_model, tmp_path):
     own = tmp_path / "own"
     shutil.copytree(digits_model, own)
     warm_up.write_requests(own / "Format-Serving", [{"image": np.zeros((1, 9, 9, 1), np.float32)}])
-    reason = refused(own, tmp_path)
+    reason = validate_unservable(own, tmp_path)
     assert "a request fails" in reason
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "fault"),
     [
         ('input { name: "rows" data_type: TYPE_FP32 dims: [3] }', "input rows, where the model has x"),
         ('input { name: "x" data_type: TYPE_FP16 dims: [3] }', "'x' of TYPE_FP16, not TYPE_FP32"),
@@ -170,9 +167,9 @@ def test_requests_to_warm_up_with_that_the_model_does_not_take_are_found(digits_
         ('max_batch_size: 0 output { name: "z" data_type: TYPE_FP32 dims: [1] reshape { } }', "'z' has no axes"),
     ],
 )
-def test_a_configuration_of_yours_that_triton_would_refuse_is_found(tmp_path, wrong, said):
+def test_a_user_configuration_that_triton_would_reject_is_reported(tmp_path, wrong, fault):
     from tfopt.artifacts.tensor_spec import TensorSpec
-    from tfopt.components.validate_serving.triton_config import faults
+    from tfopt.components.validate_serving.triton_check import check_config
 
     file = tmp_path / "product" / "config.pbtxt"
     file.parent.mkdir()
@@ -180,39 +177,39 @@ def test_a_configuration_of_yours_that_triton_would_refuse_is_found(tmp_path, wr
     file.write_text(f"{size}version_policy {{ latest {{ num_versions: 2 }} }} {wrong}")
     outputs = {"y": TensorSpec("float32", (None, 2))}
     outputs |= {"z": TensorSpec("float32", ())} if '"z"' in wrong else {}
-    found = faults(file, "onnx", {"x": TensorSpec("float32", (None, 3))}, outputs, 2)
-    assert len(found) == 1
-    assert said in found[0]
+    faults = check_config(file, "onnx", {"x": TensorSpec("float32", (None, 3))}, outputs, 2)
+    assert len(faults) == 1
+    assert fault in faults[0]
 
 
 @pytest.mark.parametrize("shape", [(4, 28), (), (None,)])
-@pytest.mark.parametrize("told", ["", 'input { name: "x" data_type: TYPE_FP32 dims: [28] }'])
-def test_a_configuration_that_batches_what_has_no_open_batch_is_found(tmp_path, shape, told):
+@pytest.mark.parametrize("config", ["", 'input { name: "x" data_type: TYPE_FP32 dims: [28] }'])
+def test_batching_without_an_open_batch_is_reported(tmp_path, shape, config):
     from tfopt.artifacts.tensor_spec import TensorSpec
-    from tfopt.components.validate_serving.triton_config import faults
+    from tfopt.components.validate_serving.triton_check import check_config
 
     file = tmp_path / "config.pbtxt"
     spec, open_spec = TensorSpec("float32", shape, ranked=shape != (None,)), TensorSpec("float32", (None, 28))
-    file.write_text(f"max_batch_size: 8 {told}")
-    assert "max_batch_size above 0" in faults(file, "onnx", {"x": spec}, {"y": open_spec}, 1)[0]
-    assert "max_batch_size above 0" in faults(file, "onnx", {"x": open_spec}, {"y": spec}, 1)[0]
-    assert faults(file, "onnx", {"x": open_spec}, {"y": open_spec}, 1) == []
+    file.write_text(f"max_batch_size: 8 {config}")
+    assert "max_batch_size above 0" in check_config(file, "onnx", {"x": spec}, {"y": open_spec}, 1)[0]
+    assert "max_batch_size above 0" in check_config(file, "onnx", {"x": open_spec}, {"y": spec}, 1)[0]
+    assert check_config(file, "onnx", {"x": open_spec}, {"y": open_spec}, 1) == []
 
 
-def test_the_configuration_that_is_pushed_is_the_one_that_is_checked(tmp_path, monkeypatch):
+def test_the_configuration_at_the_destination_is_checked(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     served = tmp_path / "product"
     assert validate(product(tmp_path), tmp_path, layout="triton", destination=str(served)).read()["blessed"]
     served.mkdir()
     (served / "config.pbtxt").write_text('max_batch_size: 8 input { name: "z" data_type: TYPE_FP32 dims: [3] }')
-    reason = refused(product(tmp_path), tmp_path, layout="triton", destination="~/product")
+    reason = validate_unservable(product(tmp_path), tmp_path, layout="triton", destination="~/product")
     assert reason == "config.pbtxt: input z, where the model has x"
 
 
-def test_our_words_for_tritons_configuration_are_tritons():
+def test_the_declared_fields_match_tritons_configuration():
     from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-    from tfopt.components.validate_serving.triton_config import _message
+    from tfopt.components.validate_serving.triton_check import _create_message
 
     def compare(ours, theirs) -> None:
         for field in ours.fields:
@@ -223,10 +220,10 @@ def test_our_words_for_tritons_configuration_are_tritons():
             elif field.enum_type:
                 assert set(field.enum_type.values_by_name) <= set(other.enum_type.values_by_name)
 
-    compare(type(_message()).DESCRIPTOR, ModelConfig.DESCRIPTOR)
+    compare(type(_create_message()).DESCRIPTOR, ModelConfig.DESCRIPTOR)
 
 
-def test_a_full_disk_is_no_verdict_on_the_model(digits_model, tmp_path, monkeypatch):
+def test_a_full_disk_raises_instead_of_a_result(digits_model, tmp_path, monkeypatch):
     small = tmp_path / "small"
     small.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", small], check=False).returncode:
@@ -240,19 +237,19 @@ def test_a_full_disk_is_no_verdict_on_the_model(digits_model, tmp_path, monkeypa
     assert not list(tmp_path.glob("infra*"))
 
 
-def test_as_many_requests_are_asked_of_a_model_of_a_fixed_batch(tmp_path):
+def test_a_fixed_batch_does_not_change_the_number_of_requests(tmp_path):
     model = saved(tmp_path / "model", lambda x: {"y": x * 2}, x=([8, 2], tf.float32))
     assert validate(model, tmp_path).read()["models"][0]["requests"] == 4
 
 
-def test_the_configuration_is_the_one_that_push_model_writes_for_batches_so_large(tmp_path):
-    given = {"layout": "triton", "batch_size": 128}
-    assert "max_batch_size 64, for requests of 128" in refused(product(tmp_path), tmp_path, **given)
-    said = validate(product(tmp_path), tmp_path, max_batch_size=128, **given).read()
-    assert said["blessed"], said["reason"]
+def test_the_generated_configuration_has_the_maximal_batch_size(tmp_path):
+    settings = {"layout": "triton", "batch_size": 128}
+    assert "max_batch_size 64, for requests of 128" in validate_unservable(product(tmp_path), tmp_path, **settings)
+    report = validate(product(tmp_path), tmp_path, max_batch_size=128, **settings).read()
+    assert report["blessed"], report["reason"]
 
 
-def test_examples_of_something_else_are_the_users_error_and_no_verdict(tmp_path):
+def test_examples_and_layouts_that_do_not_fit_raise(tmp_path):
     write_examples(tmp_path / "others" / "Split-eval" / "data_tfrecord", {"z": np.zeros((2, 3), np.float32)})
     with pytest.raises(ComponentError, match="no feature 'x'"):
         validate(product(tmp_path), tmp_path, examples=tmp_path / "others")
@@ -261,21 +258,21 @@ def test_examples_of_something_else_are_the_users_error_and_no_verdict(tmp_path)
 
 
 @pytest.mark.parametrize("blessed", [True, False])
-def test_tfxs_pusher_takes_the_blessing(judged, tmp_path, blessed):
+def test_tfxs_pusher_accepts_the_blessing(blessings, tmp_path, blessed):
     from tfx.components.pusher.executor import Executor
     from tfx.types import standard_artifacts
 
     from tfopt.tfx.components import _publish
 
-    written = judged[blessed]
+    source = blessings[blessed]
     serving = tmp_path / "model" / "Format-Serving" / "model.onnx"
     serving.parent.mkdir(parents=True)
     product(tmp_path).rename(serving)
     blessing, model, pushed = (
         getattr(standard_artifacts, name)() for name in ("InfraBlessing", "Model", "PushedModel")
     )
-    blessing.uri, model.uri, pushed.uri = written.uri, str(serving.parent.parent), str(tmp_path / "pushed")
-    _publish(blessing, written)
+    blessing.uri, model.uri, pushed.uri = source.uri, str(serving.parent.parent), str(tmp_path / "pushed")
+    _publish(blessing, source)
     destination = json.dumps({"filesystem": {"base_directory": str(tmp_path / "served")}})
     Executor().Do(
         {"model": [model], "infra_blessing": [blessing]},
@@ -287,7 +284,7 @@ def test_tfxs_pusher_takes_the_blessing(judged, tmp_path, blessed):
 
 
 @pytest.mark.nightly
-def test_a_model_that_never_answers_is_stopped(tmp_path):
+def test_a_model_that_never_responds_is_stopped(tmp_path):
     import tensorflow as tf
 
     @tf.function(input_signature=[tf.TensorSpec([None], name="x")])
@@ -295,7 +292,7 @@ def test_a_model_that_never_answers_is_stopped(tmp_path):
         return {"y": tf.while_loop(lambda value: True, lambda value: (value,), (x,))[0]}
 
     tf.saved_model.save(tf.Module(), str(tmp_path / "endless"), signatures=serve)
-    assert "no end after 20 s" in refused(tmp_path / "endless", tmp_path, max_seconds=20)
+    assert "no end after 20 s" in validate_unservable(tmp_path / "endless", tmp_path, max_seconds=20)
 
 
 ENDS, LOADS = "echo no such disk; exit 3", "echo still reading; exec sleep 100"
@@ -303,7 +300,7 @@ ENDS, LOADS = "echo no such disk; exit 3", "echo still reading; exec sleep 100"
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("command", [None, ENDS, LOADS], ids=["serves", "ends", "loads"])
-def test_a_model_server_on_the_machine_is_asked_by_grpc_and_one_that_ends_or_still_loads_is_quoted(
+def test_a_model_server_is_called_by_grpc_and_its_log_is_reported_if_it_ends_or_still_loads(
     digits_model, digits_examples, tmp_path, monkeypatch, command
 ):
     program = tmp_path / "bin" / "tensorflow_model_server"
@@ -314,7 +311,7 @@ def test_a_model_server_on_the_machine_is_asked_by_grpc_and_one_that_ends_or_sti
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     if command:
-        reason = refused(digits_model, tmp_path, examples=digits_examples, max_seconds=40)
+        reason = validate_unservable(digits_model, tmp_path, examples=digits_examples, max_seconds=40)
         assert {ENDS: "no such disk", LOADS: "still reading"}[command] in reason
     else:
         row = validate(digits_model, tmp_path, examples=digits_examples).read()["models"][0]

@@ -1,4 +1,4 @@
-"""Triton itself serves what `push_model` lays out for it, where the machine has it."""
+"""Test validate_serving with Triton itself."""
 
 import os
 from pathlib import Path
@@ -15,7 +15,7 @@ from tfopt.components.validate_serving import triton_server
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", None])
-def test_a_triton_on_the_machine_is_taken_where_it_has_the_backend(tmp_path, monkeypatch, backend):
+def test_triton_is_used_if_it_has_the_backend(tmp_path, monkeypatch, backend):
     program = tmp_path / "triton" / "bin" / "tritonserver"
     program.parent.mkdir(parents=True)
     program.touch(0o755)
@@ -24,19 +24,19 @@ def test_a_triton_on_the_machine_is_taken_where_it_has_the_backend(tmp_path, mon
     link.parent.mkdir()
     link.symlink_to(program)
     monkeypatch.setenv("PATH", f"{link.parent}:{os.environ['PATH']}")
-    assert triton_server.binary("onnx") == (str(link) if backend else None)
-    assert triton_server.binary("tensorrt") is None
+    assert triton_server.find_program("onnx") == (str(link) if backend else None)
+    assert triton_server.find_program("tensorrt") is None
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory) -> Path:
-    """The folder of Triton's program."""
+    """Install Triton and return the folder of its program."""
     return triton.install(tmp_path_factory.mktemp("triton"))
 
 
 @pytest.fixture
 def on_path(installed, monkeypatch) -> None:
-    """A machine with Triton."""
+    """Put Triton on the PATH."""
     monkeypatch.setenv("PATH", f"{installed}:{os.environ['PATH']}")
 
 
@@ -50,7 +50,7 @@ def row_of(blessing) -> dict:
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("on_path")
-def test_triton_answers_what_each_format_answers(digits_model, digits_examples, tmp_path):
+def test_triton_returns_the_outputs_of_each_format(digits_model, digits_examples, tmp_path):
     ir = export_openvino(digits_model, tmp_path / "ir", examples=digits_examples)["exported"]
     for model in (product(tmp_path), digits_model, ir):
         row = row_of(validate(model, tmp_path, layout="triton", batch_size=2, requests=5, concurrency=3, seconds=0.5))
@@ -59,7 +59,7 @@ def test_triton_answers_what_each_format_answers(digits_model, digits_examples, 
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("on_path")
-def test_types_and_axes_that_triton_has_other_words_for_arrive(tmp_path):
+def test_dtypes_and_axes_of_triton_are_converted(tmp_path):
     kinds = {"half": TensorProto.FLOAT16, "long": TensorProto.INT64, "flag": TensorProto.BOOL}
     for first in ("batch", 2):
         shapes = {"half": [first, 3], "long": [first], "flag": [first, 2, "width"]}
@@ -79,23 +79,23 @@ def test_types_and_axes_that_triton_has_other_words_for_arrive(tmp_path):
 @pytest.mark.nightly
 @pytest.mark.usefixtures("on_path")
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [
         ('input { name: "x" data_type: TYPE_FP32 dims: [0, 3] }', "dimension must be integer >= 1"),
         ("version_policy { specific { versions: 7 } }", "none of its versions is loaded"),
     ],
 )
-def test_what_triton_itself_refuses_is_quoted(tmp_path, config, said):
+def test_the_error_message_of_triton_is_reported(tmp_path, config, message):
     served = tmp_path / "product"
     served.mkdir()
     (served / "config.pbtxt").write_text(f'backend: "onnxruntime" {config}')
     reason = reason_of(validate(product(tmp_path), tmp_path, layout="triton", destination=str(served)))
     assert reason.startswith("tritonserver does not serve it: ")
-    assert said in reason
+    assert message in reason
 
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("on_path")
-def test_an_answer_that_is_not_the_models_is_found(tmp_path):
+def test_wrong_outputs_of_triton_are_reported(tmp_path):
     factor = np.full((3, 2), np.nan, np.float32)
     assert "NaN or infinity" in reason_of(validate(product(tmp_path, factor), tmp_path, layout="triton"))

@@ -1,4 +1,4 @@
-"""What a model is calibrated on: examples drawn from a split, and how far its ranges depend on which ones."""
+"""Examples to calibrate on, and the stability of the ranges found on them."""
 
 import hashlib
 from collections.abc import Mapping
@@ -13,33 +13,35 @@ from tfopt.data.batches import Batch, parse_records, sample_records
 from tfopt.data.feature_schema import stored_features
 from tfopt.errors import ComponentError
 
-Ranges = Mapping[str, tuple[float, float]]  # the least and the largest value of each activation
+Ranges = Mapping[str, tuple[float, float]]  # smallest and largest value of each activation
 
 
-def sample(examples: Examples, specs: Mapping[str, TensorSpec], asked: Conversion) -> tuple[Batch, dict[str, Any]]:
-    """Return the inputs to calibrate on, and what the model card says of them.
+def sample_inputs(
+    examples: Examples, specs: Mapping[str, TensorSpec], parameters: Conversion
+) -> tuple[Batch, dict[str, Any]]:
+    """Return the inputs to calibrate on, and their description for the model card.
 
     Raises:
-        ComponentError: When the split has fewer than two examples, or than the batch that the model fixes, not the
-            model's inputs, or NaN or infinity in them.
+        ComponentError: If the split has fewer than two examples or than the model's fixed batch, lacks an input of the
+            model, or has NaN or infinity in one.
     """
-    where, count = f"split {asked.split!r}", asked.calibration_count
-    files = examples.split(asked.split)
+    where, count = f"split {parameters.split!r}", parameters.calibration_count
+    files = examples.split(parameters.split)
     least = max(2, fixed_batch(specs) or 0)
-    records = sample_records(files, count=max(count, least), seed=asked.seed)
+    records = sample_records(files, count=max(count, least), seed=parameters.seed)
     if len(records) < least:
         raise ComponentError(
             f"{where}: {len(records)} examples",
-            f"at least {least} to calibrate on, and 100 to do it well",
+            f"at least {least} to calibrate on, and 100 for good ranges",
             "name a larger split, or prepare more examples",
         )
     facts = {
         "requested": count,
         "used": len(records),
-        "split": asked.split,
-        "seed": asked.seed,
+        "split": parameters.split,
+        "seed": parameters.seed,
         "digest": hashlib.sha256(b"".join(hashlib.sha256(record).digest() for record in records)).hexdigest(),
-        "records": sorted(identify(record) for record in records),
+        "records": sorted(record_digest(record) for record in records),
     }
     if len(records) < count:
         facts["note"] = f"the split has only {len(records)} examples"
@@ -49,35 +51,36 @@ def sample(examples: Examples, specs: Mapping[str, TensorSpec], asked: Conversio
 
 
 def _check_finite(batch: Batch, where: str) -> None:
-    """Refuse what no range can be found on; some quantizers make a model of it that answers anything."""
+    # Some quantizers make a model with arbitrary outputs from NaN and infinity instead of failing.
     for name, array in batch.items():
         rows = np.atleast_1d(array)
-        if array.dtype.kind == "f" and not (sound := np.isfinite(rows)).all():
-            count = int((~sound).reshape(len(rows), -1).any(axis=1).sum())
+        if array.dtype.kind == "f" and not (finite := np.isfinite(rows)).all():
+            count = int((~finite).reshape(len(rows), -1).any(axis=1).sum())
             raise ComponentError(
                 f"{where}: {name!r} is NaN or infinite in {count} of {len(rows)} examples",
-                "numbers to calibrate on",
-                "fill them in when the examples are prepared, or name a split without such examples",
+                "finite numbers to calibrate on",
+                "fill in missing values when the examples are prepared, or name a split without such examples",
             )
 
 
-def identify(record: bytes) -> str:
-    """What identifies a record in a model card: so much of its SHA-256 that no two of a billion are likely the same."""
+def record_digest(record: bytes) -> str:
+    """Return the identifier of a record in model cards: 64 bits of its SHA-256."""
     return hashlib.sha256(record).hexdigest()[:16]
 
 
-def halves(feed: list[Batch]) -> tuple[list[Batch], list[Batch]]:
-    """Two disjoint parts of what is calibrated on, every other batch in each."""
+def split_halves(feed: list[Batch]) -> tuple[list[Batch], list[Batch]]:
+    """Split calibration data into two disjoint parts, every other batch in each."""
     return feed[::2], feed[1::2]
 
 
-def stability(one: Ranges, other: Ranges) -> dict[str, Any]:
-    """Say how far the ranges found on two disjoint halves of the data lie apart, for the model card.
+def compare_ranges(one: Ranges, other: Ranges) -> dict[str, Any]:
+    """Compare the ranges found on two disjoint halves of the data, for the model card.
 
-    The difference of an activation is that of both ends together, as a fraction of the range of the two halves.
-    Differences of a tenth are common, since a largest value is a matter of luck; much more asks for more examples.
+    The difference of an activation is the sum of the differences of both ends, as a fraction of the union of both
+    ranges. Differences of a tenth are common, since a largest value varies with the sample. Much larger ones call for
+    more examples.
 
-    >>> stability({"relu": (0.0, 8.0), "add": (-1.0, 1.0)}, {"relu": (0.0, 10.0), "add": (-1.0, 1.0)})
+    >>> compare_ranges({"relu": (0.0, 8.0), "add": (-1.0, 1.0)}, {"relu": (0.0, 10.0), "add": (-1.0, 1.0)})
     {'activations': 2, 'median_difference': 0.1, 'largest_difference': 0.2, 'least_stable': 'relu'}
     """
     differences = {name: _difference(one[name], other[name]) for name in one if name in other}
@@ -90,25 +93,26 @@ def stability(one: Ranges, other: Ranges) -> dict[str, Any]:
     }
 
 
-def unseen(given: Batch, calibrated: Batch | None) -> tuple[Batch, int]:
-    """Return the records that were not calibrated on, and how many were; all of them, as given, without any others.
-
-    A comparison on what the ranges were fitted to would flatter the result.
-    """
-    if calibrated is None:
-        return given, 0
-    known = set(_digests(calibrated))
-    new = [index for index, digest in enumerate(_digests(given)) if digest not in known]
-    seen = max((len(array) for array in given.values() if array.ndim), default=1) - len(new)
-    return {name: array[new] if array.ndim else array for name, array in given.items()} if new else given, seen
-
-
 def _difference(one: tuple[float, float], other: tuple[float, float]) -> float:
     span = max(one[1], other[1]) - min(one[0], other[0])
     return float((abs(one[0] - other[0]) + abs(one[1] - other[1])) / span) if span > 0 else 0.0
 
 
-def _digests(batch: Batch) -> list[bytes]:
+def drop_calibrated(batch: Batch, calibrated: Batch | None) -> tuple[Batch, int]:
+    """Drop records that a model was calibrated on, since parity on them is biased.
+
+    Returns:
+        The other records, or the unchanged batch if there are no others; and the number of calibrated records in it.
+    """
+    if calibrated is None:
+        return batch, 0
+    digests = set(_row_digests(calibrated))
+    new = [index for index, digest in enumerate(_row_digests(batch)) if digest not in digests]
+    dropped = max((len(array) for array in batch.values() if array.ndim), default=1) - len(new)
+    return {name: array[new] if array.ndim else array for name, array in batch.items()} if new else batch, dropped
+
+
+def _row_digests(batch: Batch) -> list[bytes]:
     columns = [array for _, array in sorted(batch.items()) if array.ndim]
     return [hashlib.sha256(b"".join(map(_bytes, row))).digest() for row in zip(*columns, strict=True)]
 

@@ -1,118 +1,135 @@
-"""Every conversion to another format: what it is asked for, what it refuses at once, and what came of it."""
+"""The steps that all conversions to another format share: parameters, checks, a child process, a summary."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from tfopt.artifacts import Examples, Model
+from tfopt.artifacts.formats import FORMATS
+from tfopt.declaration.parameters import Between
 from tfopt.errors import ComponentError
 from tfopt.formatting import data_size
 from tfopt.keras_models.quantization_aware import has_trained_ranges
 from tfopt.processes.subprocess_call import run_in_child
 
-WORDS = {"saved_model": "a SavedModel", "keras": "a Keras model", "onnx": "an ONNX model"}
-UNSTABLE = 0.5  # of a range: a tenth is common, since a largest value is a matter of luck
+UNSTABLE = 0.5  # of a range; differences of a tenth are common, since a largest value varies with the sample
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """What is asked of every conversion, under the names of the parameters; each has a subclass with its own.
+    """Parameters of calibration and comparison, which all conversions have.
 
-    It travels to the child process that does the work.
+    Attributes:
+        calibration_count: Number of examples that determine the ranges of the activations, drawn evenly from the split.
+        split: The split to calibrate on. The comparison uses another one if there is one.
+        seed: Seed for drawing the examples, and for the random inputs.
+        tolerance: Fail if any output differs from the parent's by more than this fraction of its range. By default the
+            limit is 0.0001 for float32. The other precisions then fail only if they are broken: under half of the
+            records keep their class (16 bits and tf32: 95 %) or, without classes, the correlation is under 0.5 (0.99).
     """
 
-    precision: str
-    calibration_count: int = 200
+    calibration_count: Annotated[int, Between(2)] = 200
     split: str = "train"
     seed: int = 0
-    tolerance: float | None = None
+    tolerance: Annotated[float, Between(0)] | None = None
 
 
-def check(
+def check_conversion(
     model: Model,
     examples: Examples | None,
-    asked: Conversion,
+    precision: str,
+    split: str,
     formats: Sequence[str],
     *,
     calibrated: Sequence[str] = ("int8",),
-    needs_none: str,
+    without_examples: str,
     ranges: str | None = None,
 ) -> bool:
-    """Refuse a model, a precision or data that cannot work; return whether the model has its 8-bit ranges already.
+    """Check model, precision and examples before any work; return True if the model already has its 8-bit ranges.
 
     Args:
-        model: What is to be converted.
-        examples: What there is to calibrate on.
-        asked: What was asked for.
-        formats: What can be converted, as in `Model.format`.
+        model: The model to convert.
+        examples: The examples to calibrate on.
+        precision: The requested precision.
+        split: The split to calibrate on.
+        formats: The formats that can be converted, as in `Model.format`.
         calibrated: The precisions that need ranges.
-        needs_none: A precision that needs no examples, for who has none.
-        ranges: How the model comes by its ranges, where it was not trained with them.
+        without_examples: A precision that needs no examples, for the advice.
+        ranges: A description of the model's ranges, if it has some that were not trained.
 
     Raises:
-        ComponentError: See above.
+        ComponentError: If one of them cannot work.
     """
     if model.format not in formats:
         raise ComponentError(
             f"{model.uri}: a {model.format} model",
-            " or ".join(WORDS[name] for name in formats),
-            "give the model it was converted from",
+            " or ".join(FORMATS[name].title for name in formats),
+            "pass the model it was converted from",
         )
     ranges = "whose 8-bit ranges were trained" if has_trained_ranges(model) else ranges
-    if ranges and asked.precision != "int8":
+    if ranges and precision != "int8":
         raise ComponentError(
-            f"precision={asked.precision!r} for {model.name}, {ranges}",
-            "precision='int8', which takes them as they are",
-            "pass precision='int8', or give the model from before it was quantized",
+            f"precision={precision!r} for {model.name}, {ranges}",
+            "precision='int8', which uses these ranges",
+            "pass precision='int8', or pass the model from before it was quantized",
         )
-    if asked.precision in calibrated and not ranges:
+    if precision in calibrated and not ranges:
         if examples is None:
             raise ComponentError(
-                f"precision={asked.precision!r} without examples",
+                f"precision={precision!r} without examples",
                 "examples to calibrate on",
-                f"pass examples=PATH, or precision={needs_none!r}, which needs none",
+                f"pass examples=PATH, or precision={without_examples!r}, which needs none",
             )
-        examples.split(asked.split)
+        examples.split(split)
     return bool(ranges)
 
 
-def convert(
-    work: Callable[..., dict[str, Any]], model: Model, examples: Examples | None, made: Model, asked: Conversion
+def convert_in_child(
+    convert: Callable[..., dict[str, Any]],
+    model: Model,
+    examples: Examples | None,
+    converted: Model,
+    parameters: Conversion,
 ) -> None:
-    """Do the work in a child process, and let the output's metadata say what came of it.
+    """Convert a model in a child process, and add the result to the metadata of the output.
 
     Args:
-        work: Called with the model, the examples, the output's folder and what was asked; it returns metadata.
-        model: What is converted.
-        examples: To calibrate on and to compare with.
-        made: The output, with its name.
-        asked: What was asked for.
+        convert: Called with the model, the examples, the output's folder and the parameters; returns metadata.
+        model: The model to convert.
+        examples: Examples to calibrate on and to compare with.
+        converted: The output, with its name.
+        parameters: The parameters of the conversion.
 
     Raises:
-        ComponentError: The work's own, or that its process died.
+        ComponentError: That of ``convert``, or one that describes how its process died.
     """
-    kind = made.metadata["name"]
-    log.info("converting %s to %s", model.name, kind)
-    made.metadata |= run_in_child(work, model, examples, made.path, asked, doing=f"converting to {kind}")
-    log.info("%s", summary(made))
+    name = converted.metadata["name"]
+    log.info("converting %s to %s", model.name, name)
+    converted.metadata |= run_in_child(
+        convert, model, examples, converted.path, parameters, doing=f"converting to {name}"
+    )
+    log.info("%s", summarize(converted))
 
 
-def summary(made: Model) -> str:
-    """What came of it, in a line."""
-    from tfopt.measurement.parity import in_words
+def summarize(converted: Model) -> str:
+    """Return one line with name, size and parity of a converted model."""
+    from tfopt.measurement.parity import describe_parity
 
-    facts, files = made.metadata, type(made)(made.path).payload()
+    facts, files = converted.metadata, type(converted)(converted.path).payload()
     verified, size = facts["verified"], data_size(sum(file.stat().st_size for file in files))
-    answers = in_words(verified["outputs"]) if verified["run"] else f"not run: {verified['reason']}"
-    return f"{facts['name']}: {size}, {answers}{_unstable(facts)}"
+    parity = describe_parity(verified["outputs"]) if verified["run"] else f"not run: {verified['reason']}"
+    return f"{facts['name']}: {size}, {parity}{_stability_warning(facts)}"
 
 
-def _unstable(facts: Mapping[str, Any]) -> str:
-    """A warning where what was calibrated on decided the ranges; the card has all of it."""
-    found = facts.get("stability") or {}
-    moved = float(found.get("largest_difference", 0))
-    said = f"; the range of {found.get('least_stable')} is another one, by {moved:.0%}, on half of the examples"
-    return f"{said}: calibrate on more" if moved > UNSTABLE else ""
+def _stability_warning(facts: Mapping[str, Any]) -> str:
+    stability = facts.get("stability") or {}
+    difference = float(stability.get("largest_difference", 0))
+    if difference <= UNSTABLE:
+        return ""
+    return (
+        f"; the range of {stability.get('least_stable')} differs by {difference:.0%} on half of the examples: "
+        "calibrate on more"
+    )

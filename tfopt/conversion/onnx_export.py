@@ -1,4 +1,4 @@
-"""tf2onnx, with the op that it lacks and Keras 3's GELU needs, and its errors in words."""
+"""Conversion of SavedModels to ONNX by tf2onnx, with a handler for Erfc and readable errors."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +13,13 @@ from tf2onnx import optimizer, tf_loader, tfonnx, utils
 from tfopt.errors import ComponentError, first_line
 
 
-def convert(saved_model: Path, opset: int) -> onnx.ModelProto:
+def convert_saved_model(saved_model: Path, opset: int) -> onnx.ModelProto:
     """Return the ONNX form of a SavedModel's ``serving_default``, under the names of its signature.
 
-    The graph is frozen first; loops, branches and lookup tables are converted too.
+    The graph is frozen first. Loops, branches and lookup tables are converted too.
 
     Raises:
-        ComponentError: When an op cannot be converted; the ops are named.
+        ComponentError: If an op cannot be converted; the ops are named.
     """
     try:
         graph_def, inputs, outputs, tables, names = tf_loader.from_saved_model(
@@ -31,7 +31,7 @@ def convert(saved_model: Path, opset: int) -> onnx.ModelProto:
             return_initialized_tables=True,
             return_tensors_to_rename=True,
         )
-        # TensorFlow replaces what no Python parameter may have in its name; in ONNX any text is one.
+        # TensorFlow replaces characters that no Python identifier may have; in ONNX any text is a name.
         names |= zip(inputs, _inputs(saved_model), strict=True)
         with tf.Graph().as_default() as graph:
             tf.import_graph_def(graph_def, name="")
@@ -52,63 +52,63 @@ def convert(saved_model: Path, opset: int) -> onnx.ModelProto:
             "a graph that tf2onnx can convert",
             "try another opset; the converter may not know this graph, or the model may be larger than 2 GB",
         ) from error
-    check(model)
+    check_model(model)
     return model
 
 
-def check(model: onnx.ModelProto) -> None:
-    """Raise ComponentError unless every op is one of ONNX's, the graph is whole, and its ends have axes.
+def check_model(model: onnx.ModelProto) -> None:
+    """Raise ComponentError unless all ops are ONNX ops, the signature has known ranks, and ONNX's checker passes.
 
-    tf2onnx itself leaves ops that it does not know in the file, and says that all is well.
+    tf2onnx leaves ops that it does not know in the file and reports no error.
     """
-    known = {domain.domain: domain.version for domain in model.opset_import}
-    foreign = {
+    versions = {domain.domain: domain.version for domain in model.opset_import}
+    unknown = {
         node.op_type
         for node in _nodes(model.graph)
-        if not onnx.defs.has(node.op_type, known.get(node.domain, 1), node.domain)
+        if not onnx.defs.has(node.op_type, versions.get(node.domain, 1), node.domain)
     }
-    if foreign:
+    if unknown:
         raise ComponentError(
-            f"ops that ONNX lacks, or tf2onnx does not know: {', '.join(sorted(foreign))}",
+            f"ops that ONNX lacks, or tf2onnx does not know: {', '.join(sorted(unknown))}",
             "a model of ops that can be converted",
             "express them with other ops in the model, or choose a newer opset",
         )
     ends = [*model.graph.input, *model.graph.output]
-    if vague := [
+    if unranked := [
         end.name for end in ends if end.type.HasField("tensor_type") and not end.type.tensor_type.HasField("shape")
     ]:
         raise ComponentError(
-            f"{', '.join(vague)}: it is not known how many axes it has",
-            "inputs and outputs with a known number of axes, of whichever sizes",
-            "say it in the model, as with tf.ensure_shape(value, [None, 3]), and export it again",
+            f"{', '.join(unranked)}: unknown rank",
+            "inputs and outputs with a known number of axes, of any size",
+            "declare it in the model, as with tf.ensure_shape(value, [None, 3]), and export it again",
         )
     try:
         onnx.checker.check_model(model, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         raise ComponentError(
-            f"the converted file is no valid ONNX: {first_line(error)[:300]}",
+            f"the converted file is not valid ONNX: {first_line(error)[:300]}",
             "a file that passes ONNX's own checker",
             "try another opset, and report this with the model",
         ) from error
 
 
 def _inputs(saved_model: Path) -> list[str]:
-    """The names of the signature's inputs, in the order of tf2onnx."""
-    written = saved_model_pb2.SavedModel.FromString((saved_model / "saved_model.pb").read_bytes())
-    meta = next(meta for meta in written.meta_graphs if "serve" in meta.meta_info_def.tags)
+    """Return the names of the signature's inputs, in the order of tf2onnx."""
+    proto = saved_model_pb2.SavedModel.FromString((saved_model / "saved_model.pb").read_bytes())
+    meta = next(meta for meta in proto.meta_graphs if "serve" in meta.meta_info_def.tags)
     return sorted(meta.signature_def["serving_default"].inputs)
 
 
 def _erfc(graph: Any, node: Any, name: str, _: Any) -> None:
-    """``erfc(x) = 1 - erf(x)``, and ``erfc(-x) = 1 + erf(x)``, the form in which runtimes find a GELU."""
+    """Convert ``erfc(x) = 1 - erf(x)``, and ``erfc(-x) = 1 + erf(x)``, which runtimes recognize as a GELU."""
     dtype, shape = graph.get_dtype(node.input[0]), graph.get_shape(node.input[0])
     product = node.inputs[0]
-    negated = [given for given in product.inputs if given.type == "Neg"] if product.type == "Mul" else []
+    negated = [factor for factor in product.inputs if factor.type == "Neg"] if product.type == "Mul" else []
     value = node.input[0]
     if len(negated) == 1:  # the product of -x and a constant
         factors = [
-            given.input[0] if given in negated else output
-            for given, output in zip(product.inputs, product.input, strict=True)
+            factor.input[0] if factor in negated else output
+            for factor, output in zip(product.inputs, product.input, strict=True)
         ]
         value = graph.make_node("Mul", factors, dtypes=[dtype], shapes=[shape]).output[0]
     erf = graph.make_node("Erf", [value], dtypes=[dtype], shapes=[shape]).output[0]

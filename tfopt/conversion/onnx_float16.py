@@ -1,4 +1,4 @@
-"""Lower precisions of an ONNX file by casting alone: float16 and bfloat16 inside, what it was outside."""
+"""Casts of an ONNX model to float16 or bfloat16, with unchanged inputs and outputs."""
 
 from collections.abc import Iterator
 
@@ -14,36 +14,36 @@ BFLOAT_OPSET = 22  # the first in which convolutions and poolings take bfloat16
 BFLOAT_IR = 10
 
 
-def half(model: onnx.ModelProto) -> onnx.ModelProto:
+def cast_float16(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with float16 weights and activations, and float32 inputs and outputs."""
-    sorted_anew = OnnxModel(convert_float_to_float16(model, keep_io_types=True))
-    sorted_anew.topological_sort()  # the caster appends its casts
-    return sorted_anew.model
+    cast = OnnxModel(convert_float_to_float16(model, keep_io_types=True))
+    cast.topological_sort()  # the converter appends its Cast nodes
+    return cast.model
 
 
-def bfloat(model: onnx.ModelProto) -> onnx.ModelProto:
+def cast_bfloat16(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with bfloat16 weights and activations, and float32 inputs and outputs, in a newer opset.
 
-    The casts stand where `half` puts them; the weights are rounded from the floats that they were.
+    The casts are at the places that `cast_float16` chooses. The weights are rounded from their float32 values.
 
     Raises:
-        ComponentError: When the model has float16 in it already, or cannot be brought to the opset.
+        ComponentError: If the model contains float16 already, or cannot be converted to the opset.
     """
     if any(tensor.data_type == TensorProto.FLOAT16 for tensor in _tensors(model.graph)):
         raise ComponentError(
-            "bfloat16 of a model with float16 in it", "a float32 model", "give the model from before it was cast"
+            "bfloat16 of a model with float16 in it", "a float32 model", "pass the model from before it was cast"
         )
     if model.opset_import[0].version < BFLOAT_OPSET:
         try:
             model = version_converter.convert_version(model, BFLOAT_OPSET)
         except Exception as error:  # its exceptions share no base
             raise ComponentError(
-                f"bfloat16 asks for opset {BFLOAT_OPSET}: {first_line(error)[:200]}",
-                "a graph that ONNX can bring to that opset",
+                f"bfloat16 needs opset {BFLOAT_OPSET}: {first_line(error)[:200]}",
+                "a graph that ONNX can convert to that opset",
                 "choose float16",
             ) from error
     floats = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    cast = half(model)
+    cast = cast_float16(model)
     for tensor in _tensors(cast.graph):
         if tensor.data_type == TensorProto.FLOAT16:
             values = floats.get(tensor.name, numpy_helper.to_array(tensor)).astype("float32")
@@ -70,7 +70,7 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """What is stored: initializers, and the values of Constant nodes."""
+    """Yield the stored tensors: initializers, and the values of Constant nodes."""
     for part in _graphs(graph):
         yield from part.initializer
         for node in part.node:

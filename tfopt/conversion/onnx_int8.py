@@ -1,4 +1,4 @@
-"""int8 of an ONNX file, by ONNX Runtime's static quantizer."""
+"""Quantization of an ONNX file to int8 by ONNX Runtime's static quantizer."""
 
 import logging
 from pathlib import Path
@@ -19,23 +19,23 @@ SYMMETRIC = {"ActivationSymmetric": True, "WeightSymmetric": True, "QuantizeBias
 def quantize(
     source: Path, target: Path, feed: list[Batch], *, per_channel: bool, reduced: bool = False, symmetric: bool = False
 ) -> dict[str, Any]:
-    """Write the int8 form of a float32 file, and return what the model card says of it.
+    """Write the int8 form of a float32 file, and return metadata for the model card.
 
     Args:
         source: The float32 file.
-        target: What is written; the working files lie beside it and go again.
+        target: The file to write; temporary files are written to its folder and removed.
         feed: Inputs by name, to calibrate on.
-        per_channel: Whether each output channel of a weight gets its own scale.
-        reduced: Whether a bit of the weights is left unused.
-        symmetric: Whether activations too have zero as their zero, in int8, and biases stay floats: TensorRT's kind.
+        per_channel: True to give each output channel of a weight its own scale.
+        reduced: True to leave one bit of the weights unused.
+        symmetric: True to quantize activations to int8 with zero point 0 and to keep biases as floats, as for TensorRT.
 
     Raises:
-        ComponentError: When the quantizer fails.
+        ComponentError: If the quantizer fails.
     """
     prepared = target.with_name("prepared.onnx")
     root = logging.getLogger()
     level = root.level
-    root.setLevel(logging.ERROR)  # it recommends what was just done
+    root.setLevel(logging.ERROR)  # the quantizer recommends the preprocessing that was just done
     try:
         quant_pre_process(source, prepared, skip_symbolic_shape=True)
         stable = _stability(prepared, feed)
@@ -65,34 +65,31 @@ def quantize(
 
 
 class _Reader:
-    """The calibration data, as the quantizer asks for it."""
+    """The interface by which the quantizer reads calibration data."""
 
     def __init__(self, feed: list[Batch]) -> None:
-        self._left = iter(feed)
+        self._batches = iter(feed)
 
     def get_next(self) -> Batch | None:
-        return next(self._left, None)
+        return next(self._batches, None)
 
 
 def _stability(file: Path, feed: list[Batch]) -> dict[str, Any]:
-    return calibration.stability(*(_ranges(file, half) for half in calibration.halves(feed)))
+    return calibration.compare_ranges(*(_ranges(file, half) for half in calibration.split_halves(feed)))
 
 
 def _ranges(file: Path, feed: list[Batch]) -> calibration.Ranges:
     augmented = file.with_name("augmented.onnx")
     calibrator = create_calibrator(file, augmented_model_path=str(augmented), calibrate_method=CalibrationMethod.MinMax)
     calibrator.collect_data(_Reader(feed))
-    found = calibrator.compute_data()
+    tensors = calibrator.compute_data()  # has keys and items by key, but is not a mapping
     augmented.unlink()
-    ranges = {name: (float(low.min()), float(high.max())) for name, (low, high) in _ends(found)}
-    if strange := [name for name, ends in ranges.items() if not np.isfinite(ends).all()]:
+    ends = {name: tensors[name].range_value for name in tensors.keys()}  # noqa: SIM118
+    ranges = {name: (float(low.min()), float(high.max())) for name, (low, high) in ends.items()}
+    if invalid := [name for name, limits in ranges.items() if not np.isfinite(limits).all()]:
         raise ComponentError(
-            f"{strange[0]!r} is NaN or infinite on examples to calibrate on; so are {len(strange) - 1} other tensors",
-            "numbers",
+            f"{invalid[0]!r} is NaN or infinite on examples to calibrate on; so are {len(invalid) - 1} other tensors",
+            "finite numbers",
             "check the parent's weights for NaN, and the examples for NaN and values out of range",
         )
     return ranges
-
-
-def _ends(found: Any) -> Any:
-    return ((name, found[name].range_value) for name in found.keys())  # noqa: SIM118  (no mapping)

@@ -1,0 +1,31 @@
+"""Parameters of `export_onnx`."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from tfopt.component import Between
+from tfopt.conversion.convert import Conversion
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnnxFormat:
+    """Precision and operators of an ONNX file.
+
+    Attributes:
+        precision: Precision of weights and activations.
+        opset: Version of the ONNX operators; choose a lower one for an older runtime.
+        per_channel: In int8, give each output channel of a weight its own scale: more exact, and as fast.
+        reduce_range: In int8, leave one bit of the weights unused. An x86 CPU without VNNI adds two products in 16
+            bits, where products of 8-bit weights overflow. ``auto`` does so if this machine has such a CPU; pass ``on``
+            or ``off`` if the model will run on another kind.
+    """
+
+    precision: Literal["float32", "float16", "int8"] = "float32"
+    opset: Annotated[int, Between(13, 18)] = 18
+    per_channel: bool = True
+    reduce_range: Literal["auto", "on", "off"] = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnnxConversion(Conversion, OnnxFormat):  # the fields of the last base come first
+    """Conversion to ONNX."""

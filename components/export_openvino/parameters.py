@@ -1,0 +1,39 @@
+"""Parameters of `export_openvino`."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from tfopt.component import Between
+from tfopt.conversion.convert import Conversion
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenVINOFormat:
+    """Precision of OpenVINO files.
+
+    Attributes:
+        precision: Precision of weights and activations.
+        preset: In int8, ``performance`` uses ranges that are symmetric around zero, and ``mixed`` fits the ranges of
+            activations, which is more exact for asymmetric values. ``auto`` is mixed if the model has attention, whose
+            ranges are then calibrated with NNCF's settings for transformers, and performance otherwise.
+        reduce_range: In int8, leave one bit of the weights unused. An x86 CPU without VNNI adds two products in 16
+            bits, where products of 8-bit weights overflow. ``auto`` does so if this machine has such a CPU; pass ``on``
+            or ``off`` if the model will run on another kind.
+    """
+
+    precision: Literal["float32", "float16", "int8"] = "float32"
+    preset: Literal["auto", "performance", "mixed"] = "auto"
+    reduce_range: Literal["auto", "on", "off"] = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenVINOConversion(Conversion, OpenVINOFormat):  # the fields of the last base come first
+    """Conversion to OpenVINO.
+
+    Attributes:
+        max_degradation: In int8, the largest share of records that may change their class, or loss of correlation if
+            there are no classes; accuracy cannot fall by more. If it is exceeded, the layers that cause most of it are
+            left in float32, one after another, until it is met.
+    """
+
+    max_degradation: Annotated[float, Between(0, 1)] | None = None

@@ -1,0 +1,77 @@
+"""Parameters of `export_tflite`."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from tfopt.component import Between
+from tfopt.conversion.convert import Conversion
+from tfopt.errors import ComponentError
+
+CALIBRATED = ("int8", "int16x8")
+LAYER_KINDS = ("float32", "int8", "int4", "int4x32", "int4x64", "int4x128", "int4x256")
+
+Rule = tuple[str, str]  # a regular expression for the names of layers, and their kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class TFLiteFormat:
+    """Precision of a LiteRT file.
+
+    Attributes:
+        precision: Precision of weights and activations.
+        integer_io: Make the inputs and outputs integers as well, for devices without floats. Only for int8 and int16x8;
+            TFX's own Evaluator does not quantize such inputs, so do not use it with that.
+    """
+
+    precision: Literal["float32", "float16", "dynamic", "int4", "int8", "int16x8"] = "float32"
+    integer_io: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TFLiteConversion(Conversion, TFLiteFormat):  # the fields of the last base come first
+    """Conversion to LiteRT.
+
+    Attributes:
+        select_tf_ops: Allow ops that LiteRT lacks, which TensorFlow's Flex delegate runs. A file with such ops does not
+            run where that delegate is not linked in. This machine is one of them, so the file is not verified.
+        sparse: Store weights that are mostly zeros, as of a pruned model, by their nonzero values: a smaller file, no
+            faster. For float32 and float16: LiteRT does not load such files of the other precisions.
+        recipe: Kinds for individual layers, as "NAME=KIND": NAME is a regular expression for the name of the layer's
+            output, KIND is float32, int8, int4, or int4x32 (also x64, x128, x256: dense layers with a scale for each
+            block of so many weights). The last match applies. For dynamic, int4, int8 and int16x8.
+        max_degradation: The largest share of records that may change their class, or loss of correlation if there
+            are no classes; accuracy cannot fall by more. If it is exceeded, the layers that add most error are left in
+            float32, twice as many at each try and at most half, until it is met. Needs examples.
+    """
+
+    select_tf_ops: bool = False
+    sparse: bool = False
+    recipe: tuple[str, ...] = ()
+    max_degradation: Annotated[float, Between(0, 1)] | None = None
+
+    def rules(self) -> list[Rule]:
+        """Parse the recipe.
+
+        Raises:
+            ComponentError: If a rule has another form, or a kind that the precision does not support.
+        """
+        return [_parse_rule(rule, self.precision) for rule in self.recipe]
+
+
+def _parse_rule(rule: str, precision: str) -> Rule:
+    kinds = [kind for kind in LAYER_KINDS if precision not in CALIBRATED or "x" not in kind]
+    pattern, _, kind = rule.rpartition("=")
+    try:
+        re.compile(pattern)
+        valid = bool(pattern) and kind in kinds and precision not in ("float32", "float16")
+    except re.error:
+        valid = False
+    if not valid:
+        raise ComponentError(
+            f"recipe {rule!r} with precision={precision!r}",
+            f"NAME=KIND with a regular expression and one of {', '.join(kinds)}, and precision dynamic, int4, int8 or "
+            "int16x8",
+            "write for example 'dense_1=float32'",
+        )
+    return pattern, kind

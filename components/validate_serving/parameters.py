@@ -1,0 +1,39 @@
+"""Parameters of `validate_serving`."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from tfopt.component import Between
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingTest:
+    """Layout, requests and limits of a serving test.
+
+    Attributes:
+        layout: As in `push_model`.
+        destination: As in `push_model`: a user's config.pbtxt there is checked instead of a generated one.
+        requests: Number of different requests.
+        batch_size: Number of examples in a request, if the model's batch size is open.
+        concurrency: Number of clients that send requests at the same time while latency is measured.
+        sweep: Also measure 1, 2, 4, … clients, up to this number, and report from how many on throughput is saturated:
+            more clients give less than 5 % more responses a second, with 99 % intervals.
+        seconds: Duration of the latency measurement; with a sweep, for each number of clients as well.
+        max_p99_ms: The largest allowed 99th percentile of latency with that many clients, in milliseconds; no limit by
+            default.
+        max_seconds: A model whose test takes longer, loading included, is not blessed.
+        tolerance: The largest allowed difference in an output, as a fraction of its range.
+        max_batch_size: As in `push_model`, which must get the same value.
+    """
+
+    layout: Literal["auto", "tf_serving", "triton", "plain"] = "auto"
+    destination: str | None = None
+    requests: Annotated[int, Between(1, 1000)] = 16
+    batch_size: Annotated[int, Between(1)] = 1
+    concurrency: Annotated[int, Between(1)] = 4
+    sweep: Annotated[int, Between(2)] | None = None
+    seconds: Annotated[float, Between(0)] = 1.0
+    max_p99_ms: Annotated[float, Between(0)] | None = None
+    max_seconds: Annotated[float, Between(1)] = 300.0
+    tolerance: Annotated[float, Between(0, 1)] = 1e-4
+    max_batch_size: Annotated[int, Between(1)] = 64

@@ -1,0 +1,100 @@
+"""Comparison of a converted file with its parent, and the limits it must meet."""
+
+from typing import Any
+
+from tfopt.artifacts import Examples
+from tfopt.conversion.calibration import drop_calibrated
+from tfopt.conversion.convert import Conversion
+from tfopt.data.batches import Batch
+from tfopt.data.sample_inputs import count_records, draw_inputs, split_batches
+from tfopt.errors import ComponentError
+from tfopt.measurement.parity import Parity, compare
+from tfopt.runtimes import Runtime
+
+RECORDS = 256  # to compare on: enough to notice a broken model, few enough to take seconds
+RANDOM_RECORDS = 36
+
+MAX_ERROR = {"float32": 1e-4, "fp32": 1e-4}  # largest difference, as a fraction of the output's range
+# The other precisions are limited by the share of records that keep their class or, without classes, by the
+# correlation: the largest difference says little, since a steep output differs much somewhere in any lower precision.
+MIN_AGREEMENT = dict.fromkeys(("float16", "fp16", "bf16", "tf32"), (0.95, 0.99))
+MIN_AGREEMENT_INTEGER = (0.5, 0.5)
+
+ADVICE = {
+    **dict.fromkeys(("float32", "fp32"), "pass a larger tolerance if this is known to be harmless"),
+    **dict.fromkeys(("float16", "fp16"), "choose float32, or bfloat16 where there is one; values may be out of range"),
+    **dict.fromkeys(("bf16", "tf32"), "choose float32"),
+    **dict.fromkeys(("int8", "int16x8"), "calibrate on more and more typical examples, or choose a kind of more bits"),
+    "dynamic": "choose float16 or float32",
+    "int4": "choose dynamic, or leave the worst layers in float32 with max_degradation",
+}
+
+
+def verify(
+    parent: Runtime,
+    child: Runtime,
+    examples: Examples | None,
+    calibrated: Batch | None,
+    parameters: Conversion,
+    precision: str,
+) -> dict[str, Any]:
+    """Run both models at batch sizes 1, 3 and 32, check the parity, and return it for the model card.
+
+    Args:
+        parent: The model that was converted.
+        child: The converted file.
+        examples: Real inputs; random ones if None.
+        calibrated: The inputs that the file was calibrated on. They are left out unless there are no others.
+        parameters: Tolerance and seed. Another split than the one for calibration is used if there is one.
+        precision: The precision of the child, which determines the limits if there is no tolerance.
+
+    Raises:
+        ComponentError: If names, dtypes, shapes or an open batch size changed, or the outputs do not match.
+    """
+    _check_open_batch(parent, child)
+    inputs, facts = draw_held_out(examples, parent, calibrated, parameters)
+    outputs = compare(parent, child, split_batches(inputs, parent.inputs, 1, 3, 32))
+    for name, parity in outputs.items():
+        _check_parity(name, parity, precision, parameters.tolerance, with_examples=examples is not None)
+    return {"run": True, **facts, "outputs": {name: parity.facts() for name, parity in outputs.items()}}
+
+
+def draw_held_out(
+    examples: Examples | None, parent: Runtime, calibrated: Batch | None, parameters: Conversion
+) -> tuple[Batch, dict[str, Any]]:
+    """Return inputs to compare on, not calibrated on if possible, and their description; see `verify`."""
+    count = RECORDS if examples else RANDOM_RECORDS
+    batch, source = draw_inputs(examples, parent.inputs, records=count, seed=parameters.seed, seen=parameters.split)
+    inputs, dropped = drop_calibrated(batch, calibrated)
+    facts: dict[str, Any] = {"inputs": source, "records": count_records(inputs, parent.inputs)}
+    if dropped and inputs is batch:  # there are no others
+        facts["also_calibrated_on"] = dropped
+    return inputs, facts
+
+
+def _check_open_batch(parent: Runtime, child: Runtime) -> None:
+    for name, spec in parent.inputs.items():
+        if name in child.inputs and spec.shape[:1] == (None,) and child.inputs[name].shape[:1] != (None,):
+            raise ComponentError(
+                f"input {name!r} became {child.inputs[name]}",
+                f"an open batch size, as in {spec}",
+                "report this, with the model",
+            )
+
+
+def _check_parity(name: str, parity: Parity, precision: str, tolerance: float | None, *, with_examples: bool) -> None:
+    error = None
+    limit = MAX_ERROR.get(precision) if tolerance is None else tolerance
+    agreement, correlation = MIN_AGREEMENT.get(precision, MIN_AGREEMENT_INTEGER)
+    if parity.constant:
+        error = "the same values for every input", "values that vary like the parent's"
+    elif limit is not None and parity.relative_error > limit:
+        error = f"differs by {parity.relative_error:.2g} of the output's range", f"at most {limit:g}"
+    elif limit is None and with_examples and parity.agreement is not None:  # classes of random inputs mean little
+        if parity.agreement < agreement:
+            error = f"{parity.agreement:.0%} of the records keep their class", f"at least {agreement:.0%}"
+    elif limit is None and parity.correlation is not None and parity.correlation < correlation:
+        error = f"correlation {parity.correlation:.2f} with the parent", f"at least {correlation:g}"
+    if error:
+        received, expected = error
+        raise ComponentError(f"{precision}, output {name!r}: {received}", expected, ADVICE[precision])
