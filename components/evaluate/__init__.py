@@ -1,1 +1,1 @@
-"""How well each model predicts, against the baseline, on the same records."""
+"""Metrics of each model and their differences to the baseline, on the same records."""

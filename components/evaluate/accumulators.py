@@ -1,7 +1,8 @@
-"""Sums that merge: what each part of the data adds, in whatever order the parts come.
+"""Mergeable sums over records, independent of the order in which parts of the data are merged.
 
-Every float is rounded to a power-of-two grain before it is added, so that float64 adds it exactly and the total does
-not depend on the order, that is, on the runner. The grain is 2^-28 of the baseline's mean on the first batch.
+Every float is rounded to a multiple of a power of two, its grain, before it is added. float64 adds such values exactly,
+so that the total does not depend on the order, and so not on the Beam runner. The grain is 2^-28 of the baseline's mean
+on the first batch.
 """
 
 import copy
@@ -14,23 +15,24 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-BINS, SLICE_BINS = 512, 128  # of the AUC's histograms; each is kept for every replicate, and a slice has fewer records
+BINS, SLICE_BINS = 512, 128  # of the AUC's histograms; there is one for each replicate, and a slice has fewer records
 
 Slice = tuple[str, Any]  # feature and value
+Position = tuple[str, int]  # a file's name, and the index of one of its batches
 Array = NDArray[Any]
 
 
 @dataclass
 class Sums:
-    """The sums over one set of records: all of them, or a slice.
+    """The sums over one set of records: all records, or a slice.
 
     Attributes:
-        records: How many.
+        records: Number of records.
         weight: Sum of the bootstrap weights, ``[replicates]``.
         total: Sum of each metric, ``[models, metrics]``.
-        resampled: The same with weights, ``[models, metrics, replicates]``.
-        histogram: Records by class and rank, ``[models, 2, bins]``; None where there is no AUC.
-        resampled_histogram: The same with weights, ``[models, 2, bins, replicates]``.
+        resampled: Weighted sum of each metric, ``[models, metrics, replicates]``.
+        histogram: Number of records by class and rank, ``[models, 2, bins]``; None without AUC.
+        resampled_histogram: Weighted number of records, ``[models, 2, bins, replicates]``; None without AUC.
     """
 
     records: int
@@ -42,7 +44,7 @@ class Sums:
 
     @classmethod
     def empty(cls, models: int, metrics: int, replicates: int, bins: int) -> Self:
-        """Nothing yet; ``bins`` is 0 where there is no AUC."""
+        """Return sums over no records; ``bins`` is 0 without AUC."""
         return cls(
             0,
             np.zeros(replicates),
@@ -55,26 +57,26 @@ class Sums:
     def add(self, weights: Array, values: Array, grain: Array) -> None:
         """Add records: weights ``[records, replicates]``, values ``[records, models, metrics]``."""
         count, models, metrics = values.shape
-        # Not the @ operator: for a matrix this thin, BLAS's threads cost a busy machine more than they bring.
+        # Not the @ operator: for such a thin matrix, BLAS threads slow a busy machine down more than they gain.
         resampled = np.einsum("nr,nv->vr", weights, values.reshape(count, -1).astype(np.float32))
         self.records += count
         self.weight += weights.sum(0)
-        self.total += rounded(values.sum(0), grain)
-        self.resampled += rounded(resampled.reshape(models, metrics, -1), grain[:, None])
+        self.total += round_to_grain(values.sum(0), grain)
+        self.resampled += round_to_grain(resampled.reshape(models, metrics, -1), grain[:, None])
 
     def add_ranks(self, model: int, weights: Array, labels: Array, bins: Array) -> None:
-        """Add records to a model's histograms: their class and their bin."""
+        """Add records to the histograms of a model: their class and their bin."""
         if self.histogram is None or self.resampled_histogram is None:
             return
         cells = labels * self.histogram.shape[2] + bins
         order = np.argsort(cells, kind="stable")
-        found, starts, counts = np.unique(cells[order], return_index=True, return_counts=True)
-        self.histogram[model].reshape(-1)[found] += counts
+        used, starts, counts = np.unique(cells[order], return_index=True, return_counts=True)
+        self.histogram[model].reshape(-1)[used] += counts
         sums = np.add.reduceat(weights[order], starts, axis=0).astype(np.int32)
-        self.resampled_histogram[model].reshape(-1, weights.shape[1])[found] += sums
+        self.resampled_histogram[model].reshape(-1, weights.shape[1])[used] += sums
 
     def merge(self, other: "Sums") -> None:
-        """Take over the sums of other records."""
+        """Add the sums over other records."""
         self.records += other.records
         self.weight += other.weight
         self.total += other.total
@@ -86,7 +88,15 @@ class Sums:
 
 @dataclass
 class Differences:
-    """How far each model's outputs are from the baseline's, ``[models]`` each."""
+    """Differences of each model's outputs to the baseline's, ``[models]`` each.
+
+    Attributes:
+        largest: Largest absolute difference.
+        total: Sum of the absolute differences.
+        numbers: Number of compared output values.
+        agreeing: Number of records with the baseline's class.
+        records: Number of records.
+    """
 
     largest: Array
     total: Array
@@ -96,20 +106,20 @@ class Differences:
 
     @classmethod
     def empty(cls, models: int) -> Self:
-        """Nothing compared yet."""
+        """Return the differences of no outputs."""
         return cls(*(np.zeros(models) for _ in range(5)))
 
-    def add(self, model: int, parent: Array, child: Array, same_class: Array | None, grain: float) -> None:
-        """Compare the answers to one batch."""
-        error = np.abs(parent.astype(np.float64) - child)
+    def add(self, model: int, baseline: Array, outputs: Array, is_same_class: Array | None, grain: float) -> None:
+        """Compare a model's outputs on one batch with the baseline's."""
+        error = np.abs(baseline.astype(np.float64) - outputs)
         self.largest[model] = max(self.largest[model], float(error.max(initial=0.0)))
-        self.total[model] += rounded(error.sum(), grain)
+        self.total[model] += round_to_grain(error.sum(), grain)
         self.numbers[model] += error.size
-        self.agreeing[model] += 0 if same_class is None else int(same_class.sum())
+        self.agreeing[model] += 0 if is_same_class is None else int(is_same_class.sum())
         self.records[model] += len(error)
 
     def merge(self, other: "Differences") -> None:
-        """Take over the comparison of other records."""
+        """Add the differences on other records."""
         np.maximum(self.largest, other.largest, out=self.largest)
         for name in ("total", "numbers", "agreeing", "records"):
             getattr(self, name).__iadd__(getattr(other, name))
@@ -117,21 +127,21 @@ class Differences:
 
 @dataclass
 class Totals:
-    """Everything one part of the data, or all of it, adds up to.
+    """All sums over one part of the data, or over all data.
 
     Attributes:
-        read: Records met in the files.
+        answered: Records that each model returned an output for.
+        broken: Number of these outputs with a NaN or an infinity.
+        differences: Differences of the outputs to the baseline's.
+        read: Records in the files.
         skipped: Records that could not be used, by reason.
-        answered: Records each model gave an answer for.
-        broken: How many of those answers hold a NaN or an infinity.
-        failures: Why a model stopped, with the place where: the first place counts.
-        met: What identifies the records that a model was calibrated on and should be judged on.
-        refusal: The three parts of the error that ends the step, with the place.
-        sums: Over all records (the key None) and over each slice.
-        confusion: Records by true and predicted class, ``[models, classes, classes]``; None where nothing was counted.
-        differences: Of the outputs.
-        began: When the first worker had its models loaded, in seconds since 1970.
-        ended: When the last worker was done.
+        failures: The first failure of each failed model: position and reason.
+        overlap: Identifiers of the records that each model was calibrated on.
+        refusal: The three parts of the error that ends the step, with its position.
+        sums: Sums over all records (key None) and over each slice.
+        confusion: Records by true and predicted class, ``[models, classes, classes]``; None if there are no counts.
+        began: Time when the first worker had loaded its models, in seconds since 1970.
+        ended: Time when the last worker had finished.
     """
 
     answered: Array
@@ -139,9 +149,9 @@ class Totals:
     differences: Differences
     read: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
-    failures: dict[int, tuple[tuple[str, int], str]] = field(default_factory=dict)
-    met: dict[int, set[str]] = field(default_factory=dict)
-    refusal: tuple[tuple[str, int], tuple[str, str, str]] | None = None
+    failures: dict[int, tuple[Position, str]] = field(default_factory=dict)
+    overlap: dict[int, set[str]] = field(default_factory=dict)
+    refusal: tuple[Position, tuple[str, str, str]] | None = None
     sums: dict[Slice | None, Sums] = field(default_factory=dict)
     confusion: Array | None = None
     began: float = math.inf
@@ -149,17 +159,22 @@ class Totals:
 
     @classmethod
     def empty(cls, models: int) -> Self:
-        """Nothing yet."""
+        """Return the totals of no data."""
         return cls(np.zeros(models, np.int64), np.zeros(models, np.int64), Differences.empty(models))
 
-    def add_confusion(self, model: int, found: Array) -> None:
-        """Add the counts of a model's answers to one batch, ``[classes, classes]``."""
+    def add_confusion(self, model: int, counts: Array) -> None:
+        """Add a model's confusion matrix of one batch, ``[classes, classes]``."""
         if self.confusion is None:
-            self.confusion = np.zeros((len(self.answered), *found.shape), np.int64)
-        self.confusion[model] += found
+            self.confusion = np.zeros((len(self.answered), *counts.shape), np.int64)
+        self.confusion[model] += counts
+
+    def add_overlap(self, overlap: Mapping[int, set[str]]) -> None:
+        """Add records that models were calibrated on."""
+        for model, records in overlap.items():
+            self.overlap[model] = self.overlap.get(model, set()) | records
 
     def merge(self, other: "Totals") -> None:
-        """Take over what another part found."""
+        """Add the totals of another part."""
         self.began, self.ended = min(self.began, other.began), max(self.ended, other.ended)
         self.read += other.read
         self.skipped += other.skipped
@@ -170,26 +185,21 @@ class Totals:
             self.confusion = other.confusion + (0 if self.confusion is None else self.confusion)
         for model, failure in other.failures.items():
             self.failures[model] = min(failure, self.failures.get(model, failure))
-        self.meet(other.met)
-        self.refusal = min((found for found in (self.refusal, other.refusal) if found), default=None)
+        self.add_overlap(other.overlap)
+        self.refusal = min((refusal for refusal in (self.refusal, other.refusal) if refusal), default=None)
         for key, sums in other.sums.items():
             if key in self.sums:
                 self.sums[key].merge(sums)
             else:
-                self.sums[key] = copy.deepcopy(sums)  # a runner may use what it passed again
-
-    def meet(self, found: Mapping[int, set[str]]) -> None:
-        """Note records that models were calibrated on."""
-        for model, records in found.items():
-            self.met[model] = self.met.get(model, set()) | records
+                self.sums[key] = copy.deepcopy(sums)  # a runner may use its arguments again
 
 
-def rounded(value: Any, grain: Any) -> Any:
+def round_to_grain(value: Any, grain: Any) -> Any:
     """Round to a multiple of the grain, a power of two."""
     return np.rint(value / grain) * grain
 
 
 def grain_of(mean: Any) -> Any:
-    """The grain for sums of values around this mean."""
+    """Return the grain for sums of values around this mean."""
     size = np.where(np.asarray(mean) > 0, mean, 1.0)
     return np.exp2(np.floor(np.log2(size)) - 28)

@@ -1,4 +1,4 @@
-"""The Beam pipeline: parts of shards in, one `Totals` out, and a check that nothing was lost or doubled on the way."""
+"""Beam pipeline of `evaluate`: parts of shards in, one `Totals` out, and a check that every record is counted once."""
 
 import logging
 import pickle
@@ -7,141 +7,144 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
 from tfopt import runtimes
 from tfopt.artifacts import Evaluation, Examples, Model, unique_names
-from tfopt.artifacts.storage import fetched, is_remote, send
+from tfopt.artifacts.evaluation_report import EvaluationReport
+from tfopt.artifacts.report_schema import dump
+from tfopt.artifacts.storage import is_remote, local_copy, upload
 from tfopt.components.evaluate import records
 from tfopt.components.evaluate.accumulators import Totals
-from tfopt.components.evaluate.calibration_overlap import calibrated_on
-from tfopt.components.evaluate.loaded_models import POOL
-from tfopt.components.evaluate.plan import Plan, Question, make_plan
-from tfopt.components.evaluate.score_shard import judge_part
-from tfopt.components.evaluate.splits import judged_split, split_files
-from tfopt.components.evaluate.summary import check_conserved, summarize
-from tfopt.data import beam_runner as runner
-from tfopt.data.feature_schema import manifest
+from tfopt.components.evaluate.calibration_overlap import calibration_records
+from tfopt.components.evaluate.loaded_models import MODEL_POOL
+from tfopt.components.evaluate.plan import Plan, make_plan
+from tfopt.components.evaluate.score_shard import score_part
+from tfopt.components.evaluate.settings import Settings
+from tfopt.components.evaluate.splits import choose_split, split_files
+from tfopt.components.evaluate.summary import check_counts, summarize
+from tfopt.data import beam_runner
+from tfopt.data.feature_schema import read_manifest
 from tfopt.errors import ComponentError
+
+log = logging.getLogger(__name__)
 
 
 def evaluate_models(
-    baseline: Model, candidates: list[Model], examples: Examples, question: Question, target: str
-) -> dict[str, Any]:
-    """Evaluate all models and return the content of ``evaluation.json``; workers use the folder ``target`` in between.
+    baseline: Model, candidates: list[Model], examples: Examples, settings: Settings, target: str
+) -> EvaluationReport:
+    """Evaluate all models and return the report; workers write intermediate files to the folder ``target``.
 
     Raises:
         ComponentError: See the component.
     """
-    question = replace(question, split=judged_split(examples, question.split))
-    files = split_files(examples, question.split)
+    settings = replace(settings, split=choose_split(examples, settings.split))
+    files = split_files(examples, settings.split)
     models = [baseline, *candidates]
-    here = [type(model).open(fetched(model.uri), model.metadata) for model in models]
-    names = unique_names(here)
-    with runtimes.load(here[0]) as runtime:
-        plan = make_plan(question, here, runtime, files)
+    local = [type(model).open(local_copy(model.uri), model.metadata) for model in models]
+    names = unique_names(local)
+    with runtimes.load(local[0]) as runtime:
+        plan = make_plan(settings, local, runtime, files)
     plan = replace(
         plan,
-        models=tuple((given.uri, model.digest) for given, model in zip(models, here, strict=True)),
-        calibrated=tuple(calibrated_on(model) for model in here),
+        models=tuple((model.uri, copy.digest) for model, copy in zip(models, local, strict=True)),
+        calibrated=tuple(calibration_records(model) for model in local),
     )
     with ThreadPoolExecutor(1) as background:
-        counting = background.submit(count, examples, question.split, files)
-        totals = run(plan, files, f"{target}/.totals")
+        expected = background.submit(_count_records, examples, settings.split, files)
+        totals = _run_pipeline(plan, files, f"{target}/.totals")
         if totals.refusal:
             raise ComponentError(*totals.refusal[1])
-        check_conserved(counting.result(), totals, names)
-    return summarize(plan, totals, here, names, class_names(examples, question.label))
+        check_counts(expected.result(), totals, names)
+    return summarize(plan, totals, local, names, _class_names(examples, settings.label))
 
 
-def save(content: dict[str, Any], evaluation: Evaluation) -> None:
-    """Write ``evaluation.json``, here or at an address."""
+def save_report(report: EvaluationReport, evaluation: Evaluation) -> None:
+    """Write ``evaluation.json`` to a local folder or a remote address."""
     if not is_remote(evaluation.uri):
-        evaluation.write(content)
+        evaluation.write(dump(report))
         return
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
-        Evaluation(folder).write(content)
-        send(Path(folder), evaluation.uri)
+        Evaluation(folder).write(dump(report))
+        upload(Path(folder), evaluation.uri)
 
 
-def run(plan: Plan, files: list[str], place: str) -> Totals:
-    """Run the pipeline and return the totals, which the last step leaves at ``place``."""
-    pieces = records.parts(files, runner.workers())
-    log = logging.getLogger("tfopt")
-    log.info("evaluating %d models on %d parts of %d files", len(plan.models), len(pieces), len(files))
+def _run_pipeline(plan: Plan, files: list[str], result: str) -> Totals:
+    """Run the pipeline and return the totals, which the last step writes to the file ``result``."""
+    parts = records.split_into_parts(files, beam_runner.worker_count())
+    log.info("evaluating %d models on %d parts of %d files", len(plan.models), len(parts), len(files))
     try:
-        with runner.pipeline() as pipeline:
+        with beam_runner.pipeline() as pipeline:
             (
                 pipeline
-                | "Parts" >> beam.Create(pieces)
-                | "Judge" >> beam.ParDo(Judge(plan))
-                | "Merge" >> beam.CombinePerKey(Merge(len(plan.models)))
-                | "Write" >> beam.Map(_write, place)
+                | "Parts" >> beam.Create(parts)
+                | "Score" >> beam.ParDo(ScorePart(plan))
+                | "Merge" >> beam.CombinePerKey(MergeTotals(len(plan.models)))
+                | "Write" >> beam.Map(_write, result)
             )
     finally:
-        POOL.clear()
-    with FileSystems.open(place) as stream:
+        MODEL_POOL.clear()
+    with FileSystems.open(result) as stream:
         totals: Totals = pickle.loads(stream.read())  # written by our own workers
-    FileSystems.delete([place])
+    FileSystems.delete([result])
     log.info("%d records in %.1f s with all models loaded", totals.read, totals.ended - totals.began)
     return totals
 
 
-def count(examples: Examples, split: str, files: list[str]) -> int:
-    """How many records there should be: what was written down when they were made, else counted by their framing."""
-    written = manifest(examples.path).get("splits", {}).get(split)
-    return written if written is not None else sum(records.count_records(fetched(file)) for file in files)
+def _count_records(examples: Examples, split: str, files: list[str]) -> int:
+    """Return the number of records: from the manifest of the examples, else counted from the framing."""
+    count = read_manifest(examples.path).get("splits", {}).get(split)
+    return count if count is not None else sum(records.count_records(local_copy(file)) for file in files)
 
 
-def class_names(examples: Examples, label: str) -> list[str]:
-    """What the numbers of a label stand for, where it was written down when the examples were made."""
-    known = manifest(examples.path)
-    return list(known.get("classes", [])) if known.get("label") == label else []
+def _class_names(examples: Examples, label: str) -> list[str]:
+    """Return the class names of the label from the manifest of the examples; empty if it has none."""
+    manifest = read_manifest(examples.path)
+    return list(manifest.get("classes", [])) if manifest.get("label") == label else []
 
 
-class Judge(beam.DoFn):  # type: ignore[misc]  # Beam has no types
-    """A part of a shard to its totals, under one key: all of them belong together."""
+class ScorePart(beam.DoFn):  # type: ignore[misc]  # Beam has no types
+    """Computes the totals of a part of a shard, all under the key 0."""
 
     def __init__(self, plan: Plan) -> None:
-        """Keep the plan; the models are loaded where the work is done."""
+        """Store the plan; the workers load the models."""
         self.plan = plan
 
-    def process(self, piece: tuple[str, int, int]) -> Iterator[tuple[int, Totals]]:
+    def process(self, part: tuple[str, int, int]) -> Iterator[tuple[int, Totals]]:
         """Yield the totals of one part."""
-        yield 0, judge_part(self.plan, *piece)
+        yield 0, score_part(self.plan, *part)
 
 
-class Merge(beam.CombineFn):  # type: ignore[misc]  # Beam has no types
-    """Adds totals up."""
+class MergeTotals(beam.CombineFn):  # type: ignore[misc]  # Beam has no types
+    """Merges totals."""
 
     def __init__(self, models: int) -> None:
-        """Know how many models there are."""
+        """Store the number of models."""
         self.models = models
 
     def create_accumulator(self) -> Totals:
-        """Nothing yet."""
+        """Return empty totals."""
         return Totals.empty(self.models)
 
     def add_input(self, accumulator: Totals, part: Totals) -> Totals:
-        """Add one part."""
+        """Merge the totals of one part."""
         accumulator.merge(part)
         return accumulator
 
     def merge_accumulators(self, accumulators: Iterable[Totals]) -> Totals:
-        """Add what several workers added."""
+        """Merge the totals of several workers."""
         total = self.create_accumulator()
         for accumulator in accumulators:
             total.merge(accumulator)
         return total
 
     def extract_output(self, accumulator: Totals) -> Totals:
-        """The totals themselves."""
+        """Return the totals."""
         return accumulator
 
 
-def _write(keyed: tuple[int, Totals], place: str) -> None:
-    with FileSystems.create(place) as stream:
+def _write(keyed: tuple[int, Totals], result: str) -> None:
+    with FileSystems.create(result) as stream:
         stream.write(pickle.dumps(keyed[1], pickle.HIGHEST_PROTOCOL))

@@ -1,57 +1,57 @@
-"""Whether a model is judged on records that it was calibrated on: its ranges fit these, and it would look too good."""
+"""Records that a model was both calibrated and evaluated on: its ranges fit them, so its metrics are optimistic."""
 
 from collections.abc import Collection, Iterable, Sequence
 
 from tfopt.artifacts import Model
-from tfopt.conversion.calibration import identify
+from tfopt.conversion.calibration import record_digest
 
-ALLOWED = 0.1  # of the records calibrated on; data may hold the same record twice
+ALLOWED_SHARE = 0.1  # of the calibration records; data may contain the same record twice
 
-Known = frozenset[str]
+RecordIds = frozenset[str]
 
 
-def calibrated_on(model: Model) -> Known:
-    """What identifies each record that a model was calibrated on, by its card; empty for a model that was not."""
+def calibration_records(model: Model) -> RecordIds:
+    """Return the identifiers of a model's calibration records from its model card; empty without calibration."""
     return frozenset((model.card.get("calibration") or {}).get("records") or ())
 
 
-def met(records: Iterable[bytes], calibrated: Sequence[Known]) -> dict[int, set[str]]:
-    """Which of the records each model was calibrated on; nothing for those that were not."""
+def find_overlap(records: Iterable[bytes], calibrated: Sequence[RecordIds]) -> dict[int, set[str]]:
+    """Return the identifiers of the records that each model was calibrated on, by the model's index."""
     if not any(calibrated):
         return {}
-    here = {identify(record) for record in records}
-    return {number: found for number, known in enumerate(calibrated) if (found := here & known)}
+    identifiers = {record_digest(record) for record in records}
+    return {number: overlap for number, own in enumerate(calibrated) if (overlap := identifiers & own)}
 
 
-def complaint(model: Model, met: Collection[str], split: str) -> str | None:
-    """Why a model is not judged; None unless it was calibrated on the split, and on more of its records than by chance.
+def overlap_error(model: Model, overlap: Collection[str], split: str) -> str | None:
+    """Return an error if the model was calibrated on the evaluated split and the overlap is more than by chance.
 
     Args:
-        model: With its card.
-        met: Which of the records judged on it was calibrated on.
-        split: That it is judged on.
+        model: The model, with its model card.
+        overlap: Evaluated records that it was calibrated on.
+        split: Evaluated split.
     """
-    if not _by_more_than_chance(model, met) or _split(model) != split:
+    if not _is_more_than_chance(model, overlap) or _calibration_split(model) != split:
         return None
     return (
-        f"calibrated on {len(met)} of the records of split {split!r} that it would be judged on "
+        f"calibrated on {len(overlap)} of the records of split {split!r}, the evaluated split "
         "(expected other records: export it again with split=train)"
     )
 
 
-def notes(model: Model, met: Collection[str], split: str) -> list[str]:
-    """What to know of a model that is judged: records that two splits share are the data's doing, not its own."""
-    if not _by_more_than_chance(model, met) or _split(model) == split:
+def overlap_notes(model: Model, overlap: Collection[str], split: str) -> list[str]:
+    """Return a note if the calibration split and the evaluated split share records, which is no error of the model."""
+    if not _is_more_than_chance(model, overlap) or _calibration_split(model) == split:
         return []
     return [
-        f"{len(met)} of the {len(calibrated_on(model))} records of split {_split(model)!r} that it was calibrated on "
-        f"are in split {split!r} too, which may flatter it"
+        f"{len(overlap)} of the {len(calibration_records(model))} records of split {_calibration_split(model)!r} that "
+        f"it was calibrated on are in split {split!r} too, which may make its metrics optimistic"
     ]
 
 
-def _by_more_than_chance(model: Model, met: Collection[str]) -> bool:
-    return len(met) > ALLOWED * len(calibrated_on(model))
+def _is_more_than_chance(model: Model, overlap: Collection[str]) -> bool:
+    return len(overlap) > ALLOWED_SHARE * len(calibration_records(model))
 
 
-def _split(model: Model) -> str | None:
+def _calibration_split(model: Model) -> str | None:
     return (model.card.get("calibration") or {}).get("split")

@@ -1,4 +1,4 @@
-"""The models, loaded: each asked by the names of its own signature, kept for the next batch, its failure kept apart."""
+"""Loaded models of a worker: predictions by input name, reuse between batches, and failures stored as results."""
 
 import contextlib
 import itertools
@@ -12,69 +12,71 @@ from numpy.typing import NDArray
 
 from tfopt import runtimes
 from tfopt.artifacts import Model
-from tfopt.artifacts.storage import fetched
+from tfopt.artifacts.storage import local_copy
 from tfopt.artifacts.tensor_spec import fixed_batch
-from tfopt.data.batches import as_input, check_features
+from tfopt.data.batches import check_features, to_input
 from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.runtimes import Runtime
 
 if TYPE_CHECKING:
     from tfopt.components.evaluate.plan import Plan
 
+log = logging.getLogger(__name__)
 
-class Contestant:
-    """A model ready to answer, or the reason why it is not.
+
+class LoadedModel:
+    """A loaded model, or the reason why it cannot be loaded.
 
     Attributes:
-        runtime: The loaded model; None when it failed.
-        output: Which output is judged.
-        failure: Why it failed.
+        runtime: The runtime of the model; None if it failed.
+        output: The evaluated output.
+        failure: The reason why it failed.
     """
 
     def __init__(self, uri: str, plan: "Plan") -> None:
-        """Load it; a failure is kept, not raised."""
-        self.runtime: runtimes.Runtime | None = None
+        """Load the model; a failure is stored, not raised."""
+        self.runtime: Runtime | None = None
         self.output, self.failure = plan.output, ""
         try:
-            runtime = self.runtime = runtimes.load(Model(fetched(uri)))
-            check_features(plan.stored, runtime.inputs, "inputs")
-            # Converters rename a single output; where there are several, the name is all there is.
-            several = len(runtime.outputs) > 1 or plan.output in runtime.outputs
-            self.output = judged_output(runtime, plan.output if several else None)
+            runtime = self.runtime = runtimes.load(Model(local_copy(uri)))
+            check_features(plan.features, runtime.inputs, "inputs")
+            # Converters rename a single output. Several outputs are identified by name.
+            must_match = len(runtime.outputs) > 1 or plan.output in runtime.outputs
+            self.output = select_output(runtime, plan.output if must_match else None)
         except Exception as error:
             self.close()
-            self.runtime, self.failure = None, reason(error)
+            self.runtime, self.failure = None, describe_error(error)
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release the runtime."""
         if self.runtime:
             self.runtime.close()
 
 
-class Pool:
-    """The loaded models of this process. Beam makes and drops workers as it likes; loading is too slow to follow it.
+class ModelPool:
+    """The loaded models of this process, reused because Beam creates and drops workers faster than models load.
 
-    A set of models answers one caller at a time; a second thread gets a set of its own.
+    A set of models serves one caller at a time; a second thread gets another set.
     """
 
     def __init__(self) -> None:
-        """Hold nothing yet."""
-        self._free: list[tuple[Any, list[Contestant]]] = []
+        """Create an empty pool."""
+        self._free: list[tuple[Any, list[LoadedModel]]] = []
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
-    def borrow(self, plan: "Plan") -> Iterator[list[Contestant]]:
-        """Yield the models of a plan, loaded, for one caller."""
+    def borrow(self, plan: "Plan") -> Iterator[list[LoadedModel]]:
+        """Yield the loaded models of a plan for one caller."""
         key = (plan.models, plan.output)
         self.clear(but=key)
         with self._lock:
             models = self._free.pop()[1] if self._free else None
             if models is None:
-                logging.getLogger("tfopt").info("loading %d models", len(plan.models))
-                models = [Contestant(uri, plan) for uri, _ in plan.models]
+                log.info("loading %d models", len(plan.models))
+                models = [LoadedModel(uri, plan) for uri, _ in plan.models]
         try:
             yield models
-        except BaseException:  # the step ends, and nobody will ask for them again
+        except BaseException:  # the step ends; the models are not used again
             for model in models:
                 model.close()
             raise
@@ -82,59 +84,64 @@ class Pool:
             self._free.append((key, models))
 
     def clear(self, but: Any = None) -> None:
-        """Give the memory back, of all plans or of all but one."""
+        """Release the models of all plans, or of all but one."""
         with self._lock:
-            gone = [models for key, models in self._free if key != but]
+            unused = [models for key, models in self._free if key != but]
             self._free = [(key, models) for key, models in self._free if key == but]
-        for model in itertools.chain(*gone):
+        for model in itertools.chain(*unused):
             model.close()
 
 
-POOL = Pool()
+MODEL_POOL = ModelPool()
 
 
-def judged_output(runtime: Runtime, wanted: str | None) -> str:
-    """Return the name of the output to judge: the one asked for, or the only one.
+def select_output(runtime: Runtime, name: str | None) -> str:
+    """Return the name of the evaluated output: the requested one, or the only one.
 
     Raises:
-        ComponentError: When there are several and none is asked for, or none of that name.
+        ComponentError: If there are several and none is requested, or none has the requested name.
     """
-    known = ", ".join(f"{name}: {spec}" for name, spec in runtime.outputs.items())
-    if wanted in runtime.outputs:
-        return str(wanted)
-    if wanted is not None:
-        raise ComponentError(f"no output {wanted!r}", f"one of {known}", nearest(wanted, runtime.outputs))
+    outputs = ", ".join(f"{name}: {spec}" for name, spec in runtime.outputs.items())
+    if name in runtime.outputs:
+        return str(name)
+    if name is not None:
+        raise ComponentError(f"no output {name!r}", f"one of {outputs}", nearest(name, runtime.outputs))
     if len(runtime.outputs) > 1:
         raise ComponentError(
-            f"{len(runtime.outputs)} outputs", f"one of {known}", "pass output=NAME to say which is judged"
+            f"{len(runtime.outputs)} outputs", f"one of {outputs}", "pass output=NAME with the output to evaluate"
         )
     return next(iter(runtime.outputs))
 
 
-def answer(runtime: Runtime, columns: Mapping[str, NDArray[Any]], output: str) -> NDArray[Any]:
-    """Run a model on stored columns and return ``[records, numbers]``; a model with a fixed batch gets such batches."""
+def predict(runtime: Runtime, columns: Mapping[str, NDArray[Any]], output: str) -> NDArray[Any]:
+    """Run a model on stored columns and return an output as ``[records, values]``.
+
+    A model with a fixed batch size runs on batches of that size.
+    """
     _check_scalars(runtime, columns)
-    arrays = {name: as_input(columns[name], spec) for name, spec in runtime.inputs.items()}
+    arrays = {name: to_input(columns[name], spec) for name, spec in runtime.inputs.items()}
     count = len(next(iter(columns.values())))
     fixed = fixed_batch(runtime.inputs)
-    found = []
+    chunks = []
     for start in range(0, count, fixed or count):
         rows = {name: array[start : start + (fixed or count)] for name, array in arrays.items() if array.ndim}
         if fixed:
             rows = {name: np.resize(array, (fixed, *array.shape[1:])) for name, array in rows.items()}
-        chunk = arrays | rows
-        runtime.check(chunk)
-        found.append(runtime.run(chunk)[output])
-    answers = np.concatenate(found)[:count] if fixed else found[0]
-    if len(answers) != count:
+        inputs = arrays | rows
+        runtime.check(inputs)
+        chunks.append(runtime.run(inputs)[output])
+    predictions = np.concatenate(chunks)[:count] if fixed else chunks[0]
+    if len(predictions) != count:
         raise ComponentError(
-            f"output {output!r}: {len(answers)} rows for {count} records", "a row for each record", "export it again"
+            f"output {output!r}: {len(predictions)} rows for {count} records",
+            "a row for each record",
+            "export it again",
         )
-    return answers.reshape(count, -1)
+    return predictions.reshape(count, -1)
 
 
 def _check_scalars(runtime: Runtime, columns: Mapping[str, NDArray[Any]]) -> None:
-    """Refuse records that differ where a batch has one value: most of them would be judged by that of another."""
+    """Refuse records with different values for a scalar input: a batch has one value, so most would get another's."""
     for name, spec in runtime.inputs.items():
         if not spec.shape and (columns[name] != columns[name][:1]).any():
             raise ComponentError(
@@ -144,8 +151,8 @@ def _check_scalars(runtime: Runtime, columns: Mapping[str, NDArray[Any]]) -> Non
             )
 
 
-def reason(error: Exception) -> str:
-    """An exception in one line."""
+def describe_error(error: Exception) -> str:
+    """Return an exception as one line of text."""
     if isinstance(error, ComponentError):
         return f"{error.received} (expected {error.expected})"
     return f"{type(error).__name__}: {first_line(error)}"

@@ -1,4 +1,4 @@
-"""Making items in a thread of their own, ahead of whoever uses them."""
+"""Iterator that computes its items ahead, in another thread."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -8,16 +8,16 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def ahead(items: Iterable[T], count: int) -> Iterator[T]:
-    """Yield the items in their order, with up to ``count`` of them made before they are asked for.
+def prefetch(items: Iterable[T], count: int) -> Iterator[T]:
+    """Yield the items in order, with up to ``count`` of them computed ahead in one thread.
 
-    What making an item raises is raised here, in its place. When the caller stops early, so does the thread.
+    An exception of the iterable is raised after the items before it. The thread ends if the caller stops early.
 
-    >>> list(ahead(range(3), 2))
+    >>> list(prefetch(range(3), 2))
     [0, 1, 2]
     """
     source, end = iter(items), object()
-    with ThreadPoolExecutor(1, "ahead") as thread:
+    with ThreadPoolExecutor(1, "prefetch") as thread:
         waiting: deque[Future[Any]] = deque(thread.submit(next, source, end) for _ in range(count))
         try:
             while (item := waiting.popleft().result()) is not end:

@@ -1,4 +1,4 @@
-"""Records from shards: read in parts that many workers share, decoded in batches, and counted apart from both."""
+"""Records of shards: read in parts by many workers, decoded in batches, and counted independently of both."""
 
 import gzip
 import struct
@@ -12,68 +12,68 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.batches import read_records
-from tfopt.data.feature_schema import dense, parsers
-from tfopt.data.tfrecords import check_whole, damaged, framed, opened
+from tfopt.data.feature_schema import densify, parsing_specs
+from tfopt.data.tfrecords import check_whole, damage_error, file_dataset, framed_size
 
-__all__ = ["Decoder", "count_records", "parts", "read_part", "read_records"]
+__all__ = ["Decoder", "count_records", "read_part", "read_records", "split_into_parts"]
 
 
-def parts(files: list[str], workers: int) -> list[tuple[str, int, int]]:
-    """Cut the files into at least as many parts as there are workers: ``(file, part, of how many)``."""
+def split_into_parts(files: list[str], workers: int) -> list[tuple[str, int, int]]:
+    """Split the files into at least as many parts as there are workers: ``(file, part, number of parts)``."""
     each = -(-workers // len(files))
     return [(file, part, each) for file in files for part in range(each)]
 
 
 def read_part(file: str, part: int, of: int, batch_size: int) -> Iterator[tuple[int, Any]]:
-    """Yield every ``of``-th batch of a file, with its place: the batches are the same whoever reads them.
+    """Yield every ``of``-th batch of a file, with its index. The batches do not depend on the number of parts.
 
-    The other parts' batches are only measured, so that each reader knows the file to be whole. That costs their
-    decompression, which is small beside running models, and lets a single gzipped shard keep many workers busy.
+    The sizes of the other parts' batches are added up, so that each reader detects a truncated file. This costs their
+    decompression, which is small next to running models, and lets many workers share a single gzipped shard.
 
     Raises:
-        ComponentError: When the file is truncated or is no TFRecord file.
+        ComponentError: If the file is truncated or is not a TFRecord file.
     """
     import tensorflow as tf
 
     size = 0
     try:
-        for place, batch in enumerate(opened(file).batch(batch_size)):
-            size += int(framed(batch))
-            if place % of == part:
-                yield place, batch
+        for index, batch in enumerate(file_dataset(file).batch(batch_size)):
+            size += int(framed_size(batch))
+            if index % of == part:
+                yield index, batch
     except tf.errors.OpError as error:
-        raise damaged(file, error) from error
+        raise damage_error(file, error) from error
     check_whole([file], size)
 
 
 class Decoder:
-    """Turns serialized tf.Examples into columns, and leaves out what cannot be used, with the reason."""
+    """Decodes serialized tf.Examples to columns and skips records that cannot be used, with the reason."""
 
     def __init__(
-        self, stored: Mapping[str, TensorSpec], label: str, slices: Iterable[str], inputs: Iterable[str]
+        self, features: Mapping[str, TensorSpec], label: str, slices: Iterable[str], inputs: Iterable[str]
     ) -> None:
-        """Decode the label, the slice features and the models' inputs, as the first records stored them."""
+        """Decode the label, the slice features and the models' inputs with the stored dtypes and shapes."""
         self.label = label
-        self.columns = parsers({name: stored[name] for name in sorted({label, *slices, *inputs})})
+        self.columns = parsing_specs({name: features[name] for name in sorted({label, *slices, *inputs})})
 
     def decode(self, batch: Any) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]], Counter[str]]:
-        """Return the places of the usable records in the batch, their columns, and why the others were skipped."""
+        """Return the indices of the usable records in the batch, their columns, and the skipped records by reason."""
         import tensorflow as tf
 
-        kept, skipped = np.arange(len(batch)), Counter[str]()
+        usable, skipped = np.arange(len(batch)), Counter[str]()
         try:
             columns = tf.io.parse_example(batch, self.columns)
-        except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # some record is at fault; find out which
+        except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # parse one by one to find the bad records
             reasons = [self._fault(record) for record in batch]
             skipped.update(reason for reason in reasons if reason)
-            kept = np.flatnonzero([reason is None for reason in reasons])
-            columns = tf.io.parse_example(tf.gather(batch, kept), self.columns)
-        arrays = {name: dense(column).numpy() for name, column in columns.items()}
+            usable = np.flatnonzero([reason is None for reason in reasons])
+            columns = tf.io.parse_example(tf.gather(batch, usable), self.columns)
+        arrays = {name: densify(column).numpy() for name, column in columns.items()}
         if arrays[self.label].dtype.kind == "f" and not np.isfinite(arrays[self.label]).all():
-            known = np.isfinite(arrays[self.label]).all(1)
-            skipped["label is NaN or infinite"] += int((~known).sum())
-            kept, arrays = kept[known], {name: array[known] for name, array in arrays.items()}
-        return kept, arrays, skipped
+            finite = np.isfinite(arrays[self.label]).all(1)
+            skipped["label is NaN or infinite"] += int((~finite).sum())
+            usable, arrays = usable[finite], {name: array[finite] for name, array in arrays.items()}
+        return usable, arrays, skipped
 
     def _fault(self, record: Any) -> str | None:
         import tensorflow as tf
@@ -81,23 +81,23 @@ class Decoder:
 
         try:
             tf.io.parse_single_example(record, self.columns)
-        except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # its message quotes the bytes, or fails to
+        except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # the message quotes raw bytes, so it is not used
             try:
-                found = tf.train.Example.FromString(record.numpy()).features.feature
+                features = tf.train.Example.FromString(record.numpy()).features.feature
             except DecodeError:
                 return "not a tf.Example"
-            return "no label" if self.label not in found else "a feature missing, or of another type or length"
+            return "no label" if self.label not in features else "a feature missing, or of another type or length"
         return None
 
 
 def count_records(file: str) -> int:
-    """Count the records of a TFRecord file by its framing alone, without the reader that `read_part` uses."""
-    count, ahead, held = 0, 0, b""  # how far ahead of what is held the next record starts
+    """Count the records of a TFRecord file by its framing, without the reader that `read_part` uses."""
+    count, offset, buffer = 0, 0, b""  # the next record starts at this offset from the beginning of the buffer
     with gzip.open(file) if file.endswith(".gz") else Path(file).open("rb") as stream:
         while block := stream.read(1 << 20):
-            held += block
-            while ahead + 12 <= len(held):  # 8 bytes of length, 4 of its checksum, the record, 4 of its checksum
-                ahead += struct.unpack_from("<Q", held, ahead)[0] + 16
+            buffer += block
+            while offset + 12 <= len(buffer):  # 8 bytes of length, 4 of its checksum, the record, 4 of its checksum
+                offset += struct.unpack_from("<Q", buffer, offset)[0] + 16
                 count += 1
-            held, ahead = held[ahead:], max(ahead - len(held), 0)
+            buffer, offset = buffer[offset:], max(offset - len(buffer), 0)
     return count

@@ -1,51 +1,51 @@
-"""Which split the models are judged on, and whether training has looked at it."""
+"""The evaluated split, and the models whose training used it to choose their best epoch."""
 
 from collections.abc import Sequence
 
 from tfopt.artifacts import Examples, Model
-from tfopt.artifacts.lineage import history
-from tfopt.artifacts.storage import files_at, is_remote
+from tfopt.artifacts.lineage import applied_steps
+from tfopt.artifacts.storage import is_remote, list_remote_files
 from tfopt.errors import ComponentError
 
-AUTO, UNSEEN, LOOKED_AT = "auto", "test", "eval"
-LEARNING = ("train", "prune", "cluster", "quantize")  # steps that keep the epoch that is best on LOOKED_AT
+AUTO, UNSEEN, SEEN = "auto", "test", "eval"
+TRAINING_STEPS = ("train", "prune", "cluster", "quantize")  # they keep the epoch that is best on SEEN
 
 
-def judged_split(examples: Examples, wanted: str) -> str:
-    """The split that was asked for; with ``auto`` the one that no training looks at, where there is one."""
-    if wanted != AUTO:
-        return wanted
-    return UNSEEN if _files(examples, UNSEEN) else LOOKED_AT
+def choose_split(examples: Examples, split: str) -> str:
+    """Return the requested split; for ``auto`` the one that no training uses, if there is one."""
+    if split != AUTO:
+        return split
+    return UNSEEN if _files(examples, UNSEEN) else SEEN
 
 
 def split_files(examples: Examples, split: str) -> list[str]:
-    """The record files of a split, here or at an address.
+    """Return the record files of a split, local paths or remote addresses.
 
     Raises:
-        ComponentError: When there are none.
+        ComponentError: If there are none.
     """
-    found = _files(examples, split)
-    if found:
-        return found
+    files = _files(examples, split)
+    if files:
+        return files
     if not is_remote(examples.uri):
-        examples.split(split)  # says which splits there are
-    place = f"{examples.uri.rstrip('/')}/Split-{split}/"
-    raise ComponentError(f"{place}: no files", Examples.contents, "name another split, or check the address")
+        examples.split(split)  # raises an error that lists the splits
+    address = f"{examples.uri.rstrip('/')}/Split-{split}/"
+    raise ComponentError(f"{address}: no files", Examples.contents, "name another split, or check the address")
 
 
-def chosen_on_it(models: Sequence[Model], names: Sequence[str], split: str) -> list[str]:
-    """The names of the models whose best epoch was chosen on this split, by their cards: it flatters them a little."""
-    if split != LOOKED_AT:
+def models_tuned_on(models: Sequence[Model], names: Sequence[str], split: str) -> list[str]:
+    """Return the names of the models whose best epoch was chosen on this split, according to their model cards."""
+    if split != SEEN:
         return []
     return [
         name
         for name, model in zip(names, models, strict=True)
-        if any(step["component"] in LEARNING for step in history(model))
+        if any(step["component"] in TRAINING_STEPS for step in applied_steps(model))
     ]
 
 
 def _files(examples: Examples, split: str) -> list[str]:
     if not is_remote(examples.uri):
         return [str(file) for file in examples.splits.get(split, [])]
-    start = f"{examples.uri.rstrip('/')}/Split-{split}/"
-    return [file for file in files_at(examples.uri) if file.startswith(start)]
+    prefix = f"{examples.uri.rstrip('/')}/Split-{split}/"
+    return [file for file in list_remote_files(examples.uri) if file.startswith(prefix)]

@@ -1,4 +1,4 @@
-"""From the sums over all records to ``evaluation.json``."""
+"""Report of an evaluation from the sums over all records."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -6,20 +6,28 @@ from typing import Any
 import numpy as np
 
 from tfopt.artifacts import Model
-from tfopt.components.evaluate.accumulators import Sums, Totals
-from tfopt.components.evaluate.bootstrap import LEVEL, interval
-from tfopt.components.evaluate.calibration_overlap import complaint, notes
-from tfopt.components.evaluate.confusion import roc
-from tfopt.components.evaluate.metrics import HIGHER_IS_BETTER, auc
+from tfopt.artifacts.evaluation_report import (
+    Estimate,
+    EvaluationReport,
+    IntervalMethod,
+    Metric,
+    ModelEvaluation,
+    RecordCounts,
+    SliceMetrics,
+)
+from tfopt.components.evaluate.accumulators import Slice, Sums, Totals
+from tfopt.components.evaluate.bootstrap import LEVEL, percentile_interval
+from tfopt.components.evaluate.calibration_overlap import overlap_error, overlap_notes
+from tfopt.components.evaluate.metrics import HIGHER_IS_BETTER, auc, roc
 from tfopt.components.evaluate.plan import Plan
-from tfopt.components.evaluate.splits import chosen_on_it
+from tfopt.components.evaluate.splits import models_tuned_on
 from tfopt.errors import ComponentError
 
 
-def check_conserved(expected: int, totals: Totals, names: list[str]) -> None:
-    """Raise ComponentError unless each record was read once, and skipped or answered by each sound model.
+def check_counts(expected: int, totals: Totals, names: list[str]) -> None:
+    """Raise ComponentError unless each record was read once, and skipped or predicted by each model that works.
 
-    A runner that loses or repeats work says nothing; the numbers would only be a little wrong.
+    A Beam runner that loses or repeats work raises no error; the metrics would only be slightly wrong.
     """
     fix = "run it again; if it happens again, on another runner (Beam's own: no --runner)"
     if totals.read != expected:
@@ -30,9 +38,9 @@ def check_conserved(expected: int, totals: Totals, names: list[str]) -> None:
         )
     skipped = sum(totals.skipped.values())
     if skipped == totals.read:
-        why = ", ".join(f"{count} x {reason}" for reason, count in totals.skipped.items())
+        reasons = ", ".join(f"{count} x {reason}" for reason, count in totals.skipped.items())
         raise ComponentError(
-            f"all {skipped} records skipped: {why}", "records that can be used", "prepare the examples again"
+            f"all {skipped} records skipped: {reasons}", "records that can be used", "prepare the examples again"
         )
     for number, name in enumerate(names):
         if number not in totals.failures and skipped + totals.answered[number] != totals.read:
@@ -44,146 +52,131 @@ def check_conserved(expected: int, totals: Totals, names: list[str]) -> None:
 
 
 def summarize(
-    plan: Plan, totals: Totals, models: list[Model], names: list[str], named: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Return the content of ``evaluation.json``; ``named`` are the classes' names, where the examples know them.
+    plan: Plan, totals: Totals, models: list[Model], names: list[str], class_names: Sequence[str] = ()
+) -> EvaluationReport:
+    """Return the report; ``class_names`` come from the examples, if they contain them.
 
     Raises:
-        ComponentError: When the baseline failed, or its answers are not finite.
+        ComponentError: If the baseline failed, or its predictions are not finite.
     """
     errors = [_error(plan, totals, number, model) for number, model in enumerate(models)]
     if errors[0]:
         raise ComponentError(
             f"baseline {names[0]}: {errors[0]}",
-            "a baseline that answers every record",
-            "mend it, or compare with another model",
+            "a baseline with finite predictions for every record",
+            "fix it, or compare with another model",
         )
-    question, skipped = plan.question, sum(totals.skipped.values())
-    return {
-        "split": question.split,
-        "chosen_on_it": chosen_on_it(models, names, question.split),
-        "label": question.label,
-        "task": plan.scoring.task,
-        "output": plan.output,
-        "output_kind": _output_kind(plan),
-        "classes": _class_names(plan, totals, named),
-        "counts": {
-            "read": totals.read,
-            "evaluated": totals.read - skipped,
-            "skipped": skipped,
-            "skipped_because": dict(totals.skipped),
-        },
-        "interval": {
-            "method": "poisson bootstrap",
-            "replicates": question.replicates,
-            "level": LEVEL,
-            "seed": question.seed,
-        },
-        "baseline": names[0],
-        "models": [
-            {
-                "name": names[number],
-                "digest": models[number].digest,
-                "format": models[number].format,
-                "error": errors[number],
-                "notes": notes(models[number], totals.met.get(number, ()), question.split),
-                **_row(plan, totals, number, sound=errors[number] is None),
-            }
-            for number in range(len(models))
+    settings, skipped = plan.settings, sum(totals.skipped.values())
+    return EvaluationReport(
+        split=settings.split,
+        chosen_on_it=models_tuned_on(models, names, settings.split),
+        label=settings.label,
+        task=plan.scoring.task,
+        output=plan.output,
+        output_kind=_output_kind(plan),
+        classes=_class_names(totals, class_names),
+        counts=RecordCounts(totals.read, totals.read - skipped, skipped, dict(totals.skipped)),
+        interval=IntervalMethod("poisson bootstrap", settings.replicates, LEVEL, settings.seed),
+        baseline=names[0],
+        models=[
+            ModelEvaluation(
+                name=names[number],
+                digest=model.digest,
+                format=model.format,
+                error=errors[number],
+                notes=overlap_notes(model, totals.overlap.get(number, ()), settings.split),
+                **_results(plan, totals, number, has_failed=errors[number] is not None),
+            )
+            for number, model in enumerate(models)
         ],
-    }
+    )
 
 
 def _error(plan: Plan, totals: Totals, number: int, model: Model) -> str | None:
     if number in totals.failures:
         return totals.failures[number][1]
-    if said := complaint(model, totals.met.get(number, ()), plan.question.split):
-        return said
+    if error := overlap_error(model, totals.overlap.get(number, ()), plan.settings.split):
+        return error
     if totals.broken[number]:
-        return f"NaN or infinity in {totals.broken[number]} of {totals.answered[number]} answers"
+        return f"NaN or infinity in {totals.broken[number]} of {totals.answered[number]} predictions"
     return None
 
 
 def _output_kind(plan: Plan) -> str:
     if plan.scoring.task == "regression":
         return "numbers"
-    return "logits" if plan.scoring.logits else "probabilities"
+    return "logits" if plan.scoring.is_logits else "probabilities"
 
 
-def _class_names(plan: Plan, totals: Totals, named: Sequence[str]) -> list[str]:
-    """The names of the rows and columns of each confusion matrix; none where there is no matrix."""
+def _class_names(totals: Totals, names: Sequence[str]) -> list[str]:
+    """Return the names of the rows and columns of each confusion matrix; empty without a matrix."""
     count = 0 if totals.confusion is None else totals.confusion.shape[1]
-    return list(named) if len(named) == count else [str(number) for number in range(count)]
+    return list(names) if len(names) == count else [str(number) for number in range(count)]
 
 
-def _row(plan: Plan, totals: Totals, number: int, *, sound: bool) -> dict[str, Any]:
-    if not sound:
+def _results(plan: Plan, totals: Totals, number: int, *, has_failed: bool) -> dict[str, Any]:
+    """Return the fields of `ModelEvaluation` that are empty for a failed model."""
+    if has_failed:
         return {"metrics": {}, "delta": {}, "parity": {}, "confusion": [], "roc": [], "slices": []}
     keys = sorted((key for key in totals.sums if key), key=lambda key: (key[0], str(type(key[1])), key[1]))
+    metrics, delta = _metrics(plan, totals.sums[None], number)
+    histogram = totals.sums[None].histogram
     return {
-        **_judged(plan, totals.sums[None], number),
+        "metrics": metrics,
+        "delta": delta,
         "parity": _parity(plan, totals, number) if number else {},
         "confusion": [] if totals.confusion is None else totals.confusion[number].tolist(),
-        "roc": [] if (ranked := totals.sums[None].histogram) is None else roc(ranked[number]),
-        "slices": [
-            {
-                "feature": key[0],
-                "value": key[1],
-                "count": totals.sums[key].records,
-                **_judged(plan, totals.sums[key], number),
-            }
-            for key in keys
-        ],
+        "roc": [] if histogram is None else roc(histogram[number]),
+        "slices": [_slice_metrics(plan, key, totals.sums[key], number) for key in keys],
     }
 
 
-def _parity(plan: Plan, totals: Totals, number: int) -> dict[str, Any]:
-    found = totals.differences
-    classes = plan.scoring.task != "regression"
+def _parity(plan: Plan, totals: Totals, number: int) -> dict[str, float | None]:
+    differences = totals.differences
+    has_classes = plan.scoring.task != "regression"
     return {
-        "max_abs_error": float(found.largest[number]),
-        "mean_abs_error": float(found.total[number] / found.numbers[number]),
-        "agreement": float(found.agreeing[number] / found.records[number]) if classes else None,
+        "max_abs_error": float(differences.largest[number]),
+        "mean_abs_error": float(differences.total[number] / differences.numbers[number]),
+        "agreement": float(differences.agreeing[number] / differences.records[number]) if has_classes else None,
     }
 
 
-def _judged(plan: Plan, sums: Sums, number: int) -> dict[str, Any]:
-    """A model's metrics over one set of records, and their differences to the baseline's."""
-    metrics, deltas = {}, {}
-    for name, (value, replicates), (parent, parent_replicates), more in _measured(plan, sums, number):
-        metrics[name] = _with_interval(value, replicates) | {"higher_is_better": _higher_is_better(name)} | more
+def _slice_metrics(plan: Plan, key: Slice, sums: Sums, number: int) -> SliceMetrics:
+    metrics, delta = _metrics(plan, sums, number)
+    return SliceMetrics(feature=key[0], value=key[1], count=sums.records, metrics=metrics, delta=delta)
+
+
+def _metrics(plan: Plan, sums: Sums, number: int) -> tuple[dict[str, Metric], dict[str, Estimate]]:
+    """Return a model's metrics over one set of records, and their differences to the baseline's."""
+    metrics, delta = {}, {}
+    for name, (value, replicates), (base, base_replicates), resolution in _measured(plan, sums, number):
+        low, high = percentile_interval(replicates) or (value, value)
+        metrics[name] = Metric(value, low, high, name.endswith(HIGHER_IS_BETTER), resolution)
         if number:
-            deltas[name] = _with_interval(value - parent, replicates - parent_replicates)
-    return {"metrics": metrics, "delta": deltas}
+            difference = value - base
+            low, high = percentile_interval(replicates - base_replicates) or (difference, difference)
+            delta[name] = Estimate(difference, low, high)
+    return metrics, delta
 
 
-def _measured(plan: Plan, sums: Sums, number: int) -> Iterator[tuple[str, Any, Any, dict[str, float]]]:
-    """Yield each metric's name, its value and replicates, the baseline's, and what else is to say of it."""
+def _measured(plan: Plan, sums: Sums, number: int) -> Iterator[tuple[str, Any, Any, float | None]]:
+    """Yield each metric's name, its value and replicates, the baseline's, and the resolution of an AUC."""
     with np.errstate(invalid="ignore", divide="ignore"):
         resampled = sums.resampled / sums.weight
     for index, name in enumerate(plan.scoring.metrics):
-        own, parent = (
+        own, baseline = (
             (float(sums.total[model, index] / sums.records), resampled[model, index]) for model in (number, 0)
         )
-        yield name, own, parent, {}
+        yield name, own, baseline, None
     if sums.histogram is None or sums.resampled_histogram is None:
         return
     area, resolution = auc(sums.histogram[[number, 0]])
     if np.isnan(area).any():  # a slice in which one of the classes does not occur has no ROC curve
         return
-    own, parent = ((float(area[index]), _auc_replicates(sums, model)) for index, model in enumerate((number, 0)))
-    yield "auc", own, parent, {"resolution": float(resolution[0])}
+    own, baseline = ((float(area[index]), _auc_replicates(sums, model)) for index, model in enumerate((number, 0)))
+    yield "auc", own, baseline, float(resolution[0])
 
 
 def _auc_replicates(sums: Sums, model: int) -> Any:
     assert sums.resampled_histogram is not None
     return auc(np.moveaxis(sums.resampled_histogram[model], -1, 0))[0]
-
-
-def _with_interval(value: float, replicates: Any) -> dict[str, Any]:
-    low, high = interval(replicates) or (value, value)
-    return {"value": value, "low": low, "high": high}
-
-
-def _higher_is_better(name: str) -> bool:
-    return name.endswith("accuracy") or name in HIGHER_IS_BETTER

@@ -67,7 +67,7 @@ def test_a_model_whose_call_never_returns_is_stopped_and_is_a_row(models, tmp_pa
         return {"y": tf.while_loop(lambda y: tf.reduce_all(y == y), lambda y: (tf.abs(y),), [x])[0]}
 
     model = tflite(tmp_path / "endless.tflite", endless, tf.TensorSpec([1, 64], name="x"))
-    monkeypatch.setattr(rpc, "PATIENCE", 12.0)
+    monkeypatch.setattr(rpc, "TIMEOUT_S", 12.0)
     content = run(models["small"], [model], tmp_path / "out", batch_sizes=["1"])
     assert "gave no answer to 'prepare' in 12 seconds" in content["models"][1]["error"]
     assert content["models"][0]["error"] is None

@@ -1,4 +1,4 @@
-"""The component on real digits: numbers as in scikit-learn, errors in three parts, every record accounted for."""
+"""Test `evaluate` on the digits data set: metrics as in scikit-learn, three-part errors, every record counted."""
 
 import json
 import shutil
@@ -11,9 +11,11 @@ from tests.conftest import cut_between_records, write_examples
 from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
+from tfopt.artifacts.evaluation_report import EvaluationReport
+from tfopt.artifacts.report_schema import dump, load
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.evaluate.loaded_models import answer
+from tfopt.components.evaluate.loaded_models import predict
 from tfopt.components.evaluate.records import read_part
 from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
@@ -26,9 +28,9 @@ def digits(digits_examples):
 
 
 @pytest.fixture(scope="module")
-def worse(tmp_path_factory, digits_model):
+def noisy(tmp_path_factory, digits_model):
     """The digits model with noise in its last layer, as a bare Keras file."""
-    return changed(digits_model, tmp_path_factory.mktemp("worse") / "worse.keras", noise=0.2)
+    return modified(digits_model, tmp_path_factory.mktemp("noisy") / "noisy.keras", noise=0.2)
 
 
 @pytest.fixture(scope="module")
@@ -43,28 +45,27 @@ def lite(tmp_path_factory, digits_model):
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory, digits_model, lite, worse, digits_examples):
+def result(tmp_path_factory, digits_model, lite, noisy, digits_examples):
     target = tmp_path_factory.mktemp("result") / "evaluation"
-    twin = digits_model / "Format-Keras" / "model.keras"
-    found = evaluate(digits_model, [lite, worse, twin], digits_examples, target, slices=["label"], top_k=2)
+    copy = digits_model / "Format-Keras" / "model.keras"
+    outputs = evaluate(digits_model, [lite, noisy, copy], digits_examples, target, slices=["label"], top_k=2)
     assert sorted(file.name for file in target.iterdir()) == ["evaluation.json"]
-    return found["evaluation"]
+    return outputs["evaluation"]
 
 
 @pytest.fixture
 def run(tmp_path, digits_model, digits_examples):
-    """Evaluate with something changed; the model is its own candidate unless another is named."""
+    """Return a function that runs `evaluate` with changed arguments; by default the model is its own candidate."""
 
     def run(**changes):
-        given = {"baseline": digits_model, "candidates": [digits_model], "examples": digits_examples}
-        return evaluate(**given | {"evaluation": tmp_path / "evaluation", "replicates": 100} | changes)[
-            "evaluation"
-        ].read()
+        arguments = {"baseline": digits_model, "candidates": [digits_model], "examples": digits_examples}
+        arguments |= {"evaluation": tmp_path / "evaluation", "replicates": 100}
+        return evaluate(**arguments | changes)["evaluation"].read()
 
     return run
 
 
-def changed(model, file, *, noise=0.0, nan=False):
+def modified(model, file, *, noise=0.0, nan=False):
     import keras
 
     loaded = keras.models.load_model(model / "Format-Keras" / "model.keras")
@@ -85,21 +86,21 @@ def value(row, metric):
     return row["metrics"][metric]["value"]
 
 
-def test_every_metric_of_every_format_is_the_one_of_scikit_learn(result, digits, digits_model, lite, worse):
+def test_metrics_of_every_format_match_scikit_learn(result, digits, digits_model, lite, noisy):
     content, labels = result.read(), digits["label"][:, 0]
     assert [row["format"] for row in content["models"]] == ["saved_model", "tflite", "keras", "keras"]
-    for row, model in zip(content["models"], [digits_model, lite, worse], strict=False):
-        answers = predictions(model, digits)
+    for row, model in zip(content["models"], [digits_model, lite, noisy], strict=False):
+        outputs = predictions(model, digits)
         assert row["error"] is None
-        assert value(row, "accuracy") == pytest.approx(sk.accuracy_score(labels, answers.argmax(1)), abs=1e-12)
-        assert value(row, "top_2_accuracy") == pytest.approx(sk.top_k_accuracy_score(labels, answers, k=2), abs=1e-12)
-        assert value(row, "log_loss") == pytest.approx(sk.log_loss(labels, answers), rel=1e-5)
+        assert value(row, "accuracy") == pytest.approx(sk.accuracy_score(labels, outputs.argmax(1)), abs=1e-12)
+        assert value(row, "top_2_accuracy") == pytest.approx(sk.top_k_accuracy_score(labels, outputs, k=2), abs=1e-12)
+        assert value(row, "log_loss") == pytest.approx(sk.log_loss(labels, outputs), rel=1e-5)
     assert (content["task"], content["output_kind"]) == ("classification", "probabilities")
     assert content["counts"] == {"read": 397, "evaluated": 397, "skipped": 0, "skipped_because": {}}
     assert value(content["models"][2], "accuracy") < value(content["models"][0], "accuracy")
 
 
-def test_slices_add_up_to_the_whole_and_are_each_the_metric_of_their_records(result, digits, lite):
+def test_slices_add_up_and_have_the_metrics_of_their_records(result, digits, lite):
     row = result.read()["models"][1]
     assert [part["value"] for part in row["slices"]] == list(range(10))
     assert sum(part["count"] for part in row["slices"]) == 397
@@ -113,18 +114,18 @@ def test_slices_add_up_to_the_whole_and_are_each_the_metric_of_their_records(res
         )
 
 
-def test_a_difference_has_an_interval_that_holds_it_and_is_nothing_for_an_equal_model(result):
-    baseline, _, worse, twin = result.read()["models"]
+def test_a_difference_lies_in_its_interval_and_is_zero_for_an_equal_model(result):
+    baseline, _, noisy, copy = result.read()["models"]
     assert baseline["delta"] == baseline["parity"] == {}
-    for row in (worse, twin):
+    for row in (noisy, copy):
         for metric, delta in row["delta"].items():
             assert delta["value"] == pytest.approx(value(row, metric) - value(baseline, metric), abs=1e-12)
             assert delta["low"] <= delta["value"] <= delta["high"]
-    assert worse["delta"]["log_loss"]["low"] > 0, "so much noise is no chance"
-    assert all(delta == {"value": 0, "low": 0, "high": 0} for delta in twin["delta"].values())
+    assert noisy["delta"]["log_loss"]["low"] > 0, "the noise is significant"
+    assert all(delta == {"value": 0, "low": 0, "high": 0} for delta in copy["delta"].values())
 
 
-def test_parity_is_measured_on_the_outputs_themselves(result, digits, digits_model, lite):
+def test_parity_compares_the_outputs(result, digits, digits_model, lite):
     parent, child = predictions(digits_model, digits), predictions(lite, digits)
     parity = result.read()["models"][1]["parity"]
     error = np.abs(parent.astype(float) - child)
@@ -135,22 +136,29 @@ def test_parity_is_measured_on_the_outputs_themselves(result, digits, digits_mod
     assert result.read()["models"][3]["parity"] == {"max_abs_error": 0, "mean_abs_error": 0, "agreement": 1}
 
 
-def test_engines_are_shown_the_first_metric_of_each_model(result):
-    shown = [f"accuracy[{row['name']}]" for row in result.read()["models"]]
-    assert list(result.metadata) == shown
+def test_the_report_loads_as_a_typed_report_and_is_written_the_same_again(result):
+    report = load(EvaluationReport, result.path / result.file)
+    assert report.models[1].slices[3].value == 3
+    assert dump(report) == result.read()
+    assert next(iter(result.read())) == "schema_version"
 
 
-def test_a_candidate_that_fails_is_a_row_and_the_others_stand(run, tmp_path, digits_model, lite, result):
+def test_metadata_has_the_first_metric_of_each_model(result):
+    names = [f"accuracy[{row['name']}]" for row in result.read()["models"]]
+    assert list(result.metadata) == names
+
+
+def test_a_failed_candidate_is_a_row_and_does_not_affect_the_others(run, tmp_path, digits_model, lite, result):
     broken, other = tmp_path / "broken.tflite", tmp_path / "other.keras"
     broken.write_bytes(lite.read_bytes()[:2000])
-    nan = changed(digits_model, tmp_path / "nan.keras", nan=True)
+    nan = modified(digits_model, tmp_path / "nan.keras", nan=True)
     model_with("pixels", 10).save(other)
     narrow = tmp_path / "narrow.keras"
     model_with("image", 7).save(narrow)
     content = run(candidates=[broken, lite, nan, other, narrow], slices=["label"])
     rows = {row["name"]: row for row in content["models"]}
     assert "broken.tflite" in rows["broken.tflite"]["error"]
-    assert rows["nan.keras"]["error"] == "NaN or infinity in 397 of 397 answers"
+    assert rows["nan.keras"]["error"] == "NaN or infinity in 397 of 397 predictions"
     assert "no feature 'pixels'" in rows["other.keras"]["error"]
     assert "7 values a record (expected 10, as the baseline's)" in rows["narrow.keras"]["error"]
     for name in ("broken.tflite", "nan.keras", "other.keras", "narrow.keras"):
@@ -161,7 +169,7 @@ def test_a_candidate_that_fails_is_a_row_and_the_others_stand(run, tmp_path, dig
 
 
 def test_a_baseline_with_nan_is_refused(run, tmp_path, digits_model):
-    nan = changed(digits_model, tmp_path / "nan.keras", nan=True)
+    nan = modified(digits_model, tmp_path / "nan.keras", nan=True)
     with pytest.raises(ComponentError, match=r"(?s)NaN or infinity in 256 .*finite outputs.*weights for NaN"):
         run(baseline=nan)
     assert not (tmp_path / "evaluation").exists()
@@ -180,7 +188,7 @@ def test_a_baseline_with_nan_is_refused(run, tmp_path, digits_model):
         ({"slices": ["image"]}, "slice feature 'image' is float32", "as an integer"),
     ],
 )
-def test_a_question_the_examples_or_the_model_cannot_answer_is_refused(run, changes, received, fix):
+def test_parameters_that_do_not_fit_the_examples_or_the_model_are_refused(run, changes, received, fix):
     with pytest.raises(ComponentError) as refusal:
         run(**changes)
     assert refusal.match(f"(?s)received: .*{received}.*expected: .+how to fix: .*{fix}")
@@ -194,13 +202,13 @@ def test_a_question_the_examples_or_the_model_cannot_answer_is_refused(run, chan
         ([1, -1, 2, 3, 4], "label 'label' has the value -1"),
     ],
 )
-def test_labels_that_are_no_class_of_the_model_are_refused(run, tmp_path, labels, received):
+def test_labels_that_are_not_a_class_of_the_model_are_refused(run, tmp_path, labels, received):
     write(tmp_path, {"image": np.ones((5, 64)), "label": np.array(labels)})
     with pytest.raises(ComponentError, match=f"(?s){received}.*expected: .*how to fix: "):
         run(examples=tmp_path / "examples")
 
 
-def test_a_bad_label_far_into_the_data_is_refused_as_well(run, tmp_path):
+def test_a_bad_label_after_the_first_batch_is_refused(run, tmp_path):
     write(tmp_path, {"image": np.ones((600, 64)), "label": np.r_[np.zeros(599, int), 12]})
     with pytest.raises(
         ComponentError, match=r"(?s)label 'label' has the value 12.*class from 0 to 9.*number the classes"
@@ -214,7 +222,7 @@ def test_a_model_whose_input_is_no_feature_is_refused_with_the_nearest_name(run,
         run(baseline=tmp_path / "other.keras")
 
 
-def test_which_of_several_outputs_is_judged_must_be_said(run, tmp_path, digits_model):
+def test_a_model_with_several_outputs_needs_the_output_parameter(run, tmp_path, digits_model):
     import keras
 
     image = keras.layers.Input((8, 8, 1), name="image")
@@ -236,7 +244,7 @@ def test_an_empty_split_and_a_damaged_shard_are_refused(run, tmp_path, digits_ex
     shutil.copytree(digits_examples, tmp_path / "cut")
     shard = next((tmp_path / "cut" / "Split-eval").iterdir())
     shard.write_bytes(shard.read_bytes()[:-4000])
-    with pytest.raises(ComponentError, match=r"(?s)damaged.*a whole TFRecord file.*write it again"):
+    with pytest.raises(ComponentError, match=r"(?s)damaged.*a complete TFRecord file.*write it again"):
         run(examples=tmp_path / "cut")
 
 
@@ -245,17 +253,17 @@ def test_a_shard_cut_between_two_records_is_refused(run, tmp_path, digits_exampl
     folder = tmp_path / "examples"
     shutil.copytree(digits_examples, folder)
     left = cut_between_records(folder / "Split-train" / "data_tfrecord-00000-of-00002.gz")
-    if counted:  # whatever was written down when they were made
+    if counted:  # the manifest agrees with the truncated file
         (folder / "examples.json").write_text(json.dumps({"splits": {"train": 700 + left}}))
-    with pytest.raises(ComponentError, match=r"(?s)00000-of-00002.gz: damaged.*a whole TFRecord file.*write it again"):
+    with pytest.raises(ComponentError, match=r"(?s)00000-of-00002.gz: damaged.*a complete TFRecord file.*write it again"):
         run(examples=folder, split="train")
 
 
-def test_every_reader_of_a_part_notices_that_the_file_was_cut(tmp_path):
+def test_every_reader_of_a_part_detects_a_truncated_file(tmp_path):
     file = tmp_path / "a.gz"
     write_examples(file, {"label": np.arange(100)})
     whole = [list(read_part(str(file), part, 3, 8)) for part in range(3)]
-    assert [[place for place, _ in batches] for batches in whole] == [[0, 3, 6, 9, 12], [1, 4, 7, 10], [2, 5, 8, 11]]
+    assert [[index for index, _ in batches] for batches in whole] == [[0, 3, 6, 9, 12], [1, 4, 7, 10], [2, 5, 8, 11]]
     assert sum(len(batch) for batches in whole for _, batch in batches) == 100
     cut_between_records(file)
     for part in range(3):
@@ -263,7 +271,7 @@ def test_every_reader_of_a_part_notices_that_the_file_was_cut(tmp_path):
             list(read_part(str(file), part, 3, 8))
 
 
-def test_records_that_cannot_be_used_are_skipped_counted_and_named(run, tmp_path, digits):
+def test_unusable_records_are_skipped_and_counted_by_reason(run, tmp_path, digits):
     import tensorflow as tf
 
     write(tmp_path, {"image": digits["image"].reshape(397, -1), "label": digits["label"]})
@@ -280,7 +288,7 @@ def test_records_that_cannot_be_used_are_skipped_counted_and_named(run, tmp_path
     assert value(content["models"][0], "accuracy") > 0.9
 
 
-def test_a_shard_lost_after_it_was_counted_fails_the_step(run, tmp_path, digits_examples):
+def test_a_missing_shard_fails_the_step(run, tmp_path, digits_examples):
     folder = tmp_path / "examples"
     shutil.copytree(digits_examples, folder)
     (folder / "examples.json").write_text(json.dumps({"splits": {"train": 1400, "eval": 397}}))
@@ -293,12 +301,12 @@ def test_a_shard_lost_after_it_was_counted_fails_the_step(run, tmp_path, digits_
     assert not (tmp_path / "again").exists()
 
 
-def test_a_regression_is_judged_by_its_errors_and_auto_finds_it_by_the_float_label(run, tmp_path):
+def test_a_regression_is_detected_by_the_float_label_and_reports_errors(run, tmp_path):
     import keras
 
     generator = np.random.default_rng(0)
     images = generator.random((700, 64))
-    target = images[:, :2] * 3e-6  # as small as some physical units are: nothing may be rounded away
+    target = images[:, :2] * 3e-6  # as small as in some physical units, to detect rounding
     write(tmp_path, {"image": images, "label": target})
     image = keras.layers.Input((8, 8, 1), name="image")
     dense = keras.layers.Dense(2, name="amount")
@@ -311,16 +319,16 @@ def test_a_regression_is_judged_by_its_errors_and_auto_finds_it_by_the_float_lab
         baseline=tmp_path / "amount.keras", candidates=[tmp_path / "amount.keras"], examples=tmp_path / "examples"
     )
     assert (content["task"], content["output_kind"]) == ("regression", "numbers")
-    answers = images.astype(np.float32)[:, :2] * 2e-6
+    outputs = images.astype(np.float32)[:, :2] * 2e-6
     row = content["models"][1]
-    assert value(row, "mean_absolute_error") == pytest.approx(sk.mean_absolute_error(target, answers), rel=1e-5)
-    assert value(row, "mean_squared_error") == pytest.approx(sk.mean_squared_error(target, answers), rel=1e-5)
+    assert value(row, "mean_absolute_error") == pytest.approx(sk.mean_absolute_error(target, outputs), rel=1e-5)
+    assert value(row, "mean_squared_error") == pytest.approx(sk.mean_squared_error(target, outputs), rel=1e-5)
     assert row["metrics"]["mean_squared_error"]["higher_is_better"] is False
     assert row["parity"]["agreement"] is None
     assert row["name"] == "amount.keras (2)"
 
 
-def test_a_model_with_a_fixed_batch_answers_every_record(run, tmp_path, digits_model):
+def test_a_model_with_a_fixed_batch_size_predicts_every_record(run, tmp_path, digits_model):
     import tensorflow as tf
 
     loaded = tf.saved_model.load(digits_model / "Format-Serving")
@@ -335,14 +343,14 @@ def test_a_model_with_a_fixed_batch_answers_every_record(run, tmp_path, digits_m
     assert row["parity"]["agreement"] == 1
 
 
-def test_an_input_without_axes_is_given_only_where_the_records_agree_on_it(tmp_path):
+def test_a_scalar_input_needs_one_value_for_all_records_of_a_batch(tmp_path):
     model = saved(tmp_path / "model", lambda a, x: {"y": x * a}, a=([], "float32"), x=([None, 2], "float32"))
     columns = {"a": np.full((3, 1), 4, np.float32), "x": np.ones((3, 2), np.float32)}
     runtime = runtimes.load(Model(model))
-    assert answer(runtime, columns, "y").tolist() == [[4, 4]] * 3
+    assert predict(runtime, columns, "y").tolist() == [[4, 4]] * 3
     columns["a"][1] = 5
     with pytest.raises(ComponentError, match="one value for all of a batch"):
-        answer(runtime, columns, "y")
+        predict(runtime, columns, "y")
 
 
 def write(folder, columns):

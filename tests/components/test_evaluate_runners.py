@@ -1,4 +1,4 @@
-"""One answer on every runner that runs here: in this process, in threads, in processes, and on a Dask cluster."""
+"""Test that all Beam runners give the same report: in memory, threads, processes, and a Dask cluster."""
 
 import distributed
 import numpy as np
@@ -7,12 +7,12 @@ import pytest
 from tests.conftest import write_examples
 from tests.process_tree import wait_until
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.evaluate.records import count_records, parts, read_part
-from tfopt.data import beam_runner as beam
+from tfopt.components.evaluate.records import count_records, read_part, split_into_parts
+from tfopt.data import beam_runner
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory):
+def inputs(tmp_path_factory):
     """2,000 records of a two-class problem in one gzipped shard and a small plain one, and two Keras models."""
     folder = tmp_path_factory.mktemp("runners")
     generator = np.random.default_rng(0)
@@ -32,8 +32,8 @@ def given(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def expected(given, tmp_path_factory):
-    return evaluate(**given, evaluation=tmp_path_factory.mktemp("expected") / "evaluation")["evaluation"].read()
+def expected(inputs, tmp_path_factory):
+    return evaluate(**inputs, evaluation=tmp_path_factory.mktemp("expected") / "evaluation")["evaluation"].read()
 
 
 def model(file, kernel):
@@ -47,7 +47,7 @@ def model(file, kernel):
     return file
 
 
-def test_the_result_is_whole(expected):
+def test_the_report_is_complete(expected):
     assert expected["task"] == "binary"
     assert expected["counts"]["evaluated"] == 2000
     parent, child = expected["models"]
@@ -67,29 +67,31 @@ def test_the_result_is_whole(expected):
     ],
     ids=["in memory", "threads", "processes"],
 )
-def test_beams_own_runner_gives_the_same_with_more_workers(given, expected, tmp_path, arguments):
-    with beam.arguments(arguments):
-        assert evaluate(**given, evaluation=tmp_path / "evaluation")["evaluation"].read() == expected
+def test_the_direct_runner_gives_the_same_report_with_more_workers(inputs, expected, tmp_path, arguments):
+    with beam_runner.runner_arguments(arguments):
+        assert evaluate(**inputs, evaluation=tmp_path / "evaluation")["evaluation"].read() == expected
 
 
-def test_a_dask_cluster_of_processes_gives_the_same_twice_over(given, expected, tmp_path):
+def test_a_dask_cluster_gives_the_same_report_twice(inputs, expected, tmp_path):
     with distributed.LocalCluster(n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
-        with beam.arguments(["--runner=DaskRunner", f"--dask_client_address={cluster.scheduler_address}"]):
+        with beam_runner.runner_arguments(
+            ["--runner=DaskRunner", f"--dask_client_address={cluster.scheduler_address}"]
+        ):
             for name in ("first", "second"):
-                assert evaluate(**given, evaluation=tmp_path / name)["evaluation"].read() == expected
+                assert evaluate(**inputs, evaluation=tmp_path / name)["evaluation"].read() == expected
         wait_until(lambda: not [name for name in cluster.scheduler.clients if name.startswith("Client-")], 20)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
-def test_parts_of_shards_are_the_same_batches_whoever_reads_them(given, workers):
-    files = sorted(str(file) for file in (given["examples"] / "Split-eval").iterdir())
-    pieces = parts(files, workers)
+def test_the_batches_of_a_shard_do_not_depend_on_the_number_of_parts(inputs, workers):
+    files = sorted(str(file) for file in (inputs["examples"] / "Split-eval").iterdir())
+    pieces = split_into_parts(files, workers)
     assert len(pieces) >= workers
-    found = {}
+    batches = {}
     for file, part, of in pieces:
-        for place, batch in read_part(file, part, of, 64):
-            assert (file, place) not in found
-            found[file, place] = batch.numpy().tolist()
-    whole = {(file, place): batch.numpy().tolist() for file in files for place, batch in read_part(file, 0, 1, 64)}
-    assert found == whole
+        for index, batch in read_part(file, part, of, 64):
+            assert (file, index) not in batches
+            batches[file, index] = batch.numpy().tolist()
+    whole = {(file, index): batch.numpy().tolist() for file in files for index, batch in read_part(file, 0, 1, 64)}
+    assert batches == whole
     assert [count_records(file) for file in files] == [1900, 100]

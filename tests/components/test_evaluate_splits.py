@@ -1,4 +1,4 @@
-"""Which split is judged: one that no training looked at, where there is one, and else it is told who looked."""
+"""Test the choice of the evaluated split: one that no training used, else the models that used it are reported."""
 
 import json
 
@@ -9,7 +9,7 @@ from tfopt.artifacts import CARD, Examples, Model
 from tfopt.artifacts.staging import link_tree
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.evaluate.splits import chosen_on_it, judged_split, split_files
+from tfopt.components.evaluate.splits import choose_split, models_tuned_on, split_files
 from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
 
@@ -18,7 +18,7 @@ SPECS = {"image": TensorSpec("float32", (None, 64)), "label": TensorSpec("int64"
 
 @pytest.fixture
 def with_test(digits_examples, tmp_path):
-    """The digits with a third split, 40 of those of eval."""
+    """The digits with a third split, 40 records of eval."""
     link_tree(digits_examples, tmp_path / "examples")
     few = next(read_batches(Examples(digits_examples).split("eval"), SPECS, batch_size=40))
     write_examples(tmp_path / "examples" / "Split-test" / "data_tfrecord-00000-of-00001.gz", few)
@@ -27,36 +27,36 @@ def with_test(digits_examples, tmp_path):
 
 @pytest.fixture
 def trained(digits_model, tmp_path):
-    """The model, with a card that says where it comes from."""
+    """The model, with a model card that names the component."""
     link_tree(digits_model, tmp_path / "trained")
     (tmp_path / "trained" / CARD).write_text(json.dumps({"name": "trained", "component": "train"}))
     return tmp_path / "trained"
 
 
-def test_the_split_that_no_training_looked_at_is_judged_where_there_is_one(trained, with_test, tmp_path):
-    found = evaluate(trained, [trained], with_test, tmp_path / "out", replicates=100)["evaluation"].read()
-    assert (found["split"], found["counts"]["evaluated"], found["chosen_on_it"]) == ("test", 40, [])
+def test_auto_evaluates_on_the_test_split_if_there_is_one(trained, with_test, tmp_path):
+    report = evaluate(trained, [trained], with_test, tmp_path / "out", replicates=100)["evaluation"].read()
+    assert (report["split"], report["counts"]["evaluated"], report["chosen_on_it"]) == ("test", 40, [])
 
 
-def test_on_the_split_that_chose_the_epochs_it_is_told_of_whom(trained, digits_model, digits_examples, tmp_path):
-    found = evaluate(trained, [digits_model], digits_examples, tmp_path / "out", replicates=100)["evaluation"].read()
-    assert (found["split"], found["counts"]["evaluated"]) == ("eval", 397)
-    assert found["chosen_on_it"] == ["trained"]  # of the other it is not known that it was trained here
+def test_models_whose_epoch_was_chosen_on_the_split_are_reported(trained, digits_model, digits_examples, tmp_path):
+    report = evaluate(trained, [digits_model], digits_examples, tmp_path / "out", replicates=100)["evaluation"].read()
+    assert (report["split"], report["counts"]["evaluated"]) == ("eval", 397)
+    assert report["chosen_on_it"] == ["trained"]  # the other model has no model card
 
 
-def test_the_split_that_is_named_is_taken(with_test):
+def test_a_requested_split_is_used(with_test):
     examples = Examples(with_test)
-    assert [judged_split(examples, name) for name in ("auto", "eval", "train")] == ["test", "eval", "train"]
+    assert [choose_split(examples, name) for name in ("auto", "eval", "train")] == ["test", "eval", "train"]
     (with_test / "Split-test" / "data_tfrecord-00000-of-00001.gz").unlink()
-    assert judged_split(Examples(with_test), "auto") == "eval"
+    assert choose_split(Examples(with_test), "auto") == "eval"
     with pytest.raises(ComponentError, match="one of its splits: eval, test, train"):
         split_files(Examples(with_test), "validation")
 
 
-def test_steps_that_learn_are_told_from_those_that_do_not(tmp_path):
+def test_models_tuned_on_lists_models_with_a_training_step(tmp_path):
     models = [card(tmp_path / "a", "export_tflite", "prune"), card(tmp_path / "b", "export_tflite", None)]
-    assert chosen_on_it(models, ["pruned", "given"], "eval") == ["pruned"]
-    assert chosen_on_it(models, ["pruned", "given"], "test") == []
+    assert models_tuned_on(models, ["pruned", "plain"], "eval") == ["pruned"]
+    assert models_tuned_on(models, ["pruned", "plain"], "test") == []
 
 
 def card(folder, component, before) -> Model:

@@ -1,4 +1,4 @@
-"""The arithmetic under `evaluate`: weights, intervals, areas and losses against SciPy's and scikit-learn's."""
+"""Test weights, intervals and metrics of `evaluate` against SciPy and scikit-learn."""
 
 import numpy as np
 import pytest
@@ -6,67 +6,71 @@ from scipy import stats
 from sklearn import metrics as sk
 
 from tfopt.components.evaluate.accumulators import BINS, Sums, Totals, grain_of
-from tfopt.components.evaluate.bootstrap import interval, weights
+from tfopt.components.evaluate.bootstrap import bootstrap_weights, percentile_interval
 from tfopt.components.evaluate.metrics import Scoring, auc, looks_like_logits
-from tfopt.components.evaluate.summary import check_conserved
+from tfopt.components.evaluate.summary import check_counts
 from tfopt.errors import ComponentError
 
 
-def resampled(values, *, seed=0, replicates=400, batch=256):
-    """The replicates of the mean of ``[records, models, metrics]``, added up batch by batch."""
+def resample(values, *, seed=0, replicates=400, batch=256):
+    """Return the replicates of the mean of ``[records, models, metrics]``, added up batch by batch."""
     grain = grain_of(values[:batch].mean((0, 1)))
     sums = Sums.empty(values.shape[1], values.shape[2], replicates, 0)
     for number, start in enumerate(range(0, len(values), batch)):
         rows = values[start : start + batch]
-        sums.add(weights(seed, "file", number, len(rows), replicates), rows, grain)
+        sums.add(bootstrap_weights(seed, "file", number, len(rows), replicates), rows, grain)
     return sums.resampled / sums.weight
 
 
 def test_weights_are_poisson_with_mean_one():
-    drawn = weights(0, "data_tfrecord-00000-of-00001.gz", 3, 2000, 500)
-    found = np.bincount(drawn.astype(int).ravel(), minlength=9)
+    drawn = bootstrap_weights(0, "data_tfrecord-00000-of-00001.gz", 3, 2000, 500)
+    counts = np.bincount(drawn.astype(int).ravel(), minlength=9)
     expected = stats.poisson(1).pmf(np.arange(9)) * drawn.size
-    assert stats.chisquare(found[:7], expected[:7] * found[:7].sum() / expected[:7].sum()).pvalue > 1e-3
+    assert stats.chisquare(counts[:7], expected[:7] * counts[:7].sum() / expected[:7].sum()).pvalue > 1e-3
     assert drawn.mean() == pytest.approx(1, abs=5e-3)
     assert np.abs(np.corrcoef(drawn[:, :5].T) - np.eye(5)).max() < 0.1, "replicates are independent"
 
 
-def test_weights_depend_on_seed_file_and_batch_and_on_nothing_else():
-    first = weights(1, "a", 0, 8, 100)
-    assert (first == weights(1, "a", 0, 8, 100)).all()
-    for other in (weights(2, "a", 0, 8, 100), weights(1, "b", 0, 8, 100), weights(1, "a", 1, 8, 100)):
+def test_weights_depend_only_on_seed_file_and_batch():
+    first = bootstrap_weights(1, "a", 0, 8, 100)
+    assert (first == bootstrap_weights(1, "a", 0, 8, 100)).all()
+    for other in (
+        bootstrap_weights(2, "a", 0, 8, 100),
+        bootstrap_weights(1, "b", 0, 8, 100),
+        bootstrap_weights(1, "a", 1, 8, 100),
+    ):
         assert (first != other).any()
-    assert (weights(1, "a", 0, 5, 100) == first[:5]).all(), "a record keeps its weights when the batch is cut short"
+    assert (bootstrap_weights(1, "a", 0, 5, 100) == first[:5]).all(), "a record has the same weights in a shorter batch"
 
 
-def test_the_interval_is_as_wide_as_that_of_scipy():
+def test_the_interval_matches_scipys_bootstrap():
     values = np.random.default_rng(0).gamma(1.5, size=800)
-    ours = interval(resampled(values[:, None, None], replicates=4000)[0, 0])
+    ours = percentile_interval(resample(values[:, None, None], replicates=4000)[0, 0])
     theirs = stats.bootstrap((values,), np.mean, n_resamples=4000, method="percentile", rng=1).confidence_interval
     assert ours == pytest.approx(tuple(theirs), rel=0.01)
 
 
-def test_the_paired_interval_is_that_of_the_differences_and_far_narrower_than_an_unpaired_one():
+def test_the_paired_interval_matches_that_of_the_differences_and_is_narrower_than_an_unpaired_one():
     generator = np.random.default_rng(0)
     parent = generator.gamma(2.0, size=1000)
     child = parent + generator.normal(0.02, 0.1, size=1000)
-    found = resampled(np.stack([parent, child], 1)[:, :, None], replicates=4000)
-    low, high = interval(found[1, 0] - found[0, 0])
+    replicates = resample(np.stack([parent, child], 1)[:, :, None], replicates=4000)
+    low, high = percentile_interval(replicates[1, 0] - replicates[0, 0])
     theirs = stats.bootstrap((child - parent,), np.mean, n_resamples=4000, method="percentile", rng=1)
     assert (low, high) == pytest.approx(tuple(theirs.confidence_interval), abs=1e-3)
-    assert high - low < 0.2 * np.subtract(*interval(found[1, 0])[::-1])
+    assert high - low < 0.2 * np.subtract(*percentile_interval(replicates[1, 0])[::-1])
 
 
-def test_the_interval_covers_the_truth_as_often_as_it_says():
+def test_the_interval_covers_the_true_difference_at_its_level():
     generator = np.random.default_rng(0)
     trials, covered = 400, 0
     for trial in range(trials):
         parent = generator.random(300) < 0.9
         child = np.where(generator.random(300) < 0.08, ~parent, parent)
-        truth = 0.08 * (0.1 - 0.9)
-        found = resampled(np.stack([parent, child], 1)[:, :, None].astype(float), seed=trial)
-        low, high = interval(found[1, 0] - found[0, 0])
-        covered += low <= truth <= high
+        true_difference = 0.08 * (0.1 - 0.9)
+        replicates = resample(np.stack([parent, child], 1)[:, :, None].astype(float), seed=trial)
+        low, high = percentile_interval(replicates[1, 0] - replicates[0, 0])
+        covered += low <= true_difference <= high
     assert 0.91 <= covered / trials <= 0.98
 
 
@@ -79,14 +83,14 @@ def test_sums_are_the_same_to_the_last_bit_in_any_order():
         sums = Sums.empty(2, 1, 100, 0)
         for number in order:
             part = Sums.empty(2, 1, 100, 0)
-            part.add(weights(0, "file", number, 256, 100), values[number], grain)
+            part.add(bootstrap_weights(0, "file", number, 256, 100), values[number], grain)
             sums.merge(part)
         return sums
 
     first, other = total(range(40)), total(generator.permutation(40))
     assert (first.total == other.total).all()
     assert (first.resampled == other.resampled).all()
-    whole = sum(weights(0, "file", number, 256, 100).sum(0) for number in range(40))
+    whole = sum(bootstrap_weights(0, "file", number, 256, 100).sum(0) for number in range(40))
     assert (first.weight == whole).all()
     assert first.records == 10240
     assert first.total[:, 0] / 10240 == pytest.approx(values.mean((0, 1))[:, 0], rel=1e-8)
@@ -94,22 +98,22 @@ def test_sums_are_the_same_to_the_last_bit_in_any_order():
 
 @pytest.mark.parametrize("task", ["binary", "classification"])
 @pytest.mark.parametrize("logits", [True, False])
-def test_binary_scores_are_those_of_scikit_learn_and_the_area_is_within_its_resolution(task, logits):
+def test_binary_metrics_match_scikit_learn_and_the_auc_is_within_its_resolution(task, logits):
     generator = np.random.default_rng(0)
     labels = (generator.random(3000) < 0.3).astype(int)
     score = generator.normal(labels * 2.0 - 1, 1.5)
     chance = 1 / (1 + np.exp(-score))
-    given = score if logits else chance
+    output = score if logits else chance
     both = np.stack([-score / 2, score / 2] if logits else [1 - chance, chance], 1)
-    answers = given[:, None] if task == "binary" else both
-    assert looks_like_logits(answers, task) is logits
-    scoring = Scoring(task, logits, answers.shape[1], 5)
-    accuracy, loss = scoring.values(answers, labels[:, None]).mean(0)
+    predictions = output[:, None] if task == "binary" else both
+    assert looks_like_logits(predictions, task) is logits
+    scoring = Scoring(task, logits, predictions.shape[1], 5)
+    accuracy, loss = scoring.values(predictions, labels[:, None]).mean(0)
     assert accuracy == pytest.approx(sk.accuracy_score(labels, score > 0))
     assert loss == pytest.approx(sk.log_loss(labels, chance), rel=1e-6)
     sums = Sums.empty(1, 2, 100, BINS)
-    drawn = weights(0, "file", 0, 3000, 100)
-    sums.add_ranks(0, drawn, labels, scoring.bins(answers, BINS))
+    drawn = bootstrap_weights(0, "file", 0, 3000, 100)
+    sums.add_ranks(0, drawn, labels, scoring.bins(predictions, BINS))
     area, resolution = auc(sums.histogram[0])
     assert resolution < 0.005
     assert area == pytest.approx(sk.roc_auc_score(labels, score), abs=resolution)
@@ -118,7 +122,7 @@ def test_binary_scores_are_those_of_scikit_learn_and_the_area_is_within_its_reso
     assert replicates == pytest.approx(np.array(weighted), abs=2 * resolution)
 
 
-def test_equal_scores_count_half_so_that_a_coarse_output_has_the_area_of_scikit_learn():
+def test_equal_scores_count_half_so_that_the_auc_of_a_coarse_output_matches_scikit_learn():
     generator = np.random.default_rng(0)
     labels = generator.integers(0, 2, 2000)
     score = np.round(np.clip(0.3 + 0.3 * labels + generator.normal(0, 0.2, 2000), 0, 1) * 8) / 8
@@ -129,31 +133,31 @@ def test_equal_scores_count_half_so_that_a_coarse_output_has_the_area_of_scikit_
     assert resolution > 0.02, "the histogram cannot know that these ties are real"
 
 
-def test_logits_and_their_probabilities_score_the_same():
+def test_logits_and_their_probabilities_have_equal_metrics():
     generator = np.random.default_rng(0)
     logits, labels = generator.normal(size=(500, 10)) * 1.5, generator.integers(0, 10, (500, 1))
-    chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     assert looks_like_logits(logits, "classification")
-    assert not looks_like_logits(chances, "classification")
+    assert not looks_like_logits(probabilities, "classification")
     from_logits = Scoring("classification", True, 10, 3).values(logits, labels)
-    from_chances = Scoring("classification", False, 10, 3).values(chances, labels)
-    assert from_logits == pytest.approx(from_chances, rel=1e-9)
-    assert from_logits[:, 2].mean() == pytest.approx(sk.log_loss(labels, chances), rel=1e-9)
+    from_probabilities = Scoring("classification", False, 10, 3).values(probabilities, labels)
+    assert from_logits == pytest.approx(from_probabilities, rel=1e-9)
+    assert from_logits[:, 2].mean() == pytest.approx(sk.log_loss(labels, probabilities), rel=1e-9)
     assert from_logits[:, 1].mean() == pytest.approx(sk.top_k_accuracy_score(labels, logits, k=3))
 
 
-def test_a_model_that_answers_the_same_for_all_classes_does_not_pass_as_right():
-    answers, labels = np.full((10, 10), 0.1), np.arange(10)[:, None]
-    accuracy, top, _ = Scoring("classification", False, 10, 3).values(answers, labels).mean(0)
+def test_equal_outputs_for_all_classes_do_not_count_as_correct():
+    predictions, labels = np.full((10, 10), 0.1), np.arange(10)[:, None]
+    accuracy, top, _ = Scoring("classification", False, 10, 3).values(predictions, labels).mean(0)
     assert (accuracy, top) == (0.1, 0.3)
 
 
-def test_regression_errors_are_those_of_scikit_learn():
+def test_regression_errors_match_scikit_learn():
     generator = np.random.default_rng(0)
-    labels, answers = generator.normal(size=(2, 300, 3))
-    absolute, squared = Scoring("regression", False, 3, 5).values(answers, labels).mean(0)
-    assert absolute == pytest.approx(sk.mean_absolute_error(labels, answers))
-    assert squared == pytest.approx(sk.mean_squared_error(labels, answers))
+    labels, predictions = generator.normal(size=(2, 300, 3))
+    absolute, squared = Scoring("regression", False, 3, 5).values(predictions, labels).mean(0)
+    assert absolute == pytest.approx(sk.mean_absolute_error(labels, predictions))
+    assert squared == pytest.approx(sk.mean_squared_error(labels, predictions))
 
 
 @pytest.mark.parametrize(
@@ -170,12 +174,12 @@ def test_records_that_do_not_add_up_are_an_error(read, skipped, answered, messag
     totals.read, totals.answered = read, np.array([read - skipped, answered])
     totals.skipped["no label"] = skipped
     with pytest.raises(ComponentError, match=message):
-        check_conserved(400, totals, ["a", "b"])
+        check_counts(400, totals, ["a", "b"])
 
 
-def test_records_that_add_up_pass_even_where_a_failed_model_answered_none():
+def test_records_that_add_up_pass_even_if_a_failed_model_predicted_none():
     totals = Totals.empty(2)
     totals.read, totals.answered = 400, np.array([398, 0])
     totals.skipped["no label"] = 2
     totals.failures[1] = (("file", 0), "cannot be loaded")
-    check_conserved(400, totals, ["a", "b"])
+    check_counts(400, totals, ["a", "b"])

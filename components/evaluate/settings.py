@@ -1,0 +1,32 @@
+"""Parameters of `evaluate`."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from tfopt.component import Between
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Parameters of an evaluation.
+
+    Attributes:
+        label: The label feature: an integer class, or numbers in a regression.
+        split: Split to evaluate on. ``auto`` uses ``test`` if there is one, else ``eval``. Training keeps the epoch
+            that is best on ``eval``, so metrics on it are slightly optimistic; ``chosen_on_it`` names such models.
+        task: Meaning of the output. ``auto`` derives it from the label's type, its values and the width of the output.
+        output: The output to evaluate, if a model has several.
+        slices: Features (integers or text, one value each). All metrics are also computed for each value of each.
+        top_k: Number of the largest classes among which ``top_K_accuracy`` looks for the label.
+        replicates: Number of bootstrap replicates.
+        seed: Seed of the bootstrap; the same seed gives the same interval on every runner.
+    """
+
+    label: str = "label"
+    split: str = "auto"
+    task: Literal["auto", "classification", "binary", "regression"] = "auto"
+    output: str | None = None
+    slices: tuple[str, ...] = ()
+    top_k: Annotated[int, Between(2)] = 5
+    replicates: Annotated[int, Between(100, 10_000)] = 400
+    seed: int = 0
