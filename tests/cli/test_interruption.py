@@ -1,4 +1,4 @@
-"""A run that is stopped or killed in the middle leaves nothing half-written, and the next one resumes."""
+"""Test that an interrupted or killed run leaves no incomplete outputs, and that the next run resumes."""
 
 import json
 import os
@@ -18,22 +18,22 @@ from tfopt.component import Input, Output, component
 
 @component(image="tf")
 def first(data: Input[Files], report: Output[Report]) -> None:
-    """Be quick.
+    """Write a report.
 
     Args:
         data: A file.
-        report: Something.
+        report: A report.
     """
     report.write({"a": 1})
 
 
 @component(image="tf")
 def second(data: Input[Report], report: Output[Report]) -> None:
-    """Be slow, once half is written.
+    """Write half of the output, then wait.
 
     Args:
         data: A report.
-        report: Something.
+        report: A report.
     """
     (report.path / "half").write_text("half")
     print("started", flush=True)
@@ -48,7 +48,7 @@ def slow_dag(steps, data: Input[Files]) -> None:
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_run_resumes_where_it_was(sign, tmp_path: Path):
+def test_an_interrupted_run_resumes_after_its_finished_steps(sign, tmp_path: Path):
     folder = tmp_path / "with spaces and ä"
     folder.mkdir()
     (folder / "slow_dag.py").write_text(DAG)
@@ -68,10 +68,12 @@ def test_a_stopped_run_resumes_where_it_was(sign, tmp_path: Path):
     assert stopped.stdout.readline() == "started\n"
     stopped.send_signal(sign)
     assert stopped.wait(timeout=30) == (130 if sign == signal.SIGINT else -9)
-    left = [file for file in (folder / "root" / "artifacts" / "second").rglob("half") if "partial" not in str(file)]
-    assert left == []
+    incomplete = [
+        file for file in (folder / "root" / "artifacts" / "second").rglob("half") if "partial" not in str(file)
+    ]
+    assert incomplete == []
 
     resumed = subprocess.run(words, check=True, capture_output=True, text=True, env={**os.environ, "SLOW": "0"})
     outcome = json.loads(resumed.stdout.removeprefix("started\n"))
-    assert {step: found["reused"] for step, found in outcome.items()} == {"first": True, "second": False}
+    assert {step: result["reused"] for step, result in outcome.items()} == {"first": True, "second": False}
     assert json.loads(Path(outcome["second"]["outputs"]["report"], "report.json").read_text()) == {"a": 2}

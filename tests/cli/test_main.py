@@ -1,4 +1,4 @@
-"""The command: exit codes, help that teaches, output for machines, and a stop in the middle."""
+"""Test the command: exit codes, help, JSON output, interruption."""
 
 import json
 import logging
@@ -26,19 +26,8 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_a_component_runs_from_the_command_line(data, tmp_path, capsys):
-    words = [
-        TOY,
-        "--data",
-        str(data),
-        "--report",
-        str(tmp_path / "out"),
-        "--unit",
-        "lines",
-        "--loud",
-        "--notes",
-        "a",
-        "b",
-    ]
+    words = [TOY, "--data", str(data), "--report", str(tmp_path / "out")]
+    words += ["--unit", "lines", "--loud", "--notes", "a", "b"]
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"report": {"uri": str(tmp_path / "out"), "metadata": {"count": 2}}}
     assert json.loads((tmp_path / "out" / "report.json").read_text()) == {
@@ -46,7 +35,7 @@ def test_a_component_runs_from_the_command_line(data, tmp_path, capsys):
         "loud": True,
         "notes": ["a", "b"],
     }
-    assert main(words) == 1  # the output exists now
+    assert main(words) == 1  # the output exists
     error = capsys.readouterr().err
     assert [line.split(":")[0] for line in error.splitlines()] == ["tfopt", "received", "expected", "how to fix"]
 
@@ -69,12 +58,12 @@ def test_a_component_runs_from_the_command_line(data, tmp_path, capsys):
 def test_wrong_usage_ends_with_2(words):
     try:
         code = main(words)
-    except SystemExit as stop:  # argparse's own way to end
+    except SystemExit as stop:  # raised by argparse
         code = stop.code
     assert code == 2
 
 
-def test_a_bad_value_is_answered_in_three_parts(capsys):
+def test_a_wrong_value_is_an_error_in_three_parts(capsys):
     with pytest.raises(SystemExit):
         main([TOY, "--data", "x", "--report", "y", "--scale", "11"])
     error = capsys.readouterr().err
@@ -83,7 +72,7 @@ def test_a_bad_value_is_answered_in_three_parts(capsys):
     assert "how to fix:" in error
 
 
-def test_a_crash_has_no_traceback_unless_asked(data, tmp_path, capsys):
+def test_a_crash_prints_a_traceback_only_with_debug(data, tmp_path, capsys):
     words = ["tests.toys:fail", "--data", str(data), "--report", str(tmp_path / "out"), "--how", "crash"]
     assert main(words) == 1
     assert "RuntimeError: a bug" in (error := capsys.readouterr().err)
@@ -92,32 +81,32 @@ def test_a_crash_has_no_traceback_unless_asked(data, tmp_path, capsys):
         main([*words, "--debug"])
 
 
-def test_what_libraries_say_reaches_a_file_that_is_named_only_after_a_crash(data, tmp_path, capfd):
+def test_library_logs_go_to_a_file_that_is_kept_only_after_a_crash(data, tmp_path, capfd):
     words = ["tests.toys:fail", "--data", str(data), "--report", str(tmp_path / "out"), "--how"]
     assert main([*words, "crash"]) == 1
-    named = re.search(r"the log messages of libraries are in (\S+)", capfd.readouterr().err)
-    assert named
-    assert Path(named[1]).is_file()
-    Path(named[1]).unlink()
+    match = re.search(r"the log messages of libraries are in (\S+)", capfd.readouterr().err)
+    assert match
+    assert Path(match[1]).is_file()
+    Path(match[1]).unlink()
     assert main([*words, "refuse"]) == 1
     assert "messages of libraries" not in capfd.readouterr().err
 
 
-def test_whoever_calls_it_from_python_gets_logging_back_as_it_was(data, tmp_path, monkeypatch):
-    ours, root = logging.getLogger("tfopt"), logging.getLogger()
-    monkeypatch.setattr(ours, "handlers", [])  # whatever ran before: with a handler there, nothing would be changed
-    monkeypatch.setattr(ours, "propagate", True)
-    before = (ours.handlers[:], ours.level, ours.propagate, root.handlers[:])
+def test_a_call_from_python_restores_the_logging_settings(data, tmp_path, monkeypatch):
+    log, root = logging.getLogger("tfopt"), logging.getLogger()
+    monkeypatch.setattr(log, "handlers", [])  # main changes nothing if a handler is set
+    monkeypatch.setattr(log, "propagate", True)
+    before = (log.handlers[:], log.level, log.propagate, root.handlers[:])
     assert main([TOY, "--data", str(data), "--report", str(tmp_path / "out")]) == 0
-    assert (ours.handlers, ours.level, ours.propagate, root.handlers) == before
+    assert (log.handlers, log.level, log.propagate, root.handlers) == before
 
 
-def test_list_and_describe_speak_to_people_and_machines(capsys):
+def test_list_and_describe_print_text_and_json(capsys):
     assert main(["list"]) == 0
     listed = capsys.readouterr().out
     assert all(name in listed for name in components())
     assert main(["list", "--json"]) == 0
-    assert {found["name"] for found in json.loads(capsys.readouterr().out)} == set(components())
+    assert {entry["name"] for entry in json.loads(capsys.readouterr().out)} == set(components())
     for name, component in components().items():
         assert main(["describe", name, "--json"]) == 0
         assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(component.schema()))
@@ -126,7 +115,7 @@ def test_list_and_describe_speak_to_people_and_machines(capsys):
 
 
 @pytest.mark.parametrize("name", components())
-def test_help_teaches_every_port_and_parameter(name, capsys):
+def test_help_describes_every_input_output_and_parameter(name, capsys):
     with pytest.raises(SystemExit) as stop:
         main([name, "--help"])
     assert stop.value.code == 0
@@ -137,7 +126,7 @@ def test_help_teaches_every_port_and_parameter(name, capsys):
     assert component.summary in text
 
 
-def test_the_values_of_a_pipeline_are_listed(capsys):
+def test_set_help_lists_the_values_of_a_pipeline(capsys):
     assert main(["run", "retrain", "--set", "help"]) == 0
     assert "--set data=PATH" in capsys.readouterr().out
 
@@ -157,7 +146,7 @@ def test_wrong_values_of_a_pipeline_end_with_1(words, tmp_path, capsys):
     assert "how to fix:" in capsys.readouterr().err
 
 
-def test_ctrl_c_ends_with_130_and_leaves_nothing(data, tmp_path):
+def test_ctrl_c_ends_with_130_and_leaves_no_output(data, tmp_path):
     module = tmp_path / "slow.py"
     module.write_text(
         "import time\nfrom tests.toys import *\n"
@@ -172,4 +161,4 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(data, tmp_path):
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=20) == 130
-    assert sorted(found.name for found in tmp_path.iterdir() if found.name != "__pycache__") == ["data.txt", "slow.py"]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["data.txt", "slow.py"]

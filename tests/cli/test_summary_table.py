@@ -1,4 +1,4 @@
-"""The table that ends a run: everything that matters, in 100 columns, in any terminal."""
+"""Test the table at the end of a run: its content, and its width in several terminals."""
 
 import io
 import re
@@ -31,12 +31,12 @@ def printed(tmp_path):
     return show
 
 
-def test_a_parent_that_is_no_saved_model_says_what_it_is(printed, capsys):
+def test_the_format_of_a_parent_that_is_no_saved_model_is_shown(printed, capsys):
     printed([replace(DIGITS[0], format="tflite"), DIGITS[4]])
     assert capsys.readouterr().out.splitlines()[2].startswith("parent, tflite")
 
 
-def test_it_shows_each_model_and_why(printed, capsys):
+def test_the_table_shows_each_model_and_its_reason(printed, capsys):
     printed()
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 100
@@ -53,23 +53,23 @@ def test_it_shows_each_model_and_why(printed, capsys):
     assert text.rstrip().endswith("smaller.")
 
 
-def test_it_says_when_nothing_will_be_pushed(printed, capsys):
+def test_a_missing_blessing_is_shown(printed, capsys):
     printed(DIGITS[:2], goals=["accuracy threshold 0.999"])
     assert "not blessed: it will not be pushed" in capsys.readouterr().out
 
 
-def test_it_says_when_epochs_were_chosen_on_the_examples_that_judge(printed, capsys):
+def test_a_warning_is_shown_if_epochs_were_chosen_on_the_same_examples(printed, capsys):
     printed(DIGITS[:3], chosen_on_it=["trained"])
     assert "evaluated on the examples that the best epochs were chosen on (split eval)" in capsys.readouterr().out
 
 
-def test_it_says_what_is_to_know_of_how_a_model_was_judged(printed, capsys):
+def test_the_notes_of_an_evaluation_are_shown(printed, capsys):
     printed(DIGITS[:3], notes=["50 of the 50 records"])
     assert "\ntflite float32: 50 of the 50 records\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("settings", [{"width": 80, "force_terminal": True}, {"width": 100, "legacy_windows": True}])
-def test_a_narrow_or_plain_terminal_loses_no_words(printed, settings):
+def test_a_narrow_or_plain_terminal_shows_all_words(printed, settings):
     rows = [*DIGITS, replace(DIGITS[2], name="a very long name of a folder 2026-11-21", error="cannot\nload it")]
     text = printed(rows, **settings)
     for word in ("trained", "97.70%", "0.0389", "10.6x", "45.1", "rejected", "cannot", "2026-11-21"):

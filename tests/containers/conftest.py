@@ -1,4 +1,4 @@
-"""Docker for the session, each image built once, and a container as Kubernetes would start it."""
+"""Fixtures for Docker: images that are built once per session, and containers with the limits of Kubernetes."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -12,17 +12,17 @@ from tests.containers import docker_host
 
 @pytest.fixture(scope="session")
 def image() -> Iterator[Callable[[str], str]]:
-    """Build the image of a kind, unless this session did, and return its name."""
+    """Return the function that builds the image of a kind, once per session, and returns its name."""
     with docker_host.daemon():
         yield cache(docker_host.build)
 
 
-def contained(image: str, *words: str, mounts: tuple[Path, ...] = ()) -> list[str]:
-    """The command of a container with a read-only root, a user who owns nothing, and no network."""
-    locked = ["--read-only", "--tmpfs", "/tmp", "--user", "10001", "--network", "none", "--cap-drop", "ALL"]
+def docker_command(image: str, *words: str, mounts: tuple[Path, ...] = ()) -> list[str]:
+    """Return the command of a container with a read-only root, a user without rights, and no network."""
+    limits = ["--read-only", "--tmpfs", "/tmp", "--user", "10001", "--network", "none", "--cap-drop", "ALL"]
     volumes = [word for folder in mounts for word in ("--volume", f"{folder}:{folder}")]
-    return ["docker", "run", "--rm", *locked, *volumes, image, *words]
+    return ["docker", "run", "--rm", *limits, *volumes, image, *words]
 
 
 def run(image: str, *words: str, mounts: tuple[Path, ...] = ()) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(contained(image, *words, mounts=mounts), capture_output=True, text=True, check=False)
+    return subprocess.run(docker_command(image, *words, mounts=mounts), capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Each image starts as Kubernetes starts it, holds what its list says and nothing of the machine that built it."""
+"""Test each image: it starts with the limits of Kubernetes, and contains exactly the packages of its list."""
 
 import json
 import re
@@ -29,20 +29,20 @@ def kind(request) -> str:
     return request.param
 
 
-def test_an_image_lists_the_components_as_a_stranger_on_a_read_only_root(image, kind):
+def test_an_image_lists_the_components_on_a_read_only_root(image, kind):
     listed = run(image(kind), "python", "-m", "tfopt.run", "list")
     here = subprocess.run([sys.executable, "-m", "tfopt.run", "list"], capture_output=True, text=True, check=True)
     assert listed.stdout == here.stdout, listed.stderr
 
 
-def test_an_image_imports_what_it_is_for(image, kind):
+def test_an_image_imports_its_frameworks(image, kind):
     started = time.monotonic()
     imported = run(image(kind), "python", "-c", f"import {IMPORTS[kind]}")
     assert imported.returncode == 0, imported.stderr
     print(f"\n{kind}: {_inspect(image(kind))['Size'] / 1e9:.2f} GB, imports in {time.monotonic() - started:.1f} s")
 
 
-def test_an_image_has_no_entrypoint_a_user_without_rights_and_labels(image, kind):
+def test_an_image_has_no_entrypoint_but_a_user_without_rights_and_labels(image, kind):
     config = _inspect(image(kind))["Config"]
     assert not config.get("Entrypoint")
     assert config["User"] == "10001:10001"
@@ -53,19 +53,21 @@ def test_an_image_has_no_entrypoint_a_user_without_rights_and_labels(image, kind
     assert re.fullmatch("[0-9a-f]{40}", labels["revision"])
 
 
-def test_an_image_holds_exactly_the_packages_of_its_list(image, kind):
+def test_an_image_contains_exactly_the_packages_of_its_list(image, kind):
     listed = json.loads(run(image(kind), "pip", "list", "--format", "json").stdout)
-    held = {(_plain(found["name"]), found["version"]) for found in listed}
+    installed = {(_plain(package["name"]), package["version"]) for package in listed}
     pins = re.findall(r"^([\w.-]+)==(\S+)", (docker_host.ROOT / "requirements" / f"{kind}.txt").read_text(), re.M)
-    wanted = {(_plain(name), version) for name, version in pins} | {("tfopt", tfopt.__version__)}
-    assert {found for found in held if found[0] != "pip"} == wanted - {found for found in wanted if found[0] == "pip"}
+    expected = {(_plain(name), version) for name, version in pins} | {("tfopt", tfopt.__version__)}
+    assert {package for package in installed if package[0] != "pip"} == {
+        package for package in expected if package[0] != "pip"
+    }
 
 
-def test_nothing_of_the_building_machine_stays_in_an_image(image, kind):
-    asked = "env; find / -xdev ( -name pip.conf -o -path '/run/secrets/*' ) -not -path '/proc/*'"
-    found = run(image(kind), "sh", "-c", asked.replace("(", r"\(").replace(")", r"\)")).stdout
-    assert "secrets" not in found
-    assert "pip.conf" not in found
+def test_an_image_contains_no_secrets_of_the_building_machine(image, kind):
+    command = "env; find / -xdev ( -name pip.conf -o -path '/run/secrets/*' ) -not -path '/proc/*'"
+    output = run(image(kind), "sh", "-c", command.replace("(", r"\(").replace(")", r"\)")).stdout
+    assert "secrets" not in output
+    assert "pip.conf" not in output
     secrets = subprocess.run(["docker", "history", "--no-trunc", image(kind)], capture_output=True, text=True).stdout
     assert "BEGIN CERTIFICATE" not in secrets
 

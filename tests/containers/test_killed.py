@@ -1,4 +1,4 @@
-"""A container killed in the middle of its step leaves no output, and the step can be run again in its place."""
+"""Test that a container that is killed during its step leaves no output, and that the step can be run again."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers.conftest import contained, run
+from tests.containers.conftest import docker_command, run
 from tfopt.artifacts import Model
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(900)]
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.containers, pytest.mark.timeout(900)]
 
 @pytest.fixture
 def folder(tmp_path, digits_examples) -> Path:
-    """A folder that anybody may write to, with the 8x8 digits and a module that learns them slowly enough."""
+    """Create a folder that all users can write to, with the 8x8 digits and a module that trains slowly enough."""
     tmp_path.chmod(0o777)
     subprocess.run(["cp", "-r", digits_examples, tmp_path / "examples"], check=True)
     (tmp_path / "module.py").write_text(
@@ -29,17 +29,16 @@ def folder(tmp_path, digits_examples) -> Path:
     return tmp_path
 
 
-def test_a_killed_step_leaves_no_output_and_runs_again_in_its_place(image, folder):
-    words = contained(image("tf"), *_step(folder, epochs=10_000), mounts=(folder,))
+def test_a_killed_step_leaves_no_output_and_can_run_again(image, folder):
+    words = docker_command(image("tf"), *_step(folder, epochs=10_000), mounts=(folder,))
     with subprocess.Popen(
         [*words[:2], "--name", f"tfopt-{folder.name}", *words[2:]], stderr=subprocess.PIPE, text=True
     ) as container:
-        said = iter(container.stderr)
-        assert any(line.startswith("epoch 2/") for line in said)
+        assert any(line.startswith("epoch 2/") for line in container.stderr)
         subprocess.run(["docker", "kill", f"tfopt-{folder.name}"], check=True, capture_output=True)
         assert container.wait(60) == 137
-    (left,) = (folder / "step").iterdir()
-    assert re.fullmatch(r"\.trained\.partial-\w+-1-\w+", left.name)
+    (stage,) = (folder / "step").iterdir()
+    assert re.fullmatch(r"\.trained\.partial-\w+-1-\w+", stage.name)
 
     again = run(image("tf"), *_step(folder, epochs=1), mounts=(folder,))
     assert again.returncode == 0, again.stderr
@@ -47,7 +46,7 @@ def test_a_killed_step_leaves_no_output_and_runs_again_in_its_place(image, folde
     Model(folder / "step" / "trained").check()
 
 
-def test_a_failing_step_ends_with_1_says_what_to_do_and_writes_nothing(image, folder):
+def test_a_failing_step_ends_with_1_explains_the_fix_and_writes_nothing(image, folder):
     failed = run(image("tf"), *_step(folder, epochs=0), mounts=(folder,))
     assert failed.returncode == 1
     assert "how to fix:" in failed.stderr
@@ -56,19 +55,19 @@ def test_a_failing_step_ends_with_1_says_what_to_do_and_writes_nothing(image, fo
 
 
 def _step(folder: Path, epochs: int) -> list[str]:
-    """The container's command, with the ExecutorInput that KFP would give it."""
+    """Return the container's command with an ExecutorInput like that of KFP."""
 
-    def listed(**uris: str) -> dict[str, object]:
+    def entries(**uris: str) -> dict[str, object]:
         return {name: {"artifacts": [{"name": name, "uri": uri, "metadata": {}}]} for name, uri in uris.items()}
 
     message = {
         "inputs": {
             "parameterValues": {"epochs": epochs, "patience": epochs},
-            "artifacts": listed(examples=f"{folder}/examples", module=f"{folder}/module.py"),
+            "artifacts": entries(examples=f"{folder}/examples", module=f"{folder}/module.py"),
         },
         "outputs": {
             "outputFile": f"{folder}/step/executor_output.json",
-            "artifacts": listed(trained=f"{folder}/step/trained"),
+            "artifacts": entries(trained=f"{folder}/step/trained"),
         },
     }
     return ["python", "-m", "tfopt.run", "train", "--executor-input", json.dumps(message)]

@@ -1,7 +1,7 @@
-"""The pipeline `retrain` on real digits: compiled and run container by container, and run by TFX on Beam here.
+"""Compare the pipeline `retrain` on real digits in Kubeflow's containers and in TFX on Beam.
 
-The objective is size, which no clock measures, so both must decide alike. The seed, the processor and the versions are
-the same (the images have the wheel ``tensorflow-cpu``), so the weights must be, bit by bit.
+The objective is size, which does not depend on timings, so both decisions must be equal. The seed, the processor and
+the versions are equal (the images have the wheel ``tensorflow-cpu``), so the weights must be equal bit by bit.
 """
 
 import json
@@ -19,12 +19,12 @@ from tfx.orchestration import metadata
 from tests.containers import docker_host, local_kfp
 from tfopt import runtimes
 from tfopt.artifacts import Artifact, Model
-from tfopt.dag import tracing as trace
+from tfopt.dag import tracing
 from tfopt.data.batches import read_batches
-from tfopt.kfp import compiler as kfp
+from tfopt.kfp.compiler import compile_pipeline
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(1800)]
-DAG = trace.load("retrain")
+DAG = tracing.load("retrain")
 MODELS = [
     (step.id, name)
     for step in DAG.steps.values()
@@ -76,7 +76,7 @@ def values(inputs) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory) -> Path:
     file = tmp_path_factory.mktemp("compiled") / "retrain.yaml"
-    kfp.compile_pipeline(DAG, file)
+    compile_pipeline(DAG, file)
     return file
 
 
@@ -88,12 +88,12 @@ def in_containers(image, inputs, values, compiled, tmp_path_factory) -> Run:
     pushed = folder / "pushed"
     pushed.mkdir()
     pushed.chmod(0o777)
-    given = {f"{name}_uri" if name in DAG.sources else name: value for name, value in values.items()}
-    said = local_kfp.run(
-        compiled, {**given, "destination": str(pushed)}, folder / "root", shared={inputs: False, pushed: True}
+    arguments = {f"{name}_uri" if name in DAG.sources else name: value for name, value in values.items()}
+    output = local_kfp.run(
+        compiled, {**arguments, "destination": str(pushed)}, folder / "root", shared={inputs: False, pushed: True}
     )
-    print(said)
-    return Run(local_kfp.outputs(DAG, compiled, folder / "root"), pushed)
+    print(output)
+    return Run(local_kfp.step_outputs(DAG, compiled, folder / "root"), pushed)
 
 
 @pytest.fixture(scope="module")
@@ -101,32 +101,23 @@ def on_beam(values, tmp_path_factory) -> Run:
     folder = tmp_path_factory.mktemp("beam")
     pushed = folder / "pushed"
     words = [word for pair in {**values, "destination": pushed}.items() for word in ("--set", "=".join(map(str, pair)))]
-    command = [
-        sys.executable,
-        "-m",
-        "tfopt.run",
-        "run",
-        "retrain",
-        "--json",
-        "--root",
-        str(folder / "root"),
-        *words,
-    ]
+    command = [sys.executable, "-m", "tfopt.run", "run", "retrain", "--json", "--root", str(folder / "root"), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=docker_host.ROOT)
-    told = _told(folder / "root" / "metadata.sqlite")
-    found = {
+    stored = _stored_metadata(folder / "root" / "metadata.sqlite")
+    outputs = {
         step: {
-            name: DAG.steps[step].component.outputs[name].type(uri, told[uri]) for name, uri in left["outputs"].items()
+            name: DAG.steps[step].component.outputs[name].type(uri, stored[uri])
+            for name, uri in result["outputs"].items()
         }
-        for step, left in json.loads(done.stdout).items()
+        for step, result in json.loads(done.stdout).items()
     }
-    return Run(found, pushed)
+    return Run(outputs, pushed)
 
 
-def test_every_step_ran_in_its_container_and_left_its_outputs(in_containers):
+def test_every_step_ran_in_its_container_and_wrote_its_outputs(in_containers):
     assert set(in_containers.outputs) == set(DAG.steps)
-    for left in in_containers.outputs.values():
-        for output in left.values():
+    for outputs in in_containers.outputs.values():
+        for output in outputs.values():
             output.check()
 
 
@@ -136,19 +127,19 @@ def test_examples_are_the_same_bytes(in_containers, on_beam):
 
 
 @pytest.mark.parametrize(("step", "name"), MODELS)
-def test_models_give_the_same_answers_to_the_last_bit(in_containers, on_beam, step, name):
+def test_outputs_of_the_models_are_bit_identical(in_containers, on_beam, step, name):
     here, there = (runtimes.load(run.outputs[step][name]) for run in (in_containers, on_beam))
     files = in_containers.outputs["prepare_examples"]["examples"].split("eval")
     for batch in read_batches(files, here.inputs, batch_size=256):
-        mine, theirs = here.run(batch), there.run(batch)
-        for output in mine:
-            np.testing.assert_array_equal(mine[output], theirs[output])
+        outputs, expected = here.run(batch), there.run(batch)
+        for name_of_output in outputs:
+            np.testing.assert_array_equal(outputs[name_of_output], expected[name_of_output])
 
 
 @pytest.mark.parametrize(("step", "name"), MODELS)
-def test_model_cards_say_the_same(in_containers, on_beam, step, name):
+def test_model_cards_are_equal(in_containers, on_beam, step, name):
     here, there = in_containers.outputs[step][name], on_beam.outputs[step][name]
-    assert here.card["digest"] == here.digest  # whose own it is; the saved files hold random names
+    assert here.card["digest"] == here.digest  # differs between runs: saved files contain random names
     assert _without(here.card, CARD_OF_ONE_RUN) == _without(there.card, CARD_OF_ONE_RUN)
     wheel = here.card["versions"].pop("tensorflow-cpu")
     assert {**here.card["versions"], "tensorflow": wheel} == there.card["versions"]
@@ -174,7 +165,7 @@ def test_decisions_are_equal(in_containers, on_beam):
 
 
 @pytest.mark.parametrize("step", list(DAG.steps))
-def test_the_metadata_that_each_engine_keeps_says_the_same(in_containers, on_beam, step):
+def test_metadata_in_both_engines_is_equal(in_containers, on_beam, step):
     for name, output in in_containers.outputs[step].items():
         there = _without(on_beam.outputs[step][name].metadata, OF_THE_ENGINE)
         there = {key: value for key, value in there.items() if not key.startswith("latency_ms[")}
@@ -182,17 +173,17 @@ def test_the_metadata_that_each_engine_keeps_says_the_same(in_containers, on_bea
         assert _short(here) == _short(there), name
 
 
-def test_kubeflow_is_told_of_each_judged_model_which_class_was_taken_for_which(in_containers):
+def test_kubeflow_gets_the_confusion_matrix_of_each_evaluated_model(in_containers):
     step = in_containers.outputs["evaluate"]["evaluation"]
-    told = json.loads((step.path.parent / "executor_output.json").read_text())["artifacts"]
+    written = json.loads((step.path.parent / "executor_output.json").read_text())["artifacts"]
     models = step.read()["models"]
-    shown = [told[name]["artifacts"][0]["metadata"] for name in told if name != "evaluation"]
-    assert [facts["model"] for facts in shown] == [model["name"] for model in models]
-    for facts, model in zip(shown, models, strict=True):
+    metrics = [written[name]["artifacts"][0]["metadata"] for name in written if name != "evaluation"]
+    assert [facts["model"] for facts in metrics] == [model["name"] for model in models]
+    for facts, model in zip(metrics, models, strict=True):
         assert [row["row"] for row in facts["confusionMatrix"]["rows"]] == model["confusion"]
 
 
-def test_the_chosen_model_was_pushed_as_the_first_version(in_containers, on_beam):
+def test_the_selected_model_is_pushed_as_the_first_version(in_containers, on_beam):
     for run in (in_containers, on_beam):
         chosen = run.outputs["select_model"]["selected"]
         pushed = {file.read_bytes() for file in (run.pushed / "1").rglob("*") if file.is_file()}
@@ -200,34 +191,34 @@ def test_the_chosen_model_was_pushed_as_the_first_version(in_containers, on_beam
         assert run.outputs["push_model"]["pushed"].read()["version"] == 1
 
 
-def test_a_step_that_fails_fails_the_run_and_nothing_follows(image, inputs, values, compiled, tmp_path):
+def test_a_failed_step_ends_the_run(image, inputs, values, compiled, tmp_path):
     image("beam")
     (tmp_path / "bad").mkdir()
     tmp_path.chmod(0o755)
     damaged = tmp_path / "bad" / "digits.csv.gz"
     damaged.write_bytes(Path(values["data"]).read_bytes()[:50_000])
-    given = {"data_uri": str(damaged), "module_uri": values["module"], "pack": values["pack"]}
+    arguments = {"data_uri": str(damaged), "module_uri": values["module"], "pack": values["pack"]}
     with pytest.raises(RuntimeError, match="prepare-examples") as failure:
-        local_kfp.run(compiled, given, tmp_path / "root", shared={damaged.parent: False, inputs: False})
+        local_kfp.run(compiled, arguments, tmp_path / "root", shared={damaged.parent: False, inputs: False})
     assert "how to fix:" in failure.value.args[1]
-    left = {file.name for file in (tmp_path / "root").rglob("*")} - {next((tmp_path / "root").iterdir()).name}
-    assert left <= {"prepare-examples"}
+    folders = {file.name for file in (tmp_path / "root").rglob("*")} - {next((tmp_path / "root").iterdir()).name}
+    assert folders <= {"prepare-examples"}
 
 
 def _short(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Floats with five digits: MLMD's have six."""
+    """Round floats to five digits; those of MLMD have six."""
     return {key: float(f"{value:.5g}") if isinstance(value, float) else value for key, value in metadata.items()}
 
 
 def _without(value: Any, keys: set[str]) -> Any:
-    """The same without what is under these keys, at any depth."""
+    """Remove these keys at all depths."""
     if isinstance(value, dict):
         return {key: _without(item, keys) for key, item in value.items() if key not in keys}
     return [_without(item, keys) for item in value] if isinstance(value, list) else value
 
 
-def _told(store: Path) -> dict[str, dict[str, object]]:
-    """The metadata of every artifact in MLMD, by address, as KFP shows it."""
+def _stored_metadata(store: Path) -> dict[str, dict[str, object]]:
+    """Return the metadata of every artifact in MLMD by address."""
     with metadata.Metadata(metadata.sqlite_metadata_connection_config(str(store))) as handle:
         return {
             artifact.uri: {name: _value(value) for name, value in artifact.custom_properties.items()}

@@ -1,7 +1,7 @@
-"""A pipeline of stock TFX components and ours, compiled by KubeflowV2DagRunner, its containers run one after another.
+"""Test a pipeline of TFX's own components and ours, compiled by KubeflowV2DagRunner, container by container.
 
-What a managed pipeline service does between them is done here: the ExecutorInput of a task is made from the compiled
-specification and from what the tasks before it reported.
+The test does the work of a managed pipeline service: it creates the ExecutorInput of a task from the compiled
+specification and from the outputs of earlier tasks.
 """
 
 import json
@@ -34,27 +34,27 @@ def build_model():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    made = tmp_path_factory.mktemp("mixed")
-    made.chmod(0o777)
+    folder = tmp_path_factory.mktemp("mixed")
+    folder.chmod(0o777)
     iris = load_iris()
     rows = [",".join([*FEATURES, "species"])]
     rows += [",".join(map(str, [*row, label])) for row, label in zip(iris.data, iris.target, strict=True)]
-    (made / "csv").mkdir()
-    (made / "csv" / "iris.csv").write_text("\n".join(rows) + "\n")
-    (made / "module.py").write_text(MODULE)
-    return made
+    (folder / "csv").mkdir()
+    (folder / "csv" / "iris.csv").write_text("\n".join(rows) + "\n")
+    (folder / "module.py").write_text(MODULE)
+    return folder
 
 
 @pytest.fixture(scope="module")
 def spec(folder) -> dict[str, Any]:
-    """CsvExampleGen, our three, Pusher, compiled as a user of TFX does."""
+    """Compile CsvExampleGen, three of our components, and Pusher."""
     from tfx.components import CsvExampleGen, Pusher
     from tfx.dsl.components.common.importer import Importer
     from tfx.orchestration import pipeline
     from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import KubeflowV2DagRunner, KubeflowV2DagRunnerConfig
     from tfx.proto.pusher_pb2 import PushDestination
 
-    from tfopt.tfx.components import TYPES, steps
+    from tfopt.tfx import TYPES, steps
 
     generated = CsvExampleGen(str(folder / "csv"))
     examples = generated.outputs["examples"]
@@ -62,8 +62,8 @@ def spec(folder) -> dict[str, Any]:
     trained = steps.train(examples=examples, module=module.outputs["result"], label="species", epochs=5)
     folded = steps.fold_batch_norm(model=trained.outputs["trained"], examples=examples)
     exported = steps.export_tflite(model=folded.outputs["folded"], examples=examples)
-    place = PushDestination.Filesystem(base_directory=str(folder / "pushed"))
-    pusher = Pusher(model=exported.outputs["exported"], push_destination=PushDestination(filesystem=place))
+    destination = PushDestination.Filesystem(base_directory=str(folder / "pushed"))
+    pusher = Pusher(model=exported.outputs["exported"], push_destination=PushDestination(filesystem=destination))
     config = KubeflowV2DagRunnerConfig(default_image=f"tfopt-tfx:{tfopt.__version__}")
     KubeflowV2DagRunner(config, output_dir=str(folder), output_filename="pipeline.json").run(
         pipeline.Pipeline(
@@ -74,7 +74,7 @@ def spec(folder) -> dict[str, Any]:
 
 
 def test_a_compiled_mixed_pipeline_runs_in_the_image_to_a_pushed_model(image, folder, spec):
-    used = image("tfx")
+    tag = image("tfx")
     tasks = spec["root"]["dag"]["tasks"]
     reported: dict[str, Any] = {}
     for name in TopologicalSorter(
@@ -85,13 +85,13 @@ def test_a_compiled_mixed_pipeline_runs_in_the_image_to_a_pushed_model(image, fo
             reported[name] = _imported(executor["importer"])
             continue
         container = executor["container"]
-        assert container["image"] == used
+        assert container["image"] == tag
         message = _executor_input(spec, name, folder / "root" / name, reported)
         words = [word.replace("{{$}}", json.dumps(message)) for word in (*container["command"], *container["args"])]
-        done = run(used, *words, mounts=(folder,))
+        done = run(tag, *words, mounts=(folder,))
         assert done.returncode == 0, f"{name}\n{done.stderr[-4000:]}"
-        told = json.loads(Path(message["outputs"]["outputFile"]).read_text())["artifacts"]
-        reported[name] = {key: _typed(made, message["outputs"]["artifacts"][key]) for key, made in told.items()}
+        written = json.loads(Path(message["outputs"]["outputFile"]).read_text())["artifacts"]
+        reported[name] = {key: _typed(entry, message["outputs"]["artifacts"][key]) for key, entry in written.items()}
 
     exported = reported["export_tflite"]["exported"]["artifacts"][0]
     assert exported["metadata"]["precision"] == "float32"
@@ -105,27 +105,29 @@ def _imported(importer: dict[str, Any]) -> dict[str, Any]:
     return {"result": {"artifacts": [{"name": "module", "type": importer["typeSchema"], "uri": uri}]}}
 
 
-def _typed(made: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
-    """An executor reports an artifact without its type, which the service knows."""
-    return {"artifacts": [{**made["artifacts"][0], "type": asked["artifacts"][0]["type"]}]}
+def _typed(written: dict[str, Any], requested: dict[str, Any]) -> dict[str, Any]:
+    """Add the type of an artifact, which an executor does not report."""
+    return {"artifacts": [{**written["artifacts"][0], "type": requested["artifacts"][0]["type"]}]}
 
 
-def _executor_input(spec: dict[str, Any], name: str, place: Path, reported: dict[str, Any]) -> dict[str, Any]:
-    given = spec["root"]["dag"]["tasks"][name]["inputs"]
+def _executor_input(spec: dict[str, Any], name: str, folder: Path, reported: dict[str, Any]) -> dict[str, Any]:
+    task_inputs = spec["root"]["dag"]["tasks"][name]["inputs"]
     outputs = spec["components"][spec["root"]["dag"]["tasks"][name]["componentRef"]["name"]]["outputDefinitions"]
-    wires = {key: wire["taskOutputArtifact"] for key, wire in given.get("artifacts", {}).items()}
+    wires = {key: wire["taskOutputArtifact"] for key, wire in task_inputs.get("artifacts", {}).items()}
     return {
         "inputs": {
-            "parameters": {key: value["runtimeValue"]["constantValue"] for key, value in given["parameters"].items()},
+            "parameters": {
+                key: value["runtimeValue"]["constantValue"] for key, value in task_inputs["parameters"].items()
+            },
             "artifacts": {
                 key: reported[wire["producerTask"]][wire["outputArtifactKey"]] for key, wire in wires.items()
             },
         },
         "outputs": {
             "artifacts": {
-                key: {"artifacts": [{"name": f"{name}.{key}", "type": kind["artifactType"], "uri": str(place / key)}]}
+                key: {"artifacts": [{"name": f"{name}.{key}", "type": kind["artifactType"], "uri": str(folder / key)}]}
                 for key, kind in outputs["artifacts"].items()
             },
-            "outputFile": str(place / "executor_output.json"),
+            "outputFile": str(folder / "executor_output.json"),
         },
     }

@@ -1,4 +1,4 @@
-"""What the images are made from fits the lock, the components and the version; no image is built here."""
+"""Test that package lists, Dockerfiles and the bake file match the lock, the components and the version."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from tfopt.component import components
 ROOT = Path(__file__).parents[2]
 BAKE = json.loads((ROOT / "deploy" / "images" / "docker-bake.json").read_text())
 KINDS = ("tf", "beam", "tfx", "tensorrt")
-# What a target of a bake file may say, and the type of each value (Docker's reference of the bake file).
+# The keys of a target in a bake file and the types of their values (Docker's bake file reference).
 TARGET_KEYS: dict[str, type] = {
     **dict.fromkeys(("context", "dockerfile", "dockerfile-inline", "target", "network"), str),
     **dict.fromkeys(("args", "contexts", "labels"), dict),
@@ -26,17 +26,17 @@ def pins(file: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_image_has_the_locked_versions_and_the_tensorflow_for_cpus(kind):
+def test_an_image_has_the_locked_versions_and_tensorflow_cpu(kind):
     lock = pins("lock.txt")
-    wanted = pins(f"{kind}.txt")
-    assert wanted.pop("tensorflow-cpu") == lock["tensorflow"]
-    assert "tensorflow" not in wanted
-    assert wanted == {name: lock[name] for name in wanted}
+    pinned = pins(f"{kind}.txt")
+    assert pinned.pop("tensorflow-cpu") == lock["tensorflow"]
+    assert "tensorflow" not in pinned
+    assert pinned == {name: lock[name] for name in pinned}
 
 
-@pytest.mark.parametrize(("below", "above"), [("tf", "beam"), ("beam", "tfx"), ("tf", "tensorrt")])
-def test_an_image_that_stands_on_another_changes_nothing_in_it(below, above):
-    assert pins(f"{below}.txt").items() <= pins(f"{above}.txt").items()
+@pytest.mark.parametrize(("base", "image"), [("tf", "beam"), ("beam", "tfx"), ("tf", "tensorrt")])
+def test_an_image_contains_the_packages_of_its_base_image(base, image):
+    assert pins(f"{base}.txt").items() <= pins(f"{image}.txt").items()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -47,13 +47,13 @@ def test_every_package_is_pinned_by_hash_and_no_index_is_named(kind):
         assert "--hash=sha256:" in entry, entry
 
 
-def test_each_kind_that_a_component_names_has_a_dockerfile_and_is_baked():
+def test_the_image_of_each_component_is_in_the_bake_file():
     for component in components().values():
         assert component.image in BAKE["target"]
 
 
 @pytest.mark.parametrize("kind", BAKE["target"])
-def test_what_is_baked_is_there_and_tagged_with_the_version(kind):
+def test_a_bake_target_has_a_dockerfile_and_the_tag_of_the_version(kind):
     target = BAKE["target"][kind]
     dockerfile = (ROOT / target["dockerfile"]).read_text()
     assert target["tags"] == [f"${{REGISTRY}}tfopt-{kind}:${{VERSION}}"]
@@ -64,14 +64,14 @@ def test_what_is_baked_is_there_and_tagged_with_the_version(kind):
     assert not re.search(r"https?://", dockerfile)
 
 
-def test_the_bake_file_says_only_what_bake_knows_and_names_only_what_it_declares():
-    """There is no buildx here to ask: unknown keys, dangling targets and unset variables are what it would refuse."""
+def test_the_bake_file_has_known_keys_and_declared_variables_and_targets():
+    """Check what buildx, which is not installed, would refuse: unknown keys, unknown targets and unset variables."""
     assert set(BAKE) == {"variable", "group", "target"}
-    assert all(set(found) == {"default"} for found in BAKE["variable"].values())
+    assert all(set(variable) == {"default"} for variable in BAKE["variable"].values())
     for target in BAKE["target"].values():
         assert all(isinstance(value, TARGET_KEYS[key]) for key, value in target.items()), target
-        above = {name.removeprefix("target:") for name in target.get("contexts", {}).values()}
-        assert above <= set(BAKE["target"])
+        parents = {name.removeprefix("target:") for name in target.get("contexts", {}).values()}
+        assert parents <= set(BAKE["target"])
     assert set(BAKE["group"]["default"]["targets"]) <= set(BAKE["target"])
     used = set(re.findall(r"\$\{(\w+)\}", json.dumps(BAKE)))
     assert used == set(BAKE["variable"])
@@ -94,5 +94,5 @@ def test_a_dockerfile_has_stages_hashes_a_user_labels_and_no_entrypoint(kind):
             assert "--no-deps" in line
     stages = re.findall(r"^FROM \S+ AS (\w+)$", text, re.M)
     assert set(re.findall(r"from=(\w+)", text)) <= set(stages)
-    if kind != "beam":  # which adds one list to `tf`, and has nothing to leave behind
+    if kind != "beam":  # it only adds packages to `tf`, so it needs no build stage
         assert stages

@@ -1,4 +1,4 @@
-"""The Kubernetes manifests: built by kustomize, valid to the letter, and no more rights than a step needs."""
+"""Test the Kubernetes manifests: kustomize builds them, all fields are valid, and rights are minimal."""
 
 import re
 import subprocess
@@ -12,38 +12,40 @@ import tfopt
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "deploy" / "kubernetes"
-PLACES = ["base", *(f"overlays/{path.name}" for path in sorted((MANIFESTS / "overlays").iterdir()))]
+FOLDERS = ["base", *(f"overlays/{path.name}" for path in sorted((MANIFESTS / "overlays").iterdir()))]
 BIN = Path(sys.executable).parent
 
 
-def build(place: str) -> str:
-    words = [BIN / "kubectl", "kustomize", MANIFESTS / place]
+def build(folder: str) -> str:
+    words = [BIN / "kubectl", "kustomize", MANIFESTS / folder]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
-def objects(place: str) -> dict[tuple[str, str], dict]:
-    return {(found["kind"], found["metadata"]["name"]): found for found in yaml.safe_load_all(build(place))}
+def objects(folder: str) -> dict[tuple[str, str], dict]:
+    return {
+        (manifest["kind"], manifest["metadata"]["name"]): manifest for manifest in yaml.safe_load_all(build(folder))
+    }
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_kustomize_builds_it_and_kubernetes_would_take_every_field(place, tmp_path):
-    (tmp_path / "all.yaml").write_text(build(place))
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_kustomize_builds_it_and_every_field_is_valid(folder, tmp_path):
+    (tmp_path / "all.yaml").write_text(build(folder))
     words = [BIN / "kubernetes-validate", "--strict", "--no-warn", "-k", "1.37.0", tmp_path / "all.yaml"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_misspelled_field_would_be_found(tmp_path):
+def test_a_misspelled_field_is_detected(tmp_path):
     (tmp_path / "all.yaml").write_text(build("base").replace("accessModes", "accesModes"))
     words = [BIN / "kubernetes-validate", "--strict", "--no-warn", "-k", "1.37.0", tmp_path / "all.yaml"]
     assert subprocess.run(words, capture_output=True, check=False).returncode == 1
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_nobody_gets_more_than_named_verbs_on_named_things(place):
-    found = objects(place)
-    assert not {kind for kind, _ in found} & {"ClusterRole", "ClusterRoleBinding"}
-    for (kind, _), role in found.items():
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_roles_name_their_verbs_resources_and_secrets(folder):
+    manifests = objects(folder)
+    assert not {kind for kind, _ in manifests} & {"ClusterRole", "ClusterRoleBinding"}
+    for (kind, _), role in manifests.items():
         for rule in role.get("rules", []) if kind == "Role" else []:
             assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
             if {"secrets", "configmaps"} & set(rule["resources"]):
@@ -51,20 +53,20 @@ def test_nobody_gets_more_than_named_verbs_on_named_things(place):
                 assert rule["verbs"] == ["get"]
 
 
-def test_each_role_is_bound_to_its_own_account_in_its_namespace():
-    found = objects("overlays/multi-user")
+def test_each_role_is_bound_to_its_service_account():
+    manifests = objects("overlays/multi-user")
     for name in ("tfopt-runner", "tfopt-submitter"):
-        binding = found["RoleBinding", name]
+        binding = manifests["RoleBinding", name]
         assert binding["roleRef"]["name"] == name
         assert binding["subjects"] == [{"kind": "ServiceAccount", "name": name, "namespace": "tfopt"}]
-        assert ("Role", name) in found
-        assert ("ServiceAccount", name) in found
+        assert ("Role", name) in manifests
+        assert ("ServiceAccount", name) in manifests
 
 
-def test_the_submitter_may_do_what_submit_and_schedule_ask_for():
-    """Each call of the kfp client in tfopt, as the verb and resource that Kubeflow's API server asks Kubernetes for."""
+def test_the_submitter_role_allows_all_calls_of_submit_and_schedule():
+    """Compare with the verb and resource that Kubeflow's API server checks for each call of the kfp client."""
     calls = "".join((ROOT / "tfopt" / "kfp" / f"{name}.py").read_text() for name in ("submit", "recurring_runs"))
-    wanted = {
+    permissions = {
         "list_pipelines": ("list", "pipelines"),
         "pipeline_service_create_pipeline": ("create", "pipelines"),
         "create_experiment": ("create", "experiments"),
@@ -77,41 +79,41 @@ def test_the_submitter_may_do_what_submit_and_schedule_ask_for():
         "disable_recurring_run": ("disable", "jobs"),
     }
     rules = objects("base")["Role", "tfopt-submitter"]["rules"]
-    for call, (verb, resource) in wanted.items():
+    for call, (verb, resource) in permissions.items():
         assert call in calls
         assert any(verb in rule["verbs"] and resource in rule["resources"] for rule in rules)
-    known = {*wanted, "list_pipeline_versions", "upload_pipeline_version"}
-    assert set(re.findall(r"client\.(?:pipelines\.)?(\w+)", calls)) - {"pipelines"} <= known
+    expected = {*permissions, "list_pipeline_versions", "upload_pipeline_version"}
+    assert set(re.findall(r"client\.(?:pipelines\.)?(\w+)", calls)) - {"pipelines"} <= expected
 
 
-def test_a_single_user_server_is_given_no_quota_and_no_policy():
+def test_the_single_user_overlay_has_no_quota_and_no_policy():
     kinds = {kind for kind, _ in objects("overlays/single-user")}
     assert not kinds & {"Namespace", "ResourceQuota", "LimitRange", "NetworkPolicy"}
 
 
-def test_every_overlay_is_whole_in_one_namespace():
-    for place, namespace in (("single-user", "kubeflow"), ("multi-user", "tfopt"), ("gpu", "tfopt")):
-        found = objects(f"overlays/{place}")
-        assert {one["metadata"].get("namespace", namespace) for one in found.values()} == {namespace}
+def test_every_overlay_is_in_one_namespace():
+    for folder, namespace in (("single-user", "kubeflow"), ("multi-user", "tfopt"), ("gpu", "tfopt")):
+        manifests = objects(f"overlays/{folder}")
+        assert {one["metadata"].get("namespace", namespace) for one in manifests.values()} == {namespace}
 
 
 def test_the_gpu_overlay_has_gpus_and_runs_the_image_of_this_version():
-    found = objects("overlays/gpu")
-    assert found["ResourceQuota", "tfopt"]["spec"]["hard"]["requests.nvidia.com/gpu"] == "2"
-    pod = found["Job", "gpu-check"]["spec"]["template"]["spec"]
+    manifests = objects("overlays/gpu")
+    assert manifests["ResourceQuota", "tfopt"]["spec"]["hard"]["requests.nvidia.com/gpu"] == "2"
+    pod = manifests["Job", "gpu-check"]["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == f"tfopt-tensorrt:{tfopt.__version__}"
     assert pod["nodeSelector"] == {"pool": "gpu"}
     assert objects("overlays/multi-user")["ResourceQuota", "tfopt"]["spec"]["hard"]["requests.nvidia.com/gpu"] == "0"
 
 
-def test_under_the_quota_every_pod_has_requests_and_every_step_fits():
+def test_every_pod_has_requests_and_every_step_fits_into_the_quota():
     from tfopt.component import components
 
-    found = objects("overlays/multi-user")
-    (limits,) = found["LimitRange", "tfopt"]["spec"]["limits"]
+    manifests = objects("overlays/multi-user")
+    (limits,) = manifests["LimitRange", "tfopt"]["spec"]["limits"]
     assert limits["defaultRequest"]
     assert limits["default"]
-    hard = found["ResourceQuota", "tfopt"]["spec"]["hard"]
+    hard = manifests["ResourceQuota", "tfopt"]["spec"]["hard"]
     for component in components().values():
         assert component.resources.cpu <= float(hard["requests.cpu"])
         assert int(component.resources.memory.removesuffix("Gi")) <= int(hard["requests.memory"].removesuffix("Gi"))

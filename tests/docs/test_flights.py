@@ -1,4 +1,4 @@
-"""docs/flights/data.py: a row for each flight that arrived, and nothing in it that was known only afterwards."""
+"""Test docs/flights/data.py: one row per flight that arrived, without facts that are known only after departure."""
 
 import importlib.util
 from pathlib import Path
@@ -17,7 +17,7 @@ def data():
     return module
 
 
-def test_a_row_has_the_weather_by_its_hour_and_whether_it_came_late(data):
+def test_a_row_has_the_weather_of_its_hour_and_the_delay_label(data):
     flights = pd.DataFrame(
         {
             **{
@@ -42,9 +42,9 @@ def test_a_row_has_the_weather_by_its_hour_and_whether_it_came_late(data):
     )
     rows = data.rows(flights, weather)
     assert rows["label"].tolist() == [1, 0]
-    assert rows["temp"].tolist() == [0, 1]  # in eighteens of a degree above 55; the later one's was reported at 13:00
-    assert rows["visib"].tolist() == pytest.approx([-0.8, -0.8])  # what is missing is as it was before
-    assert rows["scheduled"].tolist() == pytest.approx([75 / 300, 80 / 300])  # past midnight too
+    assert rows["temp"].tolist() == [0, 1]  # in eighteenths of a degree above 55; for the second flight from 13:00
+    assert rows["visib"].tolist() == pytest.approx([-0.8, -0.8])  # a missing value is that of the hour before
+    assert rows["scheduled"].tolist() == pytest.approx([75 / 300, 80 / 300])  # also if it arrives after midnight
     assert rows["hour"].tolist() == [7, 23]
     assert not rows.isna().any().any()
     assert not {"arr_delay", "dep_delay", "arr_time"} & set(rows)

@@ -1,4 +1,4 @@
-"""What is generated is what is committed: component pages, the README's table, compiled Kubeflow YAML."""
+"""Test that the generated files are up to date: component pages, the README's table, compiled Kubeflow YAML."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def generated(tmp_path_factory) -> Path:
     return folder
 
 
-def test_every_generated_file_is_committed_as_it_is(generated: Path):
+def test_every_generated_file_is_up_to_date(generated: Path):
     files = [file.relative_to(generated) for file in generated.rglob("*") if file.is_file()]
     assert len(files) > 10
     stale = [
@@ -36,15 +36,15 @@ def test_every_generated_file_is_committed_as_it_is(generated: Path):
 
 
 @pytest.mark.parametrize("name", pipelines())
-def test_the_compiled_dag_is_the_traced_dag(name: str):
+def test_the_compiled_dag_equals_the_traced_dag(name: str):
     dag = load(name)
     compiled = yaml.safe_load_all((ROOT / "deploy" / "kfp" / "pipelines" / f"{name}.yaml").read_text())
     tasks = next(compiled)["root"]["dag"]["tasks"]
-    shown = {task["taskInfo"]["name"]: task for task in tasks.values()}
-    there = {*dag.steps, *(source.name for source in dag.sources.values() if not source.optional)}
-    assert set(shown) == there
+    task_of_step = {task["taskInfo"]["name"]: task for task in tasks.values()}
+    expected_names = {*dag.steps, *(source.name for source in dag.sources.values() if not source.optional)}
+    assert set(task_of_step) == expected_names
     for step in dag.steps.values():
-        task = shown[step.id]
+        task = task_of_step[step.id]
         wired = {
             key: tasks[wire["taskOutputArtifact"]["producerTask"]]["taskInfo"]["name"]
             for key, wire in task["inputs"]["artifacts"].items()
@@ -54,11 +54,11 @@ def test_the_compiled_dag_is_the_traced_dag(name: str):
             for index, one in enumerate(wire if isinstance(wire, tuple) else [wire], 1):
                 slot = f"{key}_{index}" if isinstance(wire, tuple) else key
                 expected[slot] = one.step if isinstance(one, StepOutput) else one.name
-        assert wired == {slot: name for slot, name in expected.items() if name in there}
-        given = {key: value for key, value in step.parameters.items() if value is not None}
+        assert wired == {slot: name for slot, name in expected.items() if name in expected_names}
+        step_values = {key: value for key, value in step.parameters.items() if value is not None}
         values = task["inputs"].get("parameters", {})
-        assert set(values) == set(given)
-        for key, value in given.items():
+        assert set(values) == set(step_values)
+        for key, value in step_values.items():
             if isinstance(value, Placeholder):
                 assert values[key] == {"componentInputParameter": value.parameter.name}
             else:
@@ -77,26 +77,26 @@ assert not {{'tensorflow', 'tfx', 'apache_beam'}} & set(sys.modules)
     subprocess.run([sys.executable, "-c", code], check=True)
     compiled = yaml.safe_load_all((tmp_path / "p.yaml").read_text())
     executors = next(compiled)["deploymentSpec"]["executors"].values()
-    images = {found["container"]["image"] for found in executors if "container" in found}
+    images = {executor["container"]["image"] for executor in executors if "container" in executor}
     kinds = ["tf", "beam", *(["tensorrt"] if name == "optimize_gpu" else [])]
     assert images == {f"me/tfopt-{kind}:2" for kind in kinds}
     assert images
 
 
 def _plain(file: Path) -> str:
-    """Without the line that names the SDK's version."""
+    """Return the text without the version of the KFP SDK."""
     return re.sub(r"sdkVersion: .*", "", file.read_text())
 
 
 @pytest.mark.parametrize("name", components())
-def test_the_catalogue_of_kubeflow_components_would_take_the_folder(name: str):
-    """Its own schema for metadata.yaml; the compiled component and the page lie in the places it looks at."""
+def test_a_component_folder_is_valid_for_the_kubeflow_component_catalogue(name: str):
+    """Check metadata.yaml with the catalogue's schema, and the paths of the compiled component and its page."""
     folder = ROOT / "deploy" / "kfp" / "components" / name
-    facts = yaml.safe_load((folder / "metadata.yaml").read_text())
+    metadata = yaml.safe_load((folder / "metadata.yaml").read_text())
     schema = json.loads((ROOT / "tests" / "pipelines_components" / "metadata_schema.json").read_text())
-    jsonschema.Draft202012Validator(schema).validate(facts | {"lastVerified": facts["lastVerified"].isoformat()})
-    assert facts["name"] == folder.name
-    assert re.fullmatch("[a-z0-9]+(_[a-z0-9]+)*", facts["name"])
+    jsonschema.Draft202012Validator(schema).validate(metadata | {"lastVerified": metadata["lastVerified"].isoformat()})
+    assert metadata["name"] == folder.name
+    assert re.fullmatch("[a-z0-9]+(_[a-z0-9]+)*", metadata["name"])
     loaded = load_component_from_file(str(folder / "component.yaml")).component_spec
     declared = find(name)
     assert set(loaded.inputs) >= declared.parameters.keys()

@@ -1,4 +1,4 @@
-"""Every command of docs/kubeflow.md is run, except in the blocks that say that they need a cluster."""
+"""Test every command of docs/kubeflow.md, except in blocks that begin with "# needs a cluster"."""
 
 import re
 import shlex
@@ -47,7 +47,7 @@ def test_the_guide_has_commands_of_both_kinds():
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command.split()[:4])[:50])
 def test_a_command_of_the_guide_runs(command: str, server: KfpServer, desk: Path, monkeypatch, capfd):
-    """In the order of the guide: what is paused was scheduled before. No process for `tfopt`: it costs seconds."""
+    """Run the commands in the order of the guide, because later ones use the results of earlier ones."""
     words = shlex.split(command.replace("http://localhost:8888", server.url))
     monkeypatch.chdir(desk)
     monkeypatch.delenv("KFP_TOKEN", raising=False)
@@ -60,7 +60,7 @@ def test_a_command_of_the_guide_runs(command: str, server: KfpServer, desk: Path
     assert capfd.readouterr().out
 
 
-def test_in_the_end_the_runs_steps_are_placed_as_the_guide_says(server: KfpServer):
+def test_the_server_has_the_run_that_the_guide_describes(server: KfpServer):
     assert not server.kinds["recurringruns"]
     (run,) = server.kinds["runs"].values()
     assert run["service_account"] == "tfopt-runner"
@@ -68,13 +68,13 @@ def test_in_the_end_the_runs_steps_are_placed_as_the_guide_says(server: KfpServe
     assert any("nodeSelector" in text for text in server.uploads.values())
 
 
-def test_every_option_is_in_the_guides_table():
+def test_every_option_is_in_the_table_of_the_guide():
     table = GUIDE[GUIDE.index("| key | what |") :]
     for key in KEYS:
         assert f"`{key}`" in table or f"`SOURCE:{key}`" in table, key
 
 
-def test_what_the_alert_looks_for_is_what_push_model_logs(tmp_path: Path, caplog):
+def test_the_alert_searches_for_the_log_message_of_push_model(tmp_path: Path, caplog):
     (tmp_path / "model.tflite").write_bytes(b"any")
     digest = Model(tmp_path / "model.tflite").digest
     Blessing(tmp_path / "blessing").write({"blessed": False, "reason": "too slow", "model_digest": digest})

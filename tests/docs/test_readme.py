@@ -1,4 +1,4 @@
-"""The README's commands and its example do what it says, on a model and examples of the names it uses."""
+"""Test that the commands and the example of the README run, with a model and examples of the names in it."""
 
 import re
 import shlex
@@ -22,7 +22,7 @@ COMMANDS = [
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory, digits_model, digits_examples) -> Path:
-    """A folder as the reader has it: a bare SavedModel and examples."""
+    """Create the folder of a reader: a bare SavedModel and examples."""
     folder = tmp_path_factory.mktemp("readme")
     link_tree(Path(digits_model) / "Format-Serving", folder / "my_saved_model")
     link_tree(Path(digits_examples), folder / "examples")
@@ -37,7 +37,7 @@ def test_the_readme_has_commands():
 def test_a_command_of_the_readme_runs(command: str, desk: Path):
     words = shlex.split(command)[1:]
     if words[0] == "run":
-        words += ["--set", "seconds=0.2"]  # how fast the models are is not what this is about
+        words += ["--set", "seconds=0.2"]  # short measurements: this test does not check speed
     done = subprocess.run(
         [sys.executable, "-m", "tfopt.run", *words],
         cwd=desk,

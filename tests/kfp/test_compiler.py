@@ -1,4 +1,4 @@
-"""The KFP face: what the compiled YAML says, and the container's end of the contract."""
+"""Test the compiled YAML and the step in the container that runs from it."""
 
 import json
 import subprocess
@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kfp import compiler, components, dsl
+from kfp import components, dsl
+from kfp.compiler import Compiler
 
 from tests import toys
 from tfopt.artifacts import Blessing, Files, Model
 from tfopt.cli.main import main
 from tfopt.component import Input
 from tfopt.dag.tracing import trace
-from tfopt.kfp import compiler as kfp
+from tfopt.kfp.compiler import compile_pipeline
 from tfopt.kfp.images import Images
 from tfopt.kfp.step import run_step
 
@@ -30,11 +31,11 @@ def counting(
 
 @pytest.fixture
 def compiled(tmp_path: Path) -> dict:
-    kfp.compile_pipeline(trace(counting), tmp_path / "p.yaml", Images(["registry.example/tfopt-{kind}:1"]))
+    compile_pipeline(trace(counting), tmp_path / "p.yaml", Images(["registry.example/tfopt-{kind}:1"]))
     return next(yaml.safe_load_all((tmp_path / "p.yaml").read_text()))
 
 
-def test_the_dag_keeps_its_steps_wires_and_values(compiled):
+def test_the_compiled_dag_has_the_steps_wires_and_values_of_the_dag(compiled):
     tasks = compiled["root"]["dag"]["tasks"]
     assert set(tasks) == {"importer", "count", "count-2", "add"}
     wired = tasks["add"]["inputs"]["artifacts"]
@@ -47,7 +48,7 @@ def test_the_dag_keeps_its_steps_wires_and_values(compiled):
     assert compiled["root"]["inputDefinitions"]["parameters"]["start"]["defaultValue"] == 3.0
 
 
-def test_compile_takes_in_the_optional_sources_that_are_asked_for(tmp_path, capsys):
+def test_compile_includes_the_requested_optional_sources(tmp_path, capsys):
     file = tmp_path / "retrain.yaml"
     assert main(["compile", "retrain", "-o", str(file), "--with", "plan", "--with", "start"]) == 0
     root = next(yaml.safe_load_all(file.read_text()))["root"]
@@ -61,13 +62,13 @@ def test_compile_takes_in_the_optional_sources_that_are_asked_for(tmp_path, caps
     assert "leave --with out" in capsys.readouterr().err
 
 
-def test_a_step_that_measures_is_never_cached(compiled):
+def test_a_component_with_cache_local_is_not_cached_by_kubeflow(compiled):
     tasks = compiled["root"]["dag"]["tasks"]
     assert tasks["count"]["cachingOptions"] == {"enableCache": True}
     assert tasks["add"]["cachingOptions"] == {}
 
 
-def test_each_step_runs_the_door_in_the_image_of_its_kind(compiled):
+def test_each_step_runs_its_component_in_the_image_of_its_kind(compiled):
     container = compiled["deploymentSpec"]["executors"]["exec-count"]["container"]
     assert container["image"] == "registry.example/tfopt-tf:1"
     assert container["command"] == ["python", "-m", "tfopt.run", "tests.toys:count"]
@@ -149,7 +150,7 @@ def test_a_failing_step_writes_no_executor_output_and_ends_with_1(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_list_inputs_keep_their_order_beyond_nine(tmp_path):
+def test_list_inputs_are_in_numerical_order(tmp_path):
     artifacts = {}
     for index in range(1, 12):
         folder = tmp_path / f"in{index}"
@@ -167,19 +168,19 @@ def test_list_inputs_keep_their_order_beyond_nine(tmp_path):
     assert json.loads((tmp_path / "total" / "report.json").read_text())["parts"] == list(range(1, 12))
 
 
-def test_a_compiled_pipeline_and_a_component_are_steps_in_somebody_elses_pipeline(tmp_path):
+def test_a_compiled_pipeline_and_a_component_can_be_steps_of_another_pipeline(tmp_path):
     folder = Path(__file__).parents[2] / "deploy" / "kfp"
     retrain = components.load_component_from_file(str(folder / "pipelines" / "retrain.yaml"))
     fold = components.load_component_from_file(str(folder / "components" / "fold_batch_norm" / "component.yaml"))
 
-    @dsl.pipeline(name="theirs")
-    def theirs(rows: str):
+    @dsl.pipeline(name="outer")
+    def outer(rows: str):
         retrain(data_uri=rows, module_uri="s3://bucket/model.py", destination="/models")
         model = dsl.importer(artifact_uri="s3://bucket/model", artifact_class=dsl.Model)
         fold(model=model.output)
 
-    compiler.Compiler().compile(theirs, str(tmp_path / "theirs.yaml"))
-    spec, platform = yaml.safe_load_all((tmp_path / "theirs.yaml").read_text())
+    Compiler().compile(outer, str(tmp_path / "outer.yaml"))
+    spec, platform = yaml.safe_load_all((tmp_path / "outer.yaml").read_text())
     assert set(spec["root"]["dag"]["tasks"]) == {"retrain", "importer", "fold-batch-norm"}
     inner = spec["components"]["comp-retrain"]["dag"]["tasks"]
     assert inner["push-model"]["retryPolicy"]["maxRetryCount"] == 2
@@ -187,31 +188,31 @@ def test_a_compiled_pipeline_and_a_component_are_steps_in_somebody_elses_pipelin
     assert all(limit["activeDeadlineSeconds"] == "43200" for limit in limits.values())
 
 
-def test_measurements_are_metrics_a_decision_has_its_page_and_models_are_models():
+def test_outputs_have_kfp_types():
     file = Path(__file__).parents[2] / "deploy" / "kfp" / "pipelines" / "optimize.yaml"
     spec = next(yaml.safe_load_all(file.read_text()))
-    shown = {
-        output: found["artifactType"]["schemaTitle"]
+    titles = {
+        output: definition["artifactType"]["schemaTitle"]
         for component in spec["components"].values()
-        for output, found in component["outputDefinitions"]["artifacts"].items()
+        for output, definition in component["outputDefinitions"]["artifacts"].items()
     }
-    wanted = {"evaluation": "Metrics", "benchmark": "Metrics", "decision_page": "HTML", "decision": "Artifact"}
-    wanted |= {"selected": "Model", "exported": "Model", "folded": "Model"}
-    assert {output: shown[output] for output in wanted} == {
-        output: f"system.{title}" for output, title in wanted.items()
+    expected = {"evaluation": "Metrics", "benchmark": "Metrics", "decision_page": "HTML", "decision": "Artifact"}
+    expected |= {"selected": "Model", "exported": "Model", "folded": "Model"}
+    assert {output: titles[output] for output in expected} == {
+        output: f"system.{title}" for output, title in expected.items()
     }
 
 
-def test_kfps_local_engine_can_hand_every_step_what_nobody_set(tmp_path):
-    """It turns an unset number into int(None), and has no value for an unset parameter of a pipeline (kfp 2.16)."""
+def test_unset_values_reach_the_steps_in_kfps_local_engine(tmp_path):
+    """Work around kfp 2.16: its local engine converts an unset number by int(None), and omits unset parameters."""
     from kfp.local import executor_input_utils, io
     from kfp.local.orchestrator.orchestrator_utils import OrchestratorUtils
 
     file = Path(__file__).parents[2] / "deploy" / "kfp" / "pipelines" / "retrain.yaml"
     spec = components.load_component_from_file(str(file)).pipeline_spec
-    store, handed = io.IOStore(), {}
-    given = {"data_uri": "/rows.csv", "module_uri": "/model.py"}
-    for name, value in OrchestratorUtils.join_user_inputs_and_defaults(given, spec.root.input_definitions).items():
+    store, received = io.IOStore(), {}
+    arguments = {"data_uri": "/rows.csv", "module_uri": "/model.py"}
+    for name, value in OrchestratorUtils.join_user_inputs_and_defaults(arguments, spec.root.input_definitions).items():
         store.put_parent_input(name, value)
     for name, task in spec.root.dag.tasks.items():
         for key in spec.components[task.component_ref.name].output_definitions.artifacts:
@@ -220,35 +221,35 @@ def test_kfps_local_engine_can_hand_every_step_what_nobody_set(tmp_path):
         declared = spec.components[task.component_ref.name]
         values = OrchestratorUtils.make_task_arguments(task.inputs, store)
         message = executor_input_utils.construct_executor_input(declared, values, "/root", False)
-        handed[name] = executor_input_utils.executor_input_to_dict(message, declared)["inputs"].get("parameterValues")
-    assert handed["prepare-examples"]["pack"] == ""
-    assert "keep" not in handed["push-model"]
-    assert "max_p99_ms" not in handed["validate-serving"]
-    assert None not in [value for values in handed.values() for value in (values or {}).values()]
+        received[name] = executor_input_utils.executor_input_to_dict(message, declared)["inputs"].get("parameterValues")
+    assert received["prepare-examples"]["pack"] == ""
+    assert "keep" not in received["push-model"]
+    assert "max_p99_ms" not in received["validate-serving"]
+    assert None not in [value for values in received.values() for value in (values or {}).values()]
 
 
-def test_an_optional_number_is_declared_for_other_peoples_pipelines_and_in_a_dag_that_sets_it(tmp_path):
-    alone = Path(__file__).parents[2] / "deploy" / "kfp" / "components" / "push_model" / "component.yaml"
-    declared = yaml.safe_load(alone.read_text())["components"]["comp-push-model"]["inputDefinitions"]["parameters"]
+def test_an_optional_number_is_in_the_component_yaml_and_in_a_dag_that_sets_it(tmp_path):
+    file = Path(__file__).parents[2] / "deploy" / "kfp" / "components" / "push_model" / "component.yaml"
+    declared = yaml.safe_load(file.read_text())["components"]["comp-push-model"]["inputDefinitions"]["parameters"]
     assert (declared["keep"]["parameterType"], declared["keep"]["isOptional"]) == ("NUMBER_INTEGER", True)
 
-    def keeping(steps, model: Input[Model], blessing: Input[Blessing], *, keep: int = 3) -> None:
+    def push(steps, model: Input[Model], blessing: Input[Blessing], *, keep: int = 3) -> None:
         """Push."""
         steps.push_model(model=model, blessing=blessing, destination="/models", keep=keep)
 
-    kfp.compile_pipeline(trace(keeping), tmp_path / "p.yaml")
+    compile_pipeline(trace(push), tmp_path / "p.yaml")
     task = next(yaml.safe_load_all((tmp_path / "p.yaml").read_text()))["root"]["dag"]["tasks"]["push-model"]
     assert task["inputs"]["parameters"]["keep"] == {"componentInputParameter": "keep"}
 
 
-def test_each_model_that_is_judged_has_its_own_classification_metrics():
+def test_each_evaluated_model_has_its_own_classification_metrics():
     file = Path(__file__).parents[2] / "deploy" / "kfp" / "pipelines" / "optimize.yaml"
     spec = next(yaml.safe_load_all(file.read_text()))
     evaluate = spec["components"]["comp-evaluate"]
-    shown = {
+    evaluated = {
         name.removeprefix("evaluation_")
-        for name, found in evaluate["outputDefinitions"]["artifacts"].items()
-        if found["artifactType"]["schemaTitle"] == "system.ClassificationMetrics"
+        for name, definition in evaluate["outputDefinitions"]["artifacts"].items()
+        if definition["artifactType"]["schemaTitle"] == "system.ClassificationMetrics"
     }
-    assert shown == set(evaluate["inputDefinitions"]["artifacts"]) - {"examples"}
-    assert len(shown) > 3
+    assert evaluated == set(evaluate["inputDefinitions"]["artifacts"]) - {"examples"}
+    assert len(evaluated) > 3

@@ -1,4 +1,4 @@
-"""What a step of the compiled YAML is given: resources, retries, time, environment, place, secrets; and which image."""
+"""Test ``--kfp-option`` and ``--image``: resources, retries, timeouts, environment, scheduling, secrets, images."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tfopt.cli.main import main
 from tfopt.component import Input, component
 from tfopt.dag.tracing import Steps, load, trace
 from tfopt.errors import ComponentError
-from tfopt.kfp import compiler as kfp
+from tfopt.kfp.compiler import compile_pipeline, pipeline_name
 from tfopt.kfp.images import Images
 from tfopt.kfp.pod_options import KEYS, Options
 
@@ -25,7 +25,7 @@ def two(steps: Steps, data: Input[Files]) -> None:
 @pytest.fixture
 def compiled(tmp_path: Path):
     def compile(*options: str, dag=two, images: tuple[str, ...] = ()):
-        kfp.compile_pipeline(trace(dag), tmp_path / "p.yaml", Images(images), Options(options))
+        compile_pipeline(trace(dag), tmp_path / "p.yaml", Images(images), Options(options))
         return list(yaml.safe_load_all((tmp_path / "p.yaml").read_text()))
 
     return compile
@@ -39,15 +39,15 @@ def pod(documents, label: str):
     return documents[1]["platforms"]["kubernetes"]["deploymentSpec"]["executors"][f"exec-{label}"]
 
 
-def test_a_step_gets_what_its_component_declares_no_more_and_no_less(tmp_path):
-    kfp.compile_pipeline(load("retrain"), tmp_path / "p.yaml")
+def test_a_step_gets_the_resources_of_its_component(tmp_path):
+    compile_pipeline(load("retrain"), tmp_path / "p.yaml")
     documents = list(yaml.safe_load_all((tmp_path / "p.yaml").read_text()))
-    wanted = {"train": ("4", "8Gi"), "benchmark": ("2", "4Gi"), "push-model": ("1", "4Gi")}
-    for label, (cpu, memory) in wanted.items():
-        found = container(documents, label)["resources"]
-        assert (found["resourceCpuRequest"], found["resourceCpuLimit"]) == (cpu, cpu)
-        assert (found["resourceMemoryRequest"], found["resourceMemoryLimit"]) == (memory, memory)
-        assert "accelerator" not in found
+    expected = {"train": ("4", "8Gi"), "benchmark": ("2", "4Gi"), "push-model": ("1", "4Gi")}
+    for label, (cpu, memory) in expected.items():
+        resources = container(documents, label)["resources"]
+        assert (resources["resourceCpuRequest"], resources["resourceCpuLimit"]) == (cpu, cpu)
+        assert (resources["resourceMemoryRequest"], resources["resourceMemoryLimit"]) == (memory, memory)
+        assert "accelerator" not in resources
 
 
 def test_a_component_that_needs_a_gpu_gets_one(compiled):
@@ -55,11 +55,11 @@ def test_a_component_that_needs_a_gpu_gets_one(compiled):
     def convert(data: Input[Files]) -> None:
         """Convert."""
 
-    def converting(steps: Steps, data: Input[Files]) -> None:
+    def convert_dag(steps: Steps, data: Input[Files]) -> None:
         """Convert."""
         steps(convert, data=data)
 
-    resources = container(compiled(dag=converting), "convert")["resources"]
+    resources = container(compiled(dag=convert_dag), "convert")["resources"]
     assert resources["resourceCpuLimit"] == "0.5"
     assert (resources["accelerator"]["resourceType"], resources["accelerator"]["resourceCount"]) == (
         "nvidia.com/gpu",
@@ -67,7 +67,7 @@ def test_a_component_that_needs_a_gpu_gets_one(compiled):
     )
 
 
-def test_a_step_is_tried_three_times_with_growing_pauses_and_may_take_half_a_day(compiled):
+def test_default_retries_backoff_and_timeout(compiled):
     documents = compiled()
     assert documents[0]["root"]["dag"]["tasks"]["count"]["retryPolicy"] == {
         "maxRetryCount": 2,
@@ -78,7 +78,7 @@ def test_a_step_is_tried_three_times_with_growing_pauses_and_may_take_half_a_day
     assert pod(documents, "count") == {"activeDeadlineSeconds": "43200"}
 
 
-def test_an_option_is_for_every_step_and_one_with_a_step_for_that_one(compiled):
+def test_an_option_with_a_step_overrides_the_one_for_all_steps(compiled):
     documents = compiled("second:cpu=8", "cpu=2", "memory=1Gi", "retries=0", "wait=2m", "first:timeout=90s")
     assert container(documents, "count")["resources"]["resourceCpuLimit"] == "2"
     assert container(documents, "count-2")["resources"]["resourceCpuLimit"] == "8"
@@ -100,8 +100,8 @@ def test_environment_and_gpu(compiled):
     assert "accelerator" not in container(documents, "count-2")["resources"]
 
 
-def test_the_pod_is_told_as_the_kfp_kubernetes_extension_tells_it(compiled):
-    """The expected part is what kfp-kubernetes 2.16.1's own functions put into a task for the same wishes."""
+def test_pod_settings_equal_those_of_the_kfp_kubernetes_extension(compiled):
+    """Compare with what the functions of kfp-kubernetes 2.16.1 write into a task for the same settings."""
     documents = compiled(
         "first:timeout=10m",
         "first:toleration=nvidia.com/gpu:NoSchedule",
@@ -137,11 +137,11 @@ def test_the_pod_is_told_as_the_kfp_kubernetes_extension_tells_it(compiled):
 
 
 @pytest.mark.parametrize("root", ["gs://bucket/runs", "s3://bucket/runs", "minio://mlpipeline/v2/artifacts"])
-def test_the_root_is_where_artifacts_go(root, compiled):
+def test_root_is_the_pipeline_root(root, compiled):
     assert compiled(f"root={root}")[0]["defaultPipelineRoot"] == root
 
 
-def test_new_data_at_an_old_address_is_new_unless_the_user_says_that_it_never_changes(compiled):
+def test_a_source_is_imported_in_each_run_unless_reuse_is_yes(compiled):
     importer = compiled()[0]["deploymentSpec"]["executors"]["exec-importer"]["importer"]
     assert importer["reimport"] is True
     importer = compiled("data:reuse=yes")[0]["deploymentSpec"]["executors"]["exec-importer"]["importer"]
@@ -149,7 +149,7 @@ def test_new_data_at_an_old_address_is_new_unless_the_user_says_that_it_never_ch
 
 
 @pytest.mark.parametrize("example", [example for _, example in KEYS.values()])
-def test_every_example_of_a_message_is_taken(example, compiled):
+def test_the_example_of_each_key_is_accepted(example, compiled):
     if not example.startswith("service_account"):
         compiled(example)
     assert Options([example])
@@ -183,7 +183,7 @@ def test_every_example_of_a_message_is_taken(example, compiled):
         "service_account=Not A Name",
     ],
 )
-def test_an_option_that_cannot_be_read_is_refused_with_an_example(option):
+def test_an_invalid_option_is_refused(option):
     with pytest.raises(ComponentError) as refused:
         Options([option])
     assert option in refused.value.received
@@ -192,13 +192,13 @@ def test_an_option_that_cannot_be_read_is_refused_with_an_example(option):
 @pytest.mark.parametrize(
     ("option", "hint"), [("frist:cpu=2", "did you mean first?"), ("dat:reuse=yes", "did you mean data?")]
 )
-def test_an_option_for_a_step_or_source_that_is_not_there_is_refused(option, hint, compiled):
+def test_an_option_for_an_unknown_step_or_source_is_refused(option, hint, compiled):
     with pytest.raises(ComponentError, match="of two") as refused:
         compiled(option)
     assert refused.value.fix == hint
 
 
-def test_each_kind_has_its_image_and_a_digest_stays(compiled):
+def test_each_kind_has_its_image_with_its_digest(compiled):
     digest = "sha256:" + "0123456789abcdef" * 4
     pinned = f"registry.example:5000/ml/tfopt-tf:1@{digest}"
     assert container(compiled(images=(f"tf={pinned}",)), "count")["image"] == pinned
@@ -221,13 +221,13 @@ def test_each_kind_has_its_image_and_a_digest_stays(compiled):
         "beam=Tfopt",
     ],
 )
-def test_what_is_no_image_reference_is_refused(reference):
+def test_an_invalid_image_reference_is_refused(reference):
     with pytest.raises(ComponentError) as refused:
         Images([reference])
     assert reference in refused.value.received
 
 
-def test_the_command_passes_images_and_options_on(tmp_path, capsys):
+def test_the_command_passes_images_and_options_to_the_compiler(tmp_path, capsys):
     words = ["compile", "optimize", "-o", str(tmp_path / "p.yaml"), "--image", "r.example/{kind}:1"]
     words += ["--image", "beam=r.example/other:2", "--kfp-option", "benchmark:node.pool=quiet"]
     assert main(words) == 0
@@ -242,28 +242,24 @@ def test_the_command_passes_images_and_options_on(tmp_path, capsys):
 
 
 def Shouting(steps: Steps, data: Input[Files]) -> None:  # noqa: N802
-    """Has a name that Kubernetes refuses."""
+    """Have a name that Kubernetes refuses."""
     steps(toys.count, data=data)
 
 
-def test_a_pipeline_whose_name_kubernetes_would_refuse_is_refused(compiled):
+def test_a_pipeline_name_that_kubernetes_does_not_allow_is_refused(compiled):
     with pytest.raises(ComponentError, match="rename the pipeline's function and file"):
         compiled(dag=Shouting)
-    two_long = trace(two)
-    two_long.name = "x" * 64
+    dag = trace(two)
+    dag.name = "x" * 64
     with pytest.raises(ComponentError, match="at most 63"):
-        kfp.pipeline_name(two_long)
+        pipeline_name(dag)
 
 
-def test_a_dag_that_kfp_cannot_compile_is_told_in_three_parts(compiled):
+def test_a_dag_that_kfp_cannot_compile_is_an_error_in_three_parts(compiled):
     def empty(steps: Steps, data: Input[Files]) -> None:
         """Have no step."""
 
-    def same(steps: Steps, data: Input[Files]) -> None:
-        """Have no step and no source."""
-
-    del same.__annotations__["data"]
     dag = trace(empty)
     dag.sources.clear()
     with pytest.raises(ComponentError, match="a DAG that KFP's compiler accepts"):
-        kfp.compile_pipeline(dag, Path("never.yaml"))
+        compile_pipeline(dag, Path("never.yaml"))

@@ -1,4 +1,4 @@
-"""``tfopt schedule``: one recurring run to a name, against a local server that holds requests against KFP's schema."""
+"""Test ``tfopt schedule`` with a local server that checks requests against KFP's schema."""
 
 import json
 from datetime import UTC, datetime
@@ -28,16 +28,16 @@ def schedule(server: KfpServer, *words: str) -> int:
 
 def test_a_schedule_starts_one_run_at_a_time_and_none_for_missed_times(server, capsys):
     assert schedule(server, *RETRAIN, *MONDAYS, "--kfp-option", "root=s3://bucket/runs") == 0
-    (found,) = server.kinds["recurringruns"].values()
-    assert found["display_name"] == "retrain"
-    assert found["trigger"] == {"cron_schedule": {"cron": "0 0 3 * * 1"}}
-    assert (found["max_concurrency"], found["no_catchup"], found["mode"]) == (1, True, "ENABLE")
-    assert found["runtime_config"]["parameters"]["data_uri"] == "s3://bucket/rows.csv"
-    assert found["runtime_config"]["pipeline_root"] == "s3://bucket/runs"
+    (recurring_run,) = server.kinds["recurringruns"].values()
+    assert recurring_run["display_name"] == "retrain"
+    assert recurring_run["trigger"] == {"cron_schedule": {"cron": "0 0 3 * * 1"}}
+    assert (recurring_run["max_concurrency"], recurring_run["no_catchup"], recurring_run["mode"]) == (1, True, "ENABLE")
+    assert recurring_run["runtime_config"]["parameters"]["data_uri"] == "s3://bucket/rows.csv"
+    assert recurring_run["runtime_config"]["pipeline_root"] == "s3://bucket/runs"
     assert "created: retrain: At 03:00, only on Monday (UTC)" in capsys.readouterr().out
 
 
-def test_the_next_three_times_are_told(server, capsys):
+def test_the_next_three_times_are_printed(server, capsys):
     assert schedule(server, *RETRAIN, *MONDAYS, "--json") == 0
     times = [datetime.fromisoformat(time) for time in json.loads(capsys.readouterr().out)["next"]]
     assert len(times) == 3
@@ -45,10 +45,10 @@ def test_the_next_three_times_are_told(server, capsys):
     assert times[0] > datetime.now(UTC)
 
 
-def test_the_same_again_changes_nothing(server, capsys):
+def test_an_equal_schedule_is_left_unchanged(server, capsys):
     for _ in range(3):
         assert schedule(server, *RETRAIN, *MONDAYS) == 0
-    assert [line for line in server.asked if line == "POST /apis/v2beta1/recurringruns"] == [
+    assert [line for line in server.requests if line == "POST /apis/v2beta1/recurringruns"] == [
         "POST /apis/v2beta1/recurringruns"
     ]
     assert "unchanged: retrain" in capsys.readouterr().out
@@ -66,33 +66,37 @@ def test_the_same_again_changes_nothing(server, capsys):
     ],
     ids=lambda words: words[-1],
 )
-def test_a_change_replaces_the_schedule_of_that_name_and_no_other(change, server, capsys):
+def test_a_changed_schedule_replaces_only_the_one_of_its_name(change, server, capsys):
     assert schedule(server, *RETRAIN, *MONDAYS) == 0
     assert schedule(server, *RETRAIN, *MONDAYS, "--name", "another") == 0
     before = set(server.kinds["recurringruns"])
     assert schedule(server, *RETRAIN, *change) == 0
     assert "replaced: retrain" in capsys.readouterr().out
-    names = sorted(found["display_name"] for found in server.kinds["recurringruns"].values())
+    names = sorted(run["display_name"] for run in server.kinds["recurringruns"].values())
     assert names == ["another", "retrain"]
     assert len(before & set(server.kinds["recurringruns"])) == 1
 
 
 @pytest.mark.parametrize(("fact", "value"), [("max_concurrency", 5), ("no_catchup", False), ("service_account", "x")])
-def test_what_somebody_changed_by_hand_is_put_right(fact, value, server):
+def test_manual_changes_are_corrected(fact, value, server):
     assert schedule(server, *RETRAIN, *MONDAYS) == 0
-    (found,) = server.kinds["recurringruns"].values()
-    found[fact] = value
+    (recurring_run,) = server.kinds["recurringruns"].values()
+    recurring_run[fact] = value
     assert schedule(server, *RETRAIN, *MONDAYS) == 0
-    (found,) = server.kinds["recurringruns"].values()
-    assert (found["max_concurrency"], found["no_catchup"], found.get("service_account")) == (1, True, None)
+    (recurring_run,) = server.kinds["recurringruns"].values()
+    assert (recurring_run["max_concurrency"], recurring_run["no_catchup"], recurring_run.get("service_account")) == (
+        1,
+        True,
+        None,
+    )
 
 
-def test_several_of_one_name_become_one(server):
+def test_several_schedules_of_one_name_become_one(server):
     server.page_limit = 1
     assert schedule(server, *RETRAIN, *MONDAYS) == 0
-    (found,) = server.kinds["recurringruns"].values()
+    (recurring_run,) = server.kinds["recurringruns"].values()
     for copy in ("a", "b", "c"):
-        server.kinds["recurringruns"][copy] = {**found, "recurring_run_id": copy}
+        server.kinds["recurringruns"][copy] = {**recurring_run, "recurring_run_id": copy}
     assert schedule(server, *RETRAIN, *MONDAYS) == 0
     assert len(server.kinds["recurringruns"]) == 1
 
@@ -100,7 +104,7 @@ def test_several_of_one_name_become_one(server):
 def test_a_refused_replacement_leaves_the_old_schedule(server, monkeypatch, capsys):
     assert schedule(server, *RETRAIN, *MONDAYS) == 0
     before = dict(server.kinds["recurringruns"])
-    monkeypatch.setattr(server, "_create_recurring_run", lambda body, given: server._known("experiments", "gone"))
+    monkeypatch.setattr(server, "_create_recurring_run", lambda body, arguments: server._stored("experiments", "gone"))
     assert schedule(server, *RETRAIN, "--cron", "0 0 4 * * 1") == 1
     assert server.kinds["recurringruns"] == before
     assert "not found" in capsys.readouterr().err
@@ -110,21 +114,21 @@ def test_a_paused_schedule_stays_paused_when_it_is_replaced(server, capsys):
     assert schedule(server, *RETRAIN, *MONDAYS) == 0
     assert schedule(server, "--pause", "--name", "retrain") == 0
     assert schedule(server, *RETRAIN, "--cron", "0 0 4 * * 1") == 0
-    (found,) = server.kinds["recurringruns"].values()
-    assert (found["mode"], found["status"]) == ("DISABLE", "DISABLED")
+    (recurring_run,) = server.kinds["recurringruns"].values()
+    assert (recurring_run["mode"], recurring_run["status"]) == ("DISABLE", "DISABLED")
     assert "paused; --resume starts it" in capsys.readouterr().out
     assert schedule(server, "retrain", "--resume") == 0
-    assert found["status"] == "ENABLED"
+    assert recurring_run["status"] == "ENABLED"
 
 
-def test_delete_removes_it_and_leaves_the_others(server):
+def test_delete_removes_only_the_schedule_of_the_name(server):
     assert schedule(server, *RETRAIN, *MONDAYS) == 0
     assert schedule(server, *RETRAIN, *MONDAYS, "--name", "another") == 0
     assert schedule(server, "--delete", "--name", "retrain") == 0
-    assert [found["display_name"] for found in server.kinds["recurringruns"].values()] == ["another"]
+    assert [run["display_name"] for run in server.kinds["recurringruns"].values()] == ["another"]
 
 
-def test_list_shows_each_in_words_over_all_pages(server, capsys):
+def test_list_shows_the_schedules_of_all_pages_in_words(server, capsys):
     for name in ("a", "b", "c", "d", "e"):
         assert schedule(server, *RETRAIN, *MONDAYS, "--name", name) == 0
     assert schedule(server, "--pause", "--name", "c") == 0
@@ -138,14 +142,14 @@ def test_list_shows_each_in_words_over_all_pages(server, capsys):
     assert json.loads(capsys.readouterr().out)[2] == {"name": "c", "cron": "0 0 3 * * 1", "paused": True}
 
 
-@pytest.mark.parametrize("verb", ["--pause", "--resume", "--delete"])
-def test_a_name_that_is_not_there_is_told_with_the_nearest(verb, server, capsys):
+@pytest.mark.parametrize("action", ["--pause", "--resume", "--delete"])
+def test_an_unknown_name_is_reported_with_the_nearest_one(action, server, capsys):
     assert schedule(server, *RETRAIN, *MONDAYS) == 0
-    assert schedule(server, verb, "--name", "retrian") == 1
+    assert schedule(server, action, "--name", "retrian") == 1
     assert "did you mean retrain?" in capsys.readouterr().err
 
 
-def test_a_namespace_is_asked_for_everywhere(server):
+def test_a_multi_user_server_gets_the_namespace_in_every_request(server):
     server.multi_user = True
     words = [*RETRAIN, *MONDAYS, "--namespace", "ml-team"]
     assert schedule(server, *words) == 0
@@ -153,7 +157,7 @@ def test_a_namespace_is_asked_for_everywhere(server):
 
 
 @pytest.mark.parametrize(
-    ("cron", "said"),
+    ("cron", "message"),
     [
         ("0 3 * * 1", 'put the seconds first: "0 0 3 * * 1"'),
         ("0 0 3 * *", "put the seconds first"),
@@ -166,10 +170,10 @@ def test_a_namespace_is_asked_for_everywhere(server):
         ("a b c d e f", "an expression that some time matches"),
     ],
 )
-def test_a_cron_expression_that_kubeflow_would_refuse_is_refused_here(cron, said, server, capsys):
+def test_a_cron_expression_that_kubeflow_does_not_support_is_refused(cron, message, server, capsys):
     assert schedule(server, *RETRAIN, "--cron", cron) == 1
-    assert said in capsys.readouterr().err
-    assert server.asked == []
+    assert message in capsys.readouterr().err
+    assert server.requests == []
 
 
 @pytest.mark.parametrize(
@@ -181,11 +185,11 @@ def test_a_cron_expression_that_kubeflow_would_refuse_is_refused_here(cron, said
         ("30 0 12 1 1 ?", "At 12:00:30, on day 1 of the month, only in January"),
     ],
 )
-def test_an_expression_is_told_in_words(cron, words):
+def test_an_expression_is_described_in_words(cron, words):
     assert Cron.parse(cron).words == words
 
 
-def test_times_come_from_the_six_fields():
+def test_next_times_follow_the_six_fields():
     times = Cron.parse("30 15 3 * * 1").next(datetime(2026, 1, 1, tzinfo=UTC))
     assert [time.isoformat() for time in times] == [
         "2026-01-05T03:15:30+00:00",
@@ -200,14 +204,14 @@ def test_a_name_that_kubeflow_would_refuse_is_refused(name, server, capsys):
     assert "1 to 128 characters" in capsys.readouterr().err
 
 
-def test_half_a_command_is_wrong_usage(server):
+def test_an_incomplete_command_is_wrong_usage(server):
     for words in (["retrain"], MONDAYS, ["--pause"], ["--list", "--pause"]):
         with pytest.raises(SystemExit) as stopped:
             schedule(server, *words)
         assert stopped.value.code == 2
 
 
-def test_the_message_has_three_parts():
+def test_the_error_has_three_parts():
     with pytest.raises(ComponentError) as refused:
         Cron.parse("* * *")
     assert all((refused.value.received, refused.value.expected, refused.value.fix))

@@ -1,4 +1,4 @@
-"""The container's end when things go wrong: no ExecutorInput, no input, a step that ends the process."""
+"""Test a step in its container: wrong messages, missing inputs, a step that ends the process, outputs."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def leave(data: Input[Files], report: Output[Report], *, code: int = 0, rudely: 
 
 @component(image="tf")
 def decide(data: Input[Files], decision: Output[Decision]) -> None:
-    """Write a page, and print nonsense."""
+    """Write an HTML report, and print text that is not JSON."""
     print('\x00{"artifacts": garbage')
     decision.write({"selected": "a"})
     (decision.path / decision.page).write_text("<html>a</html>")
@@ -42,12 +42,12 @@ def decide(data: Input[Files], decision: Output[Decision]) -> None:
 
 
 def message(folder: Path, uri: str, *outputs: str, **parameters) -> str:
-    places = {name: {"artifacts": [{"name": name, "uri": str(folder / name), "metadata": {}}]} for name in outputs}
-    given = {"data": {"artifacts": [{"name": "17", "uri": uri, "metadata": {}}]}}
+    targets = {name: {"artifacts": [{"name": name, "uri": str(folder / name), "metadata": {}}]} for name in outputs}
+    sources = {"data": {"artifacts": [{"name": "17", "uri": uri, "metadata": {}}]}}
     return json.dumps(
         {
-            "inputs": {"artifacts": given, "parameterValues": parameters},
-            "outputs": {"artifacts": places, "outputFile": str(folder / "executor_output.json")},
+            "inputs": {"artifacts": sources, "parameterValues": parameters},
+            "outputs": {"artifacts": targets, "outputFile": str(folder / "executor_output.json")},
         }
     )
 
@@ -64,12 +64,12 @@ def message(folder: Path, uri: str, *outputs: str, **parameters) -> str:
         "null",
     ],
 )
-def test_what_is_no_executor_input_is_refused(garbage):
+def test_a_message_that_is_not_an_executor_input_is_refused(garbage):
     with pytest.raises(ComponentError, match="ExecutorInput"):
         run_step(toys.count, garbage)
 
 
-def test_an_address_with_nothing_there_is_told_as_the_user_wrote_it(tmp_path):
+def test_a_missing_input_is_reported_with_its_address(tmp_path):
     with pytest.raises(ComponentError) as refused:
         run_step(toys.count, message(tmp_path, "s3://bucket/absent/rows.csv", "report"))
     assert (
@@ -93,22 +93,24 @@ def test_a_step_that_ends_the_process_fails_even_with_exit_code_0(code, tmp_path
     assert [file.name for file in tmp_path.iterdir()] == ["data"]
 
 
-def test_after_a_step_that_died_with_exit_code_0_and_left_nothing_the_next_one_says_so(tmp_path):
+def test_the_step_after_a_crash_with_exit_code_0_reports_the_missing_output(tmp_path):
     data = tmp_path / "data"
     data.write_text("x")
-    died = subprocess.run([*LEAVE, message(tmp_path, str(data), "report", rudely=True)], check=False)
-    assert died.returncode == 0
+    crashed = subprocess.run([*LEAVE, message(tmp_path, str(data), "report", rudely=True)], check=False)
+    assert crashed.returncode == 0
     assert not (tmp_path / "report").exists()
     with pytest.raises(ComponentError, match="why that step wrote none"):
         run_step(toys.count, message(tmp_path, str(tmp_path / "report"), "report"))
 
 
-def test_an_empty_text_is_an_optional_one_that_was_not_given():
+def test_an_empty_text_is_none_for_an_optional_parameter():
     assert read_parameter_value(find("prepare_examples"), "pack", "") is None
-    assert read_parameter_value(find("prepare_examples"), "label", "") == "", "not optional: refused, with what is allowed"
+    assert read_parameter_value(find("prepare_examples"), "label", "") == "", (
+        "not optional: the component reports what is allowed"
+    )
 
 
-def test_what_a_step_prints_is_not_its_output(tmp_path, capfd):
+def test_printed_text_is_not_part_of_the_output(tmp_path, capfd):
     data = tmp_path / "data"
     data.write_text("x")
     run_step(decide, message(tmp_path, str(data), "decision"))
@@ -116,16 +118,16 @@ def test_what_a_step_prints_is_not_its_output(tmp_path, capfd):
     assert set(json.loads((tmp_path / "executor_output.json").read_text())["artifacts"]) == {"decision"}
 
 
-def test_a_place_that_the_server_added_for_itself_is_left_alone(tmp_path):
-    """Newer servers keep the container's log as an output named executor-logs."""
+def test_an_output_that_the_server_added_is_ignored(tmp_path):
+    """Test with the output executor-logs, in which newer servers store the container's log."""
     data = tmp_path / "data"
     data.write_text("x")
     run_step(toys.count, message(tmp_path, str(data), "report", "executor-logs"))
     assert set(json.loads((tmp_path / "executor_output.json").read_text())["artifacts"]) == {"report"}
 
 
-def test_a_page_is_a_file_of_its_own_beside_the_whole_folder(tmp_path):
-    """KFP's launcher uploads what the artifact's address names: a page's address would leave the folder behind."""
+def test_an_html_report_is_also_an_output_of_its_own(tmp_path):
+    """Check both addresses: KFP's launcher uploads only what an artifact's address names, a file or a folder."""
     data = tmp_path / "data"
     data.write_text("x")
     run_step(decide, message(tmp_path, str(data), "decision", "decision_page"))
@@ -136,19 +138,19 @@ def test_a_page_is_a_file_of_its_own_beside_the_whole_folder(tmp_path):
     assert (tmp_path / "decision_page").read_text() == "<html>a</html>"
 
 
-def test_a_model_is_shown_with_format_precision_size_and_digest(tmp_path, digits_model, digits_examples):
-    places = {"exported": {"artifacts": [{"name": "exported", "uri": str(tmp_path / "exported"), "metadata": {}}]}}
-    given = {"model": digits_model, "examples": digits_examples}
+def test_the_metadata_of_a_model_has_format_precision_size_and_digest(tmp_path, digits_model, digits_examples):
+    targets = {"exported": {"artifacts": [{"name": "exported", "uri": str(tmp_path / "exported"), "metadata": {}}]}}
+    sources = {"model": digits_model, "examples": digits_examples}
     step = {
         "inputs": {
-            "artifacts": {key: {"artifacts": [{"name": key, "uri": str(path)}]} for key, path in given.items()},
+            "artifacts": {key: {"artifacts": [{"name": key, "uri": str(path)}]} for key, path in sources.items()},
             "parameterValues": {"precision": "float16"},
         },
-        "outputs": {"artifacts": places, "outputFile": str(tmp_path / "output.json")},
+        "outputs": {"artifacts": targets, "outputFile": str(tmp_path / "output.json")},
     }
     words = [sys.executable, "-m", "tfopt.run", "export_tflite", "--executor-input", json.dumps(step)]
     subprocess.run(words, check=True)
-    shown = json.loads((tmp_path / "output.json").read_text())["artifacts"]["exported"]["artifacts"][0]["metadata"]
-    assert (shown["format"], shown["precision"]) == ("tflite", "float16")
-    assert shown["bytes"] == (tmp_path / "exported" / "Format-Serving" / "tflite").stat().st_size
-    assert len(shown["digest"]) == 64
+    metadata = json.loads((tmp_path / "output.json").read_text())["artifacts"]["exported"]["artifacts"][0]["metadata"]
+    assert (metadata["format"], metadata["precision"]) == ("tflite", "float16")
+    assert metadata["bytes"] == (tmp_path / "exported" / "Format-Serving" / "tflite").stat().st_size
+    assert len(metadata["digest"]) == 64

@@ -1,4 +1,4 @@
-"""``tfopt submit`` against a local server that holds every request against KFP's published schema."""
+"""Test ``tfopt submit`` with a local server that checks every request against KFP's published schema."""
 
 import json
 import signal
@@ -26,7 +26,7 @@ def server(monkeypatch, tmp_path):
         yield running
 
 
-def test_a_run_has_its_values_and_the_compiled_dag(server, capsys):
+def test_a_run_gets_its_parameters_and_the_compiled_dag(server, capsys):
     words = ["--set", "label=digit", "--set", 'goals=["accuracy threshold 0.9"]', "--name", "tonight"]
     assert main(["submit", *OPTIMIZE, *words, "--endpoint", server.url]) == 0
     (run,) = server.kinds["runs"].values()
@@ -45,22 +45,20 @@ def test_a_run_has_its_values_and_the_compiled_dag(server, capsys):
     assert f"{server.url}/#/runs/details/{run['run_id']}" in capsys.readouterr().out
 
 
-def test_the_same_yaml_is_one_version_however_often_it_is_sent_and_another_yaml_another(server):
+def test_equal_yaml_is_uploaded_as_one_version(server):
     for options in ([], [], ["--kfp-option", "cpu=2"]):
         assert main(["submit", *OPTIMIZE, *options, "--endpoint", server.url]) == 0
     assert [len(server.kinds[kind]) for kind in ("experiments", "pipelines", "versions", "runs")] == [1, 1, 2, 3]
 
 
-def test_an_optional_source_that_is_given_is_in_the_compiled_dag_and_another_is_not(server):
-    given = [
-        "--set",
-        "data=s3://bucket/d.csv",
-        "--set",
-        "module=s3://bucket/m.py",
-        "--set",
-        "start=s3://bucket/trained",
-    ]
-    assert main(["submit", "retrain", *given, "--endpoint", server.url]) == 0
+def test_only_optional_sources_with_a_value_are_compiled(server):
+    sources = ["data=s3://bucket/d.csv", "module=s3://bucket/m.py", "start=s3://bucket/trained"]
+    assert (
+        main(
+            ["submit", "retrain", *(word for source in sources for word in ("--set", source)), "--endpoint", server.url]
+        )
+        == 0
+    )
     (run,) = server.kinds["runs"].values()
     assert run["runtime_config"]["parameters"]["start_uri"] == "s3://bucket/trained"
     (uploaded,) = server.uploads.values()
@@ -71,16 +69,16 @@ def test_an_optional_source_that_is_given_is_in_the_compiled_dag_and_another_is_
     assert {"examples", "module", "start"} == set(tasks["train"]["inputs"]["artifacts"])
 
 
-def test_root_service_account_and_experiment_are_the_runs(server):
+def test_a_run_has_the_root_service_account_and_experiment_of_the_options(server):
     options = ["--kfp-option", "root=minio://mlpipeline/v2", "--kfp-option", "service_account=tfopt-runner"]
     assert main(["submit", *OPTIMIZE, *options, "--experiment", "nightly", "--endpoint", server.url]) == 0
     (run,) = server.kinds["runs"].values()
     assert run["runtime_config"]["pipeline_root"] == "minio://mlpipeline/v2"
     assert run["service_account"] == "tfopt-runner"
-    assert [found["display_name"] for found in server.kinds["experiments"].values()] == ["nightly"]
+    assert [experiment["display_name"] for experiment in server.kinds["experiments"].values()] == ["nightly"]
 
 
-def test_waiting_tells_each_change_once_and_success_is_0(server, capsys):
+def test_wait_logs_each_change_of_state_once_and_returns_0_on_success(server, capsys):
     server.script = [
         ("PENDING", {}),
         ("RUNNING", {"fold_batch_norm": "RUNNING"}),
@@ -89,9 +87,11 @@ def test_waiting_tells_each_change_once_and_success_is_0(server, capsys):
         ("SUCCEEDED", {"fold_batch_norm": "SUCCEEDED", "benchmark": "SUCCEEDED"}),
     ]
     assert main(["submit", *OPTIMIZE, "--wait", "--endpoint", server.url]) == 0
-    told = [line for line in capsys.readouterr().err.splitlines() if " details: " not in line]  # those are KFP's own
-    assert [line.rpartition(" ")[2] for line in told if line.startswith("run ")] == ["pending", "running", "succeeded"]
-    assert [line for line in told if not line.startswith("run ")] == [
+    lines = [
+        line for line in capsys.readouterr().err.splitlines() if " details: " not in line
+    ]  # messages of the KFP client
+    assert [line.rpartition(" ")[2] for line in lines if line.startswith("run ")] == ["pending", "running", "succeeded"]
+    assert [line for line in lines if not line.startswith("run ")] == [
         "fold_batch_norm: running",
         "fold_batch_norm: succeeded",
         "benchmark: running",
@@ -100,50 +100,50 @@ def test_waiting_tells_each_change_once_and_success_is_0(server, capsys):
 
 
 @pytest.mark.parametrize("state", ["FAILED", "CANCELED", "SKIPPED"])
-def test_a_run_that_ends_otherwise_is_1(state, server):
+def test_wait_returns_1_if_the_run_did_not_succeed(state, server):
     server.script = [(state, {})]
     assert main(["submit", *OPTIMIZE, "--wait", "--endpoint", server.url]) == 1
 
 
-def test_a_failed_run_is_1_with_the_step_and_its_message(server, capsys):
+def test_wait_reports_the_failed_step_and_its_message(server, capsys):
     server.script = [("RUNNING", {}), ("FAILED", {"train": "FAILED:OOMKilled"})]
     assert main(["submit", *OPTIMIZE, "--wait", "--json", "--endpoint", server.url]) == 1
-    said = capsys.readouterr()
-    assert "train: failed: OOMKilled" in said.err.splitlines()
-    assert json.loads(said.out)["state"] == "FAILED"
+    output = capsys.readouterr()
+    assert "train: failed: OOMKilled" in output.err.splitlines()
+    assert json.loads(output.out)["state"] == "FAILED"
 
 
-def test_a_server_that_is_away_for_a_while_does_not_end_the_waiting(server, monkeypatch, capsys):
+def test_wait_survives_a_temporarily_unavailable_server(server, monkeypatch, capsys):
     server.script = [("RUNNING", {}), ("SUCCEEDED", {})]
     monkeypatch.setattr(
-        submit.time, "sleep", lambda seconds: setattr(server, "down", 3) if len(server.asked) < 20 else None
+        submit.time, "sleep", lambda seconds: setattr(server, "down", 3) if len(server.requests) < 20 else None
     )
     assert main(["submit", *OPTIMIZE, "--wait", "--endpoint", server.url]) == 0
     assert "trying again" in capsys.readouterr().err
 
 
-def test_a_server_that_stays_away_ends_the_waiting(server, monkeypatch, capsys):
+def test_wait_ends_if_the_server_stays_unavailable(server, monkeypatch, capsys):
     server.script = [("RUNNING", {})]
     monkeypatch.setattr(submit.time, "sleep", lambda seconds: setattr(server, "down", 10**6))
     assert main(["submit", *OPTIMIZE, "--wait", "--endpoint", server.url]) == 1
     assert "503" in capsys.readouterr().err
 
 
-def test_ctrl_c_leaves_the_run_alone(server):
+def test_ctrl_c_does_not_stop_the_run(server):
     server.script = [("RUNNING", {})]
     words = [sys.executable, "-m", "tfopt.run", "submit", *OPTIMIZE, "--wait", "--endpoint", server.url]
-    watching = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while not any(line.startswith("GET /apis/v2beta1/runs/") for line in server.asked):
-        assert watching.poll() is None, watching.stderr.read()
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not any(line.startswith("GET /apis/v2beta1/runs/") for line in server.requests):
+        assert process.poll() is None, process.stderr.read()
         time.sleep(0.1)
-    watching.send_signal(signal.SIGINT)
-    out, _ = watching.communicate(timeout=30)
-    assert watching.returncode == 130
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 130
     assert "the run continues" in out
-    assert not [line for line in server.asked if "terminate" in line or line.startswith("DELETE")]
+    assert not [line for line in server.requests if "terminate" in line or line.startswith("DELETE")]
 
 
-def test_a_token_is_read_from_its_file_for_each_request(server, monkeypatch, tmp_path):
+def test_the_token_file_is_read_for_each_request(server, monkeypatch, tmp_path):
     server.token = "new"
     server.script = [("RUNNING", {}), ("SUCCEEDED", {})]
     token = tmp_path / "token"
@@ -161,37 +161,37 @@ def test_a_token_is_read_from_its_file_for_each_request(server, monkeypatch, tmp
     assert rotated
 
 
-def test_an_expired_token_is_an_error_that_says_how_to_get_one(server, tmp_path, capsys):
+def test_an_expired_token_is_an_error_that_explains_how_to_get_one(server, tmp_path, capsys):
     server.token = "new"
     (tmp_path / "token").write_text("old")
     words = ["submit", *OPTIMIZE, "--endpoint", server.url, "--token-file", str(tmp_path / "token")]
     assert main(words) == 1
-    said = capsys.readouterr().err
-    assert "401" in said
-    assert "kubectl create token" in said
+    output = capsys.readouterr().err
+    assert "401" in output
+    assert "kubectl create token" in output
     assert not server.kinds["runs"]
 
 
-def test_a_token_that_expires_while_waiting_ends_the_waiting_at_once(server, monkeypatch, capsys):
+def test_wait_ends_at_once_if_the_token_expires(server, monkeypatch, capsys):
     server.script = [("RUNNING", {})]
     monkeypatch.setattr(submit.time, "sleep", lambda seconds: setattr(server, "token", "another"))
     monkeypatch.setenv("KFP_TOKEN", "first")
     server.token = "first"
     assert main(["submit", *OPTIMIZE, "--wait", "--endpoint", server.url]) == 1
     assert "401" in capsys.readouterr().err
-    assert len([line for line in server.asked if line.startswith("GET /apis/v2beta1/runs/")]) == 2
+    assert len([line for line in server.requests if line.startswith("GET /apis/v2beta1/runs/")]) == 2
 
 
-def test_an_unreachable_endpoint_is_told_in_seconds(capsys):
+def test_an_unreachable_endpoint_is_reported_in_seconds(capsys):
     started = time.monotonic()
     assert main(["submit", *OPTIMIZE, "--endpoint", "http://127.0.0.1:9"]) == 1
     assert time.monotonic() - started < 10
-    said = capsys.readouterr().err
-    assert "Connection refused" in said
-    assert "port-forward" in said
+    output = capsys.readouterr().err
+    assert "Connection refused" in output
+    assert "port-forward" in output
 
 
-def test_a_server_of_several_users_wants_a_namespace_and_gets_it(server, capsys):
+def test_a_multi_user_server_needs_a_namespace(server, capsys):
     server.multi_user = True
     assert main(["submit", *OPTIMIZE, "--endpoint", server.url]) == 1
     assert "--namespace" in capsys.readouterr().err
@@ -201,7 +201,7 @@ def test_a_server_of_several_users_wants_a_namespace_and_gets_it(server, capsys)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["optimize", "--set", "model=my_model/", "--set", "examples=s3://b/e"], "the cluster can read"),
         (["optimize", "--set", "examples=s3://b/e"], "--set model=…"),
@@ -212,15 +212,15 @@ def test_a_server_of_several_users_wants_a_namespace_and_gets_it(server, capsys)
         (["no_such", "--set", "a=b"], "a shipped pipeline"),
     ],
 )
-def test_what_is_wrong_is_told_before_the_server_is_asked(words, said, server, capsys):
+def test_wrong_arguments_are_reported_before_the_first_request(words, message, server, capsys):
     assert main(["submit", *words, "--endpoint", server.url]) == 1
-    captured = capsys.readouterr().err
-    assert said in captured
-    assert all(part in captured for part in ("received:", "expected:", "how to fix:"))
-    assert server.asked == []
+    error = capsys.readouterr().err
+    assert message in error
+    assert all(part in error for part in ("received:", "expected:", "how to fix:"))
+    assert server.requests == []
 
 
-def test_an_endpoint_without_a_scheme_and_one_that_is_no_kfp_are_told(capsys, tmp_path):
+def test_an_endpoint_that_is_not_a_kfp_server_is_reported(capsys, tmp_path):
     assert main(["submit", *OPTIMIZE, "--endpoint", "kfp.example"]) == 1
     assert "--endpoint https://kfp.example" in capsys.readouterr().err
     (Path(tmp_path) / "apis" / "v2beta1").mkdir(parents=True)
@@ -231,6 +231,6 @@ def test_an_endpoint_without_a_scheme_and_one_that_is_no_kfp_are_told(capsys, tm
         assert main(["submit", *OPTIMIZE, "--endpoint", f"http://127.0.0.1:{port}"]) == 1
         assert main(["submit", *OPTIMIZE, "--endpoint", f"http://127.0.0.1:{port}/elsewhere"]) == 1
         login.terminate()
-    said = capsys.readouterr().err
-    assert "login page" in said
-    assert "404" in said
+    output = capsys.readouterr().err
+    assert "login page" in output
+    assert "404" in output

@@ -1,4 +1,4 @@
-"""Requests and answers against KFP's published OpenAPI (Swagger 2) description."""
+"""Checks of requests and responses against KFP's published OpenAPI (Swagger 2) description."""
 
 import json
 import re
@@ -12,7 +12,7 @@ SWAGGER = json.loads(Path(__file__).with_name("swagger.json").read_text())
 
 
 class RefusedError(Exception):
-    """An answer with an error status, as the API server gives it."""
+    """A response with an error status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -20,10 +20,10 @@ class RefusedError(Exception):
 
 
 def operation(method: str, path: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """The described operation that serves a path, and the values in the path."""
+    """Return the described operation of a path, and the values in the path."""
     for template, methods in SWAGGER["paths"].items():
         pattern = re.sub(
-            r"\\{([\w.\\]+)\\}", lambda found: f"(?P<{found[1].split('.')[-1]}>[^/:]+)", re.escape(template)
+            r"\\{([\w.\\]+)\\}", lambda match: f"(?P<{match[1].split('.')[-1]}>[^/:]+)", re.escape(template)
         )
         matched = re.fullmatch(pattern, path)
         if matched and method.lower() in methods:
@@ -32,26 +32,26 @@ def operation(method: str, path: str) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def check_query(described: dict[str, Any], query: dict[str, str]) -> None:
-    known = {given["name"]: given for given in described.get("parameters", []) if given["in"] == "query"}
+    declared = {entry["name"]: entry for entry in described.get("parameters", []) if entry["in"] == "query"}
     for name, value in query.items():
-        if name not in known:
+        if name not in declared:
             raise RefusedError(400, f"{described['operationId']} takes no {name!r}")
-        if known[name]["type"] == "integer" and not value.isdigit():
+        if declared[name]["type"] == "integer" and not value.isdigit():
             raise RefusedError(400, f"{name}={value!r} is no integer")
 
 
 def check_body(described: dict[str, Any], body: Any) -> None:
-    wanted = next((given for given in described.get("parameters", []) if given["in"] == "body"), None)
-    if wanted is None and body:
+    declared = next((entry for entry in described.get("parameters", []) if entry["in"] == "body"), None)
+    if declared is None and body:
         raise RefusedError(400, f"{described['operationId']} takes no body")
-    if wanted is not None:
-        check(wanted["schema"]["$ref"], body, 400)
+    if declared is not None:
+        check(declared["schema"]["$ref"], body, 400)
 
 
-def check_answer(described: dict[str, Any], answer: Any) -> None:
+def check_response(described: dict[str, Any], response: Any) -> None:
     schema = described["responses"]["200"]["schema"]
     if "$ref" in schema:
-        check(schema["$ref"], answer, 500)
+        check(schema["$ref"], response, 500)
 
 
 def check(reference: str, value: Any, status: int) -> None:
@@ -67,16 +67,16 @@ def _validator(reference: str) -> jsonschema.Draft4Validator:
 
 
 def _strict(schema: Any) -> Any:
-    """Refuse unknown fields, as protobuf's JSON reader does; take int64 as number or text, as it does too."""
+    """Make a schema as strict as protobuf's JSON reader: no unknown fields, int64 as number or text."""
     if isinstance(schema, list):
         return [_strict(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:
         return {"$ref": schema["$ref"]}
-    found = {key: _strict(part) for key, part in schema.items()}
-    if found.get("format") == "int64":
-        found["type"] = ["string", "integer"]
-    if "properties" in found and found.get("type") == "object":
-        found.setdefault("additionalProperties", False)
-    return found
+    strict = {key: _strict(part) for key, part in schema.items()}
+    if strict.get("format") == "int64":
+        strict["type"] = ["string", "integer"]
+    if "properties" in strict and strict.get("type") == "object":
+        strict.setdefault("additionalProperties", False)
+    return strict

@@ -1,4 +1,4 @@
-"""The pipeline `retrain` on real digits as a whole, day after day: begun with the last, by a plan, and not at all."""
+"""Test the pipeline `retrain` on real digits over several days: warm start, training plan, skipped training."""
 
 import json
 import subprocess
@@ -10,14 +10,14 @@ import pytest
 
 from tests.components.train_modules import DIGITS
 from tfopt.artifacts import KerasModel, TrainingPlan
-from tfopt.model_store.last_run import kept
+from tfopt.model_store.warm_start import load_model
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
-def test_the_last_model_is_handed_on_while_nothing_changed_and_learnt_on_from_when_something_did(tmp_path):
+def test_unchanged_data_skips_training_and_changed_data_trains_from_the_last_model(tmp_path):
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
@@ -33,24 +33,24 @@ def test_the_last_model_is_handed_on_while_nothing_changed_and_learnt_on_from_wh
         command += [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
-        outputs = {step: left["outputs"] for step, left in json.loads(done.stdout).items()}
+        outputs = {step: result["outputs"] for step, result in json.loads(done.stdout).items()}
         pushed = json.loads(Path(outputs["push_model"]["pushed"], "pushed.json").read_text())
         return KerasModel.open(outputs["train"]["trained"]), pushed, done.stderr
 
-    first, pushed, said = run("first", images)
-    assert "none yet, so learning begins anew" in said
+    first, pushed, log = run("first", images)
+    assert "none yet, so learning begins anew" in log
     assert pushed["version"] == 1
-    assert kept(served).digest == first.digest
+    assert load_model(served).digest == first.digest
 
     again = images.copy()
-    again[:5, 0] = 1  # a corner that is always empty: other rows, which the first model knows as well
-    same, _, said = run("same", again)
-    assert "not trained: nothing changed" in said
+    again[:5, 0] = 1  # a corner pixel that is always 0: other rows, on which the first model is as good
+    same, _, log = run("same", again)
+    assert "not trained: nothing changed" in log
     assert same.digest == first.digest
 
-    other, pushed, said = run("other", images // 2, plan=tmp_path / "plan")
-    assert "training, since changed: feature image: mean" in said
-    assert "as planned: prefetch=4" in said
+    other, pushed, log = run("other", images // 2, plan=tmp_path / "plan")
+    assert "training, because of changes: feature image: mean" in log
+    assert "as planned: prefetch=4" in log
     assert other.card["start"]["digest"] == first.digest
     assert other.card["planned"] == {"prefetch": 4}
-    assert kept(served).digest == (other if pushed["path"] else first).digest
+    assert load_model(served).digest == (other if pushed["path"] else first).digest

@@ -1,4 +1,4 @@
-"""A model of two inputs and two outputs goes all the way: the output that is named is judged."""
+"""Test pipelines with a model of two inputs and two outputs: the named output is evaluated."""
 
 import importlib
 import json
@@ -14,14 +14,14 @@ from tfopt.components.tune_recipe.trial_models import differences
 from tfopt.dag.tracing import load, pipelines
 from tfopt.errors import ComponentError
 from tfopt.keras_models import io as keras_models
-from tfopt.tfx import runner as engine
+from tfopt.tfx import runner
 
 optimize = importlib.import_module("tfopt.pipelines.optimize")
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory) -> dict[str, Path]:
-    """Digits whose brightness was changed, by how much, and a model that says which digit it is and how bright."""
+def sources(tmp_path_factory) -> dict[str, Path]:
+    """Save digits of changed brightness with their gain, and a model that predicts digit and mean brightness."""
     import keras
     from keras import layers
     from sklearn.datasets import load_digits
@@ -47,54 +47,54 @@ def given(tmp_path_factory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", pipelines())
-def test_every_pipeline_hands_on_which_output_is_judged_and_at_which_sizes_speed_is_measured(name):
+def test_every_pipeline_passes_output_and_batch_sizes_to_its_steps(name):
     dag = load(name)
-    asked = {"evaluate": {"output"}, "benchmark": {"batch_sizes"}, "tune_recipe": {"output", "batch_sizes"}}
+    expected = {"evaluate": {"output"}, "benchmark": {"batch_sizes"}, "tune_recipe": {"output", "batch_sizes"}}
     for step in dag.steps.values():
-        for parameter in asked.get(step.component.name, ()):
+        for parameter in expected.get(step.component.name, ()):
             assert step.parameters[parameter].parameter is dag.parameters[parameter]
 
 
-def test_the_output_that_is_named_is_judged_and_the_sizes_asked_for_are_measured(given, tmp_path, monkeypatch):
+def test_the_named_output_is_evaluated_and_the_requested_batch_sizes_are_measured(sources, tmp_path, monkeypatch):
     monkeypatch.setattr(optimize, "MENU", ("tflite float32", "onnx int8"))
-    values = {**given, "seconds": 0.4, "goals": [], "destination": str(tmp_path / "pushed")}
+    values = {**sources, "seconds": 0.4, "goals": [], "destination": str(tmp_path / "pushed")}
 
-    def run(**asked: object) -> dict[str, dict]:
-        left = engine.run(load("optimize"), values | asked, tmp_path / "root", engine="local")
-        return {name: step.outputs for name, step in left.items()}
+    def run(**more: object) -> dict[str, dict]:
+        outcomes = runner.run(load("optimize"), values | more, tmp_path / "root", engine="local")
+        return {name: step.outputs for name, step in outcomes.items()}
 
     with pytest.raises(ComponentError, match="output") as refusal:
         run()
     assert "pass output=NAME" in refusal.value.fix
     outputs = run(output="digit", batch_sizes=["1", "8"])
-    judged = outputs["evaluate"]["evaluation"].read()
-    assert (judged["output"], judged["task"]) == ("digit", "classification")
-    assert [row["error"] for row in judged["models"]] == [None] * 3
-    assert judged["models"][0]["metrics"]["accuracy"]["value"] > 0.8
-    measured = outputs["benchmark"]["benchmark"].read()
-    assert measured["batch_sizes"] == [1, 8]
-    assert [row["error"] for row in measured["models"]] == [None] * 3
+    evaluation = outputs["evaluate"]["evaluation"].read()
+    assert (evaluation["output"], evaluation["task"]) == ("digit", "classification")
+    assert [row["error"] for row in evaluation["models"]] == [None] * 3
+    assert evaluation["models"][0]["metrics"]["accuracy"]["value"] > 0.8
+    benchmark = outputs["benchmark"]["benchmark"].read()
+    assert benchmark["batch_sizes"] == [1, 8]
+    assert [row["error"] for row in benchmark["models"]] == [None] * 3
     pushed = json.loads(Path(outputs["push_model"]["pushed"].path, "pushed.json").read_text())
     assert pushed["version"] == 1
 
 
-def test_a_search_judges_the_output_that_is_named_too(given, tmp_path):
+def test_a_search_evaluates_the_named_output(sources, tmp_path):
     quick = {"formats": ["tflite"], "trials": 1, "seconds": 0.4}
     with pytest.raises(ComponentError, match="batch_sizes"):
-        tune_recipe(**given, tuned=tmp_path / "t", recipe=tmp_path / "r", batch_sizes=["none"], **quick)
-    asked = {"output": "digit", "batch_sizes": ["1", "8"]}
-    made = tune_recipe(**given, tuned=tmp_path / "t", recipe=tmp_path / "r", **asked, **quick)
-    content = made["recipe"].read()
+        tune_recipe(**sources, tuned=tmp_path / "t", recipe=tmp_path / "r", batch_sizes=["none"], **quick)
+    options = {"output": "digit", "batch_sizes": ["1", "8"]}
+    outputs = tune_recipe(**sources, tuned=tmp_path / "t", recipe=tmp_path / "r", **options, **quick)
+    content = outputs["recipe"].read()
     (trial,) = content["trials"]
     assert trial["state"] == "measured" and trial["metrics"]["accuracy"] > 0.8
     assert content["decision"]["conditions"]["speed"]["batch_sizes"] == [1, 8]
-    assert Model.open(made["tuned"].path)
+    assert Model.open(outputs["tuned"].path)
 
 
-def test_a_first_look_at_the_answers_is_at_the_output_that_is_named(given, tmp_path):
-    model = keras_models.load(KerasModel(given["model"]))
+def test_the_quick_comparison_of_a_search_uses_the_named_output(sources, tmp_path):
+    model = keras_models.load(KerasModel(sources["model"]))
     model.get_layer("bright").set_weights([-weights for weights in model.get_layer("bright").get_weights()])
     keras_models.save(model, tmp_path / "child")
-    asked = str(given["model"]), str(tmp_path / "child"), str(given["examples"])
-    assert differences(*asked, "digit", 16, 0) == (0, 16, pytest.approx(0, abs=1e-6))
-    assert differences(*asked, None, 16, 0)[2] > 1
+    arguments = str(sources["model"]), str(tmp_path / "child"), str(sources["examples"])
+    assert differences(*arguments, "digit", 16, 0) == (0, 16, pytest.approx(0, abs=1e-6))
+    assert differences(*arguments, None, 16, 0)[2] > 1

@@ -1,4 +1,4 @@
-"""The pipeline `shrink`: variants of a trained model, run until one is pushed; a small part here, all of it nightly."""
+"""Test the pipeline `shrink`: a small part of its variants, and all of them nightly."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from tfopt.artifacts import Model
 from tfopt.cli.summary_table import print_summary
 from tfopt.dag.tracing import load
 from tfopt.pipelines import shrink
-from tfopt.tfx import runner as engine
+from tfopt.tfx import runner
 
 MODULE = """
 import keras
@@ -25,7 +25,7 @@ def build_model():
     model.compile(keras.optimizers.Adam(3e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
 """
-# A goal that asks for a second round of nearly every variant.
+# The goal causes a second round for nearly every variant.
 QUICK = {"epochs": 1, "recover": 1, "sparsity": 0.5, "clusters": 8, "seconds": 0.1, "goals": ["accuracy threshold 1.0"]}
 
 
@@ -38,31 +38,31 @@ def trained(tmp_path, digits_examples) -> dict[str, Path]:
     return {"model": tmp_path / "trained", "examples": digits_examples, "module": module}
 
 
-def test_it_ends_with_one_pushed_model_and_says_what_became_of_each(trained, tmp_path, monkeypatch, capsys):
+def test_one_model_is_pushed_and_each_variant_is_reported(trained, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(shrink, "EXPORTS", {"pruned": ("tflite int8",), "pruned_clustered": ("tflite int8",)})
-    told = run(trained, tmp_path, "local", goals=["accuracy threshold 0.5"])
-    names = [model["name"] for model in told["models"]]
+    decision = run(trained, tmp_path, "local", goals=["accuracy threshold 0.5"])
+    names = [model["name"] for model in decision["models"]]
     assert names == ["trained", "pruned 50%, tflite int8", "pruned 50% + clustered 8, tflite int8"]
-    assert told["selected"] in names
+    assert decision["selected"] in names
     assert {path.name for path in (tmp_path / "pushed").iterdir()} == {"1", "history"}
     assert "pruned 50%" in capsys.readouterr().out
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["local", "beam"])
-def test_all_of_it_runs_and_each_candidate_tells_its_ancestry(trained, tmp_path, name):
-    told = run(trained, tmp_path, name)
-    names = [model["name"] for model in told["models"]]
+def test_all_variants_run_and_their_names_show_their_lineage(trained, tmp_path, name):
+    decision = run(trained, tmp_path, name)
+    names = [model["name"] for model in decision["models"]]
     assert len(names) == len(set(names)) == 1 + sum(map(len, shrink.EXPORTS.values()))
     assert "pruned 50% + clustered 8 + quantized, tflite int8" in names
-    assert not [model for model in told["models"] if "could not be measured" in " ".join(model["reasons"])]
-    assert "second round of 1 epochs" in (told["folder"] / "report.html").read_text()
+    assert not [model for model in decision["models"] if "could not be measured" in " ".join(model["reasons"])]
+    assert "second round of 1 epochs" in (decision["folder"] / "report.html").read_text()
 
 
-def run(trained: dict[str, Path], folder: Path, name: str, **given) -> dict:
-    values = {**trained, **QUICK, **given, "destination": str(folder / "pushed")}
-    left = engine.run(load("shrink"), values, folder / "root", engine=name)
-    decision = left["select_model"].outputs["decision"]
-    print_summary(decision, left["evaluate"].outputs["evaluation"], left["benchmark"].outputs["benchmark"])
-    assert Model.open(left["select_model"].outputs["selected"].path)
+def run(trained: dict[str, Path], folder: Path, name: str, **more) -> dict:
+    values = {**trained, **QUICK, **more, "destination": str(folder / "pushed")}
+    outcomes = runner.run(load("shrink"), values, folder / "root", engine=name)
+    decision = outcomes["select_model"].outputs["decision"]
+    print_summary(decision, outcomes["evaluate"].outputs["evaluation"], outcomes["benchmark"].outputs["benchmark"])
+    assert Model.open(outcomes["select_model"].outputs["selected"].path)
     return json.loads((decision.path / "decision.json").read_text()) | {"folder": decision.path}

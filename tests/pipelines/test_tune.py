@@ -1,4 +1,4 @@
-"""The pipeline `tune` on real digits, run after run: searched once, used again, and searched again when it fails."""
+"""Test the pipeline `tune` on real digits over several runs: search, reuse of the recipe, another search."""
 
 import json
 from pathlib import Path
@@ -9,14 +9,14 @@ import pytest
 from tests.components.train_modules import DIGITS, write
 from tfopt.artifacts import KerasModel
 from tfopt.dag.tracing import load
-from tfopt.model_store.last_run import kept, kept_recipe
-from tfopt.tfx import runner as engine
+from tfopt.model_store.warm_start import load_model, load_recipe
+from tfopt.tfx import runner
 
 
-def test_the_recipe_is_looked_for_where_it_is_kept():
+def test_the_recipe_is_read_from_the_destination_of_the_push():
     dag = load("tune")
-    found, pushed = dag.steps["tune_recipe"], dag.steps["push_model"]
-    assert found.parameters["last"] is pushed.parameters["destination"]
+    tuned, pushed = dag.steps["tune_recipe"], dag.steps["push_model"]
+    assert tuned.parameters["last"] is pushed.parameters["destination"]
     assert (pushed.inputs["recipe"].step, pushed.inputs["recipe"].output) == ("tune_recipe", "recipe")
     assert [wire.step for wire in dag.steps["select_model"].inputs["candidates"]] == ["tune_recipe"]
     assert pushed.inputs["trained"].step == "train"
@@ -24,7 +24,7 @@ def test_the_recipe_is_looked_for_where_it_is_kept():
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
-def test_the_first_run_searches_the_next_uses_that_and_one_that_fails_searches_again(tmp_path):
+def test_a_recipe_is_reused_until_it_misses_a_goal(tmp_path):
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
@@ -35,16 +35,16 @@ def test_the_first_run_searches_the_next_uses_that_and_one_that_fails_searches_a
     def run(name: str, data: str, **more: object) -> tuple[dict, dict, KerasModel]:
         values = {"data": tmp_path / data, "module": module, "pack": "image=8x8x1", "epochs": 4, "seconds": 0.4}
         values |= {"formats": ["tflite"], "trials": 3, "destination": str(served), **more}
-        left = engine.run(load("tune"), values, tmp_path / "root", engine=name)
-        outputs = {step: found.outputs for step, found in left.items()}
+        outcomes = runner.run(load("tune"), values, tmp_path / "root", engine=name)
+        outputs = {step: outcome.outputs for step, outcome in outcomes.items()}
         pushed = json.loads(Path(outputs["push_model"]["pushed"].path, "pushed.json").read_text())
         return outputs["tune_recipe"]["recipe"].read(), pushed, KerasModel.open(outputs["train"]["trained"].path)
 
     first, pushed, trained = run("beam", "rows.csv")
     assert (len(first["trials"]), first["reused"], first["earlier"]) == (3, False, [])
     assert first["winner"] and pushed["digest"] == first["decision"]["selected_digest"]
-    assert kept(served).digest == trained.digest
-    assert kept_recipe(served).read() == first | {"served": True}
+    assert load_model(served).digest == trained.digest
+    assert load_recipe(served).read() == first | {"served": True}
 
     second, pushed, again = run("local", "more.csv")
     assert again.digest != trained.digest

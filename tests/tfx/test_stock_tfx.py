@@ -1,6 +1,6 @@
-"""Our components between stock ones: CsvExampleGen, Trainer, fold, TFLite, Evaluator, Pusher, on a SQLite store.
+"""Test a pipeline of TFX's own components and ours: CsvExampleGen, Trainer, fold, TFLite, Evaluator, Pusher.
 
-It also keeps saying that the two wheels which are older than TFX asks for do work with it (docs/adr/0003).
+It also shows that TFX works with two wheels that are older than it requires (docs/adr/0003).
 """
 
 import hashlib
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def artifacts(tmp_path_factory) -> Path:
-    """Run the pipeline once and return its folder of artifacts."""
+    """Run the pipeline once and return its folder."""
     import tensorflow_model_analysis as tfma
     from sklearn.datasets import load_iris
     from tfx.components import CsvExampleGen, Evaluator, Pusher, Trainer
@@ -20,7 +20,7 @@ def artifacts(tmp_path_factory) -> Path:
     from tfx.proto import pusher_pb2, trainer_pb2
 
     from tests.stock_trainer import FEATURES
-    from tfopt.tfx.components import steps
+    from tfopt.tfx import steps
 
     folder = tmp_path_factory.mktemp("stock")
     iris = load_iris()
@@ -40,8 +40,8 @@ def artifacts(tmp_path_factory) -> Path:
     exported = steps.export_tflite(
         model=folded.outputs["folded"], examples=examples.outputs["examples"], precision="float32"
     )
-    better_than_guessing = tfma.MetricThreshold(value_threshold=tfma.GenericValueThreshold(lower_bound={"value": 0.8}))
-    accuracy = tfma.MetricConfig(class_name="SparseCategoricalAccuracy", threshold=better_than_guessing)
+    accuracy_bound = tfma.MetricThreshold(value_threshold=tfma.GenericValueThreshold(lower_bound={"value": 0.8}))
+    accuracy = tfma.MetricConfig(class_name="SparseCategoricalAccuracy", threshold=accuracy_bound)
     evaluator = Evaluator(
         examples=examples.outputs["examples"],
         model=exported.outputs["exported"],
@@ -73,17 +73,17 @@ def digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def test_the_stock_evaluator_blessed_our_tflite_model(artifacts):
+def test_tfx_evaluator_blesses_the_exported_tflite_model(artifacts):
     assert list((artifacts / "artifacts" / "Evaluator" / "blessing").glob("*/BLESSED"))
 
 
-def test_the_stock_pusher_pushed_the_file_we_exported(artifacts):
+def test_tfx_pusher_pushes_the_exported_file(artifacts):
     exported = next((artifacts / "artifacts" / "export_tflite" / "exported").glob("*/Format-Serving/tflite"))
     pushed = next((artifacts / "pushed").glob("*/tflite"))
     assert digest(pushed) == digest(exported)
 
 
-def test_our_fold_took_the_stock_trainers_model(artifacts):
+def test_fold_batch_norm_accepts_the_model_of_the_tfx_trainer(artifacts):
     import json
 
     card = next((artifacts / "artifacts" / "fold_batch_norm" / "folded").glob("*/model_card.json"))

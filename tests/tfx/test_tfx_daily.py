@@ -1,4 +1,4 @@
-"""docs/tfx/daily.py as a user runs it, day after day: stock statistics, schema and validators around `train`."""
+"""Test docs/tfx/daily.py over several days: TFX's statistics, schema and validators before `train`."""
 
 import json
 import shutil
@@ -26,17 +26,19 @@ def build_model():
 NAMES = ["sepal_length", "sepal_width", "petal_length", "petal_width", "species"]
 
 
-def iris(file: Path, change=lambda rows: rows) -> Path:
+def write_iris(file: Path, change=lambda rows: rows) -> Path:
     from sklearn.datasets import load_iris
 
-    flowers, kinds = load_iris(return_X_y=True)
-    rows = [[f"{value:.3f}" for value in change(row)] + [str(kind)] for row, kind in zip(flowers, kinds, strict=True)]
+    features, labels = load_iris(return_X_y=True)
+    rows = [
+        [f"{value:.3f}" for value in change(row)] + [str(label)] for row, label in zip(features, labels, strict=True)
+    ]
     file.write_text("\n".join(",".join(row) for row in [NAMES, *rows]) + "\n")
     return file
 
 
 @pytest.mark.nightly
-def test_what_breaks_the_schema_stops_what_drifted_is_learnt_and_the_same_is_handed_on(tmp_path):
+def test_unchanged_data_skips_training_drifted_data_trains_and_anomalies_stop_the_run(tmp_path):
     folder, module = tmp_path / "daily", tmp_path / "model.py"
     module.write_text(MODULE)
 
@@ -48,25 +50,25 @@ def test_what_breaks_the_schema_stops_what_drifted_is_learnt_and_the_same_is_han
         cards = (folder / "artifacts" / "train" / "trained").glob("*/model_card.json")
         return json.loads(max(cards, key=lambda card: int(card.parent.name)).read_text())
 
-    first = run(iris(tmp_path / "first.csv"))
+    first = run(write_iris(tmp_path / "first.csv"))
     assert first.returncode == 0, first.stderr[-3000:]
     assert "schema.pbtxt, and put it into" in first.stdout
     inferred = max((folder / "artifacts" / "SchemaGen" / "schema").glob("*/schema.pbtxt"))
     shutil.copy(inferred, folder / "schema.pbtxt")
     before = trained()
 
-    same = run(iris(tmp_path / "same.csv", lambda row: row + 0.1 * (row[0] == 5.0)))
+    same = run(write_iris(tmp_path / "same.csv", lambda row: row + 0.1 * (row[0] == 5.0)))
     assert same.returncode == 0, same.stderr[-3000:]
     assert "not trained: nothing changed" in same.stderr and "drifted" not in same.stdout
     assert trained() == before
 
-    later = run(iris(tmp_path / "later.csv", lambda row: row + np.array([1.5, 0, 0, 0])))
+    later = run(write_iris(tmp_path / "later.csv", lambda row: row + np.array([1.5, 0, 0, 0])))
     assert later.returncode == 0, later.stderr[-3000:]
     assert "drifted: SplitPair-train_train sepal_length" in later.stdout
-    assert "training, since changed: feature sepal_length: mean" in later.stderr
+    assert "training, because of changes: feature sepal_length: mean" in later.stderr
     assert trained()["start"]["digest"] == before["digest"] != trained()["digest"]
 
-    file = iris(tmp_path / "broken.csv")
+    file = write_iris(tmp_path / "broken.csv")
     file.write_text(file.read_text().replace("petal_width", "petal_breadth"))
     broken = run(file)
     assert broken.returncode
