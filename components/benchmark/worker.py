@@ -12,22 +12,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfopt.artifacts.formats import FORMATS
 from tfopt.processes.fork_server import serve_forks
 from tfopt.processes.rpc import peak_memory
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-# The package of each format, imported before the load, so that load_seconds does not include the import.
-PACKAGES = {
-    "saved_model": "tensorflow",
-    "keras": "tensorflow",
-    "tflite": "ai_edge_litert.interpreter",
-    "onnx": "onnxruntime",
-    "openvino": "tfopt.runtimes.openvino_import",
-    "tensorrt": "tensorrt",
-}
 
 
 class Worker:
@@ -125,9 +116,9 @@ def main(descriptor: int, cores: list[int], format: str) -> None:
 def _import_runtime(format: str) -> dict[str, Any]:
     """Import all modules that a load needs and return the seconds and the memory."""
     start = time.perf_counter()
-    if format in PACKAGES:
+    if format in FORMATS:
         with contextlib.suppress(ImportError):  # the runtime's error names the missing package
-            importlib.import_module(PACKAGES[format])
+            importlib.import_module(FORMATS[format].module)
     seconds = time.perf_counter() - start
     with contextlib.suppress(ImportError):
         importlib.import_module(f"tfopt.runtimes.{format}")

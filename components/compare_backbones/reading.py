@@ -20,7 +20,6 @@ LIGHT = [
     "ResNet50",
 ]
 RUNTIMES = ("saved_model", "tflite", "onnx", "openvino")
-PACKAGES = {"tflite": "ai_edge_litert", "onnx": "onnxruntime", "openvino": "openvino", "tensorrt": "tensorrt"}
 SIZE = re.compile(r"(\d+)x(\d+)x([1-9]\d*)")
 
 

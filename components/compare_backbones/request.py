@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tfopt.artifacts import Examples
+from tfopt.artifacts.formats import FORMATS
 from tfopt.components.compare_backbones.backbones import Backbone
 from tfopt.components.compare_backbones.example_facts import check_features, classes_of, facts_of, stored_size
-from tfopt.components.compare_backbones.reading import PACKAGES, Size, read_size
+from tfopt.components.compare_backbones.reading import Size, read_size
 from tfopt.errors import ComponentError, nearest
 from tfopt.measurement.goals import QUALITY, Goal
 
@@ -104,8 +105,8 @@ class Question:
 
 
 def _why_missing(name: str) -> str | None:
-    package = PACKAGES.get(name)
-    there = package is None or importlib.util.find_spec(package) is not None
+    package = FORMATS[name].import_name
+    there = importlib.util.find_spec(package) is not None
     return None if there else f"{name}: the package {package} is not installed"
 
 

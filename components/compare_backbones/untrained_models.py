@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Examples, Inspection
+from tfopt.artifacts.formats import FORMATS
 from tfopt.component import find
 from tfopt.components.compare_backbones.budget import Budget
 from tfopt.components.compare_backbones.reading import Size
@@ -15,12 +16,6 @@ from tfopt.components.compare_backbones.request import Question
 from tfopt.execution.isolated import run_component
 from tfopt.processes.subprocess_call import run_in_child
 
-EXPORTERS = {
-    "tflite": ("export_tflite", "exported"),
-    "onnx": ("export_onnx", "exported"),
-    "openvino": ("export_openvino", "exported"),
-    "tensorrt": ("convert_tensorrt", "converted"),
-}
 LOOSE = 0.1  # of the output's range: an untrained model's answers may lie close together, and only its speed is asked
 BATCH = 32  # records whose statistics the batch norms keep
 
@@ -45,7 +40,8 @@ def export(place: Path, kind: str, examples: Examples | None, budget: Budget) ->
     saved = place / "saved_model"
     if kind == "saved_model":
         return saved
-    step, output = EXPORTERS[kind]
+    step, output = FORMATS[kind].exporter, FORMATS[kind].exported
+    assert step
     given = {"model": str(saved), "examples": seen(place, examples).uri, output: str(place / kind)}
     run_component(step, given | {"tolerance": LOOSE}, doing=f"{step} of {place.name}", limit_s=budget.left())
     return place / kind
@@ -62,7 +58,7 @@ def _build(
     """Be the process that builds."""
     from tfopt.artifacts.tensor_spec import TensorSpec
     from tfopt.components.compare_backbones.settling import draw_examples, settle
-    from tfopt.data.sample_inputs import probe
+    from tfopt.data.sample_inputs import draw_inputs
     from tfopt.keras_models import io as keras_models
     from tfopt.training.determinism import set_seeds
     from tfopt.training.model_assembly import assemble
@@ -74,7 +70,9 @@ def _build(
     shown = seen(folder, Examples(examples) if examples else None)
     set_seeds(seed)
     parts = assemble(UserModule(Path(module)), {image: TensorSpec("float32", (None, math.prod(stored)))}, shown, label)
-    batch, _ = probe(shown, {image: TensorSpec("float32", (None, *stored))}, records=BATCH, seed=seed, seen="eval")
+    batch, _ = draw_inputs(
+        shown, {image: TensorSpec("float32", (None, *stored))}, records=BATCH, seed=seed, seen="eval"
+    )
     settle(parts.saved, batch[image], seed)
     keras_models.save(parts.saved, folder / "saved_model")
     find("inspect_model")(model=folder / "saved_model", inspection=folder / "inspection")

@@ -1,4 +1,4 @@
-"""Whatever people have lying around is an artifact, and what is none is refused with a reason."""
+"""Test that artifacts open files from any source and reject other content with a reason."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ from tfopt.errors import ComponentError
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with one of everything, by shape only."""
+    """A folder with one file name pattern of each artifact; the contents are not valid."""
     files = [
         "artifact/Format-Serving/saved_model.pb",
         "artifact/Format-Keras/model.keras",
@@ -87,10 +87,10 @@ def folder(tmp_path: Path) -> Path:
         ("plan", TensorRTModel, "tensorrt"),
         ("plan", Model, "tensorrt"),
         ("m.engine", Model, "tensorrt"),
-        ("bare", TensorRTModel, "saved_model"),  # as TF-TRT makes it
+        ("bare", TensorRTModel, "saved_model"),  # as TF-TRT writes it
     ],
 )
-def test_a_model_is_found_in_every_form(folder, name, kind, form):
+def test_open_detects_the_format(folder, name, kind, form):
     assert kind.open(folder / name).format == form
 
 
@@ -117,21 +117,21 @@ def test_a_model_is_found_in_every_form(folder, name, kind, form):
         ("empty", Decision),
     ],
 )
-def test_what_is_none_is_refused_with_what_would_be_one(folder, name, kind):
+def test_open_rejects_other_content(folder, name, kind):
     with pytest.raises(ComponentError) as refusal:
         kind.open(folder / name)
     assert str(folder / name) in refusal.value.received
     assert refusal.value.fix
 
 
-def test_a_path_that_is_not_there_says_how_far_it_exists(folder):
+def test_open_names_the_first_missing_folder(folder):
     with pytest.raises(ComponentError, match="check the path"):
         Model.open(folder / "absent")
     with pytest.raises(ComponentError, match="does not exist either"):
         Model.open(folder / "absent" / "deeper")
 
 
-def test_the_payload_is_what_is_deployed(folder):
+def test_payload_has_the_deployed_files_only(folder):
     assert [file.name for file in Model(folder / "artifact").payload()] == ["saved_model.pb"]
     assert [file.name for file in Model(folder / "lite").payload()] == ["tflite"]
     assert [file.name for file in Model(folder / "onnx").payload()] == ["model.onnx"]
@@ -142,14 +142,14 @@ def test_the_payload_is_what_is_deployed(folder):
     assert Model(folder / "m.h5").sizes()["raw"] == 4
 
 
-def test_the_weights_beside_a_bare_file_are_part_of_its_digest(folder):
+def test_digest_of_a_bare_file_includes_its_weights_file(folder):
     before = Model(folder / "net.xml").digest
     (folder / "net.bin").write_text("other weights")
     assert Model(folder / "net.xml").digest != before
 
 
-def outside(folder: Path) -> Path:
-    """A bare ONNX file with its weights in a folder beside it, and the weights of a loop in another file there."""
+def external_weights_model(folder: Path) -> Path:
+    """Write a bare ONNX file with external weights in a folder, also for the branches of an If node."""
     import onnx
     from onnx import helper, numpy_helper
 
@@ -174,8 +174,8 @@ def outside(folder: Path) -> Path:
     return folder / "net.onnx"
 
 
-def test_weights_of_an_onnx_file_that_lie_in_others_are_part_of_it(tmp_path):
-    file = outside(tmp_path / "model")
+def test_external_weights_belong_to_an_onnx_model(tmp_path):
+    file = external_weights_model(tmp_path / "model")
     model = Model(file)
     places = sorted(path.relative_to(file.parent).as_posix() for path in model.payload()[1:])
     assert len(places) == 3 and {place[:7] for place in places} == {"parts/w", "parts/v"}
@@ -188,7 +188,7 @@ def test_weights_of_an_onnx_file_that_lie_in_others_are_part_of_it(tmp_path):
         Model(file).payload()
 
 
-def test_weights_of_a_saved_model_in_a_linked_folder_are_part_of_it(tmp_path):
+def test_weights_in_a_linked_folder_belong_to_a_saved_model(tmp_path):
     model = tmp_path / "model"
     (tmp_path / "store").mkdir()
     model.mkdir()
@@ -202,7 +202,7 @@ def test_weights_of_a_saved_model_in_a_linked_folder_are_part_of_it(tmp_path):
     assert Model(model).digest != before
 
 
-def test_examples_are_read_by_split_or_bare(folder):
+def test_examples_have_splits_or_are_one_split(folder):
     examples = Examples.open(folder / "split")
     assert {name: [file.name for file in files] for name, files in examples.splits.items()} == {
         "eval": ["data_tfrecord-0.gz"],
@@ -214,17 +214,17 @@ def test_examples_are_read_by_split_or_bare(folder):
         examples.split("test")
 
 
-def test_names_in_a_table_are_unique(folder):
+def test_unique_names_numbers_equal_names(folder):
     models = [Model(folder / "m.h5"), Model(folder / "bare"), Model(folder / "m.h5")]
     assert unique_names(models) == ["m.h5", "bare", "m.h5 (2)"]
 
 
-def test_a_report_refuses_numbers_that_are_none(tmp_path):
+def test_report_write_rejects_nan(tmp_path):
     with pytest.raises(ValueError, match="JSON"):
         Evaluation(tmp_path / "e").write({"accuracy": float("nan")})
 
 
-def test_models_that_share_a_name_are_told_apart_by_what_was_done_to_the_parent(tmp_path):
+def test_unique_names_prepends_the_lineage_to_equal_names(tmp_path):
     def made(name: str, *steps: tuple[str, str]) -> Model:
         folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
@@ -251,8 +251,8 @@ def test_models_that_share_a_name_are_told_apart_by_what_was_done_to_the_parent(
 
 
 @pytest.mark.parametrize("given", ["module.py", "written", "written/module.py"])
-def test_a_module_is_its_file_whether_a_person_or_a_step_wrote_it(folder, given):
-    opened = PythonModule.open(folder / given)
+def test_python_module_opens_a_file_or_the_folder_of_a_step(folder, source):
+    opened = PythonModule.open(folder / source)
     assert opened.path.is_file()
     assert opened.path.name == "module.py"
     assert [file.name for file in opened.files()] == ["module.py"]

@@ -1,3 +1,5 @@
+"""Test the checks of the order of steps."""
+
 import json
 
 import pytest
@@ -10,7 +12,7 @@ from tfopt.errors import ComponentError
 
 
 @pytest.mark.parametrize(
-    ("done", "step"),
+    ("previous_steps", "step"),
     [
         (["prune"], "prune"),
         (["cluster"], "prune"),
@@ -24,15 +26,15 @@ from tfopt.errors import ComponentError
         (["quantize"], "cast_precision"),
     ],
 )
-def test_a_step_that_would_undo_an_earlier_one_is_refused_with_the_order(tmp_path, done, step):
+def test_check_order_rejects_a_step_that_undoes_an_earlier_one(tmp_path, previous_steps, step):
     with pytest.raises(ComponentError) as refusal:
-        check_order(model(tmp_path, done), step)
+        check_order(model(tmp_path, previous_steps), step)
     assert f"{step} after " in refusal.value.received
     assert ", ".join(ORDER) in refusal.value.expected
     assert "from before" in refusal.value.fix
 
 
-def test_every_step_may_follow_those_before_it_and_any_may_be_left_out(tmp_path):
+def test_check_order_accepts_the_legal_order_with_omissions(tmp_path):
     for index, step in enumerate(ORDER):
         check_order(model(tmp_path, ["train", *ORDER[:index]]), step)
         check_order(model(tmp_path, []), step)
@@ -40,16 +42,16 @@ def test_every_step_may_follow_those_before_it_and_any_may_be_left_out(tmp_path)
     check_order(model(tmp_path, ["prune", "cluster"]), "export_tflite")
 
 
-def test_removing_channels_leaves_nothing_that_could_be_undone(tmp_path):
+def test_channel_pruning_has_no_effect_to_preserve(tmp_path):
     check_order(model(tmp_path, ["prune"], {"pattern": "channel"}), "prune")
 
 
-def test_the_fix_says_when_the_earlier_step_should_come_later(tmp_path):
+def test_the_fix_proposes_to_swap_the_steps(tmp_path):
     with pytest.raises(ComponentError, match="let cluster follow"):
         check_order(model(tmp_path, ["cluster"]), "prune")
 
 
-def test_an_illegal_order_is_refused_when_the_dag_is_built():
+def test_tracing_rejects_an_illegal_order():
     def twice(steps: Steps, model: Input[KerasModel]) -> None:
         """Prune a pruned model."""
         pruned = steps.prune(model=model).outputs["pruned"]
@@ -60,9 +62,11 @@ def test_an_illegal_order_is_refused_when_the_dag_is_built():
         trace(twice)
 
 
-def model(folder, done, parameters=None):
-    """A card as the framework writes it: the last step itself, the ones before it in the lineage."""
-    steps = [{"name": name, "digest": "0", "component": name, "parameters": parameters or {}} for name in done]
+def model(folder, previous_steps, parameters=None):
+    """Write a model card like the framework: the last step itself, the previous ones in the lineage."""
+    steps = [
+        {"name": name, "digest": "0", "component": name, "parameters": parameters or {}} for name in previous_steps
+    ]
     lineage = [{"name": "my_model", "digest": "0", "component": None, "parameters": None}, *steps[:-1]]
     card = {"name": "m", "lineage": lineage, **(steps[-1] if steps else {})}
     (folder / CARD).write_text(json.dumps(card))

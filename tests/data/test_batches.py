@@ -10,7 +10,7 @@ from tests.conftest import write_examples
 from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.batches import (
-    as_input,
+    to_input,
     feature_specs,
     parse_records,
     read_batches,
@@ -73,15 +73,15 @@ def test_integers_take_the_dtype_and_shape_of_the_signature(shards, spec, shape)
 
 
 def test_an_integer_that_does_not_fit_is_refused_not_wrapped():
-    assert as_input(np.array([[0], [255]]), TensorSpec("uint8", (None, 1))).tolist() == [[0], [255]]
+    assert to_input(np.array([[0], [255]]), TensorSpec("uint8", (None, 1))).tolist() == [[0], [255]]
     with pytest.raises(ComponentError, match="values from 0 to 256"):
-        as_input(np.array([[0], [256]]), TensorSpec("uint8", (None, 1)))
+        to_input(np.array([[0], [256]]), TensorSpec("uint8", (None, 1)))
 
 
 def test_an_input_without_axes_takes_one_value_of_the_batch(shards):
     for batch in read_batches(shards, {"id": TensorSpec("int32", ()), "image": IMAGE["image"]}, batch_size=4):
         assert batch["id"].shape == () and batch["id"].dtype == np.int32
-    assert as_input(np.array([[b"a"], [b"b"]], object), TensorSpec("string", ())).item() == b"a"
+    assert to_input(np.array([[b"a"], [b"b"]], object), TensorSpec("string", ())).item() == b"a"
 
 
 def test_text_and_bytes_come_as_bytes(tmp_path):
@@ -156,7 +156,7 @@ def test_a_truncated_file_is_named(shards, name, keep):
     with pytest.raises(ComponentError) as error:
         list(read_batches(shards, IMAGE, batch_size=4))
     assert name in error.value.received and "damaged" in error.value.received
-    assert error.value.expected.startswith("a whole TFRecord file")
+    assert error.value.expected.startswith("a complete TFRecord file")
 
 
 def test_no_cut_through_a_gzip_file_loses_records_in_silence(tmp_path):
@@ -189,7 +189,7 @@ def test_what_is_no_tfrecord_file_is_refused(tmp_path):
 def test_records_that_are_no_examples_are_refused(tmp_path):
     with tf.io.TFRecordWriter(str(tmp_path / "a")) as writer:
         writer.write(b"\xff\xfe not a tf.Example")
-    with pytest.raises(ComponentError, match=r"no tf\.Example"):
+    with pytest.raises(ComponentError, match=r"not a tf\.Example"):
         next(read_batches([tmp_path / "a"], IMAGE, batch_size=4))
 
 

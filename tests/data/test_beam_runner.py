@@ -49,25 +49,25 @@ def test_an_exception_in_the_block_runs_nothing(tmp_path):
     ],
 )
 def test_the_number_of_workers_is_read_from_the_arguments(given, expected):
-    with beam.arguments(given):
-        assert beam.workers() == expected
+    with beam.runner_arguments(given):
+        assert beam.worker_count() == expected
 
 
 def test_an_argument_that_beam_does_not_take_is_an_error_that_says_so():
-    with beam.arguments(["--direct_num_workers=two"]), pytest.raises(ComponentError, match="invalid int value: 'two'"):
-        beam.workers()
+    with beam.runner_arguments(["--direct_num_workers=two"]), pytest.raises(ComponentError, match="invalid int value: 'two'"):
+        beam.worker_count()
 
 
 def test_arguments_end_with_their_block_and_do_not_reach_other_threads():
     found = []
-    with beam.arguments(["--direct_num_workers=4"]):
-        with beam.arguments(["--direct_num_workers=2"]):
-            found.append(beam.workers())
-        found.append(beam.workers())
-        other = threading.Thread(target=lambda: found.append(beam.workers()))
+    with beam.runner_arguments(["--direct_num_workers=4"]):
+        with beam.runner_arguments(["--direct_num_workers=2"]):
+            found.append(beam.worker_count())
+        found.append(beam.worker_count())
+        other = threading.Thread(target=lambda: found.append(beam.worker_count()))
         other.start()
         other.join()
-    assert [*found, beam.workers()] == [2, 4, 1, 1]
+    assert [*found, beam.worker_count()] == [2, 4, 1, 1]
 
 
 @pytest.mark.timeout(120)
@@ -76,22 +76,22 @@ def test_workers_start_where_the_path_of_python_has_a_space(tmp_path, monkeypatc
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    with beam.arguments(["--direct_running_mode=multi_processing", "--direct_num_workers=2"]):
+    with beam.runner_arguments(["--direct_running_mode=multi_processing", "--direct_num_workers=2"]):
         assert square(tmp_path) == 328350
 
 
 def test_no_other_runner_is_fetched_behind_the_users_back(tmp_path, caplog):
     caplog.set_level("INFO")
     square(tmp_path)
-    with beam.arguments(["--runner=DirectRunner"]):
+    with beam.runner_arguments(["--runner=DirectRunner"]):
         square(tmp_path)
     assert "prism" not in caplog.text.lower()
 
 
 def test_dasks_client_is_closed_after_each_run_and_work_is_spread(tmp_path):
     with distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
-        with beam.arguments(["--runner=DaskRunner", f"--dask_client_address={cluster.scheduler_address}"]):
-            assert beam.workers() == 2
+        with beam.runner_arguments(["--runner=DaskRunner", f"--dask_client_address={cluster.scheduler_address}"]):
+            assert beam.worker_count() == 2
             assert square(tmp_path) == 328350
             with pytest.raises(RuntimeError, match="on purpose"), beam.pipeline() as pipeline:
                 pipeline | apache_beam.Create([1]) | apache_beam.Map(fail)
@@ -101,10 +101,10 @@ def test_dasks_client_is_closed_after_each_run_and_work_is_spread(tmp_path):
 def test_a_dask_cluster_in_this_process_is_refused_for_it_counts_twice():
     with (
         distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
-        beam.arguments(["--runner=DaskRunner", f"--dask_client_address={cluster.scheduler_address}"]),
+        beam.runner_arguments(["--runner=DaskRunner", f"--dask_client_address={cluster.scheduler_address}"]),
     ):
         with pytest.raises(ComponentError, match=r"(?s)inproc://.*a cluster of processes.*processes=True"):
-            beam.workers()
+            beam.worker_count()
         with pytest.raises(ComponentError), beam.pipeline():
             raise AssertionError("must not be reached")
 

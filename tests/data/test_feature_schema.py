@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import write_examples
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.batches import read_batches
-from tfopt.data.feature_schema import SparseSpec, manifest, stored_features
+from tfopt.data.feature_schema import SparseSpec, read_manifest, stored_features
 from tfopt.errors import ComponentError
 
 NUMBERS = {"dtype": "int64", "shape": [None], "missing": 1, "min": 1, "max": 3}
@@ -48,7 +48,7 @@ def test_a_manifest_beside_the_files_themselves_counts_and_one_without_features_
     assert list(stored_features([file])) == ["beside", "id"]
     (tmp_path / "examples" / "examples.json").write_text(json.dumps({"splits": {"train": 3}}))
     assert list(stored_features([file])) == ["id"]
-    assert manifest(tmp_path / "nowhere") == {}
+    assert read_manifest(tmp_path / "nowhere") == {}
 
 
 def test_rows_of_any_length_are_filled_up_at_their_end_and_never_to_nothing(tmp_path):

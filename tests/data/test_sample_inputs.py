@@ -6,9 +6,9 @@ import pytest
 from tests.conftest import write_examples
 from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.conversion.calibration import sample
+from tfopt.conversion.calibration import sample_inputs
 from tfopt.conversion.convert import Conversion
-from tfopt.data.sample_inputs import cut, probe, random_batch
+from tfopt.data.sample_inputs import split_batches, draw_inputs, random_batch
 from tfopt.errors import ComponentError
 
 IMAGE = {"image": TensorSpec("float32", (None, 8, 8, 1))}
@@ -17,46 +17,46 @@ IMAGE = {"image": TensorSpec("float32", (None, 8, 8, 1))}
 def test_examples_come_from_another_split_than_the_one_seen(digits_examples):
     examples = Examples(digits_examples)
     for seen, taken in (("train", "eval"), ("eval", "train")):
-        batch, source = probe(examples, IMAGE, records=20, seen=seen)
+        batch, source = draw_inputs(examples, IMAGE, records=20, seen=seen)
         assert batch["image"].shape == (20, 8, 8, 1) and source == f"examples, split {taken!r}"
-    assert len(probe(examples, IMAGE, records=1000)[0]["image"]) == 397
+    assert len(draw_inputs(examples, IMAGE, records=1000)[0]["image"]) == 397
 
 
 def test_the_split_kept_for_judging_is_taken_only_where_there_is_no_third(tmp_path):
     for split, taken in (("train", "train"), ("test", "test"), ("eval", "eval")):  # one more at each step
         write_examples(tmp_path / f"Split-{split}" / "a", {"image": np.ones((3, 64))})
-        assert probe(Examples(tmp_path), IMAGE, records=9)[1] == f"examples, split {taken!r}"
-    assert probe(Examples(tmp_path), IMAGE, records=9, seen="eval")[1] == "examples, split 'train'"
+        assert draw_inputs(Examples(tmp_path), IMAGE, records=9)[1] == f"examples, split {taken!r}"
+    assert draw_inputs(Examples(tmp_path), IMAGE, records=9, seen="eval")[1] == "examples, split 'train'"
 
 
 def test_where_there_is_one_split_alone_it_is_taken(tmp_path):
     write_examples(tmp_path / "Split-train" / "a", {"image": np.ones((3, 64))})
-    batch, source = probe(Examples(tmp_path), IMAGE, records=9)
+    batch, source = draw_inputs(Examples(tmp_path), IMAGE, records=9)
     assert len(batch["image"]) == 3 and source == "examples, split 'train'"
 
 
 def test_an_empty_split_is_refused(tmp_path):
     write_examples(tmp_path / "Split-eval" / "a", {"image": np.ones((0, 64))})
     with pytest.raises(ComponentError, match="split 'eval': no examples"):
-        probe(Examples(tmp_path), IMAGE, records=9)
+        draw_inputs(Examples(tmp_path), IMAGE, records=9)
 
 
 def test_a_fixed_batch_is_filled_whatever_was_asked_for(tmp_path):
     write_examples(tmp_path / "Split-eval" / "a", {"image": np.ones((40, 64))})
     fixed = {"image": TensorSpec("float32", (32, 8, 8, 1))}
-    given, _ = probe(Examples(tmp_path), fixed, records=4)
-    assert [batch["image"].shape for batch in cut(given, fixed, 1)] == [(32, 8, 8, 1)]
-    with pytest.raises(ComponentError, match="40 examples, and a model that takes 64 at once"):
-        probe(Examples(tmp_path), {"image": TensorSpec("float32", (64, 8, 8, 1))}, records=4)
+    given, _ = draw_inputs(Examples(tmp_path), fixed, records=4)
+    assert [batch["image"].shape for batch in split_batches(given, fixed, 1)] == [(32, 8, 8, 1)]
+    with pytest.raises(ComponentError, match="40 examples, and a model with batch size 64"):
+        draw_inputs(Examples(tmp_path), {"image": TensorSpec("float32", (64, 8, 8, 1))}, records=4)
 
 
 def test_what_is_calibrated_on_is_a_whole_batch_at_least(tmp_path):
     write_examples(tmp_path / "Split-train" / "a", {"image": np.ones((40, 64))})
-    asked = Conversion(precision="int8", calibration_count=10, split="train")
-    sampled, _ = sample(Examples(tmp_path), {"image": TensorSpec("float32", (32, 8, 8, 1))}, asked)
+    asked = Conversion(calibration_count=10, split="train")
+    sampled, _ = sample_inputs(Examples(tmp_path), {"image": TensorSpec("float32", (32, 8, 8, 1))}, asked)
     assert len(sampled["image"]) == 32
     with pytest.raises(ComponentError, match="40 examples\nexpected: at least 64 to calibrate on"):
-        sample(Examples(tmp_path), {"image": TensorSpec("float32", (64, 8, 8, 1))}, asked)
+        sample_inputs(Examples(tmp_path), {"image": TensorSpec("float32", (64, 8, 8, 1))}, asked)
 
 
 def test_what_is_calibrated_on_is_numbers(tmp_path):
@@ -64,7 +64,7 @@ def test_what_is_calibrated_on_is_numbers(tmp_path):
     images[[2, 5], 7] = np.nan, np.inf
     write_examples(tmp_path / "Split-train" / "a", {"image": images})
     with pytest.raises(ComponentError, match="'image' is NaN or infinite in 2 of 9 examples"):
-        sample(Examples(tmp_path), IMAGE, Conversion(precision="int8", calibration_count=100, split="train"))
+        sample_inputs(Examples(tmp_path), IMAGE, Conversion(calibration_count=100, split="train"))
 
 
 def test_random_inputs_fit_the_signature_and_are_the_same_for_every_model():
@@ -94,7 +94,7 @@ def test_random_inputs_fit_the_signature_and_are_the_same_for_every_model():
 
 def test_text_can_not_be_made_up():
     with pytest.raises(ComponentError, match="pass examples=PATH, with a feature 'text'"):
-        probe(None, {"text": TensorSpec("string", (None, 1))}, records=4)
+        draw_inputs(None, {"text": TensorSpec("string", (None, 1))}, records=4)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_text_can_not_be_made_up():
 def test_batches_are_of_the_sizes_asked_for_or_of_the_model_s_own(batch, sizes, lengths):
     arrays = {"scale": np.float32(2), "x": np.arange(10)}
     specs = {"scale": TensorSpec("float32", ()), "x": TensorSpec("int64", (batch,))}
-    found = list(cut(arrays, specs, *sizes))
+    found = list(split_batches(arrays, specs, *sizes))
     assert [len(piece["x"]) for piece in found] == lengths
     assert np.concatenate([[], *(piece["x"] for piece in found)]).tolist() == list(range(sum(lengths)))
     assert all(piece["scale"] == 2 for piece in found)
@@ -120,7 +120,7 @@ def test_first_sizes_that_differ_are_no_batch_and_each_input_has_its_own(tmp_pat
     specs = {"x": TensorSpec("float32", (4,)), "y": TensorSpec("float32", (3, 2))}
     write_examples(tmp_path / "Split-eval" / "a", {"x": np.ones((9, 1)), "y": np.ones((9, 2))})
     for examples in (None, Examples(tmp_path)):
-        (found,) = cut(probe(examples, specs, records=8)[0], specs, 1, 3)
+        (found,) = split_batches(draw_inputs(examples, specs, records=8)[0], specs, 1, 3)
         assert {name: array.shape for name, array in found.items()} == {"x": (4,), "y": (3, 2)}
 
 

@@ -1,4 +1,4 @@
-"""What is other about a machine is told in words; what is the same, or not known of one of the two, is not."""
+"""Test the fingerprint of the machine and the description of differences."""
 
 import copy
 import os
@@ -8,20 +8,20 @@ from importlib import metadata
 import pytest
 import tensorflow as tf
 
-from tfopt.measurement.machine_fingerprint import differences, fingerprint
+from tfopt.measurement.machine_fingerprint import describe_differences, fingerprint
 
 
-def test_this_machine_is_as_it_was_a_moment_ago():
-    assert differences(fingerprint(), fingerprint()) == []
+def test_two_fingerprints_of_one_machine_are_equal():
+    assert describe_differences(fingerprint(), fingerprint()) == []
 
 
-def test_the_cores_are_those_that_this_process_may_use_or_those_that_are_named():
+def test_affinity_defaults_to_the_usable_cores():
     assert fingerprint()["affinity"] == sorted(os.sched_getaffinity(0))
     assert fingerprint([0])["affinity"] == [0]
 
 
 @pytest.mark.parametrize(
-    ("place", "value", "said"),
+    ("place", "value", "pattern"),
     [
         (["cpu", "model"], "Some CPU", r"CPU Some CPU became .+"),
         (["cpu", "usable_cores"], 999, r"cores 999 became [\d.]+"),
@@ -34,31 +34,31 @@ def test_the_cores_are_those_that_this_process_may_use_or_those_that_are_named()
         (["tensorflow_build"], "another", r"another build of the same TensorFlow"),
     ],
 )
-def test_each_thing_that_speed_hangs_on_is_told(place, value, said, monkeypatch):
-    monkeypatch.setattr("tfopt.tensorrt.nvidia.gpus", list)
+def test_differences_that_affect_speed_are_described(place, value, pattern, monkeypatch):
+    monkeypatch.setattr("tfopt.tensorrt.nvidia.list_gpus", list)
     now = fingerprint()
     then = copy.deepcopy(now)
     inner = then
     for name in place[:-1]:
         inner = inner[name]
     inner[place[-1]] = value
-    assert re.fullmatch(said, "\n".join(differences(then, now)))
+    assert re.fullmatch(pattern, "\n".join(describe_differences(then, now)))
 
 
 @pytest.mark.parametrize(
     ("place", "value"),
     [("platform", "Linux-9"), ("container", "podman"), ("governor", "slow"), ("affinity", [7]), ("gpus", None)],
 )
-def test_what_speed_does_not_hang_on_or_one_of_them_does_not_know_is_not(place, value):
-    assert differences(fingerprint() | {place: value}, fingerprint()) == []
-    assert differences(fingerprint(), {}) == []
+def test_other_differences_and_missing_values_are_ignored(place, value):
+    assert describe_differences(fingerprint() | {place: value}, fingerprint()) == []
+    assert describe_differences(fingerprint(), {}) == []
 
 
-def test_another_cpu_is_told_once_not_by_each_of_its_instructions():
+def test_another_cpu_is_described_without_its_instruction_sets():
     then = fingerprint() | {"cpu": {"model": "Some CPU", "usable_cores": None, "instruction_sets": ["avx9"]}}
-    assert len(differences(then, fingerprint())) == 1
+    assert len(describe_differences(then, fingerprint())) == 1
 
 
-def test_a_build_is_known_by_its_largest_library():
+def test_the_build_is_the_digest_of_tensorflows_library():
     listed = next(file for file in metadata.files("tensorflow") if "libtensorflow_cc" in file.name)
     assert fingerprint()["tensorflow_build"] == listed.hash.value

@@ -1,4 +1,4 @@
-"""Parity between two models: what is measured, by hand, and what is refused."""
+"""Test the parity of two models against values computed by hand."""
 
 import numpy as np
 import pytest
@@ -27,62 +27,62 @@ def batches(*rows):
     return [{"x": np.array(part, np.float32)} for part in rows]
 
 
-def test_errors_range_and_agreement_are_over_all_batches():
+def test_errors_range_and_agreement_cover_all_batches():
     data = batches([[0, 1, 2], [4, 3, 2]], [[-6, 0, 4]])
     shift = np.array([0, 0, 3], np.float32)
-    found = compare(Formula(lambda x: x), Formula(lambda x: x + shift), data)["y"]
-    assert (found.max_abs_error, found.mean_abs_error, found.output_range, found.records) == (3, 1, 10, 3)
-    assert found.relative_error == 0.3 and found.agreement == pytest.approx(2 / 3)  # [4, 3, 5] changed its class
-    assert found.facts()["relative_error"] == 0.3 and not found.constant
+    parity = compare(Formula(lambda x: x), Formula(lambda x: x + shift), data)["y"]
+    assert (parity.max_abs_error, parity.mean_abs_error, parity.output_range, parity.records) == (3, 1, 10, 3)
+    assert parity.relative_error == 0.3 and parity.agreement == pytest.approx(2 / 3)  # [4, 3, 5] changed its class
+    assert parity.facts()["relative_error"] == 0.3 and not parity.constant
     parent = np.concatenate([part["x"] for part in data])
-    assert found.correlation == pytest.approx(np.corrcoef(parent.ravel(), (parent + shift).ravel())[0, 1])
+    assert parity.correlation == pytest.approx(np.corrcoef(parent.ravel(), (parent + shift).ravel())[0, 1])
 
 
-def test_equal_infinities_differ_by_nothing():
+def test_equal_infinities_have_no_difference():
     data = batches([[0, 1, -np.inf], [np.inf, 2, 3]])
-    found = compare(Formula(lambda x: x), Formula(lambda x: x), data)["y"]
-    assert found.max_abs_error == 0 and found.output_range == 3 and found.correlation is None
+    parity = compare(Formula(lambda x: x), Formula(lambda x: x), data)["y"]
+    assert parity.max_abs_error == 0 and parity.output_range == 3 and parity.correlation is None
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_child_that_loses_a_number_is_refused(value):
+def test_a_child_with_new_nan_or_infinity_is_rejected(value):
     lose = Formula(lambda x: np.where(x == 2, np.float32(value), x))
     with pytest.raises(ComponentError, match="output 'y': NaN or infinity in 2 values"):
         compare(Formula(lambda x: x), lose, batches([[0, 1, 2]], [[2, 0, 0]]))
 
 
-def test_a_parent_that_gives_nan_is_no_measure():
-    with pytest.raises(ComponentError, match="the parent gives NaN in 1 values"):
+def test_a_parent_with_nan_is_rejected():
+    with pytest.raises(ComponentError, match="the parent returns NaN in 1 values"):
         compare(Formula(lambda x: x), Formula(lambda x: x), batches([[np.nan, 1, 2]]))
 
 
-def test_an_answer_that_no_longer_varies_is_seen():
-    found = compare(Formula(lambda x: x), Formula(np.zeros_like), batches([[0, 1, 2], [3, 4, 5]]))["y"]
-    assert found.constant and found.correlation is None
+def test_a_constant_output_is_detected():
+    parity = compare(Formula(lambda x: x), Formula(np.zeros_like), batches([[0, 1, 2], [3, 4, 5]]))["y"]
+    assert parity.constant and parity.correlation is None
     both = compare(Formula(np.zeros_like), Formula(np.zeros_like), batches([[0, 1, 2], [3, 4, 5]]))["y"]
     assert not both.constant and both.max_abs_error == 0
 
 
-def test_integers_and_text_are_right_or_wrong():
+def test_integers_and_text_are_compared_for_equality():
     spec = {"y": TensorSpec("int64", (None, 3))}
     whole = Formula(lambda x: x.astype(np.int64), outputs=spec)
     off = Formula(lambda x: x.astype(np.int64) + (x[:, :1] == 0), outputs=spec)
-    found = compare(whole, off, batches([[0, 1, 2], [3, 4, 5]]))["y"]
-    assert (found.agreement, found.max_abs_error, found.mean_abs_error) == (0.5, 1, 0.5)
+    parity = compare(whole, off, batches([[0, 1, 2], [3, 4, 5]]))["y"]
+    assert (parity.agreement, parity.max_abs_error, parity.mean_abs_error) == (0.5, 1, 0.5)
 
     spec = {"y": TensorSpec("string", (None, 3))}
     words = Formula(lambda x: np.char.mod("%d", x).astype(object), outputs=spec)
     capitals = Formula(lambda x: np.where(x == 4, "four", np.char.mod("%d", x)).astype(object), outputs=spec)
-    found = compare(words, capitals, batches([[0, 1, 2], [3, 4, 5]]))["y"]
-    assert (found.agreement, found.max_abs_error) == (0.5, 1)
+    parity = compare(words, capitals, batches([[0, 1, 2], [3, 4, 5]]))["y"]
+    assert (parity.agreement, parity.max_abs_error) == (0.5, 1)
 
 
-def test_nothing_to_compare_is_refused():
+def test_no_batches_are_rejected():
     with pytest.raises(ComponentError, match="no inputs to compare on"):
         compare(Formula(lambda x: x), Formula(lambda x: x), [])
 
 
-def test_a_shape_that_the_signature_left_open_must_agree_too():
+def test_dynamic_shapes_of_outputs_must_be_equal():
     free = {"y": TensorSpec("float32", (None, None))}
     with pytest.raises(ComponentError, match=r"shape \(1, 2\)"):
         compare(Formula(lambda x: x, outputs=free), Formula(lambda x: x[:, :2], outputs=free), batches([[0, 1, 2]]))
@@ -100,7 +100,7 @@ def test_a_shape_that_the_signature_left_open_must_agree_too():
         ({"y": FLOATS, "z": FLOATS}, False),
     ],
 )
-def test_signatures_agree_in_names_dtypes_and_shapes(after, agrees):
+def test_signatures_must_have_equal_names_dtypes_and_shapes(after, agrees):
     parent, child = Formula(lambda x: x), Formula(lambda x: x, outputs=after)
     if agrees:
         check_same_signature(parent, child)

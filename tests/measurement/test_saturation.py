@@ -1,4 +1,4 @@
-"""Where more gives no more: planted points are found, and what is not proven is not said."""
+"""Test the detection of saturation on simulated rates."""
 
 import numpy as np
 import pytest
@@ -12,8 +12,8 @@ from tfopt.measurement.speedup import FEWEST_ROUNDS
 SIZES = (1, 2, 4, 8, 16)
 
 
-def measured(means, noise=0.01, rounds=30, seed=0):
-    """Rates in rounds of a machine that drifts by far more than its sizes differ in noise."""
+def simulate(means, noise=0.01, rounds=30, seed=0):
+    """Simulate rates in rounds on a machine whose drift is far larger than the noise."""
     draw = np.random.default_rng(seed)
     machine = np.exp(np.cumsum(draw.normal(0, 0.05, rounds)))
     return {
@@ -22,7 +22,7 @@ def measured(means, noise=0.01, rounds=30, seed=0):
 
 
 @pytest.mark.parametrize(
-    ("means", "low", "high", "said"),
+    ("means", "low", "high", "text"),
     [
         ((100, 190, 300, 301, 300), 4, 4, "saturated from 4 on"),
         ((100, 99, 101, 100, 100), 1, 1, "saturated from 1 on"),
@@ -34,26 +34,26 @@ def measured(means, noise=0.01, rounds=30, seed=0):
         ((100, 200), 2, None, "not saturated up to 2"),
     ],
 )
-def test_a_planted_point_is_found(means, low, high, said):
+def test_simulated_saturation_is_detected(means, low, high, text):
     for seed in range(5):
-        found = Saturation.of(measured(means, 0.005, seed=seed))
-        assert (found.low, found.high, str(found)) == (low, high, said)
+        saturation = Saturation.of(simulate(means, 0.005, seed=seed))
+        assert (saturation.low, saturation.high, str(saturation)) == (low, high, text)
 
 
-def test_noise_makes_the_answer_wider_and_not_another_one():
-    quiet, loud = (Saturation.of(measured((100, 190, 300, 301, 300), noise)) for noise in (0.01, 0.2))
+def test_noise_widens_the_range_of_sizes():
+    quiet, loud = (Saturation.of(simulate((100, 190, 300, 301, 300), noise)) for noise in (0.01, 0.2))
     assert loud.low <= quiet.low == 4 == quiet.high
     assert loud.high is None or loud.high >= 4
 
 
-def test_of_one_size_there_is_nothing_to_say():
-    assert Saturation.of(measured((100,))) is None
+def test_fewer_than_two_sizes_have_no_saturation():
+    assert Saturation.of(simulate((100,))) is None
     assert Saturation.of({}) is None
 
 
 @given(st.dictionaries(st.integers(1, 512), arrays(float, FEWEST_ROUNDS, elements=st.floats(1e-3, 1e9)), min_size=2))
-def test_the_ends_are_sizes_in_order_and_no_unit_matters(rates):
-    found = Saturation.of(rates)
-    assert found.low in rates and found.largest == max(rates)
-    assert found.high is None or found.low <= found.high < found.largest
-    assert Saturation.of({size: 1024 * rate for size, rate in rates.items()}) == found
+def test_the_bounds_are_ordered_sizes_and_independent_of_units(rates):
+    saturation = Saturation.of(rates)
+    assert saturation.low in rates and saturation.largest == max(rates)
+    assert saturation.high is None or saturation.low <= saturation.high < saturation.largest
+    assert Saturation.of({size: 1024 * rate for size, rate in rates.items()}) == saturation

@@ -1,4 +1,4 @@
-"""The statistics alone: planted differences are found, absent ones are not, and the interval covers what it says."""
+"""Test the statistics of speedups on simulated times: verdicts, and coverage of the interval."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from tfopt.measurement.speedup import FEWEST_ROUNDS, LEVEL, location, speedup, verdict
+from tfopt.measurement.speedup import FEWEST_ROUNDS, LEVEL, hodges_lehmann, speedup, verdict
 
 EXPERIMENTS = 500
 ROUNDS = 30
@@ -23,7 +23,7 @@ EVERY_NOISE = pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
 
 
 def experiments(noise, slowdown: float, rounds: int = ROUNDS, min_effect: float = 0.03):
-    """Many benchmarks of a baseline and a candidate so much slower, on a machine that also drifts by 30 %."""
+    """Simulate benchmarks of a baseline and a slower candidate, on a machine that also drifts by 30 %."""
     rng = np.random.default_rng(0)
     for _ in range(EXPERIMENTS):
         machine = 1e6 * np.exp(np.cumsum(rng.normal(0, 0.06, rounds)))
@@ -32,27 +32,27 @@ def experiments(noise, slowdown: float, rounds: int = ROUNDS, min_effect: float 
 
 
 @EVERY_NOISE
-def test_a_planted_slowdown_is_found(noise):
-    found = [result.verdict for result in experiments(noise, 0.12)]
-    assert found.count("slower") >= 0.95 * EXPERIMENTS
-    assert "faster" not in found
+def test_a_simulated_slowdown_is_detected(noise):
+    verdicts = [result.verdict for result in experiments(noise, 0.12)]
+    assert verdicts.count("slower") >= 0.95 * EXPERIMENTS
+    assert "faster" not in verdicts
 
 
-def test_a_slowdown_of_five_percent_is_found_in_ordinary_noise():
-    found = [result.verdict for result in experiments(NOISES["log-normal"], 0.05)]
-    assert found.count("slower") >= 0.9 * EXPERIMENTS
+def test_a_slowdown_of_five_percent_is_detected_in_normal_noise():
+    verdicts = [result.verdict for result in experiments(NOISES["log-normal"], 0.05)]
+    assert verdicts.count("slower") >= 0.9 * EXPERIMENTS
 
 
 @EVERY_NOISE
 def test_the_same_model_is_within_noise(noise):
-    found = [result.verdict for result in experiments(noise, 0.0)]
-    assert found.count("within noise") >= 0.995 * EXPERIMENTS
+    verdicts = [result.verdict for result in experiments(noise, 0.0)]
+    assert verdicts.count("within noise") >= 0.995 * EXPERIMENTS
 
 
 @EVERY_NOISE
-def test_without_any_margin_false_verdicts_keep_to_the_level(noise):
-    found = [result.verdict for result in experiments(noise, 0.0, min_effect=0.0)]
-    assert EXPERIMENTS - found.count("within noise") <= 0.02 * EXPERIMENTS
+def test_without_a_minimum_effect_false_verdicts_stay_below_the_level(noise):
+    verdicts = [result.verdict for result in experiments(noise, 0.0, min_effect=0.0)]
+    assert EXPERIMENTS - verdicts.count("within noise") <= 0.02 * EXPERIMENTS
 
 
 @EVERY_NOISE
@@ -62,19 +62,19 @@ def test_the_interval_covers_the_true_ratio(noise, rounds):
     assert np.mean(covered) >= LEVEL - 0.01
 
 
-def test_the_interval_is_the_one_of_the_signed_rank_test():
+def test_the_interval_equals_that_of_the_signed_rank_test():
     rng = np.random.default_rng(0)
     for count in (FEWEST_ROUNDS, 9, 15, 30):
         values = rng.normal(0.1, 1, count)
-        _, low, high = location(values)
-        for centre in np.linspace(-1.5, 1.5, 61):
-            p = stats.wilcoxon(values - centre, method="exact").pvalue
-            assert (low <= centre <= high) == (p > 1 - LEVEL)
+        _, low, high = hodges_lehmann(values)
+        for center in np.linspace(-1.5, 1.5, 61):
+            p = stats.wilcoxon(values - center, method="exact").pvalue
+            assert (low <= center <= high) == (p > 1 - LEVEL)
 
 
-def test_more_rounds_make_a_shorter_interval():
+def test_more_rounds_shorten_the_interval():
     rng = np.random.default_rng(0)
-    lengths = [np.ptp(location(rng.normal(size=count))[1:]) for count in (8, 30, 120, 480)]
+    lengths = [np.ptp(hodges_lehmann(rng.normal(size=count))[1:]) for count in (8, 30, 120, 480)]
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[-1] < lengths[0] / 5
 
@@ -100,18 +100,18 @@ def test_one_disturbed_round_changes_no_verdict():
         (1.001, 1.002, "within noise"),
     ],
 )
-def test_a_verdict_needs_the_whole_interval_beyond_the_smallest_effect(low, high, word):
+def test_the_whole_interval_must_exceed_the_minimum_effect(low, high, word):
     assert verdict(low, high, 0.03) == word
 
 
-def test_without_a_smallest_effect_any_interval_off_one_is_a_verdict():
+def test_without_a_minimum_effect_any_interval_without_one_gives_a_verdict():
     assert verdict(1.0001, 1.1, 0.0) == "faster"
     assert verdict(0.9, 0.9999, 0.0) == "slower"
 
 
 @given(TIMES, st.floats(1e-3, 1e3), st.randoms())
 @settings(max_examples=60)
-def test_units_swaps_and_the_order_of_rounds_do_not_matter(times, unit, random):
+def test_speedup_is_independent_of_units_and_order_of_rounds(times, unit, random):
     other = np.roll(times, 1)
     there = speedup(times, other, min_effect=0.03)
     assert there.low <= there.value <= there.high
@@ -122,16 +122,18 @@ def test_units_swaps_and_the_order_of_rounds_do_not_matter(times, unit, random):
     assert (again.value, again.low, again.high) == pytest.approx((there.value, there.low, there.high))
 
 
-def test_what_all_rounds_may_share_widens_the_interval_at_both_ends_and_is_no_effect():
+def test_a_systematic_error_widens_the_interval():
     times = np.random.default_rng(0).lognormal(10, 0.01, 30)
     sure = speedup(times * 1.025, times, min_effect=0.01)
-    unsure = speedup(times * 1.025, times, min_effect=0.01, unsure=0.02)
-    assert (sure.verdict, unsure.verdict) == ("faster", "within noise")
-    assert (unsure.value, unsure.low, unsure.high) == pytest.approx((sure.value, sure.low / 1.02, sure.high * 1.02))
+    uncertain = speedup(times * 1.025, times, min_effect=0.01, systematic_error=0.02)
+    assert (sure.verdict, uncertain.verdict) == ("faster", "within noise")
+    assert (uncertain.value, uncertain.low, uncertain.high) == pytest.approx(
+        (sure.value, sure.low / 1.02, sure.high * 1.02)
+    )
 
 
 @given(TIMES, st.floats(0.1, 10))
 @settings(max_examples=60)
-def test_an_exact_factor_is_found_exactly(times, factor):
+def test_an_exact_factor_is_returned_exactly(times, factor):
     result = speedup(times * factor, times, min_effect=0.0)
     assert (result.value, result.low, result.high) == pytest.approx((factor,) * 3)

@@ -1,4 +1,4 @@
-"""A step hands back the memory that it freed."""
+"""Test that freed memory is returned to the operating system after a step."""
 
 import subprocess
 import sys
@@ -13,24 +13,24 @@ def resident() -> int:
 
 @component(image="tf")
 def free(decision: Output[Decision]) -> None:
-    '''Free memory that lies below some that is kept.
+    '''Free memory below a block that stays allocated.
 
     Args:
         decision: Anything.
     '''
     blocks = [b"x" * 60_000 for _ in range(4000)]
-    kept.append(b"x" * 60_000)
+    retained.append(b"x" * 60_000)
     most.append(resident())
     decision.write({})
     (decision.path / "report.html").touch()
 
-kept, most = [], []
+retained, most = [], []
 free("decision")
 print(most[0] * 4096 / 1e6, resident() * 4096 / 1e6)
 """
 
 
-def test_what_a_step_freed_is_the_systems_again(tmp_path):
+def test_memory_freed_by_a_step_is_returned_to_the_system(tmp_path):
     ran = subprocess.run([sys.executable, "-c", RUN], cwd=tmp_path, capture_output=True, text=True, check=True)
     most, after = map(float, ran.stdout.split())
     assert most > 240

@@ -1,4 +1,4 @@
-"""Work in a child process: its answer, its refusal, and every way it can die, come back as they should."""
+"""Test calls in a child process: results, exceptions and every kind of death."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ def crash(message):
 
 def fill(how):
     if how == "by errno":
-        with Path("/dev/full").open("w") as stream:  # the kernel's own disk that is always full
+        with Path("/dev/full").open("w") as stream:  # a device that is always full
             stream.write("x")
     if how == "in words":
         raise RuntimeError("RESOURCE_EXHAUSTED: model.bin; No space left on device\n\tat node 7")
@@ -71,18 +71,18 @@ def unpicklable():
     return lambda: None
 
 
-def sleep_and_tell(file):
+def sleep_and_write_pid(file):
     file.write_text(str(os.getpid()))
     time.sleep(120)
 
 
-def test_the_answer_comes_back_whole():
+def test_the_result_is_returned():
     values = np.arange(200_000.0)
     np.testing.assert_array_equal(run_in_child(double, values, doing="doubling"), values * 2)
 
 
 @pytest.mark.parametrize("how", ["by errno", "in words", "file by file", "as something else"])
-def test_a_full_disk_is_told_as_such_whoever_met_it(how):
+def test_a_full_disk_is_a_machine_error_from_every_library(how):
     with pytest.raises(MachineError, match="No space left on device") as refusal:
         run_in_child(fill, how, doing="converting")
     assert refusal.value.expected == "room for the outputs"
@@ -91,20 +91,20 @@ def test_a_full_disk_is_told_as_such_whoever_met_it(how):
     assert "('a'" not in refusal.value.received
 
 
-@pytest.mark.parametrize(("what", "said"), [("a package", "No module named 'not_there'"), ("memory", "99 TiB")])
-def test_what_else_the_machine_lacks_is_told_as_such(what, said):
+@pytest.mark.parametrize(("what", "message"), [("a package", "No module named 'not_there'"), ("memory", "99 TiB")])
+def test_missing_memory_and_packages_are_machine_errors(what, message):
     with pytest.raises(MachineError) as refusal:
         run_in_child(lack, what, doing="converting")
-    assert said in refusal.value.received
+    assert message in refusal.value.received
     assert "\n" not in refusal.value.received
 
 
-def test_the_child_is_another_process_with_its_own_environment_and_no_input():
+def test_the_child_has_its_own_environment_and_no_standard_input():
     value, process, typed = run_in_child(environment_of, "TFOPT_X", doing="looking", environment={"TFOPT_X": "é"})
     assert value == "é" and process != os.getpid() and typed == "" and "TFOPT_X" not in os.environ
 
 
-def test_its_refusal_is_ours():
+def test_a_component_error_is_raised_in_the_parent():
     with pytest.raises(ComponentError) as error:
         run_in_child(refuse, "a thing", doing="trying")
     assert (error.value.received, error.value.expected, error.value.fix) == ("a thing", "something else", "try again")
@@ -120,7 +120,7 @@ def test_its_refusal_is_ours():
         (talk, 100_000, "ended with status 3: line 99999 x", ["line 99998 x"]),
     ],
 )
-def test_its_death_is_an_error_with_its_last_lines_and_its_reason_in_the_first(function, argument, first, words):
+def test_the_death_of_the_child_is_an_error_with_its_last_lines(function, argument, first, words):
     with pytest.raises(ComponentError) as error:
         run_in_child(function, argument, doing="converting")
     assert error.value.received.startswith(f"converting: the process {first}")
@@ -128,47 +128,47 @@ def test_its_death_is_an_error_with_its_last_lines_and_its_reason_in_the_first(f
     assert "memory" in error.value.fix and len(error.value.received) < 10_000
 
 
-def test_an_answer_that_cannot_travel_is_an_error():
+def test_a_result_that_cannot_be_pickled_is_an_error():
     with pytest.raises(ComponentError, match="pickle"):
         run_in_child(unpicklable, doing="answering")
 
 
-def test_a_function_the_child_could_not_find_is_the_authors_error():
+def test_a_function_that_cannot_be_imported_is_a_type_error():
     with pytest.raises(TypeError, match="not a function of an importable module"):
         run_in_child(lambda: None, doing="x")
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
-def test_the_child_ends_with_us_however_we_end(tmp_path, sign):
+def test_the_child_is_killed_when_the_parent_ends(tmp_path, sign):
     program = textwrap.dedent("""
         import sys, pathlib
         from tests.processes import test_subprocess_call as test_child
         from tfopt.processes.subprocess_call import run_in_child
-        run_in_child(test_child.sleep_and_tell, pathlib.Path(sys.argv[1]), doing="sleeping")
+        run_in_child(test_child.sleep_and_write_pid, pathlib.Path(sys.argv[1]), doing="sleeping")
     """)
-    told = tmp_path / "pid"
-    ours = subprocess.Popen([sys.executable, "-c", program, told], stderr=subprocess.DEVNULL)
+    pid_file = tmp_path / "pid"
+    ours = subprocess.Popen([sys.executable, "-c", program, pid_file], stderr=subprocess.DEVNULL)
     try:
-        child = psutil.Process(int(wait_until(lambda: told.exists() and told.read_text())))
+        child = psutil.Process(int(wait_until(lambda: pid_file.exists() and pid_file.read_text())))
         ours.send_signal(sign)
         ours.wait(30)
     finally:
         ours.kill()
-    ends_soon(child)
+    assert_ends(child)
 
 
-def test_a_program_that_replaces_its_process_ends_with_us_too():
-    held = "import os, subprocess, sys, time; from tfopt.processes import parent_death as ending; "
-    held += "print(subprocess.Popen(ending.bound('sleep', '120')).pid, flush=True); time.sleep(120)"
+def test_a_bound_command_is_killed_when_the_parent_ends():
+    held = "import os, subprocess, sys, time; from tfopt.processes.parent_death import bound_command; "
+    held += "print(subprocess.Popen(bound_command('sleep', '120')).pid, flush=True); time.sleep(120)"
     ours = subprocess.Popen([sys.executable, "-c", held], stdout=subprocess.PIPE, text=True)
     program = psutil.Process(int(ours.stdout.readline()))
     wait_until(lambda: program.name() == "sleep")
     ours.kill()
     ours.communicate()
-    ends_soon(program)
+    assert_ends(program)
 
 
-def ends_soon(process: psutil.Process) -> None:
+def assert_ends(process: psutil.Process) -> None:
     try:
         wait_until(lambda: has_ended(process), 10)
     except AssertionError:

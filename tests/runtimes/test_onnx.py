@@ -36,7 +36,7 @@ def test_text_goes_in_as_bytes_or_text_and_comes_out_as_bytes(tmp_path):
     for given in ([["a", "ß"]], np.array([["a", "ß"]], object), np.array([[b"a", "ß".encode()]], object)):
         answer = runtime.run({"x": np.array(given)})["y"]
         assert answer.tolist() == wanted and answer.dtype == object
-    with pytest.raises(ComponentError, match="input 'x': bytes that are no text") as error:
+    with pytest.raises(ComponentError, match="input 'x': bytes that are not text") as error:
         runtime.run({"x": np.array([[b"\xff", b"a"]], object)})
     assert "UTF-8" in error.value.expected
 

@@ -14,11 +14,11 @@ from tfopt import runtimes
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
-from tfopt.runtimes.tensorrt import choice, parts
+from tfopt.runtimes.tensorrt import select_profile, split_batch
 from tfopt.tensorrt import machine
 from tfopt.tensorrt.machine import Machine
-from tfopt.tensorrt.profiles import Profile, derive, read_shapes, sized
-from tfopt.tensorrt.tag import Tag
+from tfopt.tensorrt.profiles import Profile, derive_profile, parse_shapes, with_usual_sizes
+from tfopt.tensorrt.tag import CompatibilityTag
 
 HERE = Machine("10.11.0.33", "8.6", "NVIDIA A10", "570.86.15")
 
@@ -39,20 +39,20 @@ def nvidia_smi(folder: Path, monkeypatch, script: str) -> None:
             "export_onnx",
         ),
         ("echo 'No devices were found' >&2; exit 6", "No devices were found", "export_openvino"),
-        ("true", "it says nothing", "Kubeflow"),
+        ("true", "no output", "Kubeflow"),
     ],
 )
 def test_a_driver_that_does_not_answer_is_told_in_its_own_words(tmp_path, monkeypatch, script, received, fix):
     nvidia_smi(tmp_path, monkeypatch, script)
     with pytest.raises(ComponentError) as error:
-        machine.find()
+        machine.detect_machine()
     assert received in error.value.received and fix in error.value.fix
 
 
 def test_without_a_gpu_neither_a_machine_nor_an_engine_is_found(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "m.plan").write_bytes(b"an engine")
-    for attempt in (machine.find, lambda: runtimes.load(Model(tmp_path / "m.plan"))):
+    for attempt in (machine.detect_machine, lambda: runtimes.load(Model(tmp_path / "m.plan"))):
         with pytest.raises(ComponentError, match="no nvidia-smi") as error:
             attempt()
         assert "export_onnx" in error.value.fix
@@ -62,31 +62,31 @@ def test_with_a_gpu_and_without_tensorrt_it_says_how_to_get_it(tmp_path, monkeyp
     nvidia_smi(tmp_path, monkeypatch, "echo 570.86.15")
     monkeypatch.setitem(__import__("sys").modules, "tensorrt", None)  # what Python has for "is not there"
     with pytest.raises(ComponentError, match="import tensorrt") as error:
-        machine.find()
+        machine.detect_machine()
     assert "deploy/images/tensorrt" in error.value.fix
     monkeypatch.setitem(__import__("sys").modules, "cuda.bindings.runtime", None)
     with pytest.raises(ComponentError, match=r"import cuda.bindings.runtime") as error:
-        machine.find()
+        machine.detect_machine()
     assert "tfopt[tensorrt]" in error.value.fix
 
 
 def test_a_tag_is_read_as_it_was_written(tmp_path):
     plan = tmp_path / "größe 1" / "model.plan"
     plan.parent.mkdir()
-    assert Tag.beside(plan) is None
-    Tag.of(HERE, version_compatible=True).write(plan)
-    assert Tag.beside(plan) == Tag("10.11.0.33", "8.6", "NVIDIA A10", "570.86.15", True)
+    assert CompatibilityTag.read(plan) is None
+    CompatibilityTag.for_machine(HERE, version_compatible=True).write(plan)
+    assert CompatibilityTag.read(plan) == CompatibilityTag("10.11.0.33", "8.6", "NVIDIA A10", "570.86.15", True)
     values = json.loads((plan.parent / "compatibility.json").read_text())
     assert values["compute_capability"] == "8.6" and values["version_compatible"] is True
     (plan.parent / "compatibility.json").write_text(json.dumps(values | {"later": "field"}))
-    assert Tag.beside(plan).gpu == "NVIDIA A10"
+    assert CompatibilityTag.read(plan).gpu == "NVIDIA A10"
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"tensorrt": "10"}'])
 def test_a_damaged_tag_is_refused(tmp_path, content):
     (tmp_path / "compatibility.json").write_text(content)
     with pytest.raises(ComponentError, match=r"compatibility\.json"):
-        Tag.beside(tmp_path / "model.plan")
+        CompatibilityTag.read(tmp_path / "model.plan")
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_damaged_tag_is_refused(tmp_path, content):
     ],
 )
 def test_an_engine_for_another_machine_is_refused_before_it_is_loaded(built, compatible, received, fix):
-    tag = Tag(**(HERE.__dict__ | built), version_compatible=compatible)
+    tag = CompatibilityTag(**(HERE.__dict__ | built), version_compatible=compatible)
     if received is None:
         tag.check(HERE, "m.plan")
         return
@@ -119,8 +119,8 @@ def test_an_engine_for_another_machine_is_refused_before_it_is_loaded(built, com
 
 def test_an_older_driver_is_a_warning(caplog):
     with caplog.at_level(logging.WARNING, "tfopt"):
-        Tag(**(HERE.__dict__ | {"driver": "580.1"})).check(HERE, "m.plan")
-        Tag(**(HERE.__dict__ | {"driver": "570.86.2"})).check(HERE, "m.plan")
+        CompatibilityTag(**(HERE.__dict__ | {"driver": "580.1"})).check(HERE, "m.plan")
+        CompatibilityTag(**(HERE.__dict__ | {"driver": "570.86.2"})).check(HERE, "m.plan")
     assert [record.args[1] for record in caplog.records] == ["580.1"]
 
 
@@ -134,17 +134,17 @@ SPECS = {
 
 def test_shapes_come_from_the_signature_the_examples_and_the_batch_sizes():
     stored = {"ids": TensorSpec("int64", (None, 17)), "image": TensorSpec("float32", (None, 64))}
-    found = derive(SPECS, {}, stored, usual_batch=8, largest_batch=32)
+    found = derive_profile(SPECS, {}, stored, usual_batch=8, largest_batch=32)
     assert found.ranges == {
         "image": ((1, 8, 8, 1), (8, 8, 8, 1), (32, 8, 8, 1)),
         "ids": ((1, 17), (8, 17), (32, 17)),
         "fixed": ((4, 2),) * 3,
         "rate": ((), (), ()),
     }
-    given = derive(SPECS, read_shapes(["ids=1x8:4x32:16x128"]), None, usual_batch=2, largest_batch=2)
+    given = derive_profile(SPECS, parse_shapes(["ids=1x8:4x32:16x128"]), None, usual_batch=2, largest_batch=2)
     assert given.ranges["ids"] == ((1, 8), (4, 32), (16, 128)) and given.ranges["image"][2] == (2, 8, 8, 1)
     assert str(given).startswith("image=1x8x8x1:2x8x8x1:2x8x8x1 ids=1x8:4x32:16x128")
-    assert derive({"x": TensorSpec("f", (None, 3, None))}, {}, {"x": TensorSpec("f", (None, 12))}, usual_batch=1,
+    assert derive_profile({"x": TensorSpec("f", (None, 3, None))}, {}, {"x": TensorSpec("f", (None, 12))}, usual_batch=1,
                   largest_batch=1).ranges["x"][0] == (1, 3, 4)  # fmt: skip
 
 
@@ -152,18 +152,18 @@ def test_shapes_come_from_the_signature_the_examples_and_the_batch_sizes():
     ("specs", "given", "received", "fix"),
     [
         (SPECS, [], "'ids' is int32[?,?]", "ids=1x1:8x64:32x128"),
-        ({"x": TensorSpec("float32", (None, None, None, 3))}, [], "open sizes", "x=1x1x1x3:8x64x64x3:32x128x128x3"),
+        ({"x": TensorSpec("float32", (None, None, None, 3))}, [], "dynamic sizes", "x=1x1x1x3:8x64x64x3:32x128x128x3"),
         ({"x": TensorSpec("float32", (None,), ranked=False)}, [], "unknown rank", "x="),
         (SPECS, ["idz=1x2"], "no input 'idz'", "did you mean ids?"),
-        (SPECS, ["image=1x8x8:1x8x8:1x8x8"], "image=1x8x8", "as they are"),
-        (SPECS, ["image=1x8x8x1:1x8x8x3:1x8x8x3"], "1x8x8x3", "as they are"),
-        (SPECS, ["ids=2x8:4x8:8x8"], "no single record", "1x8"),
-        (SPECS, ["ids=1x8", "fixed=1x2:2x2:4x2"], "fixed=1x2", "as they are"),
+        (SPECS, ["image=1x8x8:1x8x8:1x8x8"], "image=1x8x8", "that the model fixes"),
+        (SPECS, ["image=1x8x8x1:1x8x8x3:1x8x8x3"], "1x8x8x3", "that the model fixes"),
+        (SPECS, ["ids=2x8:4x8:8x8"], "excludes single records", "1x8"),
+        (SPECS, ["ids=1x8", "fixed=1x2:2x2:4x2"], "fixed=1x2", "that the model fixes"),
     ],
 )
 def test_shapes_that_nothing_says_or_that_do_not_fit_are_refused(specs, given, received, fix):
     with pytest.raises(ComponentError) as error:
-        derive(specs, read_shapes(given), None, usual_batch=8, largest_batch=32)
+        derive_profile(specs, parse_shapes(given), None, usual_batch=8, largest_batch=32)
     assert received in error.value.received and fix in error.value.fix
 
 
@@ -186,15 +186,15 @@ def test_shapes_that_nothing_says_or_that_do_not_fit_are_refused(specs, given, r
 )
 def test_what_is_no_range_of_shapes_is_refused(text):
     with pytest.raises(ComponentError) as error:
-        read_shapes([text])
+        parse_shapes([text])
     assert error.value.expected and error.value.fix
     with pytest.raises(ComponentError, match="twice"):
-        read_shapes(["x=1x2", "x=1x2"])
+        parse_shapes(["x=1x2", "x=1x2"])
 
 
 def test_random_inputs_get_sizes_that_the_engine_takes():
-    profile = derive(SPECS, read_shapes(["ids=1x8:4x32:16x128"]), None, usual_batch=8, largest_batch=32)
-    assert {name: spec.shape for name, spec in sized(SPECS, profile).items()} == {
+    profile = derive_profile(SPECS, parse_shapes(["ids=1x8:4x32:16x128"]), None, usual_batch=8, largest_batch=32)
+    assert {name: spec.shape for name, spec in with_usual_sizes(SPECS, profile).items()} == {
         "image": (None, 8, 8, 1),
         "ids": (None, 32),
         "fixed": (4, 2),
@@ -209,13 +209,13 @@ def profile(least: int, most: int, length: int = 4) -> Profile:
 def test_the_profile_that_takes_the_inputs_is_chosen_and_kept():
     small, large = profile(1, 8), profile(1, 32, 9)
     few, many = {"x": np.zeros((8, 4))}, {"x": np.zeros((9, 9))}
-    assert choice([small, large], few, 0) == 0 and choice([small, large], few, 1) == 1
-    assert choice([small, large], many, 0) == 1
+    assert select_profile([small, large], few, 0) == 0 and select_profile([small, large], few, 1) == 1
+    assert select_profile([small, large], many, 0) == 1
     with pytest.raises(ComponentError, match=r"x: \(33, 4\)") as error:
-        choice([small, large], {"x": np.zeros((33, 4))}, 0)
+        select_profile([small, large], {"x": np.zeros((33, 4))}, 0)
     assert "x=1x1:8x4:8x4 or x=1x1" in error.value.expected and "largest_batch" in error.value.fix
     with pytest.raises(ComponentError):
-        choice([small], {"x": np.zeros((1, 2, 2))}, 0)
+        select_profile([small], {"x": np.zeros((1, 2, 2))}, 0)
 
 
 def test_a_larger_batch_is_cut_into_parts_that_are_all_of_it():
@@ -223,10 +223,10 @@ def test_a_larger_batch_is_cut_into_parts_that_are_all_of_it():
     outputs = {"y": TensorSpec("float32", (None, 2))}
     ranges = profile(1, 8).ranges | {"rate": ((), (), ())}
     given = {"x": np.arange(80).reshape(20, 4), "rate": np.float32(3)}
-    found = parts(given, inputs, outputs, [Profile(ranges)])
+    found = split_batch(given, inputs, outputs, [Profile(ranges)])
     assert [len(part["x"]) for part in found] == [8, 8, 4] and all(part["rate"] == 3 for part in found)
     np.testing.assert_array_equal(np.concatenate([part["x"] for part in found]), given["x"])
     small = {"x": given["x"][:8], "rate": given["rate"]}
-    assert parts(small, inputs, outputs, [Profile(ranges)]) == [small]
+    assert split_batch(small, inputs, outputs, [Profile(ranges)]) == [small]
     whole = {"y": TensorSpec("float32", (2,))}  # of all records at once: nothing to join parts by
-    assert parts(given, inputs, whole, [Profile(ranges)]) == [given]
+    assert split_batch(given, inputs, whole, [Profile(ranges)]) == [given]

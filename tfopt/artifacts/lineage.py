@@ -15,7 +15,7 @@ EFFECTS = {"prune": "zeros", "cluster": "shared weights", "quantize": "quantizat
 # The effects that a step must not meet, and the reasons.
 CONFLICTS = {
     "fold_batch_norm": {
-        "shared weights": "folding scales each channel by its own factor, so that channels would no longer share weights",
+        "shared weights": "folding scales each channel by its own factor, so channels would no longer share weights",
         "quantization": "the trained ranges fit the unfolded layers",
     },
     "prune": {
@@ -69,7 +69,7 @@ def applied_steps(model: Model) -> list[Mapping[str, Any]]:
 def effect_of(step: Mapping[str, Any]) -> str | None:
     """Return the effect of a step on the weights: zeros, shared weights, quantization; None if it has none of them.
 
-    >>> leaves({"component": "prune", "parameters": {"pattern": "channel"}})
+    >>> effect_of({"component": "prune", "parameters": {"pattern": "channel"}})
     """
     pattern = (step.get("parameters") or {}).get("pattern", "magnitude")
     physical = step["component"] == "prune" and pattern not in ("magnitude", "n_m", "block")

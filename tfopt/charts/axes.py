@@ -104,7 +104,7 @@ def to_text(svg: ET.Element) -> str:
 def shorten(name: str, most: int) -> str:
     """Shorten a name to a number of letters for a chart; the tables show the full name.
 
-    >>> shortened("tflite int8", 26), len(shortened("a folder with a very long name 2026-11-21", 26))
+    >>> shorten("tflite int8", 26), len(shorten("a folder with a very long name 2026-11-21", 26))
     ('tflite int8', 26)
     """
     return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-most // 2 :]}"
@@ -113,7 +113,7 @@ def shorten(name: str, most: int) -> str:
 def tick_label(value: float) -> str:
     """Return the label of a tick.
 
-    >>> plain(0.05), plain(20.0), plain(2000.0)
+    >>> tick_label(0.05), tick_label(20.0), tick_label(2000.0)
     ('0.05', '20', '2,000')
     """
     return f"{value:,.10g}" if abs(value) >= 1 else f"{value:.4g}"

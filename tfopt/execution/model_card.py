@@ -1,13 +1,12 @@
 """Write the model card of a model artifact: parent, parameters, digests, sizes, versions."""
 
-import contextlib
 import json
 from collections.abc import Mapping
-from importlib import metadata
 from typing import Any
 
 import tfopt
 from tfopt.artifacts import CARD, Examples, Model
+from tfopt.artifacts.formats import CONVERTERS, RUNTIME_PACKAGES, installed_versions
 from tfopt.declaration.component import Component
 from tfopt.execution.failed_models import PARAMETER
 
@@ -36,7 +35,7 @@ def write_card(component: Component, model: Model, inputs: Mapping[str, Any], pa
         "parent": ancestor,
         "lineage": [*parent.card.get("lineage", []), ancestor] if parent else [],
         "data": {"digest": data.digest} if data else None,
-        "versions": _versions(),
+        "versions": {"tfopt": tfopt.__version__, **installed_versions((*RUNTIME_PACKAGES, *CONVERTERS))},
     }
     card.write_text(json.dumps(facts | model.metadata, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     shown = {"format": model.format, "digest": model.digest, "bytes": facts["sizes"].get("raw", 0)}
@@ -49,22 +48,3 @@ def _ancestor(parent: Model) -> dict[str, Any]:
     entry |= {key: parent.card.get(key) for key in ("component", "parameters")}
     recovery = (parent.card.get("fine_tuned") or {}).get("recovery")
     return entry | ({"recovery": recovery} if recovery else {})
-
-
-def _versions() -> dict[str, str]:
-    versions = {"tfopt": tfopt.__version__}
-    for package in (
-        "tensorflow",
-        "tensorflow-cpu",
-        "keras",
-        "tf-keras",
-        "ai-edge-litert",
-        "onnxruntime",
-        "tf2onnx",
-        "openvino",
-        "nncf",
-        "numpy",
-    ):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[package] = metadata.version(package)
-    return versions

@@ -44,7 +44,7 @@ def fingerprint(cores: Sequence[int] = ()) -> dict[str, Any]:
 def describe_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """List the differences that affect training speed, ignoring what one of the two fingerprints lacks.
 
-    >>> differences({"cpu": {"model": "A", "usable_cores": 2}}, {"cpu": {"model": "B", "usable_cores": 2}})
+    >>> describe_differences({"cpu": {"model": "A", "usable_cores": 2}}, {"cpu": {"model": "B", "usable_cores": 2}})
     ['CPU A became B']
     """
     before, after = dict(_aspects(then)), dict(_aspects(now))

@@ -55,7 +55,7 @@ class Parity:
 def describe_parity(outputs: Mapping[str, Mapping[str, Any]]) -> str:
     """Summarize the parity in a model card in one line, by the output with the largest relative error.
 
-    >>> in_words({"digit": Parity(0.1361, 0.001, 1.0, 0.75, 200).facts()})
+    >>> describe_parity({"digit": Parity(0.1361, 0.001, 1.0, 0.75, 200).facts()})
     'agrees on 150 of 200 records, largest difference 0.136'
     """
     name, worst = max(outputs.items(), key=lambda output: float(output[1]["relative_error"]))

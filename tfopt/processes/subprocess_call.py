@@ -85,7 +85,7 @@ def run_in_child(
 def describe_exit(code: int) -> str:
     """Describe an exit status.
 
-    >>> how_it_ended(-9)
+    >>> describe_exit(-9)
     'was killed by SIGKILL'
     """
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"

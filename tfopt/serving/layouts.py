@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import CARD, Artifact, Examples, Model
+from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.models import TAG
 from tfopt.errors import ComponentError
 from tfopt.serving import tflite_metadata, warm_up
-from tfopt.serving.triton_config import BACKENDS
 
 SAVED_MODEL = {"tf_serving": "", "triton": "model.savedmodel/", "plain": "saved_model/"}
-# The layout that ``auto`` selects for a format; "plain" for the other formats, which programs open with their runtime.
-DEFAULT_LAYOUTS = {"saved_model": "tf_serving", "tflite": "tf_serving", "tensorrt": "triton"}
 # The formats that a layout can hold; a layout that is not here can hold every format.
-SUPPORTED_FORMATS = {"tf_serving": ("saved_model", "tflite"), "triton": tuple(BACKENDS)}
+SUPPORTED_FORMATS = {
+    "tf_serving": [name for name, format in FORMATS.items() if format.tf_serving],
+    "triton": [name for name, format in FORMATS.items() if format.triton],
+}
 
 
 class Version(Artifact):
@@ -28,7 +29,9 @@ class Version(Artifact):
 
 def resolve_layout(model: Model, layout: str) -> str:
     """Return the layout itself, or for ``auto`` that of the usual server of the model's format."""
-    return DEFAULT_LAYOUTS.get(model.format, "plain") if layout == "auto" else layout
+    if layout != "auto":
+        return layout
+    return FORMATS[model.format].layout if model.format in FORMATS else "plain"  # a failed model has no format
 
 
 def supports_format(layout: str, format: str) -> bool:

@@ -12,18 +12,13 @@ from types import MappingProxyType
 
 from tfopt import runtimes
 from tfopt.artifacts import Model, staging
+from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
 from tfopt.tensorrt.tag import CompatibilityTag
 
 FILE = "config.pbtxt"
 HEADER = "# Written by tfopt push_model from the signature. Without this line the file is yours, and stays as it is.\n"
-BACKENDS = {
-    "saved_model": "platform: \"tensorflow_savedmodel\"",
-    "onnx": "backend: \"onnxruntime\"",
-    "openvino": "backend: \"openvino\"",
-    "tensorrt": "platform: \"tensorrt_plan\"",
-}  # fmt: skip
 TYPES = {"bool": "BOOL", "float16": "FP16", "bfloat16": "BF16", "float32": "FP32", "float64": "FP64"}
 TYPES |= {f"{sign}int{bits}": f"{sign.upper()}INT{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 TYPES |= {"string": "STRING"}
@@ -68,7 +63,7 @@ def write_config(
     """Write ``config.pbtxt`` into the folder of a model, by one rename; a file without `HEADER` is not changed.
 
     Args:
-        model: A model in a format of `BACKENDS`; its signature ``serving_default`` is served.
+        model: A model in a format for which Triton has a backend; its signature ``serving_default`` is served.
         folder: The folder of versions; its name is the model's name in Triton.
         scheduling: The scheduler's settings.
         parameters: Texts for ``parameters``, which Triton returns with the configuration.
@@ -116,9 +111,11 @@ def config_text(
                     "export the model with such a signature, or write config.pbtxt yourself",
                 )
     delay = f"max_queue_delay_microseconds: {scheduling.queue_delay_us} " if scheduling.queue_delay_us else ""
+    backend = FORMATS[format].triton
+    assert backend
     lines = [
         f"name: {_quoted(name)}",
-        BACKENDS[format],
+        backend.config_line,
         f"max_batch_size: {scheduling.max_batch_size if batched else 0}",
         *(_tensor("input", tensor, spec, batched) for tensor, spec in inputs.items()),
         *(_tensor("output", tensor, spec, batched) for tensor, spec in outputs.items()),
