@@ -74,7 +74,7 @@ def test_training_starts_from_the_stored_model_or_from_scratch(model, tmp_path, 
     caplog.set_level(logging.INFO, "tfopt")
     arguments = {"examples": digits_examples, "module": write(tmp_path / "m.py", DIGITS), "last": str(tmp_path / "served")}
     first = train(**arguments, trained=tmp_path / "first", epochs=1)["trained"]
-    assert "none yet, so learning begins anew" in caplog.text
+    assert "none yet, training starts from scratch" in caplog.text
     assert "start" not in first.metadata
     with pytest.raises(ComponentError, match="last=gs://bucket/served"):  # push_model writes to no address
         train(**{**arguments, "last": "gs://bucket/served"}, trained=tmp_path / "remote")

@@ -38,7 +38,7 @@ def test_unchanged_data_skips_training_and_changed_data_trains_from_the_last_mod
         return KerasModel.open(outputs["train"]["trained"]), pushed, done.stderr
 
     first, pushed, log = run("first", images)
-    assert "none yet, so learning begins anew" in log
+    assert "none yet, training starts from scratch" in log
     assert pushed["version"] == 1
     assert load_model(served).digest == first.digest
 

@@ -52,7 +52,7 @@ def test_unchanged_data_skips_training_drifted_data_trains_and_anomalies_stop_th
 
     first = run(write_iris(tmp_path / "first.csv"))
     assert first.returncode == 0, first.stderr[-3000:]
-    assert "schema.pbtxt, and put it into" in first.stdout
+    assert "schema.pbtxt, and copy it to" in first.stdout
     inferred = max((folder / "artifacts" / "SchemaGen" / "schema").glob("*/schema.pbtxt"))
     shutil.copy(inferred, folder / "schema.pbtxt")
     before = trained()
