@@ -1,4 +1,4 @@
-"""Trainings with one fault each, and the modules and examples they are made of, for `benchmarks/bottlenecks.py`."""
+"""Trainings with one planted fault each, with their modules and examples, for `benchmarks/bottlenecks.py`."""
 
 import subprocess
 from collections.abc import Mapping
@@ -118,22 +118,22 @@ class Planted:
     """A training with a fault.
 
     Attributes:
-        name: What it is.
-        right: The name that it should be given.
+        name: The fault.
+        expected: The name of the bottleneck.
         flow: The model, an expression of ``x``.
         call: The body of its own layer.
-        prepared: Whether that layer is in ``preprocess`` and not in the model.
+        prepared: True if that layer is in ``preprocess`` and not in the model.
         loss: The body of its loss.
-        shape: Of an example.
-        dtype: Of an example.
-        eager: Whether it is compiled to run eagerly.
-        parameters: Of `profile_training`.
-        megabytes_s: What the disk reads in a second; as it does when 0.
-        count: Examples.
+        shape: The shape of an example.
+        dtype: The dtype of an example.
+        eager: True if it is compiled to run eagerly.
+        parameters: Parameters of `profile_training`.
+        megabytes_s: Simulated speed of the disk; 0 for no simulation.
+        count: Number of examples.
     """
 
     name: str
-    right: str
+    expected: str
     flow: str = DENSE
     call: str = "        return x"
     prepared: bool = False
@@ -146,13 +146,13 @@ class Planted:
     count: int = COUNT
 
     def write(self, folder: Path) -> tuple[Path, Path, dict[str, str]]:
-        """Write examples and module; return them, and the variables of the process."""
-        module, place = folder / "module.py", folder / ("slow disk" if self.megabytes_s else "data")
+        """Write examples and module; return their paths, and the environment variables of the process."""
+        module, data = folder / "module.py", folder / ("slow disk" if self.megabytes_s else "data")
         texts = {"call": self.call, "loss": self.loss, "preprocess": PREPROCESS if self.prepared else ""}
         kind = {"shape": self.shape, "dtype": self.dtype, "eager": self.eager, "flow": self.flow}
         module.write_text(MODULE.format(**texts, **kind))
-        _examples(place / "Split-train" / "data_tfrecord-00000", self.shape[0], self.dtype, self.count)
-        return place, module, _throttled(folder, self.megabytes_s) if self.megabytes_s else {}
+        _write_examples(data / "Split-train" / "data_tfrecord-00000", self.shape[0], self.dtype, self.count)
+        return data, module, _build_slow_disk(folder, self.megabytes_s) if self.megabytes_s else {}
 
 
 OFF = {"cache": "off"}
@@ -211,8 +211,8 @@ ALL = [
 ]
 
 
-def _examples(file: Path, length: int, dtype: str, count: int) -> None:
-    """Made-up numbers: what is in them does not change how long they take."""
+def _write_examples(file: Path, length: int, dtype: str, count: int) -> None:
+    """Write random numbers: their values do not influence the time of a step."""
     file.parent.mkdir(parents=True)
     random = np.random.default_rng(0)
     with tf.io.TFRecordWriter(str(file)) as writer:
@@ -225,8 +225,8 @@ def _examples(file: Path, length: int, dtype: str, count: int) -> None:
             writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
 
 
-def _throttled(folder: Path, megabytes_s: int) -> dict[str, str]:
-    """Reading slowed down, for every file below a folder called ``slow disk``: a library before the C library's."""
+def _build_slow_disk(folder: Path, megabytes_s: int) -> dict[str, str]:
+    """Build a library that slows down reading of files below ``slow disk``; return the variables that preload it."""
     source, library = folder / "throttled.c", folder / "throttled.so"
     source.write_text(THROTTLED)
     command = ["cc", "-shared", "-fPIC", f"-DSPEED={megabytes_s}.0", "-o", str(library), str(source), "-ldl"]

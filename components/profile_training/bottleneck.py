@@ -1,43 +1,49 @@
-"""What a step waits for most: named from what was measured, in a sentence with the numbers."""
+"""Find the bottleneck of a training step from measured times, and describe it in a sentence with the numbers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-WAITS = 0.25  # of a step; less than that is not called input-bound
-RUNS = 0.25  # of a step: what Python that the graph calls, or a loop, must take to be named
-FAR = 3.0  # times what all stages of the input take together: a wait beyond that is not theirs
-OVERLAP = 1.25  # times the longer of input and model: what a step may take where they do overlap
-FIXED = 0.5  # of the time of a model's step, whatever the batch: more than what its examples take
-USUAL = 64  # a batch that is not small
-LARGER = 4  # times the batch, to tell a step's fixed cost from that of an example
+MIN_WAIT = 0.25  # of a step; with a shorter wait it is not input-bound
+MIN_CODE = 0.25  # of a step: what Python that the graph calls, or a loop, must take to be the bottleneck
+MAX_EXPLAINED = 3.0  # times the sum of all input stages: a longer wait is not caused by them
+OVERLAP = 1.25  # times the longer of input and model: the most that a step takes if they overlap
+MIN_FIXED = 0.5  # of the time of a model's step: a larger fixed cost exceeds the cost of the examples
+USUAL = 64  # a batch size that is not small
+LARGER = 4  # times the batch size, to separate a step's fixed cost from the cost per example
 STAGES = {
     "read": "slow reading",
     "parse": "slow parsing",
     "preprocess": "slow preprocessing",
     "batch": "slow batching",
 }
+LOOP_KINDS = {
+    "python": "a call of Python from the graph",
+    "map_fn": "a map over slices, one after the other",
+    "while": "a loop",
+    "unrolled": "a Python loop that repeats its operations in the graph",
+}
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Milliseconds of one step, and what else the name depends on.
+class StepTimes:
+    """Milliseconds of one step, and other measured facts that determine the bottleneck.
 
     Attributes:
-        step: A real one.
-        model: Of the model alone, on a batch that is there.
-        graph: The same with Python out of the way; None where that cannot be.
-        larger: The model alone on a batch `LARGER` times as large; None where that cannot be.
-        usual: The model alone on a batch of `USUAL`; None where that cannot be, or where the larger one is as large.
-        input: A batch at full speed, nothing learnt.
-        stages: Of a batch in each of `STAGES` alone, nothing else in its way, without a cache.
-        epoch: Steps in one.
-        beginning: What the first step of an epoch takes longer than the others; all it takes, where there are none.
-        cached: Whether examples stay prepared after the first epoch.
-        eager: Whether the module runs eagerly.
-        loops: As `scanning` found them, those of the step with their milliseconds as the profiler saw them.
-        spent: Milliseconds of operations by kind, threads added up, as the profiler saw them.
-        forward: All of those that are no gradient's.
+        step: A real step.
+        model: The model alone, on a batch in memory.
+        graph: The same with many steps in one call, without Python; None if it cannot be measured.
+        larger: The model alone on a batch `LARGER` times as large; None if it cannot be measured.
+        usual: The model alone on a batch of `USUAL`; None if it cannot be measured, or the larger batch has this size.
+        input: A batch at full speed, without training.
+        stages: A batch in each of `STAGES` alone, without a cache.
+        epoch: Number of steps in an epoch.
+        beginning: How much longer the first step of an epoch takes than the others; its time if there are no others.
+        cached: True if prepared examples are cached after the first epoch.
+        eager: True if the module runs eagerly.
+        loops: Loops found by `scan_graphs`; those of the step with their milliseconds in the profiler's trace.
+        spent: Milliseconds of operations by kind in the profiler's trace, summed over threads.
+        forward: Milliseconds of all operations except gradients in the trace.
     """
 
     batch_size: int
@@ -59,133 +65,126 @@ class Measured:
 
     @property
     def wait(self) -> float:
-        """What input adds to a step."""
+        """The time that input adds to a step."""
         return max(0.0, self.step - self.model)
 
     @property
-    def begun(self) -> float:
-        """What of that is the beginnings of epochs, divided among all steps."""
+    def epoch_start(self) -> float:
+        """The part of `wait` that the beginnings of epochs cause, divided among all steps."""
         return min(self.wait, max(0.0, self.beginning) / self.epoch)
 
     @property
     def host(self) -> float:
-        """What Python adds to a step."""
+        """The time that Python adds to a step."""
         return 0.0 if self.graph is None else min(max(0.0, self.model - self.graph), self.step)
 
     @property
     def device(self) -> float:
-        """The rest: the model's operations."""
+        """The time of the model's operations: the rest of the step."""
         return max(0.0, self.step - self.wait - self.host)
 
     @property
     def fixed(self) -> float:
-        """What the model's step would take with no example in it."""
+        """The time of the model's step without any example, extrapolated from two batch sizes."""
         if self.larger is None:
             return 0.0
-        each = max(0.0, self.larger - self.model) / ((LARGER - 1) * self.batch_size)
-        return max(0.0, self.model - each * self.batch_size)
+        per_example = max(0.0, self.larger - self.model) / ((LARGER - 1) * self.batch_size)
+        return max(0.0, self.model - per_example * self.batch_size)
 
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """Its name, the part of a step it takes, and a sentence."""
+    """The bottleneck: its name, its share of a step, and a sentence."""
 
     name: str
     share: float
     sentence: str
 
 
-def bottleneck(found: Measured) -> Bottleneck:
-    """Name the longest of what is long enough to have a name of its own; it is the model where nothing is."""
-    own = _code(found) or _small(found)
-    waits = found.wait / found.step
-    if waits >= WAITS and (own is None or waits >= own.share):
-        return _input(found, waits)
-    return own or _model(found)
+def find_bottleneck(times: StepTimes) -> Bottleneck:
+    """Return the longest part that is long enough to be a bottleneck; the model if there is none."""
+    own = _code_bottleneck(times) or _small_step_bottleneck(times)
+    wait = times.wait / times.step
+    if wait >= MIN_WAIT and (own is None or wait >= own.share):
+        return _input_bottleneck(times, wait)
+    return own or _model_bottleneck(times)
 
 
-def _input(found: Measured, waits: float) -> Bottleneck:
-    told = f"input-bound: {waits:.0%} of a step of {found.step:.3g} ms waits for data; "
-    stages = {"batch": found.input} if found.cached else found.stages
+def _input_bottleneck(times: StepTimes, share: float) -> Bottleneck:
+    summary = f"input-bound: {share:.0%} of a step of {times.step:.3g} ms waits for data; "
+    stages = {"batch": times.input} if times.cached else times.stages
     slowest = max(stages, key=lambda stage: stages[stage])
-    explained = found.stages["batch"] if found.cached else sum(found.stages.values())
-    if found.begun >= WAITS * found.step and found.wait > FAR * explained:
-        long = f"{found.epoch} step{'s' * (found.epoch > 1)}"
-        wait = f"each epoch, of {long}, begins with a wait of {found.begun * found.epoch:.3g} ms"
-        said = f"{wait}, and all stages of the input together take {explained:.3g} ms a batch"
-        return Bottleneck("short epochs", waits, told + said)
-    hidden = min(found.wait, found.model)  # what a step would save if the one were made while the other is computed
-    apart = found.prefetch == 0 and found.step > OVERLAP * max(found.input, found.model)
-    if apart and hidden >= WAITS * found.step and (found.cached or OVERLAP * hidden >= stages[slowest]):
-        both = f"batches add {found.wait:.3g} ms and the model takes {found.model:.3g} ms, one after the other"
-        return Bottleneck("no overlap", waits, told + both)
+    explained = times.stages["batch"] if times.cached else sum(times.stages.values())
+    if times.epoch_start >= MIN_WAIT * times.step and times.wait > MAX_EXPLAINED * explained:
+        steps = f"{times.epoch} step{'s' * (times.epoch > 1)}"
+        wait = f"each epoch, of {steps}, begins with a wait of {times.epoch_start * times.epoch:.3g} ms"
+        reason = f"{wait}, and all stages of the input together take {explained:.3g} ms a batch"
+        return Bottleneck("short epochs", share, summary + reason)
+    hidden = min(times.wait, times.model)  # the time a step would save if input and model overlapped
+    is_sequential = times.prefetch == 0 and times.step > OVERLAP * max(times.input, times.model)
+    if is_sequential and hidden >= MIN_WAIT * times.step and (times.cached or OVERLAP * hidden >= stages[slowest]):
+        reason = f"batches add {times.wait:.3g} ms and the model takes {times.model:.3g} ms, one after the other"
+        return Bottleneck("no overlap", share, summary + reason)
     name = STAGES[slowest]
-    if found.cached:
-        said = f"examples are cached, and shuffling and batching alone take {found.input:.3g} ms"
-        return Bottleneck(name, waits, told + said)
-    said = f"{name.split()[1]} alone takes {stages[slowest]:.3g} ms a batch"
-    lines = [loop for loop in found.loops if loop["where"] == "preprocess"]
-    if name == "slow preprocessing" and lines:
-        said += f"; line {lines[0]['line']} of the module is {WORDS[lines[0]['kind']]}"
-    return Bottleneck(name, waits, told + said)
+    if times.cached:
+        reason = f"examples are cached, and shuffling and batching alone take {times.input:.3g} ms"
+        return Bottleneck(name, share, summary + reason)
+    reason = f"{name.split()[1]} alone takes {stages[slowest]:.3g} ms a batch"
+    loops = [loop for loop in times.loops if loop["where"] == "preprocess"]
+    if name == "slow preprocessing" and loops:
+        reason += f"; line {loops[0]['line']} of the module is {LOOP_KINDS[loops[0]['kind']]}"
+    return Bottleneck(name, share, summary + reason)
 
 
-WORDS = {
-    "python": "a call of Python from the graph",
-    "map_fn": "a map over slices, one after the other",
-    "while": "a loop",
-    "unrolled": "a loop of Python that repeats its operations in the graph",
-}
-
-
-def _code(found: Measured) -> Bottleneck | None:
-    """Python, or a loop over slices that need nothing of each other."""
-    if found.eager:
-        said = f"the module runs eagerly: Python makes each of a step's operations anew, {found.step:.3g} ms in all"
-        return Bottleneck("python", min(1.0, found.model / found.step), f"bound by Python: {said}")
-    own = [loop for loop in found.loops if loop["where"] == "step"]
-    called = [loop for loop in own if loop["kind"] == "python"]
-    python = sum(loop["ms"] for loop in called)
-    if python >= RUNS * found.step:
-        line = max(called, key=lambda loop: float(loop["ms"]))["line"]
-        said = f"{python:.3g} ms of a step of {found.step:.3g} ms, at line {line} of the module"
-        return Bottleneck("python", min(1.0, python / found.step), f"bound by Python that the graph calls: {said}")
+def _code_bottleneck(times: StepTimes) -> Bottleneck | None:
+    """Return the bottleneck if it is Python, or a loop whose rounds are independent."""
+    if times.eager:
+        reason = (
+            f"the module runs eagerly: Python creates each of a step's operations again, {times.step:.3g} ms in all"
+        )
+        return Bottleneck("python", min(1.0, times.model / times.step), f"bound by Python: {reason}")
+    own = [loop for loop in times.loops if loop["where"] == "step"]
+    calls = [loop for loop in own if loop["kind"] == "python"]
+    python = sum(loop["ms"] for loop in calls)
+    if python >= MIN_CODE * times.step:
+        line = max(calls, key=lambda loop: float(loop["ms"]))["line"]
+        reason = f"{python:.3g} ms of a step of {times.step:.3g} ms, at line {line} of the module"
+        return Bottleneck("python", min(1.0, python / times.step), f"bound by Python that the graph calls: {reason}")
     loops = [loop for loop in own if loop["independent"]]
     if loops:
-        worst = max(loops, key=lambda loop: _part(loop, found))
-        part = _part(worst, found)  # and its gradient has the same part of gradients
-        share = part * found.device / found.step
-        if share >= max(RUNS, found.host / found.step):
-            took = f"{part:.0%} of what the operations of a step of {found.step:.3g} ms take"
-            said = f"line {worst['line']} of the module is {WORDS[worst['kind']]}, {took}: {worst['code']}"
-            return Bottleneck("loop", share, f"bound by a loop over slices: {said}")
+        slowest = max(loops, key=lambda loop: _forward_share(loop, times))
+        part = _forward_share(slowest, times)  # its gradient has the same share of all gradients
+        share = part * times.device / times.step
+        if share >= max(MIN_CODE, times.host / times.step):
+            text = f"{part:.0%} of what the operations of a step of {times.step:.3g} ms take"
+            reason = f"line {slowest['line']} of the module is {LOOP_KINDS[slowest['kind']]}, {text}: {slowest['code']}"
+            return Bottleneck("loop", share, f"bound by a loop over slices: {reason}")
     return None
 
 
-def _part(loop: Mapping[str, Any], found: Measured) -> float:
-    """Of the forward pass. What the profiler did not see is divided evenly among all operations that run."""
-    rest = max(0.0, found.device - sum(found.spent.values()))
-    every = found.forward + rest * loop["forward"]
-    return min(1.0, (loop["ms"] + rest * loop["runs"]) / every) if every else 0.0
+def _forward_share(loop: Mapping[str, Any], times: StepTimes) -> float:
+    """Return a loop's share of the forward pass. Time missing in the trace is divided evenly among all operations."""
+    missing = max(0.0, times.device - sum(times.spent.values()))
+    forward = times.forward + missing * loop["forward"]
+    return min(1.0, (loop["ms"] + missing * loop["runs"]) / forward) if forward else 0.0
 
 
-def _small(found: Measured) -> Bottleneck | None:
-    """Steps whose cost hardly depends on how many examples are in them."""
-    fixed, size = found.fixed, max(USUAL, found.batch_size)
-    if fixed < FIXED * found.model:
+def _small_step_bottleneck(times: StepTimes) -> Bottleneck | None:
+    """Return the bottleneck if the cost of a step hardly depends on the number of its examples."""
+    fixed, size = times.fixed, max(USUAL, times.batch_size)
+    if fixed < MIN_FIXED * times.model:
         return None
-    told = f"bound by the cost of a step, whatever is in it: {fixed:.3g} of {found.model:.3g} ms"
-    usual = found.usual or fixed + (found.model - fixed) / found.batch_size * size
-    if fixed >= FIXED * usual:
-        return Bottleneck(
-            "tiny model", fixed / found.step, f"{told}; the model is tiny: so it is with batches of {size}"
-        )
-    said = f"{told}; a batch of {found.batch_size} is too small for this model"
-    return Bottleneck("small batch", fixed / found.step, said)
+    summary = f"bound by the fixed cost of a step: {fixed:.3g} of {times.model:.3g} ms"
+    usual = times.usual or fixed + (times.model - fixed) / times.batch_size * size
+    if fixed >= MIN_FIXED * usual:
+        reason = f"the model is tiny: the same holds with batches of {size}"
+        return Bottleneck("tiny model", fixed / times.step, f"{summary}; {reason}")
+    reason = f"a batch of {times.batch_size} is too small for this model"
+    return Bottleneck("small batch", fixed / times.step, f"{summary}; {reason}")
 
 
-def _model(found: Measured) -> Bottleneck:
-    share = found.device / found.step
-    kinds = ", ".join(list(found.spent)[:3])
-    said = f"bound by the model: {share:.0%} of a step of {found.step:.3g} ms is its operations"
-    return Bottleneck("model", share, f"{said} (the longest: {kinds})" if kinds else said)
+def _model_bottleneck(times: StepTimes) -> Bottleneck:
+    share = times.device / times.step
+    kinds = ", ".join(list(times.spent)[:3])
+    sentence = f"bound by the model: {share:.0%} of a step of {times.step:.3g} ms is its operations"
+    return Bottleneck("model", share, f"{sentence} (the longest: {kinds})" if kinds else sentence)

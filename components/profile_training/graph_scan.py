@@ -1,38 +1,38 @@
-"""Loops and Python in what the user wrote, found in the graph of one step and in that of the preprocessing, by line."""
+"""Find loops and Python calls of the user's code in the graphs of a training step and the preprocessing, by line."""
 
 import ast
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tfopt.components.profile_training.trace_events import BACKWARD, PYTHON
+from tfopt.components.profile_training.trace_events import BACKWARD, PYTHON_OPS
 from tfopt.training.dataset import Source
 
-WHILES = ("While", "StatelessWhile")
-COPIES = 16  # of an operation at one line of a Python loop
-COUNTERS = ("AddV2", "Add")
-WRITES = ("TensorListSetItem", "TensorListPushBack")
-FREE = ("Const", "Identity", "Placeholder", "NoOp")
+WHILE_OPS = ("While", "StatelessWhile")
+MIN_COPIES = 16  # of an operation at one line, to count as an unrolled loop
+COUNTER_OPS = ("AddV2", "Add")
+LIST_WRITE_OPS = ("TensorListSetItem", "TensorListPushBack")
+FREE_OPS = ("Const", "Identity", "Placeholder", "NoOp")
 
 
 @dataclass(frozen=True)
 class Loop:
-    """What was found at a line.
+    """A loop or a Python call at a line of the module.
 
     Attributes:
         where: ``step`` or ``preprocess``.
-        kind: ``python`` (a function of Python is called), ``map_fn``, ``while``, or ``unrolled`` (a loop of Python that
-            put the same operations into the graph again and again).
-        line: In the module.
-        code: That line.
-        independent: Whether the rounds need nothing of each other; None where there are none.
-        copies: Of the operation that is there most often.
-        operations: Their names, in the graph.
-        runs: Of all operations that run once, those of this line, each as often as its loop goes round.
-        forward: Of the same, those that are no gradient's.
+        kind: ``python`` (a Python function is called), ``map_fn``, ``while``, or ``unrolled`` (a Python loop that added
+            the same operations to the graph several times).
+        line: The line in the module.
+        code: The text of that line.
+        independent: True if no round needs another one; None if there are no rounds.
+        copies: Number of copies of the most frequent operation.
+        operations: The names of the operations in the graph.
+        runs: The fraction of all executed operations that belongs to this line; operations in a loop count per round.
+        forward: The fraction of all executed operations that are not gradients.
     """
 
     where: str
@@ -46,72 +46,81 @@ class Loop:
     forward: float = 0.0
 
 
-def scan(model: Any, source: Source, batch: Any, module: Path) -> list[dict[str, Any]]:
-    """Return what was found, in the step first; nothing of a graph that cannot be traced."""
+def scan_graphs(model: Any, source: Source, batch: Any, module: Path) -> list[dict[str, Any]]:
+    """Return the loops of the step and of the preprocessing, in this order; none of a graph that cannot be traced."""
     import tensorflow as tf
 
-    found: list[Loop] = []
+    loops: list[Loop] = []
     eager, model.run_eagerly = model.run_eagerly, False
     try:
         specs = tf.nest.map_structure(tf.type_spec_from_value, batch)
-        found += _found("step", lambda *data: model.train_step(data), specs, module)
-    except Exception:  # eager code that no graph can have
-        found.append(Loop("step", "python", 0, "", None, 1, []))
+        loops += _scan("step", lambda *data: model.train_step(data), specs, module)
+    except Exception:  # eager code may not be traceable
+        loops.append(Loop("step", "python", 0, "", None, 1, []))
     finally:
         model.run_eagerly = eager
-    records = source.stages(1)["read"].element_spec
-    found += _found("preprocess", source.prepared, [records], module)
-    return [asdict(loop) for loop in found if loop.kind != "python" or loop.line or eager]
+    records = source.stage_datasets(1)["read"].element_spec
+    loops += _scan("preprocess", source.prepare, [records], module)
+    return [asdict(loop) for loop in loops if loop.kind != "python" or loop.line or eager]
 
 
-def _found(where: str, function: Any, specs: Sequence[Any], module: Path) -> list[Loop]:
+def _scan(where: str, function: Any, specs: Sequence[Any], module: Path) -> list[Loop]:
+    """Trace a function and return its loops in the order of lines."""
     import tensorflow as tf
 
-    untouched = tf.autograph.experimental.do_not_convert(function)
-    graph = tf.function(untouched).get_concrete_function(*specs).graph
+    graph = tf.function(tf.autograph.experimental.do_not_convert(function)).get_concrete_function(*specs).graph
     text = module.read_text(encoding="utf-8").splitlines()
-    whole = graph.as_graph_def().library.function
-    library = {function.signature.name: function for function in whole}
-    by_line: dict[int, dict[str, Any]] = defaultdict(dict)
+    library = {function.signature.name: function for function in graph.as_graph_def().library.function}
+    ops_by_line: dict[int, dict[str, Any]] = defaultdict(dict)
     runs: Counter[int] = Counter()
     forward = 0
     for name, op in _operations(graph):
-        count = _runs(op, library, specs)
+        count = _run_count(op, library, specs)
         forward += 0 if BACKWARD in name else count
         lines = [frame.lineno for frame in op.traceback or () if frame.filename == str(module)]
         line = lines[-1] if lines else 0
         runs[line] += count
-        by_line[line][name] = op
-    by_line.pop(0, None)
-    loops = _python_loops(module)
-    found = []
-    for line, named in sorted(by_line.items()):
-        kinds = Counter(op.type for op in named.values())
-        copies = kinds.most_common(1)[0][1]
+        ops_by_line[line][name] = op
+    ops_by_line.pop(0, None)
+    python_loops = _python_loops(module)
+    loops = []
+    for line, ops in sorted(ops_by_line.items()):
         code = text[line - 1].strip() if line <= len(text) else ""
-        every = runs.total()
-        part, rest = runs[line] / every, forward / every
-        make = functools.partial(Loop, where, line=line, code=code, runs=part, forward=rest)
-        python = [name for name, op in named.items() if op.type in PYTHON]
-        whiles = [name for name, op in named.items() if op.type in WHILES]
-        if python:
-            found.append(make("python", independent=None, copies=1, operations=python))
-        elif whiles:
-            first = named[whiles[0]]
-            mapped = any(Path(frame.filename).name == "map_fn.py" for frame in first.traceback)
-            alone = mapped or _independent(library[first.get_attr("body").name])
-            kind = "map_fn" if mapped else "while"
-            found.append(make(kind, independent=alone, copies=len(whiles), operations=whiles))
-        elif copies >= COPIES and any(line in lines for lines in loops):
-            often = [kind for kind, copies in kinds.items() if copies >= COPIES]
-            alike = [[op for op in named.values() if op.type == kind] for kind in often]
-            if not any(map(_chained, alike)):  # layers on top of each other are, and no fault
-                found.append(make("unrolled", independent=True, copies=copies, operations=list(named)))
-    return found
+        total = runs.total()
+        make = functools.partial(Loop, where, line=line, code=code, runs=runs[line] / total, forward=forward / total)
+        is_in_loop = any(line in lines for lines in python_loops)
+        loop = _classify(ops, library, is_in_loop, make)
+        if loop:
+            loops.append(loop)
+    return loops
+
+
+def _classify(
+    ops: Mapping[str, Any], library: Mapping[str, Any], is_in_loop: bool, make: Callable[..., Loop]
+) -> Loop | None:
+    """Return the loop that the operations of a line form; None if they form none."""
+    python = [name for name, op in ops.items() if op.type in PYTHON_OPS]
+    if python:
+        return make("python", independent=None, copies=1, operations=python)
+    whiles = [name for name, op in ops.items() if op.type in WHILE_OPS]
+    if whiles:
+        first = ops[whiles[0]]
+        is_map = any(Path(frame.filename).name == "map_fn.py" for frame in first.traceback)
+        independent = is_map or _is_independent(library[first.get_attr("body").name])
+        kind = "map_fn" if is_map else "while"
+        return make(kind, independent=independent, copies=len(whiles), operations=whiles)
+    kinds = Counter(op.type for op in ops.values())
+    copies = kinds.most_common(1)[0][1]
+    if copies >= MIN_COPIES and is_in_loop:
+        frequent = [kind for kind, count in kinds.items() if count >= MIN_COPIES]
+        groups = [[op for op in ops.values() if op.type == kind] for kind in frequent]
+        if not any(map(_are_chained, groups)):  # consecutive layers are chained, which is not a fault
+            return make("unrolled", independent=True, copies=copies, operations=list(ops))
+    return None
 
 
 def _operations(graph: Any, path: str = "", seen: set[str] | None = None) -> Iterator[tuple[str, Any]]:
-    """Those of a graph and of the functions that it calls, but not of loops' bodies, with their names when it runs."""
+    """Yield the operations, with their names at run time, of a graph and its called functions, without loop bodies."""
     seen = seen if seen is not None else set()
     for op in graph.get_operations():
         yield path + op.name, op
@@ -124,58 +133,58 @@ def _operations(graph: Any, path: str = "", seen: set[str] | None = None) -> Ite
                 yield from _operations(inner_graph, f"{path}{op.name}/", seen)
 
 
-def _runs(op: Any, library: Mapping[str, Any], specs: Any) -> int:
-    """How many operations run for it, those of a loop as often as it goes round, as far as that is known before."""
+def _run_count(op: Any, library: Mapping[str, Any], specs: Any) -> int:
+    """Return how many operations run for this one; those of a loop body count per round, if the rounds are known."""
     import tensorflow as tf
 
-    if op.type not in WHILES:
-        return int(op.type not in FREE)
-    most = tf.get_static_value(op.inputs[1])
-    rounds = int(most) if most is not None and most > 0 else tf.nest.flatten(specs)[0].shape[0]  # one for each example
-    return (rounds or 1) * sum(node.op not in FREE for node in library[op.get_attr("body").name].node_def)
+    if op.type not in WHILE_OPS:
+        return int(op.type not in FREE_OPS)
+    limit = tf.get_static_value(op.inputs[1])
+    rounds = int(limit) if limit is not None and limit > 0 else tf.nest.flatten(specs)[0].shape[0]  # one per example
+    return (rounds or 1) * sum(node.op not in FREE_OPS for node in library[op.get_attr("body").name].node_def)
 
 
-def _chained(copies: Sequence[Any]) -> bool:
-    """Whether the last of them needs half of the others: then a round needs the one before."""
-    waiting, above = [copies[-1]], set()
+def _are_chained(copies: Sequence[Any]) -> bool:
+    """Return True if the last copy depends on half of the others: then a round needs the one before."""
+    waiting, ancestors = [copies[-1]], set()
     while waiting:
         for tensor in waiting.pop().inputs:
-            if tensor.op.name not in above:
-                above.add(tensor.op.name)
+            if tensor.op.name not in ancestors:
+                ancestors.add(tensor.op.name)
                 waiting.append(tensor.op)
-    return sum(op.name in above for op in copies) >= len(copies) / 2
+    return sum(op.name in ancestors for op in copies) >= len(copies) / 2
 
 
-def _independent(body: Any) -> bool:
-    """Whether each thing that a round hands to the next is as it was, a counter, or a list with one more result."""
+def _is_independent(body: Any) -> bool:
+    """Return True if each loop variable is unchanged, a counter, or a list that gets one more result per round."""
     nodes = {node.name: node for node in body.node_def}
     arguments = [argument.name for argument in body.signature.input_arg]
-    handed = []
+    results = []
     for output in body.signature.output_arg:
-        name = _node(body.ret[output.name])
+        name = _node_name(body.ret[output.name])
         while name in nodes and nodes[name].op == "Identity":
-            name = _node(nodes[name].input[0])
-        handed.append(name)
-    same = {argument for argument, name in zip(arguments, handed, strict=True) if argument == name}
-    same |= {name for name, node in nodes.items() if node.op == "Const"}
-    for argument, name in zip(arguments, handed, strict=True):
+            name = _node_name(nodes[name].input[0])
+        results.append(name)
+    constant = {argument for argument, name in zip(arguments, results, strict=True) if argument == name}
+    constant |= {name for name, node in nodes.items() if node.op == "Const"}
+    for argument, name in zip(arguments, results, strict=True):
         if argument == name:
             continue
-        if name not in nodes or argument not in (first := list(map(_node, nodes[name].input))):
+        if name not in nodes or argument not in (inputs := list(map(_node_name, nodes[name].input))):
             return False
-        counted = nodes[name].op in COUNTERS and set(first) - {argument} <= same
-        read = any(argument in map(_node, node.input) for other, node in nodes.items() if other != name)
-        if not counted and (nodes[name].op not in WRITES or read):
+        is_counter = nodes[name].op in COUNTER_OPS and set(inputs) - {argument} <= constant
+        is_read = any(argument in map(_node_name, node.input) for other, node in nodes.items() if other != name)
+        if not is_counter and (nodes[name].op not in LIST_WRITE_OPS or is_read):
             return False
     return True
 
 
-def _node(tensor: str) -> str:
+def _node_name(tensor: str) -> str:
     return tensor.lstrip("^").split(":")[0]
 
 
 def _python_loops(module: Path) -> list[range]:
-    """The lines of every loop that Python runs."""
+    """Return the lines of every Python loop."""
     kinds = (ast.For, ast.While, ast.ListComp, ast.GeneratorExp, ast.DictComp, ast.SetComp)
     tree = ast.parse(module.read_text(encoding="utf-8"))
     return [

@@ -1,4 +1,4 @@
-"""How fast each stage of the input is where nothing else holds it up: reading, parsing, preprocessing, batching."""
+"""Time each stage of the input alone: reading, parsing, preprocessing, batching."""
 
 import math
 import time
@@ -6,40 +6,43 @@ from typing import Any
 
 from tfopt.training.dataset import BLOCKS, Source
 
-LEAST_S = 0.2  # of one look at a stage
-MOST_S = 1.5
-LOOKS = 3  # of which the fastest counts: what disturbs only ever slows down
+MIN_SECONDS = 0.2  # of one measurement of a stage
+MAX_SECONDS = 1.5
+REPEATS = 3  # the fastest counts, since disturbances only slow a stage down
 
 
-def stages(source: Source, batch_size: int) -> dict[str, float]:
-    """Seconds that a batch takes in each stage alone: ``read``, ``parse``, ``preprocess``, ``batch``.
+def time_stages(source: Source, batch_size: int) -> dict[str, float]:
+    """Return the seconds of a batch in each stage alone: ``read``, ``parse``, ``preprocess``, ``batch``.
 
-    Stages work side by side, so their times neither add up to that of a batch nor hide in that of the slowest.
+    Stages run in parallel, so a batch takes neither the sum of these times nor only the longest.
     """
-    each = {
-        name: _seconds(iter(blocks), source.count if name == "read" else 1)
-        for name, blocks in source.stages(batch_size).items()
+    seconds = {
+        name: _seconds_per_record(iter(blocks), source.count if name == "read" else 1)
+        for name, blocks in source.stage_datasets(batch_size).items()
     }
-    parse, prepare = each["parse"], each.pop("prepare")
-    found = {**each, "preprocess": max(0.0, prepare - parse)}
-    return {name: found[name] * batch_size for name in ("read", "parse", "preprocess", "batch")}
+    parse, prepare = seconds["parse"], seconds.pop("prepare")
+    seconds["preprocess"] = max(0.0, prepare - parse)
+    return {name: seconds[name] * batch_size for name in ("read", "parse", "preprocess", "batch")}
 
 
-def _seconds(blocks: Any, whole: int) -> float:
-    """Of one record. A look ends with a whole pass over the files, for each begins with a wait, or after `MOST_S`."""
-    for _ in range(BLOCKS + 1):  # that fill what the stage works on
-        _records(blocks)
+def _seconds_per_record(blocks: Any, multiple: int) -> float:
+    """Measure a stage. A measurement ends after a multiple of this many records, or after `MAX_SECONDS`.
+
+    A stage that reads is measured in whole passes over the files, because each pass begins with a wait.
+    """
+    for _ in range(BLOCKS + 1):  # fill the caches that the stage reads from
+        _count_records(blocks)
     best = math.inf
-    for _ in range(LOOKS):
-        start, took, records = time.perf_counter(), 0.0, 0
-        while (took < LEAST_S or records % whole) and took < MOST_S:
-            records += _records(blocks)
-            took = time.perf_counter() - start
-        best = min(best, took / records)
+    for _ in range(REPEATS):
+        start, seconds, records = time.perf_counter(), 0.0, 0
+        while (seconds < MIN_SECONDS or records % multiple) and seconds < MAX_SECONDS:
+            records += _count_records(blocks)
+            seconds = time.perf_counter() - start
+        best = min(best, seconds / records)
     return best
 
 
-def _records(blocks: Any) -> int:
+def _count_records(blocks: Any) -> int:
     import tensorflow as tf
 
     return int(tf.nest.flatten(next(blocks))[0].shape[0])

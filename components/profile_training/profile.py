@@ -1,4 +1,4 @@
-"""The whole of the work: a training measured part by part, its bottleneck named, what could help tried beside it."""
+"""Profile a training: measure the parts of a step, find the bottleneck, and try variations against it."""
 
 import logging
 import random
@@ -10,159 +10,170 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.components.profile_training.bottleneck import LARGER, USUAL, Measured, bottleneck
-from tfopt.components.profile_training.findings import findings
-from tfopt.components.profile_training.interleaving import Pace, Runner, compare, started
-from tfopt.components.profile_training.trace_events import LISTED
-from tfopt.components.profile_training.training_variant import Setup
-from tfopt.components.profile_training.variations import Variation, combined, variations
+from tfopt.components.profile_training.bottleneck import LARGER, USUAL, StepTimes, find_bottleneck
+from tfopt.components.profile_training.interleaving import VariationRun, compare_variations, start_process
+from tfopt.components.profile_training.report import write_findings
+from tfopt.components.profile_training.settings import Pace
+from tfopt.components.profile_training.trace_events import MAX_LISTED
+from tfopt.components.profile_training.training_variant import (
+    TrainingVariant,
+    Variation,
+    combine,
+    list_variations,
+)
 from tfopt.errors import ComponentError
 from tfopt.measurement.machine_fingerprint import fingerprint
-from tfopt.measurement.speedup import LEVEL, location
-from tfopt.processes.rpc import AskedProcess, Refused
+from tfopt.measurement.speedup import LEVEL, hodges_lehmann
+from tfopt.processes.rpc import CallFailed, WorkerProcess
 
 PARTS = ("real", "model", "graph", "larger", "usual", "input")
-OPTIONAL = ("graph", "larger", "usual")
-READING = ("real", "input")
-TRACED = 20  # steps
+OPTIONAL_PARTS = ("graph", "larger", "usual")
+READING_PARTS = ("real", "input")
+TRACED_STEPS = 20
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
 
-def profile(base: Setup, pace: Pace, min_effect: float, target: Path) -> dict[str, Any]:
-    """Measure, and return the content of ``plan.json``.
+def profile_steps(base: TrainingVariant, pace: Pace, target: Path) -> dict[str, Any]:
+    """Profile a training and return the content of ``plan.json``.
 
     Args:
         base: The training as it is.
         pace: How long each part and each setting is measured.
-        min_effect: A relative difference in speed too small to matter.
-        target: Where the profiler's trace is kept, in ``trace/``.
+        target: The trace of the profiler is written into its folder ``trace``.
 
     Raises:
-        ComponentError: When the training itself cannot be run.
+        ComponentError: If the training itself cannot be run.
     """
     with tempfile.TemporaryDirectory(prefix="tfopt-") as name:
         folder = Path(name)
-        with started(Variation("as it is", base, "plan"), folder, 0) as process:
-            found, built, parts = diagnose(process, base, pace, target / "trace")
-            named = bottleneck(found)
-            log.info("%s", named.sentence)
-            base = replace(base, count=built["count"])
-            runner = Runner(Variation("as it is", base, "plan"), process)
-            tried = variations(named.name, base, found, built)
-            rows = compare(runner, tried, pace, folder, min_effect)
-            together = combined(base, _winners(tried, rows))
-            if together:
-                tried = [*tried, together]
-                rows += compare(runner, [together], pace, folder, min_effect)
-            memory = process.ask("memory")
-    settings = plan(base, tried, rows)
+        with start_process(Variation("as it is", base, "plan"), folder, 0) as process:
+            times, facts, parts = diagnose(process, base, pace, target / "trace")
+            bottleneck = find_bottleneck(times)
+            log.info("%s", bottleneck.sentence)
+            base = replace(base, count=facts["count"])
+            base_run = VariationRun(Variation("as it is", base, "plan"), process)
+            variations = list_variations(bottleneck.name, base, times, facts)
+            rows = compare_variations(base_run, variations, pace, folder)
+            combination = combine(base, _winners(variations, rows))
+            if combination:
+                variations = [*variations, combination]
+                rows += compare_variations(base_run, [combination], pace, folder)
+            memory = process.call("memory")
+    settings = choose_settings(base, variations, rows)
     return {
-        "bottleneck": asdict(named),
-        "findings": findings(named, found, rows, built, settings),
+        "bottleneck": asdict(bottleneck),
+        "findings": write_findings(bottleneck, times, rows, facts, settings),
         "settings": settings,
         "baseline": base.planned() | {"batch_size": base.batch_size, "deterministic": base.deterministic},
-        "step_ms": {"wait": found.wait, "host": found.host, "device": found.device, "all": found.step},
+        "step_ms": {"wait": times.wait, "host": times.host, "device": times.device, "all": times.step},
         "parts": parts,
-        "stages_ms": dict(found.stages),
-        "fixed_ms": found.fixed,
-        "operations_ms": dict(list(found.spent.items())[:LISTED]),
-        "loops": list(found.loops),
+        "stages_ms": dict(times.stages),
+        "fixed_ms": times.fixed,
+        "operations_ms": dict(list(times.spent.items())[:MAX_LISTED]),
+        "loops": list(times.loops),
         "trials": rows,
         "memory_bytes": memory,
-        "examples": built["count"],
-        "first_step_s": built["first_step_s"],
-        "devices": built["gpus"] or ["CPU"],
+        "examples": facts["count"],
+        "first_step_s": facts["first_step_s"],
+        "devices": facts["gpus"] or ["CPU"],
         "environment": fingerprint(),
-        "interval": {"method": "Hodges-Lehmann, signed-rank", "level": LEVEL, "min_effect": min_effect},
+        "interval": {"method": "Hodges-Lehmann, signed-rank", "level": LEVEL, "min_effect": pace.min_effect},
     }
 
 
 def diagnose(
-    process: AskedProcess, base: Setup, pace: Pace, trace: Path
-) -> tuple[Measured, Mapping[str, Any], dict[str, Any]]:
-    """Measure the parts of a step in turns; return them, what the process said of itself, and the parts' intervals."""
+    process: WorkerProcess, base: TrainingVariant, pace: Pace, trace: Path
+) -> tuple[StepTimes, Mapping[str, Any], dict[str, Any]]:
+    """Measure the parts of a step, interleaved.
+
+    Returns:
+        The step times, facts about the machine and the model from the process, and the parts' intervals.
+    """
     try:
-        built = process.ask("build", base)
-        whole = {name: [process.ask("burst", name, pace.burst)] for name in READING} if built["slow"] else {}
-        loops = process.ask("loops")
-        stages = process.ask("stages")
-        small = LARGER * base.batch_size < USUAL
-        seconds = whole | _in_turns(
-            process, pace, [part for part in PARTS if part not in whole and (small or part != "usual")]
+        facts = process.call("build", base)
+        slow = (
+            {part: [process.call("burst", part, pace.turn_seconds)] for part in READING_PARTS} if facts["slow"] else {}
         )
-        beginning = process.ask("beginning")
+        loops = process.call("loops")
+        stages = process.call("stages")
+        is_small = LARGER * base.batch_size < USUAL
+        parts = [part for part in PARTS if part not in slow and (is_small or part != "usual")]
+        seconds = slow | _measure_parts(process, pace, parts)
+        beginning = process.call("beginning")
         lines = {loop["line"]: loop["operations"] for loop in loops if loop["where"] == "step"}
-        steps = min(TRACED, max(2, int(2 / np.median(seconds["real"]))))
-        spent, forward, at = process.ask("trace", str(trace), steps, lines)
-    except Refused as failure:
+        steps = min(TRACED_STEPS, max(2, int(2 / np.median(seconds["real"]))))
+        spent, forward, line_ms = process.call("trace", str(trace), steps, lines)
+    except CallFailed as failure:
         raise ComponentError(
             f"profile_training: {failure}",
             "a training that runs: its steps are measured as they are",
-            "mend what the lines above show; train --debug shows the whole traceback",
+            "correct what the lines above show; train --debug shows the whole traceback",
         ) from failure
-    middle = {name: float(np.median(each)) * 1e3 for name, each in seconds.items()}
-    found = Measured(
+    medians = {part: float(np.median(each)) * 1e3 for part, each in seconds.items()}
+    times = StepTimes(
         batch_size=base.batch_size,
         prefetch=base.prefetch,
-        step=middle["real"],
-        model=middle["model"],
-        graph=None if built["eager"] else middle.get("graph"),
-        larger=middle.get("larger"),
-        usual=middle.get("usual"),
-        input=middle["input"],
-        stages={name: each * 1e3 for name, each in stages.items()},
-        epoch=built["epoch"],
+        step=medians["real"],
+        model=medians["model"],
+        graph=None if facts["eager"] else medians.get("graph"),
+        larger=medians.get("larger"),
+        usual=medians.get("usual"),
+        input=medians["input"],
+        stages={stage: each * 1e3 for stage, each in stages.items()},
+        epoch=facts["epoch"],
         beginning=beginning * 1e3,
-        cached=built["cached"],
-        eager=built["eager"],
-        loops=[_timed(loop, at) for loop in loops],
+        cached=facts["cached"],
+        eager=facts["eager"],
+        loops=[_with_milliseconds(loop, line_ms) for loop in loops],
         spent=spent,
         forward=forward,
     )
     real = seconds["real"]
-    parts = {
-        name: {"ms": middle[name], "step_over_it": _over(real, each) if len(real) == len(each) > 1 else None}
-        for name, each in seconds.items()
+    intervals = {
+        part: {"ms": medians[part], "step_over_it": _ratio(real, each) if len(real) == len(each) > 1 else None}
+        for part, each in seconds.items()
     }
-    return found, built, parts
+    return times, facts, intervals
 
 
-def plan(base: Setup, tried: list[Variation], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What `train` is to be told: how the fastest setting that a plan may hold differs; empty when none is faster."""
-    winners = _winners(tried, rows)
-    return winners[0].setup.changes(base) if winners else {}
+def choose_settings(base: TrainingVariant, variations: list[Variation], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the changed settings of the fastest variation that a plan may contain; empty if none is faster."""
+    winners = _winners(variations, rows)
+    return winners[0].variant.changes(base) if winners else {}
 
 
-def _winners(tried: list[Variation], rows: list[dict[str, Any]]) -> list[Variation]:
-    pairs = zip(tried, rows, strict=True)
+def _winners(variations: list[Variation], rows: list[dict[str, Any]]) -> list[Variation]:
+    """Return the faster variations that a plan may contain, the fastest first."""
+    pairs = zip(variations, rows, strict=True)
     faster = [(one, row["speedup"]) for one, row in pairs if row["speedup"] and row["speedup"]["verdict"] == "faster"]
     return [one for one, _ in sorted(faster, key=lambda pair: -pair[1]["value"]) if one.where == "plan"]
 
 
-def _in_turns(process: AskedProcess, pace: Pace, parts: list[str]) -> dict[str, list[float]]:
-    """Seconds of a step, or of a batch, by part and round. A part that cannot be measured is left out."""
-    draw, order = random.Random(pace.seed), list(parts)
-    seconds: dict[str, list[float]] = {name: [] for name in parts}
+def _measure_parts(process: WorkerProcess, pace: Pace, parts: list[str]) -> dict[str, list[float]]:
+    """Return the seconds of a step, or of a batch, by part and round. Parts that cannot be measured are left out."""
+    generator, order = random.Random(pace.seed), list(parts)
+    seconds: dict[str, list[float]] = {part: [] for part in parts}
     for _ in range(pace.rounds):
-        draw.shuffle(order)
-        for name in [name for name in order if name in seconds]:
+        generator.shuffle(order)
+        for part in [part for part in order if part in seconds]:
             try:
-                seconds[name].append(process.ask("burst", name, pace.burst))
-            except Refused as failure:
-                if name in OPTIONAL:
-                    log.info("the part %s cannot be measured: %s", name, str(failure).splitlines()[0])
-                    del seconds[name]
+                seconds[part].append(process.call("burst", part, pace.turn_seconds))
+            except CallFailed as failure:
+                if part in OPTIONAL_PARTS:
+                    log.info("the part %s cannot be measured: %s", part, str(failure).splitlines()[0])
+                    del seconds[part]
                     continue
                 raise
     return seconds
 
 
-def _timed(loop: dict[str, Any], at: Mapping[int, float]) -> dict[str, Any]:
-    kept = {name: value for name, value in loop.items() if name != "operations"}
-    return kept | {"ms": at.get(loop["line"], 0.0) if loop["where"] == "step" else None}
+def _with_milliseconds(loop: dict[str, Any], line_ms: Mapping[int, float]) -> dict[str, Any]:
+    facts = {name: value for name, value in loop.items() if name != "operations"}
+    return facts | {"ms": line_ms.get(loop["line"], 0.0) if loop["where"] == "step" else None}
 
 
-def _over(real: list[float], part: list[float]) -> dict[str, float]:
-    value, low, high = (float(end) for end in np.exp(location(np.log(np.array(real)) - np.log(np.array(part)))))
+def _ratio(real: list[float], part: list[float]) -> dict[str, float]:
+    log_ratios = np.log(np.array(real)) - np.log(np.array(part))
+    value, low, high = (float(end) for end in np.exp(hodges_lehmann(log_ratios)))
     return {"value": value, "low": low, "high": high}

@@ -1,4 +1,4 @@
-"""Epochs as Keras runs them, and turns that are made of them."""
+"""Run epochs as Keras runs them, in timed turns."""
 
 import math
 import statistics
@@ -6,102 +6,115 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-EPOCH_S = 2.0  # an epoch that takes longer is not run whole in each turn, where examples are cached
-WHOLE_S = 30.0  # nor is one that takes longer than that, where they are not
+LONG_EPOCH_S = 2.0  # a longer epoch is not run whole in each turn, if examples are cached
+MAX_EPOCH_S = 30.0  # a longer epoch is never run whole
 ENDLESS = 1 << 60  # calls
-SETTLING = 0.25  # of a turn comes on top of it, not counted
-QUIET_S = 1.0  # the longest that what was begun before is waited for
-IDLE = 0.2  # of one core: less is nothing
-LOOK_S = 0.01
+WARM_UP = 0.25  # of a turn, in addition to it and not counted
+MAX_IDLE_WAIT_S = 1.0
+IDLE_LOAD = 0.2  # of one core: a process below this load is idle
+POLL_S = 0.01
 
 
 class Epochs:
-    """What is done with the batches of a data set: by so many calls in an epoch, each of so many steps.
+    """Repeated epochs over a dataset: a number of calls per epoch, each of a number of steps.
 
-    Each epoch has an iterator of its own, as with ``fit``: no batch of the next one is prepared before, and nothing at
-    all while others have their turn. An iterator that fills a cache is kept, for what is half full would be lost.
+    Each epoch has its own iterator, as in `fit`: no batch of the next epoch is prepared before, and nothing runs
+    while other variations have their turn. An iterator that is filling a cache is not replaced, since a partly filled
+    cache would be lost.
     """
 
-    def __init__(self, dataset: Any, do: Callable[[Any], Any], calls: int = ENDLESS, size: int = 1) -> None:
-        """Nothing is read yet."""
-        self._dataset, self._do, self._calls, self.size = dataset, do, calls, size
-        self._left, self._batches, self._took, self._filled = 0, None, math.inf, False
+    def __init__(self, dataset: Any, call: Callable[[Any], Any], calls: int = ENDLESS, size: int = 1) -> None:
+        """Set what to run; nothing is read yet.
+
+        Args:
+            dataset: Batches.
+            call: Runs ``size`` steps with batches of an iterator.
+            calls: Calls per epoch.
+            size: Steps per call.
+        """
+        self._dataset, self._call, self._calls, self.size = dataset, call, calls, size
+        self._remaining, self._iterator, self._epoch_s, self._is_filled = 0, None, math.inf, False
         self._beginnings: list[float] = []
 
     def run(self, calls: int) -> float:
-        """Do it; return the seconds of one step."""
+        """Make a number of calls; return the seconds of one step."""
         start = time.perf_counter()
         for _ in range(calls):
-            if not self._left:
-                self._batches, self._left = iter(self._dataset), self._calls
-            self._do(self._batches)
-            self._left -= 1
+            if not self._remaining:
+                self._iterator, self._remaining = iter(self._dataset), self._calls
+            self._call(self._iterator)
+            self._remaining -= 1
         return (time.perf_counter() - start) / (calls * self.size)
 
     def stop(self) -> None:
-        """Begin a new epoch the next time."""
-        if self._filled:
-            self._left, self._batches = 0, None
+        """End the current epoch, unless it is filling a cache."""
+        if self._is_filled:
+            self._remaining, self._iterator = 0, None
 
     def fill(self, seconds: float, *, cached: bool) -> float:
-        """The first epoch, which caches are filled in, as far as time allows; return how long one takes after that."""
+        """Run the first epoch, which fills caches, for at most this time; return the seconds of a later epoch."""
         start, done = time.perf_counter(), 0
-        while done == 0 or (self._left and time.perf_counter() - start < seconds):
+        while done == 0 or (self._remaining and time.perf_counter() - start < seconds):
             self.run(1)
             done += 1
-        self._took = (time.perf_counter() - start) / done * self._calls
-        self._filled = not self._left or not cached
-        return self.epoch(seconds) if self._filled else self._took
+        self._epoch_s = (time.perf_counter() - start) / done * self._calls
+        self._is_filled = not self._remaining or not cached
+        return self.epoch(seconds) if self._is_filled else self._epoch_s
 
     def epoch(self, seconds: float) -> float:
-        """Seconds of an epoch: a whole one, or its beginning and, for so long, the pace of what follows."""
+        """Return the seconds of an epoch, run for at most this time and extrapolated after that."""
         self.stop()
-        begun = time.perf_counter()
+        begin = time.perf_counter()
         first, done = self.run(1) * self.size, 0
         start = time.perf_counter()
-        while self._left and (time.perf_counter() - begun < seconds or done < 2):
+        while self._remaining and (time.perf_counter() - begin < seconds or done < 2):
             self.run(1)
             done += 1
-        rest = (time.perf_counter() - start) / max(1, done)
+        later = (time.perf_counter() - start) / max(1, done)
         self.stop()
-        self._took = first + rest * (self._calls - 1)
-        self._beginnings.append(first - rest)
-        return self._took
+        self._epoch_s = first + later * (self._calls - 1)
+        self._beginnings.append(first - later)
+        return self._epoch_s
 
     def beginning(self) -> float:
-        """Seconds that the first call of an epoch took longer than the others; all it took, where there are none."""
+        """Return how much longer the first call of an epoch takes than the others, in seconds (median)."""
         return statistics.median(self._beginnings or [0.0])
 
     def turn(self, seconds: float, *, whole: bool) -> float:
-        """Seconds of a step in a turn of about so long, whole epochs if they are short, or if that is asked."""
-        if not self._filled:
-            return self.run(max(2, math.ceil(seconds / self._took * self._calls)))
-        if self._took > max(EPOCH_S, 2 * seconds):
-            return self.epoch(WHOLE_S if whole else seconds) / (self._calls * self.size)
-        count = math.ceil(seconds / self._took)
+        """Run a turn of about this time and return the seconds of a step.
+
+        Args:
+            seconds: The time of the turn.
+            whole: True to run whole epochs; short epochs are always run whole.
+        """
+        if not self._is_filled:
+            return self.run(max(2, math.ceil(seconds / self._epoch_s * self._calls)))
+        if self._epoch_s > max(LONG_EPOCH_S, 2 * seconds):
+            return self.epoch(MAX_EPOCH_S if whole else seconds) / (self._calls * self.size)
+        count = math.ceil(seconds / self._epoch_s)
         return sum(self.epoch(math.inf) for _ in range(count)) / (count * self._calls * self.size)
 
 
-def steps(model: Any, dataset: Any, calls: int, size: int) -> Epochs:
-    """Learning. The loss is looked at in each call, as `train` does; Keras traces it anew, as the model is now."""
+def training_steps(model: Any, dataset: Any, calls: int, size: int) -> Epochs:
+    """Return epochs of training steps. Keras traces the step again; the loss is read after each call, as in `train`."""
     model.make_train_function(force=True)
-    call = model.train_function
-    return Epochs(dataset, lambda batches: float(call(batches)["loss"]), calls, size)
+    train = model.train_function
+    return Epochs(dataset, lambda batches: float(train(batches)["loss"]), calls, size)
 
 
-def paced(endless: Epochs, seconds: float) -> float:
-    """Seconds of a step where there is no epoch."""
+def time_endless(steps: Epochs, seconds: float) -> float:
+    """Return the seconds of a step on a dataset without end."""
     wait_until_idle()
-    count = max(2, math.ceil(seconds / max(endless.run(3) * endless.size, 1e-6)))
-    endless.run(max(1, int(SETTLING * count)))
-    return endless.run(count)
+    count = max(2, math.ceil(seconds / max(steps.run(3) * steps.size, 1e-6)))
+    steps.run(max(1, int(WARM_UP * count)))
+    return steps.run(count)
 
 
 def wait_until_idle() -> None:
-    """Until nothing of this process works in the background."""
-    until = time.monotonic() + QUIET_S
-    while time.monotonic() < until:
+    """Wait until no thread of this process works in the background, at most `MAX_IDLE_WAIT_S`."""
+    deadline = time.monotonic() + MAX_IDLE_WAIT_S
+    while time.monotonic() < deadline:
         used = time.process_time()
-        time.sleep(LOOK_S)
-        if time.process_time() - used < IDLE * LOOK_S:
+        time.sleep(POLL_S)
+        if time.process_time() - used < IDLE_LOAD * POLL_S:
             return

@@ -1,46 +1,180 @@
-"""One way to run the same training: what `train` can be told, and what only the module or the machine can change."""
+"""Variants of a training: its settings, and changes that may help against a bottleneck."""
 
-from dataclasses import dataclass
-from typing import Any
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Self
 
-PLANNED = ("precision", "jit_compile", "cache", "threads", "prefetch")  # what a plan may tell `train`
+from tfopt.components.profile_training.bottleneck import LARGER, StepTimes
+from tfopt.components.profile_training.settings import TrainingSettings
+
+PLANNED = ("precision", "jit_compile", "cache", "threads", "prefetch")  # settings that a plan may contain
+ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
+STEPS_PER_CALL = 16
+PREFETCH = 8  # batches
+REPEATS = 16  # times as many steps in an epoch
+INPUT_BOTTLENECKS = ("slow reading", "slow parsing", "slow preprocessing", "slow batching", "no overlap")
+STEP_BOTTLENECKS = ("small batch", "tiny model")
 
 
-@dataclass(frozen=True)
-class Setup:
+@dataclass(frozen=True, kw_only=True)
+class TrainingVariant(TrainingSettings):
     """The settings of one process.
 
     Attributes:
-        count: Records of the split ``train``, when they were counted before; 0 else.
-        vectorized: Whether ``tf.map_fn`` and ``keras.ops.map`` are replaced by their vectorized forms.
-        graph: Whether a module that runs eagerly is compiled after all.
-        steps_per_execution: Steps in one call; as the module compiled it when 0.
-        repeated: How many times an epoch has each example.
+        examples: Path of the examples.
+        module: Path of the user's file.
+        seed: Seed of the weights and of the order of the examples.
+        count: Number of records of the split ``train``, if they have been counted before; 0 otherwise.
+        vectorized: True to replace ``tf.map_fn`` and ``keras.ops.map`` by their vectorized forms.
+        graph: True to compile a module that runs eagerly.
+        steps_per_execution: Steps in one call; 0 for the module's setting.
+        repeated: How many times an epoch contains each example.
     """
 
     examples: str
     module: str
-    label: str
     seed: int
-    deterministic: bool
-    batch_size: int
-    precision: str
-    jit_compile: str
-    cache: str
-    shuffle_buffer: int
-    memory_mb: int
-    threads: int
-    prefetch: int
     count: int = 0
     vectorized: bool = False
     graph: bool = False
     steps_per_execution: int = 0
     repeated: int = 1
 
+    @classmethod
+    def of(cls, settings: TrainingSettings, examples: Path, module: Path, seed: int) -> Self:
+        """Return the training with these settings, unchanged."""
+        return cls(**asdict(settings), examples=str(examples.resolve()), module=str(module.resolve()), seed=seed)
+
     def planned(self) -> dict[str, Any]:
-        """What of this a plan may tell `train`."""
+        """Return the settings that a plan may contain."""
         return {name: getattr(self, name) for name in PLANNED}
 
-    def changes(self, base: "Setup") -> dict[str, Any]:
-        """What of that is other than in the base."""
+    def changes(self, base: "TrainingVariant") -> dict[str, Any]:
+        """Return the settings that a plan may contain and that differ from the base."""
         return {name: value for name, value in self.planned().items() if value != getattr(base, name)}
+
+
+@dataclass(frozen=True)
+class Variation:
+    """A change to try.
+
+    Attributes:
+        name: A description.
+        variant: The training with the change.
+        where: Who can make the change: the ``plan``, the author of the ``module``, the ``environment``, the author of
+            the ``examples``, or the user who chooses the ``batch`` size (which changes the weights).
+        note: Why it is not in the plan.
+        environment: Environment variables of its process.
+    """
+
+    name: str
+    variant: TrainingVariant
+    where: Literal["plan", "module", "environment", "examples", "batch"]
+    note: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def list_variations(
+    bottleneck: str, base: TrainingVariant, times: StepTimes, facts: Mapping[str, Any]
+) -> list[Variation]:
+    """Return the changes that may help against a bottleneck.
+
+    Args:
+        bottleneck: The bottleneck's name.
+        base: The training as it was measured.
+        times: Its step times.
+        facts: Facts about the machine and the model from its process.
+    """
+    if bottleneck in INPUT_BOTTLENECKS:
+        return list(_input_variations(base, times))
+    if bottleneck == "short epochs":
+        return [_longer_epochs(base), *_input_variations(base, times)]
+    if bottleneck in ("python", "loop"):
+        return [*_code_variations(base, times), *_xla_variations(base, facts)]
+    if bottleneck in STEP_BOTTLENECKS:
+        return [*_step_variations(base), *_xla_variations(base, facts)]
+    others = *_machine_variations(base, facts), _larger_batch(base)
+    return [*_precision_variations(base, facts), *_xla_variations(base, facts), *others]
+
+
+def combine(base: TrainingVariant, winners: Sequence[Variation]) -> Variation | None:
+    """Combine all faster settings that a plan may contain, the fastest first; None for fewer than two."""
+    changes: dict[str, Any] = {}
+    for winner in winners:
+        changes = winner.variant.changes(base) | changes
+    if len(winners) < 2 or changes == winners[0].variant.changes(base):
+        return None
+    return Variation("together", replace(base, **changes), "plan")
+
+
+def _longer_epochs(base: TrainingVariant) -> Variation:
+    note = (
+        f"prepare more of them, or each of them {REPEATS} times, and train for so many fewer epochs; "
+        "in a loop of your own use one iterator over dataset.repeat()"
+    )
+    return Variation(f"epochs {REPEATS} times as long", replace(base, repeated=REPEATS), "examples", note)
+
+
+def _input_variations(base: TrainingVariant, times: StepTimes) -> Iterator[Variation]:
+    cores = len(os.sched_getaffinity(0))
+    if not times.cached:
+        yield Variation("examples cached in memory", replace(base, cache="memory"), "plan")
+        yield Variation("examples cached on disk", replace(base, cache="disk"), "plan")
+    prefetch = PREFETCH if base.prefetch >= 2 else 2
+    if base.prefetch < prefetch:
+        yield Variation(f"{prefetch} batches ready", replace(base, prefetch=prefetch), "plan")
+    if base.threads and base.threads < cores:
+        yield Variation(f"{cores} threads read", replace(base, threads=cores), "plan")
+
+
+def _code_variations(base: TrainingVariant, times: StepTimes) -> Iterator[Variation]:
+    if times.eager:
+        note = "remove run_eagerly=True from compile()"
+        yield Variation("compiled into a graph", replace(base, graph=True), "module", note)
+    for loop in times.loops:
+        if loop["kind"] == "map_fn" and loop["where"] == "step":
+            note = f"use tf.vectorized_map at line {loop['line']}, or operations on the whole batch"
+            yield Variation("maps vectorized", replace(base, vectorized=True), "module", note)
+            return
+
+
+def _step_variations(base: TrainingVariant) -> Iterator[Variation]:
+    yield _larger_batch(base)
+    note = f"pass steps_per_execution={STEPS_PER_CALL} to compile()"
+    variant = replace(base, steps_per_execution=STEPS_PER_CALL)
+    yield Variation(f"{STEPS_PER_CALL} steps in one call", variant, "module", note)
+
+
+def _larger_batch(base: TrainingVariant) -> Variation:
+    size = LARGER * base.batch_size
+    note = "it changes the weights: raise the learning rate with it, and check the validation"
+    return Variation(f"batches of {size}", replace(base, batch_size=size), "batch", note)
+
+
+def _xla_variations(base: TrainingVariant, facts: Mapping[str, Any]) -> Iterator[Variation]:
+    if facts["jit_compile"]:
+        yield Variation("without XLA", replace(base, jit_compile="off"), "plan")
+        return
+    compiled = replace(base, jit_compile="on", deterministic=False)
+    if not base.deterministic:
+        yield Variation("compiled by XLA", compiled, "plan")
+        return
+    note = "the same seed no longer gives the same weights: pass deterministic=False"
+    yield Variation("compiled by XLA", compiled, "module", note)
+
+
+def _precision_variations(base: TrainingVariant, facts: Mapping[str, Any]) -> Iterator[Variation]:
+    for precision in facts["supported"][1:]:
+        if precision != base.precision:
+            yield Variation(precision.replace("_", " "), replace(base, precision=precision), "plan")
+
+
+def _machine_variations(base: TrainingVariant, facts: Mapping[str, Any]) -> Iterator[Variation]:
+    if facts["gpus"]:
+        return
+    for value, state in (("1", "on"), ("0", "off")):
+        if os.environ.get(ONEDNN) is None or os.environ[ONEDNN] != value:
+            note = f"set {ONEDNN}={value} before the step starts"
+            yield Variation(f"oneDNN {state}", base, "environment", note, {ONEDNN: value})

@@ -1,4 +1,4 @@
-"""Inside one process: the user's training, ready, and run for a while whenever the parent gives it a turn."""
+"""The process of one variation: it prepares the user's training and runs it for a turn at each call."""
 
 import contextlib
 import functools
@@ -13,62 +13,59 @@ from typing import Any
 
 import psutil
 
-from tfopt.components.profile_training import module_patches as patching
+from tfopt.components.profile_training import module_patches
 from tfopt.components.profile_training.bottleneck import LARGER, USUAL
-from tfopt.components.profile_training.steps import ENDLESS, EPOCH_S, Epochs, paced, steps
-from tfopt.components.profile_training.training_variant import Setup
-from tfopt.processes.rpc import answer, peak_memory
+from tfopt.components.profile_training.steps import ENDLESS, LONG_EPOCH_S, Epochs, time_endless, training_steps
+from tfopt.components.profile_training.training_variant import TrainingVariant
+from tfopt.processes.rpc import peak_memory, serve_calls
 from tfopt.training.dataset import Source
 
-WARM_S = 15.0  # the longest that a first epoch, which fills caches, is waited for
-TOGETHER = 16  # steps in one call, when Python is to be out of the way
+MAX_FILL_S = 15.0  # the longest time spent on a first epoch, which fills caches
+STEPS_PER_CALL = 16  # to measure the model without Python
 
 
 class Worker:
-    """One training. The parent calls the public methods by name."""
+    """One training. The parent process calls the public methods by name."""
 
-    def build(self, setup: Setup) -> dict[str, Any]:
-        """Make it ready, learn a first step and, where that is quick, a first epoch; say what it is."""
+    def build(self, variant: TrainingVariant) -> dict[str, Any]:
+        """Prepare the training, make a first step and, if it is short, a first epoch; return facts about it."""
         import tensorflow as tf
 
         from tfopt.artifacts import Examples
-        from tfopt.training.dataset import Reading
+        from tfopt.training.dataset import ReadOptions
         from tfopt.training.determinism import reproducible
-        from tfopt.training.precision import odd_sizes, supported
-        from tfopt.training.training_setup import prepare
+        from tfopt.training.precision import fast_precisions, unaligned_layers
+        from tfopt.training.training_setup import prepare_training
         from tfopt.training.user_module import UserModule
 
-        self._open, self._setup = contextlib.ExitStack(), setup
-        self._open.enter_context(reproducible(setup.seed, deterministic=setup.deterministic))
-        if setup.vectorized:
-            patching.vectorize_maps()
-        user = UserModule(Path(setup.module))
-        made = prepare(
-            user,
-            Examples(setup.examples),
-            label=setup.label,
-            seed=setup.seed,
-            precision=setup.precision,
-            jit_compile=setup.jit_compile,
-            counts={"train": setup.count} if setup.count else None,
+        self._open, self._variant = contextlib.ExitStack(), variant
+        self._open.enter_context(reproducible(variant.seed, deterministic=variant.deterministic))
+        if variant.vectorized:
+            module_patches.vectorize_maps()
+        setup = prepare_training(
+            UserModule(Path(variant.module)),
+            Examples(variant.examples),
+            label=variant.label,
+            seed=variant.seed,
+            precision=variant.precision,
+            jit_compile=variant.jit_compile,
+            counts={"train": variant.count} if variant.count else None,
         )
         folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="tfopt-cache-")))
-        memory = setup.memory_mb << 20
-        reading = Reading(setup.cache, setup.shuffle_buffer, memory, setup.threads, folder, setup.prefetch)
-        self._source = patching.read_as(made.sources["train"], reading)
-        self._model = made.parts.model
-        if setup.graph:
+        self._source = replace(setup.sources["train"], options=ReadOptions(variant, folder))
+        self._model = setup.parts.model
+        if variant.graph:
             self._model.run_eagerly = False
-        several = setup.steps_per_execution or patching.steps_per_execution(self._model)
-        patching.set_steps_per_execution(self._model, several)
-        self._epoch = math.ceil(self._source.count / setup.batch_size) * setup.repeated
-        self._cached = self._source.cached()
+        size = variant.steps_per_execution or module_patches.steps_per_execution(self._model)
+        module_patches.set_steps_per_execution(self._model, size)
+        self._epoch = math.ceil(self._source.count / variant.batch_size) * variant.repeated
+        self._cached = self._source.is_cached()
         batches = self._batches(self._source)
-        self._real = steps(self._model, *_in_calls(batches, self._epoch, several), several)
-        self._alone: dict[str, Epochs] = {}
-        self._grown: dict[str, int] = {}
+        self._real = training_steps(self._model, *_group_steps(batches, self._epoch, size), size)
+        self._parts: dict[str, Epochs] = {}
+        self._memory: dict[str, int] = {}
         first = self._real.run(1)
-        self._slow = self._real.fill(WARM_S, cached=self._cached) > EPOCH_S and not self._cached
+        is_slow = self._real.fill(MAX_FILL_S, cached=self._cached) > LONG_EPOCH_S and not self._cached
         return {
             "count": self._source.count,
             "epoch": self._epoch,
@@ -76,121 +73,122 @@ class Worker:
             "eager": bool(self._model.run_eagerly),
             "jit_compile": bool(getattr(self._model, "jit_compile", None) or getattr(self._model, "_jit_compile", 0)),
             "cached": self._cached,
-            "slow": self._slow,
-            "supported": supported(),
+            "slow": is_slow,
+            "supported": fast_precisions(),
             "gpus": [device.name for device in tf.config.list_physical_devices("GPU")],
-            "odd_sizes": odd_sizes(self._model)[:8],
+            "odd_sizes": unaligned_layers(self._model)[:8],
         }
 
-    def burst(self, what: str, seconds: float) -> float:
-        """Run for about so long and return the seconds of one step.
+    def burst(self, part: str, seconds: float) -> float:
+        """Run a part for about this time and return the seconds of one step.
 
         Args:
-            what: ``real`` steps; the model alone on a batch that is there (``model``), on a larger one (``larger``), on
-                one of a usual size (``usual``), or with Python out of the way (``graph``); batches alone, nothing
-                learnt (``input``).
-            seconds: Of what is counted; what settles comes on top.
+            part: ``real`` steps; the model alone on a batch in memory (``model``), on a larger one (``larger``), on one
+                of a usual size (``usual``), or with many steps per call (``graph``); batches without training
+                (``input``).
+            seconds: The counted time; warm-up is added.
         """
-        if what == "input":
-            return self._ready.turn(seconds, whole=not self._cached)
-        if what == "real":
+        if part == "input":
+            return self._input.turn(seconds, whole=not self._cached)
+        if part == "real":
             return self._real.turn(seconds, whole=not self._cached)
-        return paced(self._prepared(what), seconds)
+        return time_endless(self._part(part), seconds)
 
     def beginning(self) -> float:
-        """Seconds that the beginning of an epoch takes longer, where real steps were run in whole epochs; 0 else."""
+        """Return how much longer the beginning of an epoch takes, in seconds; 0 if no whole epochs were run."""
         return self._real.beginning()
 
     def stages(self) -> dict[str, float]:
-        """Seconds that a batch takes in each stage of the input alone, without a cache."""
-        from tfopt.components.profile_training.input_stages import stages
+        """Return the seconds of a batch in each stage of the input alone, without a cache."""
+        from tfopt.components.profile_training.input_stages import time_stages
 
-        return stages(self._source, self._setup.batch_size)
+        return time_stages(self._source, self._variant.batch_size)
 
     def loops(self) -> list[dict[str, Any]]:
-        """Loops and Python in the user's step and preprocessing, by line."""
-        from tfopt.components.profile_training.graph_scan import scan
+        """Return loops and Python calls in the user's step and preprocessing, by line."""
+        from tfopt.components.profile_training.graph_scan import scan_graphs
 
-        return scan(self._model, self._source, self._batch(self._setup.batch_size), Path(self._setup.module))
+        batch = self._batch(self._variant.batch_size)
+        return scan_graphs(self._model, self._source, batch, Path(self._variant.module))
 
     def trace(
-        self, folder: str, count: int, lines: Mapping[int, Sequence[str]]
+        self, folder: str, calls: int, lines: Mapping[int, Sequence[str]]
     ) -> tuple[dict[str, float], float, dict[int, float]]:
-        """Keep TensorFlow's trace of some real steps; return what `milliseconds` says of one."""
+        """Save TensorFlow's trace of some real steps, and return their operation times; see `operation_times`."""
         import tensorflow as tf
 
-        from tfopt.components.profile_training.trace_events import milliseconds
+        from tfopt.components.profile_training.trace_events import operation_times
 
         tf.profiler.experimental.start(folder)
         try:
-            self._real.run(count)
+            self._real.run(calls)
         finally:
             tf.profiler.experimental.stop()
             self._real.stop()
-        return milliseconds(Path(folder), count * self._real.size, lines)
+        return operation_times(Path(folder), calls * self._real.size, lines)
 
     def memory(self) -> dict[str, int]:
-        """The most that was in use: of this process, and of the GPU where there is one."""
+        """Return the peak memory in bytes of this process, and of each GPU."""
         import tensorflow as tf
 
-        found = {"process": peak_memory()}
+        peaks = {"process": peak_memory()}
         for device in tf.config.list_logical_devices("GPU"):
-            found[device.name] = int(tf.config.experimental.get_memory_info(device.name)["peak"])
-        return found
+            peaks[device.name] = int(tf.config.experimental.get_memory_info(device.name)["peak"])
+        return peaks
 
     def close(self) -> None:
-        """Put back what was set for the whole process, and remove the cache."""
+        """Restore process-wide settings, and remove the cache."""
         self._open.close()
 
     def _batches(self, source: Source) -> Any:
-        """Those of an epoch."""
-        return source.shuffled(self._setup.batch_size, self._setup.seed).repeat(self._setup.repeated)
+        """Return the batches of an epoch."""
+        return source.shuffled(self._variant.batch_size, self._variant.seed).repeat(self._variant.repeated)
 
-    def _prepared(self, what: str) -> Epochs:
+    def _part(self, part: str) -> Epochs:
         import tensorflow as tf
 
-        if what not in self._alone:
-            own = self._setup.batch_size
-            size = {"larger": LARGER * own, "usual": USUAL}.get(what, own)
-            if what == "usual":
-                self._must_fit(size)
+        if part not in self._parts:
+            batch_size = self._variant.batch_size
+            size = {"larger": LARGER * batch_size, "usual": USUAL}.get(part, batch_size)
+            if part == "usual":
+                self._check_memory(size)
             before = peak_memory()
-            batch = tf.data.Dataset.from_tensors(self._batch(size)).repeat()
-            several = TOGETHER if what == "graph" else 1
-            patching.set_steps_per_execution(self._model, several)
-            self._alone[what] = steps(self._model, batch, ENDLESS, several)
-            self._alone[what].run(1)
-            self._grown[what] = peak_memory() - before
-        return self._alone[what]
+            batches = tf.data.Dataset.from_tensors(self._batch(size)).repeat()
+            steps = STEPS_PER_CALL if part == "graph" else 1
+            module_patches.set_steps_per_execution(self._model, steps)
+            self._parts[part] = training_steps(self._model, batches, ENDLESS, steps)
+            self._parts[part].run(1)
+            self._memory[part] = peak_memory() - before
+        return self._parts[part]
 
-    def _must_fit(self, size: int) -> None:
-        """Refuse a batch that may not: some batches are small because their examples are large."""
-        for what in ("model", "larger"):
-            self._prepared(what)
-        grown = self._grown
-        each = max(0, grown["larger"] - grown["model"]) / ((LARGER - 1) * self._setup.batch_size)
-        if each * size > psutil.virtual_memory().available / 2:
+    def _check_memory(self, size: int) -> None:
+        """Raise if a batch of this size might not fit: some batches are small because their examples are large."""
+        for part in ("model", "larger"):
+            self._part(part)
+        growth = max(0, self._memory["larger"] - self._memory["model"])
+        per_example = growth / ((LARGER - 1) * self._variant.batch_size)
+        if per_example * size > psutil.virtual_memory().available / 2:
             raise MemoryError(f"a batch of {size} might not fit into memory")
 
     @functools.lru_cache(maxsize=4)  # noqa: B019  (one worker lives as long as its process)
     def _batch(self, size: int) -> Any:
-        return self._source.one(size, full=True)
+        return self._source.first_batch(size, full=True)
 
     @functools.cached_property
-    def _ready(self) -> Epochs:
-        """Batches of another reading, with its own cache, which is full."""
-        apart = self._source.reading.folder / "alone"
-        apart.mkdir()
-        source = patching.read_as(self._source, replace(self._source.reading, folder=apart))
+    def _input(self) -> Epochs:
+        """Batches from a second pipeline with its own cache, which is filled."""
+        folder = self._source.options.folder / "alone"
+        folder.mkdir()
+        source = replace(self._source, options=replace(self._source.options, folder=folder))
         batches = Epochs(self._batches(source), next, self._epoch)
-        batches.fill(WARM_S, cached=self._cached)
+        batches.fill(MAX_FILL_S, cached=self._cached)
         return batches
 
 
-def _in_calls(batches: Any, epoch: int, several: int) -> tuple[Any, int]:
-    """A data set, and calls of so many steps that make an epoch of it."""
-    return (batches, epoch // several) if several <= epoch else (batches.repeat(), 1)
+def _group_steps(batches: Any, epoch: int, size: int) -> tuple[Any, int]:
+    """Return a dataset, and the number of calls of ``size`` steps that make an epoch of it."""
+    return (batches, epoch // size) if size <= epoch else (batches.repeat(), 1)
 
 
 if __name__ == "__main__":
-    answer(Connection(int(sys.argv[1])), Worker())
+    serve_calls(Connection(int(sys.argv[1])), Worker())

@@ -45,7 +45,7 @@ def fine_tune(model: Any, kernels: Sequence[Prunable], rounds: FineTuner, reques
             patience=epochs,
             seed=seed,
             start_from_epoch=(schedule.end - 1) // steps,
-            more=callbacks,
+            first_callbacks=callbacks,
         )
         plain = finish()
         return plain if plain is model else rounds.compile(plain), history

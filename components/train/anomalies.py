@@ -1,4 +1,4 @@
-"""What TensorFlow Data Validation found in the examples, as TFX's components wrote it: told, and not learnt from."""
+"""Read the anomalies that TFX's validators found in the examples with TensorFlow Data Validation."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,22 +6,22 @@ from pathlib import Path
 from tfopt.artifacts import Anomalies
 from tfopt.errors import ComponentError
 
-SHOWN = 5
+MAX_SHOWN = 5
 
 
-def check(anomalies: Anomalies) -> None:
-    """Refuse to learn from examples that were found to be unlike what they should be.
+def check_anomalies(anomalies: Anomalies) -> None:
+    """Raise if the examples have anomalies.
 
     Raises:
-        ComponentError: With what was found, feature by feature; or when what was found cannot be read.
+        ComponentError: If there are anomalies, with a description of each feature; or if a file cannot be read.
     """
-    found = list(dict.fromkeys(said for file in anomalies.found for said in _read(file)))
-    if found:
-        more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    messages = list(dict.fromkeys(message for file in anomalies.diffs for message in _read(file)))
+    if messages:
+        more = f"; and {len(messages) - MAX_SHOWN} more" if len(messages) > MAX_SHOWN else ""
         raise ComponentError(
-            f"examples with anomalies: {'; '.join(found[:SHOWN])}{more}",
+            f"examples with anomalies: {'; '.join(messages[:MAX_SHOWN])}{more}",
             "examples without anomalies",
-            "mend the data, or let the schema allow it where the data are right",
+            "correct the data, or allow it in the schema if the data are right",
         )
 
 
@@ -40,15 +40,15 @@ def _read(file: Path) -> Iterator[str]:
         message = anomalies_pb2.Anomalies.FromString(file.read_bytes())
     except DecodeError as error:
         raise ComponentError(
-            f"{file}: no anomalies", "what ExampleValidator writes", "give the output of that component"
+            f"{file}: not an Anomalies message", "a file of ExampleValidator", "pass the output of that component"
         ) from error
     split = file.parent.name.removeprefix("Split-").removeprefix("SplitPair-")
     if message.HasField("dataset_anomaly_info"):
-        yield f"{split}: {_words(message.dataset_anomaly_info)}"
+        yield f"{split}: {_describe(message.dataset_anomaly_info)}"
     for name, info in sorted(message.anomaly_info.items()):
-        yield f"{split}, {name}: {_words(info)}"
+        yield f"{split}, {name}: {_describe(info)}"
 
 
-def _words(info: object) -> str:
+def _describe(info: object) -> str:
     reasons = [reason.description or reason.short_description for reason in info.reason]  # type: ignore[attr-defined]
     return " ".join(filter(None, reasons)) or info.description or info.short_description  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What is other than when the start was trained: told from what lies beside it, without reading an example."""
+"""Find what changed since the start model was trained, from its model card and manifest, without reading examples."""
 
 import hashlib
 from collections import Counter
@@ -9,10 +9,10 @@ from typing import Any
 
 from tfopt.artifacts import Examples, KerasModel, Model
 from tfopt.components.train.settings import Settings
-from tfopt.data.feature_schema import MANIFEST, manifest
+from tfopt.data.feature_schema import MANIFEST, read_manifest
 
-KNOWN = ("splits", "features", "label", "label_counts", "classes")  # by a manifest that says how much there is
-LEARNT_BY = (
+REQUIRED_FACTS = ("splits", "features", "label", "label_counts", "classes")  # of a manifest that can be compared
+SETTINGS = (
     *("label", "epochs", "batch_size", "patience", "seed", "precision", "gradient_accumulation", "class_weights"),
     *("temperature", "alpha"),
 )
@@ -20,70 +20,73 @@ LEARNT_BY = (
 Facts = Mapping[str, Any]
 
 
-def changes(start: KerasModel, examples: Examples, module: Path, teacher: Model | None, asked: Settings) -> list[str]:
-    """Say what changed by more than ``min_change``; nothing where training again would learn the same again.
+def find_changes(
+    start: KerasModel, examples: Examples, module: Path, teacher: Model | None, settings: Settings
+) -> list[str]:
+    """Describe what changed by more than ``min_change``; empty if another training would give the same model.
 
     Args:
-        start: The model that would be trained on.
-        examples: Today's.
-        module: Today's.
-        teacher: Today's.
-        asked: The parameters, as they were passed. The least change is a part of a feature's spread, of the examples,
-            or of their labels.
+        start: The model that training would start from.
+        examples: The examples of this run.
+        module: The module of this run.
+        teacher: The teacher of this run.
+        settings: The settings as they were passed. ``min_change`` is a fraction of a feature's standard deviation, of
+            the number of examples, or of their labels.
     """
     card = start.card
     if card.get("component") != "train" or "module" not in card:
-        return ["the start does not say how it was trained"]
-    given, before = asdict(asked), card.get("parameters", {})
-    found = [f"{name}={given[name]}" for name in LEARNT_BY if before.get(name) != given[name]]
-    found += ["the module"] if card["module"] != digest(module) else []
-    found += ["the teacher"] if card.get("teacher", {}).get("digest") != (teacher and teacher.digest) else []
+        return ["the start has no record of its training"]
+    values, before = asdict(settings), card.get("parameters", {})
+    changes = [f"{name}={values[name]}" for name in SETTINGS if before.get(name) != values[name]]
+    changes += ["the module"] if card["module"] != module_digest(module) else []
+    changes += ["the teacher"] if card.get("teacher", {}).get("digest") != (teacher and teacher.digest) else []
     if (card.get("data") or {}).get("digest") == examples.digest:
-        return found
-    then, now = manifest(start.path), manifest(examples.path)
-    if not all(name in facts for facts in (then, now) for name in KNOWN):
-        return [*found, f"the examples, of which no {MANIFEST} says how much"]
-    return [*found, *_changed(then, now, asked.min_change)]
+        return changes
+    then, now = read_manifest(start.path), read_manifest(examples.path)
+    if not all(name in facts for facts in (then, now) for name in REQUIRED_FACTS):
+        return [*changes, f"the examples: no {MANIFEST} shows how much"]
+    return [*changes, *_compare_manifests(then, now, settings.min_change)]
 
 
-def digest(module: Path) -> str:
-    """The SHA-256 of the user's file."""
+def module_digest(module: Path) -> str:
+    """Return the SHA-256 of the user's file."""
     return hashlib.sha256(module.read_bytes()).hexdigest()
 
 
-def _changed(then: Facts, now: Facts, least: float) -> list[str]:
-    counts = [sum(one["splits"].values()) for one in (then, now)]
-    found = [f"{counts[0]} examples became {counts[1]}"] if abs(counts[1] - counts[0]) > least * counts[0] else []
+def _compare_manifests(then: Facts, now: Facts, min_change: float) -> list[str]:
+    counts = [sum(facts["splits"].values()) for facts in (then, now)]
+    is_other_size = abs(counts[1] - counts[0]) > min_change * counts[0]
+    changes = [f"{counts[0]} examples became {counts[1]}"] if is_other_size else []
     for name in sorted({*then["features"], *now["features"]}):
-        had, has = then["features"].get(name), now["features"].get(name)
-        if had is None or has is None:
-            found.append(f"feature {name} {'came' if has else 'went'}")
+        before, after = then["features"].get(name), now["features"].get(name)
+        if before is None or after is None:
+            changes.append(f"feature {name} {'was added' if after else 'was removed'}")
         else:
-            found += [f"feature {name}: {said}" for said in _moved(had, has, counts, least)]
+            changes += [f"feature {name}: {change}" for change in _compare_feature(before, after, counts, min_change)]
     if then["classes"] != now["classes"] or then["label"] != now["label"]:
-        found.append("the classes")
-    classes = [_shares(_total(one["label_counts"])) for one in (then, now)]
-    return [*found, *(["the shares of the classes"] if _apart(*classes) > least else [])]
+        changes.append("the classes")
+    classes = [_shares(_sum_counts(facts["label_counts"])) for facts in (then, now)]
+    return [*changes, *(["the shares of the classes"] if _total_variation(*classes) > min_change else [])]
 
 
-def _moved(had: Facts, has: Facts, counts: Sequence[int], least: float) -> list[str]:
-    if [had["dtype"], had["shape"]] != [has["dtype"], has["shape"]]:
-        return [f"{had['dtype']}{had['shape']} became {has['dtype']}{has['shape']}"]
-    found = []
-    if abs(has["missing"] / counts[1] - had["missing"] / counts[0]) > least:
-        found.append("its missing values")
-    if had["dtype"] == "string":
-        words = [_shares(dict(one["top"])) for one in (had, has)]
-        return [*found, *(["its commonest words"] if _apart(*words) > least else [])]
-    spread = had.get("std") or abs(had.get("mean", 0.0)) or 1.0
+def _compare_feature(before: Facts, after: Facts, counts: Sequence[int], min_change: float) -> list[str]:
+    if [before["dtype"], before["shape"]] != [after["dtype"], after["shape"]]:
+        return [f"{before['dtype']}{before['shape']} became {after['dtype']}{after['shape']}"]
+    changes = []
+    if abs(after["missing"] / counts[1] - before["missing"] / counts[0]) > min_change:
+        changes.append("its missing values")
+    if before["dtype"] == "string":
+        words = [_shares(dict(facts["top"])) for facts in (before, after)]
+        return [*changes, *(["its most frequent words"] if _total_variation(*words) > min_change else [])]
+    spread = before.get("std") or abs(before.get("mean", 0.0)) or 1.0
     for name in ("mean", "std"):
-        before, after = had.get(name, 0.0), has.get(name, 0.0)
-        if abs(after - before) > least * spread:
-            found.append(f"{name} {before:.4g} became {after:.4g}")
-    return found
+        old, new = before.get(name, 0.0), after.get(name, 0.0)
+        if abs(new - old) > min_change * spread:
+            changes.append(f"{name} {old:.4g} became {new:.4g}")
+    return changes
 
 
-def _total(splits: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+def _sum_counts(splits: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
     return dict(sum((Counter(counts) for counts in splits.values()), Counter()))
 
 
@@ -91,6 +94,6 @@ def _shares(counts: Mapping[str, int]) -> dict[str, float]:
     return {name: count / sum(counts.values()) for name, count in counts.items()}
 
 
-def _apart(one: Mapping[str, float], other: Mapping[str, float]) -> float:
-    """The part of one that would have to move to make it the other."""
+def _total_variation(one: Mapping[str, float], other: Mapping[str, float]) -> float:
+    """Return the total variation distance of two distributions."""
     return sum(abs(one.get(name, 0.0) - other.get(name, 0.0)) for name in {*one, *other}) / 2

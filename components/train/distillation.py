@@ -1,4 +1,4 @@
-"""The loss of a student: what its labels say, and what its teacher answered (docs/adr/0019-distillation.md).
+"""The distillation loss: from the labels and from the teacher's outputs (docs/adr/0019-distillation.md).
 
     (1 - alpha) * labels + alpha * temperature^2 * KL(teacher at that temperature, student at that temperature)
 
@@ -7,66 +7,154 @@ Source: Hinton, Vinyals and Dean, Distilling the Knowledge in a Neural Network, 
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
-from tfopt.components.train.subjects import Subject
-from tfopt.components.train.teacher_predictions import LOGITS
+from tfopt.errors import ComponentError
 from tfopt.keras_models import io as keras_models
-from tfopt.training.teacher_outputs import Taught
+from tfopt.training.targets import by_output, is_built_in, loss_name
+from tfopt.training.teacher_outputs import LabelsAndTeacher
 
-SMALLEST = 1e-7  # a probability below counts as this, as in Keras's own losses
+Kind = Literal["classes", "chances", "values"]
+LOGITS, PROBABILITIES = "logits", "probabilities"
+EPSILON = 1e-7  # smaller probabilities count as this, as in Keras's own losses
+CLASSES = ("sparse_categorical_crossentropy", "categorical_crossentropy", "categorical_focal_crossentropy")
+CHANCES = ("binary_crossentropy", "binary_focal_crossentropy")
+VALUES = (
+    *("mean_squared_error", "mse", "mean_absolute_error", "mae", "huber", "huber_loss", "log_cosh", "logcosh"),
+    *("mean_absolute_percentage_error", "mape", "mean_squared_logarithmic_error", "msle"),
+    *("cosine_similarity", "poisson"),
+)
+KINDS: dict[str, Kind] = {
+    **dict.fromkeys(CLASSES, "classes"),
+    **dict.fromkeys(CHANCES, "chances"),
+    **dict.fromkeys(VALUES, "values"),
+}
+
+
+@dataclass(frozen=True)
+class DistilledOutput:
+    """An output of the student that is trained on the teacher's.
+
+    Attributes:
+        output: The output's name.
+        shape: Its shape for one record.
+        kind: Exclusive classes, independent probabilities (chances), or values that are not probabilities.
+        loss: The loss that the module compiles it with.
+        logits: True if the student's output is logits.
+        weight: The weight of this output in the loss.
+    """
+
+    output: str
+    shape: tuple[int, ...]
+    kind: Kind
+    loss: Any
+    logits: bool
+    weight: float
+
+
+def distilled_outputs(model: Any, module: Path) -> list[DistilledOutput]:
+    """Return the outputs of a compiled model that have a loss.
+
+    Raises:
+        ComponentError: If the distillation loss is not defined for an output's loss or shape, or the model has its own
+            training step.
+    """
+    base = keras_models.library(model).Model
+    own = [name for name in ("train_step", "compute_loss") if getattr(type(model), name) is not getattr(base, name)]
+    if own:
+        raise ComponentError(
+            f"a teacher, and {type(model).__name__} of {module} with a {' and a '.join(own)} of its own",
+            "the loss that is passed to compile()",
+            "distill in the module, or leave the teacher out",
+        )
+    losses = by_output(model, model.loss)
+    weights = by_output(model, model._compile_config.config.get("loss_weights"))
+    shapes = {
+        name: tuple(tensor.shape[1:])
+        for name, tensor in zip(keras_models.served_names(model), model.outputs, strict=True)
+    }
+    return [
+        _distilled_output(output, shapes[output], loss, 1.0 if weights[output] is None else float(weights[output]))
+        for output, loss in losses.items()
+        if loss is not None
+    ]
+
+
+def _distilled_output(output: str, shape: tuple[int | None, ...], loss: Any, weight: float) -> DistilledOutput:
+    name = loss_name(loss)
+    config = loss.get_config() if hasattr(loss, "get_config") else {}
+    unusual = [key for key, usual in (("axis", -1), ("ignore_class", None)) if config.get(key, usual) not in (usual,)]
+    if not is_built_in(loss) or name not in KINDS or unusual:
+        raise ComponentError(
+            f"a teacher, and output {output!r} with the loss {name}{''.join(f' and its {key}' for key in unusual)}",
+            f"a loss with a known soft form: {', '.join((*CLASSES, *CHANCES))}, or a regression loss",
+            "compile that output with such a loss, or leave the teacher out",
+        )
+    if None in shape:
+        raise ComponentError(
+            f"a teacher, and output {output!r} of shape {list(shape)}",
+            "an output of one size for all examples",
+            "set the sizes of the model's inputs, or leave the teacher out",
+        )
+    sizes = tuple(int(size or 0) for size in shape)
+    return DistilledOutput(output, sizes, KINDS[name], loss, bool(config.get("from_logits", False)), weight)
 
 
 @contextlib.contextmanager
-def distilled(
+def distillation_loss(
     model: Any,
-    subjects: Sequence[Subject],
-    forms: Mapping[str, str],
+    outputs: Sequence[DistilledOutput],
+    formats: Mapping[str, str],
     *,
     temperature: float,
     alpha: float,
     class_weight: Mapping[int, float] | None = None,
 ) -> Iterator[None]:
-    """Let a compiled model learn from `Taught` batches while the block runs; others are as they were.
+    """Train a compiled model with the distillation loss on `LabelsAndTeacher` batches while the block runs.
+
+    The loss of other batches does not change.
 
     Args:
         model: The student.
-        subjects: What its outputs learn.
-        forms: What the answers about classes and chances are.
-        temperature: What logits are divided by.
-        alpha: The teacher's part of the loss.
-        class_weight: How much an example of each class counts, for labels and answers alike.
+        outputs: Its distilled outputs.
+        formats: The format of the teacher's outputs of classes and chances, by output: logits or probabilities.
+        temperature: The divisor of the logits.
+        alpha: The fraction of the teacher in the loss.
+        class_weight: Weight of an example of each class, for labels and the teacher alike.
     """
     import tensorflow as tf
 
-    by_labels, measure = model.compute_loss, model.compute_metrics
-    soft = {each.output: soft_loss(model, each, forms.get(each.output) == LOGITS, temperature) for each in subjects}
+    label_loss, label_metrics = model.compute_loss, model.compute_metrics
+    soft = {each.output: soft_loss(model, each, formats.get(each.output) == LOGITS, temperature) for each in outputs}
 
-    def loss(x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, **more: Any) -> Any:
-        if not isinstance(y, Taught):
-            return by_labels(x, y, y_pred, sample_weight, **more)
-        weight, given = _weights(class_weight, y.labels), keras_models.named(model, y_pred)
-        labels = tf.cast(by_labels(x, y.labels, y_pred, weight, **more), tf.float32)
-        own = tf.add_n([tf.cast(each, tf.float32) for each in model.losses] or [tf.zeros(())])  # regularizers, in full
-        parts = [
-            each.weight * soft[each.output](y.answers[each.output], given[each.output], sample_weight=weight)
-            for each in subjects
+    def compute_loss(
+        x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, **options: Any
+    ) -> Any:
+        if not isinstance(y, LabelsAndTeacher):
+            return label_loss(x, y, y_pred, sample_weight, **options)
+        weight, predictions = _example_weights(class_weight, y.labels), keras_models.named(model, y_pred)
+        from_labels = tf.cast(label_loss(x, y.labels, y_pred, weight, **options), tf.float32)
+        regularization = tf.add_n([tf.cast(each, tf.float32) for each in model.losses] or [tf.zeros(())])
+        soft_losses = [
+            each.weight * soft[each.output](y.teacher[each.output], predictions[each.output], sample_weight=weight)
+            for each in outputs
         ]
-        total = (1 - alpha) * labels + alpha * (tf.add_n([tf.cast(part, tf.float32) for part in parts]) + own)
-        if keras_models.is_keras_2(model):  # which tells of the labels' part alone
+        from_teacher = tf.add_n([tf.cast(each, tf.float32) for each in soft_losses])
+        total = (1 - alpha) * from_labels + alpha * (from_teacher + regularization)
+        if keras_models.is_keras_2(model):  # Keras 2 reports only the loss from the labels: correct its mean
             mean = model.compiled_loss.metrics[0]
-            mean.total.assign_add(tf.stop_gradient(total - labels) * tf.cast(tf.shape(parts_of(x))[0], tf.float32))
+            batch_size = tf.shape(tf.nest.flatten(x)[0])[0]
+            mean.total.assign_add(tf.stop_gradient(total - from_labels) * tf.cast(batch_size, tf.float32))
         return total
 
-    def metrics(x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        if not isinstance(y, Taught):
-            return measure(x, y, y_pred, sample_weight)
-        return measure(x, y.labels, y_pred, _weights(class_weight, y.labels))
+    def compute_metrics(x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        if not isinstance(y, LabelsAndTeacher):
+            return label_metrics(x, y, y_pred, sample_weight)
+        return label_metrics(x, y.labels, y_pred, _example_weights(class_weight, y.labels))
 
-    def parts_of(x: Any) -> Any:
-        return tf.nest.flatten(x)[0]
-
-    model.compute_loss, model.compute_metrics = loss, metrics
+    model.compute_loss, model.compute_metrics = compute_loss, compute_metrics
     try:
         yield
     finally:
@@ -74,62 +162,69 @@ def distilled(
         model.train_function = None
 
 
-def soft_loss(model: Any, subject: Subject, logits: bool, temperature: float) -> Callable[..., Any]:
-    """Return the loss of one output for answers of the teacher, reduced as the module reduces the loss of its labels.
+def soft_loss(model: Any, output: DistilledOutput, teacher_logits: bool, temperature: float) -> Callable[..., Any]:
+    """Return the loss of one output for the teacher's outputs, with the reduction of the module's loss.
 
     Args:
-        model: Whose Keras is used.
-        subject: What is learnt.
-        logits: Whether the answers are.
-        temperature: Of classes and chances; values have none.
+        model: The student; its Keras is used.
+        output: The distilled output.
+        teacher_logits: True if the teacher's output is logits.
+        temperature: The divisor of the logits of classes and chances; values have none.
     """
     losses: Any = keras_models.library(model).losses
-    formulas = {"classes": _between_classes, "chances": _between_chances}
+    formulas = {"classes": _class_divergence, "chances": _chance_divergence}
 
-    class Soft(losses.Loss):  # type: ignore[misc]  # Keras has no types
-        """The loss for each example; the reduction, weights and masks are Keras's."""
+    class SoftLoss(losses.Loss):  # type: ignore[misc]  # Keras is untyped
+        """The loss of each example; Keras applies reduction, weights and masks."""
 
-        def call(self, answers: Any, given: Any) -> Any:
+        def call(self, teacher: Any, student: Any) -> Any:
             import tensorflow as tf
 
-            if subject.kind == "values":
-                compiled = losses.get(subject.loss)
-                return getattr(compiled, "call", compiled)(answers, given)
-            said, learnt = tf.cast(answers, tf.float32), tf.cast(given, tf.float32)
-            return temperature**2 * formulas[subject.kind](said, learnt, logits, subject.logits, temperature)
+            if output.kind == "values":
+                compiled = losses.get(output.loss)
+                return getattr(compiled, "call", compiled)(teacher, student)
+            teacher, student = tf.cast(teacher, tf.float32), tf.cast(student, tf.float32)
+            divergence = formulas[output.kind](teacher, student, teacher_logits, output.logits, temperature)
+            return temperature**2 * divergence
 
-    as_compiled = {"reduction": subject.loss.reduction} if hasattr(subject.loss, "reduction") else {}
-    return Soft(name="teacher", **as_compiled)
+    reduction = {"reduction": output.loss.reduction} if hasattr(output.loss, "reduction") else {}
+    return SoftLoss(name="teacher", **reduction)
 
 
-def _between_classes(said: Any, learnt: Any, said_logits: bool, learnt_logits: bool, temperature: float) -> Any:
+def _class_divergence(
+    teacher: Any, student: Any, teacher_logits: bool, student_logits: bool, temperature: float
+) -> Any:
+    """Compute the Kullback-Leibler divergence of the softmax distributions at the temperature."""
     import tensorflow as tf
 
-    teacher = tf.nn.log_softmax((said if said_logits else _log(said)) / temperature)
-    student = tf.nn.log_softmax((learnt if learnt_logits else _log(learnt)) / temperature)
-    return tf.reduce_sum(tf.exp(teacher) * (teacher - student), -1)
+    log_p = tf.nn.log_softmax((teacher if teacher_logits else _log(teacher)) / temperature)
+    log_q = tf.nn.log_softmax((student if student_logits else _log(student)) / temperature)
+    return tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), -1)
 
 
-def _between_chances(said: Any, learnt: Any, said_logits: bool, learnt_logits: bool, temperature: float) -> Any:
+def _chance_divergence(
+    teacher: Any, student: Any, teacher_logits: bool, student_logits: bool, temperature: float
+) -> Any:
+    """Compute the mean Kullback-Leibler divergence of independent probabilities at the temperature."""
     import tensorflow as tf
 
-    teacher = (said if said_logits else _log(said) - _log(1 - said)) / temperature
-    student = (learnt if learnt_logits else _log(learnt) - _log(1 - learnt)) / temperature
-    yes = tf.sigmoid(teacher) * (tf.math.log_sigmoid(teacher) - tf.math.log_sigmoid(student))
-    no = tf.sigmoid(-teacher) * (tf.math.log_sigmoid(-teacher) - tf.math.log_sigmoid(-student))
-    return tf.reduce_mean(yes + no, -1)
+    p = (teacher if teacher_logits else _log(teacher) - _log(1 - teacher)) / temperature
+    q = (student if student_logits else _log(student) - _log(1 - student)) / temperature
+    positive = tf.sigmoid(p) * (tf.math.log_sigmoid(p) - tf.math.log_sigmoid(q))
+    negative = tf.sigmoid(-p) * (tf.math.log_sigmoid(-p) - tf.math.log_sigmoid(-q))
+    return tf.reduce_mean(positive + negative, -1)
 
 
 def _log(probabilities: Any) -> Any:
     import tensorflow as tf
 
-    return tf.math.log(tf.maximum(probabilities, SMALLEST))
+    return tf.math.log(tf.maximum(probabilities, EPSILON))
 
 
-def _weights(classes: Mapping[int, float] | None, labels: Any) -> Any:
+def _example_weights(class_weight: Mapping[int, float] | None, labels: Any) -> Any:
     import tensorflow as tf
 
-    if not classes:
+    if not class_weight:
         return None
-    table = tf.constant([classes[number] for number in range(len(classes))], tf.float32)
+    table = tf.constant([class_weight[number] for number in range(len(class_weight))], tf.float32)
     return tf.gather(table, tf.cast(tf.reshape(labels, [-1]), tf.int32))

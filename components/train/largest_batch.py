@@ -1,4 +1,4 @@
-"""The largest batch whose step fits in memory: doubled in a child process until that runs out of it."""
+"""Search the largest batch whose training step fits in memory: doubled in a child process until memory runs out."""
 
 import logging
 import resource
@@ -15,81 +15,84 @@ from tfopt.components.train.settings import Settings
 from tfopt.errors import ComponentError, first_line
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.training.determinism import reproducible
-from tfopt.training.device_memory import ran_out, take_as_needed
-from tfopt.training.rematerialization import recomputed
-from tfopt.training.training_setup import prepare
+from tfopt.training.device_memory import configure_gpu_memory, find_out_of_memory
+from tfopt.training.rematerialization import rematerialized
+from tfopt.training.training_setup import prepare_training
 from tfopt.training.user_module import UserModule
 
-SPARE = 0.8  # of the memory that is free: the rest is for examples, and for whoever else is there
+MEMORY_SHARE = 0.8  # of the free memory: the rest is for examples and other processes
 LARGEST = 4096
-STEPS = 2  # the optimizer's variables are there after the first
+STEPS = 2  # the first step creates the optimizer's variables
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
 
 def choose_batch_size(settings: Settings, examples: Examples, module: Path, *, limit_mb: int = 0) -> Settings:
-    """Return the settings with a batch size in the place of 0.
+    """Return the settings with a batch size instead of 0.
 
     Args:
-        settings: As asked.
-        examples: What is learnt from.
+        settings: The settings.
+        examples: The examples to train on.
         module: The user's file.
-        limit_mb: What the child may have of the machine's memory; most of what is free when 0.
+        limit_mb: Memory limit of the child process; most of the free memory when 0.
 
     Raises:
-        ComponentError: When a single example does not fit, or the module cannot be trained.
+        ComponentError: If a single example does not fit, or the module cannot be trained.
     """
     if settings.batch_size:
         return settings
-    limit = limit_mb << 20 or int(SPARE * psutil.virtual_memory().available)
+    limit = limit_mb << 20 or int(MEMORY_SHARE * psutil.virtual_memory().available)
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
-        noted = Path(folder, "fits")
-        noted.touch()
-        arguments = str(examples.path), str(module), settings, limit, str(noted)
+        log_file = Path(folder, "fits")
+        log_file.touch()
+        arguments = str(examples.path), str(module), settings, limit, str(log_file)
         try:
-            why = run_in_child(double, *arguments, doing="looking for the largest batch that fits")
+            reason = run_in_child(try_batches, *arguments, doing="looking for the largest batch that fits")
         except ComponentError as error:
-            if "the process was killed" not in error.received:  # running out of it is what ends this as a rule
+            if "the process was killed" not in error.received:  # usually because memory ran out
                 raise
-            why = "the process ended"
-        fits = [int(line) for line in noted.read_text().split()]
-    if not fits:
+            reason = "the process ended"
+        sizes = [int(line) for line in log_file.read_text().split()]
+    if not sizes:
         raise ComponentError(
-            f"batch_size=0: a step with one example does not fit in memory ({why})",
+            f"batch_size=0: a step with one example does not fit in memory ({reason})",
             "a step that fits",
-            "make the model or its inputs smaller, pass precision=mixed_bfloat16, or take a machine with more memory",
+            "make the model or its inputs smaller, pass precision=mixed_bfloat16, or use a machine with more memory",
         )
-    log.info("batch_size=%d fits in memory; it ended there because: %s", fits[-1], why)
-    return replace(settings, batch_size=fits[-1])
+    log.info("batch_size=%d fits in memory; the search ended because: %s", sizes[-1], reason)
+    return replace(settings, batch_size=sizes[-1])
 
 
-def double(path: str, module: str, settings: Settings, limit: int, noted: str) -> str:
-    """Learn from larger and larger batches, noting each that fits; return why it ended. Dying is an answer too."""
-    _allow(limit)
+def try_batches(path: str, module: str, settings: Settings, limit: int, log_file: str) -> str:
+    """Train on larger and larger batches, append each size that fits to a file, and return why the search ended.
+
+    The process may also be killed when memory runs out.
+    """
+    _limit_memory(limit)
     examples = Examples(Path(path))
-    take_as_needed(settings.gpu_memory_mb)
-    precision, jit = _named(settings.precision), _named(settings.jit_compile)
+    configure_gpu_memory(settings.gpu_memory_mb)
+    precision, jit = _without_auto(settings.precision), _without_auto(settings.jit_compile)
     with reproducible(settings.seed, deterministic=settings.deterministic):
         user = UserModule(Path(module))
         label, seed = settings.label, settings.seed
-        made = prepare(user, examples, label=label, seed=seed, precision=precision, jit_compile=jit)
-        source = made.sources["train"]
-        with recomputed(made.parts.model, settings.rematerialize):
+        setup = prepare_training(user, examples, label=label, seed=seed, precision=precision, jit_compile=jit)
+        source = setup.sources["train"]
+        with rematerialized(setup.parts.model, settings.rematerialize):
             for size in _sizes(source.count):
                 try:
-                    _learn(made.parts.model, source.one(size))
+                    _train_steps(setup.parts.model, source.first_batch(size))
                 except Exception as error:
-                    if ran_out(error):
-                        return first_line(ran_out(error))
+                    if out_of_memory := find_out_of_memory(error):
+                        return first_line(out_of_memory)
                     raise ComponentError(
-                        f"training with {module} raised: {first_line(error)}", "a model that learns", "mend the model"
+                        f"training with {module} raised: {first_line(error)}", "a model that trains", "fix the model"
                     ) from error
-                with Path(noted).open("a") as file:
+                with Path(log_file).open("a") as file:
                     file.write(f"{size}\n")
     return "the split has no more examples" if source.count < LARGEST else f"{LARGEST} is the largest that is tried"
 
 
-def _learn(model: Any, batch: tuple[Any, Any]) -> None:
+def _train_steps(model: Any, batch: tuple[Any, Any]) -> None:
     for _ in range(STEPS):
         model.train_on_batch(*batch)
 
@@ -101,12 +104,12 @@ def _sizes(count: int) -> Iterator[int]:
         size *= 2
 
 
-def _allow(limit: int) -> None:
-    """Have an allocation beyond that fail: the kernel would otherwise end whichever process it likes."""
+def _limit_memory(limit: int) -> None:
+    """Make allocations beyond the limit fail: without it, the kernel might kill any other process."""
     used = psutil.Process().memory_info().vms
     resource.setrlimit(resource.RLIMIT_AS, (used + limit, resource.RLIM_INFINITY))
 
 
-def _named(choice: str) -> str:
-    """``auto`` is measured with the batch that fits, so that comes first."""
+def _without_auto(choice: str) -> str:
+    """Return the module's setting instead of ``auto``, which is measured later, with the batch size that fits."""
     return "module" if choice == "auto" else choice

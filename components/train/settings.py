@@ -1,108 +1,29 @@
-"""What `train` is told, and which of it does not go together."""
+"""Settings of a training: the parameters of `train`, their checks, and the training plan that may change them."""
 
-from dataclasses import asdict, dataclass
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, Literal
 
-from tfopt.errors import ComponentError
+from tfopt.artifacts import TrainingPlan
+from tfopt.declaration.parameters import Between, Parameter, Reads
+from tfopt.errors import ComponentError, nearest
 from tfopt.training.distribution import ONE, check_distribution
+from tfopt.training.input_settings import InputSettings
 
 BALANCED = "balanced"
-TEMPERATURE, ALPHA = 4.0, 0.7  # of a teacher
-ASIDE = ("checkpoints", "checkpoint_s", "min_change")  # of a training's weights these decide nothing
+TEMPERATURE, ALPHA = 4.0, 0.7  # defaults of distillation
+# settings that do not influence the weights of a training
+WITHOUT_EFFECT = ("checkpoints", "checkpoint_s", "min_change", "destination")
 
-
-@dataclass(frozen=True)
-class Settings:
-    """The parameters of the component, as it describes them."""
-
-    label: str
-    epochs: int
-    batch_size: int
-    patience: int
-    seed: int
-    precision: str
-    jit_compile: str
-    deterministic: bool
-    gradient_accumulation: int
-    distribution: str
-    learning_rate_scaling: str
-    class_weights: str | None
-    cache: str
-    shuffle_buffer: int
-    memory_mb: int
-    threads: int
-    prefetch: int
-    gpu_memory_mb: int
-    checkpoints: str | None
-    checkpoint_s: float
-    temperature: float = TEMPERATURE
-    alpha: float = ALPHA
-    min_change: float = 0.0
-    rematerialize: bool = False
-
-    def check(self, teacher: bool = False) -> None:
-        """Refuse what can not be, before anything is read.
-
-        Args:
-            teacher: Whether there is one.
-
-        Raises:
-            ComponentError: When two parameters do not go together.
-        """
-        if self.deterministic and self.jit_compile == "on":
-            raise ComponentError(
-                "jit_compile=on with deterministic=True",
-                "one of them: XLA does not promise the same sums each time",
-                "pass deterministic=False (--no-deterministic), or leave jit_compile out",
-            )
-        if self.checkpoints and "auto" in (self.precision, self.jit_compile):
-            raise ComponentError(
-                f"checkpoints with precision={self.precision} and jit_compile={self.jit_compile}",
-                "named ones: what is measured anew may be another, and a killed training could not go on",
-                "train once with auto, and name what the model's card says it chose",
-            )
-        if self.checkpoints and not self.batch_size:
-            raise ComponentError(
-                "checkpoints with batch_size=0",
-                "a named one: what fits anew may be another, and a killed training could not go on",
-                "train once with 0, and pass what the log says it chose",
-            )
-        if not teacher and (self.temperature, self.alpha) != (TEMPERATURE, ALPHA):
-            raise ComponentError(
-                f"temperature={self.temperature:g} and alpha={self.alpha:g} without a teacher",
-                "a teacher to learn from in that way",
-                "pass teacher=PATH, or leave both out",
-            )
-        self._check_devices(teacher)
-
-    def _check_devices(self, teacher: bool) -> None:
-        """Refuse what several devices cannot do together, and devices that are not there."""
-        check_distribution(self.distribution)
-        refused = {
-            "checkpoints": bool(self.checkpoints),
-            "gradient_accumulation": self.gradient_accumulation > 1,
-            "rematerialize": self.rematerialize,
-            "a teacher": teacher,
-            "min_change": self.min_change > 0,
-            "auto": "auto" in (self.precision, self.jit_compile) or not self.batch_size,
-        }
-        unable = [name for name, asked in refused.items() if asked]
-        if self.distribution != ONE and unable:
-            raise ComponentError(
-                f"distribution={self.distribution} with {', '.join(unable)}",
-                "one device for these",
-                "name batch_size, precision and jit_compile, leave the others out, or pass distribution=one",
-            )
-
-    def deciding(self) -> dict[str, str]:
-        """Those that decide the weights, as text."""
-        return {name: str(value) for name, value in asdict(self).items() if name not in ASIDE}
+log = logging.getLogger(__name__)
 
 
 def read_class_weights(text: str) -> dict[int, float] | None:
-    """Read weights of classes; None for those that make each class count as much as any other.
+    """Parse class weights; return None for ``balanced``.
 
     Raises:
-        ComponentError: When it is something else.
+        ComponentError: If the text is neither ``balanced`` nor a list of weights.
 
     >>> read_class_weights("0=1,3=2.5")
     {0: 1.0, 3: 2.5}
@@ -120,6 +41,173 @@ def read_class_weights(text: str) -> dict[int, float] | None:
         raise ComponentError(
             f"class weights {text!r}",
             f"{BALANCED}, or CLASS=WEIGHT,… with weights above 0",
-            "write for example 0=1,3=2.5; a class that is not named counts 1",
+            "write for example 0=1,3=2.5; a class that is not named has weight 1",
         )
     return weights
+
+
+@dataclass(frozen=True)
+class OptimizationSettings:
+    """Settings of the optimization: its length, batches, precision and devices.
+
+    Attributes:
+        label: The label feature. Every output of the model that has a loss is trained on it.
+        epochs: Maximum number of passes over the split.
+        batch_size: Examples per step, on each device. When 0: the largest size that fits in memory.
+        patience: Stop after this many epochs without a lower validation loss.
+        seed: Seed of the initial weights, the order of the examples, and the random numbers of the module.
+        precision: Precision of the layers during training; the model is saved in float32. ``auto`` uses 16 bits if the
+            device supports them and a few steps are measured to be faster; ``module`` keeps the module's setting.
+        jit_compile: Compile the steps with XLA. ``clusters`` lets TensorFlow choose the parts; ``auto`` uses what is
+            faster in a few steps (never XLA with ``deterministic``).
+        deterministic: Make ops add up in the same order each time, so that the same seed gives the same weights.
+        gradient_accumulation: Number of batches whose gradients are averaged for one update (Keras 3).
+        rematerialize: Compute activations again in the backward pass instead of storing them: less memory, more time,
+            and the same weights except for rounding (Keras 3; docs/training.md).
+        distribution: The devices that train together: ``mirrored`` is all GPUs of this machine, ``multi_worker`` the
+            machines of the cluster in TF_CONFIG; ``parameter_server`` and ``tpu`` were never run (docs/training.md).
+        learning_rate_scaling: Factor of the learning rate for R devices: R, its square root, or 1.
+        class_weights: Weight of an example of each class in the loss: ``CLASS=WEIGHT,…``, or ``balanced`` for the same
+            total weight of each class. When not given: 1.
+    """
+
+    label: str = "label"
+    epochs: Annotated[int, Between(1, None)] = 20
+    batch_size: Annotated[int, Between(0, None)] = 64
+    patience: Annotated[int, Between(0, None)] = 5
+    seed: int = 0
+    precision: Literal["module", "float32", "mixed_float16", "mixed_bfloat16", "auto"] = "module"
+    jit_compile: Literal["module", "on", "off", "clusters", "auto"] = "module"
+    deterministic: bool = True
+    gradient_accumulation: Annotated[int, Between(1, None)] = 1
+    rematerialize: bool = False
+    distribution: Literal["one", "mirrored", "multi_worker", "parameter_server", "tpu"] = "one"
+    learning_rate_scaling: Literal["linear", "sqrt", "off"] = "linear"
+    class_weights: Annotated[str, Reads(read_class_weights, "0=1,1=2.5")] | None = None
+
+
+@dataclass(frozen=True)
+class Settings(InputSettings, OptimizationSettings):  # fields are those of the last base first
+    """Settings of a training: optimization, input pipeline, warm start, checkpoints and distillation.
+
+    Attributes:
+        gpu_memory_mb: Limit of the memory of each GPU. When 0: allocated on demand.
+        destination: The folder of pushed versions (see `push_model`): without a ``start``, training starts from the
+            Keras model behind the newest version, or from initial weights if nothing was pushed yet.
+        checkpoints: A folder that outlives the step (a mounted volume, or an address such as ``gs://BUCKET/FOLDER``),
+            where the whole state is saved until the model is written. When not given: no checkpoints. Only a training
+            with the same examples, module and parameters is resumed from it.
+        checkpoint_s: Seconds between two checkpoints within an epoch. There is also one after each epoch.
+        temperature: Divisor of the logits of teacher and student before they are compared: the higher, the more the
+            classes count that the teacher considers unlikely. Outputs that are not probabilities have none.
+        alpha: Fraction of the teacher in the loss; the rest is the labels'. The validation uses only the labels.
+        min_change: With a start: pass it through without training if nothing about the examples, nor its loss on them,
+            changed by more than this fraction. When 0: always train.
+    """
+
+    gpu_memory_mb: Annotated[int, Between(0, None)] = 0
+    destination: str | None = None
+    checkpoints: str | None = None
+    checkpoint_s: Annotated[float, Between(0, None)] = 600
+    temperature: Annotated[float, Between(1, 100)] = TEMPERATURE
+    alpha: Annotated[float, Between(0, 1)] = ALPHA
+    min_change: Annotated[float, Between(0, 1)] = 0.0
+
+    def check(self, has_teacher: bool = False) -> None:
+        """Check the settings against each other, before anything is read.
+
+        Raises:
+            ComponentError: If two settings exclude each other, or the machine lacks the devices.
+        """
+        if self.deterministic and self.jit_compile == "on":
+            raise ComponentError(
+                "jit_compile=on with deterministic=True",
+                "one of them: XLA does not guarantee the same sums each time",
+                "pass deterministic=False (--no-deterministic), or leave jit_compile out",
+            )
+        if self.checkpoints and "auto" in (self.precision, self.jit_compile):
+            raise ComponentError(
+                f"checkpoints with precision={self.precision} and jit_compile={self.jit_compile}",
+                "fixed values: a new measurement may choose others, and a killed training could not be resumed",
+                "train once with auto, and pass the values that the model card names",
+            )
+        if self.checkpoints and not self.batch_size:
+            raise ComponentError(
+                "checkpoints with batch_size=0",
+                "a fixed value: a new search may choose another, and a killed training could not be resumed",
+                "train once with 0, and pass the value that the log names",
+            )
+        if not has_teacher and (self.temperature, self.alpha) != (TEMPERATURE, ALPHA):
+            raise ComponentError(
+                f"temperature={self.temperature:g} and alpha={self.alpha:g} without a teacher",
+                "a teacher for the distillation",
+                "pass teacher=PATH, or leave both out",
+            )
+        self._check_devices(has_teacher)
+
+    def _check_devices(self, has_teacher: bool) -> None:
+        check_distribution(self.distribution)
+        single_device = {
+            "checkpoints": bool(self.checkpoints),
+            "gradient_accumulation": self.gradient_accumulation > 1,
+            "rematerialize": self.rematerialize,
+            "a teacher": has_teacher,
+            "min_change": self.min_change > 0,
+            "auto": "auto" in (self.precision, self.jit_compile) or not self.batch_size,
+        }
+        used = [name for name, is_used in single_device.items() if is_used]
+        if self.distribution != ONE and used:
+            raise ComponentError(
+                f"distribution={self.distribution} with {', '.join(used)}",
+                "one device for these",
+                "name batch_size, precision and jit_compile, leave the others out, or pass distribution=one",
+            )
+
+    def identity(self) -> dict[str, str]:
+        """Return the settings that influence the weights, as text."""
+        return {name: str(value) for name, value in asdict(self).items() if name not in WITHOUT_EFFECT}
+
+
+def apply_plan(
+    plan: TrainingPlan | None, settings: Settings, declared: Mapping[str, Parameter]
+) -> tuple[Settings, dict[str, Any]]:
+    """Return the settings with the plan's values where they have their default, and facts for the model card.
+
+    The facts are the settings taken from the plan (``planned``), and the differences between this machine and the one
+    where the plan was measured (``planned_elsewhere``); these only cause a warning.
+
+    Args:
+        plan: The output of `profile_training`; None for no plan.
+        settings: The settings that were passed.
+        declared: The parameters of `train`.
+
+    Raises:
+        ComponentError: If the plan contains an unknown setting or an invalid value.
+    """
+    if plan is None:
+        return settings, {}
+    planned: dict[str, Any] = {}
+    passed, content = asdict(settings), plan.read()
+    for name, value in content["settings"].items():
+        if name not in passed:
+            raise ComponentError(f"plan {plan.uri}: a setting {name}", "parameters of train", nearest(name, passed))
+        declared[name].check(value, "plan")
+        if passed[name] != declared[name].default and passed[name] != value:
+            log.warning("the plan has %s=%s, but %s was passed and is used", name, value, passed[name])
+        else:
+            planned[name] = value
+    if planned:
+        log.info("from the plan: %s", ", ".join(f"{name}={value}" for name, value in planned.items()))
+    differences = _differences_of_machine(content)
+    if differences:
+        log.warning(
+            "the plan may not fit this machine: %s; measure again with profile_training", "; ".join(differences)
+        )
+    return replace(settings, **planned), {"planned": planned, "planned_elsewhere": differences}
+
+
+def _differences_of_machine(content: Mapping[str, Any]) -> list[str]:
+    from tfopt.measurement.machine_fingerprint import describe_differences, fingerprint
+
+    measured = content.get("environment")
+    return describe_differences(measured, fingerprint()) if measured else ["it does not name the machine"]

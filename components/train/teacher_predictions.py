@@ -1,7 +1,9 @@
-"""What the teacher answers to every example: asked once, before the first epoch, in whatever format it is."""
+"""Run the teacher, in any format, on every training example once before the first epoch, and store its outputs."""
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,121 +13,164 @@ from numpy.typing import NDArray
 from tfopt import runtimes
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import fixed_batch
-from tfopt.components.train.subjects import Subject
+from tfopt.components.train.distillation import (
+    LOGITS,
+    PROBABILITIES,
+    DistilledOutput,
+    distillation_loss,
+    distilled_outputs,
+)
+from tfopt.components.train.settings import Settings
 from tfopt.data.batches import read_batches, read_records
-from tfopt.data.sample_inputs import count
+from tfopt.data.sample_inputs import count_records
 from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import Arrays, Runtime
-from tfopt.training.teacher_outputs import Answers
+from tfopt.training.dataset import Source
+from tfopt.training.teacher_outputs import TeacherOutputs
 
 BATCH = 256
-LOGITS, PROBABILITIES = "logits", "probabilities"
-NEAR = 1e-3  # how far rounding may take a probability out of its range
+ROUNDING = 1e-3  # a probability may exceed its range by this much
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
 
-def ask(
-    teacher: Model, subjects: Sequence[Subject], files: Sequence[Path], count: int, folder: Path
-) -> tuple[Answers, dict[str, str]]:
-    """Return the answers to all records, and what those about classes and chances are: logits or probabilities.
-
-    Nothing in a model says which. Values that all lie between 0 and 1 are taken for probabilities.
+def prepare_distillation(
+    teacher: Model | None,
+    model: Any,
+    source: Source,
+    folder: Path,
+    module: Path,
+    settings: Settings,
+    class_weight: Mapping[int, float] | None,
+) -> tuple[Source, AbstractContextManager[None], dict[str, Any]]:
+    """Return the source with the teacher's outputs, the context to train in, and facts for the model card.
 
     Args:
-        teacher: Any model, which takes features of the examples.
-        subjects: What the student learns.
-        files: The records it learns from.
-        count: How many those are.
-        folder: Where the answers are kept.
+        teacher: None for no distillation.
+        model: The student, compiled.
+        source: The examples to train on.
+        folder: Where the teacher's outputs are stored during training.
+        module: The student's module, for errors.
+        settings: The settings of the training.
+        class_weight: Weight of an example of each class.
 
     Raises:
-        ComponentError: When the teacher's outputs are not the student's, it does not take these examples, or an answer
-            is no number.
+        ComponentError: If teacher and student do not fit, or the student cannot be trained by distillation.
+    """
+    if teacher is None:
+        return source, nullcontext(), {}
+    outputs = distilled_outputs(model, module)
+    predictions, formats = predict(teacher, outputs, source.files, source.count, folder)
+    parameters = {"temperature": settings.temperature, "alpha": settings.alpha}
+    facts = {"name": teacher.name, "format": teacher.format, "digest": teacher.digest, **parameters, "answers": formats}
+    facts |= {key: teacher.card[key] for key in ("component",) if key in teacher.card}
+    context = distillation_loss(model, outputs, formats, **parameters, class_weight=class_weight)
+    return replace(source, teacher=predictions), context, {"teacher": facts}
+
+
+def predict(
+    teacher: Model, outputs: Sequence[DistilledOutput], files: Sequence[Path], count: int, folder: Path
+) -> tuple[TeacherOutputs, dict[str, str]]:
+    """Return the teacher's outputs for all records, and the format of each: logits or probabilities.
+
+    A model does not declare the format. Values that are all between 0 and 1 are treated as probabilities. Outputs of
+    the kind ``values`` have no format.
+
+    Args:
+        teacher: A model that takes features of the examples.
+        outputs: The distilled outputs of the student.
+        files: The records to train on.
+        count: Their number.
+        folder: Where the outputs are stored.
+
+    Raises:
+        ComponentError: If the teacher lacks an output of the student, does not take these examples, or an output is not
+            finite.
     """
     folder.mkdir()
-    forms = {subject.output: PROBABILITIES for subject in subjects if subject.kind != "values"}
-    kept = [folder / str(place) for place in range(len(files))]
-    told = 0
+    formats = {each.output: PROBABILITIES for each in outputs if each.kind != "values"}
+    row_files = [folder / str(number) for number in range(len(files))]
+    done = 0
     with runtimes.load(teacher) as runtime:
-        wires = matched(subjects, runtime)
-        log.info("asking the teacher %s about %d examples", teacher.name, count)
-        for records, rows in zip(files, kept, strict=True):
+        names = match_outputs(outputs, runtime)
+        log.info("running the teacher %s on %d examples", teacher.name, count)
+        for records, rows in zip(files, row_files, strict=True):
             with rows.open("wb") as file:
-                for batch in _batches(records, runtime):
-                    answers = [_checked(subject, batch[wires[subject.output]], told) for subject in subjects]
-                    for subject, answer in zip(subjects, answers, strict=True):
-                        if answer.min() < -NEAR or answer.max() > 1 + NEAR:
-                            forms |= {subject.output: LOGITS} if subject.output in forms else {}
-                    told += len(answers[0])
-                    file.write(np.concatenate([each.reshape(len(each), -1) for each in answers], 1).tobytes())
-    if told != count:
+                for batch in _run_batches(records, runtime):
+                    arrays = [_check_array(each, batch[names[each.output]], done) for each in outputs]
+                    for each, array in zip(outputs, arrays, strict=True):
+                        if array.min() < -ROUNDING or array.max() > 1 + ROUNDING:
+                            formats |= {each.output: LOGITS} if each.output in formats else {}
+                    done += len(arrays[0])
+                    file.write(np.concatenate([array.reshape(len(array), -1) for array in arrays], 1).tobytes())
+    if done != count:
         raise ComponentError(
-            f"the teacher's answers to {told} records of {count}", "one to each", "let nobody write to the examples"
+            f"the teacher's outputs for {done} records of {count}", "one for each", "do not write to the examples"
         )
-    return Answers(kept, {subject.output: subject.shape for subject in subjects}), forms
+    return TeacherOutputs(row_files, {each.output: each.shape for each in outputs}), formats
 
 
-def matched(subjects: Sequence[Subject], runtime: Runtime) -> Mapping[str, str]:
-    """Return the teacher's output for each of the student's: of the same name, or the only one for the only one.
+def match_outputs(outputs: Sequence[DistilledOutput], runtime: Runtime) -> Mapping[str, str]:
+    """Return the teacher's output name for each of the student's: the same, or the only one if both have one output.
 
     Raises:
-        ComponentError: When there is none, or one of another shape or of text.
+        ComponentError: If there is none, or it is text or of another shape.
     """
-    have = ", ".join(f"{name}: {spec}" for name, spec in runtime.outputs.items())
-    alone = len(subjects) == len(runtime.outputs) == 1
-    wires = {}
-    for subject in subjects:
-        name = next(iter(runtime.outputs)) if alone else subject.output
+    text = ", ".join(f"{name}: {spec}" for name, spec in runtime.outputs.items())
+    is_single = len(outputs) == len(runtime.outputs) == 1
+    names = {}
+    for each in outputs:
+        name = next(iter(runtime.outputs)) if is_single else each.output
         if name not in runtime.outputs:
             raise ComponentError(
-                f"teacher: outputs {have}",
-                f"one named {subject.output}, as the student's",
-                f"{nearest(subject.output, runtime.outputs)}: name the module's outputs as the teacher's",
+                f"teacher: outputs {text}",
+                f"one named {each.output}, as the student's",
+                f"{nearest(each.output, runtime.outputs)}: name the module's outputs as the teacher's",
             )
         spec = runtime.outputs[name]
         sizes = spec.shape[1:]
-        same = len(sizes) == len(subject.shape) and all(
-            size in (None, want) for size, want in zip(sizes, subject.shape, strict=True)
+        is_same_shape = len(sizes) == len(each.shape) and all(
+            size in (None, expected) for size, expected in zip(sizes, each.shape, strict=True)
         )
-        if spec.dtype == "string" or (spec.ranked and not same):
-            raise _misshapen(subject, f"{name}: {spec}")
-        wires[subject.output] = name
-    return wires
+        if spec.dtype == "string" or (spec.ranked and not is_same_shape):
+            raise _shape_error(each, f"{name}: {spec}")
+        names[each.output] = name
+    return names
 
 
-def _batches(file: Path, runtime: Runtime) -> Any:
-    """The answers to a file of records, in their order; one without records, which a split may have, has none."""
+def _run_batches(file: Path, runtime: Runtime) -> Any:
+    """Yield the teacher's outputs for a file of records, in their order; a file may have no records."""
     if next(read_records([file]), None) is None:
         return
     fixed = fixed_batch(runtime.inputs)
     for batch in read_batches([file], runtime.inputs, batch_size=fixed or BATCH):
-        size = count(batch, runtime.inputs)
-        answers = runtime.run(_filled(batch, fixed) if fixed else batch)
-        yield {name: answer[:size] if fixed else answer for name, answer in answers.items()}
+        size = count_records(batch, runtime.inputs)
+        results = runtime.run(_repeat_to(batch, fixed) if fixed else batch)
+        yield {name: result[:size] if fixed else result for name, result in results.items()}
 
 
-def _filled(batch: Arrays, size: int) -> Arrays:
+def _repeat_to(batch: Arrays, size: int) -> Arrays:
     return {name: np.resize(array, (size, *array.shape[1:])) if array.ndim else array for name, array in batch.items()}
 
 
-def _checked(subject: Subject, answer: NDArray[Any], before: int) -> NDArray[np.float32]:
-    if answer.shape[1:] != subject.shape:
-        raise _misshapen(subject, f"{list(answer.shape[1:])} for a record")
-    answer = answer.astype(np.float32)
-    broken = ~np.isfinite(answer).reshape(len(answer), -1).all(1)
-    if broken.any():
+def _check_array(output: DistilledOutput, array: NDArray[Any], first_record: int) -> NDArray[np.float32]:
+    if array.shape[1:] != output.shape:
+        raise _shape_error(output, f"{list(array.shape[1:])} for a record")
+    array = array.astype(np.float32)
+    not_finite = ~np.isfinite(array).reshape(len(array), -1).all(1)
+    if not_finite.any():
+        record = first_record + int(not_finite.argmax())
         raise ComponentError(
-            f"teacher: output {subject.output!r} is NaN or infinite for record {before + int(broken.argmax())}",
-            "finite answers",
-            "give another teacher, or leave such records out of the split train",
+            f"teacher: output {output.output!r} is NaN or infinite for record {record}",
+            "finite outputs",
+            "pass another teacher, or leave such records out of the split train",
         )
-    return answer
+    return array
 
 
-def _misshapen(subject: Subject, received: str) -> ComponentError:
+def _shape_error(output: DistilledOutput, received: str) -> ComponentError:
     return ComponentError(
         f"teacher: {received}",
-        f"{list(subject.shape)} numbers for a record, as the student's output {subject.output!r}",
-        "give a teacher with the same classes or values, or change the module's output",
+        f"{list(output.shape)} numbers for a record, as the student's output {output.output!r}",
+        "pass a teacher with the same classes or values, or change the module's output",
     )

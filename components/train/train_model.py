@@ -1,4 +1,4 @@
-"""The work of `train`: assemble, look at the data, learn, and save what was checked."""
+"""Train the user's model: build it, check the examples, train, and save a model whose two forms agree."""
 
 import logging
 import math
@@ -14,14 +14,13 @@ from typing import Any
 from tfopt import runtimes
 from tfopt.artifacts import Examples, KerasModel, Model
 from tfopt.artifacts.staging import link_tree
-from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.components.train.auto_settings import choose
-from tfopt.components.train.class_weights import class_weights
-from tfopt.components.train.data_changes import digest
+from tfopt.components.train.auto_settings import choose_auto_settings
+from tfopt.components.train.class_weights import compute_class_weights
+from tfopt.components.train.data_changes import module_digest
 from tfopt.components.train.largest_batch import choose_batch_size
 from tfopt.components.train.settings import Settings
-from tfopt.components.train.teaching import taught
-from tfopt.components.train.warm_start import hand_on, start_from, worse
+from tfopt.components.train.teacher_predictions import prepare_distillation
+from tfopt.components.train.warm_start import find_loss_increase, load_start_weights, pass_through
 from tfopt.data.batches import read_batches
 from tfopt.data.feature_schema import MANIFEST, stored_features
 from tfopt.errors import ComponentError
@@ -30,153 +29,248 @@ from tfopt.measurement import parity
 from tfopt.runtimes import keras as keras_runtime
 from tfopt.training import user_module
 from tfopt.training.checkpoints import Checkpoints
-from tfopt.training.compile_like_module import scores
-from tfopt.training.dataset import Reading
-from tfopt.training.determinism import set_seeds, reproducible
-from tfopt.training.device_memory import take_as_needed
-from tfopt.training.distribution import TPU, begin, build_whole, scale_learning_rate
+from tfopt.training.compile_like_module import evaluate_model
+from tfopt.training.dataset import ReadOptions, Source
+from tfopt.training.determinism import reproducible, set_seeds
+from tfopt.training.device_memory import configure_gpu_memory
+from tfopt.training.distribution import TPU, build_with_whole_batch, create_strategy, scale_learning_rate
 from tfopt.training.fit_loop import fit_model
-from tfopt.training.input_kinds import check_filling
+from tfopt.training.input_kinds import check_padding
 from tfopt.training.model_assembly import Assembly, assemble
-from tfopt.training.precision import AS_BUILT, FLOAT32, odd_sizes
-from tfopt.training.rematerialization import recomputed
+from tfopt.training.precision import AS_BUILT, FLOAT32, set_jit_compile, unaligned_layers, xla_clusters
+from tfopt.training.rematerialization import rematerialized
 from tfopt.training.split_datasets import read_sources
 from tfopt.training.targets import check_label
-from tfopt.training.training_state import generators_kept
-from tfopt.training.user_module import UserModule
-from tfopt.training.xla import clusters, compile_steps
+from tfopt.training.training_state import savable_generators
 
-TOLERANCE = 1e-5  # of the output's range: the same graph, computed twice
-COMPARED = 512  # records
+TOLERANCE = 1e-5  # of the output's range: both forms compute the same graph
+COMPARED_RECORDS = 512
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
 
 def train_module(
     examples: Examples,
     module: Path,
     trained: KerasModel,
-    asked: Settings,
+    settings: Settings,
     teacher: Model | None = None,
     start: KerasModel | None = None,
-    changed: Sequence[str] = ("asked for",),
+    changes: Sequence[str] = ("training requested",),
 ) -> None:
-    """Train, and write the model, its history and its logs into ``trained``. The arguments are the component's.
+    """Train, and write the model, its history and its logs into ``trained``.
 
-    Where nothing ``changed`` since the start was trained, and it is as good on today's examples, it is handed on.
+    If there are no ``changes`` since the start was trained, and its loss on the examples is not higher, it is passed
+    through without training. The other arguments are those of the component.
     """
-    files = {split: examples.split(split) for split in ("train", "eval")}
-    kept = None
-    if asked.checkpoints:
-        about = _deciding(examples, module, asked, {"teacher": teacher, "start": start})
-        kept = Checkpoints(asked.checkpoints, about, asked.checkpoint_s)
-    settings = choose(choose_batch_size(asked, examples, module), examples, module)
-    if settings.distribution == TPU and settings.precision == AS_BUILT:
-        settings = replace(settings, precision="mixed_bfloat16")  # what a TPU multiplies in
-    take_as_needed(settings.gpu_memory_mb)
-    spread = begin(settings.distribution)
-    replicas = spread.num_replicas_in_sync if spread else 1
+    checkpoints = _open_checkpoints(examples, module, settings, {"teacher": teacher, "start": start})
+    chosen = _choose_settings(settings, examples, module)
+    configure_gpu_memory(chosen.gpu_memory_mb)
+    strategy = create_strategy(chosen.distribution)
     with (
-        reproducible(settings.seed, deterministic=settings.deterministic),
-        generators_kept(kept is not None),
-        clusters(settings.jit_compile),
-        tempfile.TemporaryDirectory(prefix="tfopt-cache-") as scratch,
+        reproducible(chosen.seed, deterministic=chosen.deterministic),
+        savable_generators(checkpoints is not None),
+        xla_clusters(chosen.jit_compile),
+        tempfile.TemporaryDirectory(prefix="tfopt-cache-") as cache,
     ):
-        stored = stored_features(files["train"])
-        check_label(settings.label, stored, str(examples.path))
-        user = UserModule(module)
+        training = Training(examples, module, chosen, strategy)
+        start_facts = load_start_weights(start, training.parts, module) if start else {}
+        training.read_examples()
+        if start and not strategy:
+            start_facts["metrics"] = _finite(evaluate_model(training.parts.model, training.sources))
+        start_metrics = start_facts.get("metrics", {})
+        if start:
+            reasons = [*changes, *find_loss_increase(start, start_metrics, chosen.min_change)]
+            if not reasons:
+                pass_through(start, trained)
+                if checkpoints:
+                    checkpoints.remove()
+                return
+            if chosen.min_change:
+                log.info("training, because of changes: %s", ", ".join(reasons))
+        teacher_facts = training.fit(trained.path, Path(cache), checkpoints, teacher)
+        metrics = training.finish(start_metrics)
+    keras_models.save(training.parts.saved, trained.path)
+    if (examples.path / MANIFEST).is_file():
+        link_tree(examples.path / MANIFEST, trained.path / MANIFEST)  # for the next run to compare with
+    trained.metadata |= training.facts(metrics, parity_of_forms=_compare_forms(trained, training.files["eval"]))
+    trained.metadata |= {**teacher_facts, **({"start": start_facts} if start_facts else {})}
+    trained.metadata |= training.chosen_facts(is_searched_batch=not settings.batch_size)
+    if checkpoints:
+        checkpoints.remove()
+
+
+class Training:
+    """One training of the user's module.
+
+    Attributes:
+        files: The TFRecord files of each split.
+        parts: The compiled model, its preprocessing, and the model to save.
+        sources: The source of each split; see `read_examples`.
+        history: The history of `fit`.
+    """
+
+    sources: dict[str, Source]
+    history: dict[str, Any]
+
+    def __init__(self, examples: Examples, module: Path, settings: Settings, strategy: Any) -> None:
+        """Run the module and build its model.
+
+        Args:
+            examples: The examples to train on.
+            module: The user's file.
+            settings: Settings without ``auto`` and with a batch size.
+            strategy: The distribution strategy; None for one device.
+
+        Raises:
+            ComponentError: If the module raises, or its model and the examples do not fit.
+        """
+        self.examples, self.module, self.settings, self.strategy = examples, module, settings, strategy
+        self.replicas = strategy.num_replicas_in_sync if strategy else 1
+        self.files = {split: examples.split(split) for split in ("train", "eval")}
+        self.stored = stored_features(self.files["train"])
+        check_label(settings.label, self.stored, str(examples.path))
+        self.user = user_module.UserModule(module)
         set_seeds(settings.seed)
-        with spread.scope() if spread else nullcontext():
-            parts = assemble(user, stored, examples, settings.label, settings.precision)
-            _tune(parts.model, user, settings)
-            rate = scale_learning_rate(parts.model, replicas, settings.learning_rate_scaling)
-        begun = start_from(start, parts, module) if start else {}
-        weights = class_weights(settings.class_weights, parts.model, files["train"], stored, settings.label)
-        sources = read_sources(files, parts.model, parts.preprocessing, parts.inputs, stored, settings.label)
-        check_filling(parts.saved, sources["train"], user)
-        if begun and not spread:
-            begun["metrics"] = _finite(scores(parts.model, sources))
-        if start and not (why := [*changed, *worse(start, begun.get("metrics", {}), settings.min_change)]):
-            hand_on(start, trained)
-            if kept:
-                kept.remove()
-            return
-        if start and settings.min_change:
-            log.info("training, since changed: %s", ", ".join(why))
-        sources = {
-            split: replace(source, reading=_reading(settings, Path(scratch, split), replicas))
-            for split, source in sources.items()
-        }
-        known = parts.model, sources["train"], Path(scratch, "answers"), module, settings, weights
-        sources["train"], lesson, facts = taught(teacher, *known)
-        if spread:
-            build_whole(spread, parts.model, sources["train"].one(settings.batch_size))
-        sizes = parts.saved.count_params(), sources["train"].count, sources["eval"].count
-        log.info("training %s: %d parameters, %d examples, %d to validate", parts.model.name, *sizes)
-        with lesson, recomputed(parts.model, settings.rematerialize):
-            history = fit_model(
-                parts.model,
-                user,
-                sources,
-                trained.path,
+        with strategy.scope() if strategy else nullcontext():
+            self.parts = self._assemble(settings.precision)
+            _configure_steps(self.parts.model, self.user, settings)
+            self.learning_rate = scale_learning_rate(self.parts.model, self.replicas, settings.learning_rate_scaling)
+
+    def read_examples(self) -> None:
+        """Compute class weights, and check the splits against the model.
+
+        Raises:
+            ComponentError: If the examples and the model do not fit.
+        """
+        label, files = self.settings.label, self.files["train"]
+        model, weights = self.parts.model, self.settings.class_weights
+        self.class_weight = compute_class_weights(weights, model, files, self.stored, label)
+        self.sources = self._read_sources()
+        check_padding(self.parts.saved, self.sources["train"], self.user)
+
+    def fit(self, folder: Path, cache: Path, checkpoints: Checkpoints | None, teacher: Model | None) -> dict[str, Any]:
+        """Train the model, with a teacher by distillation; return the facts about the teacher for the model card.
+
+        Args:
+            folder: Where ``history.json`` and ``logs/`` are written.
+            cache: A folder for cached examples and the teacher's outputs.
+            checkpoints: Where the state is saved; None for nowhere.
+            teacher: The teacher; None for none.
+
+        Raises:
+            ComponentError: If the loss is not finite, the model raises, or teacher and model do not fit.
+        """
+        model, settings = self.parts.model, self.settings
+        for split, source in self.sources.items():
+            (cache / split).mkdir()
+            options = ReadOptions(settings, cache / split, self.replicas)
+            self.sources[split] = replace(source, options=options)
+        self.sources["train"], distillation, facts = prepare_distillation(
+            teacher, model, self.sources["train"], cache / "answers", self.module, settings, self.class_weight
+        )
+        if self.strategy:
+            build_with_whole_batch(self.strategy, model, self.sources["train"].first_batch(settings.batch_size))
+        sizes = self.parts.saved.count_params(), self.sources["train"].count, self.sources["eval"].count
+        log.info("training %s: %d parameters, %d examples, %d for validation", model.name, *sizes)
+        with distillation, rematerialized(model, settings.rematerialize):
+            self.history = fit_model(
+                model,
+                self.user,
+                self.sources,
+                folder,
                 epochs=settings.epochs,
-                batch_size=settings.batch_size * replicas,
+                batch_size=settings.batch_size * self.replicas,
                 patience=settings.patience,
                 seed=settings.seed,
-                checkpoints=kept,
-                class_weight=None if teacher else weights,  # the lesson weighs answers too
+                checkpoints=checkpoints,
+                class_weight=None if teacher else self.class_weight,  # the distillation loss applies the weights
                 timed=settings.jit_compile not in (AS_BUILT, "off"),
             )
-        best = history["epochs"][history["best_epoch"] - 1]
-        before = begun.get("metrics", {}).get("val_loss", math.inf)
+        return facts
+
+    def finish(self, start_metrics: Mapping[str, float]) -> dict[str, float]:
+        """Convert the model to float32 on one device, if it is not, and return its validation metrics."""
+        best = self.history["epochs"][self.history["best_epoch"] - 1]
+        before = start_metrics.get("val_loss", math.inf)
         if best["val_loss"] > before:
             log.warning("no epoch was better than the start, whose val_loss is %.4g", before)
-        metrics = {name: value for name, value in best.items() if name.startswith("val_")}
-        if settings.precision.startswith("mixed") or spread:
-            learnt = parts
-            parts = _plain(learnt, user, stored, examples, settings)
-            read = read_sources(files, parts.model, parts.preprocessing, parts.inputs, stored, settings.label)
-            metrics = scores(parts.model, read)
-    keras_models.save(parts.saved, trained.path)
-    layers = _own_layers(parts.saved)
-    if layers:
-        log.warning("%s: your own layers; steps that change the Keras form can not load them", ", ".join(layers))
-    if (examples.path / MANIFEST).is_file():
-        link_tree(examples.path / MANIFEST, trained.path / MANIFEST)  # what it learnt from, for the next run to compare
-    trained.metadata |= {
-        "name": "trained",
-        "module": digest(module),
-        "best_epoch": history["best_epoch"],
-        "epochs": len(history["epochs"]),
-        "metrics": metrics,
-        "own_layers": layers,
-        "examples": {split: source.count for split, source in sources.items()},
-        "verified": _verify(trained, files["eval"]),
-        **facts,
-        **({"start": begun} if begun else {}),
-    }
-    chosen = {"precision": settings.precision, "jit_compile": settings.jit_compile}
-    trained.metadata |= {name: value for name, value in chosen.items() if value != AS_BUILT}
-    if spread:
-        batch = settings.batch_size * replicas
-        trained.metadata["distribution"] = {"kind": settings.distribution, "replicas": replicas, "batch_size": batch}
-        trained.metadata["distribution"] |= {"learning_rate": rate} if rate else {}
-    if not asked.batch_size:
-        trained.metadata["batch_size"] = settings.batch_size
-    if kept:
-        kept.remove()
+        if not self.settings.precision.startswith("mixed") and not self.strategy:
+            return {name: value for name, value in best.items() if name.startswith("val_")}
+        trained = self.parts
+        keras_models.library(trained.model).backend.clear_session()  # otherwise its layers would get other names
+        set_seeds(self.settings.seed)
+        is_mixed = self.settings.precision.startswith("mixed")
+        self.parts = self._assemble(FLOAT32 if is_mixed else self.settings.precision)
+        self.parts.saved.set_weights(trained.saved.get_weights())
+        return evaluate_model(self.parts.model, self._read_sources())
+
+    def facts(self, metrics: Mapping[str, float], parity_of_forms: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the facts about the training for the model card."""
+        own_layers = _own_layers(self.parts.saved)
+        if own_layers:
+            names = ", ".join(own_layers)
+            log.warning("%s: layers of your own; steps that change the Keras model cannot load them", names)
+        return {
+            "name": "trained",
+            "module": module_digest(self.module),
+            "best_epoch": self.history["best_epoch"],
+            "epochs": len(self.history["epochs"]),
+            "metrics": metrics,
+            "own_layers": own_layers,
+            "examples": {split: source.count for split, source in self.sources.items()},
+            "verified": parity_of_forms,
+        }
+
+    def chosen_facts(self, is_searched_batch: bool) -> dict[str, Any]:
+        """Return the facts about settings that this training chose, for the model card."""
+        settings = self.settings
+        modes = {"precision": settings.precision, "jit_compile": settings.jit_compile}
+        facts: dict[str, Any] = {name: value for name, value in modes.items() if value != AS_BUILT}
+        if self.strategy:
+            batch_size = settings.batch_size * self.replicas
+            distribution = {"kind": settings.distribution, "replicas": self.replicas, "batch_size": batch_size}
+            learning_rate = {"learning_rate": self.learning_rate} if self.learning_rate else {}
+            facts["distribution"] = distribution | learning_rate
+        return facts | ({"batch_size": settings.batch_size} if is_searched_batch else {})
+
+    def _assemble(self, precision: str) -> Assembly:
+        return assemble(self.user, self.stored, self.examples, self.settings.label, precision)
+
+    def _read_sources(self) -> dict[str, Source]:
+        parts = self.parts
+        return read_sources(
+            self.files, parts.model, parts.preprocessing, parts.inputs, self.stored, self.settings.label
+        )
 
 
-def _finite(numbers: Mapping[str, float]) -> dict[str, float]:
-    return {name: value for name, value in numbers.items() if math.isfinite(value)}
+def _open_checkpoints(
+    examples: Examples, module: Path, settings: Settings, models: Mapping[str, Model | None]
+) -> Checkpoints | None:
+    """Return the checkpoints of the training with this identity; None if none are requested."""
+    if not settings.checkpoints:
+        return None
+    digests = {"examples": examples.digest, "module": module_digest(module)}
+    digests |= {name: model.digest for name, model in models.items() if model}
+    versions = {name: version(name) for name in ("tensorflow", "keras", "tf_keras")}
+    return Checkpoints(settings.checkpoints, {**digests, **settings.identity(), **versions}, settings.checkpoint_s)
 
 
-def _tune(model: Any, user: UserModule, settings: Settings) -> None:
-    """Set the compiled model up as asked, before its optimizer has variables."""
-    compile_steps(model, settings.jit_compile)
-    odd = odd_sizes(model) if settings.precision.startswith("mixed") else []
-    if odd:
-        log.warning("no multiples of 8, which %s is fastest with: %s", settings.precision, ", ".join(odd[:8]))
+def _choose_settings(settings: Settings, examples: Examples, module: Path) -> Settings:
+    """Return the settings with a batch size, a precision and an XLA mode chosen on this machine."""
+    settings = choose_auto_settings(choose_batch_size(settings, examples, module), examples, module)
+    if settings.distribution == TPU and settings.precision == AS_BUILT:
+        return replace(settings, precision="mixed_bfloat16")  # the native precision of a TPU
+    return settings
+
+
+def _configure_steps(model: Any, user: user_module.UserModule, settings: Settings) -> None:
+    """Set XLA compilation and gradient accumulation, before the optimizer has variables."""
+    set_jit_compile(model, settings.jit_compile)
+    unaligned = unaligned_layers(model) if settings.precision.startswith("mixed") else []
+    if unaligned:
+        names = ", ".join(unaligned[:8])
+        log.warning("sizes that are not multiples of 8, with which %s is fastest: %s", settings.precision, names)
     if settings.gradient_accumulation == 1:
         return
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
@@ -189,56 +283,31 @@ def _tune(model: Any, user: UserModule, settings: Settings) -> None:
     optimizer.gradient_accumulation_steps = settings.gradient_accumulation
 
 
-def _plain(
-    learnt: Assembly, user: UserModule, stored: Mapping[str, TensorSpec], examples: Examples, settings: Settings
-) -> Assembly:
-    """The same model and weights, in float32 and on one device: what is served, and what other steps can change."""
-    keras_models.library(learnt.model).backend.clear_session()  # or its layers would have other names
-    set_seeds(settings.seed)
-    precision = FLOAT32 if settings.precision.startswith("mixed") else settings.precision
-    parts = assemble(user, stored, examples, settings.label, precision)
-    parts.saved.set_weights(learnt.saved.get_weights())
-    return parts
-
-
-def _reading(settings: Settings, folder: Path, replicas: int) -> Reading:
-    folder.mkdir()
-    memory = settings.memory_mb << 20
-    options = settings.threads, folder, settings.prefetch, replicas
-    return Reading(settings.cache, settings.shuffle_buffer, memory, *options)
-
-
-def _deciding(
-    examples: Examples, module: Path, settings: Settings, models: Mapping[str, Model | None]
-) -> dict[str, str]:
-    """What decides the weights, by name."""
-    versions = {name: version(name) for name in ("tensorflow", "keras", "tf_keras")}
-    data = {"examples": examples.digest, "module": digest(module)}
-    data |= {name: model.digest for name, model in models.items() if model}
-    return {**data, **settings.deciding(), **versions}
+def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
 def _own_layers(model: Any) -> list[str]:
-    """The classes which the module defines, and which no other process knows."""
+    """Return the layer classes that the module defines; other processes do not have them."""
     layers = list(model.layers)
     for layer in layers:
         layers.extend(getattr(layer, "layers", ()))
     return sorted({type(layer).__name__ for layer in layers if type(layer).__module__ == user_module.NAME})
 
 
-def _verify(trained: KerasModel, files: list[Path]) -> dict[str, Any]:
-    """Compare the two forms that were written, on real examples."""
+def _compare_forms(trained: KerasModel, files: list[Path]) -> dict[str, Any]:
+    """Compare the outputs of the Keras file and the SavedModel on real examples."""
     with (
-        keras_runtime.load(trained, signature="", threads=None) as written,
-        runtimes.load(KerasModel(trained.path)) as served,
+        keras_runtime.load(trained, signature="", threads=None) as keras_form,
+        runtimes.load(KerasModel(trained.path)) as saved_model,
     ):
-        batches = islice(read_batches(files, written.inputs, batch_size=64), COMPARED // 64)
-        found = parity.compare(written, served, batches)
-    for name, differences in found.items():
-        if differences.relative_error > TOLERANCE:
+        batches = islice(read_batches(files, keras_form.inputs, batch_size=64), COMPARED_RECORDS // 64)
+        differences = parity.compare(keras_form, saved_model, batches)
+    for name, difference in differences.items():
+        if difference.relative_error > TOLERANCE:
             raise ComponentError(
-                f"output {name!r}: the SavedModel and the Keras form differ by {differences.max_abs_error:g}",
-                f"at most {TOLERANCE:g} of its range {differences.output_range:g}",
-                "look for layers that draw random numbers when they are not training",
+                f"output {name!r}: the SavedModel and the Keras form differ by {difference.max_abs_error:g}",
+                f"at most {TOLERANCE:g} of its range {difference.output_range:g}",
+                "look for layers that draw random numbers outside of training",
             )
-    return {name: differences.facts() for name, differences in found.items()}
+    return {name: difference.facts() for name, difference in differences.items()}

@@ -1,4 +1,4 @@
-"""Where learning begins when it does not begin anew: with the weights of a model of the same layers."""
+"""Warm start: begin training with the weights of a model of the same layers, or skip training if nothing changed."""
 
 import logging
 import math
@@ -13,71 +13,91 @@ from tfopt.artifacts import KerasModel
 from tfopt.artifacts.staging import link_tree
 from tfopt.errors import ComponentError
 from tfopt.keras_models import io as keras_models
+from tfopt.model_store.warm_start import load_model, local_destination
 from tfopt.training.model_assembly import Assembly
 
-NO_SETTINGS = ("name", "dtype")  # of a layer: they change nothing that it could have learnt
+WITHOUT_EFFECT = ("name", "dtype")  # settings of a layer that do not change its function
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
 
-def start_from(start: KerasModel, parts: Assembly, module: Path) -> dict[str, Any]:
-    """Give the module's layers the weights of a model that was trained before; return what the card says of it.
-
-    What ``preprocess`` knows (means, vocabularies) stays as the module says now, the optimizer begins anew, and random
-    generators are those of this training's seed.
-
-    Args:
-        start: The model, with its preprocessing inside, as `train` saved it.
-        parts: What the module's functions made.
-        module: For errors.
+def load_last_model(destination: str) -> KerasModel | None:
+    """Load the Keras model behind the newest version in a destination; None if nothing was pushed there yet.
 
     Raises:
-        ComponentError: When a layer is of another class or size, or there are more or fewer of them.
+        ComponentError: If the destination is not a folder of this machine.
     """
-    given = keras_models.load(start)
-    keras_models.check_weights(given)
-    _check_library(given, parts.saved, module)
-    layers = list(zip_longest(parts.saved.layers, given.layers))
-    for place, (mine, theirs) in enumerate(layers, 1):
-        if _shape(mine) != _shape(theirs):
+    folder = local_destination(destination, f"train: destination={destination}")
+    model = load_model(folder)
+    log.info("the last model in %s: %s", destination, model.uri if model else "none yet, training starts from scratch")
+    return model
+
+
+def load_start_weights(start: KerasModel, parts: Assembly, module: Path) -> dict[str, Any]:
+    """Copy the weights of a trained model into the module's layers; return facts for the model card.
+
+    The state of ``preprocess`` (means, vocabularies) stays as the module defines it, the optimizer starts without
+    state, and random generators are seeded by this training.
+
+    Args:
+        start: The model with its preprocessing inside, as `train` saved it.
+        parts: The models that the module's functions built.
+        module: The module's path, for errors.
+
+    Raises:
+        ComponentError: If the layers differ in number, class or size.
+    """
+    start_model = keras_models.load(start)
+    keras_models.check_weights(start_model)
+    _check_library(start_model, parts.saved, module)
+    layers = list(zip_longest(parts.saved.layers, start_model.layers))
+    for number, (layer, start_layer) in enumerate(layers, 1):
+        if _signature(layer) != _signature(start_layer):
             raise ComponentError(
-                f"start {start.uri}: layer {place} is {_words(theirs)}",
-                f"{_words(mine)}, as in the model of {module}",
-                "give the output trained of an earlier run of this module, before it was folded, pruned or quantized, "
+                f"start {start.uri}: layer {number} is {_describe(start_layer)}",
+                f"{_describe(layer)}, as in the model of {module}",
+                "pass the output trained of an earlier run of this module, before it was folded, pruned or quantized, "
                 "or leave start out",
             )
-    learning = {id(layer) for layer in parts.model.layers}
-    for mine, theirs in layers:
-        if id(mine) in learning:
-            mine.set_weights(theirs.get_weights())
-        elif not _same(mine, theirs):
-            log.warning("start: preprocess() has another %s now: the weights were learnt with the old one", mine.name)
-        changed = _changed(mine.get_config(), theirs.get_config())
-        if changed:
-            log.warning("start: layer %s: other %s than the weights were learnt with", mine.name, ", ".join(changed))
+    trained_layers = {id(layer) for layer in parts.model.layers}
+    for layer, start_layer in layers:
+        name = layer.name
+        if id(layer) in trained_layers:
+            layer.set_weights(start_layer.get_weights())
+        elif not _have_same_weights(layer, start_layer):
+            log.warning("start: preprocess() has another %s now: the weights were trained with the old one", name)
+        changes = _changed_settings(layer.get_config(), start_layer.get_config())
+        if changes:
+            log.warning("start: layer %s: other %s than the weights were trained with", name, ", ".join(changes))
     log.info("starting from the weights of %s", start.name)
     return {"name": start.name, "digest": start.digest}
 
 
-def worse(start: KerasModel, now: Mapping[str, float], least: float) -> list[str]:
-    """Say so where the loss on today's examples is higher than it was by more than this part of it."""
+def find_loss_increase(start: KerasModel, metrics: Mapping[str, float], min_change: float) -> list[str]:
+    """Describe the increase of the start's validation loss if it exceeds this fraction; empty otherwise.
+
+    Args:
+        start: The start, whose model card contains its validation loss.
+        metrics: Its metrics on the current examples.
+        min_change: The largest increase, as a fraction of the earlier loss, that is not reported.
+    """
     before = start.card.get("metrics", {}).get("val_loss")
-    today = now.get("val_loss", math.inf)
-    if before is not None and today <= before + least * abs(before):
+    now = metrics.get("val_loss", math.inf)
+    if before is not None and now <= before + min_change * abs(before):
         return []
-    was = "unknown" if before is None else f"{before:.4g}"
-    return [f"its val_loss, {was} when it was trained and {today:.4g} today"]
+    text = "unknown" if before is None else f"{before:.4g}"
+    return [f"its val_loss, {text} when it was trained and {now:.4g} now"]
 
 
-def hand_on(start: KerasModel, trained: KerasModel) -> None:
-    """Give the start out as what was trained, with its card."""
-    log.info("not trained: nothing changed since %s was, and it is as good on today's examples", start.name)
+def pass_through(start: KerasModel, trained: KerasModel) -> None:
+    """Write the start unchanged as the output, with its model card."""
+    log.info("not trained: nothing changed since %s was trained, and its loss on the examples is as low", start.name)
     link_tree(start.path, trained.path)
     trained.metadata |= {"unchanged": 1}
 
 
-def _check_library(given: Any, mine: Any, module: Path) -> None:
-    versions = ["Keras 2" if keras_models.is_keras_2(one) else "Keras 3" for one in (given, mine)]
+def _check_library(start_model: Any, model: Any, module: Path) -> None:
+    versions = ["Keras 2" if keras_models.is_keras_2(one) else "Keras 3" for one in (start_model, model)]
     if versions[0] != versions[1]:
         raise ComponentError(
             f"start: a {versions[0]} model",
@@ -86,26 +106,26 @@ def _check_library(given: Any, mine: Any, module: Path) -> None:
         )
 
 
-def _shape(layer: Any) -> Any:
+def _signature(layer: Any) -> Any:
     return layer and (type(layer).__name__, [tuple(weight.shape) for weight in layer.weights])
 
 
-def _words(layer: Any) -> str:
+def _describe(layer: Any) -> str:
     if layer is None:
         return "none"
     shapes = ["x".join(map(str, weight.shape)) or "a number" for weight in layer.weights]
     return f"{type(layer).__name__} {layer.name}" + (f" ({', '.join(shapes)})" if shapes else "")
 
 
-def _same(mine: Any, theirs: Any) -> bool:
-    pairs = zip(mine.get_weights(), theirs.get_weights(), strict=True)
-    return all(np.array_equal(one, other) for one, other in pairs)
+def _have_same_weights(layer: Any, other: Any) -> bool:
+    pairs = zip(layer.get_weights(), other.get_weights(), strict=True)
+    return all(np.array_equal(one, two) for one, two in pairs)
 
 
-def _changed(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
-    """The settings that differ, with both values where these are short."""
-    names = sorted({*mine, *theirs} - {*NO_SETTINGS})
-    differ = [(name, str(theirs.get(name)), str(mine.get(name))) for name in names]
+def _changed_settings(config: dict[str, Any], old_config: dict[str, Any]) -> list[str]:
+    """Return the names of settings that differ, with both values if these are short."""
+    names = sorted({*config, *old_config} - {*WITHOUT_EFFECT})
+    values = [(name, str(old_config.get(name)), str(config.get(name))) for name in names]
     return [
-        f"{name} ({old}, now {new})" if len(old) + len(new) < 40 else name for name, old, new in differ if old != new
+        f"{name} ({old}, now {new})" if len(old) + len(new) < 40 else name for name, old, new in values if old != new
     ]

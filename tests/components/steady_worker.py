@@ -1,37 +1,37 @@
-"""Stands in for a training in a process of `profile_training`, without TensorFlow: a setting says what a step takes."""
+"""A worker process for tests of `profile_training`: the cache setting determines the time of a step. No TensorFlow."""
 
 import os
 import sys
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tfopt.processes.rpc import answer
+from tfopt.processes.rpc import serve_calls
 
-STEP_S = {"auto": 0.02, "memory": 0.01}  # by the cache; whatever is in a batch
+STEP_S = {"auto": 0.02, "memory": 0.01}  # by cache setting, independent of the batch size
 
 
-class Steady:
-    """A training whose speed is known."""
+class SteadyWorker:
+    """A training with a known speed."""
 
-    def build(self, setup: Any) -> dict[str, Any]:
-        """Be ready, unless the cache is off."""
-        if setup.cache == "off":
+    def build(self, variant: Any) -> dict[str, Any]:
+        """Store the settings; raise if the cache is off."""
+        if variant.cache == "off":
             raise ValueError("no such training")
-        self._setup, self._turns = setup, 0
+        self._variant, self._turns = variant, 0
         return {}
 
-    def burst(self, what: str, seconds: float) -> float:
-        """Seconds of a step; with a cache on disk the process dies in its third turn."""
-        assert (what, seconds) == ("real", 0.125)
+    def burst(self, part: str, seconds: float) -> float:
+        """Return the seconds of a step; with a cache on disk the process exits in its third turn."""
+        assert (part, seconds) == ("real", 0.125)
         self._turns += 1
-        if self._setup.cache == "disk" and self._turns == 3:
+        if self._variant.cache == "disk" and self._turns == 3:
             os._exit(1)
-        return STEP_S.get(self._setup.cache, 0.02)
+        return STEP_S.get(self._variant.cache, 0.02)
 
     def memory(self) -> dict[str, int]:
-        """Bytes."""
+        """Return the peak memory in bytes."""
         return {"process": 1000}
 
 
 if __name__ == "__main__":
-    answer(Connection(int(sys.argv[1])), Steady())
+    serve_calls(Connection(int(sys.argv[1])), SteadyWorker())

@@ -204,7 +204,7 @@ def test_own_layers_are_trained_and_a_warning_says_what_that_costs(tmp_path, dig
     ).replace("layers.ReLU()(", "Doubled()(")
     trained = train(digits_examples, write(tmp_path / "m.py", text), tmp_path / "out", epochs=1)["trained"]
     assert trained.metadata["own_layers"] == ["Doubled"]
-    assert "Doubled: your own layers" in caplog.text
+    assert "Doubled: layers of your own" in caplog.text
 
 
 OWN_LAYER = """

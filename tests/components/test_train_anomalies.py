@@ -35,5 +35,5 @@ def test_without_anomalies_it_learns(tmp_path, digits_examples):
 def test_another_file_is_no_anomalies(tmp_path, digits_examples):
     (tmp_path / "anomalies").mkdir()
     (tmp_path / "anomalies" / "SchemaDiff.pb").write_bytes(b"\xff\xff")
-    with pytest.raises(ComponentError, match="no anomalies"):
+    with pytest.raises(ComponentError, match="not an Anomalies message"):
         train(digits_examples, write(tmp_path / "m.py", DIGITS), tmp_path / "out", anomalies=tmp_path / "anomalies")

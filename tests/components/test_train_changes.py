@@ -9,7 +9,7 @@ import pytest
 from tests.components.train_modules import DIGITS, write
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.train.component import train
-from tfopt.components.train.data_changes import changes
+from tfopt.components.train.data_changes import find_changes
 from tfopt.components.train.settings import Settings
 
 FACTS = {
@@ -45,7 +45,7 @@ def test_where_nothing_changed_the_start_is_handed_on_and_a_change_is_told_and_t
     assert "not trained: nothing changed" in caplog.text
     assert "epoch 1/" not in caplog.text
     other = train(examples, module, tmp_path / "other", epochs=1, start=same, min_change=0.1)["trained"]
-    assert "training, since changed: epochs=1" in caplog.text
+    assert "training, because of changes: epochs=1" in caplog.text
     assert KerasModel.open(other.path).digest != start.digest
 
 
@@ -64,13 +64,10 @@ def test_examples_that_look_as_ever_but_mean_something_else_are_learnt(tmp_path,
     write_examples(file, {"image": batch["image"], "label": batch["label"][::-1]})
     caplog.set_level(logging.INFO, "tfopt")
     train(tmp_path / "examples", module, tmp_path / "out", epochs=2, start=start, min_change=0.2)
-    assert "training, since changed: its val_loss" in caplog.text
+    assert "training, because of changes: its val_loss" in caplog.text
 
 
-SETTINGS = Settings(
-    "label", 2, 64, 5, 0, "module", "module", True, 1, "one", "linear", None, "auto", 0, 0, 0, 2, 0, None, 600,
-    min_change=0.1,
-)  # fmt: skip
+SETTINGS = Settings(epochs=2, min_change=0.1)
 CHANGES = {
     "a little of each": (
         {
@@ -86,8 +83,8 @@ CHANGES = {
     "the spread": ({"image": {"std": 5.3}}, ["feature image: std 6 became 5.3"]),
     "the shape": ({"image": {"shape": [64]}}, ["feature image: float32[8, 8, 1] became float32[64]"]),
     "missing": ({"image": {"missing": 200}}, ["feature image: its missing values"]),
-    "words": ({"colour": {"top": [["red", 1100], ["blue", 697]]}}, ["feature colour: its commonest words"]),
-    "a feature": ({"size": FACTS["features"]["image"]}, ["feature size came"]),
+    "words": ({"colour": {"top": [["red", 1100], ["blue", 697]]}}, ["feature colour: its most frequent words"]),
+    "a feature": ({"size": FACTS["features"]["image"]}, ["feature size was added"]),
     "classes": ({"classes": ["a", "b"]}, ["the classes"]),
     "shares": ({"label_counts": {"train": {"0": 900, "1": 500}}}, ["the shares of the classes"]),
 }
@@ -104,19 +101,21 @@ def test_what_counts_as_a_change(tmp_path, kept, change, found):
             today["features"][name] = {**today["features"].get(name, {}), **value}
     (tmp_path / "examples" / "Split-train").mkdir(parents=True)
     (tmp_path / "examples" / "examples.json").write_text(json.dumps(today))
-    assert changes(start, Examples(tmp_path / "examples"), module, None, SETTINGS) == found
+    assert find_changes(start, Examples(tmp_path / "examples"), module, None, SETTINGS) == found
 
 
 def test_what_is_not_known_counts_as_changed(tmp_path, kept):
     start, examples, module = kept
-    assert changes(start, Examples(examples), module, None, SETTINGS) == []
-    assert changes(start, Examples(examples), write(tmp_path / "m.py", DIGITS + "\n"), None, SETTINGS) == ["the module"]
-    assert changes(start, Examples(examples), module, start, SETTINGS) == ["the teacher"]
+    assert find_changes(start, Examples(examples), module, None, SETTINGS) == []
+    assert find_changes(start, Examples(examples), write(tmp_path / "m.py", DIGITS + "\n"), None, SETTINGS) == [
+        "the module"
+    ]
+    assert find_changes(start, Examples(examples), module, start, SETTINGS) == ["the teacher"]
     stranger = KerasModel(tmp_path)
-    assert changes(stranger, Examples(examples), module, None, SETTINGS) == [
-        "the start does not say how it was trained"
+    assert find_changes(stranger, Examples(examples), module, None, SETTINGS) == [
+        "the start has no record of its training"
     ]
     (tmp_path / "bare" / "Split-train").mkdir(parents=True)
-    assert changes(start, Examples(tmp_path / "bare"), module, None, SETTINGS) == [
-        "the examples, of which no examples.json says how much"
+    assert find_changes(start, Examples(tmp_path / "bare"), module, None, SETTINGS) == [
+        "the examples: no examples.json shows how much"
     ]

@@ -45,7 +45,7 @@ def test_a_killed_training_ends_with_the_weights_of_one_that_was_not(tmp_path, d
     assert not (tmp_path / "out").exists()
     with caplog.at_level(logging.INFO, "tfopt"):
         resumed = train(digits_examples, module, tmp_path / "out", **kept)["trained"]
-    assert "going on after epoch 3, batch" in caplog.text
+    assert "resuming after epoch 3, batch" in caplog.text
     whole = train(digits_examples, module, tmp_path / "whole", **{**kept, "checkpoints": str(tmp_path / "other")})
     assert_same(resumed, whole["trained"])
     assert not list((tmp_path / "kept").iterdir())
@@ -75,7 +75,7 @@ def test_after_an_epoch_nothing_is_lost_and_a_torn_checkpoint_gives_way_to_the_o
     with caplog.at_level(logging.INFO, "tfopt"):
         resumed = train(digits_examples, module, tmp_path / "out", **kept)["trained"]
     assert "is damaged and is not used" in caplog.text
-    assert "going on after epoch 1, from" in caplog.text
+    assert "resuming after epoch 1, from" in caplog.text
     assert_same(resumed, whole)
 
 
@@ -89,17 +89,17 @@ def test_a_diverging_training_keeps_its_last_good_state_for_this_model_only(
     kept = {"checkpoints": str(tmp_path / "kept"), "epochs": 3}
     with pytest.raises(ComponentError, match=r"epoch 2, batch \d+") as refusal:
         train(digits_examples, module, tmp_path / "out", **kept)
-    assert f"what it was after epoch 1 is kept in {tmp_path / 'kept'}" in refusal.value.fix
+    assert f"the state after epoch 1 is saved in {tmp_path / 'kept'}" in refusal.value.fix
     assert len(list(tmp_path.glob("kept/*/ckpt-1.index"))) == 1
 
     monkeypatch.setenv("WIDTH", "4")
-    with pytest.raises(ComponentError, match="a checkpoint of this very model"):
+    with pytest.raises(ComponentError, match="a checkpoint of the same model"):
         train(digits_examples, module, tmp_path / "out", **kept)
 
     other = write(tmp_path / "other.py", DIGITS)
     train(digits_examples, other, tmp_path / "out", checkpoints=kept["checkpoints"], epochs=1)
-    assert "is of another training and is not used: other epochs, module" in caplog.text
-    assert "going on" not in caplog.text
+    assert "belongs to another training and is not used: other epochs, module" in caplog.text
+    assert "resuming" not in caplog.text
     assert len(list(tmp_path.glob("kept/*"))) == 1
 
 

@@ -63,5 +63,5 @@ def test_an_example_that_does_not_fit_is_refused(tmp_path, digits_examples):
 
 def test_a_batch_size_that_is_looked_for_is_not_for_checkpoints(tmp_path, digits_examples):
     module = write(tmp_path / "m.py", A_GIGABYTE)
-    with pytest.raises(ComponentError, match="a killed training could not go on"):
+    with pytest.raises(ComponentError, match="a killed training could not be resumed"):
         train(digits_examples, module, tmp_path / "out", batch_size=0, checkpoints=str(tmp_path / "kept"))

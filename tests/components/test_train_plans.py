@@ -11,8 +11,7 @@ from tests.components.train_modules import DIGITS, write
 from tfopt.artifacts import TrainingPlan
 from tfopt.components.profile_training.component import profile_training
 from tfopt.components.train.component import train
-from tfopt.components.train.planned import follow
-from tfopt.components.train.settings import Settings
+from tfopt.components.train.settings import Settings, apply_plan
 from tfopt.measurement.machine_fingerprint import fingerprint
 
 
@@ -31,13 +30,13 @@ def test_a_plan_of_another_machine_is_followed_and_the_log_and_the_card_say_what
 
 @pytest.mark.parametrize(
     ("content", "elsewhere"),
-    [({"environment": fingerprint()}, []), ({}, ["it does not say where it was measured"])],
+    [({"environment": fingerprint()}, []), ({}, ["it does not name the machine"])],
     ids=["of this machine", "of who knows where"],
 )
 def test_a_plan_of_this_machine_is_trusted_and_one_that_says_nothing_is_not(content, elsewhere, caplog, tmp_path):
     TrainingPlan(tmp_path / "plan").write({"settings": {"prefetch": 4}} | content)
     usual = Settings(**{each.name: train.parameters[each.name].default for each in fields(Settings)})
-    settings, told = follow(TrainingPlan(tmp_path / "plan"), usual, train.parameters)
+    settings, told = apply_plan(TrainingPlan(tmp_path / "plan"), usual, train.parameters)
     assert settings == replace(usual, prefetch=4)
     assert told == {"planned": {"prefetch": 4}, "planned_elsewhere": elsewhere}
     assert ("may not fit this machine" in caplog.text) is bool(elsewhere)

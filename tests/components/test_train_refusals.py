@@ -35,10 +35,10 @@ def refused(tmp_path, digits_examples):
 # A change to the good module, and the three parts it gets.
 CHANGES = {
     "raises at import": ("import keras\n", "import keras\n1 / 0\n",
-        r'importing it raised.*user module.py", line 3.*ZeroDivisionError', "module that runs", "mend the line"),
+        r'importing it raised.*user module.py", line 3.*ZeroDivisionError', "module that runs", "correct the line"),
     "exits": ("import keras\n", "import keras\nraise SystemExit(1)\n", r"line 3.*SystemExit", "", ""),
     "imports what is not there": ("import keras\n", "import keras\nimport not_there\n",
-        r"line 3.*ModuleNotFoundError", "", "install not_there, or keep everything in this one file"),
+        r"line 3.*ModuleNotFoundError", "", "install not_there, or put everything into this one file"),
     "no Python": ("def build_model():", "def build_model(:",
         r"user module.py.*line 8.*SyntaxError", "a Python file", ""),
     "no build_model": ("def build_model():", "def build_modle():",
@@ -62,7 +62,7 @@ CHANGES = {
         "label 'label' has 1 value", "10, for the categorical", "sparse_categorical_crossentropy"),
     "would broadcast": (LOSS, 'loss="mse"', "label 'label' has 1 value", "10, for the mse of output 'digit'", "shape"),
     "more labels than classes": ("layers.Dense(10", "layers.Dense(9",
-        "split 'train': label 'label' goes from 0 to 9", "values from 0 to 8", "as wide as there are classes"),
+        "split 'train': label 'label' has values from 0 to 9", "values from 0 to 8", "as wide as there are classes"),
     "NaN loss": (LOSS, NAN_LOSS, "the loss is nan in epoch 1, batch 1", "a finite loss", "learning rate"),
     "diverges": ("keras.optimizers.Adam(0.005)", "keras.optimizers.SGD(1e30)",
         r"the loss is (nan|inf) in epoch 1, batch \d+", "a finite loss", ""),
@@ -121,7 +121,7 @@ def test_float_label_for_classes(refused, tmp_path):
 
 def test_label_beyond_zero_and_one_for_binary_cross_entropy(refused, tmp_path):
     text = FRUIT.replace('"mse", metrics=["mae"]', '"binary_crossentropy"')
-    refused(text, r"label 'price' goes from .* to 2\.", "from 0 to 1", examples=fruit(tmp_path), label="price")
+    refused(text, r"label 'price' has values from .* to 2\.", "from 0 to 1", examples=fruit(tmp_path), label="price")
 
 
 def test_output_that_cannot_learn_the_shared_label(refused, tmp_path):
@@ -129,7 +129,7 @@ def test_output_that_cannot_learn_the_shared_label(refused, tmp_path):
         "OUTPUTS", "[main, keras.layers.Dense(2, name='odd')(flow)]"
     )
     text = text.replace("LOSS", "'sparse_categorical_crossentropy'").replace("WEIGHTS", "None")
-    refused(text, "goes from 0 to 9", "from 0 to 1, .* of output 'odd'", examples=with_mean(tmp_path))
+    refused(text, "has values from 0 to 9", "from 0 to 1, .* of output 'odd'", examples=with_mean(tmp_path))
 
 
 @pytest.mark.parametrize("split", ["train", "eval"])
@@ -157,7 +157,7 @@ def test_truncated_file(refused, tmp_path, digits_examples):
 def test_a_file_cut_between_two_records(refused, tmp_path, digits_examples):
     shutil.copytree(digits_examples, tmp_path / "examples")
     cut_between_records(tmp_path / "examples" / "Split-train" / "data_tfrecord-00001-of-00002.gz")
-    refused(DIGITS, "00001-of-00002.gz: damaged", "a whole TFRecord", "again", examples=tmp_path / "examples")
+    refused(DIGITS, "00001-of-00002.gz: damaged", "a complete TFRecord", "again", examples=tmp_path / "examples")
 
 
 def test_nan_in_a_feature(refused, tmp_path):

@@ -15,7 +15,7 @@ from tfopt.errors import ComponentError
 from tfopt.keras_models import io as keras_models
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.training.distribution import EXAMPLE
-from tfopt.training.rematerialization import recomputed
+from tfopt.training.rematerialization import rematerialized
 
 IMAGES = np.random.default_rng(0).normal(size=(64, 8, 8, 1)).astype("float32")
 CLASSES = np.random.default_rng(1).integers(0, 10, 64)
@@ -92,7 +92,7 @@ def test_all_but_the_last_piece_is_computed_twice_and_only_while_it_learns():
     assert twice["Conv2D"] == 8
     assert plain["Conv2DBackpropFilter"] == twice["Conv2DBackpropFilter"] == 4
     assert plain["MatMul"] < twice["MatMul"] < plain["MatMul"] + 6
-    with recomputed(model := fresh(everything)):
+    with rematerialized(model := fresh(everything)):
         traced = tf.function(lambda image: model(image, training=False)).get_concrete_function(IMAGES)
     assert Counter(each.type for each in traced.graph.get_operations())["Conv2D"] == 4
 
@@ -106,7 +106,7 @@ def test_what_follows_a_model_inside_is_computed_twice_as_well():
         flow = layers.Dense(4, "tanh")(flow)
     model = keras.Model(given, flow)
     model.compile("sgd", "mse")
-    with recomputed(model):
+    with rematerialized(model):
         step = tf.function(lambda x: model.train_step((x, x))).get_concrete_function(np.zeros((2, 4), "float32"))
     assert Counter(each.type for each in step.graph.get_operations())["Tanh"] == 2 * 2 + 2 * 3 + 2
 
@@ -114,7 +114,7 @@ def test_what_follows_a_model_inside_is_computed_twice_as_well():
 def test_the_model_is_as_it_was_afterwards():
     model = fresh(everything)
     inner = next(layer for layer in model.layers if layer.name.startswith("functional"))
-    with recomputed(model):
+    with rematerialized(model):
         assert "call" in vars(model)
         assert "call" in vars(inner)
     assert "call" not in vars(model)
@@ -181,7 +181,7 @@ def test_so_does_a_training_that_was_interrupted_within_an_epoch_and_goes_on(tmp
     (tmp_path / "stop").unlink()
     with caplog.at_level(logging.INFO, "tfopt"):
         resumed = train(digits_examples, module, tmp_path / "out", **kept)["trained"]
-    assert "going on after epoch 3, batch 21" in caplog.text
+    assert "resuming after epoch 3, batch 21" in caplog.text
     whole = train(digits_examples, module, tmp_path / "whole", **given)["trained"]
     for one, same in zip(keras_models.load(resumed).weights, keras_models.load(whole).weights, strict=True):
         np.testing.assert_array_equal(one.numpy(), same.numpy())
@@ -201,7 +201,7 @@ def test_what_cannot_be_computed_again_is_refused(tmp_path, digits_examples, mon
         def call(self, image):
             return image
 
-    with pytest.raises(ComponentError, match="a functional or sequential model of Keras 3"), recomputed(Own()):
+    with pytest.raises(ComponentError, match="a functional or sequential model of Keras 3"), rematerialized(Own()):
         pass
     monkeypatch.setenv("TF_CONFIG", EXAMPLE)
     with pytest.raises(ComponentError, match="distribution=multi_worker with rematerialize"):
@@ -237,7 +237,7 @@ class Wanders(layers.Layer):
 
 
 @pytest.mark.parametrize(
-    ("layer", "said"), [(Noise, "others each time"), (InALoop, "others each time"), (Wanders, "assigns")]
+    ("layer", "said"), [(Noise, "draws other random numbers"), (InALoop, "others each time"), (Wanders, "assigns")]
 )
 def test_layers_that_are_another_function_the_second_time_are_refused(layer, said):
     keras.backend.clear_session()
@@ -245,7 +245,7 @@ def test_layers_that_are_another_function_the_second_time_are_refused(layer, sai
     flow = layers.Flatten()(layer()(given))
     model = keras.Model(given, layers.Dense(10, "softmax")(layers.Dense(8)(flow)))
     model.compile("sgd", "sparse_categorical_crossentropy")
-    with pytest.raises(ComponentError, match=said), recomputed(model):
+    with pytest.raises(ComponentError, match=said), rematerialized(model):
         model.train_on_batch(IMAGES, CLASSES)
 
 
@@ -264,7 +264,7 @@ def learnt(build, given, wanted: bool, how: dict) -> tuple[list, list]:
     for name, value in how.items():
         setattr(model, name, value)
     losses = []
-    with recomputed(model, wanted):
+    with rematerialized(model, wanted):
         for _ in range(2):
             for at in range(0, len(given), 16):
                 part = slice(at, at + 16)
@@ -276,7 +276,7 @@ def learnt(build, given, wanted: bool, how: dict) -> tuple[list, list]:
 def gradient(build, wanted: bool) -> np.ndarray:
     """Of one batch, all weights in a row."""
     model, images = fresh(build), np.tile(IMAGES[:16], (1, 4, 4, 3))
-    with recomputed(model, wanted):
+    with rematerialized(model, wanted):
 
         @tf.function
         def traced():
@@ -290,7 +290,7 @@ def gradient(build, wanted: bool) -> np.ndarray:
 def operations(wanted: bool) -> Counter:
     """Of a traced training step."""
     model = fresh(everything)
-    with recomputed(model, wanted):
+    with rematerialized(model, wanted):
         step = tf.function(lambda x, y: model.train_step((x, [y, y])))
         graph = step.get_concrete_function(IMAGES, CLASSES).graph
     return Counter(each.type for each in graph.get_operations())
@@ -307,6 +307,6 @@ def peak(wanted: bool) -> int:
     model.compile("sgd", "mse")
     examples, truth = np.zeros((4096, 1024), "float32"), np.zeros((4096, 1))
     before = peak_memory()
-    with recomputed(model, wanted):
+    with rematerialized(model, wanted):
         model.train_on_batch(examples, truth)
     return peak_memory() - before

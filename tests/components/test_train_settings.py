@@ -12,18 +12,17 @@ from tfopt import runtimes
 from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.train.auto_settings import time_choices
-from tfopt.components.train.class_weights import class_weights
+from tfopt.components.train.class_weights import compute_class_weights
 from tfopt.components.train.component import train
 from tfopt.components.train.settings import Settings
 from tfopt.data.batches import feature_specs, read_batches
+from tfopt.data.feature_schema import first_record
 from tfopt.errors import ComponentError
 from tfopt.keras_models import io as keras_models
 from tfopt.training.determinism import reproducible
 from tfopt.training.model_assembly import assemble
-from tfopt.training.precision import odd_sizes, supported
-from tfopt.training.split_datasets import first_record
+from tfopt.training.precision import fast_precisions, set_jit_compile, unaligned_layers
 from tfopt.training.user_module import UserModule
-from tfopt.training.xla import compile_steps
 
 LINEAR = """
 import keras
@@ -83,8 +82,10 @@ def test_a_module_with_a_policy_of_its_own_is_not_overruled(tmp_path, digits_exa
 
 
 def test_sizes_that_matrix_units_are_slow_with_are_named(tmp_path, digits_examples):
-    assert odd_sizes(assembled(tmp_path, DIGITS, digits_examples).model) == []
-    assert odd_sizes(assembled(tmp_path, DIGITS.replace("Conv2D(8", "Conv2D(6"), digits_examples).model) == ["conv2d 6"]
+    assert unaligned_layers(assembled(tmp_path, DIGITS, digits_examples).model) == []
+    assert unaligned_layers(assembled(tmp_path, DIGITS.replace("Conv2D(8", "Conv2D(6"), digits_examples).model) == [
+        "conv2d 6"
+    ]
 
 
 def test_xla_learns_the_same_and_the_history_says_how_long_it_compiled(tmp_path, digits_examples):
@@ -111,8 +112,8 @@ def test_what_xla_cannot_do_is_refused(tmp_path, digits_examples, monkeypatch):
     numbers = keras.layers.StringLookup(vocabulary=["a", "b"], output_mode="one_hot", name="words")(text)
     model = keras.Model(text, keras.layers.Dense(1)(numbers))
     model.compile("sgd", "mse")
-    with pytest.raises(ComponentError, match="can not compile: words"):
-        compile_steps(model, "on")
+    with pytest.raises(ComponentError, match="cannot compile: words"):
+        set_jit_compile(model, "on")
 
 
 def test_auto_times_each_choice_in_turns(tmp_path, digits_examples):
@@ -132,7 +133,7 @@ def test_auto_trains_with_what_it_chose(tmp_path, digits_examples):
     module = write(tmp_path / "m.py", DIGITS)
     chosen = {"precision": "auto", "jit_compile": "auto", "deterministic": False}
     trained = train(digits_examples, module, tmp_path / "out", epochs=2, **chosen)["trained"]
-    assert trained.metadata["precision"] in supported()
+    assert trained.metadata["precision"] in fast_precisions()
     assert trained.metadata["jit_compile"] in ("on", "off")
 
 
@@ -158,7 +159,7 @@ def test_balanced_classes_count_alike_and_an_ignored_class_is_not_learnt(tmp_pat
     files, label = Examples(digits_examples).split("train"), {"label": TensorSpec("int64", (None, 1))}
     counts = np.bincount(next(read_batches(files, label, batch_size=1400))["label"].ravel())
     parts = assembled(tmp_path, LINEAR, digits_examples)
-    found = class_weights("balanced", parts.model, files, label, "label")
+    found = compute_class_weights("balanced", parts.model, files, label, "label")
     assert [found[number] * count for number, count in enumerate(counts)] == pytest.approx([140] * 10)
     module = write(tmp_path / "m.py", LINEAR)
     ignoring = train(digits_examples, module, tmp_path / "out", epochs=2, class_weights="7=1e-6")["trained"]
@@ -194,9 +195,7 @@ def test_classes_that_cannot_be_weighed_are_refused(tmp_path, digits_examples):
         train(with_mean(tmp_path), one_label, tmp_path / "out", label="mean", class_weights="balanced")
 
 
-SETTINGS = Settings(
-    "label", 1, 32, 1, 0, "module", "module", True, 1, "one", "linear", None, "auto", 0, 0, 0, 2, 0, None, 600
-)
+SETTINGS = Settings(epochs=1, batch_size=32, patience=1)
 
 
 def assembled(folder, text, examples, precision="module"):

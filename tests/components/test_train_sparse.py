@@ -14,13 +14,13 @@ from tfopt.artifacts import Examples, KerasModel
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate.component import evaluate
 from tfopt.components.prepare_examples.component import prepare_examples
-from tfopt.components.profile_training.graph_scan import scan
+from tfopt.components.profile_training.graph_scan import scan_graphs
 from tfopt.components.prune.component import prune
 from tfopt.components.train.component import train
 from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
 from tfopt.training.determinism import reproducible
-from tfopt.training.training_setup import prepare
+from tfopt.training.training_setup import prepare_training
 from tfopt.training.user_module import UserModule
 
 SIZE = 300  # of which a record has one to four
@@ -187,14 +187,14 @@ def test_its_loops_are_found_where_its_training_is_profiled(tmp_path, examples):
     )
     how = {"label": "label", "seed": 0, "precision": "module", "jit_compile": "off"}
     with reproducible(0):
-        made = prepare(UserModule(write(tmp_path / "l.py", text)), Examples(examples), **how)
+        made = prepare_training(UserModule(write(tmp_path / "l.py", text)), Examples(examples), **how)
         source = made.sources["train"]
-        (loop,) = scan(made.parts.model, source, source.one(16), tmp_path / "l.py")
+        (loop,) = scan_graphs(made.parts.model, source, source.first_batch(16), tmp_path / "l.py")
     assert (loop["kind"], loop["where"], loop["independent"]) == ("map_fn", "step", True)
 
 
 def test_a_model_whose_answers_depend_on_what_is_filled_in_is_refused_before_it_learns(tmp_path, examples):
-    with pytest.raises(ComponentError, match="'more' changes when rows of tokens are filled up"):
+    with pytest.raises(ComponentError, match="'more' changes when rows of tokens are padded"):
         train(examples, module(tmp_path, "tf.reduce_mean(tensor, 1)"), tmp_path / "out", epochs=1)
     assert not (tmp_path / "out").exists()
 
@@ -207,9 +207,7 @@ def test_preprocess_is_given_sparse_and_ragged_features(tmp_path, examples):
 
 def test_an_input_of_one_length_is_refused(tmp_path, examples):
     text = module(tmp_path).read_text().replace('(None,), dtype="int64", ragged=True', '(5,), dtype="int64"')
-    with pytest.raises(
-        ComponentError, match=r"(?s)'tokens' has another number of values in each record.*keras.Input\(\(None"
-    ):
+    with pytest.raises(ComponentError, match=r"(?s)'tokens' has a varying number of values.*keras.Input\(\(None"):
         train(examples, write(tmp_path / "m.py", text), tmp_path / "out", epochs=1)
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.components.train_modules import DIGITS, write
 from tfopt.artifacts import KerasModel
 from tfopt.components.train.component import train
-from tfopt.components.train.warm_start import worse
+from tfopt.components.train.warm_start import find_loss_increase
 from tfopt.errors import ComponentError
 from tfopt.keras_models import io as keras_models
 
@@ -66,10 +66,10 @@ def test_a_loss_is_worse_where_it_rose_by_more_than_a_part_of_itself(tmp_path):
     def told(before: float | None, today: float | None, least: float = 0.1) -> list[str]:
         metrics = {} if before is None else {"val_loss": before}
         (tmp_path / "model_card.json").write_text(json.dumps({"metrics": metrics}))
-        return worse(KerasModel(tmp_path), {} if today is None else {"val_loss": today}, least)
+        return find_loss_increase(KerasModel(tmp_path), {} if today is None else {"val_loss": today}, least)
 
     assert told(0.5, 0.5, 0.0) == told(0.5, 0.549) == told(20.0, 21.9) == told(-2.0, -1.81) == []
-    assert told(0.5, 0.551) == ["its val_loss, 0.5 when it was trained and 0.551 today"]
+    assert told(0.5, 0.551) == ["its val_loss, 0.5 when it was trained and 0.551 now"]
     assert told(-2.0, -1.79) and told(0.5, None) and told(None, 0.5)
 
 
@@ -135,13 +135,13 @@ def test_a_checkpoint_of_another_start_is_not_used(tmp_path, digits_examples, fi
     other = KerasModel(shutil.copytree(first[0].path, tmp_path / "other"))
     (other.path / "note").write_text("another one")
     caplog.set_level(logging.INFO, "tfopt")
-    for start, told in ((first[0], ""), (other, "is not used: other start\n"), (first[0], "going on after epoch 1")):
+    for start, told in ((first[0], ""), (other, "is not used: other start\n"), (first[0], "resuming after epoch 1")):
         caplog.clear()
         with pytest.raises(ComponentError, match="the loss is"):
             kept = {"checkpoints": str(tmp_path / "kept"), "epochs": 3}
             train(digits_examples, module, tmp_path / "out", start=start, **kept)
         assert told in caplog.text
-        assert ("going on" in caplog.text) == ("going on" in told)
+        assert ("resuming" in caplog.text) == ("resuming" in told)
 
 
 def weights(model) -> list[np.ndarray]:

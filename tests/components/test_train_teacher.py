@@ -236,11 +236,11 @@ def test_an_interrupted_lesson_goes_on_to_the_same_weights_with_the_same_teacher
     stop.unlink()
     with caplog.at_level(logging.INFO, "tfopt"):
         other = train(examples, student, tmp_path / "other", **{**kept, "teacher": teachers / "logits"})["trained"]
-    assert "is of another training and is not used: other teacher" in caplog.text
-    assert "going on" not in caplog.text
+    assert "belongs to another training and is not used: other teacher" in caplog.text
+    assert "resuming" not in caplog.text
     with caplog.at_level(logging.INFO, "tfopt"):
         resumed = train(examples, student, tmp_path / "out", **kept)["trained"]
-    assert "going on after epoch" in caplog.text
+    assert "resuming after epoch" in caplog.text
     whole = train(examples, student, tmp_path / "whole", **given)["trained"]
     for one, same in zip(keras_models.load(resumed).weights, keras_models.load(whole).weights, strict=True):
         np.testing.assert_array_equal(one.numpy(), same.numpy())
@@ -251,10 +251,10 @@ REFUSED = {
     "fewer classes": ("softmax", {"size": 4, "start": "'zeros'"},
         r"teacher: chances: float32\[\?,3\]", r"\[4\] numbers"),
     "no output of that name": ("two", {}, "teacher: outputs early: .*late: ", "one named student"),
-    "no number": ("nan", {}, "output 'student' is NaN or infinite for record 0", "finite answers"),
+    "no number": ("nan", {}, "output 'student' is NaN or infinite for record 0", "finite outputs"),
     "a loss of its own": ("softmax", {"loss": "lambda y, p: keras.ops.mean(p)"},
-        "the loss <lambda>", "soft form is known"),
-    "a class that is left out": ("logits", {"loss": NOT_TAUGHT}, "and its ignore_class", "soft form is known"),
+        "the loss <lambda>", "with a known soft form"),
+    "a class that is left out": ("logits", {"loss": NOT_TAUGHT}, "and its ignore_class", "with a known soft form"),
 }  # fmt: skip
 
 

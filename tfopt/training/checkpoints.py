@@ -1,8 +1,8 @@
-"""Training that outlives its process: all of its state on disk, now and then, and taken up again where it was.
+"""Checkpoints of a training: save its whole state to disk, and resume a killed training where it stopped.
 
-Keras's BackupAndRestore begins the interrupted epoch anew, in another order of the examples, and forgets what early
-stopping knew. Here a checkpoint holds every variable (weights, optimizer, random generators, metrics), the best
-weights, the history, and the place in the data; the order of the examples follows from the seed and the epoch's number.
+Keras's BackupAndRestore repeats the interrupted epoch with another order of the examples, and loses the state of early
+stopping. Here a checkpoint holds every variable (weights, optimizer, random generators, metrics), the best weights, the
+history, and the position in the data; the order of the examples follows from the seed and the number of the epoch.
 """
 
 import hashlib
@@ -15,39 +15,50 @@ from typing import Any
 
 from tfopt.errors import ComponentError, first_line
 from tfopt.keras_models import io as keras_models
-from tfopt.training.training_state import variables
+from tfopt.training.training_state import state_variables
 
-KEPT = 2  # the last, and the one before in case that was torn
-STOPPING = ("wait", "stopped_epoch", "best", "best_epoch")  # what EarlyStopping knows, besides the weights
-ITERATORS = {"keras": 2, "tf_keras": 1}  # that ``fit`` makes for each epoch; Keras 3 makes one more at its end
+MAX_CHECKPOINTS = 2  # the newest, and the one before in case the newest is damaged
+EARLY_STOPPING_STATE = (
+    "wait",
+    "stopped_epoch",
+    "best",
+    "best_epoch",
+)  # attributes of EarlyStopping besides the weights
+ITERATORS = {"keras": 2, "tf_keras": 1}  # that `fit` creates per epoch; Keras 3 creates one more at the end of an epoch
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """Those of one training, which is known by what decides its weights."""
+    """The checkpoints of one training, identified by everything that determines its weights.
 
-    def __init__(self, folder: str, about: Mapping[str, str], every_s: float) -> None:
-        """Name the folder; nothing is written yet.
+    Attributes:
+        folder: The folder that holds the checkpoints of many trainings.
+        path: The folder of this training.
+        position: The epoch and batch of the newest checkpoint, in words; empty if there is none.
+    """
+
+    def __init__(self, folder: str, identity: Mapping[str, str], every_s: float) -> None:
+        """Create the folder of this training.
 
         Args:
-            folder: Where those of many trainings lie, each in a folder of its own. Anything that TensorFlow can write.
-            about: What decides the weights, by name: the digests of examples and module, the parameters, versions.
-            every_s: Seconds between two checkpoints within an epoch; there is one after each epoch too.
+            folder: Holds one folder per training. Any path that TensorFlow can write.
+            identity: What determines the weights, by name: digests of examples and module, parameters, versions.
+            every_s: Seconds between two checkpoints within an epoch. There is also one after each epoch.
 
         Raises:
-            ComponentError: When there can be no such folder.
+            ComponentError: If the folder cannot be created.
         """
         import tensorflow as tf
 
-        self._about, self._every_s = dict(about), every_s
-        key = hashlib.sha256(json.dumps(self._about, sort_keys=True).encode()).hexdigest()[:16]
+        self._identity, self._every_s = dict(identity), every_s
+        key = hashlib.sha256(json.dumps(self._identity, sort_keys=True).encode()).hexdigest()[:16]
         self.folder, self.path = folder.rstrip("/"), f"{folder.rstrip('/')}/{key}"
         try:
-            self._tell_of_others()
+            self._warn_of_others()
             tf.io.gfile.makedirs(self.path)
             with tf.io.gfile.GFile(f"{self.path}/about.json", "w") as file:
-                file.write(json.dumps(self._about, indent=1) + "\n")
+                file.write(json.dumps(self._identity, indent=1) + "\n")
         except (tf.errors.OpError, OSError) as error:
             raise ComponentError(
                 f"checkpoints={folder}: {first_line(error)}",
@@ -55,75 +66,77 @@ class Checkpoints:
                 "name a mounted volume, or an address that TensorFlow can write, such as gs://BUCKET/FOLDER",
             ) from error
 
-    def follow(self, model: Any, watch: Any, stopping: Any) -> None:
-        """Remember whose state it is: the compiled model, the history, and the early stopping of one ``fit``."""
-        self._model, self._watch, self._stopping = model, watch, stopping
+    def attach(self, model: Any, monitor: Any, stopping: Any) -> None:
+        """Set the objects whose state is saved: the compiled model, the history, and the early stopping of one fit."""
+        self._model, self._monitor, self._stopping = model, monitor, stopping
         self._epoch, self._batches, self._skip, self._saved = 0, 0, 0, time.monotonic()
-        self.last = ""  # where the last checkpoint was made, in words
+        self.position = ""
 
     def resume(self, batches: Any, batch: tuple[Any, Any]) -> int:
-        """Take up the newest whole checkpoint, if there is one, and return the epoch to begin with.
+        """Restore the newest undamaged checkpoint, if there is one, and return the epoch to start with.
 
         Args:
-            batches: What ``fit`` will read; another order in each epoch.
-            batch: Some inputs and labels: one step is made with them, which makes all variables, and is then undone.
+            batches: The dataset that `fit` will read; its order differs in each epoch.
+            batch: Some inputs and labels. One training step is made with them to create all variables; the restored
+                state replaces its effect.
 
         Raises:
-            ComponentError: When the checkpoint is of another model.
+            ComponentError: If the checkpoint belongs to another model.
         """
         import tensorflow as tf
 
-        found = tf.train.get_checkpoint_state(self.path)
-        if not found:
+        state = tf.train.get_checkpoint_state(self.path)
+        if not state:
             return 0
         self._model.train_on_batch(*batch)
-        self._make()
-        if not any(self._restored(path) for path in reversed(found.all_model_checkpoint_paths)):
+        self._create_manager()
+        if not any(self._restore(path) for path in reversed(state.all_model_checkpoint_paths)):
             return 0
-        state = self._read()
-        self._epoch, self._skip = state["epoch"], state["batches"]
-        self._watch.replay(state["history"])
-        self._say(state)
-        log.info("going on after %s, from the checkpoint in %s", self.last, self.path)
+        progress = self._read_progress()
+        self._epoch, self._skip = progress["epoch"], progress["batches"]
+        self._monitor.replay(progress["history"])
+        self._set_position(progress)
+        log.info("resuming after %s, from the checkpoint in %s", self.position, self.path)
         for _ in range(self._epoch * ITERATORS[keras_models.library(self._model).__name__]):
-            iter(batches)  # nothing is read: it only draws the seed of an order
-        self._fast_forward()
-        return int(state["end"] or self._epoch)
+            iter(batches)  # reads nothing: it only draws the seed of an epoch's order
+        self._skip_trained_batches()
+        return int(progress["end"] or self._epoch)
 
     def callback(self) -> Any:
-        """What ``fit`` calls, after all others."""
+        """Return the callback that saves checkpoints; it must be the last in the list."""
         return keras_models.library(self._model).callbacks.LambdaCallback(
-            on_train_begin=lambda logs=None: self._remember(),
-            on_epoch_begin=lambda epoch, logs=None: self._begin(epoch),
-            on_train_batch_end=lambda batch, logs=None: self._step(),
+            on_train_begin=lambda logs=None: self._restore_early_stopping(),
+            on_epoch_begin=lambda epoch, logs=None: self._begin_epoch(epoch),
+            on_train_batch_end=lambda batch, logs=None: self._end_call(),
             on_epoch_end=lambda epoch, logs=None: self._save(epoch + 1, 0),
         )
 
     def remove(self) -> None:
-        """Remove them all, once what they were for is done."""
+        """Delete the checkpoints of this training."""
         import tensorflow as tf
 
         tf.io.gfile.rmtree(self.path)
 
-    def _tell_of_others(self) -> None:
+    def _warn_of_others(self) -> None:
         import tensorflow as tf
 
         for other in tf.io.gfile.glob(f"{self.folder}/*/about.json"):
             with tf.io.gfile.GFile(other) as file:
-                about = json.loads(file.read())
-            differs = sorted(name for name in {*about, *self._about} if about.get(name) != self._about.get(name))
-            if differs:
-                log.warning("%s is of another training and is not used: other %s", other, ", ".join(differs))
+                identity = json.loads(file.read())
+            names = {*identity, *self._identity}
+            different = sorted(name for name in names if identity.get(name) != self._identity.get(name))
+            if different:
+                log.warning("%s belongs to another training and is not used: other %s", other, ", ".join(different))
 
-    def _make(self) -> None:
-        """The checkpoint, when all variables are there."""
+    def _create_manager(self) -> None:
+        """Create the checkpoint manager. All variables must exist."""
         import tensorflow as tf
 
         self._progress = tf.Variable(b"", dtype=tf.string)
-        whole = tf.train.Checkpoint(progress=self._progress, variables=variables(self._model))
-        self._manager = tf.train.CheckpointManager(whole, self.path, max_to_keep=KEPT)
+        checkpoint = tf.train.Checkpoint(progress=self._progress, variables=state_variables(self._model))
+        self._manager = tf.train.CheckpointManager(checkpoint, self.path, max_to_keep=MAX_CHECKPOINTS)
 
-    def _restored(self, path: str) -> bool:
+    def _restore(self, path: str) -> bool:
         import tensorflow as tf
 
         try:
@@ -134,94 +147,93 @@ class Checkpoints:
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             raise ComponentError(
                 f"checkpoint {path}: {first_line(error)}",
-                "a checkpoint of this very model",
-                f"build_model() gave another model then; remove {self.path} to start anew",
+                "a checkpoint of the same model",
+                f"build_model() returned another model then; remove {self.path} to start from the beginning",
             ) from error
         self._path = path
         return True
 
-    def _remember(self) -> None:
-        """What early stopping knew, after it has forgotten it."""
+    def _restore_early_stopping(self) -> None:
+        """Restore the state of early stopping, which it resets when training begins."""
         if not hasattr(self, "_manager"):
             return
-        state = self._read()
-        for name in STOPPING:
-            setattr(self._stopping, name, state[name])
-        self._stopping.best_weights = state["best_weights"]
+        progress = self._read_progress()
+        for name in EARLY_STOPPING_STATE:
+            setattr(self._stopping, name, progress[name])
+        self._stopping.best_weights = progress["best_weights"]
 
-    def _begin(self, epoch: int) -> None:
+    def _begin_epoch(self, epoch: int) -> None:
         self._epoch, self._batches = epoch, 0
         if self._skip:
-            self._restored(self._path)  # once more: the metrics of the epoch that goes on were reset
+            self._restore(self._path)  # again: Keras has reset the metrics of the epoch that is resumed
 
-    def _fast_forward(self) -> None:
-        """Let ``fit`` read past the batches that were learnt before, and not learn them again."""
+    def _skip_trained_batches(self) -> None:
+        """Make `fit` read, without training, the batches that the interrupted epoch had trained on."""
         if not self._skip:
             return
         self._model.make_train_function()
-        learn = self._model.train_function
+        train = self._model.train_function
 
         def step(iterator: Any) -> Any:
             if self._batches >= self._skip:
                 self._skip = 0
-                self._model.train_function = learn
-                return learn(iterator)
-            for _ in range(self._size()):
+                self._model.train_function = train
+                return train(iterator)
+            for _ in range(self._batches_per_call()):
                 next(iterator)
             return {"loss": 0.0}
 
         self._model.train_function = step
 
-    def _step(self) -> None:
+    def _end_call(self) -> None:
         self._batches += 1
-        due = time.monotonic() - self._saved >= self._every_s
-        if due and self._batches > self._skip and self._batches < self._calls():
+        is_due = time.monotonic() - self._saved >= self._every_s
+        if is_due and self._batches > self._skip and self._batches < self._calls_per_epoch():
             self._save(self._epoch, self._batches)
 
-    def _calls(self) -> int:
-        """Calls of the train function in an epoch."""
-        return -(-int(self._watch.steps) // self._size())
+    def _calls_per_epoch(self) -> int:
+        return -(-int(self._monitor.steps) // self._batches_per_call())
 
-    def _size(self) -> int:
-        """Batches that one call learns."""
+    def _batches_per_call(self) -> int:
         return int(getattr(self._model, "steps_per_execution", None) or self._model._steps_per_execution)
 
     def _save(self, epoch: int, batches: int) -> None:
         import tensorflow as tf
 
-        if not all(bool(tf.reduce_all(tf.math.is_finite(one))) for one in self._model.trainable_variables):
-            return  # the next loss will say so; the last good checkpoint stays
+        if not all(bool(tf.reduce_all(tf.math.is_finite(weight))) for weight in self._model.trainable_variables):
+            return  # the next loss will be NaN and end the training; the last good checkpoint stays
         if not hasattr(self, "_manager"):
-            self._make()
-        state = {"epoch": epoch, "batches": batches, "history": self._watch.history}
-        state["end"] = self._watch.epochs if self._model.stop_training else 0
-        state |= {name: getattr(self._stopping, name) for name in STOPPING}
-        state["best"] = None if state["best"] is None else float(state["best"])
-        self._progress.assign(_packed(state, self._stopping.best_weights))
+            self._create_manager()
+        progress = {"epoch": epoch, "batches": batches, "history": self._monitor.history}
+        progress["end"] = self._monitor.epochs if self._model.stop_training else 0
+        progress |= {name: getattr(self._stopping, name) for name in EARLY_STOPPING_STATE}
+        progress["best"] = None if progress["best"] is None else float(progress["best"])
+        self._progress.assign(_serialize(progress, self._stopping.best_weights))
         self._manager.save()
         self._saved = time.monotonic()
-        self._say(state)
+        self._set_position(progress)
 
-    def _say(self, state: Mapping[str, Any]) -> None:
-        place = f", batch {state['batches']}" if state["batches"] else ""
-        self.last = f"epoch {state['epoch'] + bool(place)}{place}"
+    def _set_position(self, progress: Mapping[str, Any]) -> None:
+        batch = f", batch {progress['batches']}" if progress["batches"] else ""
+        self.position = f"epoch {progress['epoch'] + bool(batch)}{batch}"
 
-    def _read(self) -> dict[str, Any]:
-        return _unpacked(self._progress.numpy())
+    def _read_progress(self) -> dict[str, Any]:
+        return _deserialize(self._progress.numpy())
 
 
-def _packed(state: Mapping[str, Any], weights: list[Any] | None) -> bytes:
+def _serialize(progress: Mapping[str, Any], weights: list[Any] | None) -> bytes:
     import numpy as np
 
     file = io.BytesIO()
-    np.savez(file, *(weights or []), state=json.dumps({**state, "weights": None if weights is None else len(weights)}))
+    count = None if weights is None else len(weights)
+    np.savez(file, *(weights or []), state=json.dumps({**progress, "weights": count}))
     return file.getvalue()
 
 
-def _unpacked(data: bytes) -> dict[str, Any]:
+def _deserialize(data: bytes) -> dict[str, Any]:
     import numpy as np
 
     with np.load(io.BytesIO(data)) as arrays:
-        state: dict[str, Any] = json.loads(str(arrays["state"]))
-        count = state.pop("weights")
-        return state | {"best_weights": None if count is None else [arrays[f"arr_{at}"] for at in range(count)]}
+        progress: dict[str, Any] = json.loads(str(arrays["state"]))
+        count = progress.pop("weights")
+        return progress | {"best_weights": None if count is None else [arrays[f"arr_{i}"] for i in range(count)]}

@@ -1,4 +1,4 @@
-"""The loss, optimizer and metrics that the user's module compiles, given to a model that is there already."""
+"""Compile a loaded model with the loss, optimizer and metrics of the user's module, and evaluate it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,43 +7,43 @@ from tfopt.artifacts import Examples
 from tfopt.data.feature_schema import stored_features
 from tfopt.errors import ComponentError, first_line
 from tfopt.keras_models import io as keras_models
-from tfopt.runtimes.saved_model import spec_of
+from tfopt.runtimes.saved_model import to_tensor_spec
 from tfopt.training.dataset import Source
 from tfopt.training.split_datasets import read_sources
 from tfopt.training.targets import check_label
 from tfopt.training.user_module import UserModule
 
 SPLITS = ("train", "eval")
-HELD = "held"  # the examples of train that are not learnt, where some are held out
+HELD_OUT = "held"  # the examples of `train` that are held out
 
 
 def compile_like(model: Any, user: UserModule, learning_rate: float | None) -> None:
-    """Compile a model as the module compiles its own; its weights stay as they are.
+    """Compile a model as the module compiles its own; its weights do not change.
 
     Args:
-        model: Loaded, with its preprocessing inside.
-        user: Its ``build_model()`` is called, and only what it gave to ``compile`` is used.
-        learning_rate: In place of the optimizer's own, which a schedule may have brought to nothing.
+        model: A loaded model with its preprocessing inside.
+        user: The module. Its ``build_model()`` is called, and only the arguments of ``compile`` are used.
+        learning_rate: Replaces the optimizer's learning rate, which a schedule may have reduced to almost zero.
 
     Raises:
-        ComponentError: When the module's model is of the other Keras, was never compiled, or does not fit this one.
+        ComponentError: If the module's model uses the other Keras, is not compiled, or does not fit this model.
     """
     built = user.call("build_model")
-    asked = getattr(built, "_compile_config", None)
+    compile_config = getattr(built, "_compile_config", None)
     if keras_models.is_keras_2(built) != keras_models.is_keras_2(model):
         versions = ["Keras 2" if keras_models.is_keras_2(one) else "Keras 3" for one in (built, model)]
         raise ComponentError(
             f"module {user.path}: a {versions[0]} model",
             f"{versions[1]}, as the model to fine-tune",
-            "give the module that it was trained with",
+            "pass the module that the model was trained with",
         )
-    if asked is None:
+    if compile_config is None:
         raise ComponentError(
             f"module {user.path}: build_model() returned a model that is not compiled",
-            "a compiled Keras model, whose loss and optimizer the fine-tuning takes",
+            "a compiled Keras model, whose loss and optimizer the fine-tuning uses",
             'call model.compile("adam", loss="…", metrics=[…]) before you return it',
         )
-    config = {key: value for key, value in asked.config.items() if key != "steps_per_execution"}
+    config = {key: value for key, value in compile_config.config.items() if key != "steps_per_execution"}
     optimizer = keras_models.library(model).optimizers.get(config.pop("optimizer"))
     if learning_rate is not None:
         optimizer = type(optimizer).from_config({**optimizer.get_config(), "learning_rate": learning_rate})
@@ -53,33 +53,33 @@ def compile_like(model: Any, user: UserModule, learning_rate: float | None) -> N
         raise ComponentError(
             f"module {user.path}: its loss and metrics do not fit {model.name}: {first_line(error)}",
             "the module that the model was trained with",
-            "give that one, or name the model's outputs as the module does",
+            "pass that one, or name the model's outputs as the module does",
         ) from error
 
 
-def sources_of(model: Any, examples: Examples, label: str, *, held_out: bool = False) -> dict[str, Source]:
-    """Return how a compiled model reads the splits ``train`` and ``eval``.
+def read_splits(model: Any, examples: Examples, label: str, *, held_out: bool = False) -> dict[str, Source]:
+    """Return the sources that a compiled model reads the splits ``train`` and ``eval`` from.
 
     Args:
-        model: Compiled.
-        examples: What is learnt from.
-        label: The feature to learn.
-        held_out: Whether every tenth example of ``train`` is not learnt, but kept under `HELD`.
+        model: A compiled model.
+        examples: The examples to train on.
+        label: The label feature.
+        held_out: True to hold out every tenth example of ``train``; they are the source `HELD_OUT`.
 
     Raises:
-        ComponentError: When a split is missing or damaged, or the model and the examples do not fit.
+        ComponentError: If a split is missing or damaged, or the model and the examples do not fit.
     """
     files = {split: examples.split(split) for split in SPLITS}
     stored = stored_features(files["train"])
     check_label(label, stored, str(examples.path))
-    inputs = {name: spec_of(spec) for name, spec in keras_models.serving_function(model)[1].items()}
+    inputs = {name: to_tensor_spec(spec) for name, spec in keras_models.serving_function(model)[1].items()}
     sources = read_sources(files, model, None, inputs, stored, label)
     if held_out:
-        sources["train"], sources[HELD] = sources["train"].set_apart()
+        sources["train"], sources[HELD_OUT] = sources["train"].hold_out()
     return sources
 
 
-def scores(model: Any, sources: Mapping[str, Source]) -> dict[str, float]:
-    """Return the loss and metrics of a compiled model on the split ``eval``, named as `learn` names them."""
-    found = model.evaluate(sources["eval"].in_order(), return_dict=True, verbose=0)
-    return {f"val_{name}": float(value) for name, value in found.items()}
+def evaluate_model(model: Any, sources: Mapping[str, Source]) -> dict[str, float]:
+    """Return the loss and metrics of a compiled model on ``eval``, named ``val_…`` as in the history of `fit_model`."""
+    metrics = model.evaluate(sources["eval"].in_order(), return_dict=True, verbose=0)
+    return {f"val_{name}": float(value) for name, value in metrics.items()}

@@ -1,4 +1,4 @@
-"""The same seed, the same weights: what is drawn, what is named, and how ops add up; put back as it was afterwards."""
+"""Reproducible training: seeds, layer names and deterministic ops, restored to their previous state afterwards."""
 
 import contextlib
 import random
@@ -9,41 +9,41 @@ from typing import Any
 
 @contextlib.contextmanager
 def reproducible(seed: int, *, deterministic: bool = True) -> Iterator[None]:
-    """Seed every generator, count layer names from nothing, and make ops deterministic while the block runs.
+    """Seed every generator, restart the numbering of layer names, and make ops deterministic while the block runs.
 
     Args:
-        seed: Of all generators.
-        deterministic: False leaves the order of sums to each op, which may be faster on a GPU.
+        seed: The seed of all generators.
+        deterministic: False leaves the order of summation to each op, which may be faster on a GPU.
     """
-    from tensorflow.python.framework import config  # only there can determinism be switched off again
+    from tensorflow.python.framework import config  # the public API cannot switch determinism off again
 
-    was_on = config.is_op_determinism_enabled()
-    policies = {keras.__name__: keras.mixed_precision.global_policy() for keras in _loaded()}
-    for keras in _loaded():
-        keras.backend.clear_session()  # or an output would be called dense_7 because of what ran before
+    was_deterministic = config.is_op_determinism_enabled()
+    policies = {keras.__name__: keras.mixed_precision.global_policy() for keras in _loaded_keras()}
+    for keras in _loaded_keras():
+        keras.backend.clear_session()  # otherwise an output could be named dense_7 because of earlier models
     set_seeds(seed)
     if deterministic:
         config.enable_op_determinism()
     try:
         yield
     finally:
-        if deterministic and not was_on:
+        if deterministic and not was_deterministic:
             config.disable_op_determinism()
-        for keras in _loaded():
+        for keras in _loaded_keras():
             keras.mixed_precision.set_global_policy(policies.get(keras.__name__, "float32"))
 
 
 def set_seeds(seed: int) -> None:
-    """Seed Python, numpy, TensorFlow and each Keras that is loaded; again after an import that may have loaded one."""
+    """Seed Python, numpy, TensorFlow and each imported Keras. Call it again after an import that may load a Keras."""
     import numpy as np
     import tensorflow as tf
 
     random.seed(seed)
     np.random.seed(seed % 2**32)
     tf.random.set_seed(seed)
-    for keras in _loaded():
+    for keras in _loaded_keras():
         keras.utils.set_random_seed(seed % 2**32)
 
 
-def _loaded() -> list[Any]:
+def _loaded_keras() -> list[Any]:
     return [sys.modules[name] for name in ("keras", "tf_keras") if name in sys.modules]

@@ -1,18 +1,18 @@
-"""Memory of the devices: taken as it is needed, or no more than is allowed; and what running out of it looks like."""
+"""GPU memory: allocate on demand or up to a limit, and recognize out-of-memory errors."""
 
 import logging
 from typing import Any
 
-OUT = "ResourceExhaustedError"
+OUT_OF_MEMORY = "ResourceExhaustedError"
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
 
-def take_as_needed(gpu_memory_mb: int) -> None:
-    """Let each GPU give memory as it is needed, or so much at most; before TensorFlow uses one.
+def configure_gpu_memory(gpu_memory_mb: int) -> None:
+    """Let TensorFlow allocate GPU memory on demand, or up to a limit. Call it before TensorFlow uses a GPU.
 
     Args:
-        gpu_memory_mb: The most of each GPU; no limit when 0.
+        gpu_memory_mb: The limit for each GPU; 0 for no limit.
     """
     import tensorflow as tf
 
@@ -24,11 +24,11 @@ def take_as_needed(gpu_memory_mb: int) -> None:
             else:
                 tf.config.experimental.set_memory_growth(gpu, True)
         except (RuntimeError, ValueError) as error:
-            log.warning("%s: its memory stays as it was set up before: %s", gpu.name, error)
+            log.warning("%s: its memory configuration cannot be changed any more: %s", gpu.name, error)
 
 
-def ran_out(error: BaseException | None) -> Any:
-    """The exception that says so, among those that led to this one; None when memory was not the matter."""
-    while error is not None and type(error).__name__ != OUT:
+def find_out_of_memory(error: BaseException | None) -> Any:
+    """Return the out-of-memory error among an exception and its causes; None if there is none."""
+    while error is not None and type(error).__name__ != OUT_OF_MEMORY:
         error = error.__cause__ or error.__context__
     return error

@@ -1,11 +1,11 @@
-"""Fine-tuning as `prune`, `cluster` and `quantize` do it: in one round, or in two where a goal is missed.
+"""Fine-tuning for `prune`, `cluster` and `quantize`: one round, and a second round if a goal is missed.
 
 with reproducible(seed):
     user = UserModule(module)            # first: it registers the user's own layers
-    model = keras_models.load(given)
-    rounds = Rounds(model, given, user, examples, folder, asked)
-    before = rounds.scores(model)
-    model, facts = rounds.learn(model)
+    model = keras_models.load(parent)
+    tuner = FineTuner(model, parent, user, examples, folder, settings)
+    before = tuner.evaluate(model)
+    model, facts = tuner.fine_tune(model)
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Examples, KerasModel
-from tfopt.training.compile_like_module import compile_like, scores, sources_of
+from tfopt.training.compile_like_module import compile_like, evaluate_model, read_splits
 from tfopt.training.fit_loop import fit_model
 from tfopt.training.second_round import SECOND_ROUND, Recovery, SecondRound
 from tfopt.training.user_module import UserModule
@@ -21,10 +21,10 @@ from tfopt.training.user_module import UserModule
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuningSettings:
-    """What every fine-tuning can be asked for, under the names of the components' parameters.
+    """Settings that every fine-tuning component has, named like its parameters.
 
     Attributes:
-        recovery: Their ``recover`` and ``goals``.
+        recovery: The parameters ``recover`` and ``goals``.
     """
 
     label: str
@@ -39,57 +39,72 @@ class FineTuner:
     """The module, the examples and the goals that a model is fine-tuned with.
 
     Attributes:
-        sources: Of `sources_of`.
+        sources: The splits, see `read_splits`.
         second: Decides whether there is a second round.
     """
 
     def __init__(
-        self, model: Any, given: KerasModel, user: UserModule, examples: Examples, folder: Path, asked: FineTuningSettings
+        self,
+        model: Any,
+        parent: KerasModel,
+        user: UserModule,
+        examples: Examples,
+        folder: Path,
+        settings: FineTuningSettings,
     ) -> None:
-        """Compile the model, and measure it where there may be a second round.
+        """Compile the model, and evaluate it if there may be a second round.
 
         Args:
-            model: Loaded; nothing was done to it yet.
-            given: Where it came from.
+            model: The loaded model, not yet changed.
+            parent: The artifact that it was loaded from.
             user: The module that it was trained with.
-            examples: What is learnt from.
+            examples: The examples to train on.
             folder: Where ``history.json`` and ``logs/`` are written.
-            asked: How to learn.
+            settings: How to fine-tune.
 
         Raises:
-            ComponentError: When the module, the examples, the goals and the model do not fit.
+            ComponentError: If the module, the examples, the goals and the model do not fit.
         """
-        self.user, self.folder, self.asked = user, folder, asked
+        self.user, self.folder, self.settings = user, folder, settings
         self.compile(model)
-        self.sources = sources_of(model, examples, asked.label, held_out=asked.recovery.epochs > 0)
-        self.second = SecondRound(asked.recovery, given, examples, model, self.sources)
+        self.sources = read_splits(model, examples, settings.label, held_out=settings.recovery.epochs > 0)
+        self.second = SecondRound(settings.recovery, parent, examples, model, self.sources)
 
     def compile(self, model: Any) -> Any:
-        """Compile a model as the module does, its optimizer and schedule at their beginning, and return it."""
-        compile_like(model, self.user, self.asked.learning_rate)
+        """Compile a model as the module does, with a new optimizer and schedule, and return it."""
+        compile_like(model, self.user, self.settings.learning_rate)
         return model
 
     def evaluate(self, model: Any) -> dict[str, float]:
-        """The loss and metrics of a compiled model on ``eval``."""
-        return scores(model, self.sources)
+        """Return the loss and metrics of a compiled model on ``eval``."""
+        return evaluate_model(model, self.sources)
 
-    def fine_tune(self, learner: Any) -> tuple[Any, dict[str, Any]]:
-        """Fine-tune a compiled model; return it with its best weights, and what the card says of the way there.
+    def fine_tune(self, model: Any) -> tuple[Any, dict[str, Any]]:
+        """Fine-tune a compiled model; return it with its best weights, and the facts for its model card.
 
         Raises:
-            ComponentError: When a loss is NaN or infinite, or the model raises.
+            ComponentError: If a loss is NaN or infinite, or the model raises.
         """
-        asked = self.asked
+        settings = self.settings
 
-        def tuned(folder: Path, epochs: int, seed: int) -> dict[str, Any]:
-            given: dict[str, Any] = {"epochs": epochs, "batch_size": asked.batch_size, "patience": epochs, "seed": seed}
-            return fit_model(learner, self.user, self.sources, folder, **given)
+        def fit(model: Any, folder: Path, epochs: int, seed: int) -> dict[str, Any]:
+            return fit_model(
+                model,
+                self.user,
+                self.sources,
+                folder,
+                epochs=epochs,
+                batch_size=settings.batch_size,
+                patience=epochs,
+                seed=seed,
+            )
 
-        def again(learner: Any) -> tuple[Any, dict[str, Any]]:
-            return self.compile(learner), tuned(self.folder / SECOND_ROUND, asked.recovery.epochs, asked.seed + 1)
+        def fit_again(model: Any) -> tuple[Any, dict[str, Any]]:
+            folder, epochs = self.folder / SECOND_ROUND, settings.recovery.epochs
+            return self.compile(model), fit(model, folder, epochs, settings.seed + 1)
 
-        first = tuned(self.folder, asked.epochs, asked.seed)
-        learner, later, recovery = self.second.run(learner, again)
-        history = later or first
+        first = fit(model, self.folder, settings.epochs, settings.seed)
+        model, second, recovery = self.second.run(model, fit_again)
+        history = second or first
         facts = {"best_epoch": history["best_epoch"], "epochs": len(history["epochs"])}
-        return learner, facts | ({"recovery": recovery} if recovery else {})
+        return model, facts | ({"recovery": recovery} if recovery else {})

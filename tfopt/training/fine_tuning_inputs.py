@@ -1,17 +1,19 @@
-"""What fine-tuning needs, refused in the first second where it is not there."""
+"""Input checks of components that fine-tune, made before anything heavy is imported."""
 
 from tfopt.artifacts import Examples, PythonModule
 from tfopt.errors import ComponentError
 from tfopt.training.user_module import check_syntax
 
 
-def check_fine_tuning_inputs(examples: Examples | None, module: PythonModule | None, *, verb: str, recover: int = 0) -> None:
-    """Raise ComponentError when there is a module but nothing to learn from, or the module is no Python.
+def check_fine_tuning_inputs(
+    examples: Examples | None, module: PythonModule | None, *, verb: str, recover: int = 0
+) -> None:
+    """Raise ComponentError if there is a module without examples or with a syntax error, or ``recover`` without it.
 
     Args:
-        examples: With the splits ``train`` and ``eval``.
-        module: None when nothing is learnt.
-        verb: What can be done without learning.
+        examples: Must have the splits ``train`` and ``eval``.
+        module: None to skip fine-tuning.
+        verb: The component's verb, for the error: what it can do without fine-tuning.
         recover: Epochs of a second round, which needs a first one.
     """
     if module is None:

@@ -1,4 +1,4 @@
-"""The loop: epochs with validation, stopped early or by a loss that is no number any more, told line by line."""
+"""Training loop with validation, early stopping, and termination on a loss that is not finite."""
 
 import json
 import logging
@@ -14,14 +14,13 @@ from tfopt.errors import ComponentError, first_line
 from tfopt.keras_models import io as keras_models
 from tfopt.training.checkpoints import Checkpoints
 from tfopt.training.dataset import Source
-from tfopt.training.device_memory import ran_out
-from tfopt.training.distribution import fed, served
-from tfopt.training.tensorboard import ScalarLog
+from tfopt.training.device_memory import find_out_of_memory
+from tfopt.training.distribution import fit_data, uses_parameter_servers
 from tfopt.training.user_module import UserModule
 
-MARKED = 20  # steps that are timed one by one
+TIMED_STEPS = 20  # steps whose time is measured one by one
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
 
 def fit_model(
@@ -35,116 +34,146 @@ def fit_model(
     patience: int,
     seed: int,
     start_from_epoch: int = 0,
-    more: Sequence[Any] = (),
+    first_callbacks: Sequence[Any] = (),
     checkpoints: Checkpoints | None = None,
     class_weight: Mapping[int, float] | None = None,
     timed: bool = False,
 ) -> dict[str, Any]:
-    """Train the model, leave it with the weights of its best epoch, and return its history.
+    """Train a model, restore the weights of its best epoch, and return its history.
 
     Args:
-        model: Compiled.
-        user: Its module, to quote from when the model raises.
+        model: A compiled model.
+        user: Its module, quoted in the error if the model raises.
         sources: The splits ``train`` and ``eval``.
         folder: Where ``history.json`` and ``logs/`` are written.
-        epochs: At most so many.
+        epochs: Maximum number of epochs.
         batch_size: Examples per step.
-        patience: Epochs without a lower validation loss before it stops.
-        seed: Of the order of the examples.
+        patience: Epochs without a lower validation loss before training stops.
+        seed: Determines the order of the examples.
         start_from_epoch: Epochs before this one, counted from 0, are never the best.
-        more: Callbacks that go first.
-        checkpoints: Where the state is kept meanwhile, and taken up from.
-        class_weight: How much an example of each class counts in the loss; 1 when None.
-        timed: Whether the history says how long the first step took to compile, ``compile_s``.
+        first_callbacks: Callbacks that run before all others.
+        checkpoints: Where the state is saved during training and restored from.
+        class_weight: Weight of an example of each class in the loss; 1 if None.
+        timed: True to add the compile time of the first step to the history, as ``compile_s``.
 
     Raises:
-        ComponentError: When a loss is NaN or infinite, or the model raises.
+        ComponentError: If a loss is NaN or infinite, or the model raises.
     """
     callbacks = keras_models.library(model).callbacks
-    board = ScalarLog(folder / "logs")
-    watch = Watch(epochs, math.ceil(sources["train"].count / batch_size), board)
+    scalars = ScalarLog(folder / "logs")
+    monitor = TrainingMonitor(epochs, math.ceil(sources["train"].count / batch_size), scalars)
     stopping = callbacks.EarlyStopping(
         "val_loss", mode="min", patience=patience, restore_best_weights=True, start_from_epoch=start_from_epoch
     )
-    each = {} if served(model) else {"on_train_batch_end": watch.batch}
-    told = callbacks.LambdaCallback(on_epoch_begin=watch.begin, on_epoch_end=watch.end, **each)
-    batches, last = sources["train"].shuffled(batch_size, seed), []
+    per_batch = {} if uses_parameter_servers(model) else {"on_train_batch_end": monitor.end_batch}
+    monitoring = callbacks.LambdaCallback(
+        on_epoch_begin=monitor.begin_epoch, on_epoch_end=monitor.end_epoch, **per_batch
+    )
+    batches, last_callbacks = sources["train"].shuffled(batch_size, seed), []
     try:
-        first = 0
+        initial_epoch = 0
         if checkpoints:
-            checkpoints.follow(model, watch, stopping)
-            first = checkpoints.resume(batches, sources["eval"].one(batch_size))
-            last = [checkpoints.callback()]
+            checkpoints.attach(model, monitor, stopping)
+            initial_epoch = checkpoints.resume(batches, sources["eval"].first_batch(batch_size))
+            last_callbacks = [checkpoints.callback()]
         model.fit(
-            **fed(model, batches, sources["eval"].in_order()),
-            initial_epoch=first,
+            **fit_data(model, batches, sources["eval"].in_order()),
+            initial_epoch=initial_epoch,
             epochs=epochs,
-            callbacks=[*more, told, stopping, *last],
+            callbacks=[*first_callbacks, monitoring, stopping, *last_callbacks],
             class_weight=class_weight,
-            shuffle=False,  # the dataset does that
+            shuffle=False,  # the dataset shuffles
             verbose=0,
         )
     except ComponentError as error:
-        if checkpoints and checkpoints.last:
-            kept = f"; what it was after {checkpoints.last} is kept in {checkpoints.path}"
-            raise ComponentError(error.received, error.expected, error.fix + kept) from error
+        if checkpoints and checkpoints.position:
+            saved = f"; the state after {checkpoints.position} is saved in {checkpoints.path}"
+            raise ComponentError(error.received, error.expected, error.fix + saved) from error
         raise
     except Exception as error:
-        raise (_too_large(error, batch_size) or _explained(error, user)) from error
+        raise (_out_of_memory_error(error, batch_size) or _training_error(error, user)) from error
     finally:
-        board.close()
+        scalars.close()
     best = int(stopping.best_epoch) + 1
-    log.info("kept the weights of epoch %d of %d", best, len(watch.history))
-    history = {"best_epoch": best, "stopped_early": len(watch.history) < epochs, "epochs": watch.history}
-    history |= {"compile_s": watch.compile_s()} if timed else {}
+    log.info("restored the weights of epoch %d of %d", best, len(monitor.history))
+    history = {"best_epoch": best, "stopped_early": len(monitor.history) < epochs, "epochs": monitor.history}
+    history |= {"compile_s": monitor.compile_seconds()} if timed else {}
     (folder / "history.json").write_text(json.dumps(history, indent=1, allow_nan=False) + "\n")
     return history
 
 
-class Watch:
-    """Tells each epoch, and ends training at the first loss that is not finite."""
+class ScalarLog:
+    """Event files for TensorBoard with the layout of Keras: ``train`` and ``validation``, tagged ``epoch_loss`` etc.
 
-    def __init__(self, epochs: int, steps: int, board: ScalarLog) -> None:
-        """Count up to so many epochs of so many steps, and write them on the board too."""
-        self.epochs, self.steps, self.board = epochs, steps, board
+    They are written with TensorFlow alone, because Keras's own callback requires the tensorboard package.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Create both writers."""
+        import tensorflow as tf
+
+        self._writers = {split: tf.summary.create_file_writer(str(folder / split)) for split in ("train", "validation")}
+
+    def write(self, epoch: int, metrics: Mapping[str, float]) -> None:
+        """Add the metrics of an epoch; names that begin with ``val_`` go to ``validation``."""
+        import tensorflow as tf
+
+        plugin_data = tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
+        metadata = tf.compat.v1.SummaryMetadata(plugin_data=plugin_data)
+        for name, value in metrics.items():
+            with self._writers["validation" if name.startswith("val_") else "train"].as_default():
+                tf.summary.write(f"epoch_{name.removeprefix('val_')}", tf.constant(value), epoch, metadata=metadata)
+
+    def close(self) -> None:
+        """Close the files."""
+        for writer in self._writers.values():
+            writer.close()
+
+
+class TrainingMonitor:
+    """Record and log each epoch, and raise at the first loss that is not finite."""
+
+    def __init__(self, epochs: int, steps: int, scalars: ScalarLog) -> None:
+        """Set the number of epochs, the steps of an epoch, and the TensorBoard files to write to."""
+        self.epochs, self.steps, self.scalars = epochs, steps, scalars
         self.history: list[dict[str, float | None]] = []
-        self._started = 0.0
-        self._marks: list[float] = []
+        self._epoch_start = 0.0
+        self._step_ends: list[float] = []
 
     def replay(self, history: Sequence[dict[str, float | None]]) -> None:
-        """Begin with the epochs of a training that goes on."""
-        for epoch, numbers in enumerate(history):
-            self.history.append(dict(numbers))
-            self.board.write(epoch, {name: value for name, value in numbers.items() if value is not None})
+        """Restore the epochs of a training that is resumed."""
+        for epoch, metrics in enumerate(history):
+            self.history.append(dict(metrics))
+            self.scalars.write(epoch, {name: value for name, value in metrics.items() if value is not None})
 
-    def begin(self, epoch: int, logs: object = None) -> None:
+    def begin_epoch(self, epoch: int, logs: object = None) -> None:
         """Start the clock."""
-        self._started = time.monotonic()
-        self._marks = self._marks or [self._started]
+        self._epoch_start = time.monotonic()
+        self._step_ends = self._step_ends or [self._epoch_start]
 
-    def batch(self, batch: int, logs: Mapping[str, float]) -> None:
-        """Look at the running loss."""
-        self._check(logs, "loss", f"epoch {len(self.history) + 1}, batch {batch + 1}")
-        if len(self._marks) <= MARKED:
-            self._marks.append(time.monotonic())
+    def end_batch(self, batch: int, logs: Mapping[str, float]) -> None:
+        """Check the running loss."""
+        self._check_loss(logs, "loss", f"epoch {len(self.history) + 1}, batch {batch + 1}")
+        if len(self._step_ends) <= TIMED_STEPS:
+            self._step_ends.append(time.monotonic())
 
-    def end(self, epoch: int, logs: Mapping[str, float]) -> None:
-        """Keep the epoch's numbers and tell them."""
-        self._check(logs, "val_loss", f"the validation after epoch {epoch + 1}")
+    def end_epoch(self, epoch: int, logs: Mapping[str, float]) -> None:
+        """Check the validation loss, and record and log the metrics."""
+        self._check_loss(logs, "val_loss", f"the validation after epoch {epoch + 1}")
         loss_first = sorted(logs, key=lambda name: (name.startswith("val_"), "loss" not in name))
-        numbers = {name: float(logs[name]) for name in loss_first}
-        finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
-        self.history.append({name: finite.get(name) for name in numbers})  # a metric without a value is null in JSON
-        self.board.write(epoch, finite)
-        shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
-        log.info("epoch %d/%d: %s (%.1f s)", epoch + 1, self.epochs, shown, time.monotonic() - self._started)
+        metrics = {name: float(logs[name]) for name in loss_first}
+        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        self.history.append({name: finite.get(name) for name in metrics})  # JSON has no NaN: such a metric is null
+        self.scalars.write(epoch, finite)
+        text = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+        log.info("epoch %d/%d: %s (%.1f s)", epoch + 1, self.epochs, text, time.monotonic() - self._epoch_start)
 
-    def compile_s(self) -> float:
-        """What the first step took longer than those after it usually do: tracing and compiling, seconds."""
-        took = [end - start for start, end in pairwise(self._marks)]
-        return max(0.0, took[0] - statistics.median(took[1:])) if len(took) > 1 else 0.0
+    def compile_seconds(self) -> float:
+        """Return the time of the first step minus the median of the next ones: tracing and compilation, in seconds."""
+        durations = [end - start for start, end in pairwise(self._step_ends)]
+        return max(0.0, durations[0] - statistics.median(durations[1:])) if len(durations) > 1 else 0.0
 
-    def _check(self, logs: Mapping[str, float], name: str, where: str) -> None:
+    def _check_loss(self, logs: Mapping[str, float], name: str, where: str) -> None:
         if not math.isfinite(logs[name]):
             raise ComponentError(
                 f"training: the loss is {float(logs[name])} in {where}",
@@ -153,26 +182,25 @@ class Watch:
             )
 
 
-def _too_large(error: Exception, batch_size: int) -> ComponentError | None:
-    """What to do when memory ran out; None when that was not the matter."""
-    out = ran_out(error)
-    if out is None:
+def _out_of_memory_error(error: Exception, batch_size: int) -> ComponentError | None:
+    cause = find_out_of_memory(error)
+    if cause is None:
         return None
     return ComponentError(
-        f"training: out of memory at batch_size={batch_size}: {first_line(out)}",
+        f"training: out of memory at batch_size={batch_size}: {first_line(cause)}",
         "a step that fits in memory",
         "pass batch_size=0 for the largest that fits, or a smaller one with gradient_accumulation"
         if batch_size > 1
-        else "make the model or its inputs smaller, pass precision=mixed_bfloat16, or take a machine with more memory",
+        else "make the model or its inputs smaller, pass precision=mixed_bfloat16, or use a machine with more memory",
     )
 
 
-def _explained(error: Exception, user: UserModule) -> ComponentError:
-    quoted = user.quote(error)
+def _training_error(error: Exception, user: UserModule) -> ComponentError:
+    traceback = user.quote(error)
     return ComponentError(
-        f"training with {user.path} raised\n{quoted}"
-        if quoted
+        f"training with {user.path} raised\n{traceback}"
+        if traceback
         else f"training: {type(error).__name__}: {first_line(error)}",
-        "a model that learns from batches of these examples",
-        "mend the model, or its loss and metrics; --debug shows the whole traceback",
+        "a model that trains on batches of these examples",
+        "fix the model, or its loss and metrics; --debug shows the whole traceback",
     )

@@ -1,4 +1,4 @@
-"""The form in which a feature comes to a model: dense, ragged, or sparse, as the input that takes it is declared."""
+"""The kind of tensor that each model input takes: dense, ragged, or sparse, as the input is declared."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -6,92 +6,94 @@ from typing import Any, Literal
 import numpy as np
 
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.data.feature_schema import SparseSpec, dense
+from tfopt.data.feature_schema import SparseSpec, densify
 from tfopt.errors import ComponentError
 from tfopt.keras_models import io as keras_models
 from tfopt.training.dataset import Source
 from tfopt.training.user_module import UserModule
 
-Form = Literal["dense", "ragged", "sparse"]
-TOLERANCE = 1e-4  # of the output's range: sums in another order
-FILLING = 3  # columns that no record needs
-LOOKED_AT = 64  # records
+InputKind = Literal["dense", "ragged", "sparse"]
+TOLERANCE = 1e-4  # of the output's range: sums are added in another order
+PADDING = 3  # columns more than any record needs
+CHECKED_RECORDS = 64
 
 
-def forms_of(model: Any) -> dict[str, Form]:
-    """The form of each input of a Keras model, by name."""
-    return {name: _form(tensor) for name, tensor in zip(keras_models.input_names(model), model.inputs, strict=True)}
+def input_kinds(model: Any) -> dict[str, InputKind]:
+    """Return the kind of each input of a Keras model, by name."""
+    return {name: _kind(tensor) for name, tensor in zip(keras_models.input_names(model), model.inputs, strict=True)}
 
 
-def form_as_stored(spec: TensorSpec) -> Form:
-    """The form in which no value is made up."""
+def stored_kind(spec: TensorSpec) -> InputKind:
+    """Return the kind in which a stored feature needs no padding."""
     if isinstance(spec, SparseSpec):
         return "sparse"
     return "ragged" if spec.shape[1] is None else "dense"
 
 
-def as_declared(model: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """Give each tensor the form of the input that takes it."""
-    forms = forms_of(model)
-    return {name: _in(forms[name], tensor) if name in forms else tensor for name, tensor in tensors.items()}
+def convert_inputs(model: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert each tensor to the kind of the model input of its name."""
+    kinds = input_kinds(model)
+    return {name: _convert(kinds[name], tensor) if name in kinds else tensor for name, tensor in tensors.items()}
 
 
-def check_filling(model: Any, source: Source, user: UserModule) -> None:
-    """Refuse a model that answers otherwise when rows are filled up, as they are where it is served.
+def check_padding(model: Any, source: Source, user: UserModule) -> None:
+    """Raise if the model's outputs change when rows are padded, as they are in serving.
 
     Args:
-        model: From raw features to outputs.
-        source: What it learns from.
-        user: The module, for errors.
+        model: The model from raw features to outputs.
+        source: The split that it is trained on.
+        user: The module, for the error.
 
     Raises:
-        ComponentError: When what was filled in changes an answer.
+        ComponentError: If padding changes an output.
     """
-    uneven = [name for name, spec in source.stored.items() if form_as_stored(spec) != "dense"]
-    if not uneven:
+    variable = [name for name, spec in source.stored.items() if stored_kind(spec) != "dense"]
+    if not variable:
         return
-    raw = source.raw(LOOKED_AT)
-    forms = as_declared(model, raw), {name: _filled(tensor) for name, tensor in raw.items()}
-    answers = [keras_models.named(model, model(keras_models.arrange(model, one), training=False)) for one in forms]
-    for name, apart in answers[0].items():
-        mine, filled = np.asarray(dense(apart)), np.asarray(dense(answers[1][name]))
-        if mine.shape != filled.shape or np.abs(mine - filled).max() > TOLERANCE * max(np.ptp(mine), 1e-6):
-            named = [key for key in uneven if form_as_stored(source.stored[key]) == "ragged"] or uneven
+    inputs = source.first_inputs(CHECKED_RECORDS)
+    versions = convert_inputs(model, inputs), {name: _pad(tensor) for name, tensor in inputs.items()}
+    outputs, padded_outputs = (
+        keras_models.named(model, model(keras_models.arrange(model, version), training=False)) for version in versions
+    )
+    for name, output in outputs.items():
+        plain, padded = np.asarray(densify(output)), np.asarray(densify(padded_outputs[name]))
+        if plain.shape != padded.shape or np.abs(plain - padded).max() > TOLERANCE * max(np.ptp(plain), 1e-6):
+            features = [key for key in variable if stored_kind(source.stored[key]) == "ragged"] or variable
             raise ComponentError(
-                f"module {user.path}: output {name!r} changes when rows of {', '.join(named)} are filled up",
-                "answers that do not depend on it: servers take rows of one length",
-                "mask what is filled in (0, or no text), as Embedding(mask_zero=True) does for the layers after it",
+                f"module {user.path}: output {name!r} changes when rows of {', '.join(features)} are padded",
+                "outputs that do not depend on padding: servers take rows of one length",
+                "mask the padding (0, or empty text), as Embedding(mask_zero=True) does for the layers after it",
             )
 
 
-def _form(tensor: Any) -> Form:
+def _kind(tensor: Any) -> InputKind:
     import tensorflow as tf
 
-    kind = getattr(tensor, "type_spec", None)  # of Keras 2
-    if getattr(tensor, "sparse", False) or isinstance(kind, tf.SparseTensorSpec):
+    type_spec = getattr(tensor, "type_spec", None)  # only in Keras 2
+    if getattr(tensor, "sparse", False) or isinstance(type_spec, tf.SparseTensorSpec):
         return "sparse"
-    return "ragged" if getattr(tensor, "ragged", False) or isinstance(kind, tf.RaggedTensorSpec) else "dense"
+    return "ragged" if getattr(tensor, "ragged", False) or isinstance(type_spec, tf.RaggedTensorSpec) else "dense"
 
 
-def _in(form: Form, tensor: Any) -> Any:
+def _convert(kind: InputKind, tensor: Any) -> Any:
     import tensorflow as tf
 
-    if form == "dense":
-        return dense(tensor)
-    if form == "sparse":
+    if kind == "dense":
+        return densify(tensor)
+    if kind == "sparse":
         if isinstance(tensor, tf.RaggedTensor):
             return tensor.to_sparse()
-        return tensor if isinstance(tensor, tf.SparseTensor) else tf.sparse.from_dense(tensor)
+        return tensor if isinstance(tensor, tf.SparseTensor) else tf.sparse.from_densify(tensor)
     if isinstance(tensor, tf.SparseTensor):
         return tf.RaggedTensor.from_sparse(tensor)
     return tensor if isinstance(tensor, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(tensor)
 
 
-def _filled(tensor: Any) -> Any:
-    """With more columns than any record needs."""
+def _pad(tensor: Any) -> Any:
+    """Return a dense tensor; a ragged one gets more columns than any record needs."""
     import tensorflow as tf
 
-    full = dense(tensor)
+    padded = densify(tensor)
     if not isinstance(tensor, tf.RaggedTensor):
-        return full
-    return tf.pad(full, [[0, 0], [0, FILLING]], constant_values="" if full.dtype == tf.string else 0)
+        return padded
+    return tf.pad(padded, [[0, 0], [0, PADDING]], constant_values="" if padded.dtype == tf.string else 0)

@@ -1,4 +1,4 @@
-"""Putting the user's model and preprocessing together: what is trained, what prepares its inputs, and what is saved."""
+"""Connect the user's model and preprocessing: the model that is trained, its input preparation, and the saved model."""
 
 import math
 import re
@@ -8,11 +8,11 @@ from typing import Any
 
 from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.data.feature_schema import SparseSpec, manifest
+from tfopt.data.feature_schema import SparseSpec, read_manifest
 from tfopt.errors import ComponentError, nearest
 from tfopt.keras_models import io as keras_models
-from tfopt.training.input_kinds import form_as_stored, forms_of
-from tfopt.training.precision import AS_BUILT, layers_compute_in
+from tfopt.training.input_kinds import input_kinds, stored_kind
+from tfopt.training.precision import AS_BUILT, layer_precision
 from tfopt.training.user_module import UserModule
 
 Tensors = dict[str, Any]
@@ -20,11 +20,11 @@ Tensors = dict[str, Any]
 
 @dataclass(frozen=True)
 class Assembly:
-    """The parts, which share their layers and so their weights.
+    """Models that share their layers, and so their weights.
 
     Attributes:
         model: The user's compiled model, which is trained.
-        preprocessing: From raw features to the model's inputs by name; None without ``preprocess``.
+        preprocessing: From raw features to the model's inputs by name; None if there is no ``preprocess``.
         saved: From raw features to the model's outputs, one flat graph.
     """
 
@@ -46,29 +46,29 @@ def assemble(
     Args:
         user: The module.
         stored: Every feature as it is stored.
-        examples: Their ``examples.json``, where there is one, knows the features' shapes.
-        label: The feature that neither function may see.
-        precision: What the layers of ``build_model`` compute in; ``preprocess`` computes in float32.
+        examples: The examples; their ``examples.json``, if there is one, contains the features' shapes.
+        label: The label feature, which is hidden from both functions.
+        precision: Mixed-precision policy of the layers of ``build_model``; ``preprocess`` computes in float32.
 
     Raises:
-        ComponentError: When a function raises, or returns something else than it should.
+        ComponentError: If a function raises, or returns the wrong thing.
     """
-    with layers_compute_in(precision, user.path):
+    with layer_precision(precision, user.path):
         model = user.call("build_model")
     _check_model(model, user, label)
     if user.function("preprocess") is None:
         return Assembly(model, None, model)
     keras = keras_models.library(model)
-    forms = {name: form_as_stored(spec) for name, spec in stored.items()} | forms_of(model)
+    kinds = {name: stored_kind(spec) for name, spec in stored.items()} | input_kinds(model)
     hidden = {label, *(part for spec in stored.values() if isinstance(spec, SparseSpec) for part in spec.parts)}
     features = {
         name: keras.Input(
-            spec.shape[1:], dtype=spec.dtype, name=name, sparse=forms[name] == "sparse", ragged=forms[name] == "ragged"
+            spec.shape[1:], dtype=spec.dtype, name=name, sparse=kinds[name] == "sparse", ragged=kinds[name] == "ragged"
         )
-        for name, spec in _raw(stored, _specs(model), _shapes(examples)).items()
+        for name, spec in _raw_specs(stored, _specs(model), _manifest_shapes(examples)).items()
         if name not in hidden and re.fullmatch(r"\w+", name)
     }
-    prepared = _as_inputs(model, user, user.call("preprocess", dict(features)))
+    prepared = _check_prepared(model, user, user.call("preprocess", dict(features)))
     sources = {id(source) for tensor in prepared.values() for source in keras.utils.get_source_inputs(tensor)}
     used = {name: tensor for name, tensor in features.items() if id(tensor) in sources}
     preprocessing = keras.Model(used, prepared, name="preprocessing")
@@ -79,7 +79,7 @@ def assemble(
             "preprocessing that is fixed before training starts",
             "move those layers into build_model()",
         )
-    return Assembly(model, preprocessing, _joined(keras, model, used, prepared))
+    return Assembly(model, preprocessing, _join(keras, model, used, prepared))
 
 
 def _check_model(model: Any, user: UserModule, label: str) -> None:
@@ -104,16 +104,16 @@ def _check_model(model: Any, user: UserModule, label: str) -> None:
         )
 
 
-def _raw(
-    stored: Mapping[str, TensorSpec], wanted: Mapping[str, TensorSpec], shapes: Mapping[str, tuple[int | None, ...]]
+def _raw_specs(
+    stored: Mapping[str, TensorSpec], inputs: Mapping[str, TensorSpec], shapes: Mapping[str, tuple[int | None, ...]]
 ) -> dict[str, TensorSpec]:
-    """A feature named as a model's input takes its type and shape where its values allow, else as stored."""
+    """Return the type and shape of each raw feature: those of the model input of its name if the values allow it."""
     raw = {}
     for name, spec in stored.items():
         length, dtype, shape = spec.shape[1], spec.dtype, spec.shape[1:]
         if name in shapes and None not in shapes[name] and math.prod(size or 0 for size in shapes[name]) == length:
             shape = shapes[name] or (1,)
-        same = wanted.get(name)
+        same = inputs.get(name)
         if same and None not in same.shape[1:] and math.prod(size or 0 for size in same.shape[1:]) == length:
             shape = same.shape[1:]
         if same and dtype == "int64" and same.dtype != "string":
@@ -122,40 +122,40 @@ def _raw(
     return raw
 
 
-def _as_inputs(model: Any, user: UserModule, result: Any) -> Tensors:
-    """What ``preprocess`` returned, by input name, in the types and shapes that the model takes."""
-    wanted = _specs(model)
+def _check_prepared(model: Any, user: UserModule, result: Any) -> Tensors:
+    """Return the result of ``preprocess`` by input name; raise if names, types or shapes are not the model's."""
+    inputs = _specs(model)
     if not isinstance(result, dict):
-        result = {next(iter(wanted)): result} if len(wanted) == 1 else {"": result}
-    for name in (*wanted, *result):
-        if name not in result or name not in wanted:
+        result = {next(iter(inputs)): result} if len(inputs) == 1 else {"": result}
+    for name in (*inputs, *result):
+        if name not in result or name not in inputs:
             raise ComponentError(
                 f"module {user.path}: preprocess() returned {', '.join(result) or 'one tensor'}",
-                f"a dict with the model's inputs {', '.join(wanted)}",
-                nearest(name, wanted),
+                f"a dict with the model's inputs {', '.join(inputs)}",
+                nearest(name, inputs),
             )
     is_tensor = keras_models.library(model).backend.is_keras_tensor
-    for name, spec in wanted.items():
-        got = _spec(result[name]) if is_tensor(result[name]) else type(result[name]).__name__
-        if isinstance(got, str) or not _fits(got, spec):
+    for name, spec in inputs.items():
+        returned = _spec(result[name]) if is_tensor(result[name]) else type(result[name]).__name__
+        if isinstance(returned, str) or not _fits(returned, spec):
             raise ComponentError(
-                f"module {user.path}: preprocess() returned {name}: {got}",
+                f"module {user.path}: preprocess() returned {name}: {returned}",
                 f"{spec}, as the model's input of that name",
                 "convert and reshape it with Keras layers or keras.ops, or change the input",
             )
-    return {name: result[name] for name in wanted}
+    return {name: result[name] for name in inputs}
 
 
-def _joined(keras: Any, model: Any, used: Tensors, prepared: Tensors) -> Any:
-    """From raw features to outputs in one flat graph: ``call`` repeats the layers, where the model would nest."""
+def _join(keras: Any, model: Any, features: Tensors, prepared: Tensors) -> Any:
+    """Return the model from raw features to outputs. ``call`` makes its graph flat; calling the model would nest it."""
     outputs = model.call(keras_models.arrange(model, prepared))
-    inputs = used if len(used) > 1 else next(iter(used.values()))
+    inputs = features if len(features) > 1 else next(iter(features.values()))
     return keras.Model(inputs, outputs, name=model.name)
 
 
-def _shapes(examples: Examples) -> dict[str, tuple[int | None, ...]]:
-    facts = manifest(examples.path).get("features", {})
-    return {name: tuple(feature["shape"]) for name, feature in facts.items() if "shape" in feature}
+def _manifest_shapes(examples: Examples) -> dict[str, tuple[int | None, ...]]:
+    features = read_manifest(examples.path).get("features", {})
+    return {name: tuple(feature["shape"]) for name, feature in features.items() if "shape" in feature}
 
 
 def _specs(model: Any) -> dict[str, TensorSpec]:
@@ -168,8 +168,12 @@ def _spec(tensor: Any) -> TensorSpec:
     return TensorSpec(dtype, (None, *tensor.shape[1:]))
 
 
-def _fits(got: TensorSpec, wanted: TensorSpec) -> bool:
-    floats = "float" in got.dtype and "float" in wanted.dtype  # layers cast those, under mixed precision
-    same_rank = len(got.shape) == len(wanted.shape)
-    sizes = same_rank and all(want in (None, have) for have, want in zip(got.shape, wanted.shape, strict=True))
-    return sizes and (floats or got.dtype == wanted.dtype)
+def _fits(returned: TensorSpec, expected: TensorSpec) -> bool:
+    floats = "float" in returned.dtype and "float" in expected.dtype  # under mixed precision, layers cast floats
+    same_rank = len(returned.shape) == len(expected.shape)
+    pairs = zip(returned.shape, expected.shape, strict=True) if same_rank else ()
+    return (
+        same_rank
+        and all(size in (None, other) for other, size in pairs)
+        and (floats or returned.dtype == expected.dtype)
+    )

@@ -1,10 +1,12 @@
-"""Mixed precision: the user's model is built to compute in 16 bits while it learns, and in float32 when it is saved.
+"""Mixed precision, and compilation of training steps with XLA.
 
-Variables, losses and what ``preprocess`` computes are float32 all the time; Keras scales the loss under
-``mixed_float16``. Source: Micikevicius et al., Mixed Precision Training, 2018, https://arxiv.org/abs/1710.03740.
+The user's model is built to compute in 16 bits during training, and in float32 when it is saved. Variables, losses and
+``preprocess`` are float32 all the time; Keras scales the loss under ``mixed_float16``.
+Source: Micikevicius et al., Mixed Precision Training, 2018, https://arxiv.org/abs/1710.03740.
 """
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,17 +14,18 @@ from typing import Any
 
 from tfopt.errors import ComponentError
 
-AS_BUILT = "module"  # whatever the user's module says
+AS_BUILT = "module"  # the setting of the user's module
 FLOAT32 = "float32"
-MULTIPLE = 8  # what matrix units work in
+MULTIPLE = 8  # matrix units are fastest if sizes are multiples of this
+CPU_CLUSTERS_FLAG = "--tf_xla_cpu_global_jit"
 
 
 @contextlib.contextmanager
-def layers_compute_in(precision: str, module: Path) -> Iterator[None]:
-    """Let layers that are made in the block compute so.
+def layer_precision(precision: str, module: Path) -> Iterator[None]:
+    """Set the mixed-precision policy of layers that are created in the block.
 
     Raises:
-        ComponentError: When the module says something else itself.
+        ComponentError: If the module sets another policy itself.
     """
     if precision == AS_BUILT:
         yield
@@ -40,12 +43,12 @@ def layers_compute_in(precision: str, module: Path) -> Iterator[None]:
         raise ComponentError(
             f"precision={precision}, and build_model() of {module} sets the policy {', '.join(sorted(policies))}",
             "one of them",
-            f"take it out of the module, or pass precision={AS_BUILT}",
+            f"remove it from the module, or pass precision={AS_BUILT}",
         )
 
 
-def supported() -> list[str]:
-    """The precisions that this device computes in faster than by converting, float32 first."""
+def fast_precisions() -> list[str]:
+    """Return the precisions that this device computes in natively, float32 first."""
     import tensorflow as tf
 
     devices = tf.config.list_physical_devices("GPU")
@@ -53,15 +56,15 @@ def supported() -> list[str]:
         capability = min(
             tf.config.experimental.get_device_details(device).get("compute_capability", (0, 0)) for device in devices
         )
-        halves = {"mixed_float16": (7, 0), "mixed_bfloat16": (8, 0)}
-        return [FLOAT32, *(name for name, least in halves.items() if capability >= least)]
-    described = Path("/proc/cpuinfo")
-    flags = described.read_text() if described.exists() else ""
+        required = {"mixed_float16": (7, 0), "mixed_bfloat16": (8, 0)}
+        return [FLOAT32, *(name for name, lowest in required.items() if capability >= lowest)]
+    cpuinfo = Path("/proc/cpuinfo")
+    flags = cpuinfo.read_text() if cpuinfo.exists() else ""
     return [FLOAT32, *(["mixed_bfloat16"] if "avx512_bf16" in flags or "amx_bf16" in flags else [])]
 
 
-def odd_sizes(model: Any) -> list[str]:
-    """The layers, but the last, whose units or filters are no multiple of what matrix units work in."""
+def unaligned_layers(model: Any) -> list[str]:
+    """Return the layers, except the last, whose units or filters are not a multiple of `MULTIPLE`."""
     last = {*getattr(model, "output_names", ()), model.layers[-1].name}
     sizes = {
         layer.name: getattr(layer, "units", None) or getattr(layer, "filters", None)
@@ -69,3 +72,47 @@ def odd_sizes(model: Any) -> list[str]:
         if layer.name not in last
     }
     return [f"{name} {size}" for name, size in sizes.items() if isinstance(size, int) and size % MULTIPLE]
+
+
+def set_jit_compile(model: Any, mode: str) -> None:
+    """Compile a model's steps with XLA (``on``) or not (``off``); other modes leave it as its module compiled it.
+
+    Raises:
+        ComponentError: If XLA cannot compile one of its layers.
+    """
+    if mode not in ("on", "off"):
+        return
+    model.jit_compile = mode == "on"
+    if mode == "on" and not model.jit_compile:
+        unsupported = [layer.name for layer in model.layers if not getattr(layer, "supports_jit", True)]
+        raise ComponentError(
+            f"jit_compile=on, and layers that XLA cannot compile: {', '.join(unsupported) or model.name}",
+            "layers that XLA can compile",
+            "move text and tables into preprocess(), or pass jit_compile=clusters or off",
+        )
+
+
+@contextlib.contextmanager
+def xla_clusters(mode: str) -> Iterator[None]:
+    """Let TensorFlow compile clusters of operations with XLA while the block runs, if the mode is ``clusters``.
+
+    Raises:
+        ComponentError: If it would have no effect: on a CPU without the flag.
+    """
+    if mode != "clusters":
+        yield
+        return
+    import tensorflow as tf
+
+    if not tf.config.list_physical_devices("GPU") and CPU_CLUSTERS_FLAG not in os.environ.get("TF_XLA_FLAGS", ""):
+        raise ComponentError(
+            "jit_compile=clusters without a GPU",
+            f"{CPU_CLUSTERS_FLAG} in TF_XLA_FLAGS: otherwise TensorFlow forms no clusters on a CPU",
+            f"set TF_XLA_FLAGS={CPU_CLUSTERS_FLAG} before the step starts, or pass jit_compile=on",
+        )
+    was_on = bool(tf.config.optimizer.get_jit())
+    tf.config.optimizer.set_jit(True)
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_jit(was_on)

@@ -1,51 +1,55 @@
-"""Rows that a block of records filled up to its own longest: taken apart, and put together with those of other blocks.
+"""Batch records of variable length across blocks.
 
-Where a model takes inputs of any length, each block has another one, and ``tf.data`` batches only what is of one size.
+If a model takes inputs of any length, each block of records is padded to its own longest record, and ``tf.data`` only
+batches records of equal size. So records are taken out of their blocks as ragged tensors and padded again per batch.
 """
 
 from typing import Any
 
 
-def records_of(blocks: Any) -> Any:
-    """The records of a data set of blocks, one by one, ragged where their sizes are open."""
+def unbatch_blocks(blocks: Any) -> Any:
+    """Return a dataset of single records from a dataset of blocks; dimensions of variable size become ragged."""
     import tensorflow as tf
 
-    def loosened(*block: Any) -> Any:
+    def make_ragged(*block: Any) -> Any:
         return tf.nest.map_structure(
-            lambda part: tf.RaggedTensor.from_tensor(part, ragged_rank=_open(part)) if _open(part) else part, block
+            lambda part: (
+                tf.RaggedTensor.from_tensor(part, ragged_rank=_last_open_axis(part)) if _last_open_axis(part) else part
+            ),
+            block,
         )
 
-    if not any(map(_open, tf.nest.flatten(blocks.element_spec))):
+    if not any(map(_last_open_axis, tf.nest.flatten(blocks.element_spec))):
         return blocks.unbatch()
-    return blocks.map(tf.autograph.experimental.do_not_convert(loosened)).unbatch()
+    return blocks.map(tf.autograph.experimental.do_not_convert(make_ragged)).unbatch()
 
 
-def batches_of(records: Any, blocks: Any, size: int, *, drop_remainder: bool = False) -> Any:
-    """Batches of such records, which are what the blocks are: filled up, at the end of a row, to the longest of each.
+def batch_records(records: Any, blocks: Any, size: int, *, drop_remainder: bool = False) -> Any:
+    """Return a dataset of batches with the structure of the blocks, each padded at the end to its longest record.
 
     Args:
-        records: Of `records_of`, in whatever order.
-        blocks: What these were made of.
+        records: A dataset from `unbatch_blocks`, in any order.
+        blocks: The dataset of blocks that the records come from.
         size: Records in a batch.
-        drop_remainder: Whether a last smaller batch is left out.
+        drop_remainder: True to drop a last smaller batch.
     """
     import tensorflow as tf
 
-    def filled(*batch: Any) -> Any:
+    def pad(*batch: Any) -> Any:
         return tf.nest.map_structure(
-            lambda spec, part: part.to_tensor() if _open(spec) else part, blocks.element_spec, batch
+            lambda spec, part: part.to_tensor() if _last_open_axis(spec) else part, blocks.element_spec, batch
         )
 
     batches = records.batch(size, drop_remainder=drop_remainder)
-    if not any(map(_open, tf.nest.flatten(blocks.element_spec))):
+    if not any(map(_last_open_axis, tf.nest.flatten(blocks.element_spec))):
         return batches
-    return batches.map(tf.autograph.experimental.do_not_convert(filled))
+    return batches.map(tf.autograph.experimental.do_not_convert(pad))
 
 
-def _open(part: Any) -> int:
-    """The last of its sizes, counted from that of a record, that differs from block to block; 0 for none."""
+def _last_open_axis(part: Any) -> int:
+    """Return the last axis, other than that of the records, whose size differs between blocks; 0 if there is none."""
     import tensorflow as tf
 
     if not isinstance(part, tf.Tensor | tf.TensorSpec) or part.shape.rank is None:
         return 0
-    return max((at for at, size in enumerate(part.shape) if at and size is None), default=0)
+    return max((axis for axis, size in enumerate(part.shape) if axis and size is None), default=0)

@@ -1,12 +1,12 @@
-"""Activations computed again in the backward pass, in the place of being kept: less memory for more time.
+"""Rematerialization: compute activations again in the backward pass instead of storing them.
 
-The operations of a model are cut into about as many pieces as the root of their number. Forward, only what goes from
-one piece to another is kept; backward, each piece is run again before its gradients. The last piece is needed at once,
-so it is kept. Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016,
-https://arxiv.org/abs/1604.06174.
+It needs less memory and more time. The operations of a model are cut into segments, about as many as the square root of
+their number. The forward pass stores only tensors that cross segments; the backward pass runs each segment again before
+it computes its gradients. The last segment is needed first, so its activations are stored.
+Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016, https://arxiv.org/abs/1604.06174.
 
-Both runs of a piece are the same function (`tfopt.training.state_replay`). Why not Keras's RematScope:
-docs/adr/0022-computed-twice.md.
+Both runs of a segment compute the same function (`tfopt.training.state_replay`). `docs/adr/0022-rematerialization.md`
+explains why Keras's ``RematScope`` is not used.
 """
 
 import contextlib
@@ -18,32 +18,33 @@ from typing import Any
 
 from tfopt.errors import ComponentError
 from tfopt.keras_models import io as keras_models
-from tfopt.training.state_replay import draws_checked, state_as
+from tfopt.training.state_replay import refuse_tensorflow_draws, replay_scope
 
 
 @contextlib.contextmanager
-def recomputed(model: Any, wanted: bool = True) -> Iterator[None]:
-    """Let the training steps of a compiled model compute its activations again while the block runs.
+def rematerialized(model: Any, enabled: bool = True) -> Iterator[None]:
+    """Make the training steps of a compiled model rematerialize its activations while the block runs.
 
     Args:
-        model: Of Keras 3, functional or sequential.
-        wanted: Whether it is asked for; nothing happens otherwise.
+        model: A functional or sequential model of Keras 3.
+        enabled: False to do nothing.
 
     Raises:
-        ComponentError: When it is another kind of model, or a layer would be another function the second time.
+        ComponentError: If it is another kind of model, or a layer would compute another function in the second run.
     """
-    if not wanted:
+    if not enabled:
         yield
         return
-    graphs, refused = _graphs(model), list[ComponentError]()
+    graphs, refusals = _find_graphs(model), list[ComponentError]()
     for graph in graphs:
-        graph.call = functools.partial(_call, graph, graph.call, _pieces(graph, last=graph is graphs[0]), refused)
+        segments = _cut(graph, keep_last=graph is graphs[0])
+        graph.call = functools.partial(_call, graph, graph.call, segments, refusals)
     model.train_function = None
     try:
         yield
     except Exception as error:
-        if refused:  # Keras made another exception of it
-            raise refused[0] from error
+        if refusals:  # Keras has wrapped it in another exception
+            raise refusals[0] from error
         raise
     finally:
         for graph in graphs:
@@ -52,163 +53,166 @@ def recomputed(model: Any, wanted: bool = True) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Operations that follow each other.
+class Segment:
+    """Consecutive operations of a model.
 
     Attributes:
-        nodes: Of the model's graph.
-        needs: The symbolic tensors of others that they take.
-        gives: Those of theirs that others take.
-        others: Those of theirs that have no gradient: masks, say.
-        again: Whether it is run again in the backward pass.
+        nodes: Nodes of the model's graph.
+        inputs: Symbolic tensors of other segments that the operations take.
+        outputs: Floating-point tensors of this segment that are used outside it.
+        others: Other tensors that are used outside it; they have no gradient, such as masks.
+        rematerialize: True if it is run again in the backward pass.
     """
 
     nodes: Sequence[Any]
-    needs: Sequence[Any]
-    gives: Sequence[Any]
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
     others: Sequence[Any]
-    again: bool
+    rematerialize: bool
 
 
-def _graphs(model: Any) -> list[Any]:
-    """The model and those inside it whose operations are known one by one, the outermost first."""
-    graph = _graph(model)
+def _find_graphs(model: Any) -> list[Any]:
+    """Return the model and the functional models inside it, the outermost first."""
+    graph = _functional(model)
     if keras_models.is_keras_2(model) or graph is None:
         raise ComponentError(
             f"rematerialize for {model.name}, a {type(model).__module__.split('.')[0]} {type(model).__name__}",
             "a functional or sequential model of Keras 3",
             "build it so, or leave rematerialize out and pass batch_size=0 or gradient_accumulation",
         )
-    found = [graph]
-    for each in found:
-        inner = (_graph(operation) for operation in each.operations)
-        found += [one for one in inner if one is not None and not any(one is known for known in found)]
-    return found
+    graphs = [graph]
+    for each in graphs:
+        inner = (_functional(operation) for operation in each.operations)
+        graphs += [one for one in inner if one is not None and not any(one is other for other in graphs)]
+    return graphs
 
 
-def _graph(layer: Any) -> Any:
-    """The functional model that a layer is, or is made of; None where it is neither."""
+def _functional(layer: Any) -> Any:
+    """Return the functional model that a layer is, or consists of; None if it is neither."""
     if type(layer).__name__ == "Sequential":
         return getattr(layer, "_functional", None)
     kind: Any = next((kind for kind in type(layer).__mro__ if kind.__name__ == "Functional"), None)
     return layer if kind is not None and type(layer).call is kind.call else None
 
 
-def _pieces(graph: Any, last: bool) -> list[Piece]:
-    """Cut a model's operations in the order in which Keras runs them; models inside it are pieces of their own."""
+def _cut(graph: Any, keep_last: bool) -> list[Segment]:
+    """Cut a model's operations, in Keras's order of execution, into segments; an inner model is its own segment."""
     depths = sorted(graph._nodes_by_depth, reverse=True)
     nodes = [node for depth in depths for node in graph._nodes_by_depth[depth] if node.operation and not node.is_input]
     size = math.ceil(math.sqrt(len(nodes)))
-    cut: list[list[Any]] = [[]]
+    parts: list[list[Any]] = [[]]
     for node in nodes:
-        alone = _graph(node.operation) is not None
-        if cut[-1] and (alone or len(cut[-1]) == size or _graph(cut[-1][0].operation) is not None):
-            cut.append([])
-        cut[-1].append(node)
-    return [_piece(graph, nodes, cut, last and nodes is cut[-1]) for nodes in cut]
+        is_model = _functional(node.operation) is not None
+        if parts[-1] and (is_model or len(parts[-1]) == size or _functional(parts[-1][0].operation) is not None):
+            parts.append([])
+        parts[-1].append(node)
+    return [_segment(graph, nodes, parts, keep_last and nodes is parts[-1]) for nodes in parts]
 
 
-def _piece(graph: Any, nodes: list[Any], cut: list[list[Any]], last: bool) -> Piece:
+def _segment(graph: Any, nodes: list[Any], parts: list[list[Any]], keep: bool) -> Segment:
     import keras
 
-    made = {id(tensor): tensor for node in nodes for tensor in node.outputs}
-    taken = {id(tensor): tensor for node in nodes for tensor in node.input_tensors}
-    others = [node for each in cut if each is not nodes for node in each]
-    wanted = {id(tensor) for node in others for tensor in node.input_tensors} | {id(tensor) for tensor in graph.outputs}
-    kept = [tensor for key, tensor in made.items() if key in wanted]
-    gives = [tensor for tensor in kept if keras.backend.is_float_dtype(tensor.dtype)]
-    return Piece(
+    produced = {id(tensor): tensor for node in nodes for tensor in node.outputs}
+    consumed = {id(tensor): tensor for node in nodes for tensor in node.input_tensors}
+    other_nodes = [node for part in parts if part is not nodes for node in part]
+    used = {id(tensor) for node in other_nodes for tensor in node.input_tensors}
+    used |= {id(tensor) for tensor in graph.outputs}
+    crossing = [tensor for key, tensor in produced.items() if key in used]
+    outputs = [tensor for tensor in crossing if keras.backend.is_float_dtype(tensor.dtype)]
+    return Segment(
         nodes,
-        [tensor for key, tensor in taken.items() if key not in made],
-        gives,
-        [tensor for tensor in kept if not keras.backend.is_float_dtype(tensor.dtype)],
-        again=not last and bool(gives) and _graph(nodes[0].operation) is None,
+        [tensor for key, tensor in consumed.items() if key not in produced],
+        outputs,
+        [tensor for tensor in crossing if not keras.backend.is_float_dtype(tensor.dtype)],
+        rematerialize=not keep and bool(outputs) and _functional(nodes[0].operation) is None,
     )
 
 
 def _call(
     graph: Any,
-    plain: Any,
-    pieces: Sequence[Piece],
-    refused: list[ComponentError],
+    original_call: Any,
+    segments: Sequence[Segment],
+    refusals: list[ComponentError],
     inputs: Any,
     training: Any = None,
     mask: Any = None,
-    **more: Any,
+    **options: Any,
 ) -> Any:
-    """What the model's own ``call`` does, piece by piece while it learns."""
+    """Replace the model's ``call``: in training, run it segment by segment."""
     import keras
 
     if not training:
-        return plain(inputs, training=training, mask=mask, **more)
-    given = graph._standardize_inputs(inputs)
-    for tensor, its in zip(given, keras.tree.flatten(mask), strict=False):
-        _masked(tensor, its)
-    known = {id(symbol): tensor for symbol, tensor in zip(graph.inputs, given, strict=True)}
-    for piece in pieces:
-        if piece.again:
+        return original_call(inputs, training=training, mask=mask, **options)
+    flat = graph._standardize_inputs(inputs)
+    for tensor, its_mask in zip(flat, keras.tree.flatten(mask), strict=False):
+        _set_mask(tensor, its_mask)
+    values = {id(symbol): tensor for symbol, tensor in zip(graph.inputs, flat, strict=True)}
+    for segment in segments:
+        if segment.rematerialize:
             try:
-                known |= _run_twice(graph, piece, known, training, refused)
+                values |= _run_twice(graph, segment, values, training, refusals)
             except ComponentError as refusal:
-                refused.append(refusal)
+                refusals.append(refusal)
                 raise
         else:
-            _run(piece, known, training)
-    found = [known[id(symbol)] for symbol in graph.outputs]
-    packed = keras.tree.pack_sequence_as(graph._outputs_struct, found)
+            _run(segment, values, training)
+    packed = keras.tree.pack_sequence_as(graph._outputs_struct, [values[id(symbol)] for symbol in graph.outputs])
     return packed[0] if isinstance(packed, list | tuple) and len(packed) == 1 else packed
 
 
-def _run(piece: Piece, known: dict[int, Any], training: Any) -> None:
-    """Run the operations, adding what they give to what is known."""
+def _run(segment: Segment, values: dict[int, Any], training: Any) -> None:
+    """Run the operations of a segment, and add their outputs to the values."""
     import keras
 
-    for node in piece.nodes:
-        arguments, more = node.arguments.fill_in(known)
-        if isinstance(node.operation, keras.Layer):  # the second time there is no model around it to say so
-            more["training"] = training
-        given = keras.tree.flatten(node.operation(*arguments, **more))
-        known |= {id(symbol): tensor for symbol, tensor in zip(node.outputs, given, strict=True)}
+    for node in segment.nodes:
+        arguments, options = node.arguments.fill_in(values)
+        if isinstance(node.operation, keras.Layer):  # in the second run, no enclosing call sets `training`
+            options["training"] = training
+        outputs = keras.tree.flatten(node.operation(*arguments, **options))
+        values |= {id(symbol): tensor for symbol, tensor in zip(node.outputs, outputs, strict=True)}
 
 
 def _run_twice(
-    graph: Any, piece: Piece, known: Mapping[int, Any], training: Any, refused: list[ComponentError]
+    graph: Any, segment: Segment, values: Mapping[int, Any], training: Any, refusals: list[ComponentError]
 ) -> dict[int, Any]:
-    """Run the operations now and, for their gradients, again; return what they give."""
+    """Run a segment now and, for its gradients, again; return its outputs."""
     import keras
     import tensorflow as tf
 
-    taken = {id(symbol): known[id(symbol)] for symbol in piece.needs}
-    learnt = {key: given for key, given in taken.items() if isinstance(given, tf.Tensor) and given.dtype.is_floating}
-    before: dict[int, Any] = {}
+    inputs = {id(symbol): values[id(symbol)] for symbol in segment.inputs}
+    differentiable = {
+        key: tensor for key, tensor in inputs.items() if isinstance(tensor, tf.Tensor) and tensor.dtype.is_floating
+    }
+    state: dict[int, Any] = {}
     runs: list[tuple[Any, list[Any], dict[int, Any]]] = []
 
     @tf.recompute_grad  # type: ignore[untyped-decorator]
-    def run(*given: Any) -> list[Any]:
-        here = dict(taken)
-        for key, tensor in zip(learnt, given, strict=False):
-            here[key] = _masked(tensor, _mask(taken[key]))
-        with draws_checked(), state_as(before, refused) as scope:
-            _run(piece, here, training)
-        outputs = [here[id(symbol)] for symbol in piece.gives]
-        runs.append((scope, [_mask(each) for each in outputs], {id(each): here[id(each)] for each in piece.others}))
-        return [*outputs, *scope.added]
+    def run(*tensors: Any) -> list[Any]:
+        local = dict(inputs)
+        for key, tensor in zip(differentiable, tensors, strict=False):
+            local[key] = _set_mask(tensor, _mask(inputs[key]))
+        with refuse_tensorflow_draws(), replay_scope(state, refusals) as scope:
+            _run(segment, local, training)
+        outputs = [local[id(symbol)] for symbol in segment.outputs]
+        others = {id(symbol): local[id(symbol)] for symbol in segment.others}
+        runs.append((scope, [_mask(output) for output in outputs], others))
+        return [*outputs, *scope.added_losses]
 
-    outputs = run(*(learnt.values() or [tf.zeros(())]))
-    scope, masks, others = runs[0]  # the first, whose changes count
-    for variable, value in scope.changes.values():
+    outputs = run(*(differentiable.values() or [tf.zeros(())]))
+    scope, masks, others = runs[0]  # assignments of the first run are carried out, those of the second are not
+    for variable, value in scope.assignments.values():
         variable.assign(value)
     for loss in outputs[len(masks) :]:
-        keras.Layer.add_loss(graph, loss)  # a functional model has one that refuses
-    given = zip(piece.gives, outputs, masks, strict=False)
-    return others | {id(symbol): _masked(output, mask) for symbol, output, mask in given}
+        keras.Layer.add_loss(graph, loss)  # the functional model's own method raises
+    masked = zip(segment.outputs, outputs, masks, strict=False)
+    return others | {id(symbol): _set_mask(output, mask) for symbol, output, mask in masked}
 
 
 def _mask(tensor: Any) -> Any:
     return getattr(tensor, "_keras_mask", None)
 
 
-def _masked(tensor: Any, mask: Any) -> Any:
+def _set_mask(tensor: Any, mask: Any) -> Any:
     if mask is not None:
         tensor._keras_mask = mask
     return tensor

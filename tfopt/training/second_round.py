@@ -1,8 +1,8 @@
-"""One more round of fine-tuning for a model that misses a goal, before it is dropped (docs/adr/0009-a-second-round.md).
+"""A second round of fine-tuning for a model that misses a goal (docs/adr/0009-a-second-round.md).
 
-Every tenth example of the split ``train`` is held out of both rounds. On these alone it is decided whether there is a
-second round, and which of the two is kept. The split ``eval``, where the model is judged in the end, has no say: a
-second try at what is measured there would make its figures look better than they are.
+Every tenth example of the split ``train`` is held out of both rounds. Only these examples decide whether there is a
+second round, and which of the two models is used. The split ``eval``, on which the model is evaluated in the end, is
+not used for it: selecting between two models there would make its metrics look better than they are.
 """
 
 import logging
@@ -11,28 +11,28 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tfopt.artifacts import Examples, Model
-from tfopt.artifacts.lineage import history
+from tfopt.artifacts.lineage import applied_steps
 from tfopt.errors import ComponentError
 from tfopt.measurement.goals import QUALITY, Goal, read_goals
-from tfopt.measurement.model_measurements import Measured
-from tfopt.training.compile_like_module import HELD
+from tfopt.measurement.model_measurements import ModelMeasurements
+from tfopt.training.compile_like_module import HELD_OUT
 from tfopt.training.dataset import Source
 
 SECOND_ROUND = "second_round"  # the folder of its history
-RISING = ("accuracy", "acc", "auc", "precision", "recall")  # names of metrics that end so grow when they improve
+HIGHER_IS_BETTER = ("accuracy", "acc", "auc", "precision", "recall")  # endings of metric names
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
 Metrics = dict[str, float]
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """What was asked for.
+    """Settings of the second round.
 
     Attributes:
-        epochs: Of the second round; 0 for no such round.
-        goals: As they were written.
+        epochs: Epochs of the second round; 0 for none.
+        goals: The goals, as text.
     """
 
     epochs: int
@@ -40,105 +40,113 @@ class Recovery:
 
 
 class SecondRound:
-    """Judges a fine-tuned model on what it did not learn, and gives it its second round."""
+    """Evaluate a fine-tuned model on held-out examples, and fine-tune it again if it misses a goal."""
 
     def __init__(
-        self, asked: Recovery, given: Model, examples: Examples, baseline: Any, sources: Mapping[str, Source]
+        self, settings: Recovery, parent: Model, examples: Examples, baseline: Any, sources: Mapping[str, Source]
     ) -> None:
-        """Measure the baseline; does nothing when no second round was asked for.
+        """Evaluate the baseline, if a second round is requested.
 
         Args:
-            asked: The epochs and the goals.
-            given: The model that is fine-tuned. When it was itself made so, its card knows the baseline.
-            examples: What is learnt from.
-            baseline: The given model, loaded and compiled, before anything is done to it.
-            sources: Of ``sources_of`` with ``held_out``.
+            settings: The epochs and the goals.
+            parent: The model that is fine-tuned. If a component with a second round made it, its model card contains
+                the metrics of the first baseline.
+            examples: The examples to train on.
+            baseline: The parent, loaded and compiled, not yet changed.
+            sources: The splits, see ``read_splits`` with ``held_out``.
 
         Raises:
-            ComponentError: When none of the goals is about what the module measures.
+            ComponentError: If none of the goals is on a metric of the module.
         """
-        self.asked, self.data = asked, examples.digest if asked.epochs else ""
-        if asked.epochs:
-            self.held = sources[HELD]
-            self.baseline = _known(given, self.data) or _measure(baseline, self.held)
-            self.goals = _settle(read_goals(asked.goals), self.baseline)
+        self.settings, self.data = settings, examples.digest if settings.epochs else ""
+        if settings.epochs:
+            self.held_out = sources[HELD_OUT]
+            self.baseline = _first_baseline(parent, self.data) or _evaluate(baseline, self.held_out)
+            self.goals = _name_metrics(read_goals(settings.goals), self.baseline)
 
-    def run(self, model: Any, again: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any, dict[str, Any]]:
-        """Return the better model, what ``again`` said of it (None for the first), and what the card says.
+    def run(self, model: Any, fit_again: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any, dict[str, Any]]:
+        """Run the second round if a goal is missed.
 
         Args:
-            model: Fine-tuned once, compiled.
-            again: Fine-tunes it once more, and returns it compiled, with whatever there is to say of that.
+            model: The compiled model after the first round.
+            fit_again: Fine-tunes it once more, and returns it compiled, with the history.
+
+        Returns:
+            The better model, the history of the second round (None if the first model is used), and the facts for the
+            model card.
         """
-        if not self.asked.epochs:
+        if not self.settings.epochs:
             return model, None, {}
-        first = _measure(model, self.held)
+        first = _evaluate(model, self.held_out)
         facts: dict[str, Any] = {
             "data": self.data,
-            "records": self.held.count,
+            "records": self.held_out.count,
             "baseline": self.baseline,
             "first": first,
         }
-        missed = [(goal, said) for goal in self.goals if (said := self._misses(goal, first))]
+        missed = [(goal, failure) for goal in self.goals if (failure := self._failure(goal, first))]
         if not missed:
             return model, None, facts
-        (goal, said), *_ = missed
-        log.info(
-            "a second round of %d epochs, since on %d held-out examples it %s", self.asked.epochs, self.held.count, said
-        )
+        (goal, failure), *_ = missed
+        epochs, count = self.settings.epochs, self.held_out.count
+        log.info("a second round of %d epochs, since on %d held-out examples it %s", epochs, count, failure)
         weights = model.get_weights()
-        tuned, told = again(model)
-        second = _measure(tuned, self.held)
-        better = _gain(goal.metric, second, first) > 0
-        facts |= {"missed": said, "metric": goal.metric, "second": second, "epochs": self.asked.epochs}
-        facts["kept"] = "second" if better else "first"
-        log.info(
-            "%s %.4g -> %.4g there: the %s is kept", goal.metric, first[goal.metric], second[goal.metric], facts["kept"]
-        )
-        if better:
-            return tuned, told, facts
+        tuned, history_of_second = fit_again(model)
+        second = _evaluate(tuned, self.held_out)
+        is_better = _gain(goal.metric, second, first) > 0
+        used = "second" if is_better else "first"
+        facts |= {"missed": failure, "metric": goal.metric, "second": second, "epochs": epochs, "kept": used}
+        before, after = first[goal.metric], second[goal.metric]
+        log.info("%s %.4g -> %.4g on them: the %s model is used", goal.metric, before, after, used)
+        if is_better:
+            return tuned, history_of_second, facts
         model.set_weights(weights)
         return model, None, facts
 
-    def _misses(self, goal: Goal, found: Metrics) -> str | None:
-        return goal.failure(_measured(found, _measured(self.baseline)), proven=False, examples=self.held.count)
+    def _failure(self, goal: Goal, metrics: Metrics) -> str | None:
+        measured = _measured(metrics, _measured(self.baseline))
+        return goal.failure(measured, proven=False, examples=self.held_out.count)
 
 
-def _known(given: Model, data: str) -> Metrics | None:
-    """The first baseline that the model's ancestors were compared with, on the same examples."""
-    found = (step.get("recovery") or (step.get("fine_tuned") or {}).get("recovery") for step in history(given))
-    return next((dict(one["baseline"]) for one in found if one and one["data"] == data), None)
+def _first_baseline(parent: Model, data: str) -> Metrics | None:
+    """Return the metrics of the first baseline in the lineage that was evaluated on the same examples."""
+    recoveries = (
+        step.get("recovery") or (step.get("fine_tuned") or {}).get("recovery") for step in applied_steps(parent)
+    )
+    return next((dict(recovery["baseline"]) for recovery in recoveries if recovery and recovery["data"] == data), None)
 
 
-def _measure(model: Any, held: Source) -> Metrics:
-    found = model.evaluate(held.in_order(), return_dict=True, verbose=0)
-    return {name: float(value) for name, value in found.items()}
+def _evaluate(model: Any, source: Source) -> Metrics:
+    metrics = model.evaluate(source.in_order(), return_dict=True, verbose=0)
+    return {name: float(value) for name, value in metrics.items()}
 
 
-def _settle(goals: Sequence[Goal], measured: Metrics) -> list[Goal]:
-    """The goals about what the module measures, under its names."""
-    main = next((name for name in measured if not name.endswith("loss")), "loss")
-    found = {goal: _name(goal.metric, main, measured) for goal in goals}
-    settled = [replace(goal, metric=name) for goal, name in found.items() if name]
-    if not settled:
+def _name_metrics(goals: Sequence[Goal], metrics: Metrics) -> list[Goal]:
+    """Return the goals on metrics of the module, with the module's metric names."""
+    quality = next((name for name in metrics if not name.endswith("loss")), "loss")
+    named = {goal: _metric_name(goal.metric, quality, metrics) for goal in goals}
+    matches = [replace(goal, metric=name) for goal, name in named.items() if name]
+    if not matches:
         raise ComponentError(
             f"recover with the goals {', '.join(goal.text for goal in goals) or 'none'}",
-            f"one on {QUALITY}, or on one of {', '.join(measured)}, which the module's model is compiled with",
+            f"one on {QUALITY}, or on one of {', '.join(metrics)}, which the module's model is compiled with",
             'write for example "quality max_degradation 1%", or compile the module\'s model with that metric',
         )
-    return settled
+    return matches
 
 
-def _name(wanted: str, main: str, measured: Metrics) -> str | None:
-    if wanted == QUALITY:
-        return main
-    return next((name for name in measured if name == wanted or name.endswith(f"_{wanted}")), None)
+def _metric_name(metric: str, quality: str, metrics: Metrics) -> str | None:
+    if metric == QUALITY:
+        return quality
+    return next((name for name in metrics if name == metric or name.endswith(f"_{metric}")), None)
 
 
-def _measured(found: Metrics, baseline: Measured | None = None) -> Measured:
-    metrics = {name: {"value": value, "higher_is_better": name.endswith(RISING)} for name, value in found.items()}
-    return Measured("", "", "", {"metrics": metrics}, {}, baseline)
+def _measured(values: Metrics, baseline: ModelMeasurements | None = None) -> ModelMeasurements:
+    metrics = {
+        name: {"value": value, "higher_is_better": name.endswith(HIGHER_IS_BETTER)} for name, value in values.items()
+    }
+    return ModelMeasurements("", "", "", {"metrics": metrics}, {}, baseline)
 
 
-def _gain(metric: str, found: Metrics, than: Metrics) -> float:
-    return _measured(found, _measured(than)).gain(metric).value
+def _gain(metric: str, values: Metrics, baseline: Metrics) -> float:
+    return _measured(values, _measured(baseline)).gain(metric).value

@@ -1,4 +1,4 @@
-"""What a teacher answered to the records of a split: a file of rows beside each file of records, read with it."""
+"""The outputs of a teacher for the records of a split: one file of rows per TFRecord file, read together with it."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,30 +6,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfopt.data.tfrecords import opened
+from tfopt.data.tfrecords import file_dataset
 
-BYTES = 4  # of a float32
+FLOAT32_BYTES = 4
 
 
-class Taught(NamedTuple):
-    """What a student learns from a batch.
+class LabelsAndTeacher(NamedTuple):
+    """The targets of a batch in distillation.
 
     Attributes:
-        labels: As without a teacher.
-        answers: The teacher's, by the student's outputs.
+        labels: The labels, as without a teacher.
+        teacher: The teacher's outputs, by the student's output name.
     """
 
     labels: Any
-    answers: Any
+    teacher: Any
 
 
 @dataclass(frozen=True)
-class Answers:
-    """Those to every record.
+class TeacherOutputs:
+    """The teacher's outputs for every record of a split.
 
     Attributes:
-        files: One for each file of records, in their order: float32 in rows, a row for each record in its order.
-        shapes: Of an answer, by the student's output that learns it; a row holds one of each, in this order.
+        files: One file for each TFRecord file, in the same order: rows of float32, one row per record.
+        shapes: The shape of an output, by the student's output name; a row holds one value of each, in this order.
     """
 
     files: Sequence[Path]
@@ -37,21 +37,21 @@ class Answers:
 
     @property
     def names(self) -> list[str]:
-        """The files as text."""
+        """The paths of the files as text."""
         return [str(file) for file in self.files]
 
-    def opened(self, records: Any, rows: Any) -> Any:
-        """The dataset of one file of records with its rows, for ``tf.data`` to call with their names."""
+    def open(self, records: Any, rows: Any) -> Any:
+        """Return the dataset of (record, row) pairs of one TFRecord file; tf.data calls it with the file names."""
         import tensorflow as tf
 
-        length = BYTES * sum(map(math.prod, self.shapes.values()))
-        return tf.data.Dataset.zip((opened(records), tf.data.FixedLengthRecordDataset(rows, length)))
+        length = FLOAT32_BYTES * sum(map(math.prod, self.shapes.values()))
+        return tf.data.Dataset.zip((file_dataset(records), tf.data.FixedLengthRecordDataset(rows, length)))
 
-    def beside(self, labels: Any, rows: Any) -> Taught:
-        """Put the answers of a block beside its labels."""
+    def attach(self, labels: Any, rows: Any) -> LabelsAndTeacher:
+        """Combine the labels of a block with the teacher's outputs, decoded from its rows."""
         import tensorflow as tf
 
         sizes = [math.prod(shape) for shape in self.shapes.values()]
         parts = tf.split(tf.io.decode_raw(rows, tf.float32), sizes, axis=1)
         shaped = zip(self.shapes.items(), parts, strict=True)
-        return Taught(labels, {name: tf.reshape(part, [-1, *shape]) for (name, shape), part in shaped})
+        return LabelsAndTeacher(labels, {name: tf.reshape(part, [-1, *shape]) for (name, shape), part in shaped})

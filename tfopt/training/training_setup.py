@@ -1,4 +1,4 @@
-"""A training made ready in this process: the user's model, compiled as asked, and how its examples are read."""
+"""Prepare a training in this process: build the user's compiled model, and check its examples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ from tfopt.data.feature_schema import stored_features
 from tfopt.training.dataset import Source
 from tfopt.training.determinism import set_seeds
 from tfopt.training.model_assembly import Assembly, assemble
+from tfopt.training.precision import set_jit_compile
 from tfopt.training.split_datasets import read_sources
 from tfopt.training.targets import check_label
 from tfopt.training.user_module import UserModule
-from tfopt.training.xla import compile_steps
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """What there is before the first step.
+class TrainingSetup:
+    """Everything that exists before the first training step.
 
     Attributes:
         parts: The model and its preprocessing.
-        sources: How each split is read.
+        sources: The source of each split.
         stored: Every feature as it is stored.
     """
 
@@ -31,7 +31,7 @@ class Prepared:
     stored: Mapping[str, TensorSpec]
 
 
-def prepare(
+def prepare_training(
     user: UserModule,
     examples: Examples,
     *,
@@ -41,27 +41,27 @@ def prepare(
     jit_compile: str,
     splits: Sequence[str] = ("train",),
     counts: Mapping[str, int] | None = None,
-) -> Prepared:
-    """Build the user's model and look at the data.
+) -> TrainingSetup:
+    """Build the user's model and check the examples.
 
     Args:
         user: The module.
-        examples: What is learnt from.
-        label: The feature to learn.
-        seed: Draws the first weights.
-        precision: What the layers compute in.
-        jit_compile: Whether XLA compiles the steps.
-        splits: Which are read.
-        counts: The records of each split, where they were counted and looked at before.
+        examples: The examples to train on.
+        label: The label feature.
+        seed: Determines the initial weights.
+        precision: Mixed-precision policy of the layers.
+        jit_compile: Mode of XLA compilation, see `set_jit_compile`.
+        splits: The splits to read.
+        counts: The number of records of each split, if they have been checked before.
 
     Raises:
-        ComponentError: When the module raises, or its model and the examples do not fit.
+        ComponentError: If the module raises, or its model and the examples do not fit.
     """
     files: dict[str, list[Path]] = {split: examples.split(split) for split in splits}
     stored = stored_features(files[splits[0]])
     check_label(label, stored, str(examples.path))
     set_seeds(seed)
     parts = assemble(user, stored, examples, label, precision)
-    compile_steps(parts.model, jit_compile)
+    set_jit_compile(parts.model, jit_compile)
     sources = read_sources(files, parts.model, parts.preprocessing, parts.inputs, stored, label, counts)
-    return Prepared(parts, sources, stored)
+    return TrainingSetup(parts, sources, stored)

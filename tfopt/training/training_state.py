@@ -1,4 +1,4 @@
-"""The state of a training: every variable that its next step depends on, random generators among them."""
+"""The state of a training: every variable that its next step depends on, including random generators."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,24 +7,24 @@ from typing import Any
 from tfopt.keras_models import io as keras_models
 
 
-def variables(model: Any) -> list[Any]:
-    """Every variable that the next step of training depends on, once a step was made, in a fixed order."""
+def state_variables(model: Any) -> list[Any]:
+    """Return every variable that the next training step depends on, in a fixed order; one step must have been made."""
     if not keras_models.is_keras_2(model):
-        found = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
-        return [variable.value for variable in found]
+        keras_3 = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
+        return [variable.value for variable in keras_3]
     optimizer = model.optimizer.variables
-    drawing = [
+    generators = [
         getattr(getattr(layer, "_random_generator", None), "_generator", None) for layer in model._flatten_layers()
     ]
-    states = [generator.state for generator in drawing if generator is not None]
+    states = [generator.state for generator in generators if generator is not None]
     metrics = [variable for metric in model.metrics for variable in metric.variables]
     return [*model.variables, *(optimizer() if callable(optimizer) else optimizer), *metrics, *states]
 
 
 @contextlib.contextmanager
-def generators_kept(asked: bool) -> Iterator[None]:
-    """Have Keras 2's dropout draw from variables while the block runs: what its ops remember cannot be saved."""
-    if not asked:
+def savable_generators(enabled: bool) -> Iterator[None]:
+    """Make Keras 2's dropout draw from variables while the block runs: the state of its ops cannot be saved."""
+    if not enabled:
         yield
         return
     from tf_keras.backend import experimental as backend

@@ -1,4 +1,4 @@
-"""The user's Python file: run, asked for its functions, and quoted with file and line when it raises."""
+"""The user's Python file: run it, call its functions, and quote file and line if it raises."""
 
 import sys
 import traceback
@@ -16,61 +16,61 @@ def check_syntax(path: Path) -> CodeType:
     """Compile the file.
 
     Raises:
-        ComponentError: When it is no Python, with the line.
+        ComponentError: If it has a syntax error; the error quotes the line.
     """
     try:
         return compile(path.read_bytes(), str(path), "exec")
     except (SyntaxError, ValueError) as error:
         text = "".join(traceback.format_exception_only(error)).strip()
-        raise ComponentError(f"module {path}:\n{text}", "a Python file", "mend that line") from error
+        raise ComponentError(f"module {path}:\n{text}", "a Python file", "correct that line") from error
 
 
 class UserModule:
-    """The file as a module. It is run from its source, so nothing is written beside it and its path may be any."""
+    """The user's file as a module. It is run from its source, so any path works and no bytecode is written."""
 
     def __init__(self, path: Path) -> None:
         """Run the file.
 
         Raises:
-            ComponentError: With the traceback, when it raises.
+            ComponentError: If it raises; the error contains the traceback.
         """
         self.path = path
         self._module = ModuleType(NAME)
         self._module.__file__ = str(path)
         sys.modules[NAME] = self._module  # dataclasses look their module up there
         code = check_syntax(path)
-        self._guarded("importing it", lambda: exec(code, self._module.__dict__))
+        self._guard("importing it", lambda: exec(code, self._module.__dict__))
 
     def function(self, name: str) -> Callable[..., Any] | None:
-        """The function of that name, if the module has one."""
-        found = getattr(self._module, name, None)
-        return found if callable(found) else None
+        """Return the function of that name; None if the module has none."""
+        function = getattr(self._module, name, None)
+        return function if callable(function) else None
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call the function of that name.
 
         Raises:
-            ComponentError: When there is none (the nearest names are offered), or it raises.
+            ComponentError: If there is none (similar names are offered), or if it raises.
         """
         function = self.function(name)
         if function is None:
-            known = [key for key, value in vars(self._module).items() if callable(value) and not key.startswith("_")]
-            raise ComponentError(f"module {self.path}: no function {name}", f"def {name}(…)", nearest(name, known))
-        return self._guarded(f"{name}()", lambda: function(*arguments))
+            names = [key for key, value in vars(self._module).items() if callable(value) and not key.startswith("_")]
+            raise ComponentError(f"module {self.path}: no function {name}", f"def {name}(…)", nearest(name, names))
+        return self._guard(f"{name}()", lambda: function(*arguments))
 
     def quote(self, error: BaseException) -> str | None:
-        """The traceback from the first line of the user's file on; None when the error never passed through it."""
+        """Return the traceback from the first line of the user's file on; None if the file is not in the traceback."""
         trace = error.__traceback__
         while trace and trace.tb_frame.f_code.co_filename != str(self.path):
             trace = trace.tb_next
         return "".join(traceback.format_exception(type(error), error, trace)).rstrip() if trace else None
 
-    def _guarded(self, doing: str, call: Callable[[], Any]) -> Any:
+    def _guard(self, action: str, call: Callable[[], Any]) -> Any:
         try:
             return call()
         except (Exception, SystemExit) as error:
-            shown = self.quote(error) or "".join(traceback.format_exception(error)).rstrip()
-            fix = "mend the line shown above"
+            text = self.quote(error) or "".join(traceback.format_exception(error)).rstrip()
+            fix = "correct the line shown above"
             if isinstance(error, ModuleNotFoundError):
-                fix = f"install {error.name}, or keep everything in this one file: only it travels to where it runs"
-            raise ComponentError(f"module {self.path}: {doing} raised\n{shown}", "a module that runs", fix) from error
+                fix = f"install {error.name}, or put everything into this one file: only it is copied to where it runs"
+            raise ComponentError(f"module {self.path}: {action} raised\n{text}", "a module that runs", fix) from error
