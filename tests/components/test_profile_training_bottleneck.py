@@ -47,7 +47,7 @@ def fixed(ms: float, per_example: float, size: int) -> dict:
         ("slow batching", {"step": 12, "input": 9, "model": 2.9, "larger": 12, "prefetch": 0, "cached": True}),
         ("no overlap", {"step": 12, "input": 9, "model": 3.1, "larger": 12, "prefetch": 0, "cached": True}),
         ("slow batching", {"step": 13.5, "input": 11, "model": 10, "prefetch": 0, "cached": True}),
-        # The beginnings of epochs: a quarter of the step, and all stages together explain less than a third of the wait.
+        # The beginnings of epochs: a quarter of the step, and the stages explain under a third of the wait.
         ("short epochs", SHORT_EPOCHS),
         ("slow parsing", SHORT_EPOCHS | {"beginning": 14.9}),
         ("short epochs", WAITING | {"epoch": 1, "beginning": 30}),
