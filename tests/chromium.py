@@ -1,4 +1,4 @@
-"""A page in a real browser: what it shows, measured from a frame around it, and what its console says."""
+"""Open a report in Chromium, evaluate JavaScript in it and read the console."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from typing import Any
 OPTIONS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
-    "--host-resolver-rules=MAP * ~NOTFOUND",  # the page must do without a network
+    "--host-resolver-rules=MAP * ~NOTFOUND",  # the page must not need a network
     "--allow-file-access-from-files", "--virtual-time-budget=3000", "--enable-logging=stderr", "--v=0",
 ]  # fmt: skip
 DARK = "--blink-settings=preferredColorScheme=0"
@@ -28,7 +28,7 @@ FRAME = """<!doctype html><meta charset="utf-8"><meta name="color-scheme" conten
 
 
 def browse(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Chromium once, with a profile of its own."""
+    """Run Chromium once with a new profile."""
     chromium = shutil.which("chromium")
     assert chromium, "Debian's package chromium is needed: make chromium"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
@@ -37,19 +37,19 @@ def browse(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def measure(page: Path, scripts: dict[str, str], *, width: int = 1200, dark: bool = False) -> dict[str, Any]:
-    """What JavaScript functions of (document, window) find in the page, laid out this wide; and the ``console``."""
+    """Evaluate JavaScript functions of (document, window) at a page width; the result has the ``console`` too."""
     frame = page.with_name(f"frame-{width}-{dark}.html")
     written = ", ".join(f"{json.dumps(name)}: {script}" for name, script in scripts.items())
     frame.write_text(FRAME.format(page=page.name, width=width, scripts=written), encoding="utf-8")
     done = browse("--dump-dom", *([DARK] if dark else []), frame.as_uri())
     frame.unlink()
-    found = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert found and found[1], done.stderr
-    return json.loads(unescape(found[1])) | {"console": _console(done)}
+    match = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert match and match[1], done.stderr
+    return json.loads(unescape(match[1])) | {"console": _console(done)}
 
 
 def console(page: Path) -> list[str]:
-    """Everything the page makes the browser's console say."""
+    """Return the console messages of a page."""
     return _console(browse("--dump-dom", page.as_uri()))
 
 

@@ -1,4 +1,4 @@
-"""What more than one test file needs: real digits as Examples, and a small model really trained on them."""
+"""Shared fixtures: real digits as Examples, and a small model that is trained on them."""
 
 import gzip
 import logging
@@ -10,39 +10,41 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-# The same examples in every run, however slow the machine: those that search for new ones are nightly, and say so.
+# Hypothesis draws the same examples in every run; tests that search for new ones are marked nightly.
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
-collect_ignore = ["stand_in_server.py"]  # a program of its own
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background; the programs that are interrupted inherit it
+collect_ignore = ["stand_in_server.py"]  # a program, not a test module
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # background jobs ignore SIGINT, and started programs inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
 def _levels_of_logs() -> None:
-    """As in a fresh process: libraries set those of the whole one, and tests of what is told must not hang on that."""
+    """Reset log levels, because libraries change them for the whole process."""
     logging.getLogger().setLevel(logging.WARNING)
     logging.getLogger("tfopt").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")
 def digits_examples(tmp_path_factory) -> Path:
-    """Real 8x8 digits: float ``image`` (0 to 16), int64 ``label``; 1,400 to train in two shards, 397 to evaluate."""
+    """Examples of 8x8 digits: float ``image`` (0 to 16), int64 ``label``; 1,400 train in two shards, 397 eval."""
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(images))
     folder = tmp_path_factory.mktemp("digits") / "examples"
     for split, rows in (("train", np.array_split(order[:1400], 2)), ("eval", [order[1400:]])):
-        for shard, chosen in enumerate(rows):
+        for shard, indices in enumerate(rows):
             file = folder / f"Split-{split}" / f"data_tfrecord-{shard:05d}-of-{len(rows):05d}.gz"
-            write_examples(file, {"image": images[chosen], "label": labels[chosen]})
+            write_examples(file, {"image": images[indices], "label": labels[indices]})
     return folder
 
 
 @pytest.fixture(scope="session")
 def digits_model(tmp_path_factory, digits_examples) -> Path:
-    """A KerasModel folder: Keras 3, ``image`` [8,8,1], conv and batch norm with moved statistics, softmax, > 95 %."""
+    """A KerasModel folder: Keras 3, ``image`` [8,8,1], conv, batch norm with trained statistics, softmax, > 95 %."""
     import keras
 
     from tfopt.artifacts import Examples
@@ -72,7 +74,7 @@ def digits_lite(tmp_path_factory, digits_model) -> Path:
 
 
 def small_digits_model():
-    """Untrained: rescale, conv + batch norm + relu twice (one depthwise), dense softmax."""
+    """Build an untrained model: rescale, conv + batch norm + relu twice (one depthwise), dense softmax."""
     import keras
     from keras import layers
 
@@ -98,7 +100,7 @@ def write_examples(file: Path, columns: dict[str, np.ndarray]) -> None:
 
 
 def cut_between_records(file: Path) -> int:
-    """Cut a gzipped TFRecord file so that TensorFlow takes it for a whole one; return how many records it has left."""
+    """Truncate a gzipped TFRecord file at a record boundary and return the number of remaining records."""
     import tensorflow as tf
 
     unpacked, records, start = gzip.decompress(file.read_bytes()), 0, 0

@@ -1,48 +1,48 @@
-"""A process to fork, for tests/processes/test_fork_server.py: started with ``python -m tests.forked``."""
+"""A fork server for tests/processes/test_fork_server.py, started with ``python -m tests.forked``."""
 
 import os
 import sys
 import time
 
-from tfopt.processes.fork_server import answer_by_forks
+from tfopt.processes.fork_server import serve_forks
 
-BEGUN = time.monotonic_ns()  # what all forks have in common
+BEGUN = time.monotonic_ns()  # the same in all forks
 
 
 class Worker:
-    """What a fork can be asked."""
+    """The worker of a fork."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
-        self.kept: list[str] = []
+        """Start with an empty list."""
+        self.words: list[str] = []
 
     def keep(self, word: str) -> list[str]:
         """Add a word and return all."""
-        self.kept.append(word)
-        return self.kept
+        self.words.append(word)
+        return self.words
 
     def origin(self) -> tuple[int, int, int]:
-        """This process, the one it was forked from, and when that had imported everything."""
+        """Return the IDs of this process and of the fork server, and the server's start time."""
         return os.getpid(), os.getppid(), BEGUN
 
     def say(self, word: str) -> None:
-        """Print it, here and as a library of C would."""
+        """Print a word from Python and directly to the file descriptor."""
         print(word, flush=True)
         os.write(2, f"{word}!\n".encode())
 
     def fail(self) -> None:
-        """Raise."""
+        """Raise an exception."""
         raise ValueError("cannot do that")
 
     def leave(self) -> None:
-        """End in the middle of a call."""
+        """Exit during a call."""
         sys.exit(3)
 
     def wait(self, signal: int) -> None:
-        """Be ended from outside, or never."""
+        """Send a signal to this process and wait."""
         os.kill(os.getpid(), signal)
         time.sleep(3600)
 
 
 if __name__ == "__main__":
-    answer_by_forks(int(sys.argv[1]), Worker)
+    serve_forks(int(sys.argv[1]), Worker)

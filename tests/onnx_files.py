@@ -1,4 +1,4 @@
-"""What tests read in an .onnx file: the kernels, as they are stored."""
+"""Read kernels of an .onnx file."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import onnx
 
 
 def whole_numbers(file: Path) -> list[np.ndarray]:
-    """The int8 kernels, those of convolutions first."""
+    """Return the int8 kernels, those of convolutions first."""
     arrays = [onnx.numpy_helper.to_array(item) for item in onnx.load(file).graph.initializer]
-    found = [array for array in arrays if array.dtype == np.int8 and array.ndim > 1]
-    return sorted(found, key=lambda array: (-array.ndim, array.shape))
+    kernels = [array for array in arrays if array.dtype == np.int8 and array.ndim > 1]
+    return sorted(kernels, key=lambda array: (-array.ndim, array.shape))

@@ -1,4 +1,4 @@
-"""Looking at processes that may end at any time, whoever started them."""
+"""Inspect processes that may end at any time."""
 
 import time
 
@@ -6,16 +6,16 @@ import psutil
 
 
 def wait_until(condition, seconds: float = 60):
-    """Return the condition's first true value."""
+    """Wait until a condition is true and return its value."""
     end = time.monotonic() + seconds
     while not (value := condition()):
-        assert time.monotonic() < end, f"not so in {seconds:g} seconds"
+        assert time.monotonic() < end, f"not true within {seconds:g} seconds"
         time.sleep(0.05)
     return value
 
 
 def has_ended(process: psutil.Process) -> bool:
-    """Whether it is gone, or only waits for whoever inherited it to look."""
+    """Return True if a process has ended or is a zombie."""
     try:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -23,6 +23,6 @@ def has_ended(process: psutil.Process) -> bool:
 
 
 def marked(variable: str, value: str) -> list[psutil.Process]:
-    """The running processes that have a variable, from whoever started them."""
-    found = psutil.process_iter(["environ"])  # None where it may not be read, or there is none left to read
-    return [process for process in found if (process.info["environ"] or {}).get(variable) == value]
+    """Return the running processes with an environment variable."""
+    processes = psutil.process_iter(["environ"])  # None if it is not readable
+    return [process for process in processes if (process.info["environ"] or {}).get(variable) == value]

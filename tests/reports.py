@@ -1,4 +1,4 @@
-"""Evaluation and benchmark reports as those steps write them, on models given as a table."""
+"""Write evaluation and benchmark reports for a table of models."""
 
 import json
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ EXAMPLES = 1000
 
 @dataclass(frozen=True)
 class Row:
-    """What is to be measured of one model; intervals are value, low, high."""
+    """The measurements of one model; intervals are (value, low, high)."""
 
     name: str
     format: str = "tflite"
@@ -42,17 +42,17 @@ DIGITS = [
 
 
 def make_models(rows: list[Row], folder: Path) -> list[Path]:
-    """An artifact folder for each row, with a card and files of the right names (which nothing runs)."""
+    """Write an artifact folder for each row, with a model card and placeholder files."""
     return [_make(row, number, folder / f"{number} {row.name}") for number, row in enumerate(rows)]
 
 
 def write_reports(rows: list[Row], models: list[Path], folder: Path, *, samples: bool = True, slices: bool = True):
-    """Write what evaluate and benchmark would have written, and return the two artifacts."""
-    opened = [Model.open(model) for model in models]
-    rows = [replace(row, name=name) for row, name in zip(rows, unique_names(opened), strict=True)]
+    """Write the reports of evaluate and benchmark, and return the two artifacts."""
+    artifacts = [Model.open(model) for model in models]
+    rows = [replace(row, name=name) for row, name in zip(rows, unique_names(artifacts), strict=True)]
     evaluation, benchmark = Evaluation(folder / "evaluation"), Benchmark(folder / "benchmark")
-    evaluation.write(evaluation_content(rows, [model.digest for model in opened], slices=slices))
-    benchmark.write(benchmark_content(rows, [model.digest for model in opened]))
+    evaluation.write(evaluation_content(rows, [model.digest for model in artifacts], slices=slices))
+    benchmark.write(benchmark_content(rows, [model.digest for model in artifacts]))
     if samples:
         _write_samples(rows, benchmark.path / "samples.parquet")
     return evaluation, benchmark
@@ -98,11 +98,11 @@ def _make(row: Row, number: int, path: Path) -> Path:
     (serving / "saved_model.pb").write_text(f"graph {number if row.format == 'saved_model' else 0}")
     if row.format == "tflite":
         (serving / "tflite").write_text(f"flatbuffer {number}")
-    made = {"saved_model": "fold_batch_norm", "tflite": "export_tflite"}[row.format] if number else "train"
+    component = {"saved_model": "fold_batch_norm", "tflite": "export_tflite"}[row.format] if number else "train"
     ancestor = {"name": "trained", "digest": "0" * 64, "component": "train"}
     card = {
         "name": row.name,
-        "component": made,
+        "component": component,
         "parameters": {"precision": row.name.split()[-1]} if row.format == "tflite" else {},
         "parent": ancestor if number else None,
         "lineage": [ancestor] if number else [],
@@ -121,23 +121,23 @@ def _evaluated(row: Row, digest: str, slices: bool) -> dict:
         return facts | {"metrics": {}, "delta": {}, "parity": {}, "confusion": [], "roc": [], "slices": []}
     classes = [
         {"feature": "label", "value": value, "count": 90 + value}
-        | _judged(row, row.accuracy - 0.002 * value, None if row.delta is None else np.multiply(row.delta, value / 4))
+        | _metrics(row, row.accuracy - 0.002 * value, None if row.delta is None else np.multiply(row.delta, value / 4))
         for value in range(10)
     ]
     worst = abs(row.delta[0]) if row.delta else 0
     return facts | {
-        **_judged(row, row.accuracy, row.delta),
+        **_metrics(row, row.accuracy, row.delta),
         "parity": {"max_abs_error": 1e-6 + worst * 40, "mean_abs_error": 1e-7 + worst / 9, "agreement": 1 - worst * 1.5}
         if row.delta
         else {},
-        "confusion": _confused(row.accuracy),
+        "confusion": _confusion(row.accuracy),
         "roc": [],
         "slices": classes if slices else [],
     }
 
 
-def _confused(accuracy: float) -> list[list[int]]:
-    """Counts of ten digits that give this accuracy; all mistakes are threes taken for eights."""
+def _confusion(accuracy: float) -> list[list[int]]:
+    """Return a confusion matrix with this accuracy; all errors are threes classified as eights."""
     counts = np.diag([EXAMPLES // 10] * 10)
     wrong = round(EXAMPLES * (1 - accuracy))
     counts[3, 3] -= wrong
@@ -145,7 +145,7 @@ def _confused(accuracy: float) -> list[list[int]]:
     return counts.tolist()
 
 
-def _judged(row: Row, accuracy: float, delta) -> dict:
+def _metrics(row: Row, accuracy: float, delta) -> dict:
     metrics = {
         "accuracy": _interval(accuracy, accuracy - 0.009, accuracy + 0.008) | {"higher_is_better": True},
         "top_5_accuracy": _interval(0.999, 0.997, 1.0) | {"higher_is_better": True},

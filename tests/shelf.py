@@ -1,4 +1,4 @@
-"""A real Beam file system with addresses that are no local path: ``shelf:///PATH`` is the local file of that path."""
+"""A Beam file system for tests of remote addresses: ``shelf:///PATH`` is the local file PATH."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ SCHEME = "shelf://"
 
 
 class Shelf(LocalFileSystem):
-    """Beam finds it by its scheme, as it finds an object store's; like one, it has no folders to make."""
+    """A file system with a scheme of its own and, like an object store, without folders."""
 
     @classmethod
     def scheme(cls):
@@ -19,8 +19,8 @@ class Shelf(LocalFileSystem):
         return False
 
     def _list(self, dir_or_prefix):
-        for found in super()._list(dir_or_prefix.removeprefix(SCHEME)):
-            yield FileMetadata(SCHEME + found.path, found.size_in_bytes, found.last_updated_in_seconds)
+        for metadata in super()._list(dir_or_prefix.removeprefix(SCHEME)):
+            yield FileMetadata(SCHEME + metadata.path, metadata.size_in_bytes, metadata.last_updated_in_seconds)
 
     def _path_open(self, path, mode, *more, **options):
         return super()._path_open(path.removeprefix(SCHEME), mode, *more, **options)
@@ -36,5 +36,5 @@ class Shelf(LocalFileSystem):
         super().delete([path.removeprefix(SCHEME) for path in paths])
 
     def metadata(self, path):
-        found = super().metadata(path.removeprefix(SCHEME))
-        return FileMetadata(path, found.size_in_bytes, found.last_updated_in_seconds)
+        metadata = super().metadata(path.removeprefix(SCHEME))
+        return FileMetadata(path, metadata.size_in_bytes, metadata.last_updated_in_seconds)

@@ -1,4 +1,4 @@
-"""What a user of the stock TFX Trainer writes: a Keras 3 model of iris, exported with a signature by input name."""
+"""A module for the standard TFX Trainer: a Keras 3 model of iris with a signature by input names."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ FEATURES = ["sepal_length", "sepal_width", "petal_length", "petal_width"]
 
 
 def run_fn(fn_args: Any) -> None:
-    """Train on the CSV's four columns and save both forms where the artifact layout puts them."""
+    """Train on the four columns of the CSV and save a KerasModel artifact."""
     import keras
     import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Small components for tests of the machinery, found by any process as ``tests.toys:NAME``."""
+"""Small components for tests of the framework, which any process can import as ``tests.toys:NAME``."""
 
 import os
 import signal
@@ -22,21 +22,21 @@ def count(
     notes: list[str] = [],  # noqa: B006
     limit: Annotated[int, Between(1)] | None = None,
 ) -> None:
-    """Count what is in a file.
+    """Count bytes or lines of a file.
 
     Args:
         data: The file.
         report: The count.
         scale: A factor.
-        unit: What is counted.
-        loud: Whether to shout.
-        notes: Kept as they are.
-        limit: The most that is counted.
+        unit: The unit of the count.
+        loud: A flag.
+        notes: Any texts.
+        limit: The largest count.
     """
     text = data.path.read_bytes()
-    found = len(text) if unit == "bytes" else text.count(b"\n")
-    report.write({"count": min(found, limit or found) * scale, "loud": loud, "notes": notes})
-    report.metadata["count"] = found
+    total = len(text) if unit == "bytes" else text.count(b"\n")
+    report.write({"count": min(total, limit or total) * scale, "loud": loud, "notes": notes})
+    report.metadata["count"] = total
 
 
 @component(image="tf", cache="local")
@@ -48,8 +48,8 @@ def add(
     Args:
         reports: The counts.
         total: Their sum.
-        extra: One more, if wanted.
-        start: Where to start.
+        extra: Another count.
+        start: Start value.
     """
     parts = [report.read()["count"] for report in [*reports, *([extra] if extra else [])]]
     total.write({"count": start + sum(parts), "parts": parts})
@@ -59,12 +59,12 @@ def add(
 def fail(
     data: Input[Files], report: Output[Report], *, how: Literal["refuse", "crash", "kill", "leave", "forget"] = "refuse"
 ) -> None:
-    """Fail in a chosen way, after half of the work.
+    """Write half of the output and fail in the given way.
 
     Args:
         data: Anything.
-        report: Never whole.
-        how: In which way.
+        report: Never complete.
+        how: The way to fail.
     """
     (report.path / "half").write_text("half")
     if how == "refuse":
@@ -79,12 +79,12 @@ def fail(
 
 @component(image="tf", cache="never")
 def note(data: Input[Files], report: Output[Report], *, book: str) -> None:
-    """Write a line into a book.
+    """Append a line to a file outside of the artifacts.
 
     Args:
         data: Anything.
-        report: How many lines there are now.
-        book: A file outside.
+        report: The number of lines after that.
+        book: The file.
     """
     with Path(book).open("a+") as stream:
         stream.write("noted\n")
@@ -94,28 +94,28 @@ def note(data: Input[Files], report: Output[Report], *, book: str) -> None:
 
 @component(image="tf")
 def two(data: Input[Files], first: Output[Report], second: Output[Report]) -> None:
-    """Write two reports, while somebody else takes the place of the second.
+    """Write two reports while another process creates the folder of the second.
 
     Args:
         data: Anything.
-        first: Whole.
-        second: Whole, and too late.
+        first: Complete.
+        second: Complete, but its folder exists.
     """
     first.write({"a": 1})
     second.write({"a": 2})
-    taken = second.path.with_name("second")
-    taken.mkdir()
-    (taken / "theirs").write_text("theirs")
+    folder = second.path.with_name("second")
+    folder.mkdir()
+    (folder / "theirs").write_text("theirs")
 
 
 @component(image="tf")
 def copy_model(model: Input[Model], copied: Output[Model], *, note: str = "as it was") -> None:
-    """Pass a model on.
+    """Copy a model.
 
     Args:
-        model: Any.
-        copied: The same.
-        note: Kept in the card.
+        model: Any model.
+        copied: The copy.
+        note: A text for the model card.
     """
     link_tree(model.path, copied.path)
     copied.metadata["note"] = note
@@ -123,10 +123,10 @@ def copy_model(model: Input[Model], copied: Output[Model], *, note: str = "as it
 
 @component(image="tf")
 def take_keras(model: Input[KerasModel], examples: Input[Examples], taken: Output[TFLiteModel]) -> None:
-    """Take a Keras model.
+    """Declare a Keras model as input.
 
     Args:
         model: A Keras model.
         examples: Examples.
-        taken: Never made.
+        taken: Never written.
     """

@@ -250,7 +250,7 @@ def test_unique_names_prepends_the_lineage_to_equal_names(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("given", ["module.py", "written", "written/module.py"])
+@pytest.mark.parametrize("source", ["module.py", "written", "written/module.py"])
 def test_python_module_opens_a_file_or_the_folder_of_a_step(folder, source):
     opened = PythonModule.open(folder / source)
     assert opened.path.is_file()

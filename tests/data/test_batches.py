@@ -1,4 +1,4 @@
-"""Reading Examples: batches as a signature asks for them, and a plain word about every kind of bad data."""
+"""Test reading of Examples as batches, and the errors for invalid data."""
 
 import gzip
 
@@ -10,12 +10,12 @@ from tests.conftest import write_examples
 from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.batches import (
-    to_input,
     feature_specs,
     parse_records,
     read_batches,
     read_records,
     sample_records,
+    to_input,
 )
 from tfopt.errors import ComponentError
 
@@ -50,12 +50,12 @@ def integers(*values):
     return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
 
 
-def test_batches_run_across_shards_in_order_and_only_the_last_is_smaller(shards):
-    found = list(read_batches(shards, IMAGE | {"id": TensorSpec("int64", (None, 1))}, batch_size=4))
-    assert [len(batch["id"]) for batch in found] == [4, 4, 2]
-    assert np.concatenate([batch["id"] for batch in found]).ravel().tolist() == list(range(10))
-    assert found[1]["image"].shape == (4, 2, 2, 1) and found[1]["image"][0, 0, 1, 0] == 17
-    assert found[1]["image"].dtype == np.float32
+def test_batches_span_shards_and_only_the_last_is_smaller(shards):
+    batches = list(read_batches(shards, IMAGE | {"id": TensorSpec("int64", (None, 1))}, batch_size=4))
+    assert [len(batch["id"]) for batch in batches] == [4, 4, 2]
+    assert np.concatenate([batch["id"] for batch in batches]).ravel().tolist() == list(range(10))
+    assert batches[1]["image"].shape == (4, 2, 2, 1) and batches[1]["image"][0, 0, 1, 0] == 17
+    assert batches[1]["image"].dtype == np.float32
 
 
 @pytest.mark.parametrize(
@@ -67,24 +67,24 @@ def test_batches_run_across_shards_in_order_and_only_the_last_is_smaller(shards)
         (TensorSpec("uint8", (4, None)), (10, 1)),
     ],
 )
-def test_integers_take_the_dtype_and_shape_of_the_signature(shards, spec, shape):
+def test_integers_are_converted_to_the_dtype_and_shape_of_the_signature(shards, spec, shape):
     array = next(read_batches(shards, {"id": spec}, batch_size=99))["id"]
     assert array.shape == shape and array.dtype == spec.dtype and array.ravel().tolist() == list(range(10))
 
 
-def test_an_integer_that_does_not_fit_is_refused_not_wrapped():
+def test_an_integer_that_does_not_fit_the_dtype_is_rejected():
     assert to_input(np.array([[0], [255]]), TensorSpec("uint8", (None, 1))).tolist() == [[0], [255]]
     with pytest.raises(ComponentError, match="values from 0 to 256"):
         to_input(np.array([[0], [256]]), TensorSpec("uint8", (None, 1)))
 
 
-def test_an_input_without_axes_takes_one_value_of_the_batch(shards):
+def test_a_scalar_input_gets_one_value_of_the_batch(shards):
     for batch in read_batches(shards, {"id": TensorSpec("int32", ()), "image": IMAGE["image"]}, batch_size=4):
         assert batch["id"].shape == () and batch["id"].dtype == np.int32
     assert to_input(np.array([[b"a"], [b"b"]], object), TensorSpec("string", ())).item() == b"a"
 
 
-def test_text_and_bytes_come_as_bytes(tmp_path):
+def test_text_and_bytes_are_returned_as_bytes(tmp_path):
     write_examples(
         tmp_path / "t.gz", {"text": np.array(["größe", "b"], object), "raw": np.array([b"\0\xff", b""], object)}
     )
@@ -93,7 +93,7 @@ def test_text_and_bytes_come_as_bytes(tmp_path):
     assert batch["text"].tolist() == ["größe".encode(), b"b"] and batch["raw"].tolist() == [[b"\0\xff"], [b""]]
 
 
-def test_a_free_size_takes_what_the_records_have(tmp_path):
+def test_a_dynamic_size_is_taken_from_the_records(tmp_path):
     file = write_raw(tmp_path / "a", *({"x": floats(*range(6))} for _ in range(3)))
     batch = next(read_batches([file], {"x": TensorSpec("float32", (None, None, 2))}, batch_size=3))
     assert batch["x"].shape == (3, 3, 2)
@@ -101,13 +101,13 @@ def test_a_free_size_takes_what_the_records_have(tmp_path):
         next(read_batches([file], {"x": TensorSpec("float32", (None, None, 4))}, batch_size=3))
 
 
-def test_a_path_with_spaces_and_letters_is_read(tmp_path):
+def test_paths_may_contain_spaces_and_non_ascii_letters(tmp_path):
     write_examples(tmp_path / "größe 1/Split-train/data_tfrecord-00000-of-00001.gz", rows(0, 3))
     files = Examples(tmp_path / "größe 1").split("train")
     assert len(next(read_batches(files, IMAGE, batch_size=8))["image"]) == 3
 
 
-def test_an_absent_feature_names_the_nearest(shards):
+def test_a_missing_feature_error_suggests_the_closest_name(shards):
     with pytest.raises(ComponentError) as error:
         next(read_batches(shards, {"imagee": IMAGE["image"]}, batch_size=4))
     assert "no feature 'imagee'" in error.value.received and error.value.fix == "did you mean image?"
@@ -121,7 +121,7 @@ def test_an_absent_feature_names_the_nearest(shards):
         (TensorSpec("float32", (None, 5)), "feature 'image' has 4 values"),
     ],
 )
-def test_another_type_or_length_than_the_signatures_is_refused(shards, spec, received):
+def test_another_type_or_length_than_in_the_signature_is_rejected(shards, spec, received):
     with pytest.raises(ComponentError) as error:
         next(read_batches(shards, {"image": spec}, batch_size=4))
     assert received in error.value.received and str(spec) in error.value.expected
@@ -136,7 +136,7 @@ def test_another_type_or_length_than_the_signatures_is_refused(shards, spec, rec
         ({"x": integers(1, 2)}, "feature 'x' is int64[?,2]", "one type"),
     ],
 )
-def test_one_bad_record_is_named_by_file_and_number(tmp_path, bad, received, fix):
+def test_an_invalid_record_is_named_by_file_and_index(tmp_path, bad, received, fix):
     good = {"x": floats(1, 2)}
     files = [write_raw(tmp_path / "one.gz", good, good), write_raw(tmp_path / "two.gz", good, good, good, bad, good)]
     with pytest.raises(ComponentError) as error:
@@ -159,12 +159,17 @@ def test_a_truncated_file_is_named(shards, name, keep):
     assert error.value.expected.startswith("a complete TFRecord file")
 
 
-def test_no_cut_through_a_gzip_file_loses_records_in_silence(tmp_path):
+def test_no_truncation_of_a_gzip_file_is_silent(tmp_path):
     write_examples(tmp_path / "whole.gz", rows(0, 40))
     content, part = (tmp_path / "whole.gz").read_bytes(), tmp_path / "part.gz"
     silent = []
-    for kept in [5, 12, 30, *range(len(content) - 60, len(content) - 8)]:  # some of these cuts fall between two records
-        part.write_bytes(content[:kept])
+    for remaining in [
+        5,
+        12,
+        30,
+        *range(len(content) - 60, len(content) - 8),
+    ]:  # some of these cuts fall between two records
+        part.write_bytes(content[:remaining])
         try:
             silent.append(len(list(read_records([part]))))
         except ComponentError as error:
@@ -175,7 +180,7 @@ def test_no_cut_through_a_gzip_file_loses_records_in_silence(tmp_path):
     assert sum(len(batch["image"]) for batch in read_batches([part], IMAGE, batch_size=9)) == 80
 
 
-def test_what_is_no_tfrecord_file_is_refused(tmp_path):
+def test_other_files_than_tfrecords_are_rejected(tmp_path):
     (tmp_path / "text.tfrecord").write_text("hello, I am not a TFRecord file at all\n" * 20)
     plain = tmp_path / "plain"
     write_examples(plain, rows(0, 4))
@@ -186,14 +191,14 @@ def test_what_is_no_tfrecord_file_is_refused(tmp_path):
         assert ".gz" in error.value.expected
 
 
-def test_records_that_are_no_examples_are_refused(tmp_path):
+def test_records_other_than_examples_are_rejected(tmp_path):
     with tf.io.TFRecordWriter(str(tmp_path / "a")) as writer:
         writer.write(b"\xff\xfe not a tf.Example")
     with pytest.raises(ComponentError, match=r"not a tf\.Example"):
         next(read_batches([tmp_path / "a"], IMAGE, batch_size=4))
 
 
-def test_no_records_at_all_are_refused(tmp_path):
+def test_files_without_records_are_rejected(tmp_path):
     write_examples(tmp_path / "a.gz", rows(0, 0))
     (tmp_path / "b.gz").touch()
     for files in ([tmp_path / "a.gz"], [tmp_path / "b.gz"], []):
@@ -203,11 +208,11 @@ def test_no_records_at_all_are_refused(tmp_path):
 
 def test_a_feature_without_values_is_not_stored():
     example = tf.train.Example(features=tf.train.Features(feature={"a": floats(1, 2), "b": floats(), "c": integers(1)}))
-    found = feature_specs(example.SerializeToString())
-    assert found == {"a": TensorSpec("float32", (None, 2)), "c": TensorSpec("int64", (None, 1))}
+    batches = feature_specs(example.SerializeToString())
+    assert batches == {"a": TensorSpec("float32", (None, 2)), "c": TensorSpec("int64", (None, 1))}
 
 
-def test_a_sample_is_even_reproducible_and_all_of_a_small_split(shards):
+def test_a_sample_is_uniform_and_reproducible(shards):
     every = list(read_records(shards))
     assert sample_records(shards, count=10, seed=0) == sample_records(shards, count=99, seed=1) == every
     assert sample_records(shards, count=4, seed=7) == sample_records(shards, count=4, seed=7)

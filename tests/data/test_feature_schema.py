@@ -1,4 +1,4 @@
-"""How features are stored: the first record shows names and types, ``examples.json`` says what varies or is sparse."""
+"""Test feature schemas from the first record and from ``examples.json``."""
 
 import json
 
@@ -22,8 +22,8 @@ ANY = {name: TensorSpec(name, (None, None)) for name in ("int64", "string", "flo
         (NUMBERS, ANY["int64"]),
         (NUMBERS | {"shape": [3]}, None),
         (WORDS, ANY["string"]),
-        (WORDS | {"distinct": 0, "distinct_is_exact": False}, ANY["string"]),  # none so short that it was counted
-        (WORDS | {"distinct": 0}, None),  # and none at all
+        (WORDS | {"distinct": 0, "distinct_is_exact": False}, ANY["string"]),  # too long to be counted
+        (WORDS | {"distinct": 0}, None),  # no values
         ({"dtype": "float32", "shape": [None], "missing": 9}, None),
         (
             {"dtype": "float32", "shape": [50], "sparse": {"positions": "at", "values": "weight"}},
@@ -31,7 +31,7 @@ ANY = {name: TensorSpec(name, (None, None)) for name in ("int64", "string", "flo
         ),
     ],
 )
-def test_the_manifest_knows_what_the_first_record_does_not_show(tmp_path, facts, column):
+def test_the_manifest_adds_features_missing_in_the_first_record(tmp_path, facts, column):
     file = tmp_path / "Split-train" / "rows"
     write_examples(file, {"id": np.arange(3)})
     (tmp_path / "examples.json").write_text(json.dumps({"features": {"more": facts}}))
@@ -39,7 +39,7 @@ def test_the_manifest_knows_what_the_first_record_does_not_show(tmp_path, facts,
     assert stored_features([file]) == expected
 
 
-def test_a_manifest_beside_the_files_themselves_counts_and_one_without_features_says_nothing(tmp_path):
+def test_the_manifest_may_be_next_to_the_files(tmp_path):
     file = tmp_path / "examples" / "rows"
     write_examples(file, {"id": np.arange(3)})
     (tmp_path / "examples.json").write_text(json.dumps({"features": {"above": NUMBERS}}))
@@ -51,7 +51,7 @@ def test_a_manifest_beside_the_files_themselves_counts_and_one_without_features_
     assert read_manifest(tmp_path / "nowhere") == {}
 
 
-def test_rows_of_any_length_are_filled_up_at_their_end_and_never_to_nothing(tmp_path):
+def test_rows_of_varying_length_are_padded_at_the_end(tmp_path):
     file = tmp_path / "Split-train" / "rows"
     lengths = [[], [], [7], [1, 2, 3]]
     columns = {"id": np.arange(4), "words": [np.array([f"w{one}" for one in row], object) for row in lengths]}
@@ -65,7 +65,7 @@ def test_rows_of_any_length_are_filled_up_at_their_end_and_never_to_nothing(tmp_
     assert second["words"].tolist() == [[b"w7", b"", b""], [b"w1", b"w2", b"w3"]]
 
 
-def test_a_bad_record_is_named_and_not_one_before_it_whose_rows_vary(tmp_path):
+def test_an_invalid_record_is_named_after_records_of_varying_length(tmp_path):
     file = tmp_path / "Split-train" / "rows"
     lengths = [np.array([1]), np.array([], int), np.array([1, 2, 3]), np.array([4])]
     ids = [np.array([0]), np.array([1]), np.array([2]), np.array([3, 3])]

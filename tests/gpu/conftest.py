@@ -1,6 +1,6 @@
-"""Engines are built and run here, which takes an NVIDIA GPU, its driver, TensorRT and CUDA's bindings.
+"""Skip the tests of this folder without an NVIDIA GPU, its driver, TensorRT and CUDA's bindings.
 
-Without them every test is skipped, with the reason in the words of `tfopt.tensorrt.machine`.
+The reason is the error of `tfopt.tensorrt.machine`.
 """
 
 import pytest
@@ -11,13 +11,13 @@ from tfopt.tensorrt import machine
 
 @pytest.fixture(scope="session", autouse=True)
 def here() -> machine.Machine:
-    """This machine, printed so that a log says what the tests ran on."""
+    """Detect this machine and print it, so that a log shows what the tests ran on."""
     try:
-        found = machine.find()
+        detected = machine.detect_machine()
     except ComponentError as error:
         pytest.skip(f"{error.received}; needed: {error.expected}")
     import tensorflow as tf
 
-    tf.config.set_visible_devices([], "GPU")  # the parents answer in float32, and leave the memory to the engines
-    print(f"\n{found}")
-    return found
+    tf.config.set_visible_devices([], "GPU")  # parents run in float32 on the CPU, and the engines get the GPU memory
+    print(f"\n{detected}")
+    return detected

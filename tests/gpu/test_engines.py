@@ -1,6 +1,6 @@
-"""convert_tensorrt and the tensorrt runtime on a real GPU: every precision, shape, cache and refusal.
+"""Test convert_tensorrt and the tensorrt runtime on a GPU: precisions, shapes, caches and errors.
 
-Run with `make test-gpu`; docs/verified.md says on what this was run.
+Run with `make test-gpu`; docs/verified.md lists the machines that this was run on.
 """
 
 import json
@@ -25,14 +25,14 @@ TABLE = [("fp32", 1e-4, 1.0), ("tf32", 1e-2, 0.99), ("fp16", 1e-2, 0.99), ("bf16
 
 @pytest.fixture(scope="session")
 def engines(here, digits_model, digits_examples, tmp_path_factory):
-    """The engine of each precision, built once."""
-    made: dict[str, Path] = {}
+    """A function that returns the engine of a precision, built once."""
+    built: dict[str, Path] = {}
 
     def engine(precision: str) -> Path:
-        if precision not in made:
-            made[precision] = tmp_path_factory.mktemp("engines") / precision
-            convert_tensorrt(str(digits_model), str(made[precision]), str(digits_examples), precision=precision)
-        return made[precision]
+        if precision not in built:
+            built[precision] = tmp_path_factory.mktemp("engines") / precision
+            convert_tensorrt(str(digits_model), str(built[precision]), str(digits_examples), precision=precision)
+        return built[precision]
 
     return engine
 
@@ -44,14 +44,16 @@ def digits(digits_model, digits_examples, count=397):
 
 
 @pytest.mark.parametrize(("precision", "error", "agreement"), TABLE)
-def test_every_precision_answers_as_its_parent_does(
+def test_outputs_of_every_precision_match_the_parent(
     engines, here, digits_model, digits_examples, precision, error, agreement
 ):
     model = TensorRTModel.open(engines(precision))
     parent, batch = digits(digits_model, digits_examples)
     with runtimes.load(model) as child:
-        wanted, got = parent.run(batch)["digit"], child.run(batch)["digit"]  # 397 records, 32 at a time
-        assert np.abs(wanted - got).max() <= error and (wanted.argmax(1) == got.argmax(1)).mean() >= agreement
+        expected, outputs = parent.run(batch)["digit"], child.run(batch)["digit"]  # 397 records in batches of 32
+        assert (
+            np.abs(expected - outputs).max() <= error and (expected.argmax(1) == outputs.argmax(1)).mean() >= agreement
+        )
         assert (child.inputs, child.outputs) == (parent.inputs, parent.outputs)
     tag = json.loads((model.path / "Format-Serving/compatibility.json").read_text())
     assert tag == {**here.__dict__, "version_compatible": False, "largest_batch": 32}
@@ -61,22 +63,24 @@ def test_every_precision_answers_as_its_parent_does(
 
 
 @pytest.mark.parametrize(("precision", "kind"), [("fp16", "fp16"), ("bf16", "bf16"), ("int8", "int8")])
-def test_the_report_finds_layers_in_the_precision_asked_for(engines, precision, kind):
-    told = TensorRTModel(engines(precision)).card["layers"]
-    assert told["precisions"].get(kind, 0) >= 1, told
-    assert told["precisions"].get("unknown", 0) < sum(told["precisions"].values()) / 2, told  # its batch is open
+def test_the_report_lists_layers_in_the_requested_precision(engines, precision, kind):
+    facts = TensorRTModel(engines(precision)).card["layers"]
+    assert facts["precisions"].get(kind, 0) >= 1, facts
+    assert facts["precisions"].get("unknown", 0) < sum(facts["precisions"].values()) / 2, (
+        facts
+    )  # its batch size is dynamic
 
 
-def test_any_batch_size_gives_the_same_answers(engines, digits_model, digits_examples):
+def test_outputs_are_the_same_at_any_batch_size(engines, digits_model, digits_examples):
     parent, batch = digits(digits_model, digits_examples, 100)
-    wanted = parent.run(batch)["digit"]
+    expected = parent.run(batch)["digit"]
     with runtimes.load(TensorRTModel(engines("fp32"))) as child:
         for size in (1, 2, 32, 1, 33, 100):
-            got = child.run({"image": batch["image"][:size]})["digit"]
-            np.testing.assert_allclose(got, wanted[:size], atol=1e-4)
+            outputs = child.run({"image": batch["image"][:size]})["digit"]
+            np.testing.assert_allclose(outputs, expected[:size], atol=1e-4)
         first = child.run({"image": batch["image"][:1]})["digit"]
         child.run({"image": batch["image"][1:2]})
-        np.testing.assert_allclose(first, wanted[:1], atol=1e-4)  # not overwritten by the next call
+        np.testing.assert_allclose(first, expected[:1], atol=1e-4)  # the next call does not overwrite it
 
 
 def test_int8_from_an_onnx_file_and_from_trained_ranges(digits_model, digits_examples, tmp_path):
@@ -97,31 +101,31 @@ def test_the_entropy_calibrator_and_its_cache(digits_model, digits_examples, tmp
     import tensorrt as trt
 
     cache = str(tmp_path / "calibration.cache")
-    wish = {"precision": "int8", "calibrator": "entropy", "calibration_cache": cache, "calibration_count": 64}
+    parameters = {"precision": "int8", "calibrator": "entropy", "calibration_cache": cache, "calibration_count": 64}
     if not hasattr(trt, "IInt8EntropyCalibrator2"):
         with pytest.raises(ComponentError, match="calibrator='entropy' with TensorRT"):
-            convert_tensorrt(str(digits_model), str(tmp_path / "a"), str(digits_examples), **wish)
+            convert_tensorrt(str(digits_model), str(tmp_path / "a"), str(digits_examples), **parameters)
         return
-    for name, taken in (("a", False), ("b", True)):
-        convert_tensorrt(str(digits_model), str(tmp_path / name), str(digits_examples), **wish)
-        told = TensorRTModel(tmp_path / name).card["calibrated"]
-        assert told["from_cache"] is taken and told["batches"] == (0 if taken else 8)  # of 64 examples
-    convert_tensorrt(str(digits_model), str(tmp_path / "c"), str(digits_examples), **(wish | {"seed": 1}))
+    for name, from_cache in (("a", False), ("b", True)):
+        convert_tensorrt(str(digits_model), str(tmp_path / name), str(digits_examples), **parameters)
+        facts = TensorRTModel(tmp_path / name).card["calibrated"]
+        assert facts["from_cache"] is from_cache and facts["batches"] == (0 if from_cache else 8)  # of 64 examples
+    convert_tensorrt(str(digits_model), str(tmp_path / "c"), str(digits_examples), **(parameters | {"seed": 1}))
     assert TensorRTModel(tmp_path / "c").card["calibrated"]["from_cache"] is False
 
 
-def test_the_timing_cache_is_taken_again_and_a_foreign_one_is_begun_anew(digits_model, tmp_path):
+def test_the_timing_cache_is_reused_and_an_incompatible_one_replaced(digits_model, tmp_path):
     cache = tmp_path / "timing.cache"
-    for name, taken in (("a", False), ("b", True)):
+    for name, from_cache in (("a", False), ("b", True)):
         convert_tensorrt(str(digits_model), str(tmp_path / name), timing_cache=str(cache))
-        told = TensorRTModel(tmp_path / name).card["timing_cache"]
-        assert told["taken"] is taken and told["bytes_after"] == cache.stat().st_size > 0
+        facts = TensorRTModel(tmp_path / name).card["timing_cache"]
+        assert facts["taken"] is from_cache and facts["bytes_after"] == cache.stat().st_size > 0
     cache.write_bytes(b"what another TensorRT wrote")
     convert_tensorrt(str(digits_model), str(tmp_path / "c"), timing_cache=str(cache))
     assert TensorRTModel(tmp_path / "c").card["timing_cache"]["taken"] is False
 
 
-def test_open_sizes_in_a_profile(tmp_path):
+def test_dynamic_sizes_use_the_profile(tmp_path):
     import tensorflow as tf
 
     table = tf.constant(np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32))
@@ -140,7 +144,7 @@ def test_open_sizes_in_a_profile(tmp_path):
     assert TensorRTModel(tmp_path / "f").card["profile"] == "ids=1x9:8x9:32x9"
 
 
-def test_scalars_stay_scalars(tmp_path):
+def test_scalar_inputs_stay_scalars(tmp_path):
     import tensorflow as tf
 
     formula = lambda x, rate: {"y": x * rate}  # noqa: E731
@@ -151,14 +155,14 @@ def test_scalars_stay_scalars(tmp_path):
         np.testing.assert_allclose(child.run({"x": rows, "rate": np.array(2, np.float32)})["y"], 2 * rows)
 
 
-def test_sparse_workspace_and_version_compatible_engines_are_built_and_load(digits_model, tmp_path):
-    wish = {"sparse": True, "workspace_mb": 64, "version_compatible": True}
-    convert_tensorrt(str(digits_model), str(tmp_path / "e"), **wish)
+def test_sparse_and_version_compatible_engines_are_built_and_load(digits_model, tmp_path):
+    parameters = {"sparse": True, "workspace_mb": 64, "version_compatible": True}
+    convert_tensorrt(str(digits_model), str(tmp_path / "e"), **parameters)
     with runtimes.load(TensorRTModel(tmp_path / "e")) as child:
         assert child.run({"image": np.ones((2, 8, 8, 1), np.float32)})["digit"].shape == (2, 10)
 
 
-def test_damaged_engines_and_those_of_another_machine_are_refused(engines, tmp_path):
+def test_damaged_engines_and_those_of_another_machine_are_rejected(engines, tmp_path):
     plan = (engines("fp16") / "Format-Serving/model.plan").read_bytes()
     for name, content in (("half.plan", plan[: len(plan) // 2]), ("text.plan", b"no engine")):
         (tmp_path / name).write_bytes(content)
@@ -172,7 +176,7 @@ def test_damaged_engines_and_those_of_another_machine_are_refused(engines, tmp_p
             runtimes.load(Model(tmp_path / "model.plan"))
 
 
-def test_an_operator_that_tensorrt_lacks_is_named(tmp_path):
+def test_an_unsupported_operator_is_named(tmp_path):
     import tensorflow as tf
 
     model = saved(tmp_path / "m", lambda x: {"y": tf.unique(x)[0]}, x=([None], tf.float32))
@@ -181,18 +185,18 @@ def test_an_operator_that_tensorrt_lacks_is_named(tmp_path):
     assert not (tmp_path / "e").exists()
 
 
-def test_evaluate_and_benchmark_take_an_engine_as_any_other_model(engines, digits_model, digits_examples, tmp_path):
+def test_evaluate_and_benchmark_accept_an_engine(engines, digits_model, digits_examples, tmp_path):
     from tfopt.components.benchmark.component import benchmark
     from tfopt.components.evaluate.component import evaluate
 
-    given = {"baseline": str(digits_model), "candidates": [str(engines("fp16")), str(engines("int8"))]}
-    evaluate(**given, examples=str(digits_examples), evaluation=str(tmp_path / "e"))
-    benchmark(**given, examples=str(digits_examples), benchmark=str(tmp_path / "b"), seconds=2.0)
-    told = [path.read_text() for folder in ("e", "b") for path in (tmp_path / folder).glob("*.json")]
-    assert told and all("tensorrt" in text for text in told)
+    arguments = {"baseline": str(digits_model), "candidates": [str(engines("fp16")), str(engines("int8"))]}
+    evaluate(**arguments, examples=str(digits_examples), evaluation=str(tmp_path / "e"))
+    benchmark(**arguments, examples=str(digits_examples), benchmark=str(tmp_path / "b"), seconds=2.0)
+    facts = [path.read_text() for folder in ("e", "b") for path in (tmp_path / folder).glob("*.json")]
+    assert facts and all("tensorrt" in text for text in facts)
 
 
-def test_memory_is_given_back(engines, here):
+def test_close_releases_gpu_memory(engines, here):
     from cuda.bindings import runtime as cuda
 
     image = {"image": np.ones((32, 8, 8, 1), np.float32)}
@@ -201,4 +205,4 @@ def test_memory_is_given_back(engines, here):
         with runtimes.load(TensorRTModel(engines("fp16"))) as child:
             child.run(image)
         free.append(cuda.cudaMemGetInfo()[1])
-    assert free[-1] >= free[2] - (8 << 20)  # the first ones load kernels that stay
+    assert free[-1] >= free[2] - (8 << 20)  # the first runs load kernels that stay in memory

@@ -1,4 +1,4 @@
-"""Small models of one formula in each format, for the tests of runtimes."""
+"""Write small models of one formula in each format, for the tests of runtimes."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +8,7 @@ from tfopt.artifacts import Model
 
 
 def saved(folder: Path, function, **specs) -> Path:
-    """A bare SavedModel of one function of named tensors, each given as shape and dtype."""
+    """Write a SavedModel of one function; its inputs are given as NAME=(shape, dtype)."""
     import tensorflow as tf
 
     module = tf.Module()
@@ -19,7 +19,7 @@ def saved(folder: Path, function, **specs) -> Path:
 
 
 def lite(file: Path, saved_model: Path, **settings) -> Model:
-    """A LiteRT file of a SavedModel; settings are those of the converter."""
+    """Convert a SavedModel to a LiteRT file; settings are attributes of the converter."""
     import tensorflow as tf
 
     converter = tf.lite.TFLiteConverter.from_saved_model(str(saved_model))
@@ -29,12 +29,12 @@ def lite(file: Path, saved_model: Path, **settings) -> Model:
     return Model(file)
 
 
-def unsigned(file: Path, made: Model) -> Model:
-    """The same LiteRT file without its signatures."""
+def without_signatures(file: Path, model: Model) -> Model:
+    """Copy a LiteRT file without its signatures."""
     import flatbuffers
     from ai_edge_litert import schema_py_generated as schema
 
-    content = schema.ModelT.InitFromPackedBuf(made.path.read_bytes(), 0)
+    content = schema.ModelT.InitFromPackedBuf(model.path.read_bytes(), 0)
     content.signatureDefs = None
     builder = flatbuffers.Builder(1024)
     builder.Finish(content.Pack(builder), b"TFL3")
@@ -43,20 +43,21 @@ def unsigned(file: Path, made: Model) -> Model:
 
 
 def onnx(file: Path, nodes, inputs, outputs) -> Model:
-    """An ONNX file of these nodes; inputs and outputs as name=(element type, shape)."""
+    """Write an ONNX file of nodes; inputs and outputs are given as name: (element type, shape)."""
     from onnx import helper
 
     infos = [
-        [helper.make_tensor_value_info(name, *given) for name, given in ends.items()] for ends in (inputs, outputs)
+        [helper.make_tensor_value_info(name, *type_and_shape) for name, type_and_shape in ends.items()]
+        for ends in (inputs, outputs)
     ]
     versions = [helper.make_opsetid("", 18), helper.make_opsetid("com.foo", 1)]
-    made = helper.make_model(helper.make_graph(nodes, "g", *infos), opset_imports=versions, ir_version=10)
-    file.write_bytes(made.SerializeToString())
+    model = helper.make_model(helper.make_graph(nodes, "g", *infos), opset_imports=versions, ir_version=10)
+    file.write_bytes(model.SerializeToString())
     return Model(file)
 
 
 def openvino(folder: Path, inputs, formula) -> Model:
-    """OpenVINO files of one formula; inputs as name=(dtype, shape), -1 for an open size, outputs by name."""
+    """Write OpenVINO files of one formula; inputs are given as name: (dtype, shape), with -1 for dynamic sizes."""
     import numpy as np
 
     from tfopt.runtimes.openvino_import import openvino as ov
@@ -74,7 +75,7 @@ def openvino(folder: Path, inputs, formula) -> Model:
 
 
 def crossed_saved(folder: Path) -> Model:
-    """z = zeta - alpha and a = 2 alpha, of any number of pairs; nothing is in alphabetical order."""
+    """Write a SavedModel of z = zeta - alpha and a = 2 alpha, with names that are not in alphabetical order."""
     import tensorflow as tf
 
     free = ([None, 2], tf.float32)
@@ -82,12 +83,12 @@ def crossed_saved(folder: Path) -> Model:
 
 
 def crossed_lite(folder: Path) -> Model:
-    """The same in LiteRT."""
+    """Write the same model in LiteRT."""
     return lite(folder / "model.tflite", crossed_saved(folder).path)
 
 
 def crossed_onnx(folder: Path) -> Model:
-    """The same in ONNX."""
+    """Write the same model in ONNX."""
     from onnx import TensorProto, helper
 
     free = (TensorProto.FLOAT, ["batch", 2])
@@ -96,7 +97,7 @@ def crossed_onnx(folder: Path) -> Model:
 
 
 def crossed_openvino(folder: Path) -> Model:
-    """The same in OpenVINO."""
+    """Write the same model in OpenVINO."""
     free = ("float32", [-1, 2])
     return openvino(folder / "model", {"zeta": free, "alpha": free}, _crossed)
 
@@ -110,7 +111,7 @@ CROSSED: dict[str, Callable[[Path], Model]] = {
 
 
 def threads_after_loading(model: Path, threads: int) -> int:
-    """What TensorFlow says of its threads; for a process of its own."""
+    """Return TensorFlow's thread count after loading a model; call it in a new process."""
     runtimes.load(Model(model), threads=threads)
     import tensorflow as tf
 
@@ -118,7 +119,7 @@ def threads_after_loading(model: Path, threads: int) -> int:
 
 
 def ends(model: Path) -> tuple[list[str], list[str]]:
-    """The names of a model's inputs and outputs, in order; for a process of its own."""
+    """Return the ordered names of a model's inputs and outputs; call it in a new process."""
     with runtimes.load(Model(model)) as runtime:
         return list(runtime.inputs), list(runtime.outputs)
 

@@ -1,6 +1,6 @@
-"""What every runtime promises: names, batch sizes, answers that stay, NaN, refusals, and threads.
+"""Test the common behavior of all runtimes: names, batch sizes, outputs, NaN, errors and threads.
 
-What only one of them does is in a file of its own.
+Behavior of a single runtime is tested in a file of its own.
 """
 
 import numpy as np
@@ -20,11 +20,11 @@ def model(request, tmp_path_factory) -> Model:
     return formulas.CROSSED[request.param](tmp_path_factory.mktemp("größe 1"))
 
 
-def test_inputs_and_outputs_go_by_name_at_any_batch_size(model):
+def test_inputs_and_outputs_have_names_at_any_batch_size(model):
     runtime = runtimes.load(model)
     assert runtime.inputs == dict.fromkeys(["alpha", "zeta"], TensorSpec("float32", (None, 2)))
     assert runtime.outputs == dict.fromkeys(["a", "z"], TensorSpec("float32", (None, 2)))
-    if model.format in ("onnx", "openvino"):  # which have an order of their own
+    if model.format in ("onnx", "openvino"):  # the other formats store no order
         assert list(runtime.outputs) == ["z", "a"]
     for batch in (1, 5, 5, 1, 3):
         zeta = np.random.default_rng(batch).random((batch, 2), np.float32)
@@ -34,12 +34,12 @@ def test_inputs_and_outputs_go_by_name_at_any_batch_size(model):
         np.testing.assert_allclose(answer["a"], alpha * 2, atol=1e-6)
 
 
-def test_an_input_that_is_not_contiguous_is_read_as_it_is(model):
+def test_inputs_may_be_non_contiguous(model):
     alpha = np.arange(8, dtype=np.float32).reshape(2, 4)[:, ::-2]
     assert runtimes.load(model).run({"zeta": alpha.T, "alpha": alpha})["a"].tolist() == (2 * alpha).tolist()
 
 
-def test_an_answer_is_not_changed_by_the_next_call(model):
+def test_the_next_call_does_not_change_outputs(model):
     runtime = runtimes.load(model)
     first = runtime.run({"alpha": ONES, "zeta": ONES})["a"]
     runtime.run({"alpha": ONES * 9, "zeta": ONES})
@@ -56,7 +56,7 @@ def test_an_answer_is_not_changed_by_the_next_call(model):
         ({"qqq": ONES}, "input 'qqq'", "known: alpha, zeta"),
     ],
 )
-def test_wrong_names_dtypes_and_shapes_are_refused_even_after_right_ones(model, change, received, fix):
+def test_wrong_names_dtypes_and_shapes_are_rejected_after_valid_calls(model, change, received, fix):
     runtime, good = runtimes.load(model), {"zeta": ONES, "alpha": ONES}
     runtime.run(good)
     with pytest.raises(ComponentError) as error:
@@ -65,14 +65,14 @@ def test_wrong_names_dtypes_and_shapes_are_refused_even_after_right_ones(model, 
     assert runtime.run(good)["a"].tolist() == [[2, 2]]
 
 
-def test_a_nan_goes_in_and_comes_out(model):
-    given = {"zeta": np.array([[np.nan, 1]], np.float32), "alpha": ONES}
-    np.testing.assert_array_equal(runtimes.load(model).run(given)["z"], [[np.nan, 0]])
+def test_nan_is_passed_through(model):
+    arrays = {"zeta": np.array([[np.nan, 1]], np.float32), "alpha": ONES}
+    np.testing.assert_array_equal(runtimes.load(model).run(arrays)["z"], [[np.nan, 0]])
 
 
 @pytest.mark.parametrize("threads", [1, 2, None])
-def test_the_number_of_threads_changes_no_answer(model, threads):
+def test_the_number_of_threads_does_not_change_outputs(model, threads):
     if model.format == "saved_model" and threads:
-        pytest.skip("TensorFlow has one number for a process: tests/runtimes/test_saved_model.py")
+        pytest.skip("TensorFlow has one thread count per process: tests/runtimes/test_saved_model.py")
     runtime = runtimes.load(model, threads=threads)
     assert runtime.run({"zeta": ONES, "alpha": ONES})["a"].tolist() == [[2, 2]]

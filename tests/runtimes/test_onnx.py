@@ -18,31 +18,31 @@ def two_by_two(tmp_path_factory) -> Model:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"])
-def test_every_number_keeps_its_dtype_and_its_name(tmp_path, dtype):
+def test_numeric_dtypes_are_passed_through(tmp_path, dtype):
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     node = helper.make_node("Identity", ["x"], ["y"])
     runtime = runtimes.load(formulas.onnx(tmp_path / "m.onnx", [node], {"x": (kind, [None])}, {"y": (kind, [None])}))
     assert runtime.inputs == {"x": TensorSpec(dtype, (None,))} and runtime.outputs == {"y": TensorSpec(dtype, (None,))}
-    given = np.array([0, 1, 1], dtype)
-    answer = runtime.run({"x": given})["y"]
-    assert answer.dtype == dtype and (answer == given).all()
+    values = np.array([0, 1, 1], dtype)
+    answer = runtime.run({"x": values})["y"]
+    assert answer.dtype == dtype and (answer == values).all()
 
 
-def test_text_goes_in_as_bytes_or_text_and_comes_out_as_bytes(tmp_path):
+def test_text_inputs_are_bytes_or_text_and_outputs_are_bytes(tmp_path):
     text = (Type.STRING, [None, 2])
     concat = helper.make_node("Concat", ["x", "x"], ["y"], axis=1)
     runtime = runtimes.load(formulas.onnx(tmp_path / "m.onnx", [concat], {"x": text}, {"y": (Type.STRING, [None, 4])}))
-    wanted = [[b"a", "ß".encode()] * 2]
-    for given in ([["a", "ß"]], np.array([["a", "ß"]], object), np.array([[b"a", "ß".encode()]], object)):
-        answer = runtime.run({"x": np.array(given)})["y"]
-        assert answer.tolist() == wanted and answer.dtype == object
+    expected = [[b"a", "ß".encode()] * 2]
+    for values in ([["a", "ß"]], np.array([["a", "ß"]], object), np.array([[b"a", "ß".encode()]], object)):
+        answer = runtime.run({"x": np.array(values)})["y"]
+        assert answer.tolist() == expected and answer.dtype == object
     with pytest.raises(ComponentError, match="input 'x': bytes that are not text") as error:
         runtime.run({"x": np.array([[b"\xff", b"a"]], object)})
     assert "UTF-8" in error.value.expected
 
 
 @pytest.mark.parametrize("keep", [0, 1, 20, 0.5, 0.999])
-def test_truncated_files_are_refused(two_by_two, tmp_path, keep):
+def test_truncated_files_are_rejected(two_by_two, tmp_path, keep):
     content = two_by_two.path.read_bytes()
     (tmp_path / "part.onnx").write_bytes(content[: int(keep * len(content)) if isinstance(keep, float) else keep])
     with pytest.raises(ComponentError) as error:

@@ -1,4 +1,4 @@
-"""The openvino runtime: names of one tensor, dtypes, float32 on every CPU, threads, no telemetry, and damaged files."""
+"""Test the openvino runtime: names, dtypes, float32 on every CPU, threads, telemetry and damaged files."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ def two_by_two(tmp_path_factory) -> Model:
     return formulas.crossed_openvino(tmp_path_factory.mktemp("größe 1"))
 
 
-def test_a_tensor_that_is_two_outputs_or_an_input_too_has_each_of_its_names(tmp_path):
+def test_a_tensor_with_several_names_is_returned_under_each(tmp_path):
     def twice(x):
         double = ops.add(x, x)
         return {"p": double, "q": double, "r": x}
@@ -33,16 +33,16 @@ def test_a_tensor_that_is_two_outputs_or_an_input_too_has_each_of_its_names(tmp_
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"])
-def test_every_number_keeps_its_dtype_and_its_name(tmp_path, dtype):
+def test_numeric_dtypes_are_passed_through(tmp_path, dtype):
     runtime = runtimes.load(formulas.openvino(tmp_path, {"x": (dtype, [-1])}, lambda x: {"y": ops.concat([x, x], 0)}))
     assert runtime.inputs == {"x": TensorSpec(dtype, (None,))} and runtime.outputs == {"y": TensorSpec(dtype, (None,))}
-    given = np.array([0, 1, 1], dtype)
-    answer = runtime.run({"x": given})["y"]
-    assert answer.dtype == dtype and (answer == np.tile(given, 2)).all()
+    values = np.array([0, 1, 1], dtype)
+    answer = runtime.run({"x": values})["y"]
+    assert answer.dtype == dtype and (answer == np.tile(values, 2)).all()
 
 
 @pytest.mark.parametrize("value", [2**31, -(2**31) - 1])
-def test_integers_that_the_cpu_would_cut_off_are_refused(tmp_path, value):
+def test_integers_above_32_bits_are_rejected(tmp_path, value):
     model = formulas.openvino(tmp_path, {"x": ("int64", [-1])}, lambda x: {"y": ops.add(x, ops.constant(np.int64(0)))})
     runtime = runtimes.load(model)
     edges = np.array([2**31 - 1, -(2**31)])
@@ -52,7 +52,7 @@ def test_integers_that_the_cpu_would_cut_off_are_refused(tmp_path, value):
     assert str(value) in error.value.received and "ONNX" in error.value.fix
 
 
-def test_text_is_refused(tmp_path):
+def test_text_is_rejected(tmp_path):
     parameter = ops.parameter([-1], ov.Type.string, name="word")
     (tmp_path / "m").mkdir()
     ov.save_model(ov.Model([ops.result(parameter)], [parameter]), tmp_path / "m/model.xml")
@@ -62,7 +62,7 @@ def test_text_is_refused(tmp_path):
     assert "numbers" in error.value.expected and "ONNX" in error.value.fix
 
 
-def test_float32_is_computed_in_float32_also_where_the_cpu_has_bfloat16(tmp_path):
+def test_float32_is_not_computed_in_bfloat16(tmp_path):
     kernel = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
     model = formulas.openvino(
         tmp_path, {"x": ("float32", [-1, 64])}, lambda x: {"y": ops.matmul(x, ops.constant(kernel), False, False)}
@@ -75,7 +75,7 @@ def test_float32_is_computed_in_float32_also_where_the_cpu_has_bfloat16(tmp_path
 
 @pytest.mark.parametrize("part", ["model.xml", "model.bin"])
 @pytest.mark.parametrize("keep", [0, 0.5, 0.9])
-def test_truncated_files_are_refused(tmp_path, part, keep):
+def test_truncated_files_are_rejected(tmp_path, part, keep):
     kernel = ops.constant(np.ones((1, 2), np.float32))
     whole = formulas.openvino(tmp_path / "whole", {"x": ("float32", [-1, 2])}, lambda x: {"y": ops.add(x, kernel)})
     for name in ("model.xml", "model.bin"):
@@ -87,7 +87,7 @@ def test_truncated_files_are_refused(tmp_path, part, keep):
     assert "Exception from" not in error.value.received
 
 
-def test_threads_are_each_models_own(two_by_two):
+def test_threads_are_set_per_model(two_by_two):
     ones = np.ones((2, 2), np.float32)
     for threads in (1, 2, None):
         runtime = runtimes.load(two_by_two, threads=threads)
@@ -97,14 +97,14 @@ def test_threads_are_each_models_own(two_by_two):
         assert runtime._compiled.get_property("INFERENCE_NUM_THREADS") == min(threads or usable, usable)
 
 
-def test_a_closed_runtime_holds_nothing(two_by_two):
+def test_close_releases_the_model(two_by_two):
     with runtimes.load(two_by_two) as runtime:
         assert runtime._compiled
     assert not hasattr(runtime, "_compiled") and not hasattr(runtime, "_request")
 
 
-def test_nothing_is_told_to_anyone_and_telemetry_of_the_users_own_stays():
+def test_telemetry_is_not_imported_unless_the_user_did():
     code = "import sys; from tfopt.runtimes.openvino_import import openvino; print('openvino_telemetry' in sys.modules)"
-    for first, there in (("", "False"), ("import openvino_telemetry\n", "True")):
-        found = subprocess.run([sys.executable, "-c", first + code], check=True, capture_output=True, text=True)
-        assert found.stdout.split() == [there]
+    for first, is_imported in (("", "False"), ("import openvino_telemetry\n", "True")):
+        process = subprocess.run([sys.executable, "-c", first + code], check=True, capture_output=True, text=True)
+        assert process.stdout.split() == [is_imported]

@@ -1,4 +1,4 @@
-"""The saved_model runtime: any dtype, any order, and clear words about damaged folders."""
+"""Test the saved_model runtime: dtypes, order, signatures, threads and damaged folders."""
 
 import shutil
 
@@ -16,7 +16,7 @@ from tfopt.processes.subprocess_call import run_in_child
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
-    """Inputs zeta, alpha and words; outputs z, a, and upper, in an order of no alphabet."""
+    """A SavedModel with inputs zeta, words, alpha and outputs z, upper, a, not in alphabetical order."""
 
     def serve(zeta, words, alpha):
         return {"z": zeta * 2, "upper": tf.strings.upper(words), "a": zeta + tf.cast(alpha, tf.float32)}
@@ -25,7 +25,7 @@ def mixed(tmp_path_factory):
     return formulas.saved(tmp_path_factory.mktemp("mixed") / "model", serve, **specs)
 
 
-def test_inputs_and_outputs_go_by_name_text_included(mixed):
+def test_inputs_and_outputs_have_names_and_may_be_text(mixed):
     runtime = runtimes.load(Model(mixed))
     assert runtime.inputs == {
         "zeta": TensorSpec("float32", (None, 2)),
@@ -40,10 +40,10 @@ def test_inputs_and_outputs_go_by_name_text_included(mixed):
         assert answer["a"].tolist() == [[11, 12], [23, 24]] and answer["z"].tolist() == [[2, 4], [6, 8]]
 
 
-def test_inputs_and_outputs_are_in_the_same_order_in_every_process(mixed):
-    for seed in ("1", "2", "3"):  # of the order of sets, by which TensorFlow goes
-        found = run_in_child(formulas.ends, mixed, doing="loading", environment={"PYTHONHASHSEED": seed})
-        assert found == (["alpha", "words", "zeta"], ["a", "upper", "z"])
+def test_the_order_of_inputs_and_outputs_is_the_same_in_every_process(mixed):
+    for seed in ("1", "2", "3"):  # determines the order of sets, which TensorFlow iterates over
+        names = run_in_child(formulas.ends, mixed, doing="loading", environment={"PYTHONHASHSEED": seed})
+        assert names == (["alpha", "words", "zeta"], ["a", "upper", "z"])
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_inputs_and_outputs_are_in_the_same_order_in_every_process(mixed):
         ({"words": np.ones(1, np.float32)}, "input 'words': float32[1]", "convert it to string"),
     ],
 )
-def test_wrong_names_dtypes_and_shapes_are_refused_even_after_right_ones(mixed, change, received, fix):
+def test_wrong_names_dtypes_and_shapes_are_rejected_after_valid_calls(mixed, change, received, fix):
     runtime = runtimes.load(Model(mixed))
     good = {"zeta": np.ones((1, 2), np.float32), "words": np.array(["a"]), "alpha": np.ones((1, 1), np.int64)}
     runtime.run(good)
@@ -67,26 +67,26 @@ def test_wrong_names_dtypes_and_shapes_are_refused_even_after_right_ones(mixed, 
     assert runtime.run(good)["z"].tolist() == [[2, 2]]
 
 
-def test_a_nan_goes_in_and_comes_out(mixed):
-    given = {"zeta": np.array([[np.nan, 1]], np.float32), "words": np.array(["a"]), "alpha": np.ones((1, 1), np.int64)}
-    np.testing.assert_array_equal(runtimes.load(Model(mixed)).run(given)["z"], [[np.nan, 2]])
+def test_nan_is_passed_through(mixed):
+    arrays = {"zeta": np.array([[np.nan, 1]], np.float32), "words": np.array(["a"]), "alpha": np.ones((1, 1), np.int64)}
+    np.testing.assert_array_equal(runtimes.load(Model(mixed)).run(arrays)["z"], [[np.nan, 2]])
 
 
-def test_an_input_of_unknown_rank_takes_any(tmp_path):
+def test_an_input_of_unknown_rank_accepts_any_rank(tmp_path):
     model = formulas.saved(tmp_path / "model", lambda x: {"sum": tf.reduce_sum(x)}, x=(None, tf.float32))
     runtime = runtimes.load(Model(model))
     assert str(runtime.inputs["x"]) == "float32[...]"
     assert runtime.run({"x": np.ones((2, 3, 4), np.float32)})["sum"] == 24
 
 
-def test_another_signature_is_chosen_by_name(tmp_path):
+def test_another_signature_is_selected_by_name(tmp_path):
     module = tf.Module()
     for name, factor in (("serving_default", 1.0), ("tripled", 3.0)):
         module.__setattr__(
             name, tf.function(lambda x, by=factor: {"y": by * x}, input_signature=[tf.TensorSpec([None])])
         )
-    chosen = {"serving_default": module.serving_default, "tripled": module.tripled}
-    tf.saved_model.save(module, str(tmp_path / "model"), signatures=chosen)
+    signatures = {"serving_default": module.serving_default, "tripled": module.tripled}
+    tf.saved_model.save(module, str(tmp_path / "model"), signatures=signatures)
     runtime = runtimes.load(Model(tmp_path / "model"), signature="tripled")
     assert runtime.run({"x": np.ones(2, np.float32)})["y"].tolist() == [3, 3]
     with pytest.raises(ComponentError) as error:
@@ -94,7 +94,7 @@ def test_another_signature_is_chosen_by_name(tmp_path):
     assert "no signature 'trippled'" in error.value.received and error.value.fix == "did you mean tripled?"
 
 
-def test_a_saved_model_without_signatures_is_refused(tmp_path):
+def test_a_saved_model_without_signatures_is_rejected(tmp_path):
     tf.saved_model.save(tf.Module(), str(tmp_path / "model"))
     with pytest.raises(ComponentError, match="export it with a signature"):
         runtimes.load(Model(tmp_path / "model"))
@@ -105,7 +105,7 @@ def test_a_saved_model_without_signatures_is_refused(tmp_path):
     [("saved_model.pb", 0), ("saved_model.pb", 0.5), ("variables/variables.data-00000-of-00001", 0.5),
      ("variables/variables.index", 0.5), ("variables/variables.index", None)],
 )  # fmt: skip
-def test_damaged_folders_are_refused(digits_model, tmp_path, file, keep):
+def test_damaged_folders_are_rejected(digits_model, tmp_path, file, keep):
     shutil.copytree(digits_model / "Format-Serving", tmp_path / "größe 1")
     damaged = tmp_path / "größe 1" / file
     if keep is None:
@@ -118,7 +118,7 @@ def test_damaged_folders_are_refused(digits_model, tmp_path, file, keep):
     assert error.value.expected == "a SavedModel that TensorFlow can load" and "truncated" in error.value.fix
 
 
-def test_threads_are_set_in_a_fresh_process_and_refused_in_a_used_one(mixed):
+def test_threads_are_set_in_a_new_process_and_rejected_later(mixed):
     assert run_in_child(formulas.threads_after_loading, mixed, 1, doing="loading") == 1
     runtimes.load(Model(mixed))  # TensorFlow runs now, with its own count
     with pytest.raises(ComponentError, match="fresh process"):

@@ -1,6 +1,6 @@
-"""The tensorrt runtime as far as it goes without a GPU: what the machine lacks, tags, shapes, profiles, parts.
+"""Test the tensorrt runtime without a GPU: detection, tags, shapes, profiles and splitting of batches.
 
-What runs engines lies in tests/gpu.
+Tests that run engines are in tests/gpu.
 """
 
 import json
@@ -24,7 +24,7 @@ HERE = Machine("10.11.0.33", "8.6", "NVIDIA A10", "570.86.15")
 
 
 def nvidia_smi(folder: Path, monkeypatch, script: str) -> None:
-    """The first program of that name on the path; a machine with a GPU has the real one."""
+    """Put a script named nvidia-smi first on the path."""
     (folder / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
     (folder / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
@@ -42,14 +42,14 @@ def nvidia_smi(folder: Path, monkeypatch, script: str) -> None:
         ("true", "no output", "Kubeflow"),
     ],
 )
-def test_a_driver_that_does_not_answer_is_told_in_its_own_words(tmp_path, monkeypatch, script, received, fix):
+def test_the_message_of_a_failing_driver_is_reported(tmp_path, monkeypatch, script, received, fix):
     nvidia_smi(tmp_path, monkeypatch, script)
     with pytest.raises(ComponentError) as error:
         machine.detect_machine()
     assert received in error.value.received and fix in error.value.fix
 
 
-def test_without_a_gpu_neither_a_machine_nor_an_engine_is_found(tmp_path, monkeypatch):
+def test_without_a_gpu_detection_and_loading_fail(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "m.plan").write_bytes(b"an engine")
     for attempt in (machine.detect_machine, lambda: runtimes.load(Model(tmp_path / "m.plan"))):
@@ -58,9 +58,9 @@ def test_without_a_gpu_neither_a_machine_nor_an_engine_is_found(tmp_path, monkey
         assert "export_onnx" in error.value.fix
 
 
-def test_with_a_gpu_and_without_tensorrt_it_says_how_to_get_it(tmp_path, monkeypatch):
+def test_without_tensorrt_the_error_has_instructions(tmp_path, monkeypatch):
     nvidia_smi(tmp_path, monkeypatch, "echo 570.86.15")
-    monkeypatch.setitem(__import__("sys").modules, "tensorrt", None)  # what Python has for "is not there"
+    monkeypatch.setitem(__import__("sys").modules, "tensorrt", None)  # makes the import fail
     with pytest.raises(ComponentError, match="import tensorrt") as error:
         machine.detect_machine()
     assert "deploy/images/tensorrt" in error.value.fix
@@ -70,7 +70,7 @@ def test_with_a_gpu_and_without_tensorrt_it_says_how_to_get_it(tmp_path, monkeyp
     assert "tfopt[tensorrt]" in error.value.fix
 
 
-def test_a_tag_is_read_as_it_was_written(tmp_path):
+def test_a_tag_is_written_and_read(tmp_path):
     plan = tmp_path / "größe 1" / "model.plan"
     plan.parent.mkdir()
     assert CompatibilityTag.read(plan) is None
@@ -83,7 +83,7 @@ def test_a_tag_is_read_as_it_was_written(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"tensorrt": "10"}'])
-def test_a_damaged_tag_is_refused(tmp_path, content):
+def test_a_damaged_tag_is_rejected(tmp_path, content):
     (tmp_path / "compatibility.json").write_text(content)
     with pytest.raises(ComponentError, match=r"compatibility\.json"):
         CompatibilityTag.read(tmp_path / "model.plan")
@@ -94,7 +94,7 @@ def test_a_damaged_tag_is_refused(tmp_path, content):
     [
         ({}, False, None, None),
         ({"driver": "535.1"}, False, None, None),
-        ({"gpu": "NVIDIA A16"}, False, None, None),  # of the same capability
+        ({"gpu": "NVIDIA A16"}, False, None, None),  # the same compute capability
         ({"compute_capability": "9.0", "gpu": "NVIDIA H200"}, False, "9.0 (NVIDIA H200)", "tfopt convert_tensorrt"),
         ({"compute_capability": "9.0"}, True, "compute capability 9.0", "again"),
         ({"tensorrt": "10.9.0.34"}, False, "exactly that version", "version_compatible=True"),
@@ -105,7 +105,7 @@ def test_a_damaged_tag_is_refused(tmp_path, content):
         ({"tensorrt": "10.11.0.4"}, False, "10.11.0.4", "version_compatible"),  # 4 is less than 33, though "4" > "33"
     ],
 )
-def test_an_engine_for_another_machine_is_refused_before_it_is_loaded(built, compatible, received, fix):
+def test_an_engine_for_another_machine_is_rejected_by_its_tag(built, compatible, received, fix):
     tag = CompatibilityTag(**(HERE.__dict__ | built), version_compatible=compatible)
     if received is None:
         tag.check(HERE, "m.plan")
@@ -113,11 +113,11 @@ def test_an_engine_for_another_machine_is_refused_before_it_is_loaded(built, com
     with pytest.raises(ComponentError) as error:
         tag.check(HERE, "m.plan")
     assert "m.plan" in error.value.received and received in error.value.received and fix in error.value.fix
-    if "tensorrt" in built and built["tensorrt"].startswith("10.12"):  # building it for later ones helps nobody here
+    if "tensorrt" in built and built["tensorrt"].startswith("10.12"):  # an engine of a newer version never loads here
         assert "version_compatible=True" not in error.value.fix
 
 
-def test_an_older_driver_is_a_warning(caplog):
+def test_an_older_driver_logs_a_warning(caplog):
     with caplog.at_level(logging.WARNING, "tfopt"):
         CompatibilityTag(**(HERE.__dict__ | {"driver": "580.1"})).check(HERE, "m.plan")
         CompatibilityTag(**(HERE.__dict__ | {"driver": "570.86.2"})).check(HERE, "m.plan")
@@ -132,24 +132,24 @@ SPECS = {
 }
 
 
-def test_shapes_come_from_the_signature_the_examples_and_the_batch_sizes():
+def test_profiles_use_signature_examples_and_batch_sizes():
     stored = {"ids": TensorSpec("int64", (None, 17)), "image": TensorSpec("float32", (None, 64))}
-    found = derive_profile(SPECS, {}, stored, usual_batch=8, largest_batch=32)
-    assert found.ranges == {
+    result = derive_profile(SPECS, {}, stored, usual_batch=8, largest_batch=32)
+    assert result.ranges == {
         "image": ((1, 8, 8, 1), (8, 8, 8, 1), (32, 8, 8, 1)),
         "ids": ((1, 17), (8, 17), (32, 17)),
         "fixed": ((4, 2),) * 3,
         "rate": ((), (), ()),
     }
-    given = derive_profile(SPECS, parse_shapes(["ids=1x8:4x32:16x128"]), None, usual_batch=2, largest_batch=2)
-    assert given.ranges["ids"] == ((1, 8), (4, 32), (16, 128)) and given.ranges["image"][2] == (2, 8, 8, 1)
-    assert str(given).startswith("image=1x8x8x1:2x8x8x1:2x8x8x1 ids=1x8:4x32:16x128")
-    assert derive_profile({"x": TensorSpec("f", (None, 3, None))}, {}, {"x": TensorSpec("f", (None, 12))}, usual_batch=1,
-                  largest_batch=1).ranges["x"][0] == (1, 3, 4)  # fmt: skip
+    requested = derive_profile(SPECS, parse_shapes(["ids=1x8:4x32:16x128"]), None, usual_batch=2, largest_batch=2)
+    assert requested.ranges["ids"] == ((1, 8), (4, 32), (16, 128)) and requested.ranges["image"][2] == (2, 8, 8, 1)
+    assert str(requested).startswith("image=1x8x8x1:2x8x8x1:2x8x8x1 ids=1x8:4x32:16x128")
+    specs, stored = {"x": TensorSpec("f", (None, 3, None))}, {"x": TensorSpec("f", (None, 12))}
+    assert derive_profile(specs, {}, stored, usual_batch=1, largest_batch=1).ranges["x"][0] == (1, 3, 4)
 
 
 @pytest.mark.parametrize(
-    ("specs", "given", "received", "fix"),
+    ("specs", "values", "received", "fix"),
     [
         (SPECS, [], "'ids' is int32[?,?]", "ids=1x1:8x64:32x128"),
         ({"x": TensorSpec("float32", (None, None, None, 3))}, [], "dynamic sizes", "x=1x1x1x3:8x64x64x3:32x128x128x3"),
@@ -161,9 +161,9 @@ def test_shapes_come_from_the_signature_the_examples_and_the_batch_sizes():
         (SPECS, ["ids=1x8", "fixed=1x2:2x2:4x2"], "fixed=1x2", "that the model fixes"),
     ],
 )
-def test_shapes_that_nothing_says_or_that_do_not_fit_are_refused(specs, given, received, fix):
+def test_unknown_and_unsuitable_shapes_are_rejected(specs, values, received, fix):
     with pytest.raises(ComponentError) as error:
-        derive_profile(specs, parse_shapes(given), None, usual_batch=8, largest_batch=32)
+        derive_profile(specs, parse_shapes(values), None, usual_batch=8, largest_batch=32)
     assert received in error.value.received and fix in error.value.fix
 
 
@@ -184,7 +184,7 @@ def test_shapes_that_nothing_says_or_that_do_not_fit_are_refused(specs, given, r
         "x=-1x2",
     ],
 )
-def test_what_is_no_range_of_shapes_is_refused(text):
+def test_invalid_ranges_of_shapes_are_rejected(text):
     with pytest.raises(ComponentError) as error:
         parse_shapes([text])
     assert error.value.expected and error.value.fix
@@ -192,7 +192,7 @@ def test_what_is_no_range_of_shapes_is_refused(text):
         parse_shapes(["x=1x2", "x=1x2"])
 
 
-def test_random_inputs_get_sizes_that_the_engine_takes():
+def test_dynamic_sizes_are_replaced_by_the_usual_ones():
     profile = derive_profile(SPECS, parse_shapes(["ids=1x8:4x32:16x128"]), None, usual_batch=8, largest_batch=32)
     assert {name: spec.shape for name, spec in with_usual_sizes(SPECS, profile).items()} == {
         "image": (None, 8, 8, 1),
@@ -206,7 +206,7 @@ def profile(least: int, most: int, length: int = 4) -> Profile:
     return Profile({"x": ((least, 1), (most, length), (most, length))})
 
 
-def test_the_profile_that_takes_the_inputs_is_chosen_and_kept():
+def test_the_current_profile_is_preferred():
     small, large = profile(1, 8), profile(1, 32, 9)
     few, many = {"x": np.zeros((8, 4))}, {"x": np.zeros((9, 9))}
     assert select_profile([small, large], few, 0) == 0 and select_profile([small, large], few, 1) == 1
@@ -218,15 +218,15 @@ def test_the_profile_that_takes_the_inputs_is_chosen_and_kept():
         select_profile([small], {"x": np.zeros((1, 2, 2))}, 0)
 
 
-def test_a_larger_batch_is_cut_into_parts_that_are_all_of_it():
+def test_a_large_batch_is_split_into_parts():
     inputs = {"x": TensorSpec("float32", (None, 4)), "rate": TensorSpec("float32", ())}
     outputs = {"y": TensorSpec("float32", (None, 2))}
     ranges = profile(1, 8).ranges | {"rate": ((), (), ())}
-    given = {"x": np.arange(80).reshape(20, 4), "rate": np.float32(3)}
-    found = split_batch(given, inputs, outputs, [Profile(ranges)])
-    assert [len(part["x"]) for part in found] == [8, 8, 4] and all(part["rate"] == 3 for part in found)
-    np.testing.assert_array_equal(np.concatenate([part["x"] for part in found]), given["x"])
-    small = {"x": given["x"][:8], "rate": given["rate"]}
+    values = {"x": np.arange(80).reshape(20, 4), "rate": np.float32(3)}
+    result = split_batch(values, inputs, outputs, [Profile(ranges)])
+    assert [len(part["x"]) for part in result] == [8, 8, 4] and all(part["rate"] == 3 for part in result)
+    np.testing.assert_array_equal(np.concatenate([part["x"] for part in result]), values["x"])
+    small = {"x": values["x"][:8], "rate": values["rate"]}
     assert split_batch(small, inputs, outputs, [Profile(ranges)]) == [small]
-    whole = {"y": TensorSpec("float32", (2,))}  # of all records at once: nothing to join parts by
-    assert split_batch(given, inputs, whole, [Profile(ranges)]) == [given]
+    whole = {"y": TensorSpec("float32", (2,))}  # no batch dimension to join the parts
+    assert split_batch(values, inputs, whole, [Profile(ranges)]) == [values]

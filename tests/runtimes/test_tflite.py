@@ -1,4 +1,4 @@
-"""The tflite runtime: memory, integers rounded and clipped, several signatures, damaged files."""
+"""Test the tflite runtime: memory, quantization, signatures and damaged files."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def two_by_two(tmp_path_factory) -> Model:
     return formulas.crossed_lite(tmp_path_factory.mktemp("größe 1"))
 
 
-def test_memory_is_allocated_anew_only_when_a_shape_changes(digits_model, tmp_path):
+def test_memory_is_reallocated_only_if_a_shape_changes(digits_model, tmp_path):
     model = formulas.lite(tmp_path / "a.tflite", digits_model / "Format-Serving")
     runtime = runtimes.load(model)
     image = np.random.default_rng(0).random((32, 8, 8, 1), np.float32)
@@ -30,7 +30,7 @@ def test_memory_is_allocated_anew_only_when_a_shape_changes(digits_model, tmp_pa
 
 
 @pytest.mark.parametrize("dtype", [tf.int8, tf.uint8, tf.int16])
-def test_integers_are_rounded_to_the_nearest_and_clipped(tmp_path, dtype):
+def test_quantized_inputs_are_rounded_and_clipped(tmp_path, dtype):
     model = formulas.saved(tmp_path / "model", lambda x: {"y": tf.nn.relu6(x)}, x=([None, 1], tf.float32))
     ops = tf.lite.OpsSet.TFLITE_BUILTINS_INT8
     if dtype == tf.int16:
@@ -52,15 +52,15 @@ def test_integers_are_rounded_to_the_nearest_and_clipped(tmp_path, dtype):
     assert detail["dtype"] == dtype.as_numpy_dtype
     step = detail["quantization"][0]
     values = np.array([0, 1.4 * step, 1.6 * step, 3, 6, 100, -100], np.float32)[:, None]
-    wanted = np.array([0, step, 2 * step, 3, 6, 6, 0])
-    np.testing.assert_allclose(runtime.run({"x": values})["y"].ravel(), wanted, atol=0.51 * step + 1e-6)
+    expected = np.array([0, step, 2 * step, 3, 6, 6, 0])
+    np.testing.assert_allclose(runtime.run({"x": values})["y"].ravel(), expected, atol=0.51 * step + 1e-6)
     near = runtime.run({"x": values[1:3]})["y"].ravel()
-    np.testing.assert_allclose(near, wanted[1:3], atol=0.01 * step)  # truncation would give 1 and 1
+    np.testing.assert_allclose(near, expected[1:3], atol=0.01 * step)  # truncation would give 1 and 1
     with pytest.raises(ComponentError, match="NaN"):
         runtime.run({"x": np.array([[np.nan]], np.float32)})
 
 
-def test_one_of_several_signatures_is_run_wherever_the_file_keeps_it(tmp_path):
+def test_each_of_several_signatures_can_be_run(tmp_path):
     module = tf.Module()
     spec = [tf.TensorSpec([None, 2], tf.float32, name="x")]
     module.plus = tf.function(lambda x: {"y": x + 1}, input_signature=spec)
@@ -69,17 +69,17 @@ def test_one_of_several_signatures_is_run_wherever_the_file_keeps_it(tmp_path):
         folder = tmp_path / first
         tf.saved_model.save(module, str(folder), signatures={first: module.plus, second: module.times})
         file = formulas.lite(tmp_path / f"{first}.tflite", folder)
-        for name, wanted in ((first, 3), (second, 10)):
+        for name, expected in ((first, 3), (second, 10)):
             runtime = runtimes.load(file, signature=name)
             for batch in (1, 4):
-                assert (runtime.run({"x": np.full((batch, 2), 2, np.float32)})["y"] == wanted).all()
+                assert (runtime.run({"x": np.full((batch, 2), 2, np.float32)})["y"] == expected).all()
     with pytest.raises(ComponentError) as error:
         runtimes.load(file, signature="otter")
     assert "no signature 'otter'" in error.value.received and error.value.fix == "did you mean other?"
 
 
-def test_a_file_without_signatures_goes_by_its_tensor_names(two_by_two, tmp_path):
-    runtime = runtimes.load(formulas.unsigned(tmp_path / "b.tflite", two_by_two))
+def test_without_signatures_tensor_names_are_used(two_by_two, tmp_path):
+    runtime = runtimes.load(formulas.without_signatures(tmp_path / "b.tflite", two_by_two))
     assert set(runtime.inputs) == {"serving_default_alpha:0", "serving_default_zeta:0"}
     ones = np.ones((3, 2), np.float32)
     answers = runtime.run({"serving_default_alpha:0": ones, "serving_default_zeta:0": ones * 5})
@@ -87,7 +87,7 @@ def test_a_file_without_signatures_goes_by_its_tensor_names(two_by_two, tmp_path
 
 
 @pytest.mark.parametrize("keep", [0, 1, 20, 0.5, 0.999])
-def test_truncated_files_are_refused(two_by_two, tmp_path, keep):
+def test_truncated_files_are_rejected(two_by_two, tmp_path, keep):
     content = two_by_two.path.read_bytes()
     (tmp_path / "part.tflite").write_bytes(content[: int(keep * len(content)) if isinstance(keep, float) else keep])
     with pytest.raises(ComponentError) as error:

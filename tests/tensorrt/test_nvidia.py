@@ -1,4 +1,4 @@
-"""What is told of GPUs is what NVIDIA's own program says, and nothing where there is none."""
+"""Test queries of NVIDIA's driver with a stand-in for nvidia-smi."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ esac
 """
 
 
-def test_each_gpu_is_in_the_environment_of_a_benchmark_with_its_driver_and_cuda(tmp_path, monkeypatch):
+def test_the_fingerprint_has_each_gpu_with_driver_and_cuda(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert fingerprint([0])["gpus"] == []
     program(tmp_path, SCRIPT)
@@ -26,13 +26,13 @@ def test_each_gpu_is_in_the_environment_of_a_benchmark_with_its_driver_and_cuda(
         {"name": "NVIDIA H200", "driver": "570.86.15", "memory": "143771 MiB", "cuda": "12.8"},
         {"name": "NVIDIA A10", "driver": "570.86.15", "memory": "23028 MiB", "cuda": "12.8"},
     ]
-    assert nvidia.driver() == "570.86.15"
+    assert nvidia.driver_version() == "570.86.15"
 
 
-def test_a_driver_that_does_not_answer_is_no_gpu(tmp_path, monkeypatch):
+def test_a_failing_driver_means_no_gpu(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     program(tmp_path, "#!/bin/sh\necho 'NVIDIA-SMI has failed'; exit 9\n")
-    assert nvidia.gpus() == []
+    assert nvidia.list_gpus() == []
 
 
 def program(folder: Path, text: str) -> None:
