@@ -1,6 +1,6 @@
-"""Will this flight be late? A network of embeddings and dense layers over what `data.py` makes of New York's flights.
+"""A network of embeddings and dense layers that predicts whether a flight from New York (`data.py`) arrives late.
 
-It takes each column by its name and returns the probabilities of "in time" and "over 15 minutes late".
+It takes each column by its name and returns the probabilities of "on time" and "over 15 minutes late".
 """
 
 import keras
@@ -9,17 +9,17 @@ from keras import layers
 CODES = {"carrier": (16, 8), "origin": (3, 4), "dest": (105, 16), "month": (12, 8), "weekday": (7, 4), "hour": (24, 8)}
 MEASURED = ["minute", "distance", "scheduled", "day"]
 MEASURED += ["temp", "dewp", "wind_dir", "wind_speed", "precip", "pressure", "visib"]
-WIDTHS = (512, 384, 256, 64)  # 345 thousand weights with the embeddings: enough that its file is its weights
+WIDTHS = (512, 384, 256, 64)  # 345 thousand weights with the embeddings, so that weights are most of the file
 
 
 def build_model() -> keras.Model:
-    """An embedding for each code, the measurements as they are, and four hidden layers."""
+    """Build a network with an embedding for each code, the unchanged measurements, and four hidden layers."""
     codes = {name: layers.Input((1,), dtype="int32", name=name) for name in CODES}
     measured = {name: layers.Input((1,), name=name) for name in MEASURED}
-    flow = [layers.Flatten()(layers.Embedding(*CODES[name], name=f"{name}_of")(given)) for name, given in codes.items()]
+    flow = [layers.Flatten()(layers.Embedding(*CODES[name], name=f"{name}_of")(code)) for name, code in codes.items()]
     flow = layers.Concatenate()([*flow, *measured.values()])
-    for place, width in enumerate(WIDTHS):
-        flow = layers.Dense(width, activation="relu", name=f"hidden_{place}")(flow)
+    for number, width in enumerate(WIDTHS):
+        flow = layers.Dense(width, activation="relu", name=f"hidden_{number}")(flow)
         flow = layers.Dropout(0.1)(flow)
     late = layers.Dense(2, activation="softmax", name="late")(flow)
     model = keras.Model([*codes.values(), *measured.values()], late, name="flights")

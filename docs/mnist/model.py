@@ -1,4 +1,4 @@
-"""A small convolutional network for 28x28 grey digits: the module that the pipeline `retrain` trains.
+"""A small convolutional network for 28x28 grayscale digits: the module that the pipeline `retrain` trains.
 
 It takes ``image``, raw pixels from 0 to 255, and returns the probabilities of the ten digits.
 """
@@ -10,12 +10,12 @@ from keras import layers
 
 
 def preprocess(features: dict[str, Any]) -> dict[str, Any]:
-    """Scale the pixels to 0..1. This becomes the first layer of the saved model."""
+    """Scale the pixels to 0..1; this becomes the first layer of the saved model."""
     return {"image": layers.Rescaling(1 / 255, name="scale")(features["image"])}
 
 
 def build_model() -> keras.Model:
-    """A plain convolution, a depthwise and two separable ones, each with its batch norm to be folded."""
+    """Build a network with plain, depthwise and separable convolutions, each with a batch norm that can be folded."""
     image = layers.Input((28, 28, 1), name="image")
     flow = layers.RandomTranslation(0.08, 0.08, fill_mode="constant", name="shift")(image)
     flow = _normalized(layers.Conv2D(32, 3, strides=2, padding="same", use_bias=False)(flow))

@@ -72,12 +72,16 @@ def test_a_model_that_is_not_pushed_does_not_replace_the_stored_one(model, train
 
 def test_training_starts_from_the_stored_model_or_from_scratch(model, tmp_path, digits_examples, caplog):
     caplog.set_level(logging.INFO, "tfopt")
-    arguments = {"examples": digits_examples, "module": write(tmp_path / "m.py", DIGITS), "last": str(tmp_path / "served")}
+    arguments = {
+        "examples": digits_examples,
+        "module": write(tmp_path / "m.py", DIGITS),
+        "destination": str(tmp_path / "served"),
+    }
     first = train(**arguments, trained=tmp_path / "first", epochs=1)["trained"]
     assert "none yet, training starts from scratch" in caplog.text
     assert "start" not in first.metadata
-    with pytest.raises(ComponentError, match="last=gs://bucket/served"):  # push_model writes to no address
-        train(**{**arguments, "last": "gs://bucket/served"}, trained=tmp_path / "remote")
+    with pytest.raises(ComponentError, match="destination=gs://bucket/served"):  # push_model writes to no address
+        train(**{**arguments, "destination": "gs://bucket/served"}, trained=tmp_path / "remote")
     push(model, tmp_path / "served", trained=first.path)
     second = train(**arguments, trained=tmp_path / "second", epochs=1)["trained"]
     assert second.metadata["start"]["digest"] == first.digest
