@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from tfopt.artifacts import Files, KerasModel, PythonModule, TrainingPlan
 from tfopt.component import Group, Input
-from tfopt.model_store.warm_start import Destination
 from tfopt.pipelines.optimize import FORMATS, Selection, make_candidates, select_and_push
 from tfopt.trace import Inherited, Steps
 
@@ -16,15 +15,15 @@ class Training:
     Attributes:
         splits: Names with weights. The model is trained on train; eval stops training and selects its best epoch;
             candidates are measured on test. Without test they are measured on eval, which is slightly optimistic.
-        last: Without a start: the destination of earlier runs. Training begins with the model behind the newest
-            version there, or from scratch if there is none yet.
+        warm_start: Without a ``start``, training begins with the model behind the newest version in ``destination``, or
+            from initial weights if nothing was pushed yet.
     """
 
     pack: Inherited
     epochs: Inherited
     min_change: Inherited
     splits: Inherited = ("train:8", "eval:1", "test:1")
-    last: Destination | None = None
+    warm_start: Inherited = False
 
 
 def retrain(
@@ -49,13 +48,13 @@ def retrain(
         selection: How candidates are measured, which one is selected, and where it is pushed.
     """
     inputs = {"module": module, "plan": plan, "start": start}
-    examples, trained = prepare_and_train(steps, data, training, selection.label, **inputs)
+    examples, trained = prepare_and_train(steps, data, training, selection, **inputs)
     candidates = make_candidates(steps, trained, examples, FORMATS)
     select_and_push(steps, trained, candidates, examples, selection, trained=trained)
 
 
 def prepare_and_train(
-    steps: Steps, data: object, training: Training, label: object, **inputs: object
+    steps: Steps, data: object, training: Training, selection: Selection, **inputs: object
 ) -> tuple[object, object]:
     """Prepare the examples and train the model; return both.
 
@@ -63,11 +62,18 @@ def prepare_and_train(
         steps: Adds the steps.
         data: The raw data.
         training: As for `retrain`.
-        label: The name of the label.
+        selection: As for `retrain`: the label, and the destination for a warm start.
         inputs: The other inputs of `train`.
     """
-    prepared = steps.prepare_examples(data=data, label=label, pack=training.pack, splits=training.splits)
+    prepared = steps.prepare_examples(data=data, label=selection.label, pack=training.pack, splits=training.splits)
     examples = prepared.outputs["examples"]
-    options = {"epochs": training.epochs, "destination": training.last, "min_change": training.min_change}
-    trained = steps.train(examples=examples, label=label, **options, **inputs)
+    trained = steps.train(
+        examples=examples,
+        label=selection.label,
+        epochs=training.epochs,
+        destination=selection.destination,
+        warm_start=training.warm_start,
+        min_change=training.min_change,
+        **inputs,
+    )
     return examples, trained.outputs["trained"]

@@ -45,7 +45,7 @@ def tune(
         selection: How candidates are measured, which one is selected, and where it is pushed.
     """
     inputs = {"module": module, "plan": plan, "start": start}
-    examples, trained = prepare_and_train(steps, data, training, selection.label, **inputs)
+    examples, trained = prepare_and_train(steps, data, training, selection, **inputs)
     tuned = steps.tune_recipe(
         model=trained,
         examples=examples,

@@ -63,7 +63,7 @@ def train(
         from tfopt.components.train.anomalies import check_anomalies
 
         check_anomalies(anomalies)
-    if not start and settings.destination is not None:
+    if not start and settings.warm_start and settings.destination is not None:
         from tfopt.components.train.warm_start import load_last_model
 
         start = load_last_model(settings.destination)

@@ -14,7 +14,7 @@ from tfopt.training.input_settings import InputSettings
 BALANCED = "balanced"
 TEMPERATURE, ALPHA = 4.0, 0.7  # defaults of distillation
 # settings that do not influence the weights of a training
-WITHOUT_EFFECT = ("checkpoints", "checkpoint_s", "min_change", "destination")
+WITHOUT_EFFECT = ("checkpoints", "checkpoint_s", "min_change", "destination", "warm_start")
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +94,7 @@ class Settings(InputSettings, OptimizationSettings):  # fields are those of the 
         gpu_memory_mb: Limit of the memory of each GPU. When 0: allocated on demand.
         destination: The folder of pushed versions (see `push_model`): without a ``start``, training starts from the
             Keras model behind the newest version, or from initial weights if nothing was pushed yet.
+        warm_start: Start from the newest version in ``destination``. When off, ``destination`` has no effect.
         checkpoints: A folder that outlives the step (a mounted volume, or an address such as ``gs://BUCKET/FOLDER``),
             where the whole state is saved until the model is written. When not given: no checkpoints. Only a training
             with the same examples, module and parameters is resumed from it.
@@ -107,6 +108,7 @@ class Settings(InputSettings, OptimizationSettings):  # fields are those of the 
 
     gpu_memory_mb: Annotated[int, Between(0, None)] = 0
     destination: str | None = None
+    warm_start: bool = True
     checkpoints: str | None = None
     checkpoint_s: Annotated[float, Between(0, None)] = 600
     temperature: Annotated[float, Between(1, 100)] = TEMPERATURE

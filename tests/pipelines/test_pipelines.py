@@ -49,7 +49,7 @@ def test_the_pushed_model_and_its_fallback_are_validated_in_the_same_layout(name
 
 @pytest.mark.parametrize(
     ("name", "parameter"),
-    [*((name, "destination") for name in pipelines()), ("retrain", "last"), ("tune", "last")],
+    [(name, "destination") for name in pipelines()],
 )
 def test_a_remote_destination_is_refused_before_the_first_step(name, parameter):
     dag = load(name)

@@ -28,7 +28,7 @@ def test_unchanged_data_skips_training_and_changed_data_trains_from_the_last_mod
     def run(name: str, pixels: np.ndarray, **more: object) -> tuple[KerasModel, dict, str]:
         np.savetxt(tmp_path / f"{name}.csv", np.c_[pixels, labels], "%d", ",")
         values = {"data": tmp_path / f"{name}.csv", "module": module, "pack": "image=8x8x1", "epochs": 4, **more}
-        values |= {"seconds": 0.2, "destination": served, "last": served, "min_change": 0.1}
+        values |= {"seconds": 0.2, "destination": served, "warm_start": True, "min_change": 0.1}
         command = [sys.executable, "-m", "tfopt.run", "run", "retrain", "--json", "--root", str(tmp_path / "root")]
         command += [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
