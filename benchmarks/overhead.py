@@ -1,9 +1,9 @@
-"""What orchestration costs: the DAG against the same functions called directly, a step's start against TensorFlow's.
+"""Cost of orchestration: the DAG against direct calls of its functions, a step's start against TensorFlow's import.
 
     python benchmarks/overhead.py [--rounds 5] [--json FILE]
 
-Ratios of one run on one machine; absolute times of different machines do not compare. The DAG folds a small model,
-exports it three times and evaluates all five; `benchmark` is left out, since it takes the time it is given, anywhere.
+The figures are ratios of one run on one machine; absolute times of different machines are not comparable. The DAG folds
+a small model, exports it three times and evaluates all five. `benchmark` is left out: its duration is a parameter.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from tfopt.component import Input, Output, component
 from tfopt.dag.dag import Dag, StepOutput
 from tfopt.dag.tracing import Steps, trace
 
-ROOT = Path(__file__).parents[1]  # where a step that is named by its module is found
+ROOT = Path(__file__).parents[1]  # the folder from which the step `benchmarks.overhead:only_import` is imported
 GOALS = {
     "step / import tensorflow": 1.25,
     "compile retrain, seconds": 3.0,
@@ -34,7 +34,7 @@ GOALS = {
 
 @component(image="tf")
 def only_import(data: Input[Files], out: Output[Files]) -> None:
-    """Do what every TensorFlow step does first, and nothing else.
+    """Import TensorFlow, as every TensorFlow step does, and nothing else.
 
     Args:
         data: Any file.
@@ -56,22 +56,22 @@ def shrink(steps: Steps, model: Input[SavedModel], examples: Input[Examples]) ->
 
 
 def main() -> None:
-    """Measure, print a table, and write JSON when asked."""
+    """Measure, print a table, and write JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="write the figures there")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each is timed; the medians count")
-    given = parser.parse_args()
+    parser.add_argument("--json", type=Path, help="file to write the figures to")
+    parser.add_argument("--rounds", type=int, default=5, help="number of measurements; the medians are reported")
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tfopt-bench-") as folder:
-        found = start_up(Path(folder), given.rounds) | orchestration(Path(folder), given.rounds)
+        ratios = start_up(Path(folder), arguments.rounds) | orchestration(Path(folder), arguments.rounds)
     print(f"\n{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, load {os.getloadavg()}")
-    for name, value in found.items():
+    for name, value in ratios.items():
         print(f"{name:26} {value:5.2f}   goal < {GOALS[name]:.2f}   {'met' if value < GOALS[name] else 'MISSED'}")
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=1))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(ratios, indent=1))
 
 
 def start_up(folder: Path, rounds: int) -> dict[str, float]:
-    """Time a bare import, a whole step that does no more, and a compilation, in turns and each in a fresh process."""
+    """Time an import, a step that only imports, and a compilation, in turns, each in a new process."""
     data = folder / "data"
     data.write_text("x")
     seconds: dict[str, list[float]] = {"bare": [], "step": [], "compile": []}
@@ -82,54 +82,56 @@ def start_up(folder: Path, rounds: int) -> dict[str, float]:
             "step": ["-m", "tfopt.run", *step],
             "compile": ["-m", "tfopt.run", "compile", "retrain", "-o", f"{folder}/retrain.yaml"],
         }
-        for name, words in turns.items():
-            command = [sys.executable, *words]
-            took = _timed(lambda command=command: subprocess.run(command, cwd=ROOT, check=True, capture_output=True))
+        for name, arguments in turns.items():
+            command = [sys.executable, *arguments]
+            duration = _timed(
+                lambda command=command: subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+            )
             if index:  # the first round fills the disk cache
-                seconds[name].append(took)
-    median = {name: statistics.median(taken) for name, taken in seconds.items()}
+                seconds[name].append(duration)
+    median = {name: statistics.median(durations) for name, durations in seconds.items()}
     print({name: f"{value:.2f} s" for name, value in median.items()}, flush=True)
     return {"step / import tensorflow": median["step"] / median["bare"], "compile retrain, seconds": median["compile"]}
 
 
 def orchestration(folder: Path, rounds: int) -> dict[str, float]:
-    """Run the same DAG by hand, on Beam and with the local runner, in turns; imports are done before."""
-    from tfopt.tfx import runner as engine
+    """Time the same DAG with direct calls, on Beam and with the local runner, in turns, without imports."""
+    from tfopt.tfx import runner
 
     dag, values = trace(shrink), _digits(folder)
     seconds: dict[str, list[float]] = {"direct": [], "beam": [], "local": []}
     for index in range(rounds + 1):
         turns = {
-            "direct": lambda root: direct(dag, values, root),
-            "beam": lambda root: engine.run(dag, values, root),
-            "local": lambda root: engine.run(dag, values, root, engine="local"),
+            "direct": lambda root: run_directly(dag, values, root),
+            "beam": lambda root: runner.run(dag, values, root),
+            "local": lambda root: runner.run(dag, values, root, engine="local"),
         }
         for name, run in turns.items():
-            took = _timed(lambda run=run, name=name, index=index: run(folder / f"{name}{index}"))
+            duration = _timed(lambda run=run, name=name, index=index: run(folder / f"{name}{index}"))
             if index:  # the first round does the imports
-                seconds[name].append(took)
-    median = {name: statistics.median(taken) for name, taken in seconds.items()}
+                seconds[name].append(duration)
+    median = {name: statistics.median(durations) for name, durations in seconds.items()}
     print({name: f"{value:.1f} s" for name, value in median.items()}, flush=True)
     return {f"{name} / direct": median[name] / median["direct"] for name in ("beam", "local")}
 
 
-def direct(dag: Dag, values: dict[str, Any], root: Path) -> None:
-    """Call the DAG's functions one after another, with no engine at all."""
-    known = dag.values(values)
+def run_directly(dag: Dag, values: dict[str, Any], root: Path) -> None:
+    """Call the DAG's functions one after another, without an engine."""
+    parameters = dag.values(values)
 
     def path(wire: Any) -> Any:
         if isinstance(wire, tuple):
             return [path(item) for item in wire]
-        return root / wire.step / wire.output if isinstance(wire, StepOutput) else known[wire.name]
+        return root / wire.step / wire.output if isinstance(wire, StepOutput) else parameters[wire.name]
 
     for step in dag.steps.values():
         inputs = {name: path(wire) for name, wire in step.inputs.items()}
         outputs = {name: root / step.id / name for name in step.component.outputs}
-        step.component(**inputs, **outputs, **dag.resolve(step, known))
+        step.component(**inputs, **outputs, **dag.resolve(step, parameters))
 
 
 def _digits(folder: Path) -> dict[str, Any]:
-    """Examples of scikit-learn's digits, and a small convolution network trained on them for a moment."""
+    """Write examples of scikit-learn's digits and a small convolutional network, trained briefly."""
     import keras
     import numpy as np
     from sklearn.datasets import load_digits

@@ -20,7 +20,7 @@ loaded = tf.compat.v1.saved_model.load(session, ["serve"], str(flags.model_base_
 
 
 class Service(prediction_service_pb2_grpc.PredictionServiceServicer):
-    """One model, one version."""
+    """The prediction service for one version of one model."""
 
     def GetModelMetadata(self, request, context):  # noqa: N802  (gRPC's name)
         """Return the signatures."""

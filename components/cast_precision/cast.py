@@ -15,7 +15,7 @@ from tfopt.graph.comparison import TOLERANCE, Comparison, worst
 from tfopt.graph.frozen_runtime import FrozenRuntime
 from tfopt.graph.report import Report
 from tfopt.graph.saved_model import opened, write
-from tfopt.serving.saved_model_assets import carry
+from tfopt.serving.saved_model_assets import copy_assets
 
 # Before anything is cast: constants that are computed from constants are computed in float32.
 FIRST = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")
@@ -59,7 +59,7 @@ def cast_model(
                 "pass a larger tolerance, or leave the model as it is",
             )
         write(rewritten(parent, left, precision), target / "Format-Serving")
-        carry(model, target / "Format-Serving")
+        copy_assets(model, target / "Format-Serving")
     verified = comparison.errors(lambda key: runtimes.load(SavedModel(target), signature=key))
     where, off = worst(verified)
     if off > allowed:

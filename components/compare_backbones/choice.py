@@ -9,9 +9,9 @@ from tfopt.components.compare_backbones.entry import Entry
 from tfopt.components.compare_backbones.guessing import learnt_nothing
 from tfopt.components.compare_backbones.request import SPEED, Question
 from tfopt.errors import ComponentError
-from tfopt.measurement import pareto
-from tfopt.measurement.goals import QUALITY, Goal, settle
-from tfopt.measurement.model_measurements import Measured, main_metric
+from tfopt.measurement.goals import QUALITY, Goal, resolve_goals
+from tfopt.measurement.model_measurements import ModelMeasurements, main_metric
+from tfopt.measurement.ranking import non_dominated
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Choice:
     """
 
     entry: Entry
-    measured: Mapping[str, Measured]
+    measured: Mapping[str, ModelMeasurements]
     reasons: Mapping[str, list[str]]
     front: set[str]
     metric: str | None
@@ -71,28 +71,32 @@ def choose(entries: Sequence[Entry], asked: Question, judged: Mapping[str, Any])
     reasons = {entry.name: _against(entry, measured, goals, asked, judged) for entry in entries}
     objective = metric if asked.objective == QUALITY else asked.objective
     ranked = sorted(there, key=lambda one: _rank(one, reasons[one.name], _cost(measured[one.name], objective)))
-    front = pareto.front(
+    front = non_dominated(
         {name: _merits(one, metric) for name, one in measured.items() if metric is None or metric in one.metrics}
     )
     reason = _reason(ranked[0], measured, reasons, metric, best) + _warning(entries, metric)
     return Choice(ranked[0], measured, reasons, front, metric, reason)
 
 
-def _measured(entry: Entry, parent: Measured | None) -> Measured:
+def _measured(entry: Entry, parent: ModelMeasurements | None) -> ModelMeasurements:
     """As goals see it. The benchmark's own ratios compare with another backbone than the goals do."""
     kind = entry.fastest or ""
-    return Measured(entry.name, "", kind, entry.quality, {**entry.speed[kind], "speedup": {}}, parent)
+    return ModelMeasurements(entry.name, "", kind, entry.quality, {**entry.speed[kind], "speedup": {}}, parent)
 
 
 def _goals(asked: Question, metric: str | None, measured: Any) -> list[Goal]:
     """Those that can be judged: without a main metric only those on costs."""
     if metric is None:
         return [goal for goal in asked.goals if goal.metric in SPEED]
-    return settle(asked.goals, metric, {name: None for one in measured for name in one.metrics})
+    return resolve_goals(asked.goals, metric, {name: None for one in measured for name in one.metrics})
 
 
 def _against(
-    entry: Entry, measured: Mapping[str, Measured], goals: Sequence[Goal], asked: Question, judged: Mapping[str, Any]
+    entry: Entry,
+    measured: Mapping[str, ModelMeasurements],
+    goals: Sequence[Goal],
+    asked: Question,
+    judged: Mapping[str, Any],
 ) -> list[str]:
     if entry.error:
         return [entry.error]
@@ -102,7 +106,7 @@ def _against(
     return _failures(goals, measured[entry.name], asked, examples)
 
 
-def _failures(goals: Sequence[Goal], measured: Measured, asked: Question, examples: int) -> list[str]:
+def _failures(goals: Sequence[Goal], measured: ModelMeasurements, asked: Question, examples: int) -> list[str]:
     found = (goal.failure(measured, proven=asked.proven, examples=examples) for goal in goals)
     return [failure for failure in found if failure]
 
@@ -112,7 +116,7 @@ def _rank(entry: Entry, reasons: Sequence[str], cost: tuple[bool, float, float])
     return bool(reasons), bool(entry.untrained), len(reasons), cost
 
 
-def _cost(measured: Measured, objective: str | None) -> tuple[bool, float, float]:
+def _cost(measured: ModelMeasurements, objective: str | None) -> tuple[bool, float, float]:
     """What is made small; without what was asked for, the latency."""
     if objective is None or objective not in measured.metrics:
         return True, measured.value("latency"), measured.value("size")
@@ -120,7 +124,7 @@ def _cost(measured: Measured, objective: str | None) -> tuple[bool, float, float
     return False, sign * measured.value(objective), measured.value("size")
 
 
-def _merits(measured: Measured, metric: str | None) -> tuple[float, ...]:
+def _merits(measured: ModelMeasurements, metric: str | None) -> tuple[float, ...]:
     costs = -measured.value("latency"), -measured.value("size")
     if metric is None:
         return costs
@@ -130,7 +134,7 @@ def _merits(measured: Measured, metric: str | None) -> tuple[float, ...]:
 
 def _reason(
     chosen: Entry,
-    measured: Mapping[str, Measured],
+    measured: Mapping[str, ModelMeasurements],
     reasons: Mapping[str, list[str]],
     metric: str | None,
     best: Entry | None,

@@ -6,7 +6,7 @@ from typing import Any
 
 from tfopt.artifacts import Examples
 from tfopt.components.compare_backbones.reading import Size
-from tfopt.data.feature_schema import feature_specs, first_record, manifest
+from tfopt.data.feature_schema import feature_specs, first_record, read_manifest
 from tfopt.errors import ComponentError, nearest
 
 
@@ -14,7 +14,7 @@ def facts_of(examples: Examples) -> dict[str, Any]:
     """What ``examples.json`` says; else what the first record does, and that takes TensorFlow."""
     for split in ("train", "eval"):
         examples.split(split)
-    content = manifest(examples.path)
+    content = read_manifest(examples.path)
     if "features" in content:
         return content
     stored = feature_specs(first_record(examples.split("train")))

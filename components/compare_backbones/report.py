@@ -8,8 +8,8 @@ import jinja2
 
 import tfopt
 from tfopt import formatting as wording
-from tfopt.charts.axes import PICTURES
-from tfopt.charts.bubble_chart import Bubble, Plane, draw
+from tfopt.charts.axes import CHART_CSS
+from tfopt.charts.bubble_chart import Bubble, BubbleChart, draw_bubbles
 
 WIDE, NARROW = 760, 356
 DASH = "\N{EN DASH}"
@@ -28,7 +28,7 @@ def page(content: Mapping[str, Any]) -> str:
         **{**content, "backbones": [_said(row, content) for row in rows]},
         metric_title=wording.title(content["metric"]) if content["metric"] else None,
         pictures=_pictures(content),
-        css=PICTURES.read_text(),
+        css=CHART_CSS.read_text(),
         version=tfopt.__version__,
     )
 
@@ -40,7 +40,7 @@ def _latency(row: Mapping[str, Any]) -> float:
 def _said(row: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
     metric, fastest = content["metric"], row["runtimes"].get(row["fastest"] or "")
     moved = row["delta"].get(metric or "")
-    ends = wording.change_between(metric, moved.get("low"), moved.get("high")) if moved and metric else ""
+    ends = wording.change_interval(metric, moved.get("low"), moved.get("high")) if moved and metric else ""
     return {
         **row,
         "quality": wording.amount(metric, row["metrics"][metric]["value"]) if metric in row["metrics"] else DASH,
@@ -73,10 +73,10 @@ def _pictures(content: Mapping[str, Any]) -> Sequence[str]:
     rows = [row for row in content["backbones"] if row["fastest"] and (metric is None or metric in row["metrics"])]
     bubbles = [_bubble(row, metric) for row in rows]
     about = f"{wording.title(metric)}, latency and size" if metric else "size and latency"
-    plane = Plane(
+    plane = BubbleChart(
         bubbles=bubbles,
         title=f"{about.capitalize()} of {len(rows)} backbones",
-        description=f"{'; '.join(bubble.said for bubble in bubbles)}. Chosen: {content['chosen']}.",
+        description=f"{'; '.join(bubble.tooltip for bubble in bubbles)}. Chosen: {content['chosen']}.",
         across="latency in ms (p50, fastest runtime), faster to the left",
         up=f"{wording.title(metric)}, better upwards" if metric else "size in MB, smaller upwards",
         more_is_better=bool(metric) and rows[0]["metrics"][metric]["higher_is_better"],
@@ -86,7 +86,7 @@ def _pictures(content: Mapping[str, Any]) -> Sequence[str]:
     )
     heights = 360 + 14 * len(rows), 300 + 24 * len(rows)
     return [
-        draw(plane, width, height, f"front-{name}")
+        draw_bubbles(plane, width, height, f"front-{name}")
         for width, height, name in zip((WIDE, NARROW), heights, ("wide", "narrow"), strict=True)
     ]
 
@@ -100,7 +100,7 @@ def _bubble(row: Mapping[str, Any], metric: str | None) -> Bubble:
     return Bubble(
         name=row["name"],
         note=wording.data_size(size) if learnt else work,
-        said=", ".join(said) + (", on the Pareto front" if row["pareto"] else ""),
+        tooltip=", ".join(said) + (", on the Pareto front" if row["pareto"] else ""),
         across=milliseconds,
         up=learnt["value"] if learnt else size / 1e6,
         area=size if learnt else row["flops"],

@@ -13,7 +13,7 @@ from tfopt.components.compile_xla.saved_model import MAY, MUST, write_clustered,
 from tfopt.components.compile_xla.unsupported_ops import obstacles
 from tfopt.components.compile_xla.wish import Wish
 from tfopt.data.batches import Batch
-from tfopt.data.sample_inputs import cut, probe
+from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.errors import ComponentError
 from tfopt.graph import grappler
 from tfopt.graph import pass_manager as passes
@@ -23,7 +23,7 @@ from tfopt.graph.report import Report
 from tfopt.graph.saved_model import opened
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.runtimes import environment
-from tfopt.serving.saved_model_assets import carry
+from tfopt.serving.saved_model_assets import copy_assets
 from tfopt.serving.warm_up import write_requests
 
 FIRST = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")  # less for XLA to compile
@@ -52,7 +52,7 @@ def compile_model(model: SavedModel, target: Path, examples: Examples | None, wi
     batches = _batches(model, examples, wish.sizes)
     report |= _measured(model, target, batches, wish)
     missing = write_requests(serving, batches.values()) if wish.warm_up else "not asked for"
-    carry(model, serving)
+    copy_assets(model, serving)
     report["warm_up"] = missing or {"batch_sizes": list(batches)}
     facts = {
         "inputs": comparison.source,
@@ -128,10 +128,10 @@ def _compared(comparison: Comparison, target: Path) -> dict[str, Any]:
 def _batches(model: SavedModel, examples: Examples | None, sizes: list[int]) -> dict[int, Batch]:
     """Inputs of ``serving_default`` for each batch size; of the one size there is, where the model fixes it."""
     runtime = runtimes.load(model, signature=DEFAULT)
-    given, _ = probe(examples, runtime.inputs, records=max(sizes))
+    given, _ = draw_inputs(examples, runtime.inputs, records=max(sizes))
     found = {}
     for size in sizes:
-        batch = next(cut(given, runtime.inputs, size), None)
+        batch = next(split_batches(given, runtime.inputs, size), None)
         if batch is not None:
             found[max((len(array) for array in batch.values() if array.ndim), default=1)] = batch
     return found
@@ -141,7 +141,7 @@ def _speed(model: SavedModel, target: Path, batches: dict[int, Batch], variables
     parent, ours = run_in_child(
         *(measuring.measure, [model, SavedModel(target)], batches),
         doing="running the compiled model and its parent",
-        environment=environment.read(model) | variables,
+        environment=environment.read_variables(model) | variables,
     )
     parent.pop("marked")
     if not ours.pop("marked"):

@@ -15,9 +15,9 @@ from tfopt.errors import ComponentError
 from tfopt.graph.saved_model import read
 from tfopt.keras_models import io as keras_models
 from tfopt.keras_models.layer_graph import Layer
-from tfopt.measurement.parity import in_words
+from tfopt.measurement.parity import describe_parity
 from tfopt.runtimes.keras_outputs import output_names
-from tfopt.serving.saved_model_assets import carry
+from tfopt.serving.saved_model_assets import copy_assets
 
 PER_KERNEL, AT_MOST = 1e-5, 1e-4  # of the output's range: a rounding grows on its way through the layers after it
 HALF = {"float16": 1e-2, "bfloat16": 5e-2}  # there parent and child both round every layer's output
@@ -44,10 +44,10 @@ def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: 
     parent = runtimes.load(model)
     names = output_names(model, parent, keras_model)
     keras_models.save(folded(keras_model, plan), target, names)
-    carry(model, target / "Format-Serving")
+    copy_assets(model, target / "Format-Serving")
     allowed = _tolerance(keras_model) if tolerance is None else tolerance
     verified = verify(model, parent, SavedModel(target), examples, allowed)
-    log.info("%s", in_words(verified["outputs"]))
+    log.info("%s", describe_parity(verified["outputs"]))
     return {**_facts(plan.verdicts, summary), "verified": verified}
 
 
@@ -64,7 +64,7 @@ def _fold_graph(model: SavedModel, target: Path, examples: Examples | None, tole
         _pass_on(model, target)
         return _facts(verdicts, f"unchanged: {summary}")
     verified = write_verified(model, child, target, examples, tolerance)
-    log.info("%s", in_words(verified["outputs"]))
+    log.info("%s", describe_parity(verified["outputs"]))
     return {**_facts(verdicts, summary), "verified": verified}
 
 

@@ -14,7 +14,7 @@ from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.pass_manager import optimize, view
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_order import NORMALIZING
-from tfopt.serving.saved_model_assets import carry
+from tfopt.serving.saved_model_assets import copy_assets
 
 FOLDING = (*NORMALIZING, "fold_batch_norm", "fold_scale", "fold_shift", "strip_unused", "share_equal_nodes")
 
@@ -54,7 +54,7 @@ def write_verified(
     allowed = tolerance_of(child) if tolerance is None else tolerance
     written = SavedModel(target / "Format-Serving")
     saved_model.write(child, written.path)
-    carry(model, written.path)
+    copy_assets(model, written.path)
     comparison = Comparison(child.signatures, lambda key: runtimes.load(model, signature=key), examples)
     outputs = comparison.errors(lambda key: runtimes.load(written, signature=key))
     name, error = worst(outputs)

@@ -7,7 +7,7 @@ import numpy as np
 from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.data.batches import Batch
-from tfopt.data.sample_inputs import cut, probe
+from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.errors import ComponentError, first_line
 from tfopt.measurement.parity import Parity, compare
 from tfopt.runtimes import Runtime
@@ -34,8 +34,8 @@ def verify(
     Raises:
         ComponentError: When an output differs by more, or the parent cannot be run.
     """
-    inputs, source = probe(examples, served.inputs, records=RECORDS)
-    batches = list(cut(inputs, served.inputs, BATCH))
+    inputs, source = draw_inputs(examples, served.inputs, records=RECORDS)
+    batches = list(split_batches(inputs, served.inputs, BATCH))
     found = _compare(served, written, batches, source, tolerance)
     alone = model.keras in (model.path, model.saved_model)
     keras_form = served if alone or not model.keras else runtimes.load(SavedModel(model.keras))

@@ -19,7 +19,7 @@ from tfopt.graph.frozen_runtime import FrozenRuntime
 from tfopt.graph.pass_manager import unmet, view
 from tfopt.graph.rewrites import laws
 from tfopt.keras_models import io as keras_models
-from tfopt.serving.saved_model_assets import carry
+from tfopt.serving.saved_model_assets import copy_assets
 
 log = logging.getLogger("tfopt")
 
@@ -115,7 +115,7 @@ def _write_verified(
     """Write, load again, and run beside the parent as TensorFlow serves both."""
     written = SavedModel(target / "Format-Serving")
     saved_model.write(child, written.path)
-    carry(source, written.path)
+    copy_assets(source, written.path)
     comparison = Comparison(child.signatures, lambda key: runtimes.load(source, signature=key), examples)
     outputs = comparison.errors(lambda key: runtimes.load(written, signature=key))
     name, error = worst(outputs)

@@ -1,1 +1,1 @@
-"""Data files to split TFRecords of tf.Example, on Beam."""
+"""Conversion of data files to split TFRecords of tf.Example, on Beam."""

@@ -1,9 +1,8 @@
-"""The two Beam pipelines: survey every row; then write them shard by shard in the types that were found.
+"""The two Beam pipelines: survey every row; then write the rows shard by shard with the resulting schema.
 
-Each is one line from the files to a result: no side inputs, no tagged outputs, no `finish_bundle`, no Beam sink, and
-integer keys, which is what all runners do right (`tfopt.data.beam_runner`). A result comes back through
-a file, the one way that every runner has, and refusals travel as data, since an exception raised on a worker comes
-back as text.
+Each is a single chain from the files to a result: no side inputs, no tagged outputs, no `finish_bundle`, no Beam sink,
+and integer keys. All runners execute this correctly (`tfopt.data.beam_runner`). A result is returned through a file,
+the only way that every runner supports. Errors are passed as data, because an exception of a worker arrives as text.
 """
 
 import pickle
@@ -12,9 +11,9 @@ from typing import Any
 
 import apache_beam as beam
 
-from tfopt.components.prepare_examples.files import reading, remove, writing
-from tfopt.components.prepare_examples.readers import detect as sources
+from tfopt.components.prepare_examples.files import open_for_reading, open_for_writing, remove_files
 from tfopt.components.prepare_examples.readers.base import Source
+from tfopt.components.prepare_examples.readers.detect import read_rows
 from tfopt.components.prepare_examples.schema import Schema
 from tfopt.components.prepare_examples.shards import Layout, Shard, write_shard
 from tfopt.components.prepare_examples.statistics import Survey
@@ -24,91 +23,91 @@ from tfopt.errors import ComponentError
 KEYED = tuple[int, Any]
 
 
-def survey(source: Source, target: str) -> Survey:
-    """Read everything once, and tell what it is. Of images that is known: one row a file."""
+def survey_rows(source: Source, target: str) -> Survey:
+    """Read all rows and return their survey. Images are not read: each file is one row."""
     if source.format == "images":
         count = len(source.files)
-        return Survey(rows=count, promised=count, files=count)
-    answer = f"{target}/.survey"
+        return Survey(rows=count, expected_rows=count, files=count)
+    result = f"{target}/.survey"
     with pipeline() as opened:
         _ = (
             _rows(opened, source)
             | "together" >> beam.WithKeys(0).with_output_types(KEYED)
-            | "survey" >> beam.CombinePerKey(Surveying(source)).with_output_types(KEYED)
-            | "answer" >> beam.Map(_answer, answer)
+            | "survey" >> beam.CombinePerKey(SurveyRows(source)).with_output_types(KEYED)
+            | "result" >> beam.Map(_save_result, result)
         )
-    found: Survey = _answered(answer)
-    return found
+    survey: Survey = _load_result(result)
+    return survey
 
 
-def write(source: Source, schema: Schema, layout: Layout, target: str) -> list[Shard]:
-    """Read everything again, write each row to its shard, and report on the shards, sorted by name."""
-    answer = f"{target}/.shards"
+def write_shards(source: Source, schema: Schema, layout: Layout, target: str) -> list[Shard]:
+    """Read all rows again, write each row to its shard, and return the shards sorted by name."""
+    result = f"{target}/.shards"
     with pipeline() as opened:
         _ = (
             _rows(opened, source)
             | "row" >> beam.Filter(_is_row)
-            | "place" >> beam.Map(layout.place).with_output_types(KEYED)
+            | "assign" >> beam.Map(layout.assign).with_output_types(KEYED)
             | "shards" >> beam.GroupByKey()
-            | "write" >> beam.Map(_written, layout.names(), schema, source, target).with_output_types(Any)
+            | "write" >> beam.Map(_write, layout.names(), schema, source, target).with_output_types(Any)
             | "together" >> beam.WithKeys(0).with_output_types(KEYED)
             | "all" >> beam.GroupByKey()
-            | "answer" >> beam.Map(_answer, answer)
+            | "result" >> beam.Map(_save_result, result)
         )
-    return sorted(_answered(answer), key=lambda shard: str(shard.name))
+    return sorted(_load_result(result), key=lambda shard: str(shard.name))
 
 
-class Surveying(beam.CombineFn):  # type: ignore[misc]  # Beam has no types
-    """`Survey` as Beam combines it."""
+class SurveyRows(beam.CombineFn):  # type: ignore[misc]  # Beam has no types
+    """Combines rows to a `Survey`."""
 
     def __init__(self, source: Source) -> None:
-        """Know how to read a row."""
+        """Store the source of the rows."""
         super().__init__()
         self.source = source
 
     def create_accumulator(self) -> Any:
-        """Start empty."""
+        """Return an empty survey."""
         return Survey()
 
     def add_input(self, mutable_accumulator: Any, element: Any) -> Any:
-        """Take in a row."""
+        """Add a row."""
         mutable_accumulator.add(element, self.source)
         return mutable_accumulator
 
     def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
-        """Take in other surveys."""
+        """Merge surveys."""
         total = Survey()
         for part in accumulators:
             total.merge(part)
         return total
 
     def extract_output(self, accumulator: Any) -> Any:
-        """Return the survey itself."""
+        """Return the survey."""
         return accumulator
 
 
 def _rows(opened: Any, source: Source) -> Any:
     files = opened | "files" >> beam.Create(list(source.files)) | "spread" >> beam.Reshuffle()
-    return files | "read" >> beam.FlatMap(sources.read, source).with_output_types(Any)
+    return files | "read" >> beam.FlatMap(read_rows, source).with_output_types(Any)
 
 
 def _is_row(row: Any) -> bool:
     return not row.damage and not row.end
 
 
-def _written(keyed: Any, names: Any, schema: Any, source: Any, target: Any) -> Any:
+def _write(keyed: Any, names: Any, schema: Any, source: Any, target: Any) -> Any:
     return write_shard(names[keyed[0]], keyed[1], schema, source, target)
 
 
-def _answer(keyed: Any, answer: str) -> None:
+def _save_result(keyed: Any, file: str) -> None:
     result = keyed[1] if isinstance(keyed[1], Survey) else list(keyed[1])
-    with writing(answer) as stream:
+    with open_for_writing(file) as stream:
         stream.write(pickle.dumps(result))
 
 
-def _answered(answer: str) -> Any:
+def _load_result(file: str) -> Any:
     try:
-        with reading(answer) as stream:
+        with open_for_reading(file) as stream:
             result = pickle.loads(stream.read())
     except ComponentError as error:
         raise ComponentError(
@@ -116,5 +115,5 @@ def _answered(answer: str) -> Any:
             "a runner that writes to the output's address",
             "give workers on other machines an address that they share with this one",
         ) from error
-    remove([answer])
+    remove_files([file])
     return result

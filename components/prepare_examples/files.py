@@ -1,4 +1,4 @@
-"""Listing, opening and removing files, on this machine or at any address that Beam knows (``gs://``, ``s3://``, …)."""
+"""List, open and remove files, on this machine or at any address that Beam supports (``gs://``, ``s3://``, …)."""
 
 import contextlib
 import gzip
@@ -7,18 +7,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
-from tfopt.artifacts.storage import files_at, is_remote
+from tfopt.artifacts.storage import is_remote, list_remote_files
 from tfopt.errors import ComponentError
 
 
 def list_files(uri: str) -> dict[str, int]:
-    """Every file at or below an address with its bytes, sorted; hidden files (``.name``, ``_name``) are left out."""
-    found = files_at(uri) if is_remote(uri) else dict(sorted(_local_files(Path(uri))))
-    return {file: size for file, size in found.items() if file == uri or not _is_hidden(relative(file, uri))}
+    """Return the bytes of every file at or below an address, sorted, without hidden ones (``.name``, ``_name``)."""
+    sizes = list_remote_files(uri) if is_remote(uri) else dict(sorted(_local_files(Path(uri))))
+    return {file: size for file, size in sizes.items() if file == uri or not _is_hidden(relative_name(file, uri))}
 
 
-def relative(file: str, root: str) -> str:
-    """A file's name as seen from the data: the same wherever the data lie.
+def relative_name(file: str, root: str) -> str:
+    """Return the name of a file relative to the root of the data.
 
     >>> relative("/data/cats/1.png", "/data/"), relative("/data/a.csv", "/data/a.csv")
     ('cats/1.png', 'a.csv')
@@ -28,11 +28,11 @@ def relative(file: str, root: str) -> str:
 
 
 @contextlib.contextmanager
-def reading(uri: str) -> Iterator[IO[bytes]]:
-    """Open a file to read, unzipped where its name ends in ``.gz``.
+def open_for_reading(uri: str) -> Iterator[IO[bytes]]:
+    """Open a file to read; decompress it if its name ends in ``.gz``.
 
     Raises:
-        ComponentError: When it is cut off, is not gzip though it says so, or cannot be read.
+        ComponentError: If it is truncated, is named ``.gz`` and is not gzip, or cannot be read.
     """
     try:
         with (
@@ -42,23 +42,23 @@ def reading(uri: str) -> Iterator[IO[bytes]]:
             yield cast("IO[bytes]", plain)
     except (EOFError, zlib.error, OSError) as error:
         raise ComponentError(
-            f"{uri}: {error or 'it ends too early'}", "a whole, readable file", "copy or write it again"
+            f"{uri}: {error or 'it ends too early'}", "a complete, readable file", "copy or write it again"
         ) from error
 
 
 @contextlib.contextmanager
-def writing(uri: str) -> Iterator[IO[bytes]]:
-    """Open a new file to write, gzip where its name ends in ``.gz``; no time inside, so equal data are equal files."""
+def open_for_writing(uri: str) -> Iterator[IO[bytes]]:
+    """Open a new file to write; compress it if its name ends in ``.gz``, without a time: equal data are equal files."""
     with _create(uri) as stream:
         if uri.endswith(".gz"):
-            with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=stream, mtime=0) as packed:
-                yield cast("IO[bytes]", packed)
+            with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=stream, mtime=0) as compressed:
+                yield cast("IO[bytes]", compressed)
         else:
             yield stream
 
 
-def remove(uris: Iterable[str]) -> None:
-    """Delete those files that exist."""
+def remove_files(uris: Iterable[str]) -> None:
+    """Delete the files that exist."""
     for uri in uris:
         if not is_remote(uri):
             Path(uri).unlink(missing_ok=True)
@@ -79,12 +79,12 @@ def _local_files(path: Path) -> Iterator[tuple[str, int]]:
 def _open(uri: str) -> IO[bytes]:
     if not is_remote(uri):
         return Path(uri).open("rb")
-    return cast("IO[bytes]", _filesystems().open(uri, compression_type=_as_it_is()))
+    return cast("IO[bytes]", _filesystems().open(uri, compression_type=_uncompressed()))
 
 
 def _create(uri: str) -> IO[bytes]:
     if is_remote(uri):
-        return cast("IO[bytes]", _filesystems().create(uri, compression_type=_as_it_is()))
+        return cast("IO[bytes]", _filesystems().create(uri, compression_type=_uncompressed()))
     Path(uri).parent.mkdir(parents=True, exist_ok=True)
     return Path(uri).open("wb")
 
@@ -95,8 +95,8 @@ def _filesystems() -> Any:
     return FileSystems
 
 
-def _as_it_is() -> Any:
-    # Beam's own unzipping takes a truncated file for a short one.
+def _uncompressed() -> Any:
+    # Beam's own decompression treats a truncated file as a short one.
     from apache_beam.io.filesystem import CompressionTypes
 
     return CompressionTypes.UNCOMPRESSED

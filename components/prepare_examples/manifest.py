@@ -1,71 +1,72 @@
-"""What ``examples.json`` and the artifact's metadata say of the examples."""
+"""Content of ``examples.json``, and the metadata of the examples artifact."""
 
 import json
 from collections import Counter
 from typing import Any
 
 from tfopt.components.prepare_examples.readers.base import Source
-from tfopt.components.prepare_examples.request import Request
 from tfopt.components.prepare_examples.schema import Schema, stored_shapes
+from tfopt.components.prepare_examples.settings import Settings
 from tfopt.components.prepare_examples.shards import MOST_LABELS, Shard
-from tfopt.components.prepare_examples.statistics import Rejects, Survey
-from tfopt.components.prepare_examples.summary import FeatureSummary
+from tfopt.components.prepare_examples.statistics import FeatureSummary, Rejects, Survey
 
 
-def content(
-    survey: Survey, rejects: Rejects, schema: Schema, shards: list[Shard], source: Source, request: Request
+def manifest_content(
+    survey: Survey, rejects: Rejects, schema: Schema, shards: list[Shard], source: Source, settings: Settings
 ) -> dict[str, Any]:
-    """Return the content of ``examples.json``; no path, time or runner in it, so equal data give equal files."""
-    written = counts(shards, request)
+    """Return the content of ``examples.json``. It has no path, time or runner, so equal data give equal files."""
+    written = count_examples(shards, settings)
     return {
         "splits": written,
         "features": _features(shards, schema, source, sum(written.values())),
         "label": source.label,
-        "label_counts": {name: _labels([shard for shard in shards if shard.split == name]) for name in written},
+        "label_counts": {name: _label_counts([shard for shard in shards if shard.split == name]) for name in written},
         "classes": list(source.classes or schema.classes),
         "read": survey.rows,
         "rejected": {
             "count": rejects.count,
-            "shown": [dict(zip(("file", "line", "reason"), place, strict=True)) for place in rejects.shown],
+            "shown": [dict(zip(("file", "line", "reason"), reject, strict=True)) for reject in rejects.shown],
         },
-        "seed": request.seed,
+        "seed": settings.seed,
     }
 
 
-def metadata(report: dict[str, Any]) -> dict[str, Any]:
-    """The plain values shown with the artifact; ``split_names`` as stock TFX components look for it."""
-    features = [f"{name} {facts['dtype']}{facts['shape']}" for name, facts in report["features"].items()]
+def manifest_metadata(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the artifact's metadata as plain values; standard TFX components read ``split_names``."""
+    features = [f"{name} {facts['dtype']}{facts['shape']}" for name, facts in content["features"].items()]
     return {
-        "split_names": json.dumps(list(report["splits"])),
-        "counts": json.dumps(report["splits"]),
+        "split_names": json.dumps(list(content["splits"])),
+        "counts": json.dumps(content["splits"]),
         "features": ", ".join(features[:20]) + (", …" if len(features) > 20 else ""),
-        "label": report["label"],
-        "rejected": report["rejected"]["count"],
+        "label": content["label"],
+        "rejected": content["rejected"]["count"],
     }
 
 
-def counts(shards: list[Shard], request: Request) -> dict[str, int]:
-    """How many examples each split has."""
-    return {name: sum(shard.written for shard in shards if shard.split == name) for name in request.splits.names}
+def count_examples(shards: list[Shard], settings: Settings) -> dict[str, int]:
+    """Return the number of examples of each split."""
+    return {
+        name: sum(shard.written for shard in shards if shard.split == name) for name in settings.parsed_splits.names
+    }
 
 
 def _features(shards: list[Shard], schema: Schema, source: Source, examples: int) -> dict[str, Any]:
     shapes = stored_shapes(schema, source)
-    found = {}
+    features = {}
     for name, dtype in schema.types.items():
         total = FeatureSummary(dtype)
         for shard in shards:  # sorted by name, so that rounding is the same in every run
             if name in shard.features:
                 total.merge(shard.features[name])
-        found[name] = total.report(shapes.get(name), examples)
+        features[name] = total.facts(shapes.get(name), examples)
     for sparse in schema.sparse:
         facts = {"dtype": schema.types[sparse.values], "shape": [sparse.size], "missing": 0}
-        found[sparse.name] = facts | {"sparse": {"positions": sparse.positions, "values": sparse.values}}
-    return found
+        features[sparse.name] = facts | {"sparse": {"positions": sparse.positions, "values": sparse.values}}
+    return features
 
 
-def _labels(shards: list[Shard]) -> dict[str, int]:
-    """How often each class index occurs; nothing where the label is no class index or has very many values."""
+def _label_counts(shards: list[Shard]) -> dict[str, int]:
+    """Return the count of each class index; empty if the label is no class index or has too many values."""
     total: Counter[int] = Counter()
     for shard in shards:
         total.update(shard.labels)

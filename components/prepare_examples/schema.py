@@ -1,4 +1,4 @@
-"""The type of every column, decided from the survey; and one row in those types."""
+"""Schema: the type of every column, decided from the survey, and conversion of rows to these types."""
 
 import json
 from collections.abc import Mapping
@@ -7,31 +7,31 @@ from dataclasses import dataclass
 import numpy as np
 
 from tfopt.components.prepare_examples import tf_example
-from tfopt.components.prepare_examples.cells import Kind, kind, kinds_of
 from tfopt.components.prepare_examples.readers.base import Row, Source
-from tfopt.components.prepare_examples.request import Pack, Request, Sparse
-from tfopt.components.prepare_examples.statistics import MOST_CLASSES, NOTHING, Survey
+from tfopt.components.prepare_examples.settings import Pack, Settings, Sparse
+from tfopt.components.prepare_examples.statistics import MOST_CLASSES, NO_VALUES, Survey
+from tfopt.components.prepare_examples.value_kinds import Kind, kind_of, kinds_of
 from tfopt.errors import ComponentError, nearest
 
 LARGEST = float(np.finfo(np.float32).max)
-STRAY_WORDS = 0.1  # so many in a column of numbers are slips, to be mended; with more it is a column of words
+STRAY_WORDS = 0.1  # up to this share of words are errors in a column of numbers; with more it is a column of words
 Features = dict[str, tf_example.Values]
 
 
 class UnusableError(Exception):
-    """Why one row cannot be an example."""
+    """Raised if a row cannot become an example; its text is the reason."""
 
 
 @dataclass(frozen=True)
 class Schema:
-    """The decided types, for writing rows.
+    """The types of the columns and features.
 
     Attributes:
-        label: The name of the label.
-        columns: What each column is read as: ``int64``, ``float32`` or ``string``.
-        classes: The words of a label of words, sorted; empty for another.
-        pack: What takes all columns but the label.
-        sparse: What is stored as positions and values.
+        label: Name of the label.
+        columns: Type of each column: ``int64``, ``float32`` or ``string``.
+        classes: Sorted words of a label of words; empty for another label.
+        pack: The feature that all columns except the label are packed into.
+        sparse: The sparse features.
     """
 
     label: str
@@ -42,36 +42,36 @@ class Schema:
 
     @property
     def types(self) -> dict[str, str]:
-        """What is stored: by feature name."""
+        """The type of each stored feature."""
         columns = {self.pack.name: "float32", self.label: self.columns[self.label]} if self.pack else dict(self.columns)
         return columns | ({self.label: "int64"} if self.classes else {})
 
     def features(self, row: Row, source: Source) -> Features:
-        """Return one row's values by feature name.
+        """Return the values of a row by feature name.
 
         Raises:
-            UnusableError: When a value is not of its column's type, or not finite, or the label is missing.
+            UnusableError: If a value does not have its column's type or is not finite, or the label is missing.
         """
         cells = json.loads(row.payload) if source.format == "csv" else []
-        if cells and self.pack and (quick := self._quickly(cells, self.pack)):
-            return quick
-        found = self._from_cells(cells) if cells else self._from_example(row)
-        label = found.get(self.label, [])
+        if cells and self.pack and (packed := self._pack_integers(cells, self.pack)):
+            return packed
+        features = self._from_cells(cells) if cells else self._from_example(row)
+        label = features.get(self.label, [])
         if len(label) != 1:
             raise UnusableError(
                 f"{self.label}: {len(label)} values, one label is expected" if len(label) else "no label"
             )
         if self.classes:
-            found[self.label] = [self.classes.index(label[0].decode(errors="replace"))]
-        return self._packed(found, self.pack) if self.pack else found
+            features[self.label] = [self.classes.index(label[0].decode(errors="replace"))]
+        return self._packed(features, self.pack) if self.pack else features
 
-    def _quickly(self, cells: list[str], pack: Pack) -> Features | None:
-        """A row of whole numbers only, such as pixels, is packed in a tenth of the time."""
-        place = list(self.columns).index(self.label)
+    def _pack_integers(self, cells: list[str], pack: Pack) -> Features | None:
+        """Pack a row of integers, such as pixels, 10 times faster than other rows; return None for other rows."""
+        position = list(self.columns).index(self.label)
         if kinds_of(cells).strip(bytes([Kind.INTEGER])) or self.columns[self.label] != "int64":
             return None
         numbers = list(map(int, cells))
-        label = numbers.pop(place)
+        label = numbers.pop(position)
         return {pack.name: np.array(numbers, np.float32), self.label: [label]}
 
     def _from_cells(self, cells: list[str]) -> Features:
@@ -81,37 +81,39 @@ class Schema:
     def _value(self, name: str, dtype: str, cell: str) -> int | float | bytes | None:
         if dtype == "float32" and (value := _number(cell)) is not None:
             return value
-        found = kind(cell)
-        if found is Kind.MISSING:
+        kind = kind_of(cell)
+        if kind is Kind.MISSING:
             return None
-        if dtype == "string" and (found is Kind.TEXT or name != self.label):
+        if dtype == "string" and (kind is Kind.TEXT or name != self.label):
             return cell.encode()
-        if dtype == "int64" and found is Kind.INTEGER:
+        if dtype == "int64" and kind is Kind.INTEGER:
             return int(cell)
-        raise UnusableError(f"{name}: {cell[:50]!r} is no {'finite ' if found is Kind.NOT_FINITE else ''}{dtype}")
+        raise UnusableError(f"{name}: {cell[:50]!r} is no {'finite ' if kind is Kind.NOT_FINITE else ''}{dtype}")
 
     def _from_example(self, row: Row) -> Features:
         features, types = tf_example.parse(row.payload)
         for name, values in features.items():
-            wanted = self.columns[name]
-            if types[name] != wanted and (types[name], wanted) != ("int64", "float32"):
-                raise UnusableError(f"{name}: {types[name]} where the others are {wanted}")
-            if wanted == "float32" and not np.isfinite(values).all():
+            expected = self.columns[name]
+            if types[name] != expected and (types[name], expected) != ("int64", "float32"):
+                raise UnusableError(f"{name}: {types[name]} where the others are {expected}")
+            if expected == "float32" and not np.isfinite(values).all():
                 raise UnusableError(f"{name}: a value that is not finite")
         for sparse in self.sparse:
             _check_positions(sparse, features.get(sparse.positions, []), features.get(sparse.values, []))
         return features
 
-    def _packed(self, found: Features, pack: Pack) -> Features:
-        parts = [np.asarray(found[name], np.float32) for name in self.columns if name != self.label and name in found]
+    def _packed(self, features: Features, pack: Pack) -> Features:
+        parts = [
+            np.asarray(features[name], np.float32) for name in self.columns if name != self.label and name in features
+        ]
         packed = np.concatenate(parts) if parts else np.zeros(0, np.float32)
         if len(packed) != pack.size:
-            missing = [name for name in self.columns if name not in found]
+            missing = [name for name in self.columns if name not in features]
             raise UnusableError(
                 f"{pack.name}: {len(packed)} values instead of {pack.size}"
                 + (f", {missing[0]} is missing" if missing else "")
             )
-        return {pack.name: packed, self.label: found[self.label]}
+        return {pack.name: packed, self.label: features[self.label]}
 
 
 def _check_positions(sparse: Sparse, positions: tf_example.Values, values: tf_example.Values) -> None:
@@ -120,11 +122,11 @@ def _check_positions(sparse: Sparse, positions: tf_example.Values, values: tf_ex
     if len(positions) and not (min(positions) >= 0 and max(positions) < sparse.size):
         raise UnusableError(f"{sparse.name}: positions beyond 0 to {sparse.size - 1}")
     if len(set(positions)) < len(positions):
-        raise UnusableError(f"{sparse.name}: a position that stands twice")
+        raise UnusableError(f"{sparse.name}: a position that occurs twice")
 
 
 def _number(cell: str) -> float | None:
-    """A number that float32 can hold."""
+    """Return the number if float32 can represent it, else None."""
     try:
         value = float(cell)
     except ValueError:
@@ -132,26 +134,26 @@ def _number(cell: str) -> float | None:
     return value if -LARGEST <= value <= LARGEST and "_" not in cell and cell.isascii() else None
 
 
-def decide(survey: Survey, source: Source, request: Request) -> Schema:
-    """Decide every column's type: numbers if at most a tenth of its values are words, integers if none is a fraction.
+def decide_schema(survey: Survey, source: Source, settings: Settings) -> Schema:
+    """Decide the type of every column: numbers if at most a tenth of the values are words, integers without fractions.
 
     Raises:
-        ComponentError: When the label is partly numbers and partly words or has too many different words, or words
+        ComponentError: If the label is partly numbers and partly words or has too many different words, or words
             would have to be packed into a float feature.
     """
     if source.format == "images":
         return Schema(source.label, dict(zip(source.columns, ("float32", "int64"), strict=True)), (), None)
     kinds = survey.kinds()
     names = source.columns if source.format == "csv" else sorted(kinds)
-    columns = {name: _type(kinds.get(name, NOTHING), request.max_rejected, name == source.label) for name in names}
+    columns = {name: _type(kinds.get(name, NO_VALUES), settings.max_rejected, name == source.label) for name in names}
     columns.setdefault(source.label, "int64")
-    _check_label(survey, source, request)
-    pack = request.pack
+    _check_label(survey, source, settings)
+    pack = settings.packed_feature
     words = [name for name, dtype in columns.items() if dtype == "string" and name != source.label]
     if pack and words:
         raise ComponentError(
-            f"pack={pack}: column {words[0]!r} holds words ({_first(survey, words[0])})",
-            "columns of numbers beside the label",
+            f"pack={pack}: column {words[0]!r} holds words ({_first_text(survey, words[0])})",
+            "columns of numbers besides the label",
             "leave pack out, or remove those columns from the data",
         )
     classes = (
@@ -159,21 +161,21 @@ def decide(survey: Survey, source: Source, request: Request) -> Schema:
         if columns[source.label] == "string"
         else ()
     )
-    for sparse in request.sparse:
+    for sparse in settings.sparse_features:
         _check_sparse(sparse, columns, source)
-    return Schema(source.label, columns, classes, pack, request.sparse)
+    return Schema(source.label, columns, classes, pack, settings.sparse_features)
 
 
 def _check_sparse(sparse: Sparse, columns: Mapping[str, str], source: Source) -> None:
-    for name, wanted in ((sparse.positions, ("int64",)), (sparse.values, ("int64", "float32"))):
+    for name, accepted in ((sparse.positions, ("int64",)), (sparse.values, ("int64", "float32"))):
         if name not in columns:
             raise ComponentError(
                 f"sparse={sparse.name}: no feature {name!r}", f"features {', '.join(columns)}", nearest(name, columns)
             )
-        if columns[name] not in wanted or name == source.label:
+        if columns[name] not in accepted or name == source.label:
             raise ComponentError(
                 f"sparse={sparse.name}: feature {name!r} is {'the label' if name == source.label else columns[name]}",
-                " or ".join(wanted),
+                " or ".join(accepted),
                 "name the feature with positions first, then the one with values",
             )
     if sparse.name in columns:
@@ -188,32 +190,32 @@ def _type(counts: list[int], max_rejected: float, is_label: bool) -> str:
         return "string"
     fractions = counts[Kind.NUMBER]
     if is_label and counts[Kind.INTEGER] and fractions <= max_rejected * values:
-        return "int64"  # a slip in a class index must not make it a regression
+        return "int64"  # a single wrong class index must not make it a regression
     return "float32" if fractions or not counts[Kind.INTEGER] else "int64"
 
 
-def _check_label(survey: Survey, source: Source, request: Request) -> None:
-    counts = survey.kinds().get(source.label, NOTHING)
+def _check_label(survey: Survey, source: Source, settings: Settings) -> None:
+    counts = survey.kinds().get(source.label, NO_VALUES)
     numbers, words = sum(counts[Kind.INTEGER : Kind.TEXT]), counts[Kind.TEXT]
-    if min(numbers, words) > max(request.max_rejected, STRAY_WORDS) * (numbers + words):
+    if min(numbers, words) > max(settings.max_rejected, STRAY_WORDS) * (numbers + words):
         raise ComponentError(
-            f"label {source.label!r}: {numbers} numbers and {words} words ({_first(survey, source.label)})",
+            f"label {source.label!r}: {numbers} numbers and {words} words ({_first_text(survey, source.label)})",
             "all numbers or all words",
-            "mend the label, or name another column",
+            "fix the label, or name another column",
         )
     if words > numbers and len(survey.words) > MOST_CLASSES:
         raise ComponentError(
             f"label {source.label!r}: more than {MOST_CLASSES} different words",
             "a class or a number",
-            "name the column that holds the class",
+            "name the column that contains the class",
         )
 
 
-def _first(survey: Survey, name: str) -> str:
-    file, line, text = survey.odd[name]
+def _first_text(survey: Survey, name: str) -> str:
+    file, line, text = survey.first_texts[name]
     return f"first {text!r} in {file} line {line}"
 
 
 def stored_shapes(schema: Schema, source: Source) -> Mapping[str, tuple[int, ...]]:
-    """The shapes that are known beforehand, by feature name."""
+    """Return the shapes that the settings or the format determine, by feature name."""
     return {schema.pack.name: schema.pack.shape} if schema.pack else source.shapes

@@ -1,40 +1,41 @@
-"""What was asked for, parsed: the splits with their weights, and what is packed into one feature."""
+"""Parameters of `prepare_examples`, and their parsers."""
 
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Annotated, Literal, Self
 
+from tfopt.component import Between, Reads
 from tfopt.errors import ComponentError
 
 
 @dataclass(frozen=True)
 class Splits:
-    """Names and integer weights, in the order given."""
+    """Names and integer weights of the splits, in the declared order."""
 
     weights: tuple[tuple[str, int], ...]
 
     @classmethod
     def parse(cls, texts: Sequence[str]) -> Self:
-        """Read ``["train:8", "eval:2"]``.
+        """Parse ``["train:8", "eval:2"]``.
 
         Raises:
-            ComponentError: On another syntax, or a name that stands twice.
+            ComponentError: If the syntax differs, or a name occurs twice.
         """
-        found = [re.fullmatch(r"([A-Za-z0-9_.-]+):([1-9][0-9]*)", text.strip()) for text in texts]
-        names = [match[1] for match in found if match]
-        if not texts or None in found or len(set(names)) < len(texts):
+        matches = [re.fullmatch(r"([A-Za-z0-9_.-]+):([1-9][0-9]*)", text.strip()) for text in texts]
+        names = [match[1] for match in matches if match]
+        if not texts or None in matches or len(set(names)) < len(texts):
             raise ComponentError(
                 f"splits={list(texts)}",
                 "different names (letters, digits, _ . -) with whole weights from 1",
                 'write splits=["train:8", "eval:2"]',
             )
-        return cls(tuple((match[1], int(match[2])) for match in found if match))
+        return cls(tuple((match[1], int(match[2])) for match in matches if match))
 
     @property
     def names(self) -> list[str]:
-        """The names, in the order given."""
+        """The names, in the declared order."""
         return [name for name, _ in self.weights]
 
     @property
@@ -43,7 +44,7 @@ class Splits:
         return sum(weight for _, weight in self.weights)
 
     def at(self, position: int) -> str:
-        """The split of a 64-bit position, each taking its weight's share of the range.
+        """Return the split of a 64-bit position; each split has its weight's share of the range.
 
         >>> Splits.parse(["train:3", "eval:1"]).at(2**63)
         'train'
@@ -58,17 +59,17 @@ class Splits:
 
 @dataclass(frozen=True)
 class Pack:
-    """One float feature that takes all the values of a row but the label."""
+    """A float feature that contains all values of a row except the label."""
 
     name: str
     shape: tuple[int, ...]
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``image=28x28x1``.
+        """Parse ``image=28x28x1``.
 
         Raises:
-            ComponentError: On another syntax.
+            ComponentError: If the syntax differs.
         """
         match = re.fullmatch(r"([^=\s]+)=([1-9][0-9]*(?:x[1-9][0-9]*)*)", text.strip())
         if not match:
@@ -77,20 +78,20 @@ class Pack:
 
     @property
     def size(self) -> int:
-        """How many values it takes."""
+        """The number of values."""
         return math.prod(self.shape)
 
     def __str__(self) -> str:
-        """As it was written."""
+        """Return the text that `parse` accepts."""
         return f"{self.name}={'x'.join(map(str, self.shape))}"
 
-    def check(self, label: str, size: int, where: str) -> None:
-        """Raise ComponentError unless it takes exactly the values there are, and leaves the label its name."""
+    def check(self, label: str, size: int, source: str) -> None:
+        """Raise ComponentError unless ``source`` has as many values as the feature, and the label another name."""
         if self.name == label:
             raise ComponentError(f"pack={self}, and the label is {label!r} too", "two names", "pack under another name")
         if self.size != size:
             raise ComponentError(
-                f"pack={self}: {self.size} values; {where} has {size} beside {label!r}",
+                f"pack={self}: {self.size} values; {source} has {size} besides {label!r}",
                 f"{size} values",
                 "give sizes whose product is that number",
             )
@@ -98,7 +99,7 @@ class Pack:
 
 @dataclass(frozen=True)
 class Sparse:
-    """A feature of which only some values are stored: one feature of a record has their positions, another has them."""
+    """A sparse feature, stored as two features: the positions of its values, and the values."""
 
     name: str
     positions: str
@@ -107,32 +108,63 @@ class Sparse:
 
     @classmethod
     def parse(cls, texts: Sequence[str]) -> tuple[Self, ...]:
-        """Read ``["words=word_ids:counts:5000"]``.
+        """Parse ``["words=word_ids:counts:5000"]``.
 
         Raises:
-            ComponentError: On another syntax, or a name that stands twice.
+            ComponentError: If the syntax differs, or a name occurs twice.
         """
-        found = [re.fullmatch(r"(\w+)=([^:=\s]+):([^:=\s]+):([1-9][0-9]*)", text.strip()) for text in texts]
-        names = [name for match in found if match for name in match.groups()[:3]]
-        if None in found or len(set(names)) < len(names):
+        matches = [re.fullmatch(r"(\w+)=([^:=\s]+):([^:=\s]+):([1-9][0-9]*)", text.strip()) for text in texts]
+        names = [name for match in matches if match for name in match.groups()[:3]]
+        if None in matches or len(set(names)) < len(names):
             raise ComponentError(
                 f"sparse={list(texts)}",
-                "a new name, the feature with positions, the one with values, and how many positions there are",
+                "a new name, the feature with positions, the one with values, and the number of positions",
                 'write sparse=["words=word_ids:counts:5000"], with different names',
             )
-        return tuple(cls(match[1], match[2], match[3], int(match[4])) for match in found if match)
+        return tuple(cls(match[1], match[2], match[3], int(match[4])) for match in matches if match)
 
 
 @dataclass(frozen=True)
-class Request:
-    """The component's parameters, checked."""
+class Settings:
+    """Parameters of the preparation.
 
-    label: str
-    label_at: str
-    splits: Splits
-    pack: Pack | None
-    format: str
-    header: str
-    max_rejected: float
-    seed: int
-    sparse: tuple[Sparse, ...] = ()
+    Attributes:
+        label: The column, array or feature to predict. It is stored under this name.
+        label_at: Position of the label in a CSV without a header; the other columns are named ``c0``, ``c1``, ….
+        splits: Names with integer weights, ``NAME:WEIGHT``.
+        pack: Stores all values except the label as one float feature, in the columns' order: ``NAME=SIZExSIZE…``, such
+            as ``image=28x28x1``. For images it is required: the feature's name, and the size they are resized to.
+        format: Format of the files; ``auto`` derives it from their names.
+        header: States if a CSV starts with column names. ``auto`` treats its first row as names if the label is among
+            them or none is a number.
+        max_rejected: Largest accepted fraction of unusable rows (wrong column count, unparsable number, NaN,
+            undecodable image, no label).
+        seed: Seed of the assignment of rows to splits.
+        sparse: For TFRecords: sparse features, ``NAME=POSITIONS:VALUES:SIZE``, each from a feature with positions from
+            0 to SIZE - 1 and one with as many values.
+    """
+
+    label: str = "label"
+    label_at: Literal["last", "first"] = "last"
+    splits: Annotated[tuple[str, ...], Reads(Splits.parse, ("train:8", "eval:2"))] = ("train:8", "eval:2")
+    pack: Annotated[str, Reads(Pack.parse, "image=28x28x1")] | None = None
+    format: Literal["auto", "csv", "npz", "images", "tfrecord"] = "auto"
+    header: Literal["auto", "yes", "no"] = "auto"
+    max_rejected: Annotated[float, Between(0, 1)] = 0.01
+    seed: int = 0
+    sparse: Annotated[tuple[str, ...], Reads(Sparse.parse, ("words=word_ids:counts:5000",))] = ()
+
+    @property
+    def parsed_splits(self) -> Splits:
+        """The splits with their weights."""
+        return Splits.parse(self.splits)
+
+    @property
+    def packed_feature(self) -> Pack | None:
+        """The feature that all columns except the label are packed into."""
+        return Pack.parse(self.pack) if self.pack else None
+
+    @property
+    def sparse_features(self) -> tuple[Sparse, ...]:
+        """The sparse features."""
+        return Sparse.parse(self.sparse)

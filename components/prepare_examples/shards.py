@@ -1,6 +1,6 @@
-"""Writing: each row's place from its content's hash, and one shard at a time in the order of the hashes.
+"""Shards: assignment of rows by the hash of their content, and writing of a shard in the order of the hashes.
 
-A shard is written inside a Map after a GroupByKey: Beam's own sinks lose data on the Dask runner.
+A shard is written in a Map after a GroupByKey, because Beam's sinks lose data on the Dask runner.
 """
 
 import hashlib
@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from tfopt.components.prepare_examples import tf_example
-from tfopt.components.prepare_examples.files import writing
+from tfopt.components.prepare_examples.files import open_for_writing
 from tfopt.components.prepare_examples.readers.base import Row, Source
-from tfopt.components.prepare_examples.readers.tfrecords import write
-from tfopt.components.prepare_examples.request import Request, Splits
+from tfopt.components.prepare_examples.readers.tfrecords import write_record
 from tfopt.components.prepare_examples.schema import Features, Schema, UnusableError
-from tfopt.components.prepare_examples.statistics import Rejects
-from tfopt.components.prepare_examples.summary import FeatureSummary
+from tfopt.components.prepare_examples.settings import Settings, Splits
+from tfopt.components.prepare_examples.statistics import FeatureSummary, Rejects
 
 SHARD_BYTES = 128 << 20  # one shard is sorted in memory
 BATCH = 1024
@@ -26,7 +25,7 @@ MOST_LABELS = 1000
 
 @dataclass
 class Shard:
-    """What became of one shard's rows."""
+    """A written shard: its rejected rows and the statistics of its examples."""
 
     name: str
     written: int = 0
@@ -36,34 +35,33 @@ class Shard:
 
     @property
     def split(self) -> str:
-        """The split it belongs to."""
+        """The split that the shard belongs to."""
         return self.name.split("/")[0].removeprefix("Split-")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How many shards each split has, and which of them a row falls into."""
+    """The number of shards of each split, and the assignment of rows to them."""
 
     splits: Splits
     seed: int
     shards: dict[str, int]
 
     @classmethod
-    def plan(cls, source: Source, request: Request) -> "Layout":
-        """Size the shards by the data; small data get one each."""
+    def plan(cls, source: Source, settings: Settings) -> "Layout":
+        """Choose the number of shards from the size of the data; small data have one for each split."""
         if source.image:
             size = len(source.files) * math.prod(source.image) * 4
         else:
             size = sum(bytes_ * (4 if file.endswith(".gz") else 1) for file, bytes_ in source.files.items())
-        shares = {name: size * weight / request.splits.total for name, weight in request.splits.weights}
+        splits = settings.parsed_splits
+        shares = {name: size * weight / splits.total for name, weight in splits.weights}
         return cls(
-            request.splits,
-            request.seed,
-            {name: max(1, math.ceil(share / SHARD_BYTES)) for name, share in shares.items()},
+            splits, settings.seed, {name: max(1, math.ceil(share / SHARD_BYTES)) for name, share in shares.items()}
         )
 
-    def place(self, row: Row) -> tuple[int, tuple[bytes, Row]]:
-        """Return the row's shard as an index of `names`, and the row after the hash it is sorted by."""
+    def assign(self, row: Row) -> tuple[int, tuple[bytes, Row]]:
+        """Return the index of the row's shard in `names`, and the row with the hash that it is sorted by."""
         content = row.payload or f"{row.file}:{row.line}".encode()
         key = hashlib.sha256(b"%d\0" % self.seed + content).digest()
         split = self.splits.at(int.from_bytes(key[:8], "big"))
@@ -72,7 +70,7 @@ class Layout:
         return sum(self.shards[name] for name in before) + index, (key, row)
 
     def names(self) -> list[str]:
-        """Every shard's file, as seen from the examples."""
+        """Return the file of every shard, relative to the examples."""
         return [
             f"Split-{split}/data_tfrecord-{index:05d}-of-{count:05d}.gz"
             for split, count in self.shards.items()
@@ -83,16 +81,16 @@ class Layout:
 def write_shard(
     name: str, keyed_rows: Iterable[tuple[bytes, Row]], schema: Schema, source: Source, target: str
 ) -> Shard:
-    """Write one shard's rows, sorted by their hashes, and report on them."""
+    """Write the rows of a shard, sorted by their hashes, and return the shard."""
     shard = Shard(name)
     rows = iter(sorted(keyed_rows, key=lambda pair: (pair[0], pair[1].file, pair[1].line)))
     types = schema.types
-    with writing(f"{target.rstrip('/')}/{shard.name}") as stream:
+    with open_for_writing(f"{target.rstrip('/')}/{shard.name}") as stream:
         while batch := [row for _, row in islice(rows, BATCH)]:
             usable = _usable(batch, schema, source, shard.rejects)
             for features in usable:
-                write(stream, tf_example.serialize(features, types))
-            _report(shard, usable, schema)
+                write_record(stream, tf_example.serialize(features, types))
+            _add_statistics(shard, usable, schema)
     return shard
 
 
@@ -108,7 +106,7 @@ def _usable(rows: Sequence[Row], schema: Schema, source: Source, rejects: Reject
     return usable
 
 
-def _report(shard: Shard, batch: Sequence[Features], schema: Schema) -> None:
+def _add_statistics(shard: Shard, batch: Sequence[Features], schema: Schema) -> None:
     shard.written += len(batch)
     for name, dtype in schema.types.items():
         values = [features[name] for features in batch if name in features]

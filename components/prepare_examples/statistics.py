@@ -1,6 +1,7 @@
-"""The first pass over all rows: what each column holds. Mergeable in any order, so that any runner finds the same."""
+"""Statistics of rows and features, mergeable in any order, so that every Beam runner gives the same result."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,65 +9,68 @@ from typing import Any
 import numpy as np
 
 from tfopt.components.prepare_examples import tf_example
-from tfopt.components.prepare_examples.cells import Kind, kinds_of
 from tfopt.components.prepare_examples.readers.base import Row, Source
+from tfopt.components.prepare_examples.value_kinds import Kind, kinds_of
 
 SHOWN = 5
 MOST_CLASSES = 10_000
 MOST_PATTERNS = 1_000
-NOTHING = [0] * len(Kind)
-Place = tuple[str, int, str]
+LONGEST_WORD = 100
+MOST_WORDS = 10_000
+TOP = 10
+NO_VALUES = [0] * len(Kind)
+Location = tuple[str, int, str]
 Pattern = tuple[tuple[str, ...], bytes]
 
 
 @dataclass
 class Rejects:
-    """How many rows were refused, and the first few by file and line."""
+    """The number of rejected rows, and the first of them by file and line."""
 
     count: int = 0
-    shown: list[Place] = field(default_factory=list)
+    shown: list[Location] = field(default_factory=list)
 
     def add(self, row: Row, reason: str) -> None:
-        """Count one."""
+        """Add a row."""
         self.merge(Rejects(1, [(row.file, row.line, reason[:200])]))
 
     def merge(self, other: "Rejects") -> None:
-        """Count another's too."""
+        """Add other rejected rows."""
         self.count += other.count
         self.shown = sorted([*self.shown, *other.shown])[:SHOWN]
 
 
 @dataclass
 class Survey:
-    """What was read.
+    """Statistics of all rows, from the first pass.
 
     Attributes:
-        rows: How many rows, the rejected ones among them.
-        promised: How many rows the files had, by their readers' own count.
-        files: How many files were read to their end.
-        rejects: The rows that could not be read.
+        rows: Number of rows, including the rejected ones.
+        expected_rows: Number of rows according to the readers, counted at the end of each file.
+        files: Number of files that were read to their end.
+        rejects: Rows that could not be read.
         damage: Files that could not be read: file, then received, expected, fix.
-        patterns: How often rows had these columns with these kinds of values; few in most data.
-        folded: Patterns summed up by column, once there were many.
-        odd: The first text of each column.
-        words: The label's different texts.
+        patterns: Number of rows with the same columns and kinds of values; most data have few patterns.
+        kind_counts: Patterns added up by column, once there are many.
+        first_texts: The first text of each column.
+        words: The distinct texts of the label.
     """
 
     rows: int = 0
-    promised: int = 0
+    expected_rows: int = 0
     files: int = 0
     rejects: Rejects = field(default_factory=Rejects)
     damage: list[tuple[str, tuple[str, str, str]]] = field(default_factory=list)
     patterns: dict[Pattern, int] = field(default_factory=dict)
-    folded: dict[str, list[int]] = field(default_factory=dict)
-    odd: dict[str, Place] = field(default_factory=dict)
+    kind_counts: dict[str, list[int]] = field(default_factory=dict)
+    first_texts: dict[str, Location] = field(default_factory=dict)
     words: set[bytes] = field(default_factory=set)
 
     def add(self, row: Row, source: Source) -> None:
-        """Take in one row."""
+        """Add one row."""
         if row.end:
             self.files += 1
-            self.promised += row.line
+            self.expected_rows += row.line
         elif row.damage:
             self.damage = sorted([*self.damage, (row.file, row.damage)])[:SHOWN]
         else:
@@ -74,41 +78,41 @@ class Survey:
             if row.problem:
                 self.rejects.add(row, row.problem)
             else:
-                self._look(row, source)
+                self._add_kinds(row, source)
 
     def merge(self, other: "Survey") -> None:
-        """Take in another's rows."""
+        """Add the rows of another survey."""
         self.rows += other.rows
-        self.promised += other.promised
+        self.expected_rows += other.expected_rows
         self.files += other.files
         self.rejects.merge(other.rejects)
         self.damage = sorted([*self.damage, *other.damage])[:SHOWN]
         for pattern, count in other.patterns.items():
             self._count(pattern, count)
-        for name, counts in other.folded.items():
+        for name, counts in other.kind_counts.items():
             self._fold(name, counts)
-        for name, place in other.odd.items():
-            self.odd[name] = min(place, self.odd.get(name, place))
+        for name, location in other.first_texts.items():
+            self.first_texts[name] = min(location, self.first_texts.get(name, location))
         self.words = _capped(self.words | other.words)
 
     def kinds(self) -> dict[str, list[int]]:
-        """For each column, how many of its values are of each `Kind`."""
+        """Return the number of values of each `Kind`, by column."""
         for (names, kinds), count in self.patterns.items():
-            for name, found in zip(names, kinds, strict=True):
-                self._fold(name, [count if kind == found else 0 for kind in Kind])
+            for name, own in zip(names, kinds, strict=True):
+                self._fold(name, [count if kind == own else 0 for kind in Kind])
         self.patterns.clear()
-        return self.folded
+        return self.kind_counts
 
-    def _look(self, row: Row, source: Source) -> None:
+    def _add_kinds(self, row: Row, source: Source) -> None:
         names, kinds, values = _kinds(row, source)
         self._count((names, kinds), 1)
         if Kind.TEXT not in kinds:
             return
-        for name, found, value in zip(names, kinds, values, strict=True):
-            if found == Kind.TEXT:
+        for name, kind, value in zip(names, kinds, values, strict=True):
+            if kind == Kind.TEXT:
                 text = value.encode() if isinstance(value, str) else value[0]
-                place = (row.file, row.line, text[:50].decode(errors="replace"))
-                self.odd[name] = min(place, self.odd.get(name, place))
+                location = (row.file, row.line, text[:50].decode(errors="replace"))
+                self.first_texts[name] = min(location, self.first_texts.get(name, location))
                 if name == source.label and text not in self.words:
                     self.words = _capped(self.words | {text})
 
@@ -118,11 +122,11 @@ class Survey:
             self.kinds()
 
     def _fold(self, name: str, counts: list[int]) -> None:
-        self.folded[name] = [a + b for a, b in zip(self.folded.get(name, NOTHING), counts, strict=True)]
+        self.kind_counts[name] = [a + b for a, b in zip(self.kind_counts.get(name, NO_VALUES), counts, strict=True)]
 
 
 def _kinds(row: Row, source: Source) -> tuple[tuple[str, ...], bytes, Sequence[Any]]:
-    """Each value's column, its kind, and the values."""
+    """Return the column names, the kind of each value as a byte, and the values."""
     if source.format == "csv":
         cells = json.loads(row.payload)
         return source.columns, kinds_of(cells), cells
@@ -141,3 +145,97 @@ def _kind_of(values: Any, dtype: str) -> Kind:
 
 def _capped(words: set[bytes]) -> set[bytes]:
     return words if len(words) <= MOST_CLASSES + 1 else set(sorted(words)[: MOST_CLASSES + 1])
+
+
+@dataclass
+class FeatureSummary:
+    """Count, range, mean and standard deviation of a numeric feature, or the most frequent words of a text feature.
+
+    Attributes:
+        dtype: Type of the feature.
+        examples: Number of examples that have the feature.
+        sizes: The distinct numbers of values in an example.
+        count: Number of values.
+        mean: Mean of the values.
+        squares: Sum of the squared deviations from the mean.
+        low: Smallest value.
+        high: Largest value.
+        words: Count of each word.
+        all_words: False if words are missing because there are too many or they are too long.
+    """
+
+    dtype: str
+    examples: int = 0
+    sizes: set[int] = field(default_factory=set)
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+    low: float | int | None = None
+    high: float | int | None = None
+    words: Counter[bytes] = field(default_factory=Counter)
+    all_words: bool = True
+
+    def add(self, batch: Sequence[tf_example.Values]) -> None:
+        """Add the values of some examples."""
+        self.merge(_summarize(self.dtype, batch))
+
+    def merge(self, other: "FeatureSummary") -> None:
+        """Add the examples of another summary (Chan's update: a plain sum of squares would cancel)."""
+        self.examples += other.examples
+        self.sizes |= other.sizes
+        if other.count:
+            total, gap = self.count + other.count, other.mean - self.mean
+            self.squares += other.squares + gap * gap * self.count * other.count / total
+            self.mean += gap * other.count / total
+            self.count = total
+        self.low = min((value for value in (self.low, other.low) if value is not None), default=None)
+        self.high = max((value for value in (self.high, other.high) if value is not None), default=None)
+        self.words.update(other.words)
+        self.all_words &= other.all_words
+        if len(self.words) > MOST_WORDS:
+            self.all_words = False
+            self.words = Counter(dict(sorted(self.words.items(), key=_by_frequency)[:MOST_WORDS]))
+
+    def facts(self, shape: tuple[int, ...] | None, examples: int) -> dict[str, Any]:
+        """Return the summary as JSON; ``examples`` is the number of all examples."""
+        size = next(iter(self.sizes)) if len(self.sizes) == 1 else None
+        content = {"dtype": self.dtype, "shape": list(shape) if shape else [size], "missing": examples - self.examples}
+        if self.dtype == "string":
+            top = [
+                [word.decode(errors="replace"), count]
+                for word, count in sorted(self.words.items(), key=_by_frequency)[:TOP]
+            ]
+            return content | {"distinct": len(self.words), "distinct_is_exact": self.all_words, "top": top}
+        if not self.count:
+            return content
+        spread = float(np.sqrt(self.squares / self.count))
+        return content | {"min": self.low, "max": self.high, "mean": _short(self.mean), "std": _short(spread)}
+
+
+def _summarize(dtype: str, batch: Sequence[tf_example.Values]) -> FeatureSummary:
+    summary = FeatureSummary(dtype, len(batch), {len(values) for values in batch})
+    if dtype == "string":
+        words = [word for values in batch for word in values]
+        summary.words = Counter(word for word in words if len(word) <= LONGEST_WORD)
+        summary.all_words = all(len(word) <= LONGEST_WORD for word in words)
+        return summary
+    if not batch:
+        return summary
+    if isinstance(batch[0], list):  # from a CSV, one value each
+        numbers = np.array([value for values in batch for value in values], dtype)
+    else:
+        numbers = np.concatenate([np.asarray(values, dtype) for values in batch])
+    exact = numbers.astype(np.float64)
+    summary.count, summary.mean = len(exact), float(exact.mean())
+    summary.squares = float(np.square(exact - summary.mean).sum())
+    low, high = numbers.min().item(), numbers.max().item()
+    summary.low, summary.high = (low, high) if dtype == "int64" else (_short(low), _short(high))
+    return summary
+
+
+def _by_frequency(item: tuple[bytes, int]) -> tuple[int, bytes]:
+    return -item[1], item[0]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.9g}")  # the precision of a float32

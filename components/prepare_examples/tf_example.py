@@ -1,6 +1,6 @@
-"""tf.Example without TensorFlow: the same wire format from its three messages, in a descriptor pool of our own.
+"""tf.Example without TensorFlow: the same wire format, from message types in a separate descriptor pool.
 
-Importing TensorFlow for them costs every process several seconds; in a pool of our own they do not clash with it.
+Importing TensorFlow would cost every worker several seconds. The separate pool avoids conflicts with its messages.
 """
 
 from collections.abc import Mapping
@@ -16,24 +16,24 @@ Values = NDArray[Any] | list[Any]
 
 
 def serialize(features: Mapping[str, Values], types: Mapping[str, str]) -> bytes:
-    """Write an Example; equal features give equal bytes.
+    """Serialize an Example; equal features give equal bytes.
 
     Raises:
-        ValueError: When an integer is no int64.
+        ValueError: If an integer is not an int64.
     """
     message = _message()()
     for name, values in features.items():
         items = values.tolist() if isinstance(values, np.ndarray) else values
         getattr(message.features.feature[name], FIELDS[types[name]]).value.extend(items)
-    written: bytes = message.SerializeToString(deterministic=True)
-    return written
+    serialized: bytes = message.SerializeToString(deterministic=True)
+    return serialized
 
 
 def parse(record: bytes) -> tuple[dict[str, Values], dict[str, str]]:
-    """Read an Example as values and types by name; features without a value are left out.
+    """Parse an Example and return values and types by name, without empty features.
 
     Raises:
-        ValueError: When the bytes are no Example.
+        ValueError: If the bytes are not an Example.
     """
     from google.protobuf.message import DecodeError
 
@@ -54,7 +54,7 @@ def parse(record: bytes) -> tuple[dict[str, Values], dict[str, str]]:
 
 @cache
 def _message() -> Any:
-    """The class of tensorflow.Example."""
+    """Return the message class of tensorflow.Example."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     file = descriptor_pb2.FileDescriptorProto(name="tf_example.proto", package="tensorflow", syntax="proto3")

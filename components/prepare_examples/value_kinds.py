@@ -1,4 +1,4 @@
-"""What the text of one CSV cell is."""
+"""Kinds of values: missing, integer, number, not finite, text."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Kind(IntEnum):
-    """The kinds of cells and of feature values; used as an index."""
+    """The kind of a CSV cell or feature value; used as an index."""
 
     MISSING = 0
     INTEGER = 1
@@ -15,7 +15,7 @@ class Kind(IntEnum):
     TEXT = 4
 
 
-def kind(cell: str) -> Kind:
+def kind_of(cell: str) -> Kind:
     """Return the kind of a cell. Python's own `float` would also take ``1_000``, and digits of other scripts.
 
     >>> [kind(cell).name for cell in ("7", " -7 ", "7.0", "1e3", "NaN", "", "1_000", "99999999999999999999")]
@@ -38,13 +38,13 @@ def kind(cell: str) -> Kind:
 
 
 def kinds_of(cells: Sequence[str]) -> bytes:
-    """Return the kind of every cell of a row, a byte each; a row of whole numbers (pixels) in one look."""
-    together = "".join(cells)
-    if together.isascii() and together.isdecimal() and all(cells) and max(map(len, cells)) < 19:
+    """Return the kind of every cell of a row, a byte each, with a fast path for rows of whole numbers (pixels)."""
+    joined = "".join(cells)
+    if joined.isascii() and joined.isdecimal() and all(cells) and max(map(len, cells)) < 19:
         return bytes([Kind.INTEGER]) * len(cells)
-    return bytes(map(kind, cells))
+    return bytes(map(kind_of, cells))
 
 
 def is_number(cell: str) -> bool:
-    """Whether the cell holds a finite number."""
-    return kind(cell) in (Kind.INTEGER, Kind.NUMBER)
+    """Return True if the cell is a finite number."""
+    return kind_of(cell) in (Kind.INTEGER, Kind.NUMBER)

@@ -19,7 +19,9 @@ GRADUAL = ("magnitude", "block")  # a ratio has no degrees
 log = logging.getLogger("tfopt")
 
 
-def fine_tune(model: Any, kernels: Sequence[Prunable], rounds: FineTuner, request: Request) -> tuple[Any, dict[str, Any]]:
+def fine_tune(
+    model: Any, kernels: Sequence[Prunable], rounds: FineTuner, request: Request
+) -> tuple[Any, dict[str, Any]]:
     """Return the model, plain again, with the best weights it had at its final sparsity, and what that took.
 
     Args:
@@ -52,7 +54,9 @@ def fine_tune(model: Any, kernels: Sequence[Prunable], rounds: FineTuner, reques
 
     def again(model: Any) -> tuple[Any, dict[str, Any]]:
         same = plan("constant", request.sparsity, steps=1)  # the weakest weights are those that are zero
-        return tuned(rounds.compile(model), same, rounds.folder / SECOND_ROUND, request.recovery.epochs, request.seed + 1)
+        return tuned(
+            rounds.compile(model), same, rounds.folder / SECOND_ROUND, request.recovery.epochs, request.seed + 1
+        )
 
     model, history = tuned(model, schedule, rounds.folder, request.epochs, request.seed)
     model, later, recovery = rounds.second.run(model, again)

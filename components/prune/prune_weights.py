@@ -14,9 +14,9 @@ from tfopt.components.prune.request import Request
 from tfopt.keras_models import io as keras_models
 from tfopt.keras_models.quantization_aware import check_none
 from tfopt.measurement import parity
-from tfopt.measurement.output_differences import cost
+from tfopt.measurement.parity import measure_parity
 from tfopt.runtimes.keras_outputs import output_names
-from tfopt.training.determinism import set_seeds, reproducible
+from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.user_module import UserModule
 
@@ -51,9 +51,9 @@ def prune_weights(
             tuned = {"reason": "no module: pruned after training, without fine-tuning"}
     with runtimes.load(model) as parent:
         keras_models.save(keras_model, target, output_names(model, parent, keras_model))
-        verified = cost(parent, KerasModel(target), examples, fix=FIX)
+        verified = measure_parity(parent, KerasModel(target), examples, fix=FIX)
     found = report.describe(kernels, before)
-    for line in [*report.table(found), parity.in_words(verified["outputs"])]:
+    for line in [*report.table(found), parity.describe_parity(verified["outputs"])]:
         log.info("%s", line)
     return {"name": _name(request), "report": found, "fine_tuned": tuned, "verified": verified}
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tfopt.artifacts import CARD, Blessing, InfraBlessing, Model
 from tfopt.errors import ComponentError
-from tfopt.serving.layouts import contents
+from tfopt.serving.layouts import version_files
 
 
 @dataclass(frozen=True)
@@ -67,5 +67,5 @@ def _instead(model: Model, fallback: Model | None, tried: dict[str, dict[str, st
 
 def _content(model: Model) -> dict[str, str]:
     """What is deployed, wherever the files lie: a bare model and the artifact made of it are the same."""
-    files = contents(model, "plain")
+    files = version_files(model, "plain")
     return {place: hashlib.sha256(file.read_bytes()).hexdigest() for place, file in files.items() if place != CARD}

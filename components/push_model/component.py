@@ -99,7 +99,7 @@ def push_model(
     pushed.write(facts)
     log = logging.getLogger("tfopt")
     log.info("%s: %s", facts["path"] or "not pushed", facts["reason"])
-    variables = environment.in_words(facts["environment"])
+    variables = environment.format_variables(facts["environment"])
     if facts["path"] and variables:
         log.info("it was measured with %s: start its server so", variables)
         pushed.metadata["environment"] = variables

@@ -7,11 +7,11 @@ from typing import Any
 from tfopt.artifacts import Decision, Examples, KerasModel, Model, Recipe
 from tfopt.components.push_model.choice import Choice
 from tfopt.components.push_model.versions import Versions, check_folder, check_link, understood
-from tfopt.model_store import last_run as keeping
 from tfopt.model_store import run_history as past
+from tfopt.model_store import warm_start as keeping
 from tfopt.runtimes import environment
-from tfopt.serving.layouts import lay_out, layout_of
-from tfopt.serving.triton_config import Scheduling, configured
+from tfopt.serving.layouts import resolve_layout, write_version
+from tfopt.serving.triton_config import Scheduling, written_config
 
 
 def push(
@@ -30,17 +30,19 @@ def push(
         ComponentError: See `push_model`.
     """
     model = choice.model
-    versions = Versions(destination, layout_of(model or asked, layout))
+    versions = Versions(destination, resolve_layout(model or asked, layout))
     if model is None:
         return versions.unpushed(choice.reason) | _about(asked, choice)
     beside: dict[str, Any] = {}
 
     def fill(stage: Path) -> None:
-        beside.update(lay_out(model, versions.layout, stage, examples, requests))
+        beside.update(write_version(model, versions.layout, stage, examples, requests))
 
     def beside_it() -> AbstractContextManager[None]:
         said = {"tfopt_digest": model.digest, "tfopt_reason": choice.reason}
-        return configured(model, versions.folder, scheduling, said) if versions.layout == "triton" else nullcontext()
+        return (
+            written_config(model, versions.folder, scheduling, said) if versions.layout == "triton" else nullcontext()
+        )
 
     facts = versions.push(model, keep, fill, beside_it)
     if choice.fallback:
@@ -56,7 +58,7 @@ def kept(decision: Decision, facts: dict[str, Any]) -> str:
     """
     folder = Path(facts["destination"])
     with understood(folder):
-        return str(past.write(folder, decision, facts))
+        return str(past.write_run(folder, decision, facts))
 
 
 def check_places(destination: str, *, history: bool, trained: bool, recipe: bool) -> None:
@@ -82,7 +84,7 @@ def keep_start(trained: KerasModel, facts: dict[str, Any]) -> str:
     """
     folder = Path(facts["destination"])
     with understood(folder):
-        return str(keeping.keep(folder, trained))
+        return str(keeping.store_model(folder, trained))
 
 
 def keep_recipe(recipe: Recipe, facts: dict[str, Any]) -> str:
@@ -93,14 +95,14 @@ def keep_recipe(recipe: Recipe, facts: dict[str, Any]) -> str:
     """
     folder = Path(facts["destination"])
     with understood(folder):
-        return str(keeping.keep_recipe(folder, recipe, facts["digest"] if facts["path"] else None))
+        return str(keeping.store_recipe(folder, recipe, facts["digest"] if facts["path"] else None))
 
 
 def _about(model: Model, choice: Choice) -> dict[str, Any]:
     return {
         "model": model.name,
         "digest": model.digest,
-        "environment": environment.read(model),
+        "environment": environment.read_variables(model),
         "fallback": choice.fallback,
         "blessing": choice.reason,
     }

@@ -12,9 +12,9 @@ from typing import Any
 
 from tfopt.artifacts import Model
 from tfopt.artifacts import staging as partial
-from tfopt.artifacts.folder_lock import alone
+from tfopt.artifacts.folder_lock import lock_folder
 from tfopt.errors import ComponentError
-from tfopt.serving.layouts import Version, contents, copy
+from tfopt.serving.layouts import Version, copy_model, version_files
 
 LATEST = "latest"
 TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)  # what renaming to an existing name says
@@ -46,13 +46,13 @@ class Versions:
         Raises:
             ComponentError: When the folder cannot be written; nothing of this version is then in it.
         """
-        contents(model, self.layout)
+        version_files(model, self.layout)
         if self.layout == "plain":
             check_link(self.folder / LATEST)
         with understood(self.folder), self._staging() as stage:
-            fill(stage) if fill else copy(model, self.layout, stage)
+            fill(stage) if fill else copy_model(model, self.layout, stage)
             _sync_all(stage)
-            with alone(self.folder):  # else what is beside the versions could be of another push than the newest
+            with lock_folder(self.folder):  # else what is beside the versions could be of another push than the newest
                 return self._show(stage, keep, beside)
 
     def unpushed(self, reason: str) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class Versions:
         """Let ``latest`` lead to the newest version, which by now may be another push's."""
         pointed: int | None = None
         while pointed != (newest := self.newest() or version):
-            link = partial.name(self.folder)
+            link = partial.new_path(self.folder)
             link.symlink_to(str(newest))
             link.replace(self.folder / LATEST)
             pointed = newest
@@ -119,7 +119,7 @@ class Versions:
 
         What cannot be deleted is only warned of: by now the new version is served.
         """
-        grave = partial.name(self.folder)
+        grave = partial.new_path(self.folder)
         try:
             self.path(version).rename(grave)
             shutil.rmtree(grave)
@@ -131,8 +131,8 @@ class Versions:
     @contextlib.contextmanager
     def _staging(self) -> Iterator[Path]:
         self.folder.mkdir(parents=True, exist_ok=True)
-        partial.clear(self.folder)
-        stage = partial.name(self.folder)  # beside the versions, since a rename cannot cross disks
+        partial.remove_abandoned(self.folder)
+        stage = partial.new_path(self.folder)  # beside the versions, since a rename cannot cross disks
         stage.mkdir()
         try:
             yield stage

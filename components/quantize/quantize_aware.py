@@ -12,9 +12,9 @@ from tfopt.keras_models import io as keras_models
 from tfopt.keras_models import layer_graph as keras_graph
 from tfopt.keras_models.quantization_aware import check_none
 from tfopt.measurement import parity
-from tfopt.measurement.output_differences import cost
+from tfopt.measurement.parity import measure_parity
 from tfopt.runtimes.keras_outputs import output_names
-from tfopt.training.determinism import set_seeds, reproducible
+from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.fine_tuner import FineTuner, FineTuningSettings
 from tfopt.training.user_module import UserModule
 
@@ -56,11 +56,11 @@ def quantize_model(
                 learner.model.save(target / "Format-Keras" / "model.h5")
                 (target / "Format-Keras" / "model.keras").unlink()
             fix = "lower the learning rate, or name layers to keep in floats"
-            verified = cost(parent, KerasModel(target), examples, fix=fix)
+            verified = measure_parity(parent, KerasModel(target), examples, fix=fix)
     report = learner.report()
     for line in (report["summary"], *(f"  {name} stays in floats: {why}" for name, why in report["left"].items())):
         log.info("%s", line)
-    log.info("%s", parity.in_words(verified["outputs"]))
+    log.info("%s", parity.describe_parity(verified["outputs"]))
     return {"name": "quantized", "report": report, "fine_tuned": tuned, "verified": verified}
 
 

@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tfopt import formatting as wording
-from tfopt.charts.bubble_chart import Bubble, Plane, draw
-from tfopt.measurement.model_measurements import Estimate, Measured
+from tfopt.charts.bubble_chart import Bubble, BubbleChart, draw_bubbles
+from tfopt.measurement.model_measurements import Estimate, ModelMeasurements
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class View:
         limits: Lines at values of the metric, by what they are called.
     """
 
-    models: Sequence[Measured]
+    models: Sequence[ModelMeasurements]
     metric: str
     front: Collection[str]
     chosen: str
@@ -30,7 +30,7 @@ class View:
 def scatter(view: View, width: int, height: int, key: str) -> str:
     """Draw it as SVG of a size; ``key`` makes its ids unique on the page."""
     largest = max(abs(value) for value in [*view.limits.values(), *(m.value(view.metric) for m in view.models)])
-    plane = Plane(
+    plane = BubbleChart(
         bubbles=[_bubble(model, view) for model in view.models],
         title=f"{wording.title(view.metric).capitalize()}, latency and size of {len(view.models)} models",
         description=_description(view),
@@ -41,16 +41,16 @@ def scatter(view: View, width: int, height: int, key: str) -> str:
         least=0.01 if wording.is_share(view.metric) else 0.1 * largest,
         limits=view.limits,
     )
-    return draw(plane, width, height, key)
+    return draw_bubbles(plane, width, height, key)
 
 
-def _bubble(model: Measured, view: View) -> Bubble:
+def _bubble(model: ModelMeasurements, view: View) -> Bubble:
     size = wording.data_size(model.value("size"))
     value = wording.amount(view.metric, model.value(view.metric))
     return Bubble(
         name=model.name,
         note=size,
-        said=f"{model.name}: {value}, {wording.amount('latency', model.value('latency'))}, {size}",
+        tooltip=f"{model.name}: {value}, {wording.amount('latency', model.value('latency'))}, {size}",
         across=model.value("latency"),
         up=model.value(view.metric),
         area=model.value("size"),
@@ -62,7 +62,7 @@ def _bubble(model: Measured, view: View) -> Bubble:
     )
 
 
-def _around(metric: str, model: Measured, parent: Measured) -> tuple[float, float]:
+def _around(metric: str, model: ModelMeasurements, parent: ModelMeasurements) -> tuple[float, float]:
     """The interval of the difference to the parent, around the parent's value."""
     moved: Estimate = model.change(metric)
     low, high = (parent.value(metric) + end for end in moved.interval)

@@ -9,7 +9,7 @@ from tfopt.component import Between, Input, Output, Reads, component
 from tfopt.errors import ComponentError
 from tfopt.measurement.goals import read_goals
 from tfopt.model_store import run_history as past
-from tfopt.model_store.run_history import FEWEST
+from tfopt.model_store.run_history import MIN_RUNS
 
 WATCHED = ["quality max_regression 1%", "latency max_regression 10%", "size max_regression 10%"]
 
@@ -28,7 +28,7 @@ def select_model(
     objective: Literal["latency", "throughput", "size", "size_gzipped", "memory", "quality"] = "latency",
     confidence: Literal["interval", "point"] = "interval",
     history: str | None = None,
-    last: Annotated[int, Between(FEWEST, 1000)] = 10,
+    last: Annotated[int, Between(MIN_RUNS, 1000)] = 10,
     watch: Annotated[list[str], Reads(read_goals, ("latency max_regression 5%",))] = WATCHED,
     layout: Literal["auto", "tf_serving", "triton", "plain"] = "auto",
 ) -> None:
@@ -82,7 +82,7 @@ def select_model(
             "a folder on this machine, mounted if need be",
             "mount the store or volume and pass its path, as to push_model",
         )
-    runs = past.read(history, last) if history else []
+    runs = past.read_runs(history, last) if history else []
     question = Question(read_goals(goals), objective, confidence == "interval", read_goals(watch), runs, layout)
     verdict = decide([baseline, *candidates], evaluation.read(), benchmark.read(), question)
     hand_on(verdict.chosen, verdict.content["selected"], selected)

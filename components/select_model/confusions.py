@@ -3,13 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfopt.measurement.model_measurements import Measured
+from tfopt.measurement.model_measurements import ModelMeasurements
 
 MOST_COLUMNS = 20
 MOST_MISTAKES = 10
 
 
-def confusion_tables(models: Sequence[Measured], evaluation: Mapping[str, Any], chosen: str) -> list[dict[str, Any]]:
+def confusion_tables(
+    models: Sequence[ModelMeasurements], evaluation: Mapping[str, Any], chosen: str
+) -> list[dict[str, Any]]:
     """A table for each model that has counts, with the chosen one unfolded."""
     classes = evaluation.get("classes") or []
     return [

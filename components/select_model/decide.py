@@ -11,10 +11,10 @@ from tfopt.components.select_model.choice import choose, pareto_front
 from tfopt.components.select_model.counterfactuals import Stakes
 from tfopt.components.select_model.regressions import trends
 from tfopt.errors import ComponentError
-from tfopt.measurement.goals import QUALITY, Goal, settle
-from tfopt.measurement.model_measurements import Measured, find_row, join, main_metric
-from tfopt.model_store.run_history import WINNER, Past, conditions
-from tfopt.serving.layouts import holds
+from tfopt.measurement.goals import QUALITY, Goal, resolve_goals
+from tfopt.measurement.model_measurements import ModelMeasurements, find_row, join_reports, main_metric
+from tfopt.model_store.run_history import WINNER, RunHistory, measurement_conditions
+from tfopt.serving.layouts import supports_format
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,19 @@ def decide(
     for number, (name, model) in enumerate(zip(names, models, strict=True)):
         for title, report in (("evaluation", evaluation), ("benchmark", benchmark)):
             _check_row(title, report, name, model, is_parent=not number)
-    measured = join([(n, m.digest, m.format) for n, m in zip(names, models, strict=True)], evaluation, benchmark)
+    measured = join_reports(
+        [(n, m.digest, m.format) for n, m in zip(names, models, strict=True)], evaluation, benchmark
+    )
     quality = main_metric(evaluation)
     _check_parent(measured[0], quality)
-    past = Past(question.runs, conditions(evaluation, benchmark))
-    goals = settle(question.goals, quality, measured[0].metrics, partial(past.reference, WINNER))
+    past = RunHistory(question.runs, measurement_conditions(evaluation, benchmark))
+    goals = resolve_goals(question.goals, quality, measured[0].metrics, partial(past.reference, WINNER))
     objective = quality if question.objective == QUALITY else question.objective
     examples = int(evaluation["counts"]["evaluated"])
     unmade = {name: model.failure for name, model in zip(names, models, strict=True) if model.failure}
-    unfit = {one.name: one.format for one in measured if not one.error and not holds(question.layout, one.format)}
+    unfit = {
+        one.name: one.format for one in measured if not one.error and not supports_format(question.layout, one.format)
+    }
     failures = {model.name: _failures(model, goals, question.proven, examples) for model in measured}
     for name, kind in unfit.items():
         failures[name].insert(0, ("layout", f"layout={question.layout} cannot hold {kind}"))
@@ -105,19 +109,25 @@ def decide(
             for model in measured
         ],
         "conditions": past.conditions,
-        "history": trends(past, chosen, measured[0], settle(question.watched, quality, measured[0].metrics)),
+        "history": trends(past, chosen, measured[0], resolve_goals(question.watched, quality, measured[0].metrics)),
     }
     return Verdict(models[names.index(chosen.name)], content)
 
 
-def _failures(model: Measured, goals: Sequence[Goal], proven: bool, examples: int) -> list[tuple[str, str]]:
+def _failures(model: ModelMeasurements, goals: Sequence[Goal], proven: bool, examples: int) -> list[tuple[str, str]]:
     """The metric of each goal that a model misses, and how it does."""
     found = ((goal.metric, goal.failure(model, proven=proven, examples=examples)) for goal in goals)
     return [(metric, failure) for metric, failure in found if failure]
 
 
 def _reasons(
-    model: Measured, chosen: Measured, failures: list[tuple[str, str]], objective: str, quality: str, *, proof: bool
+    model: ModelMeasurements,
+    chosen: ModelMeasurements,
+    failures: list[tuple[str, str]],
+    objective: str,
+    quality: str,
+    *,
+    proof: bool,
 ) -> list[str]:
     if model is not chosen:
         return reasons.not_chosen(model, chosen, failures, objective, proof=proof)
@@ -143,7 +153,7 @@ def _check_row(title: str, report: Mapping[str, Any], name: str, model: Model, *
         )
 
 
-def _check_parent(parent: Measured, quality: str) -> None:
+def _check_parent(parent: ModelMeasurements, quality: str) -> None:
     missing = [metric for metric in (quality, "latency", "size") if metric not in parent.metrics]
     if parent.error or missing:
         raise ComponentError(

@@ -5,25 +5,27 @@ from dataclasses import replace
 from typing import Any
 
 from tfopt.measurement.goals import Goal
-from tfopt.measurement.model_measurements import Measured
-from tfopt.model_store.run_history import FEWEST, PARENT, WINNER, Past, Who
+from tfopt.measurement.model_measurements import ModelMeasurements
+from tfopt.model_store.run_history import MIN_RUNS, PARENT, WINNER, Role, RunHistory
 
 
-def trends(past: Past, winner: Measured, parent: Measured, watched: Sequence[Goal]) -> dict[str, Any]:
+def trends(
+    past: RunHistory, winner: ModelMeasurements, parent: ModelMeasurements, watched: Sequence[Goal]
+) -> dict[str, Any]:
     """Hold the winner against earlier winners, and the parent against earlier parents.
 
     Returns:
         ``runs``: each earlier run's time, version and names, oldest first. ``trends``: of each watched metric what they
         had, what this run has, and the sentence that flags it, if any. ``regressions``: those sentences.
     """
-    who: list[tuple[Who, Measured]] = [(WINNER, winner), (PARENT, parent)]
+    who: list[tuple[Role, ModelMeasurements]] = [(WINNER, winner), (PARENT, parent)]
     found = [_trend(past, role, model, goal) for goal in watched for role, model in who]
     return {
         "runs": [
             {"time": run["time"], "version": run.get("version"), **{role: run[role]["name"] for role, _ in who}}
             for run in past.runs
         ],
-        "fewest": FEWEST,
+        "fewest": MIN_RUNS,
         "trends": found,
         "regressions": [
             f"the {trend['who']} {trend['name']} {trend['regression']}" for trend in found if trend["regression"]
@@ -31,7 +33,7 @@ def trends(past: Past, winner: Measured, parent: Measured, watched: Sequence[Goa
     }
 
 
-def _trend(past: Past, role: Who, model: Measured, goal: Goal) -> dict[str, Any]:
+def _trend(past: RunHistory, role: Role, model: ModelMeasurements, goal: Goal) -> dict[str, Any]:
     if goal.kind == "max_regression":
         goal = replace(goal, reference=past.reference(role, goal.metric))
     estimate = model.metrics.get(goal.metric)

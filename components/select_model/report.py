@@ -10,7 +10,7 @@ import jinja2
 import tfopt
 from tfopt import formatting as wording
 from tfopt.artifacts import Benchmark, Decision, Evaluation, Model
-from tfopt.charts.axes import PICTURES
+from tfopt.charts.axes import CHART_CSS
 from tfopt.components.select_model import provenance as history
 from tfopt.components.select_model.charts import View, scatter
 from tfopt.components.select_model.confusions import confusion_tables
@@ -19,7 +19,7 @@ from tfopt.components.select_model.sweep import sweep, swept
 from tfopt.components.select_model.tables import main_row, parity_rows, slice_table
 from tfopt.components.select_model.trend import trend_rows
 from tfopt.measurement.goals import QUALITY, read_goals
-from tfopt.measurement.model_measurements import Measured, join, main_metric
+from tfopt.measurement.model_measurements import ModelMeasurements, join_reports, main_metric
 
 WIDE, NARROW = 760, 356
 
@@ -35,7 +35,7 @@ def write_report(decision: Decision, models: Sequence[Model], evaluation: Evalua
     """
     content, quality, speed = decision.read(), evaluation.read(), benchmark.read()
     listed = content["models"]
-    measured = join([(row["name"], row["digest"], row["format"]) for row in listed], quality, speed)
+    measured = join_reports([(row["name"], row["digest"], row["format"]) for row in listed], quality, speed)
     metric = main_metric(quality)
     facts = {
         "decision": content,
@@ -65,7 +65,7 @@ def render(facts: Mapping[str, Any]) -> str:
     )
     pages.filters["set"] = typeset
     return pages.get_template("report.html.j2").render(
-        **facts, css=PICTURES.read_text() + (here / "report.css").read_text()
+        **facts, css=CHART_CSS.read_text() + (here / "report.css").read_text()
     )
 
 
@@ -78,7 +78,9 @@ def typeset(text: str) -> str:
     return re.sub(r"(?<=\d)x(?!\w)", "\N{MULTIPLICATION SIGN}", re.sub(r"(?<![^\s(])-(?=\d)", "\N{MINUS SIGN}", text))
 
 
-def _pictures(content: Mapping[str, Any], measured: Sequence[Measured], metric: str, samples: Path) -> dict[str, Any]:
+def _pictures(
+    content: Mapping[str, Any], measured: Sequence[ModelMeasurements], metric: str, samples: Path
+) -> dict[str, Any]:
     """Each picture twice: for a desk and for a phone, since text in a scaled picture scales along."""
     needed = {metric, "latency", "latency_p90", "latency_p99", "size"}
     whole = [model for model in measured if not model.error and needed <= model.metrics.keys()]
@@ -104,7 +106,7 @@ def _pictures(content: Mapping[str, Any], measured: Sequence[Measured], metric: 
     }
 
 
-def _limits(content: Mapping[str, Any], parent: Measured, metric: str) -> dict[str, float]:
+def _limits(content: Mapping[str, Any], parent: ModelMeasurements, metric: str) -> dict[str, float]:
     """Where the goals on the main metric lie."""
     found = {}
     for goal in read_goals(content["goals"]):

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from pyarrow import compute, parquet
 
 from tfopt import formatting as wording
-from tfopt.charts.axes import Axis, element, markup, picture, plain, shortened, spanning
-from tfopt.measurement.model_measurements import Measured
+from tfopt.charts.axes import Axis, add_element, create_axis, create_svg, shorten, tick_label, to_text
+from tfopt.measurement.model_measurements import ModelMeasurements
 
 Samples = Mapping[str, NDArray[np.float64]]
 ROW, HILL, BINS = 66, 26, 120  # pixels of a row, and of the hill in it; bins of the histogram
@@ -29,50 +29,50 @@ def read_samples(file: Path, batch_size: str) -> dict[str, NDArray[np.float64]]:
     }
 
 
-def spread(models: Sequence[Measured], samples: Samples, chosen: str, width: int, key: str) -> str:
+def spread(models: Sequence[ModelMeasurements], samples: Samples, chosen: str, width: int, key: str) -> str:
     """Draw a row for each model: the hill of its calls where they were kept, p50 to p99, and the median."""
     rows = sorted(models, key=lambda model: model.value("latency"))
     height = ROW * len(rows) + 52
     title = f"Time of a call of {len(rows)} models, batch size {rows[0].small_batch}"
-    svg = picture(
+    svg = create_svg(
         width, height, key, title, "; ".join(f"{model.name}: {_figures(model, _QUANTILES)}" for model in rows)
     )
     axis = _axis(rows, samples, width)
     bottom = height - 44
     for value in axis.ticks(56):
-        element(svg, "line", class_="grid", x1=axis(value), y1=4, x2=axis(value), y2=bottom)
-        element(svg, "text", plain(value), class_="tick", x=axis(value), y=bottom + 18, text_anchor="middle")
+        add_element(svg, "line", class_="grid", x1=axis(value), y1=4, x2=axis(value), y2=bottom)
+        add_element(svg, "text", tick_label(value), class_="tick", x=axis(value), y=bottom + 18, text_anchor="middle")
     said = f"time of a call in ms, batch size {rows[0].small_batch}"
-    element(svg, "text", said, class_="axis", x=width / 2, y=bottom + 38, text_anchor="middle")
+    add_element(svg, "text", said, class_="axis", x=width / 2, y=bottom + 38, text_anchor="middle")
     for index, model in enumerate(rows):
         kind = "chosen" if model.name == chosen else "parent" if model.parent is None else "other"
         _row(svg, model, samples.get(model.name), axis, index * ROW + 4, kind)
-    return markup(svg)
+    return to_text(svg)
 
 
 def _row(
-    svg: ET.Element, model: Measured, calls: NDArray[np.float64] | None, axis: Axis, top: float, kind: str
+    svg: ET.Element, model: ModelMeasurements, calls: NDArray[np.float64] | None, axis: Axis, top: float, kind: str
 ) -> None:
-    group = element(svg, "g")
-    element(group, "title", f"{model.name}: {_figures(model, _QUANTILES)}")
-    text = element(group, "text", class_=f"label {kind}", x=axis.start, y=top + 13)
+    group = add_element(svg, "g")
+    add_element(group, "title", f"{model.name}: {_figures(model, _QUANTILES)}")
+    text = add_element(group, "text", class_=f"label {kind}", x=axis.start, y=top + 13)
     most, names = (40, [*_QUANTILES]) if axis.end > 500 else (17, ["p50", "p99"])
-    element(text, "tspan", shortened(model.name, most), class_="name")
-    element(text, "tspan", _figures(model, names), class_="size", dx=8)
+    add_element(text, "tspan", shorten(model.name, most), class_="name")
+    add_element(text, "tspan", _figures(model, names), class_="size", dx=8)
     base = top + 22 + HILL
     if calls is not None and len(calls):
-        element(group, "path", class_=f"hill {kind}", d=_hill(calls, axis, base))
+        add_element(group, "path", class_=f"hill {kind}", d=_hill(calls, axis, base))
     p50, p99 = (axis(model.value(name)) for name in ("latency", "latency_p99"))
-    element(group, "line", class_=f"range {kind}", x1=p50, y1=base + 4, x2=p99, y2=base + 4)
-    element(group, "line", class_=f"median {kind}", x1=p50, y1=base - HILL, x2=p50, y2=base + 8)
-    element(group, "line", class_=f"end {kind}", x1=p99, y1=base, x2=p99, y2=base + 8)
+    add_element(group, "line", class_=f"range {kind}", x1=p50, y1=base + 4, x2=p99, y2=base + 4)
+    add_element(group, "line", class_=f"median {kind}", x1=p50, y1=base - HILL, x2=p50, y2=base + 8)
+    add_element(group, "line", class_=f"end {kind}", x1=p99, y1=base, x2=p99, y2=base + 8)
 
 
-def _axis(rows: Sequence[Measured], samples: Samples, width: int) -> Axis:
+def _axis(rows: Sequence[ModelMeasurements], samples: Samples, width: int) -> Axis:
     """From the fastest calls to the p99 of the slowest model; the few calls beyond are in the table only."""
     ends = [model.value(name) for model in rows for name in ("latency", "latency_p99")]
     ends += [float(np.quantile(calls, 0.005)) for calls in samples.values() if len(calls)]
-    return spanning(ends, 10, width - 26, logarithmic=max(ends) > 3 * min(ends))
+    return create_axis(ends, 10, width - 26, logarithmic=max(ends) > 3 * min(ends))
 
 
 def _hill(calls: NDArray[np.float64], axis: Axis, base: float) -> str:
@@ -86,7 +86,7 @@ def _hill(calls: NDArray[np.float64], axis: Axis, base: float) -> str:
     return f"M{' L'.join([*points, f'{axis(edges[-1]):.1f},{base:.1f}'])} Z"
 
 
-def _figures(model: Measured, names: Iterable[str]) -> str:
+def _figures(model: ModelMeasurements, names: Iterable[str]) -> str:
     return ", ".join(f"{name} {wording.amount('latency', model.value(_QUANTILES[name]))}" for name in names)
 
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 from tfopt import formatting as wording
-from tfopt.measurement.model_measurements import Measured
+from tfopt.measurement.model_measurements import ModelMeasurements
 from tfopt.measurement.speedup import verdict
 
 TIMED = {"latency": "small_batch", "throughput": "large_batch"}  # and the batch size at which it is meant
 MOST = 1 << 40  # steps: more than a terabyte of them
 
 
-def supposed(model: Measured, metric: str, better: float, min_effect: float) -> Measured:
+def supposed(model: ModelMeasurements, metric: str, better: float, min_effect: float) -> ModelMeasurements:
     """The same model with a metric that is better by so much, its interval moved along.
 
     Args:

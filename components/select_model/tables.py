@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfopt import formatting as wording
-from tfopt.measurement.model_measurements import Measured
+from tfopt.measurement.model_measurements import ModelMeasurements
 
 MOST_SLICES = 60
 NOT_MEASURED = "\N{EN DASH}"
 
 
-def main_row(listed: Mapping[str, Any], model: Measured, metric: str) -> dict[str, Any]:
+def main_row(listed: Mapping[str, Any], model: ModelMeasurements, metric: str) -> dict[str, Any]:
     """One model's row of the main table; a dash where nothing was measured."""
     ratio = model.speedup(model.small_batch) if not model.error else None
     latency = (model.speed.get("latency") or {}).get(model.small_batch) or {}
@@ -21,17 +21,17 @@ def main_row(listed: Mapping[str, Any], model: Measured, metric: str) -> dict[st
         "format": listed["format"].replace("_", " "),
         "quality": _said(model, metric),
         "change": wording.change(metric, moved.value) if moved else "",
-        "change_between": wording.change_between(metric, moved.low, moved.high) if moved else "",
+        "change_between": wording.change_interval(metric, moved.low, moved.high) if moved else "",
         "latency": _said(model, "latency"),
         "p99": _said(model, "latency_p99"),
         "unstable": bool(latency) and not latency.get("stable", True),
         "notes": model.speed.get("notes") or [],
-        "speedup": wording.times(ratio["value"]) if ratio else "",
-        "speedup_between": f"{wording.times(ratio['low'])} to {wording.times(ratio['high'])}" if ratio else "",
+        "speedup": wording.ratio(ratio["value"]) if ratio else "",
+        "speedup_between": f"{wording.ratio(ratio['low'])} to {wording.ratio(ratio['high'])}" if ratio else "",
         "verdict": ratio["verdict"] if ratio else "",
         "size": _said(model, "size"),
         "gzipped": _said(model, "size_gzipped"),
-        "smaller": wording.smaller(model.value("size"), model.parent.value("size"))
+        "smaller": wording.relative_size(model.value("size"), model.parent.value("size"))
         if model.parent and "size" in model.metrics
         else "",
         "more": [
@@ -42,7 +42,7 @@ def main_row(listed: Mapping[str, Any], model: Measured, metric: str) -> dict[st
     }
 
 
-def parity_rows(models: Sequence[Measured]) -> list[dict[str, str]]:
+def parity_rows(models: Sequence[ModelMeasurements]) -> list[dict[str, str]]:
     """How each candidate's output differs from the parent's."""
     return [
         {
@@ -56,7 +56,7 @@ def parity_rows(models: Sequence[Measured]) -> list[dict[str, str]]:
     ]
 
 
-def slice_table(models: Sequence[Measured], metric: str) -> dict[str, Any] | None:
+def slice_table(models: Sequence[ModelMeasurements], metric: str) -> dict[str, Any] | None:
     """The main metric in each slice: a row a slice, a column a model, the parent's value and then differences."""
     sound = [model for model in models if not model.error]
     slices = sound[0].quality.get("slices") or []
@@ -73,12 +73,12 @@ def slice_table(models: Sequence[Measured], metric: str) -> dict[str, Any] | Non
     return {"models": [model.name for model in sound], "rows": shown, "hidden": len(rows) - len(shown)}
 
 
-def _slice(model: Measured, key: tuple[str, Any]) -> Mapping[str, Any]:
+def _slice(model: ModelMeasurements, key: tuple[str, Any]) -> Mapping[str, Any]:
     found = (other for other in model.quality.get("slices") or [] if (other["feature"], other["value"]) == key)
     return next(found, {})
 
 
-def _gain(model: Measured, found: Mapping[str, Any], metric: str) -> float:
+def _gain(model: ModelMeasurements, found: Mapping[str, Any], metric: str) -> float:
     """How much better than the parent a model is in a slice."""
     moved = float(found.get("delta", {}).get(metric, {}).get("value", 0.0))
     return moved if model.higher_is_better(metric) else -moved
@@ -88,7 +88,7 @@ def _cell(found: Mapping[str, Any], metric: str, number: int) -> dict[str, Any]:
     measured = found.get("metrics", {}).get(metric)
     moved = found.get("delta", {}).get(metric)
     if number and moved:
-        ends = wording.change_between(metric, moved.get("low"), moved.get("high"))
+        ends = wording.change_interval(metric, moved.get("low"), moved.get("high"))
         sign = 1 if measured["higher_is_better"] else -1
         worst = moved.get("high" if sign > 0 else "low")
         lost = worst is not None and sign * worst < 0
@@ -100,11 +100,11 @@ def _cell(found: Mapping[str, Any], metric: str, number: int) -> dict[str, Any]:
     }
 
 
-def _said(model: Measured, metric: str) -> str:
+def _said(model: ModelMeasurements, metric: str) -> str:
     return wording.amount(metric, model.value(metric)) if metric in model.metrics else NOT_MEASURED
 
 
-def _between(model: Measured, metric: str) -> str:
+def _between(model: ModelMeasurements, metric: str) -> str:
     found = model.metrics[metric]
     if found.low is None or found.high is None:
         return ""

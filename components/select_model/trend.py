@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfopt import formatting as wording
-from tfopt.charts.axes import element, markup, picture
+from tfopt.charts.axes import add_element, create_svg, to_text
 from tfopt.model_store.run_history import WINNER
 
 WIDTH, HEIGHT, ROOM = 180, 36, 6
@@ -31,7 +31,7 @@ def trend_picture(trend: Mapping[str, Any], key: str) -> str:
     values: Sequence[float | None] = [*trend["earlier"], trend["value"]]
     known = [value for value in values if value is not None]
     title = f"{wording.title(trend['metric'])} of the {trend['who']} over {len(values)} runs"
-    svg = picture(WIDTH, HEIGHT, key, title, ", ".join(_said(trend["metric"], value) for value in values))
+    svg = create_svg(WIDTH, HEIGHT, key, title, ", ".join(_said(trend["metric"], value) for value in values))
     low, high = min(known, default=0.0), max(known, default=0.0)
     if low == high:  # in the middle
         low, high = low - 1, high + 1
@@ -43,16 +43,16 @@ def trend_picture(trend: Mapping[str, Any], key: str) -> str:
     ]
     if trend["median"] is not None:
         y = HEIGHT - ROOM - (trend["median"] - low) / span * (HEIGHT - 2 * ROOM)
-        element(svg, "line", class_="usual", x1=0, y1=y, x2=WIDTH, y2=y)
+        add_element(svg, "line", class_="usual", x1=0, y1=y, x2=WIDTH, y2=y)
     course = " ".join(f"{point[0]:.1f},{point[1]:.1f}" for point in points if point)
-    element(svg, "polyline", class_="course", points=course)
+    add_element(svg, "polyline", class_="course", points=course)
     for point in points[:-1]:
         if point:
-            element(svg, "circle", class_="run", cx=point[0], cy=point[1], r=2)
+            add_element(svg, "circle", class_="run", cx=point[0], cy=point[1], r=2)
     if points[-1]:
         kind = "now worse" if trend["regression"] else "now"
-        element(svg, "circle", class_=kind, cx=points[-1][0], cy=points[-1][1], r=4)
-    return markup(svg)
+        add_element(svg, "circle", class_=kind, cx=points[-1][0], cy=points[-1][1], r=4)
+    return to_text(svg)
 
 
 def _verdict(trend: Mapping[str, Any], fewest: int) -> str:

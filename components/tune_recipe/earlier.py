@@ -14,7 +14,7 @@ stand on the front by the change from their own parent.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tfopt.measurement import pareto
+from tfopt.measurement.ranking import non_dominated
 from tfopt.model_store import run_history as past
 
 ALIKE = 0.01  # a training again leaves the size of a model as it is, but for names in its graph
@@ -75,9 +75,9 @@ def _differs(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     before, after = _parent(then), _parent(now)
     conditions = then["conditions"], now["conditions"]
     metric = next(iter(after["metrics"]))
-    if metric not in before["metrics"] or not past.comparable(*conditions, metric):
+    if metric not in before["metrics"] or not past.is_comparable(*conditions, metric):
         return "task, label or split were others"
-    if not past.comparable(*conditions, "latency"):
+    if not past.is_comparable(*conditions, "latency"):
         return "CPU, threads or batch sizes were others"
     sizes = [parent["metrics"]["size"] for parent in (before, after)]
     alike = before["format"] == after["format"] and abs(sizes[1] - sizes[0]) <= ALIKE * sizes[0]
@@ -96,6 +96,6 @@ def _mark_front(rows: Sequence[Row]) -> None:
     for row in rows:
         if found := row["beside_parent"]:
             merits[row["name"]] = (found["quality"], found["speed"], -found["size"])
-    front = pareto.front(merits)
+    front = non_dominated(merits)
     for row in rows:
         row["pareto"] = bool(row["beside_parent"]) and row["name"] in front

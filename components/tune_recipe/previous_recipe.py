@@ -9,7 +9,7 @@ from tfopt.components.tune_recipe import recipes
 from tfopt.components.tune_recipe.recipes import Recipe
 from tfopt.components.tune_recipe.rehearsal import rehearse
 from tfopt.errors import ComponentError, first_line
-from tfopt.model_store import last_run as kept
+from tfopt.model_store import warm_start as kept
 
 log = logging.getLogger("tfopt")
 
@@ -22,7 +22,7 @@ def last_recipe(destination: str | None) -> RecipeArtifact | None:
     """
     if destination is None:
         return None
-    found = kept.kept_recipe(kept.mounted(destination, f"tune_recipe: last={destination}"))
+    found = kept.load_recipe(kept.local_destination(destination, f"tune_recipe: last={destination}"))
     log.info("the last recipe in %s: %s", destination, found.uri if found else "none yet, so one is searched")
     return found
 

@@ -33,7 +33,7 @@ def page(content: Mapping[str, Any]) -> str:
 def _numbers(row: Mapping[str, Any], metric: str) -> dict[str, str]:
     said = {name: _said(row, known) for name, known in (("quality", metric), ("latency", "latency"), ("size", "size"))}
     found = row["beside_parent"]
-    return said | {"speed": wording.times(found["speed"]) if found else "\N{EN DASH}"}
+    return said | {"speed": wording.ratio(found["speed"]) if found else "\N{EN DASH}"}
 
 
 def _then(row: Mapping[str, Any], metric: str) -> dict[str, str]:

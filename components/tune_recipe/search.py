@@ -17,7 +17,7 @@ from tfopt.components.tune_recipe import recipes
 from tfopt.components.tune_recipe.recipes import Recipe
 from tfopt.components.tune_recipe.trial_measurement import GIVEN_UP, NOT_MADE, Judge, Judged
 from tfopt.components.tune_recipe.trial_models import Kitchen
-from tfopt.errors import ComponentError, no_room
+from tfopt.errors import ComponentError, disk_full_error
 
 MARKS = ("threshold", "min_improvement")  # kinds of goals that say what is enough; the others say what is too much
 REPEATS = 8  # how often the sampler may ask for what was tried, before something new is drawn evenly
@@ -109,7 +109,7 @@ class Search:
             if reason := self._sign(trial.model):
                 trial.state, trial.reason = "given up", reason
         except ComponentError as error:
-            if full := no_room(error):  # which every other recipe would meet as well
+            if full := disk_full_error(error):  # which every other recipe would meet as well
                 raise full from error
             trial.reason = error.received.strip().splitlines()[0]
         if trial.model and not trial.reason:

@@ -11,9 +11,9 @@ from typing import Any
 from tfopt import formatting as wording
 from tfopt.artifacts import Benchmark, Decision, Evaluation, Examples, Model, unique_names
 from tfopt.component import find
-from tfopt.measurement.goals import QUALITY, Goal, settle
-from tfopt.measurement.model_measurements import Measured, join, main_metric
-from tfopt.measurement.ranking import is_proven
+from tfopt.measurement.goals import QUALITY, Goal, resolve_goals
+from tfopt.measurement.model_measurements import ModelMeasurements, join_reports, main_metric
+from tfopt.measurement.ranking import is_significantly_better
 
 MISSED = 1.0  # what a missed goal costs, in halvings of the objective and more: any model that meets them is better
 GIVEN_UP, NOT_MADE = 8.0, 10.0
@@ -45,7 +45,7 @@ class Judged:
         examples: How many it was judged on.
     """
 
-    measured: Measured
+    measured: ModelMeasurements
     main_metric: str
     goals: Sequence[Goal]
     objective: str
@@ -64,7 +64,7 @@ class Judged:
         """Whether it is better than its parent at the objective beyond doubt."""
         if self.measured.error or self.objective not in self.measured.metrics:
             return False
-        return is_proven(self.measured, self.objective)
+        return is_significantly_better(self.measured, self.objective)
 
     @property
     def score(self) -> float:
@@ -94,7 +94,7 @@ class Judged:
         if self.measured.error:
             return f"could not be measured: {self.measured.error}"
         ratio = self.measured.speedup(self.measured.small_batch)
-        speed = f"{wording.times(ratio['value'])} as fast ({ratio['verdict']}), " if ratio else ""
+        speed = f"{wording.ratio(ratio['value'])} as fast ({ratio['verdict']}), " if ratio else ""
         moved = wording.change(self.main_metric, self.measured.change(self.main_metric).value)
         met = "meets the goals" if not self.failures else self.failures[0]
         return f"{speed}{wording.title(self.main_metric)} {moved}; {met}"
@@ -134,8 +134,8 @@ class Judge:
             )
         quality, speed = Evaluation(place / "evaluation").read(), Benchmark(place / "benchmark").read()
         rows = [(n, m.digest, m.format) for n, m in zip(unique_names(listed), listed, strict=True)]
-        measured, main = join(rows, quality, speed), main_metric(quality)
-        goals = settle(asked.goals, main, measured[0].metrics)
+        measured, main = join_reports(rows, quality, speed), main_metric(quality)
+        goals = resolve_goals(asked.goals, main, measured[0].metrics)
         objective = main if asked.objective == QUALITY else asked.objective
         return [Judged(one, main, goals, objective, quality["counts"]["evaluated"]) for one in measured[1:]]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
 from tfopt.components.tune_recipe.recipes import Recipe, Step
-from tfopt.data.sample_inputs import cut, probe
+from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.errors import ComponentError
 from tfopt.execution.isolated import run_component
 from tfopt.measurement.parity import compare
@@ -76,8 +76,8 @@ def differences(
 ) -> tuple[int, int, float]:
     """Be the process that compares; see `Kitchen.changed`."""
     with runtimes.load(Model(parent)) as first, runtimes.load(Model(child)) as second:
-        given, _ = probe(Examples(examples), first.inputs, records=records, seed=seed)
-        found = compare(first, second, cut(given, first.inputs, 32))
+        given, _ = draw_inputs(Examples(examples), first.inputs, records=records, seed=seed)
+        found = compare(first, second, split_batches(given, first.inputs, 32))
     found = {output: found[output]} if output in found else found
     agreeing = [parity.agreement for parity in found.values() if parity.agreement is not None]
     total = next(iter(found.values())).records

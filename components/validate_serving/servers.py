@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tfopt import runtimes
 from tfopt.artifacts import Model
+from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.validate_serving import model_server, triton_server
 from tfopt.errors import ComponentError, first_line, nearest
@@ -18,15 +19,6 @@ from tfopt.runtimes import Arrays
 from tfopt.serving.layouts import open_version
 
 Client = Callable[[Arrays], Mapping[str, NDArray[Any]]]
-THREAD_SAFE = ("saved_model", "keras", "onnx")  # formats of runtimes whose `call` may run in several threads
-NAMES = {
-    "saved_model": "TensorFlow",
-    "keras": "Keras",
-    "tflite": "LiteRT",
-    "onnx": "ONNX Runtime",
-    "openvino": "OpenVINO",
-    "tensorrt": "TensorRT",
-}
 
 
 @dataclass(frozen=True)
@@ -71,13 +63,13 @@ def serve(model: Model, layout: str, root: Path, program: str | None, deadline: 
             yield server
     else:
         version = open_version(model, layout, root / "1")
+        format = FORMATS[model.format]
         with runtimes.load(version) as first:
-            shared = model.format in THREAD_SAFE
             yield Server(
-                NAMES.get(model.format, model.format),
+                format.runtime,
                 first.inputs,
                 first.outputs,
-                lambda: first.call if shared else runtimes.load(version).run,
+                lambda: first.call if format.concurrent else runtimes.load(version).run,
             )
 
 

@@ -8,16 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import first_line
 from tfopt.serving.triton_config import TYPES
 
-BACKENDS = {
-    "saved_model": ("tensorflow_savedmodel", "tensorflow"),
-    "onnx": ("onnxruntime_onnx", "onnxruntime"),
-    "openvino": ("openvino", "openvino"),
-    "tensorrt": ("tensorrt_plan", "tensorrt"),
-}
 TENSOR = {"name": str, "data_type": TYPES, "dims": [int], "reshape": {"shape": [int]}}
 SCHEMA: dict[str, Any] = {
     "name": str,
@@ -56,9 +51,10 @@ def check_config(
     faults = []
     if config.name and config.name != file.parent.name:
         faults.append(f"name {config.name!r} in a folder called {file.parent.name!r}")
-    backend = config.backend or config.platform
-    if backend and backend not in BACKENDS[format]:
-        faults.append(f"{backend!r} for a model of {BACKENDS[format][1]!r}")
+    configured, expected = config.backend or config.platform, FORMATS[format].triton
+    assert expected
+    if configured and configured not in (expected.platform, expected.backend):
+        faults.append(f"{configured!r} for a model of {expected.backend!r}")
     if any(spec.shape and spec.shape[0] is None for spec in inputs.values()) and 0 < config.max_batch_size < batch_size:
         faults.append(f"max_batch_size {config.max_batch_size}, for requests of {batch_size}")
     if largest and config.max_batch_size > largest:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.validate_serving.external_server import free_port, start_server
-from tfopt.components.validate_serving.triton_check import BACKENDS
 from tfopt.errors import ComponentError
 from tfopt.runtimes import Arrays
 from tfopt.serving.triton_config import TYPES
@@ -28,9 +28,11 @@ HINT = "fix what it names, or write config.pbtxt yourself"
 
 def find_program(format: str) -> str | None:
     """Return the path of the server; None if it, its backend for the format, or its client is not installed."""
-    program = shutil.which(PROGRAM)
+    program, triton = shutil.which(PROGRAM), FORMATS[format].triton
     client = importlib.util.find_spec("tritonclient") and importlib.util.find_spec("grpc")
-    return program if program and client and (_backends(program) / BACKENDS[format][1]).is_dir() else None
+    if not (program and triton and client and (_backends(program) / triton.backend).is_dir()):
+        return None
+    return program
 
 
 class TritonClient:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tfopt.cli.commands import COMMANDS
 from tfopt.cli.main import main
 from tfopt.component import components
 
@@ -99,6 +100,26 @@ def test_a_call_from_python_restores_the_logging_settings(data, tmp_path, monkey
     before = (log.handlers[:], log.level, log.propagate, root.handlers[:])
     assert main([TOY, "--data", str(data), "--report", str(tmp_path / "out")]) == 0
     assert (log.handlers, log.level, log.propagate, root.handlers) == before
+
+
+def test_help_lists_each_command_and_component_in_one_line(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--help"])
+    assert stop.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name in COMMANDS:
+        assert [line for line in lines if line.split()[:1] == [name]], name
+    for name, component in components().items():
+        assert [line for line in lines if line.split()[:1] == [name] and line.endswith(component.summary)], name
+
+
+@pytest.mark.parametrize("words", [["list", "--no-such"], ["prune", "--model=a", "--pruned=b", "--no-such"]])
+def test_unknown_arguments_are_reported_with_the_usage_of_the_command(words, capsys):
+    with pytest.raises(SystemExit):
+        main(words)
+    error = capsys.readouterr().err
+    assert error.startswith(f"usage: tfopt {words[0]} ")
+    assert error.endswith(f"tfopt {words[0]}: error: unrecognized arguments: --no-such\n")
 
 
 def test_list_and_describe_print_text_and_json(capsys):

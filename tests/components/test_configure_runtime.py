@@ -1,4 +1,4 @@
-"""What `configure_runtime` promises: the same model, measured, tried and pushed with another setting."""
+"""Test configure_runtime: the same model, measured, tested and pushed with another setting."""
 
 import contextlib
 import json
@@ -13,16 +13,15 @@ import pytest
 from tests.conftest import write_examples
 from tfopt import runtimes
 from tfopt.artifacts import Blessing, Model, SavedModel
-from tfopt.components.benchmark.model_environment import cores, tensorflow
-from tfopt.components.benchmark.model_process import ModelProcess, Origins
+from tfopt.components.benchmark.model_environment import choose_cores, describe_tensorflow
+from tfopt.components.benchmark.model_process import ModelProcess, RuntimeProcesses
 from tfopt.components.configure_runtime.component import configure_runtime
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.evaluate.loaded_models import Contestant, Pool
+from tfopt.components.evaluate.loaded_models import LoadedModel, ModelPool
 from tfopt.components.push_model.component import push_model
 from tfopt.components.validate_serving.component import validate_serving
 from tfopt.errors import ComponentError
-from tfopt.runtimes import environment
-from tfopt.runtimes import subprocess_runtime as elsewhere
+from tfopt.runtimes import environment, subprocess_runtime
 
 NEWER = "flags\t\t: fpu sse4_1 avx2 avx512f avx512_vnni\n"
 OLDER = "flags\t\t: fpu sse4_1 avx2 avx512f fma\n"
@@ -30,17 +29,8 @@ STORED = {"x": runtimes.TensorSpec("float32", (None, 3))}
 
 
 @pytest.fixture
-def plain(tmp_path) -> Path:
-    """What looks like a bare SavedModel: nobody loads it here."""
-    (tmp_path / "model" / "variables").mkdir(parents=True)
-    for name in ("saved_model.pb", "variables/variables.index"):
-        (tmp_path / "model" / name).write_bytes(name.encode())
-    return tmp_path / "model"
-
-
-@pytest.fixture
-def real(tmp_path) -> Path:
-    """A bare SavedModel of one product."""
+def model(tmp_path) -> Path:
+    """Save a bare SavedModel of one product."""
     import tensorflow as tf
 
     module = tf.Module()
@@ -51,128 +41,136 @@ def real(tmp_path) -> Path:
     return tmp_path / "model"
 
 
-def configured(model: Path, folder: Path, **given) -> SavedModel:
-    return configure_runtime(model, folder, **given)["configured"]
+def configure(model: Path, folder: Path, **settings) -> SavedModel:
+    return configure_runtime(model, folder, **settings)["configured"]
 
 
-def process(model: Path, folder: Path) -> dict:
-    """How TensorFlow is set up in the process that `benchmark` starts for a model."""
-    with Origins(cores(1), folder) as origins, ModelProcess(Model(model), origins, folder / "log") as started:
+def onednn_settings(model: Path, folder: Path) -> dict:
+    """Return TensorFlow's oneDNN settings in the process that `benchmark` starts for a model."""
+    with (
+        RuntimeProcesses(choose_cores(1), folder) as origins,
+        ModelProcess(Model(model), origins, folder / "log") as started,
+    ):
         started.renew()
-        started.ask("load", str(model), 1)
-        return tensorflow(started.ask("facts")["tensorflow"], started.printed())["onednn"]
+        started.call("load", str(model), 1)
+        return describe_tensorflow(started.call("facts")["tensorflow"], started.read_log())["onednn"]
 
 
-def test_other_is_what_tensorflow_does_not_do_here_by_itself_and_the_benchmarks_process_does(
-    real, tmp_path, monkeypatch
-):
+def test_other_is_the_opposite_of_the_default_in_the_benchmark_process(model, tmp_path, monkeypatch):
     monkeypatch.delenv(environment.ONEDNN, raising=False)
-    made = configured(real, tmp_path / "made")
-    usual, other = process(real, tmp_path), process(made.path, tmp_path)
-    assert usual["TF_ENABLE_ONEDNN_OPTS"] is None
-    assert usual["enabled"] is environment.has_onednn()
-    assert other["enabled"] is not usual["enabled"]
-    assert Model(made.path).name == f"model, oneDNN {'on' if other['enabled'] else 'off'}"
+    configured = configure(model, tmp_path / "made")
+    default, other = onednn_settings(model, tmp_path), onednn_settings(configured.path, tmp_path)
+    assert default["TF_ENABLE_ONEDNN_OPTS"] is None
+    assert default["enabled"] is environment.has_onednn()
+    assert other["enabled"] is not default["enabled"]
+    assert Model(configured.path).name == f"model, oneDNN {'on' if other['enabled'] else 'off'}"
 
 
-@pytest.mark.parametrize(("said", "described", "on"), [
+@pytest.mark.parametrize(("variable", "cpuinfo", "on"), [
     (None, NEWER, True), (None, OLDER, False), ("1", OLDER, True), ("0", NEWER, False), ("false", NEWER, False),
 ])  # fmt: skip
-def test_what_tensorflow_would_do_is_known_from_the_variable_and_the_cpu(tmp_path, monkeypatch, said, described, on):
+def test_the_default_follows_from_the_variable_and_the_cpu(tmp_path, monkeypatch, variable, cpuinfo, on):
     monkeypatch.delenv(environment.ONEDNN, raising=False)
-    if said:
-        monkeypatch.setenv(environment.ONEDNN, said)
-    (tmp_path / "cpuinfo").write_text(described)
+    if variable:
+        monkeypatch.setenv(environment.ONEDNN, variable)
+    (tmp_path / "cpuinfo").write_text(cpuinfo)
     assert environment.has_onednn(tmp_path / "cpuinfo") is on
 
 
 @pytest.mark.parametrize("onednn", ["on", "off"])
-def test_only_the_variable_is_added_and_counts_in_the_digest(plain, tmp_path, onednn):
-    made = configured(plain, tmp_path / "made", onednn=onednn)
-    assert environment.read(Model(made.path)) == {"TF_ENABLE_ONEDNN_OPTS": str(int(onednn == "on"))}
-    serving = made.path / "Format-Serving"
+def test_only_the_variable_is_added_and_changes_the_digest(model, tmp_path, onednn):
+    configured = configure(model, tmp_path / "made", onednn=onednn)
+    assert environment.read_variables(Model(configured.path)) == {"TF_ENABLE_ONEDNN_OPTS": str(int(onednn == "on"))}
+    serving = configured.path / "Format-Serving"
     files = {file.relative_to(serving) for file in serving.rglob("*") if file.is_file()}
-    assert files - {environment.FILE} == {file.relative_to(plain) for file in plain.rglob("*") if file.is_file()}
-    assert (serving / "saved_model.pb").read_bytes() == (plain / "saved_model.pb").read_bytes()
-    assert serving / environment.FILE in Model(made.path).payload()
-    again = configured(made.path, tmp_path / "again", onednn="on" if onednn == "off" else "off")
-    assert environment.read(Model(again.path)) != environment.read(Model(made.path))  # and that of the first stays
-    assert len({Model(plain).digest, Model(made.path).digest, Model(again.path).digest}) == 3
+    assert files - {environment.FILE} == {file.relative_to(model) for file in model.rglob("*") if file.is_file()}
+    assert (serving / "saved_model.pb").read_bytes() == (model / "saved_model.pb").read_bytes()
+    assert serving / environment.FILE in Model(configured.path).payload()
+    again = configure(configured.path, tmp_path / "again", onednn="on" if onednn == "off" else "off")
+    assert environment.read_variables(Model(again.path)) != environment.read_variables(Model(configured.path))
+    assert len({Model(model).digest, Model(configured.path).digest, Model(again.path).digest}) == 3
 
 
-def test_what_is_pushed_says_how_its_server_must_be_started(plain, tmp_path, caplog):
-    made = configured(plain, tmp_path / "made", onednn="off")
-    Blessing(tmp_path / "yes").write({"blessed": True, "reason": "so said", "model_digest": Model(made.path).digest})
+def test_the_pushed_model_records_the_variables_of_its_server(model, tmp_path, caplog):
+    configured = configure(model, tmp_path / "made", onednn="off")
+    Blessing(tmp_path / "yes").write(
+        {"blessed": True, "reason": "better", "model_digest": Model(configured.path).digest}
+    )
     with caplog.at_level("INFO", "tfopt"):
-        pushed = push_model(made.path, tmp_path / "yes", tmp_path / "out", destination=str(tmp_path / "to"))["pushed"]
+        pushed = push_model(configured.path, tmp_path / "yes", tmp_path / "out", destination=str(tmp_path / "to"))[
+            "pushed"
+        ]
     assert pushed.read()["environment"] == {"TF_ENABLE_ONEDNN_OPTS": "0"}
     assert pushed.metadata["environment"] == "TF_ENABLE_ONEDNN_OPTS=0"
     assert "start its server so" in caplog.text and "TF_ENABLE_ONEDNN_OPTS=0" in caplog.text
     assert json.loads((tmp_path / "to/1" / environment.FILE).read_text()) == {"TF_ENABLE_ONEDNN_OPTS": "0"}
 
 
-def test_a_model_runs_in_a_process_with_its_variables_unless_this_one_has_them(real, tmp_path, monkeypatch):
-    made, x = configured(real, tmp_path / "made"), {"x": np.ones((2, 3), np.float32)}
-    ((name, value),) = environment.read(made).items()
-    with runtimes.load(made) as runtime:
-        (started,) = own_processes()
-        assert started.environ()[name] == value
-        assert runtime.run(x)["y"].tolist() == runtimes.load(Model(real)).run(x)["y"].tolist()
+def test_a_model_runs_in_a_process_with_its_variables_unless_this_one_has_them(model, tmp_path, monkeypatch):
+    configured, x = configure(model, tmp_path / "made"), {"x": np.ones((2, 3), np.float32)}
+    ((name, value),) = environment.read_variables(configured).items()
+    with runtimes.load(configured) as runtime:
+        (process,) = runtime_processes()
+        assert process.environ()[name] == value
+        assert runtime.run(x)["y"].tolist() == runtimes.load(Model(model)).run(x)["y"].tolist()
         with pytest.raises(ComponentError, match="input 'x': float64"):
             runtime.run({"x": np.ones((2, 3))})
-        started.kill()
+        process.kill()
         with pytest.raises(ComponentError, match=f"with {name}={value}: the process was killed by SIGKILL"):
             runtime.run(x)
-    assert not own_processes()
+    assert not runtime_processes()
     monkeypatch.setenv(name, value)
-    with runtimes.load(made):
-        assert not own_processes()
+    with runtimes.load(configured):
+        assert not runtime_processes()
 
 
-def own_processes() -> list[psutil.Process]:
-    """Those of models; libraries that ran before may have started others."""
-    found = []
+def runtime_processes() -> list[psutil.Process]:
+    """Return the child processes that run models, without those of libraries."""
+    processes = []
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.Error):
-            if elsewhere.__name__ in child.cmdline():
-                found.append(child)
-    return found
+            if subprocess_runtime.__name__ in child.cmdline():
+                processes.append(child)
+    return processes
 
 
-def test_what_is_judged_is_what_is_served(real, tmp_path):
+def test_evaluate_runs_the_model_with_its_variables(model, tmp_path):
     examples = tmp_path / "examples/Split-eval/data_tfrecord-00000-of-00001.gz"
     x = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
     write_examples(examples, {"x": x, "label": x[:, :2].argmax(1)})
-    shutil.copytree(real, tmp_path / "broken")
-    environment.write(tmp_path / "broken", {"PYTHONHOME": "/nowhere"})  # with which no Python comes up
-    models = [tmp_path / "broken", configured(real, tmp_path / "made").path]
-    content = evaluate(real, models, tmp_path / "examples", tmp_path / "evaluation")["evaluation"].read()
-    parent, broken, made = content["models"]
+    shutil.copytree(model, tmp_path / "broken")
+    environment.add_variables(tmp_path / "broken", {"PYTHONHOME": "/nowhere"})  # Python does not start with it
+    models = [tmp_path / "broken", configure(model, tmp_path / "made").path]
+    content = evaluate(model, models, tmp_path / "examples", tmp_path / "evaluation")["evaluation"].read()
+    parent, broken, configured = content["models"]
     assert "PYTHONHOME=/nowhere: the process ended" in broken["error"]
-    assert made["error"] is None and made["metrics"]["accuracy"]["value"] == parent["metrics"]["accuracy"]["value"] == 1
-    assert not own_processes()
+    assert (
+        configured["error"] is None
+        and configured["metrics"]["accuracy"]["value"] == parent["metrics"]["accuracy"]["value"] == 1
+    )
+    assert not runtime_processes()
 
 
-def test_a_model_that_cannot_be_judged_keeps_no_process(real, tmp_path, monkeypatch):
-    made, load, held = configured(real, tmp_path / "made"), runtimes.load, []
+def test_a_model_that_cannot_be_evaluated_leaves_no_process(model, tmp_path, monkeypatch):
+    configured, load, loaded = configure(model, tmp_path / "made"), runtimes.load, []
     monkeypatch.setattr(
-        runtimes, "load", lambda model: held.append(load(model)) or held[-1]
+        runtimes, "load", lambda model: loaded.append(load(model)) or loaded[-1]
     )  # not left to be collected
-    plan = SimpleNamespace(output=None, stored={}, models=((str(made.path), "made"),))
-    assert "no feature 'x'" in Contestant(str(made.path), plan).failure
-    assert held and not own_processes()
+    plan = SimpleNamespace(output=None, features={}, models=((str(configured.path), "made"),))
+    assert "no feature 'x'" in LoadedModel(str(configured.path), plan).failure
+    assert loaded and not runtime_processes()
 
 
-def test_models_end_with_the_step_that_failed_among_them(real, tmp_path):
-    made = configured(real, tmp_path / "made")
-    plan, pool = SimpleNamespace(output=None, stored=STORED, models=((str(made.path), "made"),)), Pool()
+def test_model_processes_end_with_a_failing_step(model, tmp_path):
+    configured = configure(model, tmp_path / "made")
+    plan, pool = SimpleNamespace(output=None, features=STORED, models=((str(configured.path), "made"),)), ModelPool()
     with pytest.raises(RuntimeError), pool.borrow(plan) as (model,):
-        assert not model.failure and own_processes()
+        assert not model.failure and runtime_processes()
         raise RuntimeError
-    assert not own_processes()
+    assert not runtime_processes()
 
 
-def test_a_model_is_tried_in_a_process_with_its_variables(plain, tmp_path):
-    environment.write(plain, {"PYTHONHOME": "/nowhere"})  # with which no Python comes up
-    said = validate_serving(plain, tmp_path / "infra")["infra_blessing"].read()
-    assert not said["blessed"] and "the process ended" in said["reason"]
+def test_validate_serving_runs_the_model_with_its_variables(model, tmp_path):
+    environment.add_variables(model, {"PYTHONHOME": "/nowhere"})  # Python does not start with it
+    report = validate_serving(model, tmp_path / "infra")["infra_blessing"].read()
+    assert not report["blessed"] and "the process ended" in report["reason"]

@@ -267,7 +267,7 @@ def test_open_sizes_are_read_from_the_examples(tmp_path):
     parent = runtimes.load(Model(model))
     profile = derive_profile(parent, Examples(tmp_path / "ex"), TensorRTConversion())
     assert str(profile) == "ids=1x17:8x17:32x17"
-    with pytest.raises(ComponentError, match="open sizes"):
+    with pytest.raises(ComponentError, match="dynamic sizes"):
         derive_profile(parent, None, TensorRTConversion())
     with_shapes = TensorRTConversion(shapes=("ids=1x2:2x4:4x8",))
     assert str(derive_profile(parent, None, with_shapes)) == "ids=1x2:2x4:4x8"

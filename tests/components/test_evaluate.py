@@ -255,7 +255,8 @@ def test_a_shard_cut_between_two_records_is_refused(run, tmp_path, digits_exampl
     left = cut_between_records(folder / "Split-train" / "data_tfrecord-00000-of-00002.gz")
     if counted:  # the manifest agrees with the truncated file
         (folder / "examples.json").write_text(json.dumps({"splits": {"train": 700 + left}}))
-    with pytest.raises(ComponentError, match=r"(?s)00000-of-00002.gz: damaged.*a complete TFRecord file.*write it again"):
+    error = r"(?s)00000-of-00002.gz: damaged.*a complete TFRecord file.*write it again"
+    with pytest.raises(ComponentError, match=error):
         run(examples=folder, split="train")
 
 

@@ -1,4 +1,4 @@
-"""What only export_onnx promises: bytes inside, operators of a version, text, and the ops that ONNX has."""
+"""Test export_onnx: int8 weights, opsets, strings, unsupported ops."""
 
 import logging
 
@@ -23,15 +23,13 @@ def graph_of(folder) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("opset", [13, 18])
-def test_the_operators_are_of_the_version_that_was_asked_for(exported_digits, opset):
+def test_the_file_has_the_requested_opset(exported_digits, opset):
     folder, facts = exported_digits(ONNX, **({"opset": opset} if opset == 13 else {}))
     assert {entry.version for entry in graph_of(folder).opset_import if not entry.domain} == {opset} == {facts["opset"]}
     assert sorted(path.name for path in folder.rglob("*")) == ["Format-Serving", "model.onnx"]
 
 
-def test_int8_stores_weights_in_bytes_for_each_channel_and_computes_the_layers_in_them(
-    digits_model, digits_examples, tmp_path
-):
+def test_int8_weights_have_scales_per_channel_or_per_tensor(digits_model, digits_examples, tmp_path):
     for per_channel, scales in ((True, 8), (False, 1)):
         folder = tmp_path / str(per_channel)
         facts = ONNX.export(digits_model, digits_examples, folder, "int8", per_channel=per_channel)
@@ -46,10 +44,10 @@ def test_int8_stores_weights_in_bytes_for_each_channel_and_computes_the_layers_i
         assert facts["ops"]["QuantizeLinear"] >= 3 and facts["ops"]["Conv"] == 2
 
 
-def test_a_reduced_range_leaves_a_bit_of_the_weights_unused(digits_model, digits_examples, exported_digits, tmp_path):
+def test_a_reduced_range_leaves_one_bit_of_the_weights_unused(digits_model, digits_examples, exported_digits, tmp_path):
     for reduce_range, most in (("on", 64), ("off", 127)):
         facts = ONNX.export(digits_model, digits_examples, tmp_path / reduce_range, "int8", reduce_range=reduce_range)
-        assert logging.getLogger().level == logging.WARNING  # hushed no longer than the quantizer works
+        assert logging.getLogger().level == logging.WARNING  # changed only while the quantizer runs
         arrays = [onnx.numpy_helper.to_array(item) for item in graph_of(tmp_path / reduce_range).graph.initializer]
         assert max(np.abs(a.astype(int)).max() for a in arrays if a.dtype == np.int8 and a.size > 1) == most
         assert facts["reduce_range"] is (reduce_range == "on")
@@ -71,43 +69,45 @@ def test_auto_reduces_the_range_on_an_x86_without_vnni(tmp_path, machine, flags,
     assert needs_reduced_range(tmp_path / "cpuinfo", machine) is reduced
 
 
-def test_keras_3s_gelu_becomes_the_erf_that_onnx_has(tmp_path):
+def test_the_gelu_of_keras_3_is_converted_to_erf(tmp_path):
     def gelu(x):
         return {"gelu": tf.nn.gelu(x), "erfc": tf.math.erfc(x), "half": tf.math.erfc(0.5 * x)}
 
     model = saved(tmp_path / "model", gelu, x=([None, 9], tf.float32))
     ONNX.export(model, None, tmp_path / "out")
     x = np.linspace(-4, 4, 9, dtype=np.float32)[None]
-    answer = runtimes.load(OnnxModel(tmp_path / "out")).run({"x": x})
-    for name, wanted in gelu(x).items():
-        np.testing.assert_allclose(answer[name], wanted, atol=2e-6)
+    outputs = runtimes.load(OnnxModel(tmp_path / "out")).run({"x": x})
+    for name, expected in gelu(x).items():
+        np.testing.assert_allclose(outputs[name], expected, atol=2e-6)
     assert not [node for node in graph_of(tmp_path / "out").graph.node if node.op_type == "Erfc"]
 
 
-def test_an_op_that_tf2onnx_leaves_in_the_file_is_named(tmp_path):
+def test_an_op_that_tf2onnx_does_not_convert_is_named(tmp_path):
     model = saved(tmp_path / "model", lambda x: {"y": tf.linalg.inv(x + 5 * tf.eye(3))}, x=([None, 3, 3], tf.float32))
     with pytest.raises(ComponentError) as error:
         ONNX.export(model, None, tmp_path / "out")
     assert "MatrixInverse" in error.value.received and "other ops" in error.value.fix
 
 
-def test_a_file_that_onnx_finds_invalid_is_refused():
-    free = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [None, 2])
+def test_an_invalid_file_raises():
+    tensor = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [None, 2])
     node = onnx.helper.make_node("Softmax", ["not there"], ["x"])
-    model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [], [free]))
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [], [tensor]))
     with pytest.raises(ComponentError, match="not valid ONNX"):
         onnx_export.check_model(model)
 
 
-def test_an_output_of_no_known_number_of_axes_is_named():
-    given, vague = (onnx.helper.make_tensor_value_info(name, 1, axes) for name, axes in (("x", [None, 3]), ("y", None)))
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "vague", [given], [vague])
-    with pytest.raises(ComponentError, match="y: unknown rank") as refusal:
+def test_an_output_of_unknown_rank_is_named():
+    ranked, unranked = (
+        onnx.helper.make_tensor_value_info(name, 1, axes) for name, axes in (("x", [None, 3]), ("y", None))
+    )
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "unranked", [ranked], [unranked])
+    with pytest.raises(ComponentError, match="y: unknown rank") as error:
         onnx_export.check_model(onnx.helper.make_model(graph))
-    assert "ensure_shape" in refusal.value.fix
+    assert "ensure_shape" in error.value.fix
 
 
-def test_a_model_that_gives_nan_on_what_it_is_calibrated_on_is_named(tmp_path):
+def test_nan_during_calibration_raises(tmp_path):
     from tests.components.test_validate_serving import FACTOR, product
 
     feed = [{"x": np.ones((1, 3), np.float32)}] * 4
@@ -115,15 +115,15 @@ def test_a_model_that_gives_nan_on_what_it_is_calibrated_on_is_named(tmp_path):
         onnx_int8.quantize(product(tmp_path, FACTOR * np.nan), tmp_path / "int8.onnx", feed, per_channel=True)
 
 
-def test_text_goes_through(tmp_path):
+def test_strings_are_supported(tmp_path):
     specs = {"word": ([None, 1], tf.string), "x": ([None, 1], tf.float32)}
     model = saved(tmp_path / "model", lambda word, x: {"w": tf.identity(word), "y": x + 1}, **specs)
     words = np.array([["a"], ["ß"], [""], ["d"]], object)
     columns = {"word": words, "x": np.arange(4, dtype=np.float32)[:, None]}
     facts = ONNX.export(model, write_split(tmp_path / "ex", columns), tmp_path / "out")
     assert set(facts["verified"]["outputs"]) == {"w", "y"}
-    answer = runtimes.load(OnnxModel(tmp_path / "out")).run(columns)
-    assert [value.decode() for value in answer["w"].ravel()] == ["a", "ß", "", "d"]
+    outputs = runtimes.load(OnnxModel(tmp_path / "out")).run(columns)
+    assert [value.decode() for value in outputs["w"].ravel()] == ["a", "ß", "", "d"]
 
 
 def test_lookup_tables_and_loops_are_converted(tmp_path):
@@ -132,8 +132,8 @@ def test_lookup_tables_and_loops_are_converted(tmp_path):
 
     keras.utils.set_random_seed(0)
     word, steps = layers.Input((1,), dtype="string", name="word"), layers.Input((5, 3), name="steps")
-    known = layers.StringLookup(vocabulary=["a", "b", "ß"], output_mode="one_hot")(word)
-    joined = layers.Concatenate()([known, layers.LSTM(4)(steps)])
+    one_hot = layers.StringLookup(vocabulary=["a", "b", "ß"], output_mode="one_hot")(word)
+    joined = layers.Concatenate()([one_hot, layers.LSTM(4)(steps)])
     keras_models.save(keras.Model([word, steps], layers.Dense(2, name="y")(joined)), tmp_path / "model")
     draw = np.random.default_rng(0)
     columns = {"word": np.array([["a"], ["ß"], ["zz"]], object), "steps": draw.random((3, 15), np.float32)}
@@ -142,21 +142,21 @@ def test_lookup_tables_and_loops_are_converted(tmp_path):
     assert facts["verified"]["outputs"]["y"]["relative_error"] < 1e-5 and facts["ops"]["LSTM"] == 1
 
 
-def test_what_cannot_work_is_refused_in_the_first_second(digits_model, tmp_path):
+def test_contradicting_arguments_raise_before_any_work(digits_model, tmp_path):
     (tmp_path / "a.onnx").write_bytes(b"onnx")
-    for given, received, fix in [
+    for arguments, received, fix in [
         ({"precision": "int16"}, "precision='int16'", "did you mean int8?"),
         ({"opset": 12}, "opset=12", "opset=18"),
         ({"opset": 19}, "opset=19", "opset=18"),
         ({"model": str(tmp_path / "a.onnx")}, "a onnx model", "it was converted from"),
     ]:
         with pytest.raises(ComponentError) as error:
-            export_onnx(**({"model": str(digits_model), "exported": str(tmp_path / "out")} | given))
+            export_onnx(**({"model": str(digits_model), "exported": str(tmp_path / "out")} | arguments))
         assert received in error.value.received and fix in error.value.fix
     assert not (tmp_path / "out").exists()
 
 
-def test_trained_ranges_without_a_kernel_on_levels_are_refused(digits_examples, tmp_path):
+def test_trained_ranges_without_a_quantized_kernel_raise(digits_examples, tmp_path):
     ranges = {"min": -1.0, "max": 1.0}
     fake, kernel = tf.quantization.fake_quant_with_min_max_vars, np.random.default_rng(0).normal(size=(64, 3))
     kernel = tf.constant(kernel, tf.float32)
@@ -168,25 +168,26 @@ def test_trained_ranges_without_a_kernel_on_levels_are_refused(digits_examples, 
     assert "export_tflite" in error.value.fix
 
 
-def test_the_steps_of_a_kernel_are_found_exactly_and_none_where_there_are_none():
+def test_the_scales_of_a_kernel_are_recovered():
     draw = np.random.default_rng(0)
-    whole = draw.integers(-90, 91, (6, 4, 3, 3))
+    integers = draw.integers(-90, 91, (6, 4, 3, 3))
     scales = draw.uniform(0.01, 3, 6)
-    whole[2] = 0
-    by_channel = (whole * scales[:, None, None, None]).astype(np.float32)
-    found = onnx_qat.find_scales(by_channel, 0)
-    assert found.shape == (6,)
-    np.testing.assert_allclose(np.delete(found, 2), np.delete(scales, 2), rtol=1e-5)
-    assert onnx_qat.find_scales((whole * 0.3).astype(np.float32), 0) == pytest.approx(0.3)
+    integers[2] = 0
+    by_channel = (integers * scales[:, None, None, None]).astype(np.float32)
+    recovered = onnx_qat.find_scales(by_channel, 0)
+    assert recovered.shape == (6,)
+    np.testing.assert_allclose(np.delete(recovered, 2), np.delete(scales, 2), rtol=1e-5)
+    assert onnx_qat.find_scales((integers * 0.3).astype(np.float32), 0) == pytest.approx(0.3)
     assert onnx_qat.find_scales(by_channel, 1) is None
     assert onnx_qat.find_scales(draw.normal(size=(20, 30)).astype(np.float32), 1) is None
 
 
-def test_a_model_nobody_here_wrote_answers_as_the_onnx_file_beside_it(tmp_path):
+def test_a_third_party_model_matches_its_own_onnx_file(tmp_path):
     sound = chords()
     ONNX.export(pretrained("nmp"), write_split(tmp_path / "ex", {"input_2": sound}), tmp_path / "out")
     ours, theirs = runtimes.load(OnnxModel(tmp_path / "out")), runtimes.load(Model(pretrained("nmp.onnx")))
     (name,) = theirs.inputs
-    answers = [runtime.run({key: sound[:1, :, None]}) for runtime, key in ((ours, "input_2"), (theirs, name))]
-    for one in answers[0].values():
-        assert min(np.abs(one - other).max() for other in answers[1].values() if other.shape == one.shape) < 1e-4
+    outputs = [runtime.run({key: sound[:1, :, None]}) for runtime, key in ((ours, "input_2"), (theirs, name))]
+    for ours_output in outputs[0].values():
+        same_shape = [output for output in outputs[1].values() if output.shape == ours_output.shape]
+        assert min(np.abs(ours_output - output).max() for output in same_shape) < 1e-4

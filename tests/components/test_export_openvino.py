@@ -1,4 +1,4 @@
-"""What only export_openvino promises: layers in 8 bits, those that cost too much in float, and ops that it has."""
+"""Test export_openvino: int8 layers, accuracy control, unsupported ops."""
 
 from pathlib import Path
 
@@ -25,13 +25,13 @@ def weights_of(folder: Path) -> list[np.ndarray]:
     return [array for array in constants if array.dtype.kind in "fi" and array.size > 70]
 
 
-def test_two_files_are_written_that_name_no_path_of_here(exported_digits, digits_model):
+def test_the_files_contain_no_local_path(exported_digits, digits_model):
     folder, _ = exported_digits(OPENVINO)
     assert sorted(path.name for path in folder.rglob("*")) == ["Format-Serving", "model.bin", "model.xml"]
     assert str(digits_model) not in (folder / "Format-Serving/model.xml").read_text()
 
 
-def test_int8_computes_the_layers_in_8_bits_and_leaves_a_bit_unused_on_demand(digits_model, digits_examples, tmp_path):
+def test_int8_layers_compute_in_8_bits_with_an_optional_reduced_range(digits_model, digits_examples, tmp_path):
     for reduce_range, most in (("off", 127), ("on", 64)):
         folder = tmp_path / reduce_range
         facts = OPENVINO.export(digits_model, digits_examples, folder, "int8", reduce_range=reduce_range)
@@ -54,7 +54,7 @@ def test_two_runs_write_the_same_bytes(digits_model, digits_examples, tmp_path):
         assert OpenVINOModel(outs[0]).digest == OpenVINOModel(outs[1]).digest
 
 
-def test_trained_ranges_are_taken_as_they_are(digits_examples, tmp_path):
+def test_trained_ranges_are_used_unchanged(digits_examples, tmp_path):
     draw = np.random.default_rng(0)
     kernel, dense = (tf.constant(draw.normal(size=size), tf.float32) for size in ((3, 3, 1, 8), (288, 10)))
     fake, limits = tf.quantization.fake_quant_with_min_max_vars, tf.reduce_max(tf.abs(kernel), axis=[0, 1, 2])
@@ -68,15 +68,15 @@ def test_trained_ranges_are_taken_as_they_are(digits_examples, tmp_path):
     model = saved(tmp_path / "model", serve, image=([None, 64], tf.float32))
     facts = OPENVINO.export(model, digits_examples, tmp_path / "out", "int8")
     assert facts["ranges"] == "trained" and "calibration" not in facts
-    assert facts["verified"]["outputs"]["y"]["relative_error"] < 5e-3  # no other ranges
+    assert facts["verified"]["outputs"]["y"]["relative_error"] < 5e-3  # other ranges would differ more
     assert [array.dtype for array in weights_of(tmp_path / "out")] == [np.int8] * 2
     with pytest.raises(ComponentError, match="8-bit ranges were trained") as error:
         export_openvino(str(model), str(tmp_path / "no"), precision="float16")
     assert "int8" in error.value.fix
 
 
-def test_the_costliest_layer_stays_in_float_when_the_answers_must_hold(digits_examples, tmp_path):
-    """The second product has columns so unequal that 8 bits lose the small ones; the first is harmless."""
+def test_the_worst_layer_stays_in_float_with_max_degradation(digits_examples, tmp_path):
+    """Export two products: 8 bits lose the small columns of the second one; the first is harmless."""
     draw = np.random.default_rng(0)
     first = tf.constant(draw.normal(size=(64, 32)) / 20, tf.float32)
     gain = tf.constant(10.0 ** draw.uniform(-3.5, 0, 32), tf.float32)
@@ -97,7 +97,7 @@ def test_the_costliest_layer_stays_in_float_when_the_answers_must_hold(digits_ex
         OPENVINO.export(model, digits_examples, tmp_path / "none", "int8", max_degradation=0.0)
 
 
-def test_attention_is_found_and_its_ranges_fit_what_leans_to_one_side(tmp_path):
+def test_models_with_attention_use_the_mixed_preset(tmp_path):
     import keras
     from keras import layers
 
@@ -113,7 +113,7 @@ def test_attention_is_found_and_its_ranges_fit_what_leans_to_one_side(tmp_path):
     assert facts["verified"]["outputs"]["y"]["correlation"] > 0.99
 
 
-def test_text_and_ops_that_openvino_lacks_are_named(tmp_path):
+def test_strings_and_unsupported_ops_are_named(tmp_path):
     text = saved(tmp_path / "text", lambda word: {"n": tf.strings.length(word)}, word=([None, 1], tf.string))
     with pytest.raises(ComponentError, match="'word': string") as error:
         OPENVINO.export(text, None, tmp_path / "a")
@@ -126,7 +126,7 @@ def test_text_and_ops_that_openvino_lacks_are_named(tmp_path):
         openvino_graph.convert(tmp_path / "broken.onnx")
 
 
-def test_nothing_to_compute_in_8_bits_is_said(tmp_path):
+def test_int8_without_a_layer_for_it_raises(tmp_path):
     model = saved(tmp_path / "model", lambda x: {"y": tf.tanh(x) * 2}, x=([None, 3], tf.float32))
     draw = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
     write_split(tmp_path / "ex", {"x": draw})
@@ -134,22 +134,22 @@ def test_nothing_to_compute_in_8_bits_is_said(tmp_path):
         OPENVINO.export(model, tmp_path / "ex", tmp_path / "out", "int8")
 
 
-def test_an_onnx_file_is_exported_as_exactly(tmp_path):
+def test_an_onnx_file_is_exported_exactly(tmp_path):
     data = write_split(tmp_path / "ex", {"serving_default_input_2:0": chords()})
     outputs = OPENVINO.export(pretrained("nmp.onnx"), data, tmp_path / "out")["verified"]["outputs"]
     assert len(outputs) == 3
     assert all(parity["relative_error"] < 1e-4 and parity["correlation"] > 0.9999 for parity in outputs.values())
 
 
-def test_what_cannot_work_is_refused_in_the_first_second(digits_model, tmp_path):
+def test_contradicting_arguments_raise_before_any_work(digits_model, tmp_path):
     (tmp_path / "a.xml").write_bytes(b"<net/>")
     (tmp_path / "a.bin").write_bytes(b"")
-    for given, received, fix in [
+    for arguments, received, fix in [
         ({"precision": "int4"}, "precision='int4'", "did you mean int8?"),
         ({"max_degradation": 0.1}, "max_degradation=0.1 with precision='float32'", "leave it out"),
         ({"model": str(tmp_path / "a.xml")}, "a openvino model", "it was converted from"),
     ]:
         with pytest.raises(ComponentError) as error:
-            export_openvino(**({"model": str(digits_model), "exported": str(tmp_path / "out")} | given))
+            export_openvino(**({"model": str(digits_model), "exported": str(tmp_path / "out")} | arguments))
         assert received in error.value.received and fix in error.value.fix
     assert not (tmp_path / "out").exists()

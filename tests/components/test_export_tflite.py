@@ -1,4 +1,4 @@
-"""What only export_tflite promises: integers inside and outside, weights that are there, ops that LiteRT lacks."""
+"""Test export_tflite: integer inputs and outputs, stored weights, unsupported ops."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from tfopt.keras_models import io as keras_models
 
 @pytest.mark.parametrize("precision", ["float32", "float16", "dynamic", "int8", "int16x8"])
 @pytest.mark.parametrize("integer_io", [False, True])
-def test_integers_are_computed_with_and_given_where_that_was_asked_for(exported_digits, precision, integer_io):
+def test_inputs_outputs_and_ops_are_integers_if_requested(exported_digits, precision, integer_io):
     if integer_io and not precision.startswith("int"):
         return
     _, facts = exported_digits(TFLITE, precision, **({"integer_io": True} if integer_io else {}))
@@ -29,24 +29,24 @@ def test_integers_are_computed_with_and_given_where_that_was_asked_for(exported_
         assert facts["ops"]["integer"] == 0
 
 
-def test_the_file_lies_beside_its_parents_saved_model(exported_digits, digits_model):
+def test_the_file_is_stored_next_to_its_parents_saved_model(exported_digits, digits_model):
     serving = exported_digits(TFLITE)[0] / "Format-Serving"
     for file in ("saved_model.pb", "variables/variables.index"):
         assert (serving / file).stat().st_ino == (digits_model / "Format-Serving" / file).stat().st_ino  # no copy
 
 
-def test_what_cannot_work_is_refused_in_the_first_second(digits_model, tmp_path):
-    for given, received, fix in [
+def test_contradicting_arguments_raise_before_any_work(digits_model, tmp_path):
+    for arguments, received, fix in [
         ({"precision": "int16x8"}, "precision='int16x8' without examples", "pass examples=PATH"),
         ({"precision": "float16", "integer_io": True}, "integer_io with precision='float16'", "leave integer_io out"),
     ]:
         with pytest.raises(ComponentError) as error:
-            export_tflite(model=str(digits_model), exported=str(tmp_path / "out"), **given)
+            export_tflite(model=str(digits_model), exported=str(tmp_path / "out"), **arguments)
         assert received in error.value.received and fix in error.value.fix
     assert not (tmp_path / "out").exists()
 
 
-def test_integer_io_that_the_converter_quietly_left_in_float_is_refused(tmp_path):
+def test_integer_io_that_the_converter_left_in_float_raises(tmp_path):
     sound = write_split(tmp_path / "ex", {"input_2": chords()})
     with pytest.raises(ComponentError, match="note: float in the converted file"):
         TFLITE.export(pretrained("nmp"), sound, tmp_path / "out", "int8", integer_io=True, calibration_count=2)
@@ -60,28 +60,29 @@ def test_examples_without_the_models_input_name_the_nearest(digits_model, tmp_pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ex"]  # nothing half-written
 
 
-def test_weights_the_raw_converter_drops_are_in_our_file(digits_model, tmp_path):
+def test_weights_that_the_converter_drops_for_keras_objects_are_stored(digits_model, tmp_path):
     model = keras_models.load(Model(digits_model))
     serve = tf.function(lambda image: model(image, training=False), autograph=False)
     concrete = serve.get_concrete_function(tf.TensorSpec([None, 8, 8, 1], tf.float32, name="image"))
-    trap = tf.lite.TFLiteConverter.from_concrete_functions([concrete], model).convert()
-    (tmp_path / "trap.tflite").write_bytes(trap)
+    without_weights = tf.lite.TFLiteConverter.from_concrete_functions([concrete], model).convert()
+    (tmp_path / "without_weights.tflite").write_bytes(without_weights)
     image = np.random.default_rng(0).random((3, 8, 8, 1), np.float32) * 16
     assert not np.allclose(
-        next(iter(runtimes.load(Model(tmp_path / "trap.tflite")).run({"image": image}).values())), model(image)
+        next(iter(runtimes.load(Model(tmp_path / "without_weights.tflite")).run({"image": image}).values())),
+        model(image),
     )
     with pytest.raises(ComponentError, match="file without weights"):
-        flatbuffer.describe(trap)
+        flatbuffer.describe(without_weights)
 
     facts = TFLITE.export(digits_model, None, tmp_path / "out")
     ours = runtimes.load(TFLiteModel(tmp_path / "out")).run({"image": image})["digit"]
     np.testing.assert_allclose(ours, model(image), atol=1e-5)
     kernels = sum(weight.shape.num_elements() for weight in model.trainable_weights if len(weight.shape) > 1)
-    assert facts["ops"]["constant_bytes"] >= 4 * kernels  # all float32 kernels; batch norm went into them
+    assert facts["ops"]["constant_bytes"] >= 4 * kernels  # all float32 kernels; batch norm is folded into them
     assert facts["verified"]["inputs"] == "random inputs"
 
 
-def test_ops_that_litert_lacks_are_named_and_select_tf_ops_is_offered(tmp_path):
+def test_ops_that_litert_lacks_are_named_with_the_advice_select_tf_ops(tmp_path):
     model = saved(tmp_path / "model", lambda x: {"y": tf.linalg.inv(x + 5 * tf.eye(3))}, x=([None, 3, 3], tf.float32))
     with pytest.raises(ComponentError) as error:
         TFLITE.export(model, None, tmp_path / "refused")
@@ -89,8 +90,8 @@ def test_ops_that_litert_lacks_are_named_and_select_tf_ops_is_offered(tmp_path):
 
     facts = TFLITE.export(model, None, tmp_path / "out", select_tf_ops=True)
     assert facts["verified"] == {"run": False, "reason": "needs TensorFlow's Flex delegate for MatrixInverse"}
-    told = summarize(TFLiteModel(tmp_path / "out", {"name": "tflite float32", **facts}))
-    assert told.endswith("not run: needs TensorFlow's Flex delegate for MatrixInverse")
+    summary = summarize(TFLiteModel(tmp_path / "out", {"name": "tflite float32", **facts}))
+    assert summary.endswith("not run: needs TensorFlow's Flex delegate for MatrixInverse")
     with pytest.raises(ComponentError) as error:
         runtimes.load(TFLiteModel(tmp_path / "out"))
     assert "TensorFlow ops in it (MatrixInverse)" in error.value.received and "Flex delegate" in error.value.expected
@@ -101,7 +102,7 @@ def test_select_tf_ops_changes_nothing_where_litert_has_every_op(digits_model, t
     assert facts["verified"]["run"] and facts["ops"]["flex"] == []
 
 
-def test_ops_that_nothing_has_are_named(tmp_path):
+def test_ops_that_neither_litert_nor_select_tf_ops_has_are_named(tmp_path):
     model = saved(tmp_path / "model", lambda x: {"y": tf.math.betainc(x, x, x)}, x=([None, 3], tf.float32))
     with pytest.raises(ComponentError) as error:
         TFLITE.export(model, None, tmp_path / "out", select_tf_ops=True)

@@ -1,4 +1,4 @@
-"""export_tflite layer by layer: 4 bits, recipes, the worst layers left in float, zeros stored sparsely, stability."""
+"""Test export_tflite layer by layer: 4 bits, recipes, layers left in float, sparse weights, stability of ranges."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from tfopt.measurement.parity import Parity, degradation
 
 
 def weights(folder: Path) -> dict[str, int]:
-    """The type of every stored matrix and kernel, by the name of its tensor."""
+    """Return the type of every stored matrix and kernel, by the name of its tensor."""
     file = schema.ModelT.InitFromPackedBuf((folder / "Format-Serving" / "tflite").read_bytes(), 0)
     return {
         tensor.name.decode(): tensor.type
@@ -41,7 +41,7 @@ def agreement(parent: Path, child: Path, examples: Path) -> float:
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory, digits_examples) -> Path:
-    """Dense layers of 64 values on the digits; 9 of 10 weights of the first are zero."""
+    """Train dense layers on the digits; 9 of 10 weights of the first are zero."""
     specs = {"image": runtimes.TensorSpec("float32", (None, 64)), "label": runtimes.TensorSpec("int64", (None, 1))}
     train = next(read_batches(Examples(digits_examples).split("train"), specs, batch_size=1400))
     keras.utils.set_random_seed(0)
@@ -67,31 +67,31 @@ def test_int4_stores_weights_in_four_bits_and_needs_no_data(wide, digits_example
     assert agreement(wide, tmp_path / "out", digits_examples) > 0.9
 
 
-def test_a_recipe_gives_each_layer_its_kind_and_the_last_rule_counts(wide, digits_examples, tmp_path):
+def test_a_recipe_sets_the_kind_of_each_layer_and_the_last_match_applies(wide, digits_examples, tmp_path):
     rules = ("MatMul=int8", "second=int4x32", "digit=float32")
     facts = TFLITE.export(wide, digits_examples, tmp_path / "out", "dynamic", recipe=rules)
     kinds = {name: kind for name, kind in weights(tmp_path / "out").items()}
-    found = [next(kind for name, kind in kinds.items() if layer in name) for layer in ("first", "second", "digit")]
-    assert found == [schema.TensorType.INT8, schema.TensorType.INT4, schema.TensorType.FLOAT32]
+    layer_kinds = [
+        next(kind for name, kind in kinds.items() if layer in name) for layer in ("first", "second", "digit")
+    ]
+    assert layer_kinds == [schema.TensorType.INT8, schema.TensorType.INT4, schema.TensorType.FLOAT32]
     assert facts["verified"]["outputs"]["digit"]["agreement"] > 0.95
 
 
-def test_a_kind_that_litert_does_not_load_is_refused(wide, tmp_path):
+def test_a_kind_that_litert_does_not_load_raises(wide, tmp_path):
     with pytest.raises(ComponentError, match="does not load") as error:  # some blocks of 32 weights are all zeros
         TFLITE.export(wide, None, tmp_path / "out", "dynamic", recipe=("first=int4x32",))
-    assert "another for the layer" in error.value.fix
+    assert "another kind for the layer" in error.value.fix
 
 
-def test_a_rule_that_matches_no_layer_is_refused_with_the_layers(wide, tmp_path):
+def test_a_rule_that_matches_no_layer_raises_with_the_names(wide, tmp_path):
     with pytest.raises(ComponentError) as error:
         TFLITE.export(wide, None, tmp_path / "out", "int4", recipe=("frist=float32",))
     assert error.value.received == "recipe frist=float32: no such layer" and "first" in error.value.expected
 
 
 @pytest.mark.parametrize("integer_io", [False, True])
-def test_int8_by_recipe_keeps_the_inputs_and_outputs_that_were_asked_for(
-    digits_model, digits_examples, tmp_path, integer_io
-):
+def test_int8_by_recipe_has_the_requested_inputs_and_outputs(digits_model, digits_examples, tmp_path, integer_io):
     rules = ("depthwise=float32",)
     facts = TFLITE.export(digits_model, digits_examples, tmp_path / "out", "int8", recipe=rules, integer_io=integer_io)
     stored = "INT8" if integer_io else "FLOAT32"
@@ -102,7 +102,7 @@ def test_int8_by_recipe_keeps_the_inputs_and_outputs_that_were_asked_for(
 
 @pytest.fixture(scope="module")
 def vectors(tmp_path_factory) -> Path:
-    """Examples of 64 values, the first of them zero."""
+    """Write examples of 64 values, the first of them zero."""
     folder, draw = tmp_path_factory.mktemp("vectors"), np.random.default_rng(0)
     for split, count in (("train", 30), ("eval", 200)):
         rows = draw.normal(size=(count, 64)).astype(np.float32) * np.array([0] + [1] * 63, np.float32)
@@ -111,7 +111,7 @@ def vectors(tmp_path_factory) -> Path:
 
 
 def sum_of_layers(folder: Path, names: list[str]) -> Path:
-    """Products of one input, added up. Those named torn have a row, for the zero, beside which 8 bits lose the rest."""
+    """Save a sum of products; those named torn have one huge row, for the zero, so that 8 bits lose the other rows."""
     import tensorflow as tf
 
     draw = np.random.default_rng(1)
@@ -125,7 +125,7 @@ def sum_of_layers(folder: Path, names: list[str]) -> Path:
     return saved(folder, serve, x=([None, 64], tf.float32))
 
 
-def test_the_worst_layers_stay_in_float_until_the_goal_holds(vectors, tmp_path):
+def test_the_worst_layers_stay_in_float_until_the_limit_is_met(vectors, tmp_path):
     model = sum_of_layers(tmp_path / "model", ["torn", "b", "c", "d"])
     plain = TFLITE.export(model, vectors, tmp_path / "plain", "dynamic", tolerance=1.0)
     assert 1 - plain["verified"]["outputs"]["y"]["agreement"] > 0.1 and "tried" not in plain
@@ -138,7 +138,7 @@ def test_the_worst_layers_stay_in_float_until_the_goal_holds(vectors, tmp_path):
     assert sorted(kinds.values()) == [schema.TensorType.FLOAT32, *[schema.TensorType.INT8] * 3]
 
 
-def test_a_goal_that_holds_at_once_changes_nothing(digits_model, digits_examples, tmp_path):
+def test_a_limit_that_is_met_at_once_changes_nothing(digits_model, digits_examples, tmp_path):
     TFLITE.export(digits_model, digits_examples, tmp_path / "a", "dynamic")
     facts = TFLITE.export(digits_model, digits_examples, tmp_path / "b", "dynamic", max_degradation=0.05)
     assert "left_in_float" not in facts
@@ -146,14 +146,14 @@ def test_a_goal_that_holds_at_once_changes_nothing(digits_model, digits_examples
     assert one.read_bytes() == other.read_bytes()
 
 
-def test_a_goal_out_of_reach_is_refused_with_what_was_reached(vectors, tmp_path):
+def test_a_limit_out_of_reach_raises(vectors, tmp_path):
     model = sum_of_layers(tmp_path / "model", ["torn_a", "torn_b", "torn_c", "torn_d"])
     with pytest.raises(ComponentError, match="with 2 of 4 layers left in float32") as error:
         TFLITE.export(model, vectors, tmp_path / "out", "dynamic", max_degradation=0.05)
     assert error.value.expected == "at most max_degradation=0.05"
 
 
-def test_a_goal_that_a_precision_without_layers_misses_is_refused(vectors, tmp_path):
+def test_a_limit_that_float16_exceeds_raises(vectors, tmp_path):
     kernel = np.random.default_rng(0).normal(size=(64, 1)).astype(np.float32)
     model = saved(tmp_path / "model", lambda x: {"y": x @ kernel}, x=([None, 64], np.float32))
     with pytest.raises(ComponentError, match="float16: degradation"):
@@ -170,31 +170,29 @@ def test_degradation_is_the_worst_of_all_outputs():
     assert degradation([parity(None, None, 0.5)]) == 1
 
 
-def test_dense_layers_get_by_with_one_scale_where_that_saves_much_and_the_answers_stay(
+def test_dense_layers_have_one_scale_if_that_saves_much_and_degrades_little(
     wide, digits_model, digits_examples, tmp_path
 ):
-    said = TFLITE.export(wide, digits_examples, tmp_path / "out", "int8")["dense_scales"]
-    assert said["one_for_each"] == "layer"
-    assert said["degradation"]["layer"] <= said["degradation"]["channel"] + MAX_EXTRA_DEGRADATION
+    dense_scales = TFLITE.export(wide, digits_examples, tmp_path / "out", "int8")["dense_scales"]
+    assert dense_scales["one_for_each"] == "layer"
+    assert dense_scales["degradation"]["layer"] <= dense_scales["degradation"]["channel"] + MAX_EXTRA_DEGRADATION
     content = (tmp_path / "out" / "Format-Serving" / "tflite").read_bytes()
-    assert len(content) == said["bytes"]["layer"] < said["bytes"]["channel"] - 4000
+    assert len(content) == dense_scales["bytes"]["layer"] < dense_scales["bytes"]["channel"] - 4000
     assert dense_scale_bytes(content) == 0
     assert agreement(wide, tmp_path / "out", digits_examples) > 0.95
     strict = TFLITE.export(wide, digits_examples, tmp_path / "strict", "int8", tolerance=1.0)
-    assert "dense_scales" not in strict  # a tolerance asks for the most exact file
+    assert "dense_scales" not in strict  # with a tolerance the most exact file is chosen
     assert "dense_scales" not in TFLITE.export(digits_model, digits_examples, tmp_path / "small", "int8")
     channels = (tmp_path / "strict" / "Format-Serving" / "tflite").read_bytes()
     assert dense_scale_bytes(channels) == 2 * 12 * (128 + 64 + 10)
-    for lost, kept in ((0.004, content), (0.005, channels)):
-        assert (
-            choose_dense_scales(channels, lambda: content, {channels: 0.01, content: 0.01 + lost}.__getitem__)[0]
-            == kept
-        )
-    most = choose_dense_scales(channels, lambda: content, {channels: 0.01, content: 0.012}.__getitem__, 0.011)
-    assert most[0] == channels and most[1]["dense_scales"]["one_for_each"] == "channel"
+    for loss, choice in ((0.004, content), (0.005, channels)):
+        measure = {channels: 0.01, content: 0.01 + loss}.__getitem__
+        assert choose_dense_scales(channels, lambda: content, measure)[0] == choice
+    limited = choose_dense_scales(channels, lambda: content, {channels: 0.01, content: 0.012}.__getitem__, 0.011)
+    assert limited[0] == channels and limited[1]["dense_scales"]["one_for_each"] == "channel"
 
 
-def test_zeros_are_stored_sparsely_and_the_answers_stay(wide, digits_examples, tmp_path):
+def test_zeros_are_stored_sparsely(wide, digits_examples, tmp_path):
     sizes = {}
     for precision in ("float32", "float16"):
         for sparse in (False, True):
@@ -207,20 +205,20 @@ def test_zeros_are_stored_sparsely_and_the_answers_stay(wide, digits_examples, t
 
 
 @pytest.mark.parametrize("precision", ["dynamic", "int8"])
-def test_a_sparse_file_that_litert_converts_but_does_not_load_is_refused(wide, digits_examples, tmp_path, precision):
+def test_a_sparse_file_that_litert_converts_but_does_not_load_raises(wide, digits_examples, tmp_path, precision):
     with pytest.raises(ComponentError) as error:
         TFLITE.export(wide, digits_examples, tmp_path / "out", precision, sparse=True)
     assert error.value.received.startswith(f"a sparse {precision} file, which LiteRT converts but does not load")
     assert error.value.expected == "sparse with precision float32 or float16"
 
 
-def test_sparse_without_zeros_is_refused(digits_model, tmp_path):
+def test_sparse_without_zeros_raises(digits_model, tmp_path):
     with pytest.raises(ComponentError, match="no layer's weights are mostly zeros") as error:
         TFLITE.export(digits_model, None, tmp_path / "out", sparse=True)
     assert "prune it first" in error.value.fix
 
 
-def test_the_card_says_how_stable_the_ranges_are(wide, digits_examples, tmp_path):
+def test_the_card_has_the_stability_of_the_ranges(wide, digits_examples, tmp_path):
     first, second = (
         TFLITE.export(wide, digits_examples, tmp_path / str(count), "int8", calibration_count=count)["stability"]
         for count in (10, 400)
@@ -229,16 +227,16 @@ def test_the_card_says_how_stable_the_ranges_are(wide, digits_examples, tmp_path
     assert second["median_difference"] < first["median_difference"] <= first["largest_difference"] <= 1
 
 
-@pytest.mark.parametrize(("moved", "told"), [(0.1, False), (0.6, True)])
-def test_the_last_line_tells_when_other_examples_would_give_other_ranges(digits_lite, moved, told):
-    made = TFLiteModel(digits_lite)
-    made.metadata = {"name": "tflite int8", "verified": {"run": False, "reason": "Flex"}}
-    made.metadata["stability"] = {"largest_difference": moved, "least_stable": "relu"}
-    assert ("the range of relu is another one, by 60%" in summarize(made)) == told
+@pytest.mark.parametrize(("difference", "warned"), [(0.1, False), (0.6, True)])
+def test_the_summary_warns_of_unstable_ranges(digits_lite, difference, warned):
+    converted = TFLiteModel(digits_lite)
+    converted.metadata = {"name": "tflite int8", "verified": {"run": False, "reason": "Flex"}}
+    converted.metadata["stability"] = {"largest_difference": difference, "least_stable": "relu"}
+    assert ("the range of relu differs by 60%" in summarize(converted)) == warned
 
 
-def test_what_cannot_be_asked_for_is_refused_in_the_first_second(wide, digits_examples, tmp_path):
-    for given, received, fix in [
+def test_contradicting_arguments_raise_before_any_work(wide, digits_examples, tmp_path):
+    for arguments, received, fix in [
         ({"recipe": ["first=int4"]}, "precision='float32'", "write for example"),
         ({"recipe": ["first"], "precision": "int4"}, "recipe 'first'", "write for example"),
         ({"recipe": ["first=int5"], "precision": "int4"}, "recipe 'first=int5'", "write for example"),
@@ -249,14 +247,14 @@ def test_what_cannot_be_asked_for_is_refused_in_the_first_second(wide, digits_ex
         ({"max_degradation": 0.1}, "max_degradation=0.1 without examples", "pass examples=PATH"),
         ({"max_degradation": 1.5}, "max_degradation=1.5", "change the value"),
     ]:
-        examples = {"examples": str(digits_examples)} if given.get("precision") == "int8" else {}
+        examples = {"examples": str(digits_examples)} if arguments.get("precision") == "int8" else {}
         with pytest.raises(ComponentError) as error:
-            export_tflite(str(wide), str(tmp_path / "out"), **examples, **given)
-        assert received in error.value.received and fix in error.value.fix, given
+            export_tflite(str(wide), str(tmp_path / "out"), **examples, **arguments)
+        assert received in error.value.received and fix in error.value.fix, arguments
     assert not (tmp_path / "out").exists()
 
 
-def test_the_component_takes_a_recipe_from_its_door(wide, digits_examples, tmp_path):
+def test_the_component_accepts_a_recipe(wide, digits_examples, tmp_path):
     out = export_tflite(
         str(wide), str(tmp_path / "out"), str(digits_examples), precision="int4", recipe=["digit=float32"]
     )["exported"]

@@ -1,4 +1,4 @@
-"""What every exporter promises, on a trained digits model: the answers of its parent, a card, and what it refuses."""
+"""Test all exporters on a trained digits model: parity with the parent, model cards, errors."""
 
 import logging
 import re
@@ -40,17 +40,17 @@ PRECISIONS = [
 EACH = pytest.mark.parametrize("exporter", EXPORTERS, ids=str)
 
 
-@pytest.mark.parametrize(("exporter", "precision", "given", "error", "agreement", "size"), PRECISIONS)
-def test_every_precision_answers_as_its_parent_does(
-    digits_model, digits_examples, exported_digits, exporter, precision, given, error, agreement, size
+@pytest.mark.parametrize(("exporter", "precision", "settings", "error", "agreement", "size"), PRECISIONS)
+def test_every_precision_matches_its_parent(
+    digits_model, digits_examples, exported_digits, exporter, precision, settings, error, agreement, size
 ):
-    folder, facts = exported_digits(exporter, precision, **given)
+    folder, facts = exported_digits(exporter, precision, **settings)
     parent, child = runtimes.load(Model(digits_model)), runtimes.load(exporter.artifact(folder))
     batch = next(read_batches(Examples(digits_examples).split("eval"), parent.inputs, batch_size=397))
-    wanted, got = parent.run(batch)["digit"], child.run(batch)["digit"]
-    assert np.abs(wanted - got).max() <= error
-    assert (wanted.argmax(1) == got.argmax(1)).mean() >= agreement
-    assert (child.inputs, child.outputs) == (parent.inputs, parent.outputs)  # names, dtypes, and a free batch
+    expected, received = parent.run(batch)["digit"], child.run(batch)["digit"]
+    assert np.abs(expected - received).max() <= error
+    assert (expected.argmax(1) == received.argmax(1)).mean() >= agreement
+    assert (child.inputs, child.outputs) == (parent.inputs, parent.outputs)  # names, dtypes, and an open batch
     assert (folder / "Format-Serving" / exporter.files[-1]).stat().st_size <= size
     assert [file.name for file in folder.iterdir()] == ["Format-Serving"]
     assert set(exporter.files) <= {file.name for file in (folder / "Format-Serving").iterdir()}
@@ -61,7 +61,9 @@ def test_every_precision_answers_as_its_parent_does(
 
 
 @EACH
-def test_the_component_says_what_came_of_it_in_the_card(exporter, digits_model, digits_examples, tmp_path, caplog):
+def test_the_component_writes_the_model_card_and_logs_a_summary(
+    exporter, digits_model, digits_examples, tmp_path, caplog
+):
     out = tmp_path / "größe 1"
     with caplog.at_level(logging.INFO, "tfopt"):
         exporter.component(
@@ -76,8 +78,8 @@ def test_the_component_says_what_came_of_it_in_the_card(exporter, digits_model, 
     assert card["sizes"]["raw"] == size
     assert card["parent"]["digest"] == Model(digits_model).digest
     assert card["data"]["digest"] == Examples(digits_examples).digest
-    drawn = {name: card["calibration"][name] for name in ("requested", "used", "split", "seed")}
-    assert drawn == {"requested": 50, "used": 50, "split": "train", "seed": 0}
+    calibration = {name: card["calibration"][name] for name in ("requested", "used", "split", "seed")}
+    assert calibration == {"requested": 50, "used": 50, "split": "train", "seed": 0}
     assert len(card["calibration"]["records"]) == 50
     assert card["verified"]["outputs"]["digit"]["agreement"] > 0.95
     assert 0 < card["stability"]["median_difference"] <= card["stability"]["largest_difference"] < 1
@@ -90,32 +92,32 @@ def test_the_same_seed_draws_the_same_examples_and_writes_the_same_weights(
     exporter, exported_digits, digits_model, digits_examples, tmp_path
 ):
     folder, facts = exported_digits(exporter, "int8")
-    drawn, written = [facts["calibration"]], [stored(folder, exporter)]
+    calibrations, weights = [facts["calibration"]], [stored_weights(folder, exporter)]
     for seed in (0, 1):
         facts = exporter.export(digits_model, digits_examples, tmp_path / str(seed), "int8", seed=seed)
-        drawn.append(facts["calibration"])
-        written.append(stored(tmp_path / str(seed), exporter))
-    assert drawn[0] == drawn[1] and drawn[0]["digest"] != drawn[2]["digest"]
-    assert written[0] == written[1] != written[2]
+        calibrations.append(facts["calibration"])
+        weights.append(stored_weights(tmp_path / str(seed), exporter))
+    assert calibrations[0] == calibrations[1] and calibrations[0]["digest"] != calibrations[2]["digest"]
+    assert weights[0] == weights[1] != weights[2]
 
 
-def stored(folder: Path, exporter) -> bytes | list[bytes]:
+def stored_weights(folder: Path, exporter) -> bytes | list[bytes]:
     file = folder / "Format-Serving" / exporter.files[-1]
     if exporter is not ONNX:
         return file.read_bytes()
-    tensors = onnx.load(file).graph.initializer  # of which the converter changes the order from time to time
+    tensors = onnx.load(file).graph.initializer  # the converter's order varies
     return sorted(onnx.numpy_helper.to_array(tensor).tobytes() for tensor in tensors)
 
 
 @EACH
-def test_a_small_split_is_noted(exporter, exported_digits):
+def test_a_small_split_is_noted_in_the_card(exporter, exported_digits):
     _, facts = exported_digits(exporter, "int8", split="eval", calibration_count=1000)
     assert facts["calibration"]["used"] == 397
     assert facts["calibration"]["note"] == "the split has only 397 examples"
 
 
 @EACH
-def test_calibration_with_no_or_one_example_is_refused(exporter, digits_model, tmp_path):
+def test_calibration_on_fewer_than_two_examples_raises(exporter, digits_model, tmp_path):
     for count in (0, 1):
         data = write_split(tmp_path / f"ex{count}", {"image": np.ones((count, 64), np.float32)})
         write_split(data, {"image": np.ones((9, 64), np.float32)}, "eval")
@@ -125,7 +127,7 @@ def test_calibration_with_no_or_one_example_is_refused(exporter, digits_model, t
 
 
 @EACH
-def test_data_that_do_not_fit_are_refused(exporter, digits_model, tmp_path):
+def test_examples_that_do_not_fit_raise(exporter, digits_model, tmp_path):
     wrong = write_split(tmp_path / "wrong", {"image": np.array([["a"] * 64] * 2, object)})
     missing = write_split(tmp_path / "missing", {"imagge": np.ones((2, 64), np.float32)})
     for data in (wrong, missing):
@@ -135,7 +137,7 @@ def test_data_that_do_not_fit_are_refused(exporter, digits_model, tmp_path):
 
 
 @EACH
-def test_a_file_calibrated_on_the_wrong_data_is_refused(exporter, digits_model, digits_examples, tmp_path):
+def test_a_file_calibrated_on_the_wrong_data_raises(exporter, digits_model, digits_examples, tmp_path):
     faint = np.random.default_rng(0).random((60, 64)).astype(np.float32) / 1000
     data = write_split(tmp_path / "ex", {"image": faint})
     (data / "Split-eval").symlink_to(digits_examples / "Split-eval")
@@ -145,9 +147,7 @@ def test_a_file_calibrated_on_the_wrong_data_is_refused(exporter, digits_model, 
 
 
 @EACH
-def test_records_that_were_calibrated_on_are_left_out_of_the_comparison(
-    exporter, digits_model, digits_examples, tmp_path
-):
+def test_calibration_records_are_left_out_of_the_comparison(exporter, digits_model, digits_examples, tmp_path):
     for split in ("train", "eval"):
         (tmp_path / "ex").mkdir(exist_ok=True)
         (tmp_path / f"ex/Split-{split}").symlink_to(digits_examples / "Split-eval")
@@ -158,8 +158,8 @@ def test_records_that_were_calibrated_on_are_left_out_of_the_comparison(
 
 
 @EACH
-@pytest.mark.parametrize("given", ["examples", "random inputs"])
-def test_names_dtypes_and_integers_are_the_signatures(exporter, given, tmp_path):
+@pytest.mark.parametrize("source", ["examples", "random inputs"])
+def test_names_and_dtypes_match_the_signature(exporter, source, tmp_path):
     weights = tf.constant(np.random.default_rng(0).normal(size=(2, 4, 3)), tf.float32)
 
     def serve(zeta, alpha):
@@ -168,26 +168,26 @@ def test_names_dtypes_and_integers_are_the_signatures(exporter, given, tmp_path)
 
     model = saved(tmp_path / "model", serve, zeta=([None, 4], tf.float32), alpha=([None, 1], tf.int64))
     zeta, alpha = np.eye(4, dtype=np.float32), np.arange(4, dtype=np.int64)[:, None]
-    data = write_split(tmp_path / "ex", {"zeta": zeta, "alpha": alpha}) if given == "examples" else None
+    data = write_split(tmp_path / "ex", {"zeta": zeta, "alpha": alpha}) if source == "examples" else None
     verified = exporter.export(model, data, tmp_path / "out")["verified"]
-    assert verified["inputs"].startswith(given)
+    assert verified["inputs"].startswith(source)
     assert set(verified["outputs"]) == {"z", "a", "m", "same"} and verified["outputs"]["m"]["agreement"] == 1
-    answer = runtimes.load(exporter.artifact(tmp_path / "out")).run({"alpha": alpha, "zeta": zeta})
-    np.testing.assert_allclose(answer["z"], weights[0], atol=1e-6)
-    np.testing.assert_allclose(answer["a"], weights[1] + alpha, atol=1e-5)
-    assert answer["m"].tolist() == [0, 1, 2, 3] and answer["m"].dtype == np.int64
-    assert answer["same"].tolist() == zeta.tolist()
+    outputs = runtimes.load(exporter.artifact(tmp_path / "out")).run({"alpha": alpha, "zeta": zeta})
+    np.testing.assert_allclose(outputs["z"], weights[0], atol=1e-6)
+    np.testing.assert_allclose(outputs["a"], weights[1] + alpha, atol=1e-5)
+    assert outputs["m"].tolist() == [0, 1, 2, 3] and outputs["m"].dtype == np.int64
+    assert outputs["same"].tolist() == zeta.tolist()
 
 
 @EACH
-def test_names_that_no_python_parameter_may_have_are_kept(exporter, tmp_path):
+def test_names_that_are_no_python_identifiers_are_preserved(exporter, tmp_path):
     v1 = tf.compat.v1
     with v1.Session(graph=tf.Graph()) as session:
         ends = [v1.placeholder(tf.float32, [None, 2], name=name) for name in ("one", "two")]
-        given = dict(zip(("my in:0/x", "a b"), map(v1.saved_model.build_tensor_info, ends), strict=True))
-        wanted = {"out put/1:0": v1.saved_model.build_tensor_info(ends[0] - 3 * ends[1])}
+        inputs = dict(zip(("my in:0/x", "a b"), map(v1.saved_model.build_tensor_info, ends), strict=True))
+        outputs = {"out put/1:0": v1.saved_model.build_tensor_info(ends[0] - 3 * ends[1])}
         builder = v1.saved_model.builder.SavedModelBuilder(str(tmp_path / "model"))
-        signature = v1.saved_model.build_signature_def(given, wanted)
+        signature = v1.saved_model.build_signature_def(inputs, outputs)
         builder.add_meta_graph_and_variables(session, ["serve"], {"serving_default": signature})
         builder.save()
     exporter.export(tmp_path / "model", None, tmp_path / "out")
@@ -205,7 +205,7 @@ UNBATCHED = {
 
 @EACH
 @pytest.mark.parametrize("kind", UNBATCHED)
-def test_inputs_that_have_no_batch_are_taken_as_they_are(exporter, kind, tmp_path):
+def test_inputs_without_a_batch_axis_are_passed_unchanged(exporter, kind, tmp_path):
     serve, shapes = UNBATCHED[kind]
     model = saved(tmp_path / "model", serve, **{name: (shape, tf.float32) for name, shape in shapes.items()})
     verified = exporter.export(model, None, tmp_path / "out")["verified"]
@@ -214,7 +214,7 @@ def test_inputs_that_have_no_batch_are_taken_as_they_are(exporter, kind, tmp_pat
 
 
 @EACH
-def test_a_scalar_is_taken_from_examples(exporter, tmp_path):
+def test_a_scalar_input_is_read_from_examples(exporter, tmp_path):
     model = saved(tmp_path / "model", lambda a, x: {"y": x * a}, a=([], tf.float32), x=([None, 3], tf.float32))
     numbers = np.arange(60, dtype=np.float32)
     data = write_split(tmp_path / "ex", {"a": np.full((20, 1), 3, np.float32), "x": numbers.reshape(20, 3)})
@@ -223,7 +223,7 @@ def test_a_scalar_is_taken_from_examples(exporter, tmp_path):
 
 
 @EACH
-def test_a_fixed_batch_size_is_kept(exporter, digits_examples, tmp_path):
+def test_a_fixed_batch_size_is_preserved(exporter, digits_examples, tmp_path):
     kernel = tf.constant(np.random.default_rng(0).normal(size=(64, 10)), tf.float32)
     model = saved(tmp_path / "model", lambda image: {"digit": image @ kernel}, image=([4, 64], tf.float32))
     facts = exporter.export(model, digits_examples, tmp_path / "out", "int8")
@@ -240,8 +240,8 @@ def test_bare_keras_files_are_exported(exporter, kind, digits_model, tmp_path):
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["Format-Serving"]
     parent, child = runtimes.load(Model(file)), runtimes.load(exporter.artifact(tmp_path / "out"))
     batch = {name: np.random.default_rng(1).random((5, 8, 8, 1), np.float32) for name in parent.inputs}
-    for output, wanted in parent.run(batch).items():
-        np.testing.assert_allclose(child.run(batch)[output], wanted, atol=1e-5)
+    for output, expected in parent.run(batch).items():
+        np.testing.assert_allclose(child.run(batch)[output], expected, atol=1e-5)
 
 
 def keras_2_file(folder: Path, kind: str) -> Path:
@@ -256,7 +256,7 @@ def keras_2_file(folder: Path, kind: str) -> Path:
 
 
 @EACH
-def test_a_model_nobody_here_wrote_is_exported_exactly(exporter, tmp_path):
+def test_a_third_party_model_is_exported_exactly(exporter, tmp_path):
     facts = exporter.export(pretrained("nmp"), write_split(tmp_path / "ex", {"input_2": chords()}), tmp_path / "out")
     outputs = facts["verified"]["outputs"]
     assert set(outputs) == {"contour", "note", "onset"} and facts["verified"]["records"] == 4
@@ -264,10 +264,10 @@ def test_a_model_nobody_here_wrote_is_exported_exactly(exporter, tmp_path):
 
 
 @EACH
-def test_what_cannot_work_is_refused_in_the_first_second(exporter, digits_model, digits_examples, tmp_path):
+def test_contradicting_arguments_raise_before_any_work(exporter, digits_model, digits_examples, tmp_path):
     model, examples, out = str(digits_model), str(digits_examples), tmp_path / "out"
     (tmp_path / "a.tflite").write_bytes(b"TFL3")
-    for given, received, fix in [
+    for arguments, received, fix in [
         ({"precision": "int8"}, "precision='int8' without examples", "pass examples=PATH"),
         ({"precision": "int8", "examples": examples, "split": "trian"}, "split 'trian' missing", "name another split"),
         ({"precision": "int7"}, "precision='int7'", "did you mean int"),
@@ -276,19 +276,19 @@ def test_what_cannot_work_is_refused_in_the_first_second(exporter, digits_model,
         ({"model": str(tmp_path / "a.tflite")}, "a tflite model", "it was converted from"),
     ]:
         with pytest.raises(ComponentError) as error:
-            exporter.component(**({"model": model, "exported": str(out)} | given))
+            exporter.component(**({"model": model, "exported": str(out)} | arguments))
         assert received in error.value.received and fix in error.value.fix
     assert not out.exists()
 
 
 @EACH
-def test_the_tolerance_is_the_users_to_set(exporter, digits_model, digits_examples, tmp_path):
+def test_a_tolerance_replaces_the_default_limit(exporter, digits_model, digits_examples, tmp_path):
     with pytest.raises(ComponentError, match=r"at most 1e-06"):
         exporter.export(digits_model, digits_examples, tmp_path / "out", "float16", tolerance=1e-6)
 
 
 @EACH
-def test_values_out_of_float16s_range_are_refused(exporter, tmp_path):
+def test_values_out_of_the_float16_range_raise(exporter, tmp_path):
     weights = tf.constant([[3e5, 1.0], [-2e5, 2.0]])
     model = saved(tmp_path / "model", lambda x: {"y": x @ weights}, x=([None, 2], tf.float32))
     with pytest.raises(ComponentError, match=r"correlation 0\.\d+ with the parent|NaN or infinity"):
@@ -296,7 +296,7 @@ def test_values_out_of_float16s_range_are_refused(exporter, tmp_path):
 
 
 @EACH
-def test_nan_in_the_parent_is_refused(exporter, tmp_path):
+def test_nan_in_the_parent_raises(exporter, tmp_path):
     weights = tf.constant([[1.0, float("nan")]])
     model = saved(tmp_path / "model", lambda x: {"y": x @ weights}, x=([None, 1], tf.float32))
     with pytest.raises(ComponentError, match="parent returns NaN"):
@@ -304,7 +304,7 @@ def test_nan_in_the_parent_is_refused(exporter, tmp_path):
 
 
 @EACH
-def test_a_truncated_saved_model_is_refused(exporter, digits_model, tmp_path):
+def test_a_truncated_saved_model_raises(exporter, digits_model, tmp_path):
     shutil.copytree(digits_model / "Format-Serving", tmp_path / "model")
     data = tmp_path / "model/variables/variables.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:100])

@@ -136,7 +136,7 @@ def test_checks_go_unless_they_are_left_in(tmp_path):
 def test_a_parent_that_answers_with_nan_is_refused_before_any_pass_is_blamed(tmp_path, caplog):
     serve = tf.function(lambda x: {"y": x * np.float32("nan")}, input_signature=[tf.TensorSpec([None], name="x")])
     tf.saved_model.save(tf.Module(), str(tmp_path / "bare"), serve)
-    with pytest.raises(ComponentError, match="the parent gives NaN"):
+    with pytest.raises(ComponentError, match="the parent returns NaN"):
         optimize_graph(tmp_path / "bare", tmp_path / "optimized")
     assert "taken back" not in caplog.text
 

@@ -1,3 +1,5 @@
+"""Test `prepare_examples` on CSV, NPZ, image and TFRecord files: types, splits, counts and summaries."""
+
 import csv
 import gzip
 import io
@@ -13,13 +15,13 @@ import tensorflow as tf
 from PIL import Image
 
 from tfopt.artifacts import Examples
-from tfopt.components.prepare_examples import beam_pipeline as pipeline
 from tfopt.components.prepare_examples import tf_example
+from tfopt.components.prepare_examples.beam_pipeline import survey_rows, write_shards
 from tfopt.components.prepare_examples.component import prepare_examples
 from tfopt.components.prepare_examples.prepare import check_shards, check_survey
-from tfopt.components.prepare_examples.readers import detect as sources
-from tfopt.components.prepare_examples.request import Pack, Request, Splits
-from tfopt.components.prepare_examples.schema import decide
+from tfopt.components.prepare_examples.readers.detect import inspect_source
+from tfopt.components.prepare_examples.schema import decide_schema
+from tfopt.components.prepare_examples.settings import Pack, Settings, Splits
 from tfopt.components.prepare_examples.shards import Layout, Shard
 from tfopt.components.prepare_examples.statistics import Survey
 from tfopt.errors import ComponentError
@@ -31,7 +33,7 @@ FLOWERS = "height,width,colour,notes,label\n" + "".join(
 
 
 def run(data, folder, **parameters) -> dict:
-    """Prepare, and return examples.json."""
+    """Run the component and return the content of examples.json."""
     prepare_examples(data=data, examples=folder, **parameters)
     return json.loads((folder / "examples.json").read_text())
 
@@ -42,12 +44,14 @@ def records(folder, split) -> list[bytes]:
 
 
 def rows(folder, split) -> list[dict]:
-    """Every example as plain Python values, read by TensorFlow."""
-    found = []
+    """Return every example as plain Python values, parsed by TensorFlow."""
+    examples = []
     for record in records(folder, split):
         features = tf.train.Example.FromString(record).features.feature
-        found.append({name: list(getattr(value, value.WhichOneof("kind")).value) for name, value in features.items()})
-    return found
+        examples.append(
+            {name: list(getattr(value, value.WhichOneof("kind")).value) for name, value in features.items()}
+        )
+    return examples
 
 
 def shards(folder) -> dict[str, bytes]:
@@ -79,18 +83,18 @@ def test_every_digit_of_mnist_is_written_once_as_one_float_image_and_an_int_labe
     columns = {"image": tf.io.FixedLenFeature([784], tf.float32), "label": tf.io.FixedLenFeature([], tf.int64)}
     parsed = tf.io.parse_example(records(mnist, "train") + records(mnist, "eval"), columns)
     written = np.column_stack([parsed["image"].numpy(), parsed["label"].numpy()])
-    truth = np.loadtxt(mnist_file, delimiter=",", dtype=np.float32)
-    assert Counter(map(bytes, written.astype(np.float32))) == Counter(map(bytes, truth))
+    expected = np.loadtxt(mnist_file, delimiter=",", dtype=np.float32)
+    assert Counter(map(bytes, written.astype(np.float32))) == Counter(map(bytes, expected))
 
 
-def test_the_summary_of_mnist_is_what_numpy_finds(mnist, mnist_file):
+def test_the_summary_of_mnist_matches_numpy(mnist, mnist_file):
     report = json.loads((mnist / "examples.json").read_text())
-    truth = np.loadtxt(mnist_file, delimiter=",")
+    expected = np.loadtxt(mnist_file, delimiter=",")
     image = report["features"]["image"]
     assert (image["dtype"], image["shape"], image["missing"]) == ("float32", [28, 28, 1], 0)
     assert (image["min"], image["max"]) == (0, 255)
-    assert image["mean"] == pytest.approx(truth[:, :-1].mean(), rel=1e-8)
-    assert image["std"] == pytest.approx(truth[:, :-1].std(), rel=1e-8)
+    assert image["mean"] == pytest.approx(expected[:, :-1].mean(), rel=1e-8)
+    assert image["std"] == pytest.approx(expected[:, :-1].std(), rel=1e-8)
     assert report["features"]["label"] | {"mean": 4.5, "min": 0, "max": 9} == report["features"]["label"]
     assert report["read"] == sum(report["splits"].values()) == 5000
     both = Counter(report["label_counts"]["train"]) + Counter(report["label_counts"]["eval"])
@@ -105,9 +109,9 @@ def test_columns_are_typed_and_words_of_the_label_become_classes(flowers, tmp_pa
     assert report["classes"] == ["aster", "iris"]
     assert report["features"]["colour"]["top"] == [["red", 40], ["blue", 20]]
     assert report["features"]["colour"]["distinct"] == 2
-    found = rows(tmp_path / "out", "train") + rows(tmp_path / "out", "eval")
-    assert Counter(row["label"][0] for row in found) == {0: 30, 1: 30}
-    assert {row["notes"][0] for row in found} == {b'n, "%d"\nnext line' % index for index in range(5)}
+    examples = rows(tmp_path / "out", "train") + rows(tmp_path / "out", "eval")
+    assert Counter(row["label"][0] for row in examples) == {0: 30, 1: 30}
+    assert {row["notes"][0] for row in examples} == {b'n, "%d"\nnext line' % index for index in range(5)}
 
 
 def test_an_empty_cell_is_a_missing_value(tmp_path):
@@ -118,7 +122,7 @@ def test_an_empty_cell_is_a_missing_value(tmp_path):
     assert sum("x" not in row for split in ("train", "eval") for row in rows(tmp_path / "out", split)) == 4
 
 
-def test_the_examples_do_not_depend_on_files_order_compression_or_place(flowers, tmp_path):
+def test_the_examples_do_not_depend_on_file_order_compression_or_folder(flowers, tmp_path):
     prepare_examples(data=flowers, examples=tmp_path / "one")
     table = list(csv.reader(io.StringIO(FLOWERS)))
     header, rest = table[0], table[1:]
@@ -134,7 +138,7 @@ def test_the_examples_do_not_depend_on_files_order_compression_or_place(flowers,
     assert (tmp_path / "one" / "examples.json").read_text() == (tmp_path / "aus gäbe" / "examples.json").read_text()
 
 
-def test_a_row_added_moves_no_other_and_duplicates_share_a_split(tmp_path):
+def test_an_added_row_moves_no_other_and_duplicates_share_a_split(tmp_path):
     lines = [f"{index},{index * index},{index % 3}" for index in range(200)]
     (tmp_path / "a.csv").write_text("\n".join(["x,y,label", *lines]))
     (tmp_path / "b.csv").write_text("\n".join(["x,y,label", *lines[:50], "777,1,1", *lines]))
@@ -147,15 +151,15 @@ def test_a_row_added_moves_no_other_and_duplicates_share_a_split(tmp_path):
     assert max(Counter(after).values()) == 2
 
 
-def test_another_seed_splits_otherwise_and_the_same_seed_alike(flowers, tmp_path):
+def test_the_seed_determines_the_splits(flowers, tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         run(flowers, tmp_path / name, seed=seed)
     assert shards(tmp_path / "a") == shards(tmp_path / "b") != shards(tmp_path / "c")
 
 
-def test_splits_are_named_weighted_and_listed_as_tfx_does(flowers, tmp_path):
-    made = prepare_examples(data=flowers, examples=tmp_path / "out", splits=["train:2", "eval:1", "test:1"])
-    metadata = made["examples"].metadata
+def test_splits_have_names_and_weights_and_are_listed_as_in_tfx(flowers, tmp_path):
+    outputs = prepare_examples(data=flowers, examples=tmp_path / "out", splits=["train:2", "eval:1", "test:1"])
+    metadata = outputs["examples"].metadata
     assert json.loads(metadata["split_names"]) == ["train", "eval", "test"]
     counts = json.loads(metadata["counts"])
     assert counts == {name: len(records(tmp_path / "out", name)) for name in counts}
@@ -176,30 +180,30 @@ def test_splits_are_named_weighted_and_listed_as_tfx_does(flowers, tmp_path):
         ("\ufeffa,label\r\n1,0\r\n\r\n2,1\r\n", {}, {"a", "label"}),
     ],
 )
-def test_columns_and_label_are_found_with_and_without_a_header(tmp_path, text, parameters, names):
+def test_columns_and_label_are_determined_with_and_without_a_header(tmp_path, text, parameters, names):
     (tmp_path / "a.csv").write_text(text)
     report = run(tmp_path / "a.csv", tmp_path / "out", splits=["all:1"], **parameters)
     assert set(report["features"]) == names
     assert report["label"] in names
 
 
-def test_unusable_rows_are_left_out_counted_and_shown_within_the_limit(tmp_path):
+def test_unusable_rows_within_the_limit_are_left_out_and_reported(tmp_path):
     lines = [f"{index / 4},{index % 2}" for index in range(100)]
     lines[10], lines[20], lines[30], lines[40] = "NaN,1", "1,2,3", "word,0", "1,"
     (tmp_path / "a.csv").write_text("\n".join(["x,label", *lines]))
     report = run(tmp_path / "a.csv", tmp_path / "out", max_rejected=0.05)
     assert (report["read"], report["rejected"]["count"], sum(report["splits"].values())) == (100, 4, 96)
-    assert [(place["file"], place["line"]) for place in report["rejected"]["shown"]] == [
+    assert [(reject["file"], reject["line"]) for reject in report["rejected"]["shown"]] == [
         ("a.csv", n) for n in (12, 22, 32, 42)
     ]
-    reasons = [place["reason"] for place in report["rejected"]["shown"]]
+    reasons = [reject["reason"] for reject in report["rejected"]["shown"]]
     assert reasons[0] == "x: 'NaN' is no finite float32"
     assert reasons[1] == "3 columns instead of 2"
     assert reasons[2] == "x: 'word' is no float32"
     assert reasons[3] == "no label"
 
 
-def test_a_slip_in_a_class_index_does_not_make_the_label_a_float(tmp_path):
+def test_a_single_wrong_class_index_does_not_make_the_label_a_float(tmp_path):
     lines = [f"{index},{index % 10}" for index in range(200)]
     lines[7] = "7,2.5"
     (tmp_path / "a.csv").write_text("\n".join(["x,label", *lines]))
@@ -222,9 +226,9 @@ def test_arrays_of_an_npz_become_features(tmp_path):
     assert {name: (facts["dtype"], facts["shape"]) for name, facts in report["features"].items()} == {
         "pixels": ("int64", [4, 4, 1]), "size": ("float32", [1]), "kind": ("string", [1]), "y": ("int64", [1])
     }  # fmt: skip
-    found = rows(tmp_path / "out", "train") + rows(tmp_path / "out", "eval")
-    assert sorted(row["pixels"] for row in found) == sorted(pixels.reshape(50, -1).tolist())
-    assert {row["kind"][0] for row in found} == {"ä".encode(), b"b"}
+    examples = rows(tmp_path / "out", "train") + rows(tmp_path / "out", "eval")
+    assert sorted(row["pixels"] for row in examples) == sorted(pixels.reshape(50, -1).tolist())
+    assert {row["kind"][0] for row in examples} == {"ä".encode(), b"b"}
     np.savez(tmp_path / "b.npz", pixels=pixels, y=arrays["y"])
     packed = run(tmp_path / "b.npz", tmp_path / "packed", label="y", pack="image=4x4x1")
     assert (
@@ -233,7 +237,7 @@ def test_arrays_of_an_npz_become_features(tmp_path):
     )
 
 
-def test_images_are_decoded_sized_upright_and_labelled_by_folder(tmp_path):
+def test_images_are_decoded_resized_rotated_and_labelled_by_folder(tmp_path):
     data = tmp_path / "bilder und mehr"
     for name, value in (("zebra", 200), ("ähre", 40)):
         (data / name).mkdir(parents=True)
@@ -249,8 +253,8 @@ def test_images_are_decoded_sized_upright_and_labelled_by_folder(tmp_path):
     assert report["classes"] == ["zebra", "ähre"]
     assert report["splits"] == {"all": 13}
     assert report["features"]["image"]["shape"] == [6, 4, 3]
-    found = rows(tmp_path / "out", "all")
-    images = {tuple(row["image"]): row["label"][0] for row in found}
+    examples = rows(tmp_path / "out", "all")
+    images = {tuple(row["image"]): row["label"][0] for row in examples}
     upright = np.zeros((6, 4, 3))
     upright[:, 3] = 255
     assert images[tuple(upright.ravel().tolist())] == 0
@@ -258,7 +262,7 @@ def test_images_are_decoded_sized_upright_and_labelled_by_folder(tmp_path):
     assert plain == {(value, index): label for value, label in ((200, 0), (40, 1)) for index in range(6)}
 
 
-def test_tfrecords_are_split_anew_without_changing_a_record(mnist, tmp_path):
+def test_tfrecords_are_split_again_without_changing_a_record(mnist, tmp_path):
     (tmp_path / "plain").mkdir()
     whole = records(mnist, "eval")[:300]
     with tf.io.TFRecordWriter(str(tmp_path / "plain" / "some.tfrecord")) as writer:
@@ -272,7 +276,7 @@ def test_tfrecords_are_split_anew_without_changing_a_record(mnist, tmp_path):
     assert sorted(records(tmp_path / "out", "a") + records(tmp_path / "out", "b")) == sorted(whole)
 
 
-def test_our_tf_example_is_tensorflows(tmp_path):
+def test_tf_example_serializes_and_parses_as_tensorflow_does(tmp_path):
     types = {"f": "float32", "i": "int64", "s": "string", "ü": "int64"}
     features = {
         "f": np.array([1.5, -2e30], np.float32),
@@ -291,36 +295,36 @@ def test_our_tf_example_is_tensorflows(tmp_path):
     }
 
 
-def test_large_data_are_cut_into_shards_that_together_hold_the_same(flowers, tmp_path):
-    request = Request("label", "last", Splits.parse(["train:3", "eval:1"]), None, "auto", "auto", 0.01, 0)
-    source = sources.inspect(str(flowers), request)
+def test_several_shards_contain_the_same_records_as_one(flowers, tmp_path):
+    settings = Settings(splits=("train:3", "eval:1"))
+    source = inspect_source(str(flowers), settings)
     for name, layout in (("one", {"train": 1, "eval": 1}), ("many", {"train": 3, "eval": 2})):
         (tmp_path / name).mkdir()
-        schema = decide(pipeline.survey(source, str(tmp_path / name)), source, request)
-        pipeline.write(source, schema, Layout(request.splits, 0, layout), str(tmp_path / name))
+        schema = decide_schema(survey_rows(source, str(tmp_path / name)), source, settings)
+        write_shards(source, schema, Layout(settings.parsed_splits, 0, layout), str(tmp_path / name))
     assert len(Examples(tmp_path / "many").split("train")) == 3
     for split in ("train", "eval"):
         assert sorted(records(tmp_path / "many", split)) == sorted(records(tmp_path / "one", split))
-    many = Layout.plan(source.__class__(**{**source.__dict__, "files": {"a.csv": 3 << 30}}), request)
+    many = Layout.plan(replace(source, files={"a.csv": 3 << 30}), settings)
     assert many.shards == {"train": 18, "eval": 6}
 
 
-def test_the_weights_share_the_whole_range_of_hashes():
+def test_splits_share_the_range_of_hashes_by_weight():
     splits = Splits.parse(["a:1", "b:2", "c:1"])
     edges = [0, 2**62 - 1, 2**62, 3 * 2**62 - 1, 3 * 2**62, 2**64 - 1]
     assert [splits.at(edge) for edge in edges] == ["a", "a", "b", "b", "c", "c"]
     assert Pack.parse(" image = 28x28x1".replace(" ", "")).size == 784
 
 
-def test_rows_that_a_runner_lost_are_noticed_wherever_it_lost_them(flowers):
-    request = Request("label", "last", Splits.parse(["train:1"]), None, "auto", "auto", 0.01, 0)
-    source = sources.inspect(str(flowers), request)
-    whole = Survey(rows=60, promised=60, files=1)
+def test_rows_that_a_runner_lost_are_detected_in_both_passes(flowers):
+    settings = Settings(splits=("train:1",))
+    source = inspect_source(str(flowers), settings)
+    whole = Survey(rows=60, expected_rows=60, files=1)
     shard = Shard("Split-train/data_tfrecord-00000-of-00001.gz", written=60)
-    check_survey(whole, source, request)
-    assert check_shards(whole, [shard], source, request).count == 0
-    for lossy in (Survey(rows=59, promised=60, files=1), Survey(rows=60, promised=60, files=0)):
+    check_survey(whole, source, settings)
+    assert check_shards(whole, [shard], source, settings).count == 0
+    for lossy in (Survey(rows=59, expected_rows=60, files=1), Survey(rows=60, expected_rows=60, files=0)):
         with pytest.raises(ComponentError, match="runner lost data"):
-            check_survey(lossy, source, request)
+            check_survey(lossy, source, settings)
     with pytest.raises(ComponentError, match="60 rows read, 59 written and 0 rejected"):
-        check_shards(whole, [replace(shard, written=59)], source, request)
+        check_shards(whole, [replace(shard, written=59)], source, settings)

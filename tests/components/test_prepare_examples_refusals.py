@@ -1,3 +1,5 @@
+"""Test that `prepare_examples` refuses unusable data in three parts and leaves no files."""
+
 import gzip
 import json
 from pathlib import Path
@@ -7,7 +9,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-import tests.shelf  # noqa: F401  (Beam finds file systems by their being defined)
+import tests.shelf  # noqa: F401  (registers the file system with Beam)
 from tfopt.artifacts import Examples
 from tfopt.components.prepare_examples.component import prepare_examples
 from tfopt.errors import ComponentError
@@ -18,7 +20,7 @@ MIXED = "x,label\n" + "".join(f"{n},{n if n % 2 else 'odd'}\n" for n in range(10
 
 
 def refusal(data, folder, **parameters) -> ComponentError:
-    """The error, after checking that nothing was left behind."""
+    """Return the error, after checking that no files are left."""
     with pytest.raises(ComponentError) as caught:
         prepare_examples(data=data, examples=folder / "out", **parameters)
     assert not list(folder.glob("*out*"))
@@ -35,12 +37,12 @@ def refusal(data, folder, **parameters) -> ComponentError:
         ("x,y,label\n", {"header": "yes"}, "a header and no rows", "content"),
         (GOOD, {"label": "labell"}, "no column 'labell'", "did you mean label?"),
         ("digit,0,1\n5,2,3\n", {}, "words where the second line has numbers", 'header="no"'),
-        ('"a"b,label\n5,2\n', {}, "line 1: ',' expected", "mend that line"),
+        ('"a"b,label\n5,2\n', {}, "line 1: ',' expected", "fix that line"),
         ("a;b;label\n1;2;3\n", {}, "no column 'label'", "commas"),
         ("label\n1\n2\n", {}, "only the label", "commas"),
         ("x,x,label\n1,2,3\n", {}, "named twice: x", "rename"),
         ("x,,label\n1,2,3\n", {}, "no name for column 2", "rename"),
-        (MIXED, {}, "50 numbers and 50 words (first 'odd' in data.csv line 2)", "mend the label"),
+        (MIXED, {}, "50 numbers and 50 words (first 'odd' in data.csv line 2)", "fix the label"),
         (GOOD, {"pack": "image=2x2x1"}, "4 values", "product"),
         (GOOD, {"pack": "label=2"}, "the label is 'label' too", "another name"),
         (GOOD, {"pack": "image:2"}, "pack='image:2'", 'pack="image=28x28x1"'),
@@ -56,13 +58,13 @@ def refusal(data, folder, **parameters) -> ComponentError:
         (GOOD + '7,"8,9\n', {}, "line 102: a quote is opened and never closed", "close the quote"),
         (GOOD + "none,1,2\n" * 9, {}, "9 of 109 rows unusable (8.3%)", "max_rejected=0.083"),
         (GOOD + "1,2,none\n" * 9, {}, "line 102: label: 'none' is no int64", "max_rejected=0.083"),
-        ("x,label\n" + "inf,1\n" * 3, {}, "line 2: x: 'inf' is no finite float32", "mend"),
-        ("x,label\n" + "1,\n" * 3, {}, "no label", "mend"),
+        ("x,label\n" + "inf,1\n" * 3, {}, "line 2: x: 'inf' is no finite float32", "fix"),
+        ("x,label\n" + "1,\n" * 3, {}, "no label", "fix"),
         (GOOD, {"format": "npz"}, "not a zip file", "savez"),
         (GOOD, {"format": "tfrecord"}, "record 1 is damaged", "again"),
     ],
 )  # fmt: skip
-def test_a_csv_that_cannot_be_used_is_refused_with_what_to_do(tmp_path, text, parameters, received, fix):
+def test_an_unusable_csv_is_refused_with_a_fix(tmp_path, text, parameters, received, fix):
     (tmp_path / "data.csv").write_text(text)
     error = refusal(tmp_path / "data.csv", tmp_path, **parameters)
     assert received in error.received
@@ -79,13 +81,13 @@ def test_rows_beyond_the_limit_are_refused_with_file_and_line(tmp_path):
     prepare_examples(data=tmp_path / "größe data", examples=tmp_path / "out", max_rejected=0.02)
 
 
-def test_bytes_that_are_no_text_are_rejected(tmp_path):
+def test_bytes_that_are_not_utf8_are_rejected(tmp_path):
     (tmp_path / "data.csv").write_bytes(GOOD.encode() + b"1,\xff\xfe,2\n")
     error = refusal(tmp_path / "data.csv", tmp_path, max_rejected=0.0)
     assert "line 102: not UTF-8" in error.received
 
 
-def test_no_file_an_empty_folder_and_a_strange_one_are_refused(tmp_path):
+def test_a_missing_file_and_folders_without_a_single_format_are_refused(tmp_path):
     assert "no such file" in refusal(tmp_path / "nothing.csv", tmp_path).received
     (tmp_path / "folder").mkdir()
     assert "empty" in refusal(tmp_path / "folder", tmp_path).received
@@ -99,7 +101,7 @@ def test_no_file_an_empty_folder_and_a_strange_one_are_refused(tmp_path):
     prepare_examples(data=tmp_path / "folder", examples=tmp_path / "out", format="csv")
 
 
-def test_files_with_other_columns_are_refused_by_name(tmp_path):
+def test_files_with_different_columns_are_refused_by_name(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "1.csv").write_text(GOOD)
     (tmp_path / "data" / "2.csv").write_text("y,x,label\n1,2,3\n")
@@ -108,16 +110,16 @@ def test_files_with_other_columns_are_refused_by_name(tmp_path):
     assert "x,y,label" in error.expected
 
 
-@pytest.mark.parametrize("kept", [10, 400, -4])
-def test_a_truncated_gzip_is_refused_wherever_it_is_cut(tmp_path, kept):
+@pytest.mark.parametrize("size", [10, 400, -4])
+def test_a_truncated_gzip_is_refused(tmp_path, size):
     whole = gzip.compress((GOOD + "".join(f"{n},{n},1\n" for n in np.random.default_rng(0).normal(size=999))).encode())
-    (tmp_path / "data.csv.gz").write_bytes(whole[:kept])
+    (tmp_path / "data.csv.gz").write_bytes(whole[:size])
     error = refusal(tmp_path / "data.csv.gz", tmp_path)
     assert "data.csv.gz" in error.received
     assert error.fix == "copy or write it again"
 
 
-def test_what_is_no_gzip_though_it_says_so_is_refused(tmp_path):
+def test_a_gz_file_that_is_not_gzip_is_refused(tmp_path):
     (tmp_path / "data.csv.gz").write_text(GOOD)
     assert "Not a gzipped file" in refusal(tmp_path / "data.csv.gz", tmp_path).received
 
@@ -152,12 +154,12 @@ def test_a_truncated_or_foreign_tfrecord_is_refused(tmp_path, kind):
         ({"x": np.array([{}, 1, 2], object), "label": np.zeros(3)}, "array 'x' of object", "numbers or text"),
         ({"label": np.zeros(3)}, "only the label", "features"),
         ({"x": np.zeros((0, 2)), "label": np.zeros(0)}, "no rows", "content"),
-        ({"x": np.array([1, np.nan, np.inf]), "label": np.zeros(3)}, "line 2: x: a value that is not finite", "mend"),
-        ({"x": np.array([1, 2, 1e300]), "label": np.zeros(3)}, "line 3: x: a value that is not finite", "mend"),
-        ({"x": np.array([2**64 - 1] * 3, np.uint64), "label": np.zeros(3)}, "3 of 3 rows unusable", "mend"),
+        ({"x": np.array([1, np.nan, np.inf]), "label": np.zeros(3)}, "line 2: x: a value that is not finite", "fix"),
+        ({"x": np.array([1, 2, 1e300]), "label": np.zeros(3)}, "line 3: x: a value that is not finite", "fix"),
+        ({"x": np.array([2**64 - 1] * 3, np.uint64), "label": np.zeros(3)}, "3 of 3 rows unusable", "fix"),
     ],
 )
-def test_an_npz_that_cannot_be_used_is_refused(tmp_path, arrays, received, fix):
+def test_an_unusable_npz_is_refused(tmp_path, arrays, received, fix):
     np.savez(tmp_path / "a.npz", **arrays)
     error = refusal(tmp_path / "a.npz", tmp_path)
     assert received in error.received
@@ -179,7 +181,7 @@ def pets(tmp_path) -> Path:
     return tmp_path / "pets"
 
 
-def test_images_need_a_size_and_the_first_ones_is_offered(pets, tmp_path):
+def test_images_need_a_size_and_the_error_suggests_that_of_the_first(pets, tmp_path):
     assert 'pack="image=4x4x1"' in refusal(pets, tmp_path).fix
     assert 'pack="image=4x4x1"' in refusal(pets, tmp_path, pack="image=16").fix
     assert 'pack="image=4x4x1"' in refusal(pets, tmp_path, pack="image=4x4x2").fix
@@ -194,7 +196,7 @@ def test_a_class_folder_without_images_and_images_without_a_class_are_refused(pe
     assert "stray.png: an image outside a class folder" in refusal(pets, tmp_path, pack="image=4x4x1").received
 
 
-def test_undecodable_images_are_counted_shown_and_refused_beyond_the_limit(pets, tmp_path):
+def test_undecodable_images_are_reported_and_refused_beyond_the_limit(pets, tmp_path):
     (pets / "cat" / "0.png").write_bytes(b"hello")
     (pets / "cat" / "1.png").write_bytes((pets / "cat" / "2.png").read_bytes()[:45])
     Image.new("I;16", (4, 4)).save(pets / "dog" / "0.png")
@@ -210,7 +212,7 @@ def test_undecodable_images_are_counted_shown_and_refused_beyond_the_limit(pets,
     assert Examples(tmp_path / "a").digest == Examples(tmp_path / "b").digest
 
 
-def test_addresses_are_read_and_written_as_local_files_are(tmp_path):
+def test_remote_addresses_give_the_same_examples_as_local_files(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "1.csv").write_text(GOOD)
     (tmp_path / "in" / "2.csv.gz").write_bytes(gzip.compress(GOOD.encode()))
@@ -220,7 +222,7 @@ def test_addresses_are_read_and_written_as_local_files_are(tmp_path):
     assert not list((tmp_path / "far").glob(".*"))
 
 
-def test_nothing_stays_at_an_address_after_a_refusal(tmp_path):
+def test_no_files_stay_at_a_remote_address_after_an_error(tmp_path):
     (tmp_path / "1.csv").write_text(GOOD + "bad,row,1\n" * 9)
     with pytest.raises(ComponentError):
         prepare_examples(data=f"shelf://{tmp_path}/1.csv", examples=f"shelf://{tmp_path}/far")

@@ -1,4 +1,4 @@
-"""Every runner of Beam writes the same examples, and a worker that cannot write says so."""
+"""Test that all Beam runners write the same examples, and that a full disk of a worker is reported."""
 
 import contextlib
 import errno
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import tfopt.data.beam_runner
 from tfopt.artifacts import Examples
 from tfopt.components.prepare_examples.component import prepare_examples
+from tfopt.data import beam_runner
 
 
 @pytest.mark.parametrize("runner", ["multi_processing", "dask"])
@@ -19,7 +19,7 @@ def test_every_runner_writes_the_same_files(runner, tmp_path):
         lines = [f"{part * 100 + index},{index / 7},{'ab'[index % 2]}" for index in range(100)]
         (data / f"{part}.csv").write_text("\n".join(["x,y,label", *lines, "bad"]))
     prepare_examples(data=data, examples=tmp_path / "here")
-    with runner_arguments(runner) as arguments, tfopt.data.beam_runner.arguments(arguments):
+    with pipeline_arguments(runner) as arguments, beam_runner.runner_arguments(arguments):
         prepare_examples(data=data, examples=tmp_path / "there")
     assert Examples(tmp_path / "here").digest == Examples(tmp_path / "there").digest
 
@@ -27,13 +27,13 @@ def test_every_runner_writes_the_same_files(runner, tmp_path):
 def test_a_full_disk_on_a_worker_is_an_oserror_with_its_number(tmp_path):
     import apache_beam as beam
 
-    with pytest.raises(OSError, match="No space left") as caught, tfopt.data.beam_runner.pipeline() as opened:
-        _ = opened | beam.Create(["/dev/full"]) | beam.Map(lambda place: Path(place).write_text("x"))
+    with pytest.raises(OSError, match="No space left") as caught, beam_runner.pipeline() as opened:
+        _ = opened | beam.Create(["/dev/full"]) | beam.Map(lambda file: Path(file).write_text("x"))
     assert caught.value.errno == errno.ENOSPC
 
 
 @contextlib.contextmanager
-def runner_arguments(runner):
+def pipeline_arguments(runner):
     if runner == "multi_processing":
         yield ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
         return

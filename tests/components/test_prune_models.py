@@ -242,7 +242,7 @@ def test_a_model_that_answers_the_same_to_everything_is_not_handed_on(tmp_path):
     first.set_weights([np.concatenate([np.full((49, 1), 0.1), [[-1.0]]]), np.zeros(1)])
     second.set_weights([np.ones((1, 1)), np.zeros(1)])
     model.save(tmp_path / "m.keras")
-    with pytest.raises(ComponentError, match="the same answer for every input"):
+    with pytest.raises(ComponentError, match="the same values for every input"):
         prune(tmp_path / "m.keras", tmp_path / "out", sparsity=0.97)
 
 

@@ -19,12 +19,12 @@ from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.push_model import push as pushing
 from tfopt.components.push_model.choice import Choice
 from tfopt.components.push_model.versions import Versions
-from tfopt.components.validate_serving.triton_config import faults
+from tfopt.components.validate_serving.triton_check import check_config
 from tfopt.errors import ComponentError
-from tfopt.serving.layouts import contents
-from tfopt.serving.triton_config import Scheduling, config, write_config
+from tfopt.serving.layouts import version_files
+from tfopt.serving.triton_config import Scheduling, config_text, write_config
 from tfopt.tensorrt.machine import Machine
-from tfopt.tensorrt.tag import Tag
+from tfopt.tensorrt.tag import CompatibilityTag
 
 
 def read(file: Path):
@@ -156,32 +156,32 @@ def test_an_engine_is_never_asked_for_larger_batches_than_it_was_built_for(tmp_p
     monkeypatch.setattr(runtimes, "load", lambda model: loaded)
     here = Machine("10.11.0.33", "9.0", "NVIDIA H100", "570.86.15")
     for built, asked, written in ((32, 64, 32), (32, 8, 8), (None, 64, 64)):
-        Tag.of(here, version_compatible=False, largest_batch=built).write(engine)
+        CompatibilityTag.for_machine(here, version_compatible=False, largest_batch=built).write(engine)
         write_config(Model(engine), tmp_path, Scheduling(asked))
         assert read(tmp_path / "config.pbtxt").max_batch_size == written
-        found = faults(tmp_path / "config.pbtxt", "tensorrt", open_end, open_end, 1, 7)
+        found = check_config(tmp_path / "config.pbtxt", "tensorrt", open_end, open_end, 1, 7)
         assert found[-1].endswith(f"max_batch_size {written}, for an engine of batches up to 7")
 
 
 def test_a_fixed_batch_is_one_of_the_axes():
     spec = TensorSpec("float32", (4, 28))
-    found = text_format.Parse(config("m", "onnx", {"x": spec}, {"y": spec}, Scheduling()), ModelConfig())
+    found = text_format.Parse(config_text("m", "onnx", {"x": spec}, {"y": spec}, Scheduling()), ModelConfig())
     assert (found.backend, found.max_batch_size, list(found.input[0].dims)) == ("onnxruntime", 0, [4, 28])
     assert not found.HasField("dynamic_batching")
 
 
 def test_a_tensor_without_any_axis_is_refused_since_triton_takes_none():
     batch, none = TensorSpec("float32", (None,)), TensorSpec("float32", ())
-    assert "reshape" in config("m", "onnx", {"x": batch}, {"y": batch}, Scheduling())
+    assert "reshape" in config_text("m", "onnx", {"x": batch}, {"y": batch}, Scheduling())
     with pytest.raises(ComponentError, match="'y' is float32"):
-        config("m", "onnx", {"x": batch}, {"y": none}, Scheduling())
+        config_text("m", "onnx", {"x": batch}, {"y": none}, Scheduling())
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float16", "bfloat16", "float64", "string"])
 def test_every_type_has_its_word(dtype):
     spec = TensorSpec(dtype, (None, 2))
     assert (
-        text_format.Parse(config("m", "onnx", {"x": spec}, {"y": spec}, Scheduling(1)), ModelConfig())
+        text_format.Parse(config_text("m", "onnx", {"x": spec}, {"y": spec}, Scheduling(1)), ModelConfig())
         .input[0]
         .data_type
     )
@@ -208,25 +208,25 @@ def test_copies_devices_and_patience_are_the_users_and_the_reason_is_handed_on(t
 def test_each_format_has_its_backend_and_the_file_names_that_triton_looks_for(files, said, tmp_path):
     spec = TensorSpec("float32", (None, 2))
     format = {"model.onnx": "onnx", "model.xml": "openvino", "model.plan": "tensorrt"}[files[0]]
-    found = text_format.Parse(config("m", format, {"x": spec}, {"y": spec}, Scheduling()), ModelConfig())
+    found = text_format.Parse(config_text("m", format, {"x": spec}, {"y": spec}, Scheduling()), ModelConfig())
     assert {key: getattr(found, key) for key in said} == said
     for file in files:
         (tmp_path / "Format-Serving").mkdir(exist_ok=True)
         (tmp_path / "Format-Serving" / file).write_text(file)
-    assert sorted(contents(Model(tmp_path), "triton")) == sorted(files)
+    assert sorted(version_files(Model(tmp_path), "triton")) == sorted(files)
 
 
 def test_names_are_quoted():
     spec = TensorSpec("float32", (None, 2))
     name = 'größer "x"\\'
-    found = text_format.Parse(config(name, "onnx", {name: spec}, {"y": spec}, Scheduling(1)), ModelConfig())
+    found = text_format.Parse(config_text(name, "onnx", {name: spec}, {"y": spec}, Scheduling(1)), ModelConfig())
     assert (found.name, found.input[0].name) == (name, name)
 
 
 @pytest.mark.parametrize("spec", [TensorSpec("complex64", (None, 2)), TensorSpec("float32", (None,), ranked=False)])
 def test_what_triton_has_no_words_for_is_refused(spec):
     with pytest.raises(ComponentError, match=r"(?s)layout=triton.*how to fix"):
-        config("m", "onnx", {"x": spec}, {"y": TensorSpec("float32", (None, 2))}, Scheduling())
+        config_text("m", "onnx", {"x": spec}, {"y": TensorSpec("float32", (None, 2))}, Scheduling())
 
 
 def test_a_litert_model_is_refused_and_nothing_appears(tmp_path):

@@ -17,7 +17,7 @@ from tfopt.artifacts import Decision
 from tfopt.components.select_model.component import select_model
 from tfopt.components.select_model.confusions import confusion_tables
 from tfopt.components.select_model.tables import slice_table
-from tfopt.measurement.model_measurements import Measured
+from tfopt.measurement.model_measurements import ModelMeasurements
 
 LONG = "quantized aware of pruning, <b>2026</b> & ä, in a folder with a very long name"
 CROWD = [
@@ -266,7 +266,7 @@ def test_which_classes_are_confused_is_shown_with_the_chosen_model_unfolded(page
 def test_of_many_classes_only_the_commonest_mistakes_are_told():
     counts = np.diag([5] * 30)
     counts[7, 9] = 4
-    model = Measured("a", "0", "keras", {"confusion": counts.tolist()}, {}, None)
+    model = ModelMeasurements("a", "0", "keras", {"confusion": counts.tolist()}, {}, None)
     (table,) = confusion_tables([model], {"classes": [f"kind {number}" for number in range(30)]}, "a")
     assert (table["rows"], table["mistakes"]) == ([], ["4 times kind 7 was taken for kind 9"])
 
@@ -281,8 +281,8 @@ def test_of_many_slices_those_with_the_largest_losses_are_shown_where_less_is_be
         ]
 
     whole = {"metrics": {"mae": {"value": 1.0, "higher_is_better": False}}}
-    parent = Measured("a", "0", "keras", whole | {"slices": measured(False)}, {}, None)
-    other = Measured("b", "1", "tflite", whole | {"slices": measured(True)}, {}, parent)
+    parent = ModelMeasurements("a", "0", "keras", whole | {"slices": measured(False)}, {}, None)
+    other = ModelMeasurements("b", "1", "tflite", whole | {"slices": measured(True)}, {}, parent)
     table = slice_table([parent, other], "mae")
     shown = [*range(99, 50, -1), *range(11)]  # what lost, and then as they come
     assert [row["name"] for row in table["rows"]] == [f"city = {number}" for number in shown]

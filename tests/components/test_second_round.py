@@ -12,7 +12,7 @@ from tfopt.components.prune.component import prune
 from tfopt.components.quantize.component import quantize
 from tfopt.errors import ComponentError
 from tfopt.keras_models import io as keras_models
-from tfopt.training.compile_like_module import HELD, compile_like, sources_of
+from tfopt.training.compile_like_module import HELD_OUT, compile_like, read_splits
 from tfopt.training.second_round import Recovery, SecondRound
 from tfopt.training.user_module import UserModule
 
@@ -40,17 +40,17 @@ def desk(digits_model, digits_examples, module):
     user = UserModule(module)
     model = keras_models.load(KerasModel(digits_model))
     compile_like(model, user, None)
-    return model, sources_of(model, Examples(digits_examples), "label", held_out=True)
+    return model, read_splits(model, Examples(digits_examples), "label", held_out=True)
 
 
 def test_every_tenth_example_is_held_out_and_no_other(desk, digits_model, digits_examples):
     model, parts = desk
-    whole = sources_of(model, Examples(digits_examples), "label")["train"]
+    whole = read_splits(model, Examples(digits_examples), "label")["train"]
     images = {name: records(source) for name, source in {**parts, "whole": whole}.items() if name != "eval"}
-    assert len(images[HELD]) == parts[HELD].count == 140
+    assert len(images[HELD_OUT]) == parts[HELD_OUT].count == 140
     assert len(images["train"]) == parts["train"].count == 1260
-    assert sorted(images[HELD] + images["train"]) == sorted(images["whole"])
-    assert images[HELD] == images["whole"][::10]
+    assert sorted(images[HELD_OUT] + images["train"]) == sorted(images["whole"])
+    assert images[HELD_OUT] == images["whole"][::10]
 
 
 def test_a_model_that_misses_a_goal_is_tuned_again_and_told_so(pruned, digits_model, desk):
@@ -136,4 +136,4 @@ def records(source) -> list[bytes]:
 
 
 def accuracy(model, sources) -> float:
-    return model.evaluate(sources[HELD].in_order(), return_dict=True, verbose=0)["accuracy"]
+    return model.evaluate(sources[HELD_OUT].in_order(), return_dict=True, verbose=0)["accuracy"]

@@ -59,7 +59,7 @@ def test_an_unproven_goal_says_what_it_would_take_and_a_point_passes_it(tmp_path
     decision = decide([TRAINED, DIGITS[4]], tmp_path / "a", goals=goals)
     assert reason(decision, "tflite int8") == (
         "10.6x as fast, but not proven: loses 0.40 points of accuracy, perhaps 0.85 points; the goal allows 0.60 "
-        "points; about 5,100 examples in place of 1,000 could tell"
+        "points; about 5,100 examples instead of 1,000 could prove it"
     )
     assert decide([TRAINED, DIGITS[4]], tmp_path / "b", goals=goals, confidence="point")["selected"] == "tflite int8"
 
@@ -91,9 +91,9 @@ def test_the_default_goal_fits_a_regression_too(tmp_path):
 @pytest.mark.parametrize(
     ("goal", "received", "fix"),
     [
-        ("accuracy", "'accuracy'", "write it like that"),
+        ("accuracy", "'accuracy'", "write the goal in this form"),
         ("accuracy max_degredation 0.01", "max_degredation", "did you mean max_degradation"),
-        ("accuracy threshold high", "high", "write a number in place of high"),
+        ("accuracy threshold high", "high", "write a number instead of high"),
         ("accuracy threshold nan", "nan", "write a number"),
         ("accuracy threshold 95%", "95%", "write accuracy threshold 95"),
         ("accuracy threshold 95", "95", "write accuracy threshold 0.95"),

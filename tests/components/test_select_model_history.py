@@ -50,7 +50,7 @@ def runs(tmp_path: Path, count: int, **parameters) -> Path:
 
 def test_each_run_is_kept_once_with_what_it_chose_and_its_version(tmp_path):
     served = runs(tmp_path, 2)
-    kept = past.read(served, 10)
+    kept = past.read_runs(served, 10)
     assert [(one["version"], one["winner"]["name"], one["parent"]["name"]) for one in kept] == [
         (1, "tflite", "trained"),
         (2, "tflite", "trained"),
@@ -59,9 +59,9 @@ def test_each_run_is_kept_once_with_what_it_chose_and_its_version(tmp_path):
     made = {"selected": folder / "selected", "blessing": Blessing(folder / "blessing"), "decision": folder / "decision"}
     again = push(made, folder, served)  # a step that is tried again
     assert again["history"] == str(served / "history" / Path(again["history"]).name)
-    assert past.read(served, 10) == kept
+    assert past.read_runs(served, 10) == kept
     assert not list((served / "history").glob(".*"))
-    assert [one["version"] for one in past.read(served, 1)] == [2]
+    assert [one["version"] for one in past.read_runs(served, 1)] == [2]
 
 
 def test_a_run_like_those_before_is_as_before(tmp_path):
@@ -88,7 +88,9 @@ def test_a_regression_is_told_and_blesses_all_the_same_unless_a_goal_says_otherw
     assert page.count('class="picture trend"') == 6
     refused = run(tmp_path / "refused", served, slow, goals=["latency max_regression 10%"])
     assert not refused["blessed"]
-    assert past.read(served, 10)[-1]["winner"]["metrics"]["latency"] == 0.08  # the run that was told of; not this one
+    assert (
+        past.read_runs(served, 10)[-1]["winner"]["metrics"]["latency"] == 0.08
+    )  # the run that was told of; not this one
     assert len(list((served / "history").glob("*.json"))) == 5
 
 
@@ -106,10 +108,10 @@ def test_quality_on_other_data_is_worse_only_beyond_doubt(tmp_path, accuracy, fl
 def test_the_median_of_runs_that_differ_is_doubted():
     one = {"winner": {"metrics": {}}, "conditions": {"quality": 0, "speed": 0}}
     kept = [one | {"winner": {"metrics": {"size": size}}} for size in (100.0, 130.0, 90.0, 110.0)]
-    found = past.Past(kept, {"quality": 0, "speed": 0}).reference("winner", "size")
+    found = past.RunHistory(kept, {"quality": 0, "speed": 0}).reference("winner", "size")
     assert (found.value, found.runs) == (105.0, 4)  # half of them lie within 10 of it
-    assert found.doubt == pytest.approx(1.96 * 1.2533 * 1.4826 * 10 / 2)
-    assert past.Past(kept[:2], None).reference("winner", "size") is None
+    assert found.half_interval == pytest.approx(1.96 * 1.2533 * 1.4826 * 10 / 2)
+    assert past.RunHistory(kept[:2], None).reference("winner", "size") is None
 
 
 def test_a_worse_parent_is_told_though_the_winner_is_as_ever(tmp_path):
@@ -141,7 +143,7 @@ def test_an_unblessed_run_is_kept_and_not_held_against_others(tmp_path):
     served = runs(tmp_path, 2)
     run(tmp_path / "bad", served, goals=["accuracy threshold 0.999"])
     assert len(list((served / "history").glob("*.json"))) == 3
-    assert [one["version"] for one in past.read(served, 10)] == [1, 2]
+    assert [one["version"] for one in past.read_runs(served, 10)] == [1, 2]
 
 
 @pytest.mark.parametrize("content", ["{", "{}", "[]"])
@@ -162,7 +164,7 @@ def test_steps_that_keep_the_same_run_at_once_keep_it_once_and_later_ones_leave_
     decision, served = Decision(tmp_path / "run 0" / "decision"), tmp_path / "served elsewhere"
 
     def keep(version: int) -> bytes:
-        return past.write(served, decision, {"version": version, "pushed": True, "fallback": False}).read_bytes()
+        return past.write_run(served, decision, {"version": version, "pushed": True, "fallback": False}).read_bytes()
 
     with ThreadPoolExecutor(8) as pool:
         found = set(pool.map(keep, range(24)))
@@ -174,6 +176,6 @@ def test_steps_that_keep_the_same_run_at_once_keep_it_once_and_later_ones_leave_
 def test_what_could_not_be_served_is_no_blessed_run(tmp_path, pushed, fallback):
     runs(tmp_path, 1)
     facts = {"version": None, "pushed": pushed, "fallback": fallback}
-    file = past.write(tmp_path / "elsewhere", Decision(tmp_path / "run 0" / "decision"), facts)
+    file = past.write_run(tmp_path / "elsewhere", Decision(tmp_path / "run 0" / "decision"), facts)
     assert file.is_file()
-    assert past.read(tmp_path / "elsewhere", 10) == []
+    assert past.read_runs(tmp_path / "elsewhere", 10) == []

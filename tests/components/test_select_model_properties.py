@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.reports import DIGITS, TRAINED, Row, benchmark_content, evaluation_content
 from tfopt.components.select_model.choice import choose, pareto_front
 from tfopt.measurement.goals import read_goals
-from tfopt.measurement.model_measurements import join
-from tfopt.measurement.ranking import is_proven
+from tfopt.measurement.model_measurements import join_reports
+from tfopt.measurement.ranking import is_significantly_better
 
 ROWS = st.builds(
     Row,
@@ -36,7 +36,7 @@ def measured(rows: list[Row]):
     rows = [TRAINED, *(replace(row, name=f"{number} {row}") for number, row in enumerate(rows))]
     digests = [f"{row.name:*>9}" for row in rows]
     content = evaluation_content(rows, digests, slices=False), benchmark_content(rows, digests)
-    return join([(row.name, digest, row.format) for row, digest in zip(rows, digests, strict=True)], *content)
+    return join_reports([(row.name, digest, row.format) for row, digest in zip(rows, digests, strict=True)], *content)
 
 
 def passing(models, proven):
@@ -54,9 +54,9 @@ def test_whatever_is_chosen_meets_all_goals_and_is_proven_better_or_is_the_paren
     models = measured(rows)
     passed = passing(models, proven)
     chosen = choose(models, passed, objective)
-    assert chosen is models[0] or (chosen.name in passed and is_proven(chosen, objective))
+    assert chosen is models[0] or (chosen.name in passed and is_significantly_better(chosen, objective))
     if chosen is models[0]:
-        assert not any(is_proven(model, objective) for model in models[1:] if model.name in passed)
+        assert not any(is_significantly_better(model, objective) for model in models[1:] if model.name in passed)
 
 
 @settings(max_examples=150)

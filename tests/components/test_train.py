@@ -1,3 +1,5 @@
+"""Test `train`: outputs, history, early stopping, reproducibility, preprocessing, several outputs."""
+
 import json
 import logging
 from pathlib import Path
@@ -17,13 +19,13 @@ from tfopt.keras_models import io as keras_models
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, digits_examples) -> KerasModel:
-    """Digits, four epochs; the module's path has spaces and letters beyond ASCII."""
+    """A model of digits after four epochs; the module's path has spaces and letters beyond ASCII."""
     folder = tmp_path_factory.mktemp("mit Größe und Maß")
     module = write(folder / "mein modell ü.py", DIGITS)
     return train(digits_examples, module, folder / "trained", epochs=4, batch_size=32)["trained"]
 
 
-def test_saved_model_takes_raw_features_and_is_as_good_as_the_validation_said(trained, digits_examples):
+def test_the_saved_model_takes_raw_features_and_has_the_metrics_of_the_validation(trained, digits_examples):
     served = runtimes.load(KerasModel.open(trained.path))
     assert served.inputs == {"image": TensorSpec("float32", (None, 8, 8, 1))}
     assert list(served.outputs) == ["digit"]
@@ -33,7 +35,7 @@ def test_saved_model_takes_raw_features_and_is_as_good_as_the_validation_said(tr
     assert loss == pytest.approx(trained.metadata["metrics"]["val_loss"], rel=1e-4)
 
 
-def test_keras_form_is_one_flat_graph_with_moved_statistics(trained):
+def test_the_keras_form_is_one_flat_graph_with_updated_moving_averages(trained):
     model = keras_models.load(trained)
     assert [layer.name for layer in model.layers][:3] == ["image", "scale", "conv2d"]
     norm = next(layer for layer in model.layers if layer.name == "batch_normalization")
@@ -41,42 +43,42 @@ def test_keras_form_is_one_flat_graph_with_moved_statistics(trained):
     assert np.abs(norm.moving_variance.numpy() - 1).max() > 0.05
 
 
-def test_both_forms_were_compared_and_the_card_says_so(trained):
+def test_the_model_card_has_the_comparison_of_both_forms(trained):
     verified = KerasModel.open(trained.path).card["verified"]["digit"]
     assert verified["relative_error"] <= 1e-5
     assert verified["records"] == 397
     assert trained.metadata["examples"] == {"train": 1400, "eval": 397}
 
 
-def test_history_and_tensorboard_logs_lie_beside_the_model(trained):
+def test_history_and_tensorboard_logs_are_written_with_the_model(trained):
     history = json.loads((trained.path / "history.json").read_text())
     losses = [epoch["val_loss"] for epoch in history["epochs"]]
     assert len(losses) == 4
     assert history["best_epoch"] == losses.index(min(losses)) + 1
-    assert logged(trained.path / "logs" / "validation", "epoch_loss") == pytest.approx(losses)
-    assert logged(trained.path / "logs" / "train", "epoch_accuracy") == pytest.approx(
+    assert tensorboard_values(trained.path / "logs" / "validation", "epoch_loss") == pytest.approx(losses)
+    assert tensorboard_values(trained.path / "logs" / "train", "epoch_accuracy") == pytest.approx(
         [epoch["accuracy"] for epoch in history["epochs"]]
     )
     assert not [file for file in (trained.path / "Format-Serving").rglob("*") if "events" in file.name]
 
 
-def test_early_stopping_keeps_the_best_weights(tmp_path, digits_examples, caplog):
+def test_early_stopping_restores_the_best_weights(tmp_path, digits_examples, caplog):
     """The learning rate jumps after two epochs of 44 steps, so the third and fourth are worse."""
     jump = "keras.optimizers.SGD(keras.optimizers.schedules.PiecewiseConstantDecay([88], [0.05, 3.0]))"
     module = write(tmp_path / "module.py", DIGITS.replace("keras.optimizers.Adam(0.005)", jump))
     with caplog.at_level(logging.INFO, "tfopt"):
-        kept = train(digits_examples, module, tmp_path / "out", epochs=9, batch_size=32, patience=2)["trained"]
-    history = json.loads((kept.path / "history.json").read_text())
+        best = train(digits_examples, module, tmp_path / "out", epochs=9, batch_size=32, patience=2)["trained"]
+    history = json.loads((best.path / "history.json").read_text())
     assert (history["best_epoch"], len(history["epochs"]), history["stopped_early"]) == (2, 4, True)
     assert history["epochs"][3]["val_loss"] > 2 * history["epochs"][1]["val_loss"]
-    _, loss = scores(runtimes.load(kept), digits_examples)
+    _, loss = scores(runtimes.load(best), digits_examples)
     assert loss == pytest.approx(history["epochs"][1]["val_loss"], rel=1e-4)
     lines = [record.message for record in caplog.records if record.message.startswith("epoch ")]
     assert len(lines) == 4
     assert lines[1].startswith(f"epoch 2/9: loss {history['epochs'][1]['loss']:.4g}, accuracy ")
 
 
-def test_a_seed_decides_every_weight(tmp_path, digits_examples):
+def test_the_seed_determines_every_weight(tmp_path, digits_examples):
     module = write(tmp_path / "module.py", DIGITS)
     weights = [
         keras_models.load(
@@ -90,7 +92,7 @@ def test_a_seed_decides_every_weight(tmp_path, digits_examples):
     assert not any(other)
 
 
-def test_determinism_and_policies_do_not_outlive_training(tmp_path, digits_examples):
+def test_determinism_and_precision_policy_are_restored_after_training(tmp_path, digits_examples):
     import keras
     from tensorflow.python.framework import config
 
@@ -129,7 +131,7 @@ def build_model():
     assert set(trained.metadata["metrics"]) == {"val_loss"}
 
 
-def test_preprocessing_of_text_and_integers_is_served_and_unused_features_are_not_asked_for(tmp_path):
+def test_preprocessing_of_text_and_integers_is_served_without_unused_features(tmp_path):
     examples = fruit(tmp_path)
     trained = train(examples, write(tmp_path / "m.py", FRUIT), tmp_path / "out", label="price", epochs=2)["trained"]
     served = runtimes.load(trained)
@@ -143,8 +145,8 @@ def test_preprocessing_of_text_and_integers_is_served_and_unused_features_are_no
     assert red != green
 
 
-def test_raw_shape_of_the_sidecar_reaches_preprocess(tmp_path, digits_examples):
-    """Images stored as 8x8 for a model of 4x4: only examples.json can tell their shape."""
+def test_preprocess_gets_the_shape_from_the_manifest(tmp_path, digits_examples):
+    """Images stored as 8x8 for a model of 4x4: only examples.json contains their shape."""
     import shutil
 
     shutil.copytree(digits_examples, tmp_path / "examples")
@@ -197,7 +199,7 @@ def test_metric_without_a_value_is_null_in_the_history(tmp_path, digits_examples
     assert [name for name, value in numbers.items() if value is None] == ["lambda", "val_lambda"]
 
 
-def test_own_layers_are_trained_and_a_warning_says_what_that_costs(tmp_path, digits_examples, caplog):
+def test_own_layers_are_trained_with_a_warning(tmp_path, digits_examples, caplog):
     """The module also has a dataclass with postponed annotations, which looks its own module up."""
     text = "from __future__ import annotations\nfrom dataclasses import dataclass\n" + DIGITS.replace(
         "def build_model", OWN_LAYER + "\ndef build_model"
@@ -220,17 +222,17 @@ class Doubled(layers.Layer):
 
 
 def scores(served: runtimes.Runtime, examples: Path) -> tuple[float, float]:
-    """Accuracy and cross entropy on the eval split, in plain numpy."""
+    """Compute accuracy and cross entropy on the eval split with numpy."""
     specs = {**served.inputs, "label": TensorSpec("int64", (None,))}
     batch = next(read_batches(Examples(examples).split("eval"), specs, batch_size=400))
     label = batch["label"].ravel()
-    chances = served.run({"image": batch["image"]})["digit"].astype(np.float64)
-    chosen = np.clip(chances[np.arange(len(label)), label], 1e-7, 1)
-    return float((chances.argmax(1) == label).mean()), float(-np.log(chosen).mean())
+    probabilities = served.run({"image": batch["image"]})["digit"].astype(np.float64)
+    label_probabilities = np.clip(probabilities[np.arange(len(label)), label], 1e-7, 1)
+    return float((probabilities.argmax(1) == label).mean()), float(-np.log(label_probabilities).mean())
 
 
-def logged(folder: Path, tag: str) -> list[float]:
-    """The values of one tag in a folder of event files."""
+def tensorboard_values(folder: Path, tag: str) -> list[float]:
+    """Return the values of one tag in a folder of event files."""
     events = [
         tf.compat.v1.Event.FromString(record)
         for file in sorted(folder.iterdir())

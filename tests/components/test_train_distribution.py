@@ -1,4 +1,4 @@
-"""`train` on several devices: the weights of one device with the same batch, or a refusal in the first second."""
+"""Test `train` on several devices: same weights as one device with the same batch, and refusals before TensorFlow."""
 
 import json
 import os
@@ -53,7 +53,7 @@ CLUSTER = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "in
         ("parameter_server", json.dumps(CLUSTER), "worker and ps and chief"),
     ],
 )
-def test_what_this_machine_cannot_do_is_refused(monkeypatch, kind, config, said):
+def test_devices_that_the_machine_lacks_are_refused(monkeypatch, kind, config, message):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     monkeypatch.delenv("TPU_NAME", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
@@ -61,15 +61,15 @@ def test_what_this_machine_cannot_do_is_refused(monkeypatch, kind, config, said)
         monkeypatch.setenv("TF_CONFIG", config)
     with pytest.raises(ComponentError) as refusal:
         check_distribution(kind)
-    assert said in str(refusal.value)
+    assert message in str(refusal.value)
     check_distribution("one")
 
 
-def test_a_whole_cluster_is_not_refused(monkeypatch):
+def test_a_complete_cluster_is_accepted(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", json.dumps(CLUSTER))
     check_distribution("multi_worker")
-    everybody = {"cluster": {"worker": ["a:1"], "ps": ["b:1"], "chief": ["c:1"]}, "task": {"type": "chief", "index": 0}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(everybody))
+    all_types = {"cluster": {"worker": ["a:1"], "ps": ["b:1"], "chief": ["c:1"]}, "task": {"type": "chief", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(all_types))
     check_distribution("parameter_server")
 
 
@@ -78,30 +78,30 @@ def test_the_refusal_comes_before_tensorflow_is_imported(tmp_path):
     for split in ("train", "eval"):
         (tmp_path / f"data/Split-{split}").mkdir(parents=True)
         (tmp_path / f"data/Split-{split}/data_tfrecord-0").touch()
-    given = {"examples": str(tmp_path / "data"), "module": str(write(tmp_path / "m.py", "")), "trained": "out"}
+    parameters = {"examples": str(tmp_path / "data"), "module": str(write(tmp_path / "m.py", "")), "trained": "out"}
     code = f"""
 import sys
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
 try:
-    train(**{given}, distribution="multi_worker")
+    train(**{parameters}, distribution="multi_worker")
 except ComponentError as error:
     print(error.received, "tensorflow" in sys.modules)
 """
     environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
-    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert said.stdout.split()[-2:] == ["TF_CONFIG=unset", "False"]
+    process = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert process.stdout.split()[-2:] == ["TF_CONFIG=unset", "False"]
 
 
-def test_what_is_for_one_device_is_refused_on_several(monkeypatch, tmp_path, digits_examples):
+def test_settings_for_one_device_are_refused_on_several(monkeypatch, tmp_path, digits_examples):
     monkeypatch.setenv("TF_CONFIG", json.dumps(CLUSTER))
     module = write(tmp_path / "m.py", TWO_LAYERS.replace("RATE", "0.5"))
-    given = {"checkpoints": str(tmp_path / "kept"), "gradient_accumulation": 2}
+    parameters = {"checkpoints": str(tmp_path / "kept"), "gradient_accumulation": 2}
     with pytest.raises(ComponentError, match="multi_worker with checkpoints, gradient_accumulation"):
-        train(digits_examples, module, tmp_path / "out", distribution="multi_worker", **given)
+        train(digits_examples, module, tmp_path / "out", distribution="multi_worker", **parameters)
 
 
-def test_the_learning_rate_follows_the_devices_and_a_schedule_is_the_authors():
+def test_the_learning_rate_is_scaled_and_a_schedule_is_refused():
     import keras
 
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
@@ -119,40 +119,40 @@ def test_the_learning_rate_follows_the_devices_and_a_schedule_is_the_authors():
 @pytest.mark.parametrize("keras", ["keras", "tf_keras"])
 def test_two_processes_give_the_weights_of_one_with_the_same_batch(tmp_path, digits_examples, keras):
     whole, part = modules(tmp_path, keras)
-    one = train(digits_examples, whole, tmp_path / "one", epochs=3, batch_size=70)["trained"]
+    single = train(digits_examples, whole, tmp_path / "one", epochs=3, batch_size=70)["trained"]
     addresses = [f"localhost:{port}" for port in free_ports(2)]
     processes = []
     for index in range(2):
         config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-        words = ["--examples", digits_examples, "--module", part, "--trained", tmp_path / f"two-{index}"]
-        words += ["--epochs", "3", "--batch-size", "35", "--distribution", "multi_worker"]
+        arguments = ["--examples", digits_examples, "--module", part, "--trained", tmp_path / f"two-{index}"]
+        arguments += ["--epochs", "3", "--batch-size", "35", "--distribution", "multi_worker"]
         environment = os.environ | {"TF_CONFIG": json.dumps(config)}
-        processes.append(subprocess.Popen([sys.executable, "-m", "tfopt.run", "train", *words], env=environment))
+        processes.append(subprocess.Popen([sys.executable, "-m", "tfopt.run", "train", *arguments], env=environment))
     assert [process.wait(400) for process in processes] == [0, 0]
     for index in range(2):
-        same_but_for_the_order_of_sums(tmp_path / f"two-{index}", one)
+        assert_same_except_rounding(tmp_path / f"two-{index}", single)
 
 
 @pytest.mark.nightly
 def test_two_halves_of_a_cpu_give_the_weights_of_one_device_with_the_same_batch(tmp_path, digits_examples):
     whole, part = modules(tmp_path, "keras")
-    one = train(digits_examples, whole, tmp_path / "one", epochs=3, batch_size=70)["trained"]
-    given = {"examples": digits_examples, "module": part, "trained": tmp_path / "two"}
-    given |= {"epochs": 3, "batch_size": 35, "distribution": "mirrored"}
-    subprocess.run([sys.executable, "-c", HALVES, json.dumps(given, default=str)], check=True)
-    same_but_for_the_order_of_sums(tmp_path / "two", one)
+    single = train(digits_examples, whole, tmp_path / "one", epochs=3, batch_size=70)["trained"]
+    parameters = {"examples": digits_examples, "module": part, "trained": tmp_path / "two"}
+    parameters |= {"epochs": 3, "batch_size": 35, "distribution": "mirrored"}
+    subprocess.run([sys.executable, "-c", HALVES, json.dumps(parameters, default=str)], check=True)
+    assert_same_except_rounding(tmp_path / "two", single)
 
 
 def modules(folder: Path, keras: str) -> tuple[Path, Path]:
-    """For one device, and for each of two, whose rate is doubled."""
+    """Return the modules for one device and for two, whose learning rate will be doubled."""
     text = TWO_LAYERS.replace("keras", keras)
     return write(folder / "one.py", text.replace("RATE", "0.2")), write(folder / "two.py", text.replace("RATE", "0.1"))
 
 
-def same_but_for_the_order_of_sums(folder: Path, one) -> None:
+def assert_same_except_rounding(folder: Path, single) -> None:
     two = KerasModel.open(folder)
     for weight, expected in zip(
-        keras_models.load(two).get_weights(), keras_models.load(one).get_weights(), strict=True
+        keras_models.load(two).get_weights(), keras_models.load(single).get_weights(), strict=True
     ):
         np.testing.assert_allclose(weight, expected, atol=1e-4)
         assert weight.ndim == 1 or np.abs(expected).max() > 0.1
@@ -160,13 +160,15 @@ def same_but_for_the_order_of_sums(folder: Path, one) -> None:
     assert card["distribution"]["replicas"] == 2
     assert card["distribution"]["batch_size"] == 70
     assert card["distribution"]["learning_rate"] == pytest.approx(0.2)
-    found = [json.loads((place / "history.json").read_text())["epochs"][-1]["val_loss"] for place in (folder, one.path)]
-    assert found[0] == pytest.approx(found[1], rel=1e-3)
+    losses = [
+        json.loads((path / "history.json").read_text())["epochs"][-1]["val_loss"] for path in (folder, single.path)
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
 
 def free_ports(count: int) -> list[int]:
     sockets = [socket.create_server(("localhost", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
     return ports

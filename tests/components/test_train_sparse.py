@@ -1,4 +1,4 @@
-"""Features that are sparse or of varying length: learnt as such, and served in rows that are filled up."""
+"""Test sparse features and features of variable length: trained without padding, and served with padded rows."""
 
 import json
 import shutil
@@ -23,10 +23,10 @@ from tfopt.training.determinism import reproducible
 from tfopt.training.training_setup import prepare_training
 from tfopt.training.user_module import UserModule
 
-SIZE = 300  # of which a record has one to four
+SIZE = 300  # positions; a record has values at one to four of them
 SPARSE = ["words=at:weight:300"]
 
-# What a layer was given is written into a file, since the module's own process is the test's, and its graph is not.
+# Layers write the kinds of their inputs to a file, because they run in a traced graph.
 MODULE = """
 import keras
 import tensorflow as tf
@@ -36,8 +36,8 @@ from keras import layers
 class Seen(layers.Layer):
     def call(self, tensor):
         kinds = [kind for kind in (tf.SparseTensor, tf.RaggedTensor) if isinstance(tensor, kind)]
-        with open(FILE, "a") as told:
-            told.write(f"{self.name} {kinds[0].__name__ if kinds else 'Tensor'}\\n")
+        with open(FILE, "a") as file:
+            file.write(f"{self.name} {kinds[0].__name__ if kinds else 'Tensor'}\\n")
         return tensor
 
 @keras.saving.register_keras_serializable("tests")
@@ -55,8 +55,8 @@ class Mean(layers.Layer):
 def build_model():
     words = layers.Input((300,), sparse=True, name="words")
     tokens = layers.Input((None,), dtype="int64", ragged=True, name="tokens")
-    found = Mean()(layers.Embedding(20, 4, mask_zero=True)(Seen(name="tokens_seen")(tokens)))
-    flow = layers.Concatenate()([layers.Dense(8, "relu")(Seen(name="words_seen")(words)), found])
+    mean = Mean()(layers.Embedding(20, 4, mask_zero=True)(Seen(name="tokens_seen")(tokens)))
+    flow = layers.Concatenate()([layers.Dense(8, "relu")(Seen(name="words_seen")(words)), mean])
     model = keras.Model([words, tokens], layers.Dense(1, "sigmoid", name="more")(layers.Dense(16, "relu")(flow)))
     model.compile(keras.optimizers.Adam(0.01), "binary_crossentropy", metrics=["accuracy"])
     return model
@@ -79,13 +79,13 @@ def preprocess(features):
 
 @pytest.fixture(scope="module")
 def examples(tmp_path_factory):
-    """Examples of which ``examples.json`` says what varies in length and what is sparse."""
+    """Examples with an ``examples.json`` that declares features as sparse or of variable length."""
     random, folder = np.random.default_rng(0), tmp_path_factory.mktemp("records")
     rows = []
     for number in range(1203):
         at = random.choice(SIZE, random.integers(1, 5), replace=False)
         weight, length = random.random(len(at)), random.integers(0, 6)
-        tokens = random.integers(1, 20, length if number < 1200 else 40)  # some blocks of records have one that is long
+        tokens = random.integers(1, 20, length if number < 1200 else 40)  # some blocks contain a long record
         more = 7 in tokens or weight[at < SIZE // 2].sum() > weight[at >= SIZE // 2].sum()
         rows.append({"at": at, "weight": weight.astype(np.float32), "tokens": tokens, "label": np.array([int(more)])})
     columns = {name: [row[name] for row in rows] for name in rows[0]}
@@ -95,10 +95,10 @@ def examples(tmp_path_factory):
 
 
 def module(folder, mean=MASKED, text=MODULE):
-    return write(folder / "m.py", text.replace("MEAN", mean).replace("FILE", repr(str(folder / "told"))))
+    return write(folder / "m.py", text.replace("MEAN", mean).replace("FILE", repr(str(folder / "kinds"))))
 
 
-def test_the_manifest_says_what_is_sparse_and_what_varies(examples):
+def test_the_manifest_declares_sparse_features_and_variable_lengths(examples):
     features = json.loads((examples / "examples.json").read_text())["features"]
     assert features["words"] == {
         **{"dtype": "float32", "shape": [SIZE], "missing": 0},
@@ -108,7 +108,7 @@ def test_the_manifest_says_what_is_sparse_and_what_varies(examples):
 
 
 LIBRARIES = ["keras 3", "keras 2"]
-# What becomes a file is the SavedModel, whichever Keras wrote it.
+# Exporters convert the SavedModel, whichever Keras wrote it.
 NIGHTLY_KERAS_2 = pytest.mark.parametrize(
     "trained", [MODULE, pytest.param(KERAS_2, marks=pytest.mark.nightly)], ids=LIBRARIES, indirect=True
 )
@@ -116,110 +116,113 @@ NIGHTLY_KERAS_2 = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module", params=[MODULE, KERAS_2], ids=LIBRARIES)
 def trained(request, tmp_path_factory, examples):
-    """A model that learnt them, and what its layers were given meanwhile; its module lies beside it."""
+    """A trained model, and the kinds of inputs of its layers; its module is in the same folder."""
     folder = tmp_path_factory.mktemp("trained")
-    found = train(examples, module(folder, text=request.param), folder / "out", epochs=4)["trained"]
-    return found, set((folder / "told").read_text().split("\n"))
+    model = train(examples, module(folder, text=request.param), folder / "out", epochs=4)["trained"]
+    return model, set((folder / "kinds").read_text().split("\n"))
 
 
-def test_a_model_learns_sparse_and_ragged_rows(trained):
-    model, told = trained
-    assert {"words_seen SparseTensor", "tokens_seen RaggedTensor"} <= told
+def test_a_model_is_trained_on_sparse_and_ragged_rows(trained):
+    model, kinds = trained
+    assert {"words_seen SparseTensor", "tokens_seen RaggedTensor"} <= kinds
     assert model.metadata["metrics"]["val_accuracy"] > 0.6
 
 
-def test_an_input_that_is_neither_has_rows_that_are_filled_up_to_the_longest_of_a_batch(tmp_path, examples):
-    """Batches are drawn from blocks of records that are as long as their own longest; what is masked counts nowhere."""
+def test_dense_inputs_are_padded_to_the_longest_row_of_a_batch(tmp_path, examples):
+    """Blocks of records are padded to different lengths; masked values have no effect."""
     text, losses = module(tmp_path).read_text(), []
-    for name, form in (("as declared", text), ("full", text.replace(", ragged=True", "").replace("sparse=True, ", ""))):
-        made = train(examples, write(tmp_path / "m.py", form), tmp_path / name, epochs=1)["trained"]
-        losses.append(made.metadata["metrics"]["val_loss"])
+    for name, source_text in (
+        ("as declared", text),
+        ("full", text.replace(", ragged=True", "").replace("sparse=True, ", "")),
+    ):
+        model = train(examples, write(tmp_path / "m.py", source_text), tmp_path / name, epochs=1)["trained"]
+        losses.append(model.metadata["metrics"]["val_loss"])
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
 
 
-def test_it_is_served_and_judged_with_rows_that_are_filled_up(tmp_path, trained, examples):
+def test_padded_rows_are_served_and_evaluated(tmp_path, trained, examples):
     model, _ = trained
-    right = []
+    correct = []
     with runtimes.load(KerasModel(model.path)) as served:
         assert served.inputs["words"] == TensorSpec("float32", (None, SIZE))
         assert served.inputs["tokens"] == TensorSpec("int64", (None, None))
         specs = {**served.inputs, "label": TensorSpec("int64", (None, 1))}
         for batch in read_batches(Examples(examples).split("eval"), specs, batch_size=100):
-            answers = served.run({name: batch[name] for name in served.inputs})["more"]
-            right += [*((answers > 0.5) == batch["label"]).ravel()]
-    assert np.mean(right) == pytest.approx(model.metadata["metrics"]["val_accuracy"], abs=1e-6)
+            outputs = served.run({name: batch[name] for name in served.inputs})["more"]
+            correct += [*((outputs > 0.5) == batch["label"]).ravel()]
+    assert np.mean(correct) == pytest.approx(model.metadata["metrics"]["val_accuracy"], abs=1e-6)
     evaluation = evaluate(model.path, [model.path], examples, tmp_path / "evaluation", split="eval")["evaluation"]
-    assert evaluation.read()["models"][0]["metrics"]["accuracy"]["value"] == pytest.approx(np.mean(right))
+    assert evaluation.read()["models"][0]["metrics"]["accuracy"]["value"] == pytest.approx(np.mean(correct))
 
 
 @NIGHTLY_KERAS_2
 @pytest.mark.parametrize("exporter", [TFLITE, ONNX], ids=str)
-def test_it_becomes_a_file_that_answers_the_same(tmp_path, trained, examples, exporter):
+def test_exported_files_have_the_same_outputs(tmp_path, trained, examples, exporter):
     facts = exporter.export(trained[0].path, examples, tmp_path / "out")
     assert facts["verified"]["records"] > 200
     assert facts["verified"]["outputs"]["more"]["relative_error"] < 1e-4
 
 
 @NIGHTLY_KERAS_2
-def test_integers_by_which_a_file_divides_by_zero_are_refused(tmp_path, trained, examples):
-    """A row without tokens has a mean of nothing, whose count is 0 in floats, where that is looked after."""
+def test_an_int8_file_that_divides_by_zero_is_refused(tmp_path, trained, examples):
+    """The mean of a row without tokens divides by 0, which only the float model handles."""
     with pytest.raises(ComponentError, match=r"DIV\) failed to invoke") as refusal:
         TFLITE.export(trained[0].path, examples, tmp_path / "out", "int8")
     assert "another precision" in refusal.value.fix
 
 
-def test_it_is_pruned_and_fine_tuned(tmp_path, trained, examples):
-    given = {"sparsity": 0.5, "epochs": 1}
-    found = prune(trained[0].path, tmp_path / "out", examples, trained[0].path.parent / "m.py", **given)["pruned"]
-    assert found.metadata["report"]["sparsity"] == 0.5
-    assert found.metadata["fine_tuned"]["after"]["val_accuracy"] > 0.6
-    with runtimes.load(KerasModel(found.path)) as served:
+def test_a_model_with_sparse_inputs_is_pruned_and_fine_tuned(tmp_path, trained, examples):
+    parameters = {"sparsity": 0.5, "epochs": 1}
+    pruned = prune(trained[0].path, tmp_path / "out", examples, trained[0].path.parent / "m.py", **parameters)["pruned"]
+    assert pruned.metadata["report"]["sparsity"] == 0.5
+    assert pruned.metadata["fine_tuned"]["after"]["val_accuracy"] > 0.6
+    with runtimes.load(KerasModel(pruned.path)) as served:
         assert served.inputs["tokens"] == TensorSpec("int64", (None, None))
 
 
-def test_its_loops_are_found_where_its_training_is_profiled(tmp_path, examples):
+def test_loops_are_found_in_a_model_with_sparse_inputs(tmp_path, examples):
     looped = "layers.Lambda(lambda rows: tf.map_fn(lambda row: 2.0 * row, rows), output_shape=(4,))"
     text = (
         module(tmp_path)
         .read_text()
-        .replace("found = Mean()(", f"found = {looped}(Mean()(")
+        .replace("mean = Mean()(", f"mean = {looped}(Mean()(")
         .replace("(tokens)))", "(tokens))))")
     )
-    how = {"label": "label", "seed": 0, "precision": "module", "jit_compile": "off"}
+    settings = {"label": "label", "seed": 0, "precision": "module", "jit_compile": "off"}
     with reproducible(0):
-        made = prepare_training(UserModule(write(tmp_path / "l.py", text)), Examples(examples), **how)
-        source = made.sources["train"]
-        (loop,) = scan_graphs(made.parts.model, source, source.first_batch(16), tmp_path / "l.py")
+        setup = prepare_training(UserModule(write(tmp_path / "l.py", text)), Examples(examples), **settings)
+        source = setup.sources["train"]
+        (loop,) = scan_graphs(setup.parts.model, source, source.first_batch(16), tmp_path / "l.py")
     assert (loop["kind"], loop["where"], loop["independent"]) == ("map_fn", "step", True)
 
 
-def test_a_model_whose_answers_depend_on_what_is_filled_in_is_refused_before_it_learns(tmp_path, examples):
+def test_a_model_whose_outputs_depend_on_padding_is_refused_before_training(tmp_path, examples):
     with pytest.raises(ComponentError, match="'more' changes when rows of tokens are padded"):
         train(examples, module(tmp_path, "tf.reduce_mean(tensor, 1)"), tmp_path / "out", epochs=1)
     assert not (tmp_path / "out").exists()
 
 
-def test_preprocess_is_given_sparse_and_ragged_features(tmp_path, examples):
+def test_preprocess_gets_sparse_and_ragged_features(tmp_path, examples):
     text = PREPROCESSED + module(tmp_path).read_text()
     trained = train(examples, write(tmp_path / "p.py", text), tmp_path / "out", epochs=1)["trained"]
     assert trained.metadata["metrics"]["val_loss"] < 1
 
 
-def test_an_input_of_one_length_is_refused(tmp_path, examples):
+def test_an_input_of_fixed_length_is_refused(tmp_path, examples):
     text = module(tmp_path).read_text().replace('(None,), dtype="int64", ragged=True', '(5,), dtype="int64"')
     with pytest.raises(ComponentError, match=r"(?s)'tokens' has a varying number of values.*keras.Input\(\(None"):
         train(examples, write(tmp_path / "m.py", text), tmp_path / "out", epochs=1)
 
 
 @pytest.mark.parametrize("label", ["tokens", "words"])
-def test_a_label_that_is_sparse_or_of_varying_length_is_refused(tmp_path, examples, label):
+def test_a_label_that_is_sparse_or_of_variable_length_is_refused(tmp_path, examples, label):
     with pytest.raises(ComponentError, match=f"label '{label}' is sparse, or has another number of values"):
         train(examples, module(tmp_path), tmp_path / "out", label=label)
 
 
-def test_without_the_manifest_a_record_unlike_the_first_is_named(tmp_path, examples):
+def test_without_the_manifest_a_record_that_differs_from_the_first_is_named(tmp_path, examples):
     shutil.copytree(examples, tmp_path / "examples", ignore=shutil.ignore_patterns("examples.json"))
-    text = module(tmp_path).read_text().replace("words,", "").replace("flow = layers.Con", "flow = found  # ")
+    text = module(tmp_path).read_text().replace("words,", "").replace("flow = layers.Con", "flow = mean  # ")
     with pytest.raises(ComponentError, match=r"(?s)record \d+: feature 'tokens' is .*prepare_examples, which notes"):
         train(tmp_path / "examples", write(tmp_path / "m.py", text), tmp_path / "out", epochs=1)
 
@@ -234,7 +237,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("sparse", "said"), REFUSED.items())
-def test_what_is_not_sparse_is_not_prepared(tmp_path, examples, sparse, said):
-    with pytest.raises(ComponentError, match=f"(?s){said}"):
+@pytest.mark.parametrize(("sparse", "message"), REFUSED.items())
+def test_prepare_examples_refuses_invalid_sparse_features(tmp_path, examples, sparse, message):
+    with pytest.raises(ComponentError, match=f"(?s){message}"):
         prepare_examples(data=examples.parent / "rows.tfrecord", examples=tmp_path / "out", sparse=[sparse])

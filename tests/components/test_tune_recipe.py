@@ -24,8 +24,8 @@ from tfopt.components.tune_recipe.recipes import FORMATS, Recipe
 from tfopt.components.tune_recipe.search import Search
 from tfopt.components.tune_recipe.trial_measurement import Judged
 from tfopt.errors import ComponentError
-from tfopt.measurement.goals import read_goals, settle
-from tfopt.measurement.model_measurements import join
+from tfopt.measurement.goals import read_goals, resolve_goals
+from tfopt.measurement.model_measurements import join_reports
 
 QUICK = {"seconds": 0.4, "formats": ["tflite"]}
 LOSSLESS = ["quality max_degradation 1%"]
@@ -84,8 +84,8 @@ class Known:
                 (speed, speed * 0.99, speed * 1.01, "faster" if speed > 1.03 else "within noise")),
         ]  # fmt: skip
         evaluation, benchmark = evaluation_content(rows, ["a", "b"]), benchmark_content(rows, ["a", "b"])
-        measured = join([("trained", "a", "saved_model"), ("child", "b", "onnx")], evaluation, benchmark)
-        goals = settle(read_goals(self.goals), "accuracy", measured[0].metrics)
+        measured = join_reports([("trained", "a", "saved_model"), ("child", "b", "onnx")], evaluation, benchmark)
+        goals = resolve_goals(read_goals(self.goals), "accuracy", measured[0].metrics)
         return [Judged(measured[1], "accuracy", goals, "latency", 1000)]
 
 
@@ -168,8 +168,8 @@ def test_last_times_winner_is_enough_while_it_wins_and_the_first_of_a_search_whe
 )
 def test_a_recipe_wins_exactly_where_select_model_would_choose_it(objective, row, better):
     reports = evaluation_content([TRAINED, row], ["a", "b"]), benchmark_content([TRAINED, row], ["a", "b"])
-    measured = join([("trained", "a", "saved_model"), (row.name, "b", row.format)], *reports)
-    goals = settle(read_goals(LOSSLESS), "accuracy", measured[0].metrics)
+    measured = join_reports([("trained", "a", "saved_model"), (row.name, "b", row.format)], *reports)
+    goals = resolve_goals(read_goals(LOSSLESS), "accuracy", measured[0].metrics)
     judged = Judged(measured[1], "accuracy", goals, objective, 1000)
     assert not judged.failures
     assert judged.proven == better == (choose(measured, {"trained", row.name}, objective) is measured[1])

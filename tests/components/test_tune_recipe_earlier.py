@@ -15,7 +15,7 @@ from tfopt.components.tune_recipe.earlier import add_earlier
 from tfopt.components.tune_recipe.report import page
 from tfopt.errors import ComponentError
 from tfopt.model_store import run_history as past
-from tfopt.model_store.last_run import keep_recipe, kept_recipe
+from tfopt.model_store.warm_start import load_recipe, store_recipe
 
 CHOICES = {"graph": "as it is", "format": "tflite", "tflite": "int8"}
 FAST, EXACT, WORSE = (
@@ -42,7 +42,7 @@ def run(before: dict, found: dict[str, dict | None], *, parent="p", examples="e"
         ],
         "decision": {
             "models": [{"digest": parent, "format": "saved_model", "parent": True, "metrics": metrics}],
-            "conditions": past.conditions(*reports),
+            "conditions": past.measurement_conditions(*reports),
         },
     }  # fmt: skip
     content = json.loads(json.dumps(content))  # as it is read back
@@ -209,25 +209,25 @@ def test_a_push_keeps_the_recipe_and_whether_its_choice_is_what_is_served(model,
         Recipe(tmp_path / f"{seed}").write({"seed": seed, "decision": {"selected_digest": Model(chosen).digest}})
         return tmp_path / f"{seed}"
 
-    assert kept_recipe(served) is None
+    assert load_recipe(served) is None
     facts = push(model, served, recipe=found(model, 0)).read()
     assert facts["recipe"] == str(served / "recipe")
-    assert kept_recipe(served).read()["served"]
+    assert load_recipe(served).read()["served"]
     push(model, served, recipe=found(changed(model, "another"), 1))  # the parent, say, was better in the end
-    assert (kept_recipe(served).read()["seed"], kept_recipe(served).read()["served"]) == (1, False)
+    assert (load_recipe(served).read()["seed"], load_recipe(served).read()["served"]) == (1, False)
     push(model, served, recipe=found(model, 2))  # the newest version already
-    assert (kept_recipe(served).read()["seed"], kept_recipe(served).read()["served"]) == (2, True)
+    assert (load_recipe(served).read()["seed"], load_recipe(served).read()["served"]) == (2, True)
     push(model, served, blessed=False, recipe=found(model, 3))
-    assert (kept_recipe(served).read()["seed"], kept_recipe(served).read()["served"]) == (3, False)
+    assert (load_recipe(served).read()["seed"], load_recipe(served).read()["served"]) == (3, False)
     assert "recipe" not in push(model, served).read()
-    assert kept_recipe(served).read()["seed"] == 3
+    assert load_recipe(served).read()["seed"] == 3
 
 
 def test_a_recipe_that_cannot_be_kept_leaves_the_one_before(tmp_path):
     Recipe(tmp_path / "new").write({"decision": {"selected_digest": "d"}})
-    keep_recipe(tmp_path / "served", Recipe(tmp_path / "new"), "d")
+    store_recipe(tmp_path / "served", Recipe(tmp_path / "new"), "d")
     (tmp_path / "new" / "recipe.json").write_text("{")
     with pytest.raises(json.JSONDecodeError):
-        keep_recipe(tmp_path / "served", Recipe(tmp_path / "new"), "other")
-    assert kept_recipe(tmp_path / "served").read()["served"]
+        store_recipe(tmp_path / "served", Recipe(tmp_path / "new"), "other")
+    assert load_recipe(tmp_path / "served").read()["served"]
     assert [path.name for path in (tmp_path / "served" / "recipe").iterdir()] == ["recipe.json"]

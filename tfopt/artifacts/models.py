@@ -23,6 +23,9 @@ class Model(Artifact):
         "a model: SavedModel folder, .keras, .h5, .tflite, .onnx, .plan, .xml with .bin, or an artifact folder with "
         "Format-Serving/"
     )
+    required: tuple[str, ...] = ()  # properties of which one must return a path; none for any format
+    missing = ""  # what the error says is missing, if it is not any format
+    fix = ""
 
     @cached_property
     def saved_model(self) -> Path | None:
@@ -84,8 +87,9 @@ class Model(Artifact):
         raise ComponentError(f"{self.uri}: no model in it", self.contents, "check the path")
 
     def check(self) -> None:
-        """Raise ComponentError unless the artifact holds a model in some format."""
-        _ = self.format
+        """Raise ComponentError unless there is a model, for subclasses one of the `required` formats."""
+        if not any(getattr(self, name) for name in self.required or ["format"]):
+            raise ComponentError(f"{self.uri}: no {self.missing}", self.contents, self.fix)
 
     def payload(self) -> list[Path]:
         """Return the files that are deployed, of `format` only.
@@ -166,76 +170,56 @@ class SavedModel(Model):
     """A TensorFlow SavedModel, ``Format-Serving/saved_model.pb``, optionally with its Keras model."""
 
     contents = "a SavedModel: Format-Serving/saved_model.pb, a bare SavedModel folder, or a .keras or .h5 file"
+    required: tuple[str, ...] = ("saved_model", "keras", "frozen_graph")
+    missing = "saved_model.pb"
+    fix = "export a SavedModel there"
 
     @cached_property
     def frozen_graph(self) -> Path | None:
         """Return the path of a serialized GraphDef, ``.pb``, which has no signature; `optimize_graph` reads it."""
         return self.path if self.path.suffix == ".pb" and self.path.is_file() else None
 
-    def check(self) -> None:
-        """Raise ComponentError unless there is a SavedModel, a Keras file or a frozen graph."""
-        if not self.saved_model and not self.keras and not self.frozen_graph:
-            raise ComponentError(f"{self.uri}: no saved_model.pb", self.contents, "export a SavedModel there")
-
 
 class KerasModel(SavedModel):
     """A Keras model, ``Format-Keras/model.keras`` or ``.h5``, next to its SavedModel."""
 
     contents = "a Keras model: Format-Keras/model.keras or .h5, a bare .keras or .h5 file, or a Keras 2 SavedModel"
-
-    def check(self) -> None:
-        """Raise ComponentError unless there is a Keras model."""
-        if not self.keras:
-            raise ComponentError(
-                f"{self.uri}: no Keras form",
-                self.contents,
-                "save the Keras model as Format-Keras/model.keras next to Format-Serving/",
-            )
+    required: tuple[str, ...] = ("keras",)
+    missing = "Keras form"
+    fix = "save the Keras model as Format-Keras/model.keras next to Format-Serving/"
 
 
 class TFLiteModel(Model):
     """A LiteRT model, ``Format-Serving/tflite``, next to the ``saved_model.pb`` that it was converted from."""
 
     contents = "a LiteRT model: Format-Serving/tflite, or a .tflite file"
-
-    def check(self) -> None:
-        """Raise ComponentError unless there is a flatbuffer."""
-        if not self.tflite:
-            raise ComponentError(f"{self.uri}: no tflite file", self.contents, "make one with: tfopt export_tflite")
+    required: tuple[str, ...] = ("tflite",)
+    missing = "tflite file"
+    fix = "make one with: tfopt export_tflite"
 
 
 class OnnxModel(Model):
     """An ONNX model, ``Format-Serving/model.onnx``."""
 
     contents = "an ONNX model: Format-Serving/model.onnx, or a .onnx file"
-
-    def check(self) -> None:
-        """Raise ComponentError unless there is an ONNX file."""
-        if not self.onnx:
-            raise ComponentError(f"{self.uri}: no model.onnx", self.contents, "make one with: tfopt export_onnx")
+    required: tuple[str, ...] = ("onnx",)
+    missing = "model.onnx"
+    fix = "make one with: tfopt export_onnx"
 
 
 class OpenVINOModel(Model):
     """An OpenVINO model, ``Format-Serving/model.xml`` with its weights in ``model.bin``."""
 
     contents = "an OpenVINO model: Format-Serving/model.xml with model.bin, or an .xml file with its .bin"
-
-    def check(self) -> None:
-        """Raise ComponentError unless both files exist."""
-        if not self.openvino:
-            raise ComponentError(
-                f"{self.uri}: no model.xml with a model.bin",
-                self.contents,
-                "make one with: tfopt export_openvino",
-            )
+    required: tuple[str, ...] = ("openvino",)
+    missing = "model.xml with a model.bin"
+    fix = "make one with: tfopt export_openvino"
 
 
 class TensorRTModel(Model):
     """A TensorRT engine, ``Format-Serving/model.plan``, with its machine in ``compatibility.json``."""
 
     contents = "a TensorRT engine: Format-Serving/model.plan, a .plan or .engine file, or TF-TRT's SavedModel"
-
-    def check(self) -> None:
-        """Raise ComponentError unless there is an engine, or a SavedModel that contains engines."""
-        if not self.tensorrt and not self.saved_model:
-            raise ComponentError(f"{self.uri}: no model.plan", self.contents, "make one with: tfopt convert_tensorrt")
+    required: tuple[str, ...] = ("tensorrt", "saved_model")  # TF-TRT writes engines into a SavedModel
+    missing = "model.plan"
+    fix = "make one with: tfopt convert_tensorrt"

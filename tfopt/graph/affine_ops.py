@@ -20,34 +20,36 @@ ELEMENTWISE = ("Mul", "RealDiv", "Add", "AddV2", "Sub", "BiasAdd")
 Floats = NDArray[np.float64]
 
 
-class Line(NamedTuple):
+class Affine(NamedTuple):
     """What multiplies and what is added, each with as many axes as the data; None where there is no such thing."""
 
     factor: Floats | None
     summand: Floats | None
 
 
-def norms_of(data: Pattern, role: str = "root") -> tuple[Op, Op]:
+def batch_norm_patterns(data: Pattern, role: str = "root") -> tuple[Op, Op]:
     """A batch norm in its two forms that are one operation, with constants named as everybody names them."""
     roles = [const(name) for name in ("gamma", "beta", "mean", "variance")]
     gamma, beta, mean, variance = roles
     return op(FUSED, data, *roles, role=role), op(GLOBAL, data, mean, variance, beta, gamma, role=role)
 
 
-def lines_of(data: Pattern, role: str = "root") -> tuple[Op, ...]:
+def affine_patterns(data: Pattern, role: str = "root") -> tuple[Op, ...]:
     """Every form; the constant of those that have one has the role ``constant``."""
     one = op(ELEMENTWISE, data, const("constant"), role=role)
-    return one, op("Sub", const("constant"), data, role=role), *norms_of(data, role)
+    return one, op("Sub", const("constant"), data, role=role), *batch_norm_patterns(data, role)
 
 
-def line_of(match: Match, role: str, data: Tensor) -> Line | str:
+def read_affine(match: Match, role: str, data: Tensor) -> Affine | str:
     """The factor and the summand of what has a role in a match, on data; or why it is no line of constants."""
     node, shape = match.node(role), match.graph.shape(data)
     if node.op in (*FUSED, GLOBAL):
         if match.attr("is_training", role):
             return "the batch norm is in training mode"
         rank = 4 if shape is None else len(shape)
-        return Line(*(_along(vector, norm_axis(node, rank), rank) for vector in norm_line(match, role)))
+        return Affine(
+            *(_along(vector, batch_norm_axis(node, rank), rank) for vector in batch_norm_scale_bias(match, role))
+        )
     array = match.array("constant")
     if array.dtype.name not in FLOATS:
         return f"the constant is {array.dtype.name}"
@@ -55,14 +57,14 @@ def line_of(match: Match, role: str, data: Tensor) -> Line | str:
         return "the shape of the data is not known"
     if node.op == "BiasAdd":
         axis = 1 if attr(node, "data_format") == "NCHW" else len(shape) - 1
-        return Line(None, _along(array.astype(np.float64), axis, len(shape)))
+        return Affine(None, _along(array.astype(np.float64), axis, len(shape)))
     sizes = (1,) * (len(shape) - array.ndim) + array.shape
     if len(sizes) > len(shape) or any(one not in (1, other) for one, other in zip(sizes, shape, strict=True)):
         return "the constant may make the shape larger"
     return _elementwise(match, node, array.astype(np.float64).reshape(sizes))
 
 
-def norm_line(match: Match, role: str = "root") -> tuple[Floats, Floats]:
+def batch_norm_scale_bias(match: Match, role: str = "root") -> tuple[Floats, Floats]:
     """The factor and the summand of a batch norm, one number per channel."""
     gamma, beta, mean, variance = (
         match.array(name).astype(np.float64) for name in ("gamma", "beta", "mean", "variance")
@@ -75,7 +77,7 @@ def norm_line(match: Match, role: str = "root") -> tuple[Floats, Floats]:
     return factor, beta - factor * mean
 
 
-def norm_axis(norm: Node, rank: int) -> int:
+def batch_norm_axis(norm: Node, rank: int) -> int:
     """The axis that a batch norm takes for that of the channels."""
     return 1 if attr(norm, "data_format", "NHWC").startswith("NC") else rank - 1
 
@@ -84,18 +86,18 @@ def _along(vector: Floats, axis: int, rank: int) -> Floats:
     return vector.reshape((1,) * axis + (-1,) + (1,) * (rank - axis - 1))
 
 
-def _elementwise(match: Match, node: Node, array: Floats) -> Line:
+def _elementwise(match: Match, node: Node, array: Floats) -> Affine:
     if node.op == "Sub":
         if node.inputs[0] == match.tensor("constant"):
-            return Line(np.full_like(array, -1), array)
-        return Line(None, -array)
+            return Affine(np.full_like(array, -1), array)
+        return Affine(None, -array)
     if node.op == "RealDiv":
         with np.errstate(divide="ignore"):
-            return Line(1 / array, None)
-    return Line(array, None) if node.op == "Mul" else Line(None, array)
+            return Affine(1 / array, None)
+    return Affine(array, None) if node.op == "Mul" else Affine(None, array)
 
 
-def draw_line(make: Maker, line: Line, data: Tensor, like: Node) -> Tensor:
+def add_affine_nodes(make: Maker, line: Affine, data: Tensor, like: Node) -> Tensor:
     """The operations of a line on data, in the type of a node that has one."""
     from tensorflow import as_dtype
 
@@ -108,7 +110,7 @@ def draw_line(make: Maker, line: Line, data: Tensor, like: Node) -> Tensor:
     return data
 
 
-def overflows(line: Line, kernel: NDArray[Any]) -> bool:
+def overflows(line: Affine, kernel: NDArray[Any]) -> bool:
     """Whether a kernel may leave its range when it is multiplied by the factor, or the summand has no place in it."""
     most = float(np.abs(kernel.astype(np.float64)).max(initial=0))
     with np.errstate(over="ignore", invalid="ignore"):

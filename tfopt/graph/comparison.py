@@ -7,7 +7,7 @@ import numpy as np
 
 from tfopt.artifacts import Examples
 from tfopt.data.batches import Batch
-from tfopt.data.sample_inputs import cut, probe
+from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.errors import ComponentError, first_line
 from tfopt.graph.frozen_model import Frozen
 from tfopt.measurement.parity import compare
@@ -98,10 +98,10 @@ class _Answers(Runtime):
 
 
 def _answers(key: str, runtime: Runtime, examples: Examples | None) -> tuple[_Answers, str]:
-    inputs, source = probe(examples, runtime.inputs, records=RECORDS)
+    inputs, source = draw_inputs(examples, runtime.inputs, records=RECORDS)
     with runtime:
         try:
-            found = _Answers(runtime, list(cut(inputs, runtime.inputs, BATCH)))
+            found = _Answers(runtime, list(split_batches(inputs, runtime.inputs, BATCH)))
             compare(found, found, found.batches)  # else each child would be refused for a NaN of the parent
             return found, source
         except ComponentError:

@@ -34,12 +34,12 @@ RANKS = {"Conv3D": 5, "Conv3DBackpropInputV2": 5, "MatMul": 2}
 
 def refusal(match: Match) -> str | None:
     """Why nothing can be folded into the linear operation of a match, or None."""
-    if match.has("add") and shift(match) is None:
+    if match.has("add") and existing_bias(match) is None:
         return "the shift before is not one number per channel"
     return None
 
 
-def shift(match: Match) -> Vector | None:
+def existing_bias(match: Match) -> Vector | None:
     """What is added to the linear operation of a match, per channel; 0 where nothing is, None where it is no vector."""
     if not match.has("add"):
         return np.zeros(channels(match))

@@ -1,1 +1,1 @@
-"""Readers."""
+"""Readers of data files, one module for each format."""

@@ -1,26 +1,26 @@
-"""What every reader gives: the source as its first look found it, then its rows one by one."""
+"""The interface of readers: `Source` from the first inspection, then `Row` by row."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tfopt.components.prepare_examples.files import relative
+from tfopt.components.prepare_examples.files import relative_name
 from tfopt.errors import ComponentError
 
 
 @dataclass(frozen=True)
 class Source:
-    """The data as a first look found them.
+    """The data files and their format, from the first inspection.
 
     Attributes:
         format: ``csv``, ``npz``, ``images`` or ``tfrecord``.
-        root: The file or folder that was given.
-        files: Every data file with its bytes.
-        label: The name the label is stored under.
-        columns: The names of a CSV's columns.
-        header: Whether a CSV starts with them.
-        classes: The class folders of images, sorted.
-        image: The height, width and channels that images get.
-        shapes: The shape of a feature where the format knows it.
+        root: The file or folder of the data.
+        files: Size in bytes of every data file.
+        label: Name of the stored label.
+        columns: Column names of a CSV.
+        header: True if a CSV starts with them.
+        classes: Sorted class folders of images.
+        image: Height, width and channels of stored images.
+        shapes: Shapes of features, if the format has them.
     """
 
     format: str
@@ -34,20 +34,20 @@ class Source:
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def name(self, file: str) -> str:
-        """A file's name as seen from `root`."""
-        return relative(file, self.root)
+        """Return the name of a file relative to `root`."""
+        return relative_name(file, self.root)
 
 
 class Row(NamedTuple):
-    """One row, or why there is none. A plain tuple underneath, since Beam pickles every single one.
+    """A row, a damaged file, or the end of a file. It is a tuple because Beam pickles every single one.
 
     Attributes:
-        file: Where it comes from, as seen from the data.
-        line: Its line, or its number, from 1; 0 for a whole file.
+        file: Name of the file, relative to the data.
+        line: Line or index of the row, from 1; 0 for a file.
         payload: A CSV's cells as JSON, or a tf.Example.
-        problem: Why the row cannot be used.
-        damage: Why the file cannot be used: received, expected, fix.
-        end: Whether the file ended here, ``line`` rows long. Rows that a runner lost are found by it.
+        problem: The reason why the row cannot be used.
+        damage: The reason why the file cannot be used: received, expected, fix.
+        end: True at the end of a file of ``line`` rows. It allows to detect rows that a runner lost.
     """
 
     file: str
@@ -58,6 +58,6 @@ class Row(NamedTuple):
     end: bool = False
 
 
-def not_a_row(file: str, error: ComponentError) -> Row:
-    """Carry a reader's refusal through the pipeline: an exception raised on a worker would lose its three parts."""
+def damaged_file_row(file: str, error: ComponentError) -> Row:
+    """Return a row with the error of a reader: an exception raised on a worker would lose its three parts."""
     return Row(file, 0, damage=(error.received, error.expected, error.fix))

@@ -1,4 +1,4 @@
-"""CSV: a header or none, quoted cells with commas and newlines, plain or gzipped; one file after the other."""
+"""CSV reader: with or without header, quoted cells with commas and newlines, plain or gzipped."""
 
 import csv
 import io
@@ -6,18 +6,18 @@ import json
 from collections.abc import Iterator
 from itertools import islice
 
-from tfopt.components.prepare_examples.cells import is_number
-from tfopt.components.prepare_examples.files import reading
+from tfopt.components.prepare_examples.files import open_for_reading
 from tfopt.components.prepare_examples.readers.base import Row, Source
-from tfopt.components.prepare_examples.request import Request
+from tfopt.components.prepare_examples.settings import Settings
+from tfopt.components.prepare_examples.value_kinds import is_number
 from tfopt.errors import ComponentError, nearest
 
 
-def inspect(root: str, files: dict[str, int], request: Request) -> Source:
-    """Find the columns and the label from the first row of the first file that has one.
+def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
+    """Determine the columns and the label from the first row of the first file that has one.
 
     Raises:
-        ComponentError: When there are no rows, a column has no name or another's, or the label is not among them.
+        ComponentError: If there are no rows, a column has no name or another column's, or the label is missing.
     """
     heads = ((file, head) for file in files if (head := list(islice(_lines(file), 2))))
     file, head = next(heads, (root, []))
@@ -26,10 +26,10 @@ def inspect(root: str, files: dict[str, int], request: Request) -> Source:
     line, cells, problem = head[0]
     if problem:
         raise ComponentError(
-            f"{file}: line {line}: {problem}", "a CSV in UTF-8", "mend that line, or the file's encoding"
+            f"{file}: line {line}: {problem}", "a CSV in UTF-8", "fix that line, or the file's encoding"
         )
     first = [cell.strip() for cell in cells]
-    header = _has_header(first, head[-1][1], request, file)
+    header = _has_header(first, head[-1][1], settings, file)
     if header and len(head) == 1 and all(len(more) == 1 for _, more in heads):
         raise ComponentError(
             f"{file}: a header and no rows",
@@ -38,22 +38,22 @@ def inspect(root: str, files: dict[str, int], request: Request) -> Source:
         )
     columns = first if header else [f"c{index}" for index in range(len(first))]
     _check_names(columns, file)
-    label = request.label
-    columns[_label_place(columns, header, request, file)] = label
+    label = settings.label
+    columns[_label_index(columns, header, settings, file)] = label
     if len(columns) == 1:
         raise ComponentError(
             f"{file}: only the label, column {label!r}", "at least one more column", "separate the columns with commas"
         )
-    if request.pack:
-        request.pack.check(label, len(columns) - 1, file)
+    if pack := settings.packed_feature:
+        pack.check(label, len(columns) - 1, file)
     return Source("csv", root, files, label, tuple(columns), header)
 
 
 def read(file: str, source: Source) -> Iterator[Row]:
-    """Yield the rows with the line each starts at.
+    """Yield the rows, each with its first line.
 
     Raises:
-        ComponentError: When the file is damaged, or its header is another than the first file's.
+        ComponentError: If the file is damaged, or its header differs from the first file's.
     """
     name, expected, header = source.name(file), list(source.columns), source.header
     for line, cells, problem in _lines(file):
@@ -72,8 +72,8 @@ def read(file: str, source: Source) -> Iterator[Row]:
 
 
 def _lines(file: str) -> Iterator[tuple[int, list[str], str]]:
-    """Each row's first line, its cells, and what is wrong with it; lines without anything are passed over."""
-    with reading(file) as stream, io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="") as text:
+    """Yield each row's first line, its cells, and its problem or an empty text; skip empty lines."""
+    with open_for_reading(file) as stream, io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="") as text:
         rows = csv.reader(text, strict=True)
         while True:
             line = rows.line_num + 1
@@ -85,7 +85,7 @@ def _lines(file: str) -> Iterator[tuple[int, list[str], str]]:
                 if "unexpected end" in str(error) or "limit" in str(error):
                     raise ComponentError(
                         f"{file}: line {line}: a quote is opened and never closed",
-                        "a whole CSV",
+                        "a complete CSV",
                         'close the quote; a quote inside a quoted cell is written twice ("")',
                     ) from error
                 yield line, [], str(error)
@@ -97,19 +97,19 @@ def _lines(file: str) -> Iterator[tuple[int, list[str], str]]:
 def _is_text(cells: list[str]) -> bool:
     try:
         "".join(cells).encode()
-    except UnicodeEncodeError:  # surrogates stand for the bytes that could not be decoded
+    except UnicodeEncodeError:  # undecodable bytes have become surrogates
         return False
     return True
 
 
-def _has_header(first: list[str], second: list[str], request: Request, file: str) -> bool:
-    if request.header != "auto":
-        return request.header == "yes"
-    if request.label in first or not any(map(is_number, first)):
+def _has_header(first: list[str], second: list[str], settings: Settings, file: str) -> bool:
+    if settings.header != "auto":
+        return settings.header == "yes"
+    if settings.label in first or not any(map(is_number, first)):
         return True
     if any(not is_number(above) and is_number(below) for above, below in zip(first, second, strict=False)):
         raise ComponentError(
-            f"{file}: words where the second line has numbers, and no {request.label!r}: {','.join(first)[:100]}",
+            f"{file}: words where the second line has numbers, and no {settings.label!r}: {','.join(first)[:100]}",
             "a header with the label, or none",
             'name the label as the header does, or pass header="no" if that line is data',
         )
@@ -118,9 +118,8 @@ def _has_header(first: list[str], second: list[str], request: Request, file: str
 
 def _check_names(columns: list[str], file: str) -> None:
     unnamed = [str(index + 1) for index, name in enumerate(columns) if not name]
-    twice = (
-        sorted({name for name in columns if columns.count(name) > 1} - {""}) if len(set(columns)) < len(columns) else []
-    )
+    has_duplicates = len(set(columns)) < len(columns)  # counting each name is slow for thousands of columns
+    twice = sorted({name for name in columns if columns.count(name) > 1} - {""}) if has_duplicates else []
     if twice or unnamed:
         received = f"columns named twice: {', '.join(twice)}" if twice else f"no name for column {', '.join(unnamed)}"
         raise ComponentError(
@@ -130,12 +129,12 @@ def _check_names(columns: list[str], file: str) -> None:
         )
 
 
-def _label_place(columns: list[str], header: bool, request: Request, file: str) -> int:
+def _label_index(columns: list[str], header: bool, settings: Settings, file: str) -> int:
     if not header:
-        return -1 if request.label_at == "last" else 0
-    if request.label in columns:
-        return columns.index(request.label)
-    fix = nearest(request.label, columns if len(columns) <= 20 else [*columns[:10], *columns[-10:]])
+        return -1 if settings.label_at == "last" else 0
+    if settings.label in columns:
+        return columns.index(settings.label)
+    fix = nearest(settings.label, columns if len(columns) <= 20 else [*columns[:10], *columns[-10:]])
     if len(columns) == 1 and (";" in columns[0] or "\t" in columns[0]):
         fix = "separate the columns with commas"
-    raise ComponentError(f"{file}: no column {request.label!r}", "the name of a column", fix)
+    raise ComponentError(f"{file}: no column {settings.label!r}", "the name of a column", fix)

@@ -1,4 +1,4 @@
-"""Images: one subfolder per class; each image becomes one float feature of a fixed size, values 0 to 255."""
+"""Image reader: one subfolder per class; each image becomes a float feature of a fixed size, values 0 to 255."""
 
 import io
 from collections.abc import Iterator
@@ -9,29 +9,29 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts.storage import is_remote
 from tfopt.components.prepare_examples import tf_example
-from tfopt.components.prepare_examples.files import reading, relative
+from tfopt.components.prepare_examples.files import open_for_reading, relative_name
 from tfopt.components.prepare_examples.readers.base import Row, Source
-from tfopt.components.prepare_examples.request import Request
+from tfopt.components.prepare_examples.settings import Settings
 from tfopt.errors import ComponentError
 
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
-def inspect(root: str, files: dict[str, int], request: Request) -> Source:
-    """Find the classes: the names of the subfolders, sorted.
+def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
+    """Determine the classes, the sorted names of the subfolders.
 
     Raises:
-        ComponentError: When an image lies outside a class folder, a class has none, or no size was given.
+        ComponentError: If an image is outside a class folder, a class has no images, or the size is missing.
     """
-    pack, label = request.pack, request.label
-    stray = [file for file in files if "/" not in relative(file, root)]
+    pack, label = settings.packed_feature, settings.label
+    stray = [file for file in files if "/" not in relative_name(file, root)]
     if stray:
         raise ComponentError(
             f"{stray[0]}: an image outside a class folder",
             "one subfolder of images per class",
             "move it into the folder of its class",
         )
-    classes = {relative(file, root).split("/")[0] for file in files}
+    classes = {relative_name(file, root).split("/")[0] for file in files}
     folders = set() if is_remote(root) else {item.name for item in Path(root).iterdir() if item.is_dir()}
     empty = sorted(name for name in folders - classes if not name.startswith((".", "_")))
     if empty:
@@ -61,12 +61,12 @@ def inspect(root: str, files: dict[str, int], request: Request) -> Source:
 
 
 def read(file: str, source: Source) -> Iterator[Row]:
-    """Yield the one row of an image file; a file that is no image, or cannot be read, is an unusable row."""
+    """Yield the row of an image file; a file that cannot be read or decoded is an unusable row."""
     name = source.name(file)
     image, label = source.columns
     try:
-        pixels = decode(_content(file), *source.image)
-    except Exception as error:  # Pillow's decoders raise nearly everything on damaged content
+        pixels = decode(_read(file), *source.image)
+    except Exception as error:  # Pillow's decoders raise many exceptions for damaged content
         yield Row(name, 0, problem=_reason(error))
         return
     row: dict[str, tf_example.Values] = {image: pixels.ravel(), label: [source.classes.index(name.split("/")[0])]}
@@ -74,7 +74,7 @@ def read(file: str, source: Source) -> Iterator[Row]:
 
 
 def decode(content: bytes, height: int, width: int, channels: int) -> NDArray[np.float32]:
-    """Return the pixels, upright, in the channels and the size asked for (bilinear, smoothed when made smaller)."""
+    """Return the pixels, rotated upright, with the given channels and size (bilinear, antialiased when reduced)."""
     from PIL import Image, ImageOps
 
     with Image.open(io.BytesIO(content)) as opened:
@@ -90,7 +90,7 @@ def decode(content: bytes, height: int, width: int, channels: int) -> NDArray[np
 def _reason(error: Exception) -> str:
     if isinstance(error, ComponentError):
         return "cannot be read"
-    # Pillow's own words would name an address in memory, another in each run.
+    # Pillow's message contains a memory address, which differs in each run.
     return "no image" if "BytesIO" in str(error) else f"no image: {error or type(error).__name__}"
 
 
@@ -98,12 +98,12 @@ def _size(file: str) -> tuple[int, int, int]:
     from PIL import Image
 
     try:
-        with Image.open(io.BytesIO(_content(file))) as image:
+        with Image.open(io.BytesIO(_read(file))) as image:
             return image.height, image.width, 1 if image.mode in ("1", "L") else 3
-    except Exception:  # it is only a proposal
+    except Exception:  # the size is only a suggestion
         return 224, 224, 3
 
 
-def _content(file: str) -> bytes:
-    with reading(file) as stream:
+def _read(file: str) -> bytes:
+    with open_for_reading(file) as stream:
         return stream.read()

@@ -1,4 +1,4 @@
-"""NPZ: arrays of equal first dimension; each array is a feature, each index of it a row."""
+"""NPZ reader: arrays of equal length; each array is a feature, each index a row."""
 
 import zipfile
 from collections.abc import Iterator
@@ -8,23 +8,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.components.prepare_examples import tf_example
-from tfopt.components.prepare_examples.files import reading
+from tfopt.components.prepare_examples.files import open_for_reading
 from tfopt.components.prepare_examples.readers.base import Row, Source
-from tfopt.components.prepare_examples.request import Request
+from tfopt.components.prepare_examples.settings import Settings
 from tfopt.errors import ComponentError, nearest
 
 TYPES = {"b": "int64", "i": "int64", "u": "int64", "f": "float32", "U": "string", "S": "string"}
 
 
-def inspect(root: str, files: dict[str, int], request: Request) -> Source:
-    """Find the arrays of the first file from their headers, without loading them.
+def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
+    """Read the names, shapes and dtypes of the first file's arrays from their headers.
 
     Raises:
-        ComponentError: When they cannot be features of rows, or the label is not among them or no single value.
+        ComponentError: If they cannot be features of rows, or the label is missing or has several values.
     """
     file = next(iter(files))
     arrays = _headers(file)
-    label = request.label
+    label = settings.label
     if label not in arrays:
         raise ComponentError(f"{file}: no array {label!r}", "the name of an array", nearest(label, arrays))
     shapes = {name: shape[1:] or (1,) for name, (shape, _) in arrays.items()}
@@ -36,10 +36,10 @@ def inspect(root: str, files: dict[str, int], request: Request) -> Source:
         )
     if len(arrays) == 1:
         raise ComponentError(
-            f"{file}: only the label, {label!r}", "at least one more array", "save the features beside it"
+            f"{file}: only the label, {label!r}", "at least one more array", "save the features next to it"
         )
-    if request.pack:
-        request.pack.check(label, sum(int(np.prod(shapes[name])) for name in shapes if name != label), file)
+    if pack := settings.packed_feature:
+        pack.check(label, sum(int(np.prod(shapes[name])) for name in shapes if name != label), file)
     return Source("npz", root, files, label, tuple(arrays), shapes=shapes)
 
 
@@ -47,15 +47,15 @@ def read(file: str, source: Source) -> Iterator[Row]:
     """Yield the rows, numbered from 1.
 
     Raises:
-        ComponentError: When the file is damaged, or its arrays are not the first file's.
+        ComponentError: If the file is damaged, or its arrays differ from the first file's.
     """
-    found = {name: shape[1:] or (1,) for name, (shape, _) in _headers(file).items()}
-    if found != source.shapes:
+    shapes = {name: shape[1:] or (1,) for name, (shape, _) in _headers(file).items()}
+    if shapes != source.shapes:
         raise ComponentError(
-            f"{file}: arrays {found}", f"the first file's: {source.shapes}", "give the files the same arrays"
+            f"{file}: arrays {shapes}", f"the first file's: {source.shapes}", "give the files the same arrays"
         )
     try:
-        with reading(file) as stream, np.load(stream) as loaded:
+        with open_for_reading(file) as stream, np.load(stream) as loaded:
             arrays = {name: loaded[name] for name in source.columns}
     except (zipfile.BadZipFile, ValueError) as error:
         raise _damaged(file, error) from error
@@ -79,10 +79,10 @@ def _values(item: NDArray[Any], dtype: str) -> tf_example.Values:
 
 
 def _headers(file: str) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-    """The shape and dtype of every array."""
+    """Return the shape and dtype of every array."""
     arrays = {}
     try:
-        with reading(file) as stream, zipfile.ZipFile(stream) as archive:
+        with open_for_reading(file) as stream, zipfile.ZipFile(stream) as archive:
             for member in archive.namelist():
                 with archive.open(member) as array:
                     arrays[member.removesuffix(".npy")] = _header(array)
@@ -113,4 +113,4 @@ def _header(array: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def _damaged(file: str, error: Exception) -> ComponentError:
-    return ComponentError(f"{file}: {error}", "a whole NPZ file", "write it again with numpy.savez")
+    return ComponentError(f"{file}: {error}", "a complete NPZ file", "write it again with numpy.savez")

@@ -1,20 +1,20 @@
-"""TFRecord files of tf.Example, split anew."""
+"""TFRecord reader: files of tf.Example, which are split again."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from tfopt.components.prepare_examples import tf_example
-from tfopt.components.prepare_examples.files import reading
+from tfopt.components.prepare_examples.files import open_for_reading
 from tfopt.components.prepare_examples.readers.base import Row, Source
-from tfopt.components.prepare_examples.request import Request
+from tfopt.components.prepare_examples.settings import Settings
 from tfopt.errors import ComponentError, nearest
 
 
-def inspect(root: str, files: dict[str, int], request: Request) -> Source:
-    """Find the features of the first record.
+def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
+    """Check the first record and its features.
 
     Raises:
-        ComponentError: When there is none, it is no tf.Example, or the label is not among its features.
+        ComponentError: If there is none, it is not a tf.Example, or the label is not one of its features.
     """
     file, record = next(((file, record) for file in files for record in records(file)), (root, None))
     if record is None:
@@ -25,23 +25,23 @@ def inspect(root: str, files: dict[str, int], request: Request) -> Source:
         raise ComponentError(
             f"{file}: the first record is {error}", "TFRecords of tf.Example", "give a file of tf.Example"
         ) from error
-    if request.label not in features:
+    if settings.label not in features:
         raise ComponentError(
-            f"{file}: no feature {request.label!r}", "the name of a feature", nearest(request.label, features)
+            f"{file}: no feature {settings.label!r}", "the name of a feature", nearest(settings.label, features)
         )
-    if request.pack:
+    if pack := settings.packed_feature:
         size = sum(
-            len(values) for name, values in features.items() if name != request.label and types[name] != "string"
+            len(values) for name, values in features.items() if name != settings.label and types[name] != "string"
         )
-        request.pack.check(request.label, size, file)
-    return Source("tfrecord", root, files, request.label)
+        pack.check(settings.label, size, file)
+    return Source("tfrecord", root, files, settings.label)
 
 
 def read(file: str, source: Source) -> Iterator[Row]:
-    """Yield the records in one spelling (features sorted), numbered from 1.
+    """Yield the records, serialized with sorted features, numbered from 1.
 
     Raises:
-        ComponentError: When the file is damaged.
+        ComponentError: If the file is damaged.
     """
     for number, record in enumerate(records(file), 1):
         try:
@@ -51,12 +51,12 @@ def read(file: str, source: Source) -> Iterator[Row]:
 
 
 def records(file: str) -> Iterator[bytes]:
-    """Yield the content of every record, its checksums checked.
+    """Yield the content of every record after checking its checksums.
 
     Raises:
-        ComponentError: When the file is cut off or is no TFRecord file.
+        ComponentError: If the file is truncated or is not a TFRecord file.
     """
-    with reading(file) as stream:
+    with open_for_reading(file) as stream:
         number = 1
         try:
             while (record := _framing().read_record(stream)) is not None:
@@ -65,13 +65,13 @@ def records(file: str) -> Iterator[bytes]:
         except ValueError as error:
             raise ComponentError(
                 f"{file}: record {number} is damaged ({str(error)[:100]})",
-                "a whole TFRecord file",
+                "a complete TFRecord file",
                 "copy or write it again",
             ) from error
 
 
-def write(stream: Any, record: bytes) -> None:
-    """Append a record."""
+def write_record(stream: Any, record: bytes) -> None:
+    """Append a record to the stream."""
     _framing().write_record(stream, record)
 
 

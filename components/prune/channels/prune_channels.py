@@ -18,17 +18,17 @@ from tfopt.components.prune.kernels import NAMES, check_untouched
 from tfopt.components.prune.prune_weights import FIX
 from tfopt.components.prune.request import Request
 from tfopt.data.batches import Batch
-from tfopt.data.sample_inputs import probe
+from tfopt.data.sample_inputs import draw_inputs
 from tfopt.errors import ComponentError
 from tfopt.keras_models import io as keras_models
 from tfopt.keras_models.kernels import kernels_of
 from tfopt.keras_models.layer_graph import Layer
 from tfopt.keras_models.quantization_aware import check_none
 from tfopt.measurement import parity
-from tfopt.measurement.output_differences import cost
+from tfopt.measurement.parity import measure_parity
 from tfopt.runtimes.keras_outputs import output_names
-from tfopt.runtimes.saved_model import spec_of
-from tfopt.training.determinism import set_seeds, reproducible
+from tfopt.runtimes.saved_model import to_tensor_spec
+from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.user_module import UserModule
 
@@ -55,7 +55,7 @@ def prune_channels(
         keras_models.check_weights(parent)
         check_untouched(list(kernels_of(parent, NAMES)))
         rounds = FineTuner(parent, model, user, examples, target, request) if user and examples else None
-        inputs, _ = probe(examples, _specs(parent), records=EXAMPLES, seen="eval")  # ranked on what was learnt
+        inputs, _ = draw_inputs(examples, _specs(parent), records=EXAMPLES, seen="eval")  # ranked on what was learnt
         wanted = request.channels
         taylor = compiled_losses(parent, rounds.sources["train"], count=EXAMPLES, seed=request.seed) if rounds else None
         losses = (taylor or own_losses(parent, inputs)) if wanted.importance == "taylor" else ()
@@ -70,9 +70,9 @@ def prune_channels(
             tuned |= {"parent": before}
     with runtimes.load(model) as served:
         keras_models.save(smaller, target, output_names(model, served, parent))
-        verified = cost(served, KerasModel(target), examples, fix=FIX)
+        verified = measure_parity(served, KerasModel(target), examples, fix=FIX)
     layers = report.describe_channels(kernels_of(parent, NAMES), kernels_of(smaller, NAMES))
-    for line in [*_table(removal.report), layers["speed"], parity.in_words(verified["outputs"])]:
+    for line in [*_table(removal.report), layers["speed"], parity.describe_parity(verified["outputs"])]:
         log.info("%s", line)
     return {
         "name": f"pruned {1 - removal.report['ratio']:.0%} of {wanted.measure}",
@@ -83,7 +83,7 @@ def prune_channels(
 
 
 def _specs(model: Layer) -> dict[str, Any]:
-    return {name: spec_of(spec) for name, spec in keras_models.serving_function(model)[1].items()}
+    return {name: to_tensor_spec(spec) for name, spec in keras_models.serving_function(model)[1].items()}
 
 
 def _verify(removal: channels.Removal, inputs: Batch) -> dict[str, float]:

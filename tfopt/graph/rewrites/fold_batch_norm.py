@@ -13,8 +13,18 @@ Reference: Jacob et al., "Quantization and Training of Neural Networks for Effic
 CVPR 2018, section 3.2; tf.raw_ops.FusedBatchNormV3, tf.raw_ops.BatchNormWithGlobalNormalization.
 """
 
-from tfopt.graph.affine_ops import norm_axis, norm_line, norms_of
-from tfopt.graph.linear_ops import AFFINE, RANKS, Vector, affine, channel_axis, range_refusal, refusal, scaled, shift
+from tfopt.graph.affine_ops import batch_norm_axis, batch_norm_patterns, batch_norm_scale_bias
+from tfopt.graph.linear_ops import (
+    AFFINE,
+    RANKS,
+    Vector,
+    affine,
+    channel_axis,
+    existing_bias,
+    range_refusal,
+    refusal,
+    scaled,
+)
 from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
@@ -26,7 +36,7 @@ def when(match: Match) -> str | None:
     if reason := refusal(match):
         return reason
     linear = match.node("linear")
-    own = norm_axis(match.node(), RANKS.get(linear.op, 4))
+    own = batch_norm_axis(match.node(), RANKS.get(linear.op, 4))
     if own != channel_axis(linear):
         return f"the batch norm normalizes axis {own}, the channels of the {linear.op} are axis {channel_axis(linear)}"
     scale, moved = _line(match)
@@ -40,9 +50,9 @@ def rewrite(match: Match, make: Maker) -> Tensor:
 
 
 def _line(match: Match) -> tuple[Vector, Vector]:
-    scale, moved = norm_line(match)
-    before = shift(match)
+    scale, moved = batch_norm_scale_bias(match)
+    before = existing_bias(match)
     return scale, moved if before is None else scale * before + moved
 
 
-LAW = Rule(norms_of(AFFINE), when, rewrite)
+LAW = Rule(batch_norm_patterns(AFFINE), when, rewrite)

@@ -12,24 +12,24 @@ all t are 0 any will do).
 Reference: tf.raw_ops.FusedBatchNormV3, tf.raw_ops.BatchNormWithGlobalNormalization.
 """
 
-from tfopt.graph.affine_ops import norm_axis, norm_line, norms_of
+from tfopt.graph.affine_ops import batch_norm_axis, batch_norm_patterns, batch_norm_scale_bias
 from tfopt.graph.linear_op_inputs import bias_of, shift_refusal, times_inputs
 from tfopt.graph.linear_ops import PLAIN, RANKS, add_bias, channel_axis, range_refusal
 from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
-PATTERNS = tuple(op(PLAIN, norm, const("kernel")) for norm in norms_of("x", role="norm"))
+PATTERNS = tuple(op(PLAIN, norm, const("kernel")) for norm in batch_norm_patterns("x", role="norm"))
 
 
 def when(match: Match) -> str | None:
     """Refuse training mode, another layout, a padding, and weights that overflow."""
     if match.attr("is_training", "norm"):
         return "the batch norm is in training mode"
-    own, axis = norm_axis(match.node("norm"), RANKS.get(match.node().op, 4)), channel_axis(match.node())
+    own, axis = batch_norm_axis(match.node("norm"), RANKS.get(match.node().op, 4)), channel_axis(match.node())
     if own != axis:
         return f"the batch norm normalizes axis {own}, the channels of the {match.node().op} are axis {axis}"
-    scale, moved = norm_line(match, "norm")
+    scale, moved = batch_norm_scale_bias(match, "norm")
     if moved.any() and (reason := shift_refusal(match)):
         return reason
     return range_refusal(match, times_inputs(match, scale), bias_of(match, moved))
@@ -37,7 +37,7 @@ def when(match: Match) -> str | None:
 
 def rewrite(match: Match, make: Maker) -> Tensor:
     """One linear operation and one bias."""
-    scale, moved = norm_line(match, "norm")
+    scale, moved = batch_norm_scale_bias(match, "norm")
     kernel = make.constant("kernel", times_inputs(match, scale), match.array("kernel"))
     product = make.node(match.node().op, match.tensor("x"), kernel, like=match.node())
     return (

@@ -11,7 +11,7 @@ channel, or one number, and does not make the shape larger.
 
 import numpy as np
 
-from tfopt.graph.linear_ops import AFFINE, Vector, affine, along_channels, range_refusal, refusal, scaled, shift
+from tfopt.graph.linear_ops import AFFINE, Vector, affine, along_channels, existing_bias, range_refusal, refusal, scaled
 from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
@@ -43,7 +43,7 @@ def _scale(match: Match) -> Vector | None:
 
 
 def _moved(match: Match, scale: Vector) -> list[Vector]:
-    before = shift(match)
+    before = existing_bias(match)
     return [scale * before] if match.has("add") and before is not None else []
 
 

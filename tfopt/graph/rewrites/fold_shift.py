@@ -19,10 +19,10 @@ from tfopt.graph.linear_ops import (
     affine,
     along_channels,
     channels,
+    existing_bias,
     range_refusal,
     refusal,
     scaled,
-    shift,
 )
 from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
@@ -50,7 +50,7 @@ def rewrite(match: Match, make: Maker) -> Tensor:
 
 
 def _moved(match: Match) -> Vector | None:
-    more, before = along_channels(match, match.node(), "more"), shift(match)
+    more, before = along_channels(match, match.node(), "more"), existing_bias(match)
     if more is None or before is None:
         return None
     if match.node().op != "Sub":

@@ -11,7 +11,7 @@ K; where the view adds zeros, as Pad and SpaceToBatchND do, no sum, since these 
 x, which `push_before_view` and the folds prefer.
 """
 
-from tfopt.graph.affine_ops import Floats, Line, draw_line, line_of, lines_of, overflows
+from tfopt.graph.affine_ops import Affine, Floats, add_affine_nodes, affine_patterns, overflows, read_affine
 from tfopt.graph.layout_ops import adds_zeros, after, kernel_behind, views_of
 from tfopt.graph.linear_op_inputs import INPUT_REFUSED, input_channels, shift_refusal
 from tfopt.graph.linear_ops import PLAIN, channel_axis
@@ -19,7 +19,7 @@ from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, one_of, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
-PATTERN = op(PLAIN, one_of(*views_of(one_of(*lines_of("x", role="line")))), const("kernel"))
+PATTERN = op(PLAIN, one_of(*views_of(one_of(*affine_patterns("x", role="line")))), const("kernel"))
 
 
 def when(match: Match) -> str | None:
@@ -48,12 +48,12 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     view = match.node("view")
     seen = make.node(view.op, match.tensor("x"), *view.inputs[1:], like=view)
     make.graph.know_shape(seen, Tensor(view.name))
-    drawn = draw_line(make, line, seen, match.node("line"))
+    drawn = add_affine_nodes(make, line, seen, match.node("line"))
     return make.node(match.node().op, drawn, match.tensor("kernel"), like=match.node())
 
 
-def _line(match: Match) -> Line | str:
-    line = line_of(match, "line", match.tensor("x"))
+def _line(match: Match) -> Affine | str:
+    line = read_affine(match, "line", match.tensor("x"))
     if isinstance(line, str):
         return line
     moved = []
@@ -62,7 +62,7 @@ def _line(match: Match) -> Line | str:
         if isinstance(found, str):
             return found
         moved.append(found)
-    return Line(*moved)
+    return Affine(*moved)
 
 
 def _per_channel(match: Match, constant: Floats) -> bool:

@@ -12,13 +12,13 @@ view, and nothing but such operations in between; a c that stays the same for al
 each other.
 """
 
-from tfopt.graph.affine_ops import Line, draw_line, line_of, lines_of, overflows
+from tfopt.graph.affine_ops import Affine, add_affine_nodes, affine_patterns, overflows, read_affine
 from tfopt.graph.layout_ops import KEEPING, before, kernel_behind, views_of
 from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import one_of
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
-PATTERNS = lines_of(one_of(*views_of("x")))
+PATTERNS = affine_patterns(one_of(*views_of("x")))
 
 
 def when(match: Match) -> str | None:
@@ -39,12 +39,12 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     line = _line(match)
     assert not isinstance(line, str)  # `when` saw to it
     view = match.node("view")
-    drawn = draw_line(make, line, match.tensor("x"), match.node())
+    drawn = add_affine_nodes(make, line, match.tensor("x"), match.node())
     return make.node(view.op, drawn, *view.inputs[1:], like=view)
 
 
-def _line(match: Match) -> Line | str:
-    line = line_of(match, "root", Tensor(match.node("view").name))
+def _line(match: Match) -> Affine | str:
+    line = read_affine(match, "root", Tensor(match.node("view").name))
     if isinstance(line, str):
         return line
     moved = []
@@ -55,7 +55,7 @@ def _line(match: Match) -> Line | str:
         if found is not None and constant is not None and found.size > constant.size:
             return "the constant would be larger"
         moved.append(found)
-    return Line(*moved)
+    return Affine(*moved)
 
 
 LAW = Rule(PATTERNS, when, rewrite)

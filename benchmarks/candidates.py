@@ -1,4 +1,4 @@
-"""Who is compared in peers.py: four models with random weights, what the peers make of them, and what tfopt does."""
+"""Candidates of peers.py: four models with random weights, and the files that peers and tfopt make of them."""
 
 import math
 import subprocess
@@ -14,13 +14,13 @@ from graph import export
 MODELS = ("MobileNetV2", "ResNet50", "EfficientNetB0", "transformer")
 WORDS, LENGTH, WIDTH, BLOCKS = 1000, 64, 128, 4  # of the transformer
 RECORDS = 32
-# Answers of random weights to random data say nothing, so an int8 file that loses them is measured all the same.
+# The parity of random weights on random data means nothing, so an int8 file with low parity is measured too.
 EXPORT = {"calibration_count": RECORDS, "tolerance": 100.0}
 EXPORTERS = ("export_tflite", "export_onnx", "export_openvino")
 
 
 def write_model(name: str, folder: Path, side: int | None) -> None:
-    """Write a backbone as graph.py does, or a small transformer encoder that classifies."""
+    """Write a backbone as graph.py does, or a small transformer encoder for classification."""
     if name != "transformer":
         export(name, "keras", folder, side)
         return
@@ -39,7 +39,7 @@ def write_model(name: str, folder: Path, side: int | None) -> None:
 
 
 def write_examples(model: Path, folder: Path) -> None:
-    """Write random records that fit a model's inputs, the same as both splits."""
+    """Write random records that fit a model's inputs, the same for both splits."""
     import tensorflow as tf
 
     from tfopt import runtimes
@@ -63,8 +63,8 @@ def write_examples(model: Path, folder: Path) -> None:
                 writer.write(tf.train.Example(features=features).SerializeToString())
 
 
-def peers(folder: Path) -> dict[str, Path]:
-    """What each peer makes of the SavedModel by default; one that fails is left out, and says why."""
+def convert_with_peers(folder: Path) -> dict[str, Path]:
+    """Convert the SavedModel with each peer's defaults; print the error of one that fails, and leave it out."""
     import tensorflow as tf
 
     from tfopt import runtimes
@@ -75,55 +75,57 @@ def peers(folder: Path) -> dict[str, Path]:
     with without_telemetry():
         import nncf
 
-    plain, made = folder / "plain", {}
+    plain = folder / "plain"
 
-    def lite(file: Path) -> None:
+    def convert_tflite(file: Path) -> None:
         file.write_bytes(tf.lite.TFLiteConverter.from_saved_model(str(plain)).convert())
 
-    def onnx(file: Path) -> None:
-        words = ["-m", "tf2onnx.convert", "--saved-model", str(plain), "--output", str(file)]
-        subprocess.run([sys.executable, *words], check=True, capture_output=True)
+    def convert_onnx(file: Path) -> None:
+        arguments = ["-m", "tf2onnx.convert", "--saved-model", str(plain), "--output", str(file)]
+        subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
 
-    def vino(file: Path) -> None:
+    def convert_openvino(file: Path) -> None:
         openvino.save_model(openvino.convert_model(plain), file)
 
-    def quantized(file: Path) -> None:
+    def quantize_openvino(file: Path) -> None:
         with runtimes.load(SavedModel(plain)) as parent:
             feed = list(read_batches(Examples(folder / "examples").split("train"), parent.inputs, batch_size=1))
         openvino.save_model(nncf.quantize(openvino.convert_model(plain), nncf.Dataset(feed)), file)
 
-    ways: dict[str, tuple[Callable[[Path], None], str]] = {
-        "tf.lite": (lite, "lite.tflite"),
-        "onnxruntime": (onnx, "onnx.onnx"),
-        "openvino": (vino, "vino.xml"),
-        "openvino + nncf": (quantized, "nncf.xml"),
+    converters: dict[str, tuple[Callable[[Path], None], str]] = {
+        "tf.lite": (convert_tflite, "lite.tflite"),
+        "onnxruntime": (convert_onnx, "onnx.onnx"),
+        "openvino": (convert_openvino, "vino.xml"),
+        "openvino + nncf": (quantize_openvino, "nncf.xml"),
     }
-    for name, (make, file) in ways.items():
+    converted = {}
+    for name, (convert, file) in converters.items():
         try:
-            make(folder / file)
-            made[name] = folder / file
+            convert(folder / file)
+            converted[name] = folder / file
         except Exception as error:  # their exceptions share no base
             print(f"  {name} fails: {str(error).splitlines()[0][:120]}", flush=True)
-    return made
+    return converted
 
 
-def menu(folder: Path) -> dict[str, Path]:
-    """What `pipelines/optimize.py` makes of it, by the names of its menu."""
+def make_tfopt_candidates(folder: Path) -> dict[str, Path]:
+    """Make the candidates of `pipelines/optimize.py`, by name."""
     from tfopt.component import find
     from tfopt.pipelines.optimize import CANDIDATES, make_candidates
 
-    class AtOnce:
-        """Steps that run where they are written."""
+    class ImmediateSteps:
+        """Steps that run at once instead of being traced."""
 
         def __getattr__(self, name: str) -> Callable[..., Any]:
             component = find(name)
             (output,) = component.outputs
 
-            def run(id: str = name, **wires: Any) -> SimpleNamespace:
-                outputs = component(**wires, **(EXPORT if name in EXPORTERS else {}), **{output: folder / id})
-                return SimpleNamespace(outputs=outputs)
+            def run(id: str = name, **arguments: Any) -> SimpleNamespace:
+                options = EXPORT if name in EXPORTERS else {}
+                return SimpleNamespace(outputs=component(**arguments, **options, **{output: folder / id}))
 
             return run
 
-    made: list[Any] = make_candidates(AtOnce(), folder / "plain", folder / "examples", CANDIDATES)  # type: ignore[arg-type]
-    return {name: artifact.path for name, artifact in zip(CANDIDATES, made, strict=True)}
+    steps: Any = ImmediateSteps()
+    models: list[Any] = make_candidates(steps, folder / "plain", folder / "examples", CANDIDATES)
+    return {name: artifact.path for name, artifact in zip(CANDIDATES, models, strict=True)}
