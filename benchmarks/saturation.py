@@ -46,9 +46,7 @@ def main() -> None:
 
 def by_batch_size(model: Path, most: int, seconds: float) -> dict[str, Any]:
     """Return the throughput by batch size; a model with a fixed batch size has only that one."""
-    from tfopt.artifacts.benchmark_report import BenchmarkReport
-    from tfopt.artifacts.report_schema import load
-    from tfopt.artifacts.reports import Benchmark
+    from tfopt.artifacts import Benchmark
     from tfopt.components.benchmark.component import benchmark
 
     with tempfile.TemporaryDirectory(prefix="tfopt-bench-") as target:
@@ -56,7 +54,7 @@ def by_batch_size(model: Path, most: int, seconds: float) -> dict[str, Any]:
         artifact = benchmark(model, [model], f"{target}/benchmark", batch_sizes=[f"1-{most}"], seconds=seconds)[
             "benchmark"
         ]
-        baseline = load(BenchmarkReport, artifact.path / Benchmark.file).models[0]
+        baseline = Benchmark(artifact.path).load().models[0]
     return {"rates": baseline.throughput, "saturation": baseline.saturation and asdict(baseline.saturation)}
 
 
@@ -67,12 +65,12 @@ def by_clients(model: Path, most: int, seconds: float) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory(prefix="tfopt-bench-") as target:
         validate_serving(model, f"{target}/infra", sweep=most, seconds=seconds)
-        report = InfraBlessing(f"{target}/infra").read()
-    if not report["blessed"]:
-        raise SystemExit(report["reason"])
-    sweep = report["models"][0]["sweep"]
-    rates = {str(row["concurrency"]): row["requests_per_second"] for row in sweep["clients"]}
-    return {"rates": rates, "saturation": sweep["saturation"]}
+        report = InfraBlessing(f"{target}/infra").load()
+    sweep = report.models[0].sweep
+    if not report.blessed or not sweep:
+        raise SystemExit(report.reason)
+    rates = {str(row.concurrency): row.requests_per_second for row in sweep.clients}
+    return {"rates": rates, "saturation": sweep.saturation and asdict(sweep.saturation)}
 
 
 def print_sweep(name: str, first: dict[str, Any], second: dict[str, Any]) -> None:
@@ -81,7 +79,7 @@ def print_sweep(name: str, first: dict[str, Any], second: dict[str, Any]) -> Non
     ratios = {size: second["rates"][size] / rate for size, rate in first["rates"].items()}
     for size, ratio in ratios.items():
         print(f"{size:>10}  {first['rates'][size]:8.4g}  {second['rates'][size]:8.4g}  {ratio:.3f}")
-    texts = [run["saturation"]["said"] if run["saturation"] else "one size only" for run in (first, second)]
+    texts = [run["saturation"]["summary"] if run["saturation"] else "one size only" for run in (first, second)]
     difference = max(abs(ratio - 1) for ratio in ratios.values())
     print(f"{texts[0]}; again, {texts[1]}; the runs differ by at most {difference:.1%}")
 

@@ -59,16 +59,14 @@ def main() -> None:
 
 def trial(models: list[Path], folder: Path, seconds: float, rounds: int, number: int) -> dict[str, Any]:
     """Run the `benchmark` component with a seed and return the speedups."""
-    from tfopt.artifacts.benchmark_report import BenchmarkReport
-    from tfopt.artifacts.report_schema import load
-    from tfopt.artifacts.reports import Benchmark
+    from tfopt.artifacts import Benchmark
     from tfopt.components.benchmark.component import benchmark
 
     with tempfile.TemporaryDirectory(dir=folder) as target:
         artifact = benchmark(
             models[0], models[1:], f"{target}/benchmark", batch_sizes=["1"], seconds=seconds, rounds=rounds, seed=number
         )["benchmark"]
-        candidates = load(BenchmarkReport, artifact.path / Benchmark.file).models[1:]
+        candidates = Benchmark(artifact.path).load().models[1:]
     return {name: asdict(model.speedup["1"]) for name, model in zip(("same", "slower"), candidates, strict=True)}
 
 

@@ -182,7 +182,7 @@ def _benchmarked(row: Row, digest: str) -> dict:
             "high": 8,
             "largest": max(row.batches),
             "gain": 0.05,
-            "said": "saturated from 4 or 8 on",
+            "summary": "saturated from 4 or 8 on",
         },
         "notes": ["batch size 1: the middle half of the rounds spreads over 14%"] if row.name == "folded" else [],
     }

@@ -40,12 +40,10 @@ def benchmark(
         ComponentError: If the baseline fails, there are fewer cores than threads, or the examples do not fit.
     """
     files = examples.split(settings.split) if examples else []
-
-    from tfopt.artifacts.report_schema import dump
     from tfopt.components.benchmark.measurement import measure_models
 
     report = measure_models([baseline, *candidates], settings, files, benchmark.path / "samples.parquet")
-    benchmark.write(dump(report))
+    benchmark.write(report)
     benchmark.metadata["models"] = len(report.models)
     benchmark.metadata["failed"] = sum(bool(model.error) for model in report.models)
     size = str(settings.sizes[0])

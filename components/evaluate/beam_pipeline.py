@@ -14,7 +14,6 @@ from apache_beam.io.filesystems import FileSystems
 from tfopt import runtimes
 from tfopt.artifacts import Evaluation, Examples, Model, unique_names
 from tfopt.artifacts.evaluation_report import EvaluationReport
-from tfopt.artifacts.report_schema import dump
 from tfopt.artifacts.storage import is_remote, local_copy, upload
 from tfopt.components.evaluate import records
 from tfopt.components.evaluate.accumulators import Totals
@@ -64,10 +63,10 @@ def evaluate_models(
 def save_report(report: EvaluationReport, evaluation: Evaluation) -> None:
     """Write ``evaluation.json`` to a local folder or a remote address."""
     if not is_remote(evaluation.uri):
-        evaluation.write(dump(report))
+        evaluation.write(report)
         return
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
-        Evaluation(folder).write(dump(report))
+        Evaluation(folder).write(report)
         upload(Path(folder), evaluation.uri)
 
 

@@ -95,4 +95,4 @@ def _rates(model: ModelMeasurements) -> list[tuple[int, float]]:
 
 def _figures(model: ModelMeasurements) -> str:
     rates = ", ".join(f"{wording.amount('throughput', rate)} at {size}" for size, rate in _rates(model))
-    return f"{model.speed['saturation']['said']}; {rates}"
+    return f"{model.speed['saturation']['summary']}; {rates}"

@@ -3,6 +3,7 @@
 import logging
 
 from tfopt.artifacts import Examples, InfraBlessing, Model
+from tfopt.artifacts.serving_report import ServingReport
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.validate_serving.parameters import ServingTest
 
@@ -40,18 +41,18 @@ def validate_serving(
     """
     from tfopt.components.validate_serving.validate import validate
 
-    rows = [validate(model, examples, test)]
+    served = [validate(model, examples, test)]
     if fallback is not None:
-        rows.append(validate(fallback, examples, test, is_fallback=True))
-    for row in rows:
-        logging.getLogger(__name__).info("%s: %s", row["name"], row["reason"])
-    result = rows[0]
-    infra_blessing.write({"blessed": result["blessed"], "reason": result["reason"], "models": rows})
-    (infra_blessing.path / ("INFRA_BLESSED" if result["blessed"] else "INFRA_NOT_BLESSED")).touch()
-    infra_blessing.metadata |= {
-        "blessed": int(result["blessed"]),
-        "reason": result["reason"],
-        "server": result["server"],
-    }
-    if result["latency"]:
-        infra_blessing.metadata |= {key: result["latency"][key] for key in ("p50_ms", "p99_ms", "concurrency")}
+        served.append(validate(fallback, examples, test, is_fallback=True))
+    for row in served:
+        logging.getLogger(__name__).info("%s: %s", row.name, row.reason)
+    result = served[0]
+    infra_blessing.write(ServingReport(result.blessed, result.reason, served))
+    (infra_blessing.path / ("INFRA_BLESSED" if result.blessed else "INFRA_NOT_BLESSED")).touch()
+    infra_blessing.metadata |= {"blessed": int(result.blessed), "reason": result.reason, "server": result.server}
+    if latency := result.latency:
+        infra_blessing.metadata |= {
+            "p50_ms": latency.p50_ms,
+            "p99_ms": latency.p99_ms,
+            "concurrency": latency.concurrency,
+        }

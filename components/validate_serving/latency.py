@@ -3,10 +3,11 @@
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from tfopt.artifacts.benchmark_report import SaturationRange
+from tfopt.artifacts.serving_report import ClientSweep, ServedLatency
 from tfopt.components.validate_serving.servers import Client
 from tfopt.data.batches import Batch
 from tfopt.measurement.saturation import Saturation
@@ -14,17 +15,17 @@ from tfopt.measurement.saturation import Saturation
 ROUNDS = 15  # of a sweep: enough that the median ignores disturbed rounds
 
 
-def measure(clients: Sequence[Client], batches: list[Batch], seconds: float) -> dict[str, Any]:
+def measure(clients: Sequence[Client], batches: list[Batch], seconds: float) -> ServedLatency:
     """Let each client send one request after the other, and return percentiles over all of them, in milliseconds.
 
     The clients are threads of this process and share the machine with the server. The result holds for a machine with
     this load and is not a benchmark; see the component `benchmark`.
     """
     durations, total = _send_requests(clients, batches, seconds)
-    return _facts(len(clients), batches, durations, len(durations) / total)
+    return _percentiles(len(clients), batches, durations, len(durations) / total)
 
 
-def sweep(clients: Sequence[Client], batches: list[Batch], seconds: float) -> dict[str, Any]:
+def sweep(clients: Sequence[Client], batches: list[Batch], seconds: float) -> ClientSweep:
     """Measure 1, 2, 4, … of the clients for ``seconds`` each, and report at which number throughput is saturated.
 
     The numbers take turns in rounds. Every second round goes from the most clients to the fewest, so that drift
@@ -39,10 +40,10 @@ def sweep(clients: Sequence[Client], batches: list[Batch], seconds: float) -> di
             durations[count] += round_durations
             rates[count].append(len(round_durations) / total)
     saturation = Saturation.of({count: np.array(values) for count, values in rates.items()})
-    return {
-        "clients": [_facts(count, batches, durations[count], float(np.median(rates[count]))) for count in counts],
-        "saturation": saturation and saturation.facts(),
-    }
+    return ClientSweep(
+        [_percentiles(count, batches, durations[count], float(np.median(rates[count]))) for count in counts],
+        SaturationRange(**saturation.facts()) if saturation else None,
+    )
 
 
 def _send_requests(clients: Sequence[Client], batches: list[Batch], seconds: float) -> tuple[list[float], float]:
@@ -79,13 +80,13 @@ def _send_requests(clients: Sequence[Client], batches: list[Batch], seconds: flo
     return [second for own in durations for second in own], time.perf_counter() - start_times[0]
 
 
-def _facts(clients: int, batches: list[Batch], durations: list[float], rate: float) -> dict[str, Any]:
+def _percentiles(clients: int, batches: list[Batch], durations: list[float], rate: float) -> ServedLatency:
     p50, p99 = np.percentile(np.array(durations) * 1e3, [50, 99])
-    return {
-        "concurrency": clients,
-        "batch_size": max((len(array) for array in batches[0].values() if array.ndim), default=1),
-        "calls": len(durations),
-        "p50_ms": float(p50),
-        "p99_ms": float(p99),
-        "requests_per_second": rate,
-    }
+    return ServedLatency(
+        concurrency=clients,
+        batch_size=max((len(array) for array in batches[0].values() if array.ndim), default=1),
+        calls=len(durations),
+        p50_ms=float(p50),
+        p99_ms=float(p99),
+        requests_per_second=rate,
+    )

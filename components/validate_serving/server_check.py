@@ -46,8 +46,8 @@ class Task:
     deadline: float
 
 
-def check_server(task: Task) -> dict[str, Any] | ComponentError:
-    """Return the results, with ``faults``. An error of the examples is returned, not raised.
+def check_server(task: Task) -> tuple[dict[str, Any], list[str]] | ComponentError:
+    """Return fields of `ServedModel`, and the faults found. An error of the examples is returned, not raised.
 
     Raises:
         ComponentError: If the model cannot be loaded or laid out.
@@ -68,16 +68,15 @@ def check_server(task: Task) -> dict[str, Any] | ComponentError:
         "inputs": {name: str(spec) for name, spec in expected.inputs.items()},
         "outputs": {name: str(spec) for name, spec in expected.outputs.items()},
         "source": source,
-        "faults": [],
     }
-    if task.layout == "triton":
-        facts["faults"] += _check_triton_config(model, root, expected, task)
+    faults = _check_triton_config(model, root, expected, task) if task.layout == "triton" else []
     with servers.serve(model, task.layout, root, task.server_program, task.deadline) as server:
         facts["server"] = server.name
-        facts["faults"] += compare_signatures(expected, server.inputs, server.outputs)
-        if facts["faults"]:  # requests need the right names
-            return facts
-        return facts | _check_responses(server, expected, requests, root, test)
+        faults += compare_signatures(expected, server.inputs, server.outputs)
+        if faults:  # requests need the right names
+            return facts, faults
+        measured, faults = _check_responses(server, expected, requests, root, test)
+        return facts | measured, faults
 
 
 def _check_triton_config(model: Model, root: Path, expected: Runtime, task: Task) -> list[str]:
@@ -98,7 +97,7 @@ def _check_triton_config(model: Model, root: Path, expected: Runtime, task: Task
 
 def _check_responses(
     server: servers.Server, expected: Runtime, requests: list[Batch], root: Path, test: ServingTest
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], list[str]]:
     faults: list[str] = []
     largest = 0.0
     try:
@@ -112,12 +111,12 @@ def _check_responses(
                 call(batch)
     except Exception as error:  # any exception of the server's library
         message = error.received if isinstance(error, ComponentError) else first_line(error)
-        return {"faults": [f"a request fails: {message}"]}
-    facts = {"faults": faults[:MAX_FAULTS], "max_error": largest}
+        return {}, [f"a request fails: {message}"]
+    facts: dict[str, Any] = {"max_error": largest}
     if faults:
-        return facts
+        return facts, faults[:MAX_FAULTS]
     clients = [server.client() for _ in range(max(test.concurrency, test.sweep or 0))]
     facts["latency"] = measure(clients[: test.concurrency], requests, test.seconds)
     if test.sweep:
         facts["sweep"] = sweep(clients[: test.sweep], requests, test.seconds)
-    return facts
+    return facts, []

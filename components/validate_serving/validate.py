@@ -2,10 +2,12 @@
 
 import tempfile
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tfopt.artifacts import Examples, Model
+from tfopt.artifacts.serving_report import ServedModel
 from tfopt.components.validate_serving import model_server, triton_server
 from tfopt.components.validate_serving.parameters import ServingTest
 from tfopt.components.validate_serving.server_check import Task, check_server
@@ -19,33 +21,23 @@ NAME = "model"  # the served name if there is no destination
 LOADING = 0.9  # of the time limit: the log of a server that is still loading then can be reported before the limit
 
 
-def validate(
-    model: Model, examples: Examples | None, test: ServingTest, *, is_fallback: bool = False
-) -> dict[str, Any]:
-    """Return the row of a model in the report: ``blessed``, ``reason``, and all measurements.
+def validate(model: Model, examples: Examples | None, test: ServingTest, *, is_fallback: bool = False) -> ServedModel:
+    """Return the entry of a model in the report.
 
     Raises:
         ComponentError: If the test cannot be made: examples that do not fit, a full disk, or a layout that cannot hold
             the format. The latter is a reason in the row of a fallback, which may never be needed.
     """
     layout = resolve_layout(model, test.layout)
-    row: dict[str, Any] = {
-        "name": model.name,
-        "digest": model.digest,
-        "format": model.format,
-        "layout": layout,
-        "server": "",
-        "blessed": False,
-        "reason": "",
-        "latency": None,
-        "sweep": None,
-    }
+    failed = partial(
+        ServedModel, model.name, model.digest, model.format, layout, server="", blessed=False, latency=None, sweep=None
+    )
     try:
         version_files(model, layout)
     except ComponentError as error:
         if not is_fallback:
             raise
-        return row | {"reason": error.received}
+        return failed(reason=error.received)
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
         destination = Path(test.destination).expanduser().absolute() if test.destination else None
         task = Task(
@@ -59,7 +51,7 @@ def validate(
             deadline=time.monotonic() + LOADING * test.max_seconds,
         )
         try:
-            facts = run_in_child(
+            result = run_in_child(
                 check_server,
                 task,
                 doing="serving the model",
@@ -69,15 +61,16 @@ def validate(
         except ComponentError as error:
             if full := disk_full_error(error):  # not a property of the model
                 raise full from error
-            return row | {"reason": error.received}
-    if isinstance(facts, ComponentError):
-        raise facts
-    faults = list(facts.pop("faults"))
-    row |= facts
-    p99, limit = (row["latency"] or {}).get("p99_ms"), test.max_p99_ms
-    if limit is not None and p99 is not None and p99 > limit:
+            return failed(reason=error.received)
+    if isinstance(result, ComponentError):
+        raise result
+    facts, faults = result
+    served = replace(failed(reason=""), **facts)
+    limit = test.max_p99_ms
+    if limit is not None and served.latency and served.latency.p99_ms > limit:
+        p99 = served.latency.p99_ms
         faults.append(f"99% of the requests take up to {p99:.3g} ms with {test.concurrency} clients, not {limit:g} ms")
-    return row | {"blessed": not faults, "reason": "; ".join(faults) or _summary(row)}
+    return replace(served, blessed=not faults, reason="; ".join(faults) or _summary(served))
 
 
 def _server_program(layout: str, format: str) -> str | None:
@@ -94,9 +87,11 @@ def _user_config(destination: Path | None) -> str | None:
     return None if text.startswith(triton_config.HEADER) else text
 
 
-def _summary(row: dict[str, Any]) -> str:
-    latency, sweep = row["latency"], row["sweep"]
-    return (
-        f"served by {row['server']}: {row['requests']} requests with the expected outputs; "
-        f"p50 {latency['p50_ms']:.3g} ms, p99 {latency['p99_ms']:.3g} ms with {latency['concurrency']} clients"
-    ) + (f"; by the number of clients {sweep['saturation']['said']}" if sweep else "")
+def _summary(served: ServedModel) -> str:
+    latency, sweep = served.latency, served.sweep
+    assert latency  # measured, unless there are faults
+    text = (
+        f"served by {served.server}: {served.requests} requests with the expected outputs; "
+        f"p50 {latency.p50_ms:.3g} ms, p99 {latency.p99_ms:.3g} ms with {latency.concurrency} clients"
+    )
+    return f"{text}; by the number of clients {sweep.saturation.summary}" if sweep and sweep.saturation else text

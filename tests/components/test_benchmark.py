@@ -11,8 +11,7 @@ import pytest
 from tests.components.workloads import QUICK, run
 from tests.conftest import write_examples
 from tfopt.artifacts import Benchmark
-from tfopt.artifacts.benchmark_report import BenchmarkReport
-from tfopt.artifacts.report_schema import dump, load
+from tfopt.artifacts.report_schema import dump
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.benchmark.component import benchmark
 from tfopt.components.benchmark.inputs import read_records
@@ -243,7 +242,7 @@ def test_records_are_repeated_if_there_are_too_few(tmp_path):
 def test_the_report_loads_as_a_typed_report_and_is_written_the_same_again(models, tmp_path):
     content = run(models["small"], [models["large"]], tmp_path / "out", batch_sizes=["1-2"], rounds=8)
     artifact = Benchmark.open(tmp_path / "out")
-    report = load(BenchmarkReport, artifact.path / artifact.file)
+    report = artifact.load()
     assert report.baseline == "small.tflite"
     assert report.models[1].speedup["2"].verdict == content["models"][1]["speedup"]["2"]["verdict"]
     assert dump(report) == content

@@ -106,7 +106,7 @@ def test_a_broken_litert_model_and_its_fallback_are_tested_independently(digits_
     assert child["sweep"] is None
     assert [row["concurrency"] for row in parent["sweep"]["clients"]] == [1, 2]
     assert all(0 < row["p50_ms"] <= row["p99_ms"] for row in parent["sweep"]["clients"])
-    assert parent["reason"].endswith(f"clients; by the number of clients {parent['sweep']['saturation']['said']}")
+    assert parent["reason"].endswith(f"clients; by the number of clients {parent['sweep']['saturation']['summary']}")
     assert (child["blessed"], parent["blessed"], parent["server"]) == (False, True, "LiteRT")
     assert "tflite" in child["reason"]
     assert blessing.metadata["blessed"] == 0  # stock components read this; it is about the model

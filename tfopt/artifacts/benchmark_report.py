@@ -53,14 +53,14 @@ class SaturationRange:
         high: From this batch size on saturation is proven; None if it is proven for none.
         largest: The largest measured batch size.
         gain: Relative growth of throughput that counts.
-        said: The range in words.
+        summary: The range in words.
     """
 
     low: int
     high: int | None
     largest: int
     gain: float
-    said: str
+    summary: str
 
 
 @dataclass(frozen=True)

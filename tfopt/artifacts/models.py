@@ -23,7 +23,7 @@ class Model(Artifact):
         "a model: SavedModel folder, .keras, .h5, .tflite, .onnx, .plan, .xml with .bin, or an artifact folder with "
         "Format-Serving/"
     )
-    required: tuple[str, ...] = ()  # properties of which one must return a path; none for any format
+    required: tuple[str, ...] = ()  # one of these properties must return a path; empty: any format
     missing = ""  # what the error says is missing, if it is not any format
     fix = ""
 

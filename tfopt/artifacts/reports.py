@@ -1,16 +1,29 @@
 """Report artifacts: folders with a JSON file, and in some cases an HTML report."""
 
 import json
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from tfopt.artifacts import report_schema
 from tfopt.artifacts.base import Artifact
+from tfopt.artifacts.benchmark_report import BenchmarkReport
+from tfopt.artifacts.evaluation_report import EvaluationReport
+from tfopt.artifacts.report_schema import VersionedReport
+from tfopt.artifacts.serving_report import ServingReport
 from tfopt.errors import ComponentError
 
+Content = TypeVar("Content", bound=VersionedReport)
 
-class Report(Artifact):
-    """A folder with one JSON file, and in some cases an HTML report."""
+
+class Report(Artifact, Generic[Content]):
+    """A folder with one JSON file, and in some cases an HTML report.
+
+    Attributes:
+        file: Name of the JSON file.
+        schema: The dataclass of its content.
+    """
 
     file = "report.json"
+    schema: type[Content]
     contents = "a folder with its JSON report"
 
     def check(self) -> None:
@@ -20,32 +33,43 @@ class Report(Artifact):
                 f"{self.uri}: no {self.file}", self.contents, "pass the output of the step that writes it"
             )
 
+    def load(self) -> Content:
+        """Read the JSON file into its dataclass.
+
+        Raises:
+            ComponentError: If it has another version, or does not fit the dataclass.
+        """
+        return report_schema.load(self.schema, self.path / self.file)
+
     def read(self) -> dict[str, Any]:
         """Read the JSON file."""
         content: dict[str, Any] = json.loads((self.path / self.file).read_text())
         return content
 
-    def write(self, content: dict[str, Any]) -> None:
+    def write(self, report: Content | dict[str, Any]) -> None:
         """Write the JSON file; NaN is rejected because other JSON parsers do not accept it."""
+        content = report if isinstance(report, dict) else report_schema.dump(report)
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / self.file).write_text(json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
 
 
-class Evaluation(Report):
+class Evaluation(Report[EvaluationReport]):
     """The output of `evaluate`, ``evaluation.json``: metrics, differences from the baseline, parity, slices."""
 
     file = "evaluation.json"
+    schema = EvaluationReport
     contents = "a folder with evaluation.json"
 
 
-class Benchmark(Report):
+class Benchmark(Report[BenchmarkReport]):
     """The output of `benchmark`: speed and size in ``benchmark.json``, raw samples in ``samples.parquet``."""
 
     file = "benchmark.json"
+    schema = BenchmarkReport
     contents = "a folder with benchmark.json"
 
 
-class Inspection(Report):
+class Inspection(Report[Any]):
     """The output of `inspect_model`: the structure of a model, ``inspection.json`` and ``report.html``."""
 
     file = "inspection.json"
@@ -53,7 +77,7 @@ class Inspection(Report):
     contents = "a folder with inspection.json and report.html"
 
 
-class Decision(Report):
+class Decision(Report[Any]):
     """The output of `select_model`: the selected model and the reasons, ``decision.json`` and ``report.html``."""
 
     file = "decision.json"
@@ -61,7 +85,7 @@ class Decision(Report):
     contents = "a folder with decision.json and report.html"
 
 
-class Recipe(Report):
+class Recipe(Report[Any]):
     """The output of `tune_recipe`: the best steps and all trials, ``recipe.json`` and ``report.html``."""
 
     file = "recipe.json"
@@ -69,7 +93,7 @@ class Recipe(Report):
     contents = "a folder with recipe.json and report.html"
 
 
-class TrainingPlan(Report):
+class TrainingPlan(Report[Any]):
     """The output of `profile_training`: bottlenecks and faster settings, ``plan.json`` and ``report.html``."""
 
     file = "plan.json"
@@ -77,7 +101,7 @@ class TrainingPlan(Report):
     contents = "a folder with plan.json and report.html"
 
 
-class Comparison(Report):
+class Comparison(Report[Any]):
     """The output of `compare_backbones`: cost and accuracy, ``comparison.json`` and ``report.html``."""
 
     file = "comparison.json"
@@ -85,21 +109,22 @@ class Comparison(Report):
     contents = "a folder with comparison.json and report.html"
 
 
-class Blessing(Report):
+class Blessing(Report[Any]):
     """Permission to push the selected model: TFX's marker file BLESSED or NOT_BLESSED, and the reason."""
 
     file = "blessing.json"
     contents = "a folder with BLESSED or NOT_BLESSED and blessing.json"
 
 
-class InfraBlessing(Report):
+class InfraBlessing(Report[ServingReport]):
     """The result of a serving test: TFX's marker file INFRA_BLESSED or INFRA_NOT_BLESSED, and the reason."""
 
     file = "infra_blessing.json"
+    schema = ServingReport
     contents = "a folder with INFRA_BLESSED or INFRA_NOT_BLESSED and infra_blessing.json"
 
 
-class Pushed(Report):
+class Pushed(Report[Any]):
     """The version folder that a model was pushed to, ``pushed.json``."""
 
     file = "pushed.json"

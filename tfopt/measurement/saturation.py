@@ -48,7 +48,7 @@ class Saturation:
 
     def facts(self) -> dict[str, Any]:
         """Return all values as a dictionary for the JSON report."""
-        return asdict(self) | {"gain": GAIN, "said": str(self)}
+        return asdict(self) | {"gain": GAIN, "summary": str(self)}
 
     def __str__(self) -> str:
         """Format as text.
