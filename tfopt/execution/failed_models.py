@@ -2,7 +2,7 @@
 
 A DAG is fixed before it runs. With ``on_failure="row"`` a step that cannot make its model succeeds with such an
 artifact, so that one candidate does not end the run of all others; reports list it. See
-docs/adr/0012-failures-are-rows.md.
+docs/adr/0012-failed-models.md.
 """
 
 import contextlib

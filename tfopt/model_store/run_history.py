@@ -1,6 +1,6 @@
 """Run history: metrics of earlier runs, one JSON file per run in the folder ``history`` of the destination.
 
-`push_model` writes it and `select_model` reads it. docs/adr/0013-history-beside-the-versions.md explains the location.
+`push_model` writes it and `select_model` reads it (docs/adr/0013-run-history-in-the-destination.md).
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""A second round of fine-tuning for a model that misses a goal (docs/adr/0009-a-second-round.md).
+"""A second round of fine-tuning for a model that misses a goal (docs/adr/0009-second-round-of-fine-tuning.md).
 
 Every tenth example of the split ``train`` is held out of both rounds. Only these examples decide whether there is a
 second round, and which of the two models is used. The split ``eval``, on which the model is evaluated in the end, is
