@@ -48,7 +48,7 @@ def profile_training(
         ComponentError: If the module raises, or its model and the examples do not fit.
 
     Reference:
-        ``docs/adr/0018-a-measured-plan.md``.
+        ``docs/adr/0018-training-plan.md``.
     """
     from tfopt.training import user_module
 
