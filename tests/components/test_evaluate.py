@@ -11,8 +11,7 @@ from tests.conftest import cut_between_records, write_examples
 from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
-from tfopt.artifacts.evaluation_report import EvaluationReport
-from tfopt.artifacts.report_schema import dump, load
+from tfopt.artifacts.report_schema import dump
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate.component import evaluate
 from tfopt.components.evaluate.loaded_models import predict
@@ -137,7 +136,7 @@ def test_parity_compares_the_outputs(result, digits, digits_model, lite):
 
 
 def test_the_report_loads_as_a_typed_report_and_is_written_the_same_again(result):
-    report = load(EvaluationReport, result.path / result.file)
+    report = result.load()
     assert report.models[1].slices[3].value == 3
     assert dump(report) == result.read()
     assert next(iter(result.read())) == "schema_version"

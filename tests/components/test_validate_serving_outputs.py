@@ -79,9 +79,9 @@ def test_clients_call_in_parallel_and_first_calls_are_not_measured():
         return {}
 
     latency = measure([call] * 4, [{"x": np.zeros((2, 3))}], 0.3)
-    assert (most, latency["concurrency"], latency["batch_size"]) == (4, 4, 2)
-    assert 20 <= latency["p50_ms"] <= latency["p99_ms"]
-    assert latency["requests_per_second"] > 0.25 * 4 / (latency["p50_ms"] / 1e3)  # without the slow first calls
+    assert (most, latency.concurrency, latency.batch_size) == (4, 4, 2)
+    assert 20 <= latency.p50_ms <= latency.p99_ms
+    assert latency.requests_per_second > 0.25 * 4 / (latency.p50_ms / 1e3)  # without the slow first calls
 
 
 def test_the_exception_of_a_client_is_raised():
@@ -108,8 +108,8 @@ def test_a_sweep_finds_the_number_of_clients_that_saturates():
         return {}
 
     result = sweep([call] * 5, [{"x": np.zeros((1, 3))}], 1.5)
-    assert [row["concurrency"] for row in result["clients"]] == [1, 2, 4]
-    one, two, _ = (row["requests_per_second"] for row in result["clients"])
+    assert [row.concurrency for row in result.clients] == [1, 2, 4]
+    one, two, _ = (row.requests_per_second for row in result.clients)
     assert one < 60 and two > 1.3 * one
-    assert result["saturation"]["low"] <= 2  # 1 if other processes slowed down too many rounds of 2 clients
-    assert result["saturation"]["largest"] == 4
+    assert result.saturation.low <= 2  # 1 if other processes slowed down too many rounds of 2 clients
+    assert result.saturation.largest == 4

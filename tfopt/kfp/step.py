@@ -42,7 +42,7 @@ def run_step(component: Component, executor_input: str) -> None:
     written = _write_outputs(outputs, targets)
     for name, (source, index) in classification_outputs(component, keys).items():
         if name in targets:
-            metrics = classification_metrics(Evaluation(outputs[source].uri).read(), index)
+            metrics = classification_metrics(Evaluation(outputs[source].uri).load(), index)
             _target_file(targets[name]).write_text(json.dumps(metrics))
             written[name] = {"artifacts": [{**targets[name], "metadata": metrics}]}
     file = Path(message_outputs["outputFile"])

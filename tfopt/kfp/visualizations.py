@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfopt.artifacts import Evaluation, Model
+from tfopt.artifacts.evaluation_report import EvaluationReport
 from tfopt.component import Component
 
 
@@ -29,27 +30,27 @@ def classification_outputs(component: Component, inputs: Mapping[str, list[str]]
     }
 
 
-def classification_metrics(evaluation: Mapping[str, Any], index: int) -> dict[str, Any]:
+def classification_metrics(evaluation: EvaluationReport, index: int) -> dict[str, Any]:
     """Return the metadata of a ``system.ClassificationMetrics``, as kfp's ``dsl.ClassificationMetrics`` builds it.
 
     Args:
         evaluation: The content of ``evaluation.json``.
         index: The model's index in it.
     """
-    model = evaluation["models"][index]
-    metadata: dict[str, Any] = {"model": model["name"]}
-    if model["confusion"]:
+    model = evaluation.models[index]
+    metadata: dict[str, Any] = {"model": model.name}
+    if model.confusion:
         metadata["confusionMatrix"] = {
-            "annotationSpecs": [{"displayName": name} for name in evaluation["classes"]],
-            "rows": [{"row": row} for row in model["confusion"]],
+            "annotationSpecs": [{"displayName": name} for name in evaluation.classes],
+            "rows": [{"row": row} for row in model.confusion],
         }
-    if model["roc"]:
+    if model.roc:
         metadata["confidenceMetrics"] = [
             {
-                "confidenceThreshold": point["threshold"],
-                "recall": point["true_positive_rate"],
-                "falsePositiveRate": point["false_positive_rate"],
+                "confidenceThreshold": point.threshold,
+                "recall": point.true_positive_rate,
+                "falsePositiveRate": point.false_positive_rate,
             }
-            for point in model["roc"]
+            for point in model.roc
         ]
     return metadata
