@@ -2,7 +2,7 @@
 
 from tfopt.artifacts import Benchmark, Examples, Model
 from tfopt.component import Group, Input, Output, component
-from tfopt.components.benchmark.settings import Settings
+from tfopt.components.benchmark.parameters import Settings
 
 
 @component(image="tf", cache="local", cpu=2)

@@ -18,7 +18,7 @@ import numpy as np
 
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.benchmark.measured_model import MeasuredModel
-from tfopt.components.benchmark.settings import TURNS, Settings
+from tfopt.components.benchmark.parameters import TURNS, Settings
 from tfopt.measurement.speedup import FEWEST_ROUNDS
 from tfopt.processes.rpc import CallFailed, WorkerDied
 

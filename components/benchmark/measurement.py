@@ -14,7 +14,7 @@ from tfopt.components.benchmark.interleaving import measure_interleaved
 from tfopt.components.benchmark.measured_model import MeasuredModel
 from tfopt.components.benchmark.model_environment import MachineLoad, choose_cores, describe_tensorflow
 from tfopt.components.benchmark.model_process import RUNTIME_DIFFERENCE, ModelProcess, RuntimeProcesses
-from tfopt.components.benchmark.settings import Settings
+from tfopt.components.benchmark.parameters import Settings
 from tfopt.errors import ComponentError
 from tfopt.measurement.machine_fingerprint import fingerprint
 from tfopt.measurement.speedup import LEVEL

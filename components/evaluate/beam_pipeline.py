@@ -19,9 +19,9 @@ from tfopt.components.evaluate import records
 from tfopt.components.evaluate.accumulators import Totals
 from tfopt.components.evaluate.calibration_overlap import calibration_records
 from tfopt.components.evaluate.loaded_models import MODEL_POOL
+from tfopt.components.evaluate.parameters import Settings
 from tfopt.components.evaluate.plan import Plan, make_plan
 from tfopt.components.evaluate.score_shard import score_part
-from tfopt.components.evaluate.settings import Settings
 from tfopt.components.evaluate.splits import choose_split, split_files
 from tfopt.components.evaluate.summary import check_counts, summarize
 from tfopt.data import beam_runner

@@ -2,7 +2,7 @@
 
 from tfopt.artifacts import Evaluation, Examples, Model
 from tfopt.component import Group, Input, Output, component
-from tfopt.components.evaluate.settings import Settings
+from tfopt.components.evaluate.parameters import Settings
 
 
 @component(image="beam", beam=True, cpu=2, memory="8Gi")

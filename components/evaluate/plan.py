@@ -15,7 +15,7 @@ from tfopt.components.evaluate import records
 from tfopt.components.evaluate.accumulators import grain_of
 from tfopt.components.evaluate.loaded_models import predict, select_output
 from tfopt.components.evaluate.metrics import Scoring, looks_like_logits
-from tfopt.components.evaluate.settings import Settings
+from tfopt.components.evaluate.parameters import Settings
 from tfopt.data.batches import check_features, feature_specs
 from tfopt.data.feature_schema import with_manifest
 from tfopt.errors import ComponentError, nearest
