@@ -32,7 +32,7 @@ def component_parser(component: Component, prog: str) -> argparse.ArgumentParser
 
 def add_component_options(parser: argparse.ArgumentParser, component: Component) -> None:
     """Add a component's documentation, and an option for each of its inputs, outputs and parameters."""
-    parser.description = _escape(f"{component.summary}\n\n{component.explanation}".strip())
+    parser.description = f"{component.summary}\n\n{component.explanation}".strip()
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.allow_abbrev = False
     inputs, outputs = parser.add_argument_group("inputs"), parser.add_argument_group("outputs")
