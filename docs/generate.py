@@ -44,13 +44,13 @@ def main(root: Path) -> None:
 
 
 def table() -> str:
-    """The README's table of components."""
+    """Return the README's table of components."""
     rows = [f"| [`{name}`](components/{name}) | {component.summary} |" for name, component in components().items()]
     return "\n".join(["| component | what it does |", "|---|---|", *rows])
 
 
 def page(component: Component) -> str:
-    """The page of one component."""
+    """Return the page of one component."""
     lines = [f"# {component.name}", "", component.summary, ""]
     if component.explanation:
         lines += [component.explanation, ""]
@@ -98,7 +98,7 @@ def verified(content: dict[str, Any]) -> str:
 
 
 def catalogue_entry(component: Component) -> str:
-    """The ``metadata.yaml`` that kubeflow/pipelines-components wants beside a component."""
+    """Return the ``metadata.yaml`` that kubeflow/pipelines-components expects next to a component."""
     oldest = re.findall(r'"kfp>=([\d.]+)', (ROOT / "pyproject.toml").read_text())[0]
     facts = {
         "name": component.name,
