@@ -1,4 +1,4 @@
-"""Count the backbones of keras.applications: the table of components/inspect_model/backbones.py.
+"""Count the costs of the backbones in the table of tfopt/keras_models/backbones.py.
 
 python benchmarks/backbones.py
 """
@@ -9,31 +9,30 @@ from pathlib import Path
 import keras
 
 from tfopt.artifacts import SavedModel
-from tfopt.components.compare_backbones.backbones import read_backbones
-from tfopt.components.inspect_model.backbones import TABLE
+from tfopt.artifacts.inspection_report import CostBudget, InspectionReport
 from tfopt.components.inspect_model.inspect import inspect
 from tfopt.keras_models import io as keras_models
+from tfopt.keras_models.backbones import COSTS, COUNTED_SIDE, Backbone, read_backbones
+
+
+def count(backbone: Backbone) -> InspectionReport:
+    """Inspect a backbone without its head."""
+    keras.backend.clear_session()
+    build = getattr(keras.applications, backbone.builder)
+    options = {"alpha": backbone.alpha} if backbone.architecture.has_alpha else {}
+    shape = (COUNTED_SIDE, COUNTED_SIDE, 3)
+    model = build(weights=None, include_top=False, pooling="avg", input_shape=shape, **options)
+    with tempfile.TemporaryDirectory() as folder:
+        keras_models.save(model, Path(folder))
+        return inspect(SavedModel(folder), "serving_default", CostBudget(None, None))
 
 
 def main() -> None:
-    """Print a row each, the lightest first."""
-    rows = []
-    for backbone in read_backbones([*TABLE]):
-        keras.backend.clear_session()
-        build = getattr(keras.applications, backbone.builder)
-        options = {"alpha": backbone.alpha} if backbone.family.widths else {}
-        model = build(weights=None, include_top=False, pooling="avg", input_shape=(224, 224, 3), **options)
-        with tempfile.TemporaryDirectory() as folder:
-            keras_models.save(model, Path(folder))
-            found = inspect(SavedModel(folder), "serving_default", None, None)
-        rows.append(
-            (found["flops"]["total"] / 1e6, str(backbone), found["parameters"]["count"], found["flops"]["not_counted"])
-        )
-    for mflops, name, parameters, not_counted in sorted(rows):
-        print(
-            f'    "{name}": ({parameters:_}, {mflops:.0f}),'
-            + (f"  # not counted: {not_counted}" if not_counted else "")
-        )
+    """Print a row for each backbone, those with the fewest operations first."""
+    reports = {str(backbone): count(backbone) for backbone in read_backbones([*COSTS])}
+    for name, report in sorted(reports.items(), key=lambda item: item[1].flops.total):
+        row = f"{name}: Cost({report.parameters.count:_}, {report.flops.total / 1e6:.0f})"
+        print(row + (f"  # not counted: {report.flops.not_counted}" if report.flops.not_counted else ""))
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""What a model consists of."""
+"""Inspection of a model: operations, costs, and obstacles to optimizations."""

@@ -1,4 +1,4 @@
-"""The door of `inspect_model`: what it promises."""
+"""Declaration of the `inspect_model` component."""
 
 import logging
 from typing import Annotated
@@ -6,6 +6,8 @@ from typing import Annotated
 from tfopt.artifacts import Inspection, Model
 from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
+
+log = logging.getLogger(__name__)
 
 
 @component(image="tf", cache="local")
@@ -17,41 +19,43 @@ def inspect_model(
     budget_mflops: Annotated[float, Between(0)] | None = None,
     budget_parameters: Annotated[int, Between(0)] | None = None,
 ) -> None:
-    """Say what a model consists of, what each optimization could do for it, and why not.
+    """Count a model's operations, parameters and costs, and report what each optimization could change, and why not.
 
-    Operations by count, parameters, floating-point operations (a multiplication and an addition are two), bytes read
-    and written, batch norms that can and cannot be folded and why, the fraction that integer kernels and XNNPACK cover,
-    channels that are no multiples of 8, and zeros among the weights. Given a budget, it names lighter backbones of the
-    same task class, image classification, that fit it.
+    The report contains nodes by op, parameters, floating-point operations (a multiplication and an addition are two),
+    bytes read and written, batch norms that can and cannot be folded and why, the fraction that integer kernels and
+    XNNPACK cover, channels that are no multiples of 8, and zeros among the weights. With a budget, it lists lighter
+    backbones for the same task that fit it, if the model is an image classifier.
 
-    Counted is the graph as it is served, for one example: constants are computed, training's leftovers are gone, and
-    what the signature leaves open is taken as the report says. Nothing is run or timed: for that, see `benchmark`.
+    The graph is counted as it is served, for one example: constants are computed, nodes that only training needs are
+    removed, and dimensions that the signature leaves open are assumed as the report states. Nothing is run or timed;
+    `benchmark` does that.
 
     Args:
-        model: A SavedModel or Keras model. Of an exported model its parent's SavedModel is looked at, where that lies
-            beside it.
+        model: A SavedModel or Keras model. For an exported model, the SavedModel of its parent is inspected, if it is
+            stored next to it.
         inspection: ``inspection.json``, ``inspection.txt`` and ``report.html``.
-        signature: The signature to look at.
-        budget_mflops: The most million floating-point operations that one example may take.
-        budget_parameters: The most parameters that the model may have.
+        signature: The signature to inspect.
+        budget_mflops: Limit of the million floating-point operations for one example.
+        budget_parameters: Limit of the number of parameters.
 
     Raises:
-        ComponentError: When there is no SavedModel and no Keras form, it cannot be read (a variable changes while it
-            serves, say), or has no such signature.
+        ComponentError: If there is neither a SavedModel nor a Keras model, it cannot be read (for example because a
+            variable changes during serving), or it lacks the signature.
     """
     if not model.saved_model and not model.keras:
         raise ComponentError(
-            f"{model.uri}: a {model.format} model alone",
+            f"{model.uri}: only a {model.format} model",
             "a SavedModel or a Keras model",
-            "give the model it was converted from",
+            "pass the model that it was converted from",
         )
+    from tfopt.artifacts.inspection_report import CostBudget
     from tfopt.components.inspect_model.inspect import inspect
-    from tfopt.components.inspect_model.report import page, text
+    from tfopt.components.inspect_model.report import render_html, render_text
 
-    found = inspect(model, signature, budget_mflops, budget_parameters)
-    inspection.write(found)
-    said = text(found)
-    (inspection.path / "inspection.txt").write_text(said)
-    (inspection.path / Inspection.page).write_text(page(found), encoding="utf-8")
-    inspection.metadata |= {"parameters": found["parameters"]["count"], "mflops": found["flops"]["total"] / 1e6}
-    logging.getLogger("tfopt").info("%s", said)
+    report = inspect(model, signature, CostBudget(budget_mflops, budget_parameters))
+    inspection.write(report)
+    text = render_text(report)
+    (inspection.path / "inspection.txt").write_text(text)
+    (inspection.path / Inspection.page).write_text(render_html(report), encoding="utf-8")
+    inspection.metadata |= {"parameters": report.parameters.count, "mflops": report.flops.total / 1e6}
+    log.info("%s", text)

@@ -1,7 +1,7 @@
-"""What one operation costs: floating-point operations from the shapes, and bytes read and written.
+"""Count the floating-point operations of a TensorFlow op from its shapes.
 
-A multiplication and an addition are two operations; an elementwise function is one for each value it gives, whatever it
-takes to compute it. TensorFlow's own profiler knows neither BatchMatMul nor Einsum nor AddV2, hence this table.
+A multiplication and an addition are two operations. An elementwise function is one operation for each output value.
+TensorFlow's own profiler lacks BatchMatMul, Einsum and AddV2.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ NotEqual Pow RealDiv Reciprocal Relu Relu6 Round Rsqrt Selu Sigmoid Sign Sin Sof
 """
 ELEMENTWISE = set(_ELEMENTWISE.split())
 REDUCTIONS = {"All", "Any", "ArgMax", "ArgMin", "Cumsum", "Max", "Mean", "Min", "Prod", "Sum"}
-# Per value that it gives.
+# operations for each output value
 SEVERAL = {
     "FusedBatchNorm": 2,
     "FusedBatchNormV2": 2,
@@ -41,14 +41,14 @@ SEVERAL = {
 }
 
 
-def flops(op: str, attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int | None:
-    """Return the floating-point operations of a node, or None for an operation that the table does not have.
+def count_flops(op: str, attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int | None:
+    """Return the floating-point operations of a node, or None for an unknown op.
 
     Args:
-        op: A TensorFlow operation.
+        op: A TensorFlow op.
         attr: Its attributes.
-        inputs: The shapes of what it reads.
-        output: The shape of its first output.
+        inputs: Shapes of its inputs.
+        output: Shape of its first output.
     """
     if op in FREE:
         return 0
@@ -56,12 +56,12 @@ def flops(op: str, attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int | N
         return SEVERAL.get(op, 1) * prod(output)
     if op in REDUCTIONS:
         return prod(inputs[0])
-    known = CONTRACTIONS.get(op)
-    return known(attr, inputs, output) if known else None
+    rule = OP_RULES.get(op)
+    return rule(attr, inputs, output) if rule else None
 
 
 def _conv(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
-    return 2 * prod(output) * prod(inputs[1][:-1])  # each value: a sum over the window and this group's channels
+    return 2 * prod(output) * prod(inputs[1][:-1])  # each output value sums over the window and its group's channels
 
 
 def _depthwise(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
@@ -69,7 +69,7 @@ def _depthwise(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
 
 
 def _transposed(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
-    return 2 * prod(inputs[2]) * prod(inputs[1][:-1])  # each value that is read is spread over a window of all outputs
+    return 2 * prod(inputs[2]) * prod(inputs[1][:-1])  # each input value is added to a window of all output channels
 
 
 def _matmul(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
@@ -81,7 +81,7 @@ def _batch_matmul(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
 
 
 def _einsum(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
-    """Each combination of indices is a product and a sum; the axes under an ellipsis are counted from the output."""
+    """Count a product and a sum for each combination of indices; an ellipsis is an index of its own."""
     terms = attr["equation"].s.decode().replace(" ", "").partition("->")[0].split(",")
     sizes: dict[str, int] = {}
     for term, shape in zip(terms, inputs, strict=True):
@@ -101,7 +101,7 @@ def _sum_of_all(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
     return (len(inputs) - 1) * prod(output)
 
 
-CONTRACTIONS: dict[str, Callable[[Any, Sequence[Sizes], Sizes], int]] = {
+OP_RULES: dict[str, Callable[[Any, Sequence[Sizes], Sizes], int]] = {
     "Conv2D": _conv,
     "Conv3D": _conv,
     "DepthwiseConv2dNative": _depthwise,

@@ -1,8 +1,8 @@
-"""Which operations LiteRT can compute in 8 bits, and which its XNNPACK delegate takes, both in TensorFlow's names.
+"""TensorFlow ops that LiteRT computes in 8 bits, and those that its XNNPACK delegate runs.
 
-Source: LiteRT's 8-bit quantization specification and kernel registry, and the XNNPACK delegate's list of operators.
-An Einsum becomes a product of matrices. What a converter makes of an operation in its place may differ: the file that
-`export_tflite` writes has the last word.
+Sources: LiteRT's 8-bit quantization specification and kernel registry, and the XNNPACK delegate's list of operators.
+An Einsum becomes a matrix product. A converter may replace an op by another one, so the file that `export_tflite`
+writes may differ.
 """
 
 _BOTH = """

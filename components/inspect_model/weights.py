@@ -1,4 +1,4 @@
-"""What the constants of a graph say: how many parameters, how many zeros, how many channels."""
+"""Statistics of the constants of a graph: parameters, zeros and channels."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.artifacts.inspection_report import KernelSparsity, ParameterCount, Sparsity, UnalignedKernel
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 
-# Which input is the kernel, and which of its axes are the channels it reads and gives.
+# op: index of the kernel among the inputs, and the kernel's axes of input and output channels
 KERNELS = {
     "Conv2D": (1, -2, -1),
     "Conv3D": (1, -2, -1),
@@ -18,44 +19,45 @@ KERNELS = {
     "MatMul": (1, -2, -1),
     "BatchMatMulV2": (1, -2, -1),
 }
-VECTOR = 8  # channels that a CPU's registers and int8 instructions, or a GPU's tensor cores, take at once
-SHOWN = 20
+ALIGNMENT = 8  # channels that a CPU's registers and int8 instructions, or a GPU's tensor cores, process at once
+MAX_KERNELS = 20
 
 
-def parameters(graph: Graph) -> dict[str, int]:
-    """The floating-point constants of more than one value, which is what variables become; each once."""
-    arrays = [graph.array(Tensor(name)) for name in _floats(graph)]
-    return {"count": sum(array.size for array in arrays), "bytes": sum(array.nbytes for array in arrays)}
+def count_parameters(graph: Graph) -> ParameterCount:
+    """Count the floating-point constants with more than one value, which variables become, each once."""
+    arrays = [graph.array(Tensor(name)) for name in _parameter_names(graph)]
+    return ParameterCount(sum(array.size for array in arrays), sum(array.nbytes for array in arrays))
 
 
-def sparsity(graph: Graph) -> dict[str, Any]:
-    """Zeros among the kernels, and whether two of every four neighbours along the inputs are zero."""
-    found: list[dict[str, Any]] = []
-    for node, kernel, axis, _ in _kernels(graph):
+def measure_sparsity(graph: Graph) -> Sparsity:
+    """Count the zeros of the kernels, and the kernels with 2:4 sparsity along the input channels."""
+    kernels = []
+    for node, kernel, input_axis, _ in _kernels(graph):
         zeros = int(kernel.size - np.count_nonzero(kernel))
-        found.append(
-            {"node": node.name, "size": kernel.size, "zeros": zeros, "two_of_four": _two_of_four(kernel, axis)}
-        )
-    size, zeros = (sum(one[key] for one in found) for key in ("size", "zeros"))
-    sparse = sorted((one for one in found if one["zeros"] >= one["size"] / 10), key=lambda one: -one["zeros"])
-    two_of_four = sum(one["two_of_four"] for one in found)
-    fraction = zeros / size if size else 0.0
-    return {"zeros": zeros, "fraction": fraction, "two_of_four": two_of_four, "kernels": sparse[:SHOWN]}
+        kernels.append(KernelSparsity(node.name, kernel.size, zeros, _is_two_of_four(kernel, input_axis)))
+    size, zeros = sum(kernel.size for kernel in kernels), sum(kernel.zeros for kernel in kernels)
+    sparse = [kernel for kernel in kernels if kernel.zeros >= kernel.size / 10]
+    return Sparsity(
+        zeros=zeros,
+        fraction=zeros / size if size else 0.0,
+        two_of_four=sum(kernel.two_of_four for kernel in kernels),
+        kernels=sorted(sparse, key=lambda kernel: -kernel.zeros)[:MAX_KERNELS],
+    )
 
 
-def odd_channels(graph: Graph) -> list[dict[str, Any]]:
-    """Kernels that read or give a number of channels that is no multiple of 8."""
-    found = []
-    for node, kernel, reads, gives in _kernels(graph):
-        sizes = {"reads": kernel.shape[reads], "gives": kernel.shape[gives] if gives is not None else kernel.shape[-1]}
-        if gives is None:
-            sizes["gives"] *= kernel.shape[-2]
-        if any(size % VECTOR for size in sizes.values()):
-            found.append({"node": node.name, "op": node.op, **sizes})
-    return found
+def find_unaligned_kernels(graph: Graph) -> list[UnalignedKernel]:
+    """Return the kernels with a number of input or output channels that is not a multiple of 8."""
+    unaligned = []
+    for node, kernel, input_axis, output_axis in _kernels(graph):
+        # a depthwise kernel has its last axis for each input channel
+        outputs = kernel.shape[-1] * kernel.shape[-2] if output_axis is None else kernel.shape[output_axis]
+        inputs = kernel.shape[input_axis]
+        if inputs % ALIGNMENT or outputs % ALIGNMENT:
+            unaligned.append(UnalignedKernel(node.name, node.op, inputs, outputs))
+    return unaligned
 
 
-def _floats(graph: Graph) -> Iterator[str]:
+def _parameter_names(graph: Graph) -> Iterator[str]:
     import tensorflow as tf
 
     for name, node in graph.nodes.items():
@@ -66,16 +68,21 @@ def _floats(graph: Graph) -> Iterator[str]:
 
 
 def _kernels(graph: Graph) -> Iterator[tuple[Node, NDArray[Any], int, int | None]]:
+    """Yield nodes with a constant kernel, the kernel, and its axes of input and output channels."""
     for node in graph.nodes.values():
         if node.op in KERNELS and graph.is_constant(node.inputs[KERNELS[node.op][0]]):
-            place, reads, gives = KERNELS[node.op]
-            turned = any(node.attr[key].b for key in ("transpose_b", "adj_y") if key in node.attr)
-            yield node, graph.array(node.inputs[place]), *((gives or -1, reads) if turned else (reads, gives))
+            index, inputs, outputs = KERNELS[node.op]
+            is_transposed = any(node.attr[key].b for key in ("transpose_b", "adj_y") if key in node.attr)
+            yield (
+                node,
+                graph.array(node.inputs[index]),
+                *((outputs or -1, inputs) if is_transposed else (inputs, outputs)),
+            )
 
 
-def _two_of_four(kernel: NDArray[Any], axis: int) -> bool:
+def _is_two_of_four(kernel: NDArray[Any], axis: int) -> bool:
     rows = np.moveaxis(kernel, axis, -1)
     if rows.shape[-1] % 4:
         return False
-    fours = rows.reshape(-1, 4)
-    return bool(((fours != 0).sum(1) <= 2).all())
+    groups = rows.reshape(-1, 4)
+    return bool(((groups != 0).sum(1) <= 2).all())

@@ -1,0 +1,236 @@
+"""The content of ``inspection.json``: operations, parameters, costs and obstacles to optimizations of a model."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class ParameterCount:
+    """The floating-point constants with more than one value.
+
+    Attributes:
+        count: Number of values.
+        bytes: Their bytes.
+    """
+
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class FlopCount:
+    """Floating-point operations for one example; a multiplication and an addition are two.
+
+    Attributes:
+        total: Of all counted nodes.
+        by_op: By TensorFlow op, the largest first.
+        not_counted: Number of nodes by op whose op or shapes are unknown.
+    """
+
+    total: int
+    by_op: dict[str, int]
+    not_counted: dict[str, int]
+
+
+@dataclass(frozen=True)
+class NodeCost:
+    """The cost of a node.
+
+    Attributes:
+        node: Name of the node.
+        op: TensorFlow op.
+        flops: Floating-point operations; None if they are not counted.
+        bytes: Bytes read and written, of tensors with a known size.
+        output: Shape of the first output.
+    """
+
+    node: str
+    op: str
+    flops: int | None
+    bytes: int
+    output: list[int | None]
+
+
+@dataclass(frozen=True)
+class UnfoldableBatchNorm:
+    """A batch norm that cannot be folded.
+
+    Attributes:
+        batch_norm: Name of its first node.
+        why: The reason.
+    """
+
+    batch_norm: str
+    why: str
+
+
+@dataclass(frozen=True)
+class BatchNormCount:
+    """The batch norms of a model.
+
+    Attributes:
+        found: Number of batch norms.
+        foldable: Number of batch norms that can be folded into a kernel.
+        stay: The others.
+    """
+
+    found: int
+    foldable: int
+    stay: list[UnfoldableBatchNorm]
+
+
+@dataclass(frozen=True)
+class OpCoverage:
+    """The part of a model that a set of ops covers.
+
+    Attributes:
+        flops: Share of the floating-point operations; None if there are none.
+        ops: Share of the nodes; None if there are none.
+        left_out: Number of nodes by op that is not in the set.
+    """
+
+    flops: float | None
+    ops: float | None
+    left_out: dict[str, int]
+
+
+@dataclass(frozen=True)
+class UnalignedKernel:
+    """A kernel with a number of channels that is not a multiple of 8.
+
+    Attributes:
+        node: Name of the node.
+        op: TensorFlow op.
+        reads: Number of input channels.
+        gives: Number of output channels.
+    """
+
+    node: str
+    op: str
+    reads: int
+    gives: int
+
+
+@dataclass(frozen=True)
+class KernelSparsity:
+    """The zeros of a kernel.
+
+    Attributes:
+        node: Name of the node.
+        size: Number of weights.
+        zeros: Number of zeros.
+        two_of_four: True if at most two of every four neighbors along the input channels are not zero.
+    """
+
+    node: str
+    size: int
+    zeros: int
+    two_of_four: bool
+
+
+@dataclass(frozen=True)
+class Sparsity:
+    """The zeros of all kernels.
+
+    Attributes:
+        zeros: Number of zeros.
+        fraction: Share of the weights that are zero.
+        two_of_four: Number of kernels with 2:4 sparsity.
+        kernels: Kernels with at least a tenth of zeros, those with the most zeros first.
+    """
+
+    zeros: int
+    fraction: float
+    two_of_four: int
+    kernels: list[KernelSparsity]
+
+
+@dataclass(frozen=True)
+class CostBudget:
+    """Limits of a model; None for no limit.
+
+    Attributes:
+        mflops: Million floating-point operations for one example.
+        parameters: Number of parameters.
+    """
+
+    mflops: float | None
+    parameters: int | None
+
+
+@dataclass(frozen=True)
+class LighterBackbone:
+    """A backbone that is lighter than the model.
+
+    Attributes:
+        name: Its name in `compare_backbones`.
+        parameters: Number of parameters without a head.
+        mflops: Million floating-point operations for an image of the model's size, without a head.
+    """
+
+    name: str
+    parameters: int
+    mflops: float
+
+
+@dataclass(frozen=True)
+class LighterBackbones:
+    """Lighter backbones for the task of the model.
+
+    Attributes:
+        task: The task; None if the signature is not that of an image classifier.
+        reason: Why no task was recognized, or None.
+        budget: The limits.
+        model_fits: True if the model is within the limits.
+        fitting: Backbones within the limits, those with the most operations first.
+    """
+
+    task: str | None
+    reason: str | None
+    budget: CostBudget
+    model_fits: bool
+    fitting: list[LighterBackbone]
+
+
+@dataclass(frozen=True)
+class InspectionReport:
+    """The content of ``inspection.json``.
+
+    Attributes:
+        model: Name of the model.
+        digest: Digest of the model's files.
+        signature: The inspected signature.
+        inputs: Dtype and shape of each input.
+        outputs: Dtype and shape of each output.
+        assumed: The shapes of inputs that leave dimensions open, as they were assumed for the counts.
+        ops: Number of nodes by op, the most frequent first.
+        parameters: Parameters.
+        flops: Floating-point operations.
+        bytes_moved: Bytes that all nodes read and write.
+        busiest: The nodes with the most floating-point operations.
+        batch_norms: Batch norms.
+        quantizable: The part that integer kernels cover.
+        xnnpack: The part that XNNPACK covers.
+        channels: Kernels with channels that are not multiples of 8.
+        sparsity: Zeros.
+        backbones: Lighter backbones.
+    """
+
+    schema_version: ClassVar[int] = 1
+    model: str
+    digest: str
+    signature: str
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    assumed: dict[str, str]
+    ops: dict[str, int]
+    parameters: ParameterCount
+    flops: FlopCount
+    bytes_moved: int
+    busiest: list[NodeCost]
+    batch_norms: BatchNormCount
+    quantizable: OpCoverage
+    xnnpack: OpCoverage
+    channels: list[UnalignedKernel]
+    sparsity: Sparsity
+    backbones: LighterBackbones
