@@ -70,7 +70,7 @@ def compare(name: str, folder: Path, timing: Timing) -> dict[str, Any]:
 
 def prepare(folder: Path, contenders: list[str]) -> None:
     """Write what Grappler and XLA make of the plain model, those of them that are wanted."""
-    from tfopt.components.compile_xla.compile import FIRST
+    from tfopt.components.compile_xla.compile import PASSES
     from tfopt.components.compile_xla.saved_model import write_compiled
     from tfopt.graph import grappler
     from tfopt.graph import pass_manager as passes
@@ -81,7 +81,7 @@ def prepare(folder: Path, contenders: list[str]) -> None:
     if "grappler" in contenders:
         write(grappler.run(frozen), folder / "grappler")
     if "xla" in contenders:
-        write_compiled(passes.optimize(frozen, FIRST, Report()), folder / "xla", [])
+        write_compiled(passes.optimize(frozen, PASSES, Report()), folder / "xla", [])
 
 
 def count(folder: Path) -> int:

@@ -1,1 +1,1 @@
-"""Models that XLA compiles when they are first called, saved so."""
+"""SavedModels that XLA compiles at the first call."""

@@ -1,8 +1,8 @@
-"""What XLA compiled, as files that TensorFlow reads in place of compiling: ``assets.extra/xla_cache``.
+"""Cache of programs that XLA compiled, which TensorFlow reads instead of compiling: ``assets.extra/xla_cache``.
 
-TensorFlow writes and reads them by itself, one file for each program and input shape, where ``TF_XLA_FLAGS`` names a
-folder. A file is found by a fingerprint of the program and of its shapes, whatever path the model lies at. It holds
-machine code with the weights inside, for the processor that it was compiled on.
+TensorFlow writes and reads the files, one for each program and input shape, if ``TF_XLA_FLAGS`` names a folder. The
+name of a file is a fingerprint of the program and its shapes; it does not depend on the model's path. A file contains
+machine code with the weights, for the processor that it was compiled on.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import SavedModel
-from tfopt.components.compile_xla import timing as measuring
+from tfopt.components.compile_xla.latency import measure_models
 from tfopt.data.batches import Batch
 from tfopt.processes.subprocess_call import run_in_child
 
@@ -22,10 +22,10 @@ _READ_ONLY = "--tf_xla_persistent_cache_read_only"
 
 
 @contextlib.contextmanager
-def writing(folder: Path) -> Iterator[dict[str, str]]:
-    """The environment of processes that keep what XLA compiles in a folder, which must be there, until the block ends.
+def cache_environment(folder: Path) -> Iterator[dict[str, str]]:
+    """Yield environment variables with which a process stores compiled programs in an existing folder.
 
-    TensorFlow takes a space for the end of a flag, so the folder goes by another name meanwhile.
+    The variables are valid until the block ends. They name a symbolic link, because a space ends a flag of TensorFlow.
     """
     with tempfile.TemporaryDirectory(prefix="tfopt-") as scratch:
         link = Path(scratch, "cache")
@@ -33,18 +33,18 @@ def writing(folder: Path) -> Iterator[dict[str, str]]:
         yield {"TF_XLA_FLAGS": f"{os.environ.get('TF_XLA_FLAGS', '')} {_flag(link)}".strip()}
 
 
-def read_back(target: Path, batches: dict[int, Batch]) -> dict[str, Any]:
-    """Load a model with the cache that lies in it.
+def measure_cache(target: Path, batches: dict[int, Batch]) -> dict[str, Any]:
+    """Load a model with the cache that is stored in it.
 
     Returns:
-        How many programs there are, their bytes, the flags that make a process read them, the processor they are for,
-        and the times of `measuring.measure` in a fresh process that does.
+        The number of programs, their bytes, the flags with which a process reads them, their processor, and the times
+        of `measure_models` in a fresh process that reads them.
     """
     folder = target / "Format-Serving" / FOLDER
-    with writing(folder) as environment:
+    with cache_environment(folder) as environment:
         environment["TF_XLA_FLAGS"] += f" {_READ_ONLY}"
         (times,) = run_in_child(
-            *(measuring.measure, [SavedModel(target)], batches),
+            *(measure_models, [SavedModel(target)], batches),
             doing="running the compiled model from its cache",
             environment=environment,
         )
@@ -64,6 +64,6 @@ def _flag(folder: Path) -> str:
 
 
 def _processor() -> str:
-    """As Linux names it; two with one name have the same instructions."""
+    """Return Linux's name of the processor, which identifies its instruction set."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")

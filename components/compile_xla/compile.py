@@ -1,4 +1,4 @@
-"""The whole of the work: refuse what XLA lacks, write, warm up, measure in a fresh process, compare."""
+"""Compilation of a model with XLA: check the ops, write the model, compare outputs, measure in a fresh process."""
 
 import logging
 import tempfile
@@ -8,10 +8,10 @@ from typing import Any
 from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.components.compile_xla import cache
-from tfopt.components.compile_xla import timing as measuring
-from tfopt.components.compile_xla.saved_model import MAY, MUST, write_clustered, write_compiled
-from tfopt.components.compile_xla.unsupported_ops import obstacles
-from tfopt.components.compile_xla.wish import Wish
+from tfopt.components.compile_xla.latency import measure_models
+from tfopt.components.compile_xla.parameters import Settings
+from tfopt.components.compile_xla.saved_model import MAY_COMPILE, MUST_COMPILE, write_clustered, write_compiled
+from tfopt.components.compile_xla.unsupported_ops import find_unsupported_ops
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.errors import ComponentError
@@ -26,82 +26,91 @@ from tfopt.runtimes import environment
 from tfopt.serving.saved_model_assets import copy_assets
 from tfopt.serving.warm_up import write_requests
 
-FIRST = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")  # less for XLA to compile
-HEADINGS = ("Graph execution error", "Detected at node", "<stack traces")  # what TensorFlow says before the reason
+# leave less for XLA to compile
+PASSES = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")
+# lines of TensorFlow's error message before the reason
+ERROR_HEADINGS = ("Graph execution error", "Detected at node", "<stack traces")
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
 
-def compile_model(model: SavedModel, target: Path, examples: Examples | None, wish: Wish) -> dict[str, Any]:
-    """Write the compiled model into the staging folder ``target`` and return what the model card should say.
+def compile_model(model: SavedModel, target: Path, examples: Examples | None, settings: Settings) -> dict[str, Any]:
+    """Write the compiled model into the staging folder ``target`` and return the entries of its model card.
 
     Raises:
         ComponentError: See `compile_xla`.
     """
     serving = target / "Format-Serving"
     with opened(model) as frozen:
-        frozen = passes.optimize(grappler.run(frozen, ["debug_stripper"]), FIRST, Report())
-        report = _write(frozen, serving, wish)
+        frozen = passes.optimize(grappler.run(frozen, ["debug_stripper"]), PASSES, Report())
+        report = _write_model(frozen, serving, settings)
         comparison = Comparison(frozen.signatures, lambda key: runtimes.load(model, signature=key), examples)
-    verified = _compared(comparison, target)
-    where, off = worst(verified)
-    if off > wish.tolerance:
+    errors = _compare_outputs(comparison, target)
+    output, error = worst(errors)
+    if error > settings.tolerance:
         raise ComponentError(
-            f"{where} differs by {off:.2g} of its range", f"at most {wish.tolerance:g}", "pass a larger tolerance"
+            f"{output} differs by {error:.2g} of its range",
+            f"at most {settings.tolerance:g}",
+            "pass a larger tolerance",
         )
-    batches = _batches(model, examples, wish.sizes)
-    report |= _measured(model, target, batches, wish)
-    missing = write_requests(serving, batches.values()) if wish.warm_up else "not asked for"
+    batches = _draw_batches(model, examples, settings.sizes)
+    report |= _measure(model, target, batches, settings)
+    missing = write_requests(serving, batches.values()) if settings.warm_up else "not requested"
     copy_assets(model, serving)
     report["warm_up"] = missing or {"batch_sizes": list(batches)}
-    facts = {
+    verified = {
         "inputs": comparison.source,
-        "tolerance": wish.tolerance,
+        "tolerance": settings.tolerance,
         "skipped": comparison.skipped,
-        "outputs": verified,
+        "outputs": errors,
     }
-    return {"name": "compiled", "report": report, "verified": facts}
+    return {"name": "compiled", "report": report, "verified": verified}
 
 
-def _write(frozen: Frozen, serving: Path, wish: Wish) -> dict[str, Any]:
-    """Write the model, and say what is compiled of it; refuse what XLA lacks where all must be compiled."""
-    found = obstacles(frozen)
-    if not wish.whole:
+def _write_model(frozen: Frozen, serving: Path, settings: Settings) -> dict[str, Any]:
+    """Write the model, and return which parts of it are compiled.
+
+    Raises:
+        ComponentError: If the whole model must be compiled and XLA lacks an op, or no op can be compiled.
+    """
+    unsupported = find_unsupported_ops(frozen)
+    if settings.mode == "clusters":
         marked = write_clustered(frozen, serving)
         if not marked:
-            raise _nothing()
-        return {"mode": "clusters", "may_be_compiled": marked, "not_compiled": found}
-    if found:
-        listed = "; ".join(f"{op}: {why}" for op, why in found.items())
+            raise _nothing_compiled()
+        return {"mode": "clusters", "may_be_compiled": marked, "not_compiled": unsupported}
+    if unsupported:
+        reasons = "; ".join(f"{op}: {reason}" for op, reason in unsupported.items())
         raise ComponentError(
-            f"operations that XLA cannot compile: {listed}",
+            f"operations that XLA cannot compile: {reasons}",
             "a model whose every operation XLA can compile",
             "pass mode='clusters', which compiles the others, or serve a signature without them",
         )
-    return {"mode": "whole", "static_signatures": write_compiled(frozen, serving, wish.sizes if wish.static else [])}
+    static_sizes = settings.sizes if settings.static else []
+    return {"mode": "whole", "static_signatures": write_compiled(frozen, serving, static_sizes)}
 
 
-def _measured(model: SavedModel, target: Path, batches: dict[int, Batch], wish: Wish) -> dict[str, Any]:
-    """The times of both, and what XLA compiled, as far as that is packed or might be nothing."""
-    if wish.whole and not wish.cache:
-        return {"speed": _speed(model, target, batches, {})}
+def _measure(model: SavedModel, target: Path, batches: dict[int, Batch], settings: Settings) -> dict[str, Any]:
+    """Return the times of both models, the number of compiled programs, and the stored programs if requested."""
+    if settings.mode == "whole" and not settings.cache:
+        return {"speed": _measure_speed(model, target, batches, {})}
     with tempfile.TemporaryDirectory(prefix="tfopt-") as scratch:
-        folder = target / "Format-Serving" / cache.FOLDER if wish.cache else Path(scratch)
+        folder = target / "Format-Serving" / cache.FOLDER if settings.cache else Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        with cache.writing(folder) as variables:
-            speed = _speed(model, target, batches, variables)
+        with cache.cache_environment(folder) as variables:
+            speed = _measure_speed(model, target, batches, variables)
         programs = len(list(folder.iterdir()))
     if not programs:
-        raise _nothing()
-    if not wish.cache:
+        raise _nothing_compiled()
+    if not settings.cache:
         return {"speed": speed, "programs": programs}
-    packed = cache.read_back(target, batches)
-    for size, times in packed["from_cache"]["batches"].items():
-        log.info("batch %s: from the cache %.1f s in place of compiling", size, times["compile_s"])
-    return {"speed": speed, "programs": programs, "cache": packed}
+    stored = cache.measure_cache(target, batches)
+    for size, times in stored["from_cache"]["batches"].items():
+        log.info("batch %s: loading from the cache takes %.1f s instead of compiling", size, times["compile_s"])
+    return {"speed": speed, "programs": programs, "cache": stored}
 
 
-def _nothing() -> ComponentError:
+def _nothing_compiled() -> ComponentError:
     return ComponentError(
         "XLA compiles nothing of this model",
         "operations that it can compile",
@@ -109,46 +118,50 @@ def _nothing() -> ComponentError:
     )
 
 
-def _compared(comparison: Comparison, target: Path) -> dict[str, Any]:
-    """The parity of each output; running is when XLA compiles, and says what it cannot."""
+def _compare_outputs(comparison: Comparison, target: Path) -> dict[str, Any]:
+    """Return the difference of each output from the parent's. The first run compiles, and raises XLA's errors."""
     try:
         return comparison.errors(lambda key: runtimes.load(SavedModel(target), signature=key))
     except ComponentError:
         raise
     except Exception as error:
-        said = [line.strip() for line in str(error).splitlines() if line.strip()]
-        why = next((line for line in said if not line.startswith(HEADINGS)), said[0])
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = next((line for line in lines if not line.startswith(ERROR_HEADINGS)), lines[0])
         raise ComponentError(
-            f"XLA: {why[:300]}",
+            f"XLA: {reason[:300]}",
             "operations with sizes that are known when XLA compiles",
             "fix the sizes in the model that it names, or leave the model as it is",
         ) from error
 
 
-def _batches(model: SavedModel, examples: Examples | None, sizes: list[int]) -> dict[int, Batch]:
-    """Inputs of ``serving_default`` for each batch size; of the one size there is, where the model fixes it."""
+def _draw_batches(model: SavedModel, examples: Examples | None, sizes: list[int]) -> dict[int, Batch]:
+    """Return inputs of ``serving_default`` by batch size; only for the model's own size if it is fixed."""
     runtime = runtimes.load(model, signature=DEFAULT)
-    given, _ = draw_inputs(examples, runtime.inputs, records=max(sizes))
-    found = {}
+    inputs, _ = draw_inputs(examples, runtime.inputs, records=max(sizes))
+    batches = {}
     for size in sizes:
-        batch = next(split_batches(given, runtime.inputs, size), None)
+        batch = next(split_batches(inputs, runtime.inputs, size), None)
         if batch is not None:
-            found[max((len(array) for array in batch.values() if array.ndim), default=1)] = batch
-    return found
+            batches[max((len(array) for array in batch.values() if array.ndim), default=1)] = batch
+    return batches
 
 
-def _speed(model: SavedModel, target: Path, batches: dict[int, Batch], variables: dict[str, str]) -> dict[str, Any]:
-    parent, ours = run_in_child(
-        *(measuring.measure, [model, SavedModel(target)], batches),
+def _measure_speed(
+    model: SavedModel, target: Path, batches: dict[int, Batch], variables: dict[str, str]
+) -> dict[str, Any]:
+    parent, compiled = run_in_child(
+        *(measure_models, [model, SavedModel(target)], batches),
         doing="running the compiled model and its parent",
         environment=environment.read_variables(model) | variables,
     )
     parent.pop("marked")
-    if not ours.pop("marked"):
-        raise ComponentError("nothing is marked for XLA after loading", f"{MUST} or {MAY}", "report this")
-    for size, times in ours["batches"].items():
+    if not compiled.pop("marked"):
+        raise ComponentError(
+            "nothing is marked for XLA after loading", f"{MUST_COMPILE} or {MAY_COMPILE}", "report this"
+        )
+    for size, times in compiled["batches"].items():
         log.info(
             "batch %s: compiled in %.1f s, then %.3g ms a call; the parent %.3g ms",
             *(size, times["compile_s"], 1e3 * times["call_s"], 1e3 * parent["batches"][size]["call_s"]),
         )
-    return {"parent": parent, "compiled": ours}
+    return {"parent": parent, "compiled": compiled}

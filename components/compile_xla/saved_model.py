@@ -1,72 +1,74 @@
-"""A frozen model written so that XLA compiles it: a function for each signature, or operations marked one by one.
+"""Write a frozen model so that XLA compiles it: a function for each signature, or single ops with a mark.
 
-A function that is marked must be compiled as one program, or the call fails. Marked operations are grouped when the
-model runs, by TensorFlow's pass ``MarkForCompilation``, and what it does not take into a group runs as before.
+A marked function must be compiled as one program, or the call fails. TensorFlow's pass ``MarkForCompilation`` groups
+marked ops when the model runs, and runs the others as before.
 """
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tfopt.components.compile_xla.unsupported_ops import obstacle
+from tfopt.components.compile_xla.unsupported_ops import reason_unsupported
 from tfopt.graph import saved_model
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
 
-MUST, MAY = "_XlaMustCompile", "_XlaCompile"  # of a function, and of a node
+MUST_COMPILE, MAY_COMPILE = "_XlaMustCompile", "_XlaCompile"  # attributes of a function and of a node
 
 
 def write_clustered(frozen: Frozen, folder: Path) -> int:
-    """Write a SavedModel, with its tables and assets, and return how many operations may be compiled."""
-    marked = [node for node in frozen.graph.node if node.op not in ("Const", "Placeholder") and not obstacle(node)]
+    """Write a SavedModel with its lookup tables and assets, and return the number of ops that may be compiled."""
+    marked = [
+        node for node in frozen.graph.node if node.op not in ("Const", "Placeholder") and not reason_unsupported(node)
+    ]
     for node in marked:
-        node.attr[MAY].b = True
+        node.attr[MAY_COMPILE].b = True
     saved_model.write(frozen, folder)
     return len(marked)
 
 
 def write_compiled(frozen: Frozen, folder: Path, sizes: list[int]) -> list[str]:
-    """Write a SavedModel, and return the keys of the signatures that were added.
+    """Write a SavedModel, and return the keys of the added signatures.
 
     Args:
         frozen: A model that XLA can compile.
-        folder: Where ``saved_model.pb`` goes.
-        sizes: For each, and for each signature with a free batch, a signature of this fixed batch size is added.
+        folder: The folder of ``saved_model.pb``.
+        sizes: Fixed batch sizes; for each, a signature is added to every signature with an open batch size.
     """
     import tensorflow as tf
 
-    made, added = {}, []
+    signatures, added = {}, []
     for key, signature in frozen.signatures.items():
-        serve = _compiled(frozen.graph, signature)
-        made[key] = _concrete(serve, signature, None)
-        free = [end for end in signature.inputs.values() if end.shape and end.shape[0] is None]
-        for size in sizes if free else []:
+        serve = _compiled_function(frozen.graph, signature)
+        signatures[key] = _concrete_function(serve, signature, None)
+        is_open = any(end.shape and end.shape[0] is None for end in signature.inputs.values())
+        for size in sizes if is_open else []:
             added.append(f"{key}_batch_{size}")
-            made[added[-1]] = _concrete(serve, signature, size)
-    tf.saved_model.save(tf.Module(), str(folder), signatures=made)
+            signatures[added[-1]] = _concrete_function(serve, signature, size)
+    tf.saved_model.save(tf.Module(), str(folder), signatures=signatures)
     return added
 
 
-def _compiled(graph: Any, signature: Signature) -> Callable[..., Any]:
+def _compiled_function(graph: Any, signature: Signature) -> Callable[..., Any]:
     import tensorflow as tf
 
-    wanted = [end.tensor for end in signature.outputs.values()]
+    outputs = [end.tensor for end in signature.outputs.values()]
     body = tf.compat.v1.graph_util.extract_sub_graph(graph, [end.node for end in signature.outputs.values()])
-    given = {end.node for end in signature.inputs.values()}
-    kept = [node for node in body.node if node.name not in given]  # XLA knows no placeholders
+    placeholders = {end.node for end in signature.inputs.values()}  # XLA does not support placeholders
+    inner_nodes = [node for node in body.node if node.name not in placeholders]
     del body.node[:]
-    body.node.extend(kept)
-    read = {tensor.partition(":")[0] for node in kept for tensor in node.input}
+    body.node.extend(inner_nodes)
+    read = {tensor.partition(":")[0] for node in inner_nodes for tensor in node.input}
 
     @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
     def compiled(inputs: dict[str, Any]) -> dict[str, Any]:
         fed = {end.tensor: inputs[name] for name, end in signature.inputs.items() if end.node in read}
-        results = tf.import_graph_def(body, input_map=fed, return_elements=wanted, name="")
+        results = tf.import_graph_def(body, input_map=fed, return_elements=outputs, name="")
         return dict(zip(signature.outputs, results, strict=True))
 
     return compiled  # type: ignore[no-any-return]
 
 
-def _concrete(serve: Callable[..., Any], signature: Signature, size: int | None) -> Any:
+def _concrete_function(serve: Callable[..., Any], signature: Signature, size: int | None) -> Any:
     import tensorflow as tf
 
     def spec(name: str, end: Endpoint) -> Any:

@@ -1,15 +1,15 @@
-"""What XLA cannot compile, by operation, with the reason."""
+"""Find the ops of a model that XLA cannot compile."""
 
 from typing import Any
 
 from tfopt.graph.frozen_model import Frozen, functions_called, nodes
 from tfopt.graph.op_registry import definition
 
-DEVICE = "XLA_CPU_JIT"  # TensorFlow registers XLA's operations by device; a GPU's set is the same but for a few
+DEVICE = "XLA_CPU_JIT"  # TensorFlow registers XLA's kernels by device; a GPU has nearly the same
 STRUCTURE = {"Const", "Placeholder", "NoOp", "Identity", "IdentityN", "If", "While", "Case", "PartitionedCall"}
 STRUCTURE |= {"StatelessIf", "StatelessWhile", "StatelessCase", "StatefulPartitionedCall"}
-IGNORED = {"Assert", "Const"}  # Assert is left out, as XLA does; a constant text goes with what reads it
-# Their result has as many values as the data say, and XLA fixes all sizes when it compiles.
+IGNORED = {"Assert", "Const"}  # XLA drops Assert; a text constant is reported with the op that reads it
+# The size of their outputs depends on the data, while XLA fixes all sizes at compile time.
 DYNAMIC = {
     "Where",
     "Unique",
@@ -21,21 +21,22 @@ DYNAMIC = {
 }
 
 
-def obstacles(frozen: Frozen) -> dict[str, str]:
-    """Return the operations that XLA lacks or cannot give a fixed size, each with the reason and a node's name."""
-    functions = functions_called(nodes(frozen.graph)) & {one.signature.name for one in frozen.graph.library.function}
-    found: dict[str, str] = {}
+def find_unsupported_ops(frozen: Frozen) -> dict[str, str]:
+    """Return the ops that XLA lacks or cannot give a fixed size, each with the reason and the name of a node."""
+    library = {function.signature.name for function in frozen.graph.library.function}
+    functions = functions_called(nodes(frozen.graph)) & library
+    reasons: dict[str, str] = {}
     for node in nodes(frozen.graph):
-        if node.op in functions or node.op in found:
+        if node.op in functions or node.op in reasons:
             continue
-        reason = obstacle(node)
+        reason = reason_unsupported(node)
         if reason:
-            found[node.op] = f"{reason} ({node.name})"
-    return dict(sorted(found.items()))
+            reasons[node.op] = f"{reason} ({node.name})"
+    return dict(sorted(reasons.items()))
 
 
-def obstacle(node: Any) -> str | None:
-    """Return why XLA cannot compile a node, None where it can as far as is known before it tries."""
+def reason_unsupported(node: Any) -> str | None:
+    """Return why XLA cannot compile a node; None if no reason is known before the compilation."""
     import tensorflow as tf
     from tensorflow.python.framework import kernels
 
@@ -47,7 +48,7 @@ def obstacle(node: Any) -> str | None:
     if node.op in STRUCTURE:
         return None
     if node.op in DYNAMIC:
-        return "how many values it gives depends on the data"
+        return "the size of its output depends on the data"
     devices = {kernel.device_type for kernel in kernels.get_registered_kernels_for_op(node.op).kernel}
     if DEVICE not in devices:
         return "XLA has no kernel for it"
@@ -55,5 +56,5 @@ def obstacle(node: Any) -> str | None:
 
 
 def _arguments(node: Any) -> list[Any]:
-    found = definition(node.op)
-    return [*found.input_arg, *found.output_arg] if found else []
+    op = definition(node.op)
+    return [*op.input_arg, *op.output_arg] if op else []

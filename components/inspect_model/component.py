@@ -19,7 +19,7 @@ def inspect_model(
     budget_mflops: Annotated[float, Between(0)] | None = None,
     budget_parameters: Annotated[int, Between(0)] | None = None,
 ) -> None:
-    """Count a model's operations, parameters and costs, and report what each optimization could change, and why not.
+    """Count a model's operations, parameters and costs, and report which optimizations apply and why others do not.
 
     The report contains nodes by op, parameters, floating-point operations (a multiplication and an addition are two),
     bytes read and written, batch norms that can and cannot be folded and why, the fraction that integer kernels and

@@ -1,3 +1,5 @@
+"""Tests of `compile_xla`: marks, signatures, warm-up, cache, and models that XLA cannot compile."""
+
 import json
 import subprocess
 import sys
@@ -10,9 +12,9 @@ from tests.graph.saved_models import control_flow, two_ends
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
 from tfopt.components.compile_xla import cache
-from tfopt.components.compile_xla.compile import _compared
+from tfopt.components.compile_xla.compile import _compare_outputs
 from tfopt.components.compile_xla.component import compile_xla
-from tfopt.components.compile_xla.saved_model import MAY, write_compiled
+from tfopt.components.compile_xla.saved_model import MAY_COMPILE, write_compiled
 from tfopt.errors import ComponentError
 from tfopt.graph.saved_model import read
 from tfopt.serving import warm_up
@@ -32,34 +34,34 @@ print(json.dumps({"marked": len(marked), "digit": serve(image=tf.constant(image)
 @pytest.fixture(scope="module")
 def compiled(digits_model, digits_examples, tmp_path_factory):
     target = tmp_path_factory.mktemp("compiled") / "compiled"
-    made = compile_xla(
+    outputs = compile_xla(
         model=digits_model, compiled=target, examples=digits_examples, batch_sizes=["4", "1"], static=True
     )
-    return made["compiled"]
+    return outputs["compiled"]
 
 
-@pytest.mark.nightly  # a fresh process says so whenever times are measured; here with TensorFlow alone
-def test_a_fresh_process_loads_it_still_marked_and_answers_as_the_parent(compiled, digits_model):
+@pytest.mark.nightly  # measuring times checks the marks in a fresh process too; this process has only TensorFlow
+def test_a_fresh_process_loads_the_marks_and_computes_the_outputs_of_the_parent(compiled, digits_model):
     printed = subprocess.run(
         [sys.executable, "-c", FRESH, str(compiled.saved_model)], check=True, capture_output=True, text=True
     ).stdout
-    said = json.loads(printed.splitlines()[-1])
-    assert said["marked"] >= 1
-    assert said["keys"] == ["serving_default", "serving_default_batch_1", "serving_default_batch_4"]
+    result = json.loads(printed.splitlines()[-1])
+    assert result["marked"] >= 1
+    assert result["keys"] == ["serving_default", "serving_default_batch_1", "serving_default_batch_4"]
     image = np.random.default_rng(0).uniform(0, 16, (5, 8, 8, 1)).astype(np.float32)
     expected = runtimes.load(SavedModel(digits_model)).run({"image": image})["digit"]
-    np.testing.assert_allclose(said["digit"], expected, atol=1e-5)
+    np.testing.assert_allclose(result["digit"], expected, atol=1e-5)
 
 
-def test_it_is_really_compiled(compiled):
+def test_operations_are_in_a_function_marked_for_xla(compiled):
     loaded = tf.saved_model.load(str(compiled.saved_model))
     graph = loaded.signatures["serving_default"].graph.as_graph_def()
-    (body,) = [one for one in graph.library.function if one.attr["_XlaMustCompile"].b]
+    (body,) = [function for function in graph.library.function if function.attr["_XlaMustCompile"].b]
     assert "Conv2D" in {node.op for node in body.node_def}
     assert "Conv2D" not in {node.op for node in graph.node}
 
 
-def test_the_signature_stays_and_static_ones_are_added(compiled, digits_model):
+def test_signatures_are_preserved_and_static_ones_added(compiled, digits_model):
     before, after = (runtimes.load(SavedModel(path)) for path in (digits_model, compiled.path))
     assert (after.inputs, after.outputs) == (before.inputs, before.outputs)
     fixed = runtimes.load(SavedModel(compiled.path), signature="serving_default_batch_4")
@@ -68,16 +70,16 @@ def test_the_signature_stays_and_static_ones_are_added(compiled, digits_model):
     assert compiled.card["report"]["static_signatures"] == ["serving_default_batch_1", "serving_default_batch_4"]
 
 
-def test_compile_time_is_reported_apart_from_later_calls(compiled):
+def test_compile_time_is_reported_separately_from_later_calls(compiled):
     speed = compiled.card["report"]["speed"]
     for size in ("1", "4"):
-        ours, parents = (speed[name]["batches"][size] for name in ("compiled", "parent"))
-        assert ours["compile_s"] > ours["call_s"] > 0
-        assert parents["call_s"] > 0
+        compiled_times, parent_times = (speed[name]["batches"][size] for name in ("compiled", "parent"))
+        assert compiled_times["compile_s"] > compiled_times["call_s"] > 0
+        assert parent_times["call_s"] > 0
     assert speed["compiled"]["load_s"] > 0
 
 
-def test_warm_up_requests_are_those_that_tensorflow_serving_reads(compiled):
+def test_warm_up_requests_have_the_format_of_tensorflow_serving(compiled):
     from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
     records = tf.data.TFRecordDataset(str(compiled.saved_model / warm_up.FILE)).as_numpy_iterator()
@@ -89,7 +91,7 @@ def test_warm_up_requests_are_those_that_tensorflow_serving_reads(compiled):
     assert compiled.card["report"]["warm_up"] == {"batch_sizes": [1, 4]}
 
 
-def test_without_tensorflow_serving_apis_there_are_none_and_the_reason(tmp_path, monkeypatch):
+def test_without_tensorflow_serving_apis_no_requests_are_written_and_the_reason_is_returned(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)
     assert "pip install tensorflow-serving-api" in warm_up.write_requests(tmp_path, [{"x": np.zeros(1)}])
     assert not list(tmp_path.iterdir())
@@ -99,13 +101,15 @@ def test_while_loops_and_branches_are_compiled(tmp_path):
     control_flow(tmp_path / "model")
     write_compiled(read(tmp_path / "model"), tmp_path / "compiled", [])
     arrays = {"x": np.array([[0.3, -0.7]], np.float32), "n": np.int32(3)}
-    expected, received = (runtimes.load(SavedModel(tmp_path / one)).run(arrays)["y"] for one in ("model", "compiled"))
+    expected, received = (
+        runtimes.load(SavedModel(tmp_path / folder)).run(arrays)["y"] for folder in ("model", "compiled")
+    )
     np.testing.assert_allclose(received, expected, atol=1e-6)
 
 
 @pytest.fixture(scope="module")
 def clustered(tmp_path_factory):
-    """A model with text in it: what XLA can compile of it is, and packed."""
+    """Compile a model with text in clusters, and store the compiled programs."""
     folder = tmp_path_factory.mktemp("clustered") / "a folder"  # TensorFlow's flags end at a space
     folder.mkdir()
     kernel = tf.constant(np.random.default_rng(0).normal(size=(8, 8)), tf.float32)
@@ -116,53 +120,53 @@ def clustered(tmp_path_factory):
         return {"scores": tf.nn.softmax(flow @ kernel), "largest": tf.as_string(tf.argmax(flow, 1))}
 
     tf.saved_model.save(tf.Module(), str(folder / "model"), signatures=serve)
-    made = compile_xla(
+    outputs = compile_xla(
         model=folder / "model", compiled=folder / "compiled", mode="clusters", cache=True, warm_up=False
-    )["compiled"]
-    return folder / "model", made
+    )
+    return folder / "model", outputs["compiled"]
 
 
-def test_clusters_leave_out_what_xla_lacks_and_compile_the_rest(clustered):
-    model, made = clustered
-    report = made.card["report"]
-    assert (report["mode"], report["warm_up"]) == ("clusters", "not asked for")
-    assert not (made.saved_model / "assets.extra" / "tf_serving_warmup_requests").exists()
+def test_clusters_compile_all_operations_that_xla_supports(clustered):
+    model, compiled = clustered
+    report = compiled.card["report"]
+    assert (report["mode"], report["warm_up"]) == ("clusters", "not requested")
+    assert not (compiled.saved_model / "assets.extra" / "tf_serving_warmup_requests").exists()
     assert report["not_compiled"]["AsString"].startswith("it handles text")
     assert report["may_be_compiled"] >= 7
-    marked = {node.op for node in read(made.saved_model).graph.node if MAY in node.attr}
+    marked = {node.op for node in read(compiled.saved_model).graph.node if MAY_COMPILE in node.attr}
     assert {"MatMul", "Sin", "Tanh", "Softmax"} <= marked
     assert "AsString" not in marked
-    before, after = (runtimes.load(SavedModel(path)) for path in (model, made.path))
+    before, after = (runtimes.load(SavedModel(path)) for path in (model, compiled.path))
     batch = {"x": np.random.default_rng(1).normal(size=(3, 8)).astype(np.float32)}
     expected, received = before.run(batch), after.run(batch)
     np.testing.assert_allclose(received["scores"], expected["scores"], atol=1e-6)
     assert received["largest"].tolist() == expected["largest"].tolist()
 
 
-def test_the_cache_is_packed_and_read_in_a_fresh_process(clustered):
-    _, made = clustered
-    packed = made.card["report"]["cache"]
-    files = list((made.saved_model / cache.FOLDER).iterdir())
-    assert packed["programs"] == len(files) >= 1
-    assert packed["bytes"] == sum(file.stat().st_size for file in files)
-    assert f"PATH_OF_THE_MODEL/{cache.FOLDER}" in packed["TF_XLA_FLAGS"]
-    assert packed["processor"]
-    assert packed["from_cache"]["batches"]["1"]["call_s"] > 0
+def test_cache_is_stored_and_read_in_a_fresh_process(clustered):
+    _, compiled = clustered
+    stored = compiled.card["report"]["cache"]
+    files = list((compiled.saved_model / cache.FOLDER).iterdir())
+    assert stored["programs"] == len(files) >= 1
+    assert stored["bytes"] == sum(file.stat().st_size for file in files)
+    assert f"PATH_OF_THE_MODEL/{cache.FOLDER}" in stored["TF_XLA_FLAGS"]
+    assert stored["processor"]
+    assert stored["from_cache"]["batches"]["1"]["call_s"] > 0
 
 
-def test_a_model_of_which_nothing_can_be_compiled_is_refused(tmp_path):
+def test_model_without_compilable_operations_is_refused(tmp_path):
     serve = tf.function(lambda x: {"y": tf.as_string(x)}, input_signature=[tf.TensorSpec([None], name="x")])
     tf.saved_model.save(tf.Module(), str(tmp_path / "model"), signatures=serve)
     with pytest.raises(ComponentError, match="compiles nothing of this model"):
         compile_xla(model=tmp_path / "model", compiled=tmp_path / "compiled", mode="clusters", warm_up=False)
 
 
-def test_clusters_have_no_static_signatures(digits_model, tmp_path):
+def test_static_signatures_with_clusters_are_refused(digits_model, tmp_path):
     with pytest.raises(ComponentError, match="pass mode='whole'"):
         compile_xla(model=digits_model, compiled=tmp_path / "compiled", mode="clusters", static=True)
 
 
-def test_every_operation_that_cannot_be_compiled_is_named_with_its_reason(tmp_path):
+def test_error_names_each_operation_that_xla_cannot_compile(tmp_path):
     two_ends(tmp_path / "text")
     with pytest.raises(ComponentError) as refusal:
         compile_xla(model=tmp_path / "text", compiled=tmp_path / "compiled")
@@ -175,24 +179,24 @@ def test_every_operation_that_cannot_be_compiled_is_named_with_its_reason(tmp_pa
     tf.saved_model.save(tf.Module(), str(tmp_path / "dynamic"), signatures=serve)
     with pytest.raises(ComponentError) as refusal:
         compile_xla(model=tmp_path / "dynamic", compiled=tmp_path / "compiled")
-    for said in (
+    for reason in (
         "AsString: it handles text",
         "EncodeBase64: it handles text",
-        "Where: how many values it gives depends",
+        "Where: the size of its output depends",
     ):
-        assert said in refusal.value.received
+        assert reason in refusal.value.received
     assert not (tmp_path / "compiled").exists()
 
 
-def test_a_failure_of_the_compiler_is_told_by_its_reason_not_by_its_headings(tmp_path):
+def test_error_of_the_compiler_is_reported_without_its_headings(tmp_path):
     class Failing:
         def errors(self, child):
             raise RuntimeError("Graph execution error:\n\nDetected at node a\n<stack traces unavailable>\nno size of b")
 
     with pytest.raises(ComponentError, match="XLA: no size of b"):
-        _compared(Failing(), tmp_path)
+        _compare_outputs(Failing(), tmp_path)
 
 
-def test_bad_batch_sizes_are_refused(digits_model, tmp_path):
+def test_batch_size_zero_is_refused(digits_model, tmp_path):
     with pytest.raises(ComponentError, match="whole numbers"):
         compile_xla(model=digits_model, compiled=tmp_path / "compiled", batch_sizes=["0"])
