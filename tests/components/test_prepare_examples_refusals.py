@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-import tests.shelf  # noqa: F401  (registers the file system with Beam)
+import tests.object_store  # noqa: F401  (registers the file system with Beam)
 from tfopt.artifacts import Examples
 from tfopt.components.prepare_examples.component import prepare_examples
 from tfopt.errors import ComponentError
@@ -217,7 +217,7 @@ def test_remote_addresses_give_the_same_examples_as_local_files(tmp_path):
     (tmp_path / "in" / "1.csv").write_text(GOOD)
     (tmp_path / "in" / "2.csv.gz").write_bytes(gzip.compress(GOOD.encode()))
     prepare_examples(data=tmp_path / "in", examples=tmp_path / "local")
-    prepare_examples(data=f"shelf://{tmp_path}/in", examples=f"shelf://{tmp_path}/far")
+    prepare_examples(data=f"objects://{tmp_path}/in", examples=f"objects://{tmp_path}/far")
     assert Examples(tmp_path / "far").digest == Examples(tmp_path / "local").digest
     assert not list((tmp_path / "far").glob(".*"))
 
@@ -225,7 +225,7 @@ def test_remote_addresses_give_the_same_examples_as_local_files(tmp_path):
 def test_no_files_stay_at_a_remote_address_after_an_error(tmp_path):
     (tmp_path / "1.csv").write_text(GOOD + "bad,row,1\n" * 9)
     with pytest.raises(ComponentError):
-        prepare_examples(data=f"shelf://{tmp_path}/1.csv", examples=f"shelf://{tmp_path}/far")
+        prepare_examples(data=f"objects://{tmp_path}/1.csv", examples=f"objects://{tmp_path}/far")
     assert not [file for file in (tmp_path / "far").rglob("*") if file.is_file()]
     with pytest.raises(ComponentError, match="no files"):
-        prepare_examples(data=f"shelf://{tmp_path}/none/", examples=f"shelf://{tmp_path}/far")
+        prepare_examples(data=f"objects://{tmp_path}/none/", examples=f"objects://{tmp_path}/far")

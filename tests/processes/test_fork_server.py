@@ -14,7 +14,7 @@ from tfopt.processes.rpc import CallFailed, WorkerDied, WorkerProcess
 @pytest.fixture
 def server(tmp_path, monkeypatch):
     monkeypatch.setattr(rpc, "TIMEOUT_S", 60.0)  # a hanging test fails
-    with WorkerProcess("tests.forked", log=tmp_path / "origin.log") as process:
+    with WorkerProcess("tests.fork_worker", log=tmp_path / "origin.log") as process:
         yield process
 
 

@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 
 import pytest
+import tests.object_store  # noqa: F401  (Beam finds file systems among the defined classes)
 
-import tests.shelf  # noqa: F401  (Beam finds file systems among the defined classes)
 from tests import toys
 from tfopt.artifacts import Files, KerasModel, Model, TFLiteModel
 from tfopt.component import Input, components
@@ -83,7 +83,7 @@ def test_a_remote_source_is_imported_again_if_it_changed_or_has_no_digest(data, 
         properties = importer.outputs["result"].additional_custom_properties
         return properties, bool(importer.exec_properties["reimport"])
 
-    address = f"shelf://{data}"
+    address = f"objects://{data}"
     first, unchanged = imported(address), imported(address)
     data.write_text("two\none\n")  # of the same length
     os.utime(data, (1, 1))

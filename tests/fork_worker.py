@@ -1,4 +1,4 @@
-"""A fork server for tests/processes/test_fork_server.py, started with ``python -m tests.forked``."""
+"""A fork server for tests/processes/test_fork_server.py, started with ``python -m tests.fork_worker``."""
 
 import os
 import sys

@@ -1,19 +1,19 @@
-"""A Beam file system for tests of remote addresses: ``shelf:///PATH`` is the local file PATH."""
+"""A Beam file system for tests of remote addresses: ``objects:///PATH`` is the local file PATH."""
 
 from pathlib import Path
 
 from apache_beam.io.filesystem import FileMetadata
 from apache_beam.io.localfilesystem import LocalFileSystem
 
-SCHEME = "shelf://"
+SCHEME = "objects://"
 
 
-class Shelf(LocalFileSystem):
+class ObjectStore(LocalFileSystem):
     """A file system with a scheme of its own and, like an object store, without folders."""
 
     @classmethod
     def scheme(cls):
-        return "shelf"
+        return "objects"
 
     def has_dirs(self):
         return False
