@@ -17,7 +17,7 @@ CANDIDATES = ("folded", "optimized", "configured", "compiled", "tflite float16",
 
 @dataclass(frozen=True)
 class Selection:
-    """How candidates are measured, which one is selected, and where it is pushed.
+    """Parameters of the measurement, the selection and the push.
 
     Attributes:
         goals: Conditions that a candidate must meet, such as "accuracy max_degradation 0.5%".
@@ -44,7 +44,7 @@ def optimize(steps: Steps, model: Input[SavedModel], examples: Input[Examples], 
         steps: Adds the steps.
         model: A trained model: the baseline that every candidate is compared with.
         examples: Examples with the splits train (calibration) and eval, and test if there is one (measurement).
-        selection: How candidates are measured, which one is selected, and where it is pushed.
+        selection: Parameters of the measurement, the selection and the push.
     """
     candidates = make_candidates(steps, model, examples, CANDIDATES)
     select_and_push(steps, model, candidates, examples, selection)

@@ -21,7 +21,7 @@ def optimize_gpu(
         steps: Adds the steps.
         model: A trained model: the baseline that every candidate is compared with.
         examples: Examples with the splits train (calibration) and eval, and test if there is one (measurement).
-        selection: How candidates are measured, which one is selected, and where it is pushed.
+        selection: Parameters of the measurement, the selection and the push.
     """
     candidates = make_candidates(steps, model, examples, (*CANDIDATES, *ENGINES))
     select_and_push(steps, model, candidates, examples, selection)

@@ -10,7 +10,7 @@ from tfopt.trace import Inherited, Steps
 
 @dataclass(frozen=True)
 class Training:
-    """How examples are prepared and the model is trained.
+    """Parameters of the data preparation and the training.
 
     Attributes:
         splits: Names with weights. The model is trained on train; eval stops training and selects its best epoch;
@@ -44,8 +44,8 @@ def retrain(
         module: Your Python file, with build_model() and, optionally, preprocess(features).
         plan: The training plan of profile_training: settings that were measured to make this training faster.
         start: The model that train wrote in the last blessed run: training begins with its weights.
-        training: How examples are prepared and the model is trained.
-        selection: How candidates are measured, which one is selected, and where it is pushed.
+        training: Parameters of the data preparation and the training.
+        selection: Parameters of the measurement, the selection and the push.
     """
     inputs = {"module": module, "plan": plan, "start": start}
     examples, trained = prepare_and_train(steps, data, training, selection, **inputs)

@@ -21,7 +21,7 @@ EXPORTS = {
 
 @dataclass(frozen=True)
 class Shrinking:
-    """How far the model is shrunk, and how it is fine-tuned afterwards.
+    """Parameters of pruning, clustering and the fine-tuning after them.
 
     Attributes:
         sparsity: The fraction of each kernel that becomes zero.
@@ -54,8 +54,8 @@ def shrink(
         examples: Examples with the splits train (fine-tuning, calibration) and eval, and test if there is one
             (measurement).
         module: The Python file with build_model() that the model was trained with.
-        shrinking: How far the model is shrunk, and how it is fine-tuned afterwards.
-        selection: How candidates are measured, which one is selected, and where it is pushed.
+        shrinking: Parameters of pruning, clustering and the fine-tuning after them.
+        selection: Parameters of the measurement, the selection and the push.
     """
     fine_tuning = {
         "examples": examples,

@@ -11,7 +11,7 @@ from tfopt.trace import Inherited, Steps
 
 @dataclass(frozen=True)
 class Search:
-    """How far the search for a recipe goes."""
+    """Parameters of the search for a recipe."""
 
     formats: Inherited
     trials: Inherited
@@ -40,9 +40,9 @@ def tune(
         module: Your Python file, with build_model() and, optionally, preprocess(features).
         plan: The training plan of profile_training: settings that were measured to make this training faster.
         start: The model that train wrote in the last blessed run: training begins with its weights.
-        training: How examples are prepared and the model is trained.
-        search: How far the search for a recipe goes.
-        selection: How candidates are measured, which one is selected, and where it is pushed.
+        training: Parameters of the data preparation and the training.
+        search: Parameters of the search for a recipe.
+        selection: Parameters of the measurement, the selection and the push.
     """
     inputs = {"module": module, "plan": plan, "start": start}
     examples, trained = prepare_and_train(steps, data, training, selection, **inputs)
