@@ -104,7 +104,7 @@ def select_and_push(
         benchmark=measured.outputs["benchmark"],
         goals=selection.goals,
         objective=selection.objective,
-        history=selection.destination,
+        destination=selection.destination,
         layout=selection.layout,
     )
     pushed = {"model": selected.outputs["selected"], "fallback": model, "examples": examples}

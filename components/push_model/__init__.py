@@ -1,1 +1,1 @@
-"""Put a blessed model where a server looks for it."""
+"""Push a blessed model to the folder that a server loads versions from."""

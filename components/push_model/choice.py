@@ -1,21 +1,23 @@
-"""What is pushed: the model, its parent in its place, or nothing."""
+"""Choose what to push: the model, its fallback, or nothing."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tfopt.artifacts import CARD, Blessing, InfraBlessing, Model
+from tfopt.artifacts.serving_report import ServedModel
 from tfopt.errors import ComponentError
 from tfopt.serving.layouts import version_files
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What is pushed, and why.
+    """The model to push, and the reason.
 
     Attributes:
-        model: None when nothing is.
-        reason: What the blessing says of it; where it is not the model that was asked for, why not that one.
-        fallback: Whether it is the parent in place of a model that is not blessed.
+        model: The model; None to push nothing.
+        reason: The reason of the blessing; for the fallback or None, why the requested model is not pushed.
+        fallback: True if it is the fallback.
     """
 
     model: Model | None
@@ -24,48 +26,51 @@ class Choice:
 
 
 def choose(model: Model, blessing: Blessing, infra: InfraBlessing | None, fallback: Model | None) -> Choice:
-    """Judge by what was said of these very models.
+    """Choose by the blessing and the serving test of these models.
 
     Raises:
-        ComponentError: When it was said of others.
+        ComponentError: If they are about other models.
     """
-    said = blessing.read()
-    if said["model_digest"] != model.digest:
+    permission = blessing.load()
+    if permission.model_digest != model.digest:
         raise ComponentError(
-            f"{blessing.uri} blesses the model {said['model_digest'][:12]}, but {model.uri} is {model.digest[:12]}",
+            f"{blessing.uri} blesses the model {permission.model_digest[:12]}, but {model.uri} is {model.digest[:12]}",
             "the blessing of this very model",
             "pass selected and blessing of the same select_model step",
         )
-    tried = {row["digest"]: row for row in infra.read()["models"]} if infra else None
-    if infra and tried is not None and model.digest not in tried:
-        about = ", ".join(digest[:12] for digest in tried)
+    tests = {row.digest: row for row in infra.load().models} if infra else None
+    if infra and tests is not None and model.digest not in tests:
+        digests = ", ".join(digest[:12] for digest in tests)
         raise ComponentError(
-            f"{infra.uri} is about {about}, but {model.uri} is {model.digest[:12]}",
+            f"{infra.uri} is about {digests}, but {model.uri} is {model.digest[:12]}",
             "the infra_blessing of this very model",
             "pass the model to validate_serving that is passed here",
         )
-    served = tried[model.digest] if tried else {"blessed": True}
-    if said["blessed"] and served["blessed"]:
-        return Choice(model, said["reason"])
-    refused = said["reason"] if not said["blessed"] else f"it cannot be served: {served['reason']}"
-    choice = _instead(model, fallback, tried, f"not blessed: {refused}")
-    if choice.fallback and not said.get("parent_blessed", True):
-        return Choice(None, f"not blessed: {refused}; nor does its parent meet the thresholds")
+    test = tests[model.digest] if tests else None
+    if permission.blessed and (test is None or test.blessed):
+        return Choice(model, permission.reason)
+    refusal = f"it cannot be served: {test.reason}" if permission.blessed and test else permission.reason
+    choice = _choose_fallback(model, fallback, tests, f"not blessed: {refusal}")
+    if choice.fallback and permission.parent_blessed is False:
+        return Choice(None, f"not blessed: {refusal}; its parent does not meet the thresholds either")
     return choice
 
 
-def _instead(model: Model, fallback: Model | None, tried: dict[str, dict[str, str]] | None, refused: str) -> Choice:
-    if fallback is None or _content(fallback) == _content(model):  # the parent itself is what is not blessed
-        return Choice(None, refused)
-    row = tried.get(fallback.digest) if tried is not None else {"blessed": True}
-    if not row:
-        return Choice(None, f"{refused}; whether {fallback.name} can be served was not tried")
-    if not row["blessed"]:
-        return Choice(None, f"{refused}; nor can {fallback.name} be served: {row['reason']}")
-    return Choice(fallback, f"{fallback.name} in place of {model.name}, which is {refused}", fallback=True)
+def _choose_fallback(
+    model: Model, fallback: Model | None, tests: Mapping[str, ServedModel] | None, refusal: str
+) -> Choice:
+    if fallback is None or _deployed_files(fallback) == _deployed_files(model):  # the refused model is the parent
+        return Choice(None, refusal)
+    if tests is not None:
+        test = tests.get(fallback.digest)
+        if test is None:
+            return Choice(None, f"{refusal}; {fallback.name} has no serving test")
+        if not test.blessed:
+            return Choice(None, f"{refusal}; {fallback.name} cannot be served either: {test.reason}")
+    return Choice(fallback, f"{fallback.name} instead of {model.name}, which is {refusal}", fallback=True)
 
 
-def _content(model: Model) -> dict[str, str]:
-    """What is deployed, wherever the files lie: a bare model and the artifact made of it are the same."""
+def _deployed_files(model: Model) -> dict[str, str]:
+    """Return the digests of the deployed files: equal for a bare model and the artifact made from it."""
     files = version_files(model, "plain")
-    return {place: hashlib.sha256(file.read_bytes()).hexdigest() for place, file in files.items() if place != CARD}
+    return {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items() if name != CARD}

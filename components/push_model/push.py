@@ -1,108 +1,111 @@
-"""From a choice to a version with all that goes beside the model, and what is said of it."""
+"""Push a chosen model as a version, and store what the next run starts from next to the versions."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Decision, Examples, KerasModel, Model, Recipe
+from tfopt.artifacts.pushed_report import PushedReport
 from tfopt.components.push_model.choice import Choice
-from tfopt.components.push_model.versions import Versions, check_folder, check_link, understood
-from tfopt.model_store import run_history as past
-from tfopt.model_store import warm_start as keeping
+from tfopt.components.push_model.parameters import PushSettings
+from tfopt.components.push_model.versions import Versions, check_folder, check_link, translate_errors
+from tfopt.model_store import run_history, warm_start
 from tfopt.runtimes import environment
 from tfopt.serving.layouts import resolve_layout, write_version
-from tfopt.serving.triton_config import Scheduling, written_config
+from tfopt.serving.triton_config import written_config
+from tfopt.serving.triton_scheduler import Scheduling
 
 
 def push(
-    choice: Choice,
-    asked: Model,
-    destination: str,
-    layout: str,
-    keep: int | None,
-    examples: Examples | None,
-    requests: int,
-    scheduling: Scheduling,
-) -> dict[str, Any]:
-    """Push what was chosen, if anything was, and return the content of ``pushed.json``.
+    choice: Choice, requested: Model, examples: Examples | None, settings: PushSettings, scheduling: Scheduling
+) -> PushedReport:
+    """Push the chosen model, if there is one, and return the content of ``pushed.json``.
+
+    Args:
+        choice: The model to push, and the reason.
+        requested: The model that was passed to `push_model`.
+        examples: Source of warm-up requests and labels.
+        settings: Destination and content of the version.
+        scheduling: Settings of Triton's scheduler.
 
     Raises:
         ComponentError: See `push_model`.
     """
-    model = choice.model
-    versions = Versions(destination, resolve_layout(model or asked, layout))
-    if model is None:
-        return versions.unpushed(choice.reason) | _about(asked, choice)
-    beside: dict[str, Any] = {}
+    model = choice.model or requested
+    versions = Versions(settings.destination, resolve_layout(model, settings.layout))
+    report = PushedReport(
+        pushed=False,
+        destination=str(versions.folder),
+        version=None,
+        path=None,
+        layout=versions.layout,
+        reason=choice.reason,
+        previous=None,
+        model=model.name,
+        digest=model.digest,
+        environment=environment.read_variables(model),
+        fallback=choice.fallback,
+        blessing=choice.reason,
+    )
+    if choice.model is None:
+        return replace(report, previous=versions.newest())
+    facts: dict[str, Any] = {}
 
-    def fill(stage: Path) -> None:
-        beside.update(write_version(model, versions.layout, stage, examples, requests))
+    def write_files(stage: Path) -> None:
+        facts.update(write_version(model, versions.layout, stage, examples, settings.warm_up_requests))
 
-    def beside_it() -> AbstractContextManager[None]:
-        said = {"tfopt_digest": model.digest, "tfopt_reason": choice.reason}
-        return (
-            written_config(model, versions.folder, scheduling, said) if versions.layout == "triton" else nullcontext()
-        )
-
-    facts = versions.push(model, keep, fill, beside_it)
+    write_config: Callable[[], AbstractContextManager[None]] = nullcontext
+    if versions.layout == "triton":
+        parameters = {"tfopt_digest": model.digest, "tfopt_reason": choice.reason}
+        write_config = partial(written_config, model, versions.folder, scheduling, parameters)
+    result = versions.push(model, settings.keep, write_files, write_config)
+    reason = result.reason
     if choice.fallback:
-        facts["reason"] = choice.reason if facts["reason"] == "blessed" else f"{facts['reason']}: {choice.reason}"
-    return facts | _about(model, choice) | beside
+        reason = f"{reason}: {choice.reason}" if result.version == result.previous else choice.reason
+    return replace(
+        report,
+        pushed=True,
+        version=result.version,
+        path=str(versions.path(result.version)),
+        previous=result.previous,
+        reason=reason,
+        **facts,
+    )
 
 
-def kept(decision: Decision, facts: dict[str, Any]) -> str:
-    """Keep the numbers of this run beside the versions, and return where.
-
-    Raises:
-        ComponentError: When the folder cannot be written.
-    """
-    folder = Path(facts["destination"])
-    with understood(folder):
-        return str(past.write_run(folder, decision, facts))
-
-
-def check_places(destination: str, *, history: bool, trained: bool, recipe: bool) -> None:
-    """Refuse, before a version is shown, a destination where what is kept beside it would find its place taken.
+def check_destination(destination: str, *, history: bool, trained: bool, recipe: bool) -> None:
+    """Check, before a version is added, that foreign files do not occupy the names of what will be stored.
 
     Raises:
-        ComponentError: When somebody keeps something there.
+        ComponentError: If they do.
     """
     folder = Path(destination).expanduser()
     if history:
-        check_folder(folder / past.FOLDER)
+        check_folder(folder / run_history.FOLDER)
     if trained:
-        check_link(folder / keeping.LINK)
+        check_link(folder / warm_start.LINK)
     if recipe:
-        check_folder(folder / keeping.RECIPE)
+        check_folder(folder / warm_start.RECIPE)
 
 
-def keep_start(trained: KerasModel, facts: dict[str, Any]) -> str:
-    """Keep what the next run may start from beside the versions, and return where.
-
-    Raises:
-        ComponentError: When the folder cannot be written.
-    """
-    folder = Path(facts["destination"])
-    with understood(folder):
-        return str(keeping.store_model(folder, trained))
-
-
-def keep_recipe(recipe: Recipe, facts: dict[str, Any]) -> str:
-    """Keep what the next run tries first beside the versions, and return where.
+def store_for_next_run(
+    report: PushedReport, decision: Decision | None, trained: KerasModel | None, recipe: Recipe | None
+) -> PushedReport:
+    """Store the metrics of this run, the trained model and the recipe next to the versions; add their paths.
 
     Raises:
-        ComponentError: When the folder cannot be written.
+        ComponentError: If the folder cannot be written.
     """
-    folder = Path(facts["destination"])
-    with understood(folder):
-        return str(keeping.store_recipe(folder, recipe, facts["digest"] if facts["path"] else None))
-
-
-def _about(model: Model, choice: Choice) -> dict[str, Any]:
-    return {
-        "model": model.name,
-        "digest": model.digest,
-        "environment": environment.read_variables(model),
-        "fallback": choice.fallback,
-        "blessing": choice.reason,
-    }
+    folder = Path(report.destination)
+    with translate_errors(folder):
+        if decision:
+            report = replace(report, history=str(run_history.write_run(folder, decision, report)))
+        if trained and report.path:
+            report = replace(report, trained=str(warm_start.store_model(folder, trained)))
+        if recipe:
+            served = report.digest if report.path else None
+            report = replace(report, recipe=str(warm_start.store_recipe(folder, recipe, served)))
+    return report

@@ -1,4 +1,4 @@
-"""A folder of numbered versions, each of which appears by one rename."""
+"""Numbered versions in a folder, each added by one rename."""
 
 import contextlib
 import errno
@@ -7,158 +7,156 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from tfopt.artifacts import Model
-from tfopt.artifacts import staging as partial
+from tfopt.artifacts import Model, staging
 from tfopt.artifacts.folder_lock import lock_folder
 from tfopt.errors import ComponentError
 from tfopt.serving.layouts import Version, copy_model, version_files
 
 LATEST = "latest"
-TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)  # what renaming to an existing name says
+NAME_IN_USE = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)  # errors of renaming to an existing name
+
+
+@dataclass(frozen=True)
+class PushResult:
+    """The result of a push.
+
+    Attributes:
+        version: Number of the version that contains the model.
+        previous: Number of the version that was the newest before; equal to ``version`` if nothing was added.
+        reason: ``blessed``, or why nothing was added.
+    """
+
+    version: int
+    previous: int | None
+    reason: str
 
 
 class Versions:
-    """The versions in a destination, under names that are numbers."""
+    """The versions in a destination; their names are numbers."""
 
     def __init__(self, destination: str, layout: str) -> None:
-        """Point at a folder, which need not exist yet."""
+        """Refer to a folder, which need not exist yet."""
         self.folder, self.layout = Path(destination).expanduser().absolute(), layout
 
     def push(
         self,
         model: Model,
         keep: int | None = None,
-        fill: Callable[[Path], None] | None = None,
-        beside: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
-    ) -> dict[str, Any]:
+        write_files: Callable[[Path], None] | None = None,
+        write_config: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> PushResult:
         """Add a model as the newest version, unless it is that already.
 
         Args:
-            model: What is pushed.
-            keep: How many versions stay; None for all.
-            fill: Writes the version into a folder; the model by itself when not given.
-            beside: Writes what lies beside the versions, when the version is whole, before it is shown or found to be
-                there already; takes it back where the version then cannot be shown.
+            model: The model to push.
+            keep: Number of versions that remain; None for all.
+            write_files: Writes the version into a folder; by default only the model's files.
+            write_config: Writes the files next to the versions, after the version is complete and before it is added
+                (or found to exist), and restores them if adding it fails.
 
         Raises:
-            ComponentError: When the folder cannot be written; nothing of this version is then in it.
+            ComponentError: If the folder cannot be written. It then contains nothing of this version.
         """
         version_files(model, self.layout)
         if self.layout == "plain":
             check_link(self.folder / LATEST)
-        with understood(self.folder), self._staging() as stage:
-            fill(stage) if fill else copy_model(model, self.layout, stage)
-            _sync_all(stage)
-            with lock_folder(self.folder):  # else what is beside the versions could be of another push than the newest
-                return self._show(stage, keep, beside)
+        with translate_errors(self.folder), self._stage() as stage:
+            write_files(stage) if write_files else copy_model(model, self.layout, stage)
+            _sync_tree(stage)
+            with lock_folder(self.folder):  # otherwise the configuration could be that of another concurrent push
+                return self._add(stage, keep, write_config)
 
-    def unpushed(self, reason: str) -> dict[str, Any]:
-        """The facts of a model that is not pushed, for a reason."""
-        facts = self._facts(None, self.newest(), reason)
-        return facts | {"pushed": False}
-
-    def all(self) -> list[int]:
-        """The numbers there are, oldest first."""
+    def numbers(self) -> list[int]:
+        """List the numbers of the versions, oldest first."""
         return sorted(int(path.name) for path in self._numbered() if path.is_dir())
 
     def newest(self) -> int | None:
-        """The largest number; None when there is none."""
-        return max(self.all(), default=None)
+        """Return the largest number; None if there is no version."""
+        return max(self.numbers(), default=None)
 
     def path(self, version: int) -> Path:
-        """The folder of a version, whatever zeros someone wrote before its number."""
-        found = (path for path in self._numbered() if path.is_dir() and int(path.name) == version)
-        return next(found, self.folder / str(version))
+        """Return the folder of a version, whose name may have leading zeros."""
+        paths = (path for path in self._numbered() if path.is_dir() and int(path.name) == version)
+        return next(paths, self.folder / str(version))
 
     def _numbered(self) -> list[Path]:
-        """The versions, and files of somebody's own that are called as one."""
+        """List everything named with a number: versions, and files of users."""
         paths = self.folder.iterdir() if self.folder.is_dir() else ()
         return [path for path in paths if path.name.isascii() and path.name.isdecimal()]
 
-    def _show(
-        self, stage: Path, keep: int | None, beside: Callable[[], AbstractContextManager[None]]
-    ) -> dict[str, Any]:
+    def _add(
+        self, stage: Path, keep: int | None, write_config: Callable[[], AbstractContextManager[None]]
+    ) -> PushResult:
         previous = self.newest()
-        with beside():
+        with write_config():
             if previous is not None and Version(self.path(previous)).digest == Version(stage).digest:
-                return self._facts(previous, previous, "the newest version is this very model already")
-            version = self._publish(stage)
+                return PushResult(previous, previous, "the newest version is this very model already")
+            version = self._rename(stage)
         _sync(self.folder)
-        if self.layout == "plain" or (self.folder / LATEST).is_symlink():  # which may not lead to an old format
-            self._point(version)
-        for old in self.all()[: -keep or None] if keep else ():
+        if self.layout == "plain" or (self.folder / LATEST).is_symlink():  # an existing link must not lag behind
+            self._link_latest(version)
+        for old in self.numbers()[: -keep or None] if keep else ():
             self._remove(old)
-        return self._facts(version, previous, "blessed")
+        return PushResult(version, previous, "blessed")
 
-    def _publish(self, stage: Path) -> int:
-        """Rename under the next free number. One that another machine has just taken cannot be renamed over."""
+    def _rename(self, stage: Path) -> int:
+        """Rename to the next free number; a number that another machine uses meanwhile is skipped."""
         while True:
             version = 1 + max((int(path.name) for path in self._numbered()), default=0)
             try:
                 stage.rename(self.folder / str(version))
             except OSError as error:
-                if error.errno not in TAKEN:
+                if error.errno not in NAME_IN_USE:
                     raise
             else:
                 return version
 
-    def _point(self, version: int) -> None:
-        """Let ``latest`` lead to the newest version, which by now may be another push's."""
-        pointed: int | None = None
-        while pointed != (newest := self.newest() or version):
-            link = partial.new_path(self.folder)
+    def _link_latest(self, version: int) -> None:
+        """Point ``latest`` to the newest version, which another machine may have added meanwhile."""
+        linked: int | None = None
+        while linked != (newest := self.newest() or version):
+            link = staging.new_path(self.folder)
             link.symlink_to(str(newest))
             link.replace(self.folder / LATEST)
-            pointed = newest
+            linked = newest
 
     def _remove(self, version: int) -> None:
-        """Take a version out of sight at once, then delete it; a push on another machine may be doing the same.
+        """Rename a version to a hidden name, then delete it; a push on another machine may remove it first.
 
-        What cannot be deleted is only warned of: by now the new version is served.
+        An error is only logged, because the new version is served already.
         """
-        grave = partial.new_path(self.folder)
+        hidden = staging.new_path(self.folder)
         try:
-            self.path(version).rename(grave)
-            shutil.rmtree(grave)
+            self.path(version).rename(hidden)
+            shutil.rmtree(hidden)
         except FileNotFoundError:
             pass
         except OSError as error:
-            logging.getLogger("tfopt").warning("%s: version %s is not removed: %s", self.folder, version, error)
+            logging.getLogger(__name__).warning("%s: version %s is not removed: %s", self.folder, version, error)
 
     @contextlib.contextmanager
-    def _staging(self) -> Iterator[Path]:
+    def _stage(self) -> Iterator[Path]:
         self.folder.mkdir(parents=True, exist_ok=True)
-        partial.remove_abandoned(self.folder)
-        stage = partial.new_path(self.folder)  # beside the versions, since a rename cannot cross disks
+        staging.remove_abandoned(self.folder)
+        stage = staging.new_path(self.folder)  # in the same folder, because a rename cannot cross file systems
         stage.mkdir()
         try:
             yield stage
         finally:
             shutil.rmtree(stage, ignore_errors=True)
 
-    def _facts(self, version: int | None, previous: int | None, reason: str) -> dict[str, Any]:
-        return {
-            "pushed": True,
-            "destination": str(self.folder),
-            "version": version,
-            "path": None if version is None else str(self.path(version)),
-            "layout": self.layout,
-            "reason": reason,
-            "previous": previous,
-        }
 
-
-def _sync_all(stage: Path) -> None:
-    """Have all of a version on the disk, folders too."""
+def _sync_tree(stage: Path) -> None:
+    """Write all files and folders of a version to the disk."""
     for path in [*stage.rglob("*"), stage]:
         _sync(path)
 
 
 def _sync(path: Path) -> None:
-    """Have it on the disk before the rename that makes it visible, should the power fail."""
+    """Write to the disk, so that a power failure after the rename loses nothing."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -167,10 +165,10 @@ def _sync(path: Path) -> None:
 
 
 def check_link(link: Path) -> None:
-    """Refuse a folder in which somebody keeps something where a link is about to be: it would take its place.
+    """Check that a path is free for a link, or is a link.
 
     Raises:
-        ComponentError: When there is something that is no link.
+        ComponentError: If there is a file or folder, which the link would replace.
     """
     if link.exists() and not link.is_symlink():
         raise ComponentError(
@@ -181,10 +179,10 @@ def check_link(link: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a place in which somebody keeps something that is no folder, where one is about to be written into.
+    """Check that a path is free for a folder, or is a folder.
 
     Raises:
-        ComponentError: When there is such a thing.
+        ComponentError: If there is a file.
     """
     if folder.exists() and not folder.is_dir():
         raise ComponentError(
@@ -195,8 +193,8 @@ def check_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def understood(folder: Path) -> Iterator[None]:
-    """What the operating system refuses, in three parts."""
+def translate_errors(folder: Path) -> Iterator[None]:
+    """Raise ComponentError for an OSError of the body of the ``with`` statement."""
     try:
         yield
     except OSError as error:
@@ -206,5 +204,5 @@ def understood(folder: Path) -> Iterator[None]:
             "room for one more version" if full else "a folder that can be written",
             "free some space there, as by removing old versions; with keep=N later pushes remove them"
             if full
-            else "mend its permissions, or push elsewhere",
+            else "change its permissions, or push elsewhere",
         ) from error

@@ -1,163 +1,138 @@
-"""From the models and the two reports on them to a decision, checked for being about the same models."""
+"""Decide between models from the reports of `evaluate` and `benchmark`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from tfopt.artifacts import Model, unique_names
+from tfopt.artifacts.decision_report import DecisionReport, ModelDecision
 from tfopt.components.select_model import reasons
-from tfopt.components.select_model.choice import choose, pareto_front
-from tfopt.components.select_model.counterfactuals import Stakes
-from tfopt.components.select_model.regressions import trends
+from tfopt.components.select_model.choice import choose
+from tfopt.components.select_model.parameters import Criteria
+from tfopt.components.select_model.regressions import compare_with_history
 from tfopt.errors import ComponentError
-from tfopt.measurement.goals import QUALITY, Goal, resolve_goals
+from tfopt.measurement.goals import QUALITY, Goal, read_goals, resolve_goals
 from tfopt.measurement.model_measurements import ModelMeasurements, find_row, join_reports, main_metric
-from tfopt.model_store.run_history import WINNER, RunHistory, measurement_conditions
+from tfopt.measurement.pareto import pareto_front
+from tfopt.model_store.run_history import WINNER, RunHistory, RunRecord, measurement_conditions
 from tfopt.serving.layouts import supports_format
 
 
-@dataclass(frozen=True)
-class Question:
-    """What is asked.
-
-    Attributes:
-        goals: What a model must meet.
-        objective: What to be best at.
-        proven: Whether meeting a goal must be proven.
-        watched: What is told when it is missed, and no more.
-        runs: The last blessed runs, oldest first.
-        layout: What the chosen one must fit into.
-    """
-
-    goals: Sequence[Goal]
-    objective: str
-    proven: bool
-    watched: Sequence[Goal] = ()
-    runs: Sequence[Mapping[str, Any]] = ()
-    layout: str = "auto"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The chosen model, and the content of ``decision.json`` but for the digest of what is handed on."""
-
-    chosen: Model
-    content: dict[str, Any]
-
-
 def decide(
-    models: Sequence[Model], evaluation: Mapping[str, Any], benchmark: Mapping[str, Any], question: Question
-) -> Verdict:
-    """Decide between models, the parent first.
+    models: Sequence[Model],
+    evaluation: Mapping[str, Any],
+    benchmark: Mapping[str, Any],
+    criteria: Criteria,
+    runs: Sequence[RunRecord],
+) -> tuple[Model, DecisionReport]:
+    """Select one of the models and return it with the report.
+
+    Args:
+        models: The baseline, then the candidates.
+        evaluation: The content of ``evaluation.json``.
+        benchmark: The content of ``benchmark.json``.
+        criteria: Goals and objective.
+        runs: The last blessed runs, oldest first.
 
     Raises:
-        ComponentError: When the reports and the models do not belong together, or a goal's metric was not measured.
+        ComponentError: If a report does not contain a model, or a goal's metric was not measured.
     """
     names = unique_names(list(models))
-    for number, (name, model) in enumerate(zip(names, models, strict=True)):
-        for title, report in (("evaluation", evaluation), ("benchmark", benchmark)):
-            _check_row(title, report, name, model, is_parent=not number)
-    measured = join_reports(
-        [(n, m.digest, m.format) for n, m in zip(names, models, strict=True)], evaluation, benchmark
-    )
-    quality = main_metric(evaluation)
-    _check_parent(measured[0], quality)
-    past = RunHistory(question.runs, measurement_conditions(evaluation, benchmark))
-    goals = resolve_goals(question.goals, quality, measured[0].metrics, partial(past.reference, WINNER))
-    objective = quality if question.objective == QUALITY else question.objective
+    measured = _join(models, names, evaluation, benchmark)
+    baseline, quality = measured[0], main_metric(evaluation)
+    _check_baseline(baseline, quality)
+    conditions = measurement_conditions(evaluation, benchmark)
+    history = RunHistory(runs, conditions)
+    goals = resolve_goals(read_goals(criteria.goals), quality, baseline.metrics, partial(history.reference, WINNER))
+    objective = quality if criteria.objective == QUALITY else criteria.objective
+    proven = criteria.confidence == "interval"
     examples = int(evaluation["counts"]["evaluated"])
-    unmade = {name: model.failure for name, model in zip(names, models, strict=True) if model.failure}
-    unfit = {
-        one.name: one.format for one in measured if not one.error and not supports_format(question.layout, one.format)
-    }
-    failures = {model.name: _failures(model, goals, question.proven, examples) for model in measured}
-    for name, kind in unfit.items():
-        failures[name].insert(0, ("layout", f"layout={question.layout} cannot hold {kind}"))
+    failures = {model.name: _failures(model, goals, proven, examples, criteria.layout) for model in measured}
     passed = {model.name for model in measured if not model.error and not failures[model.name]}
     chosen = choose(measured, passed, objective)
-    blessed = chosen.name in passed
-    front = pareto_front(measured, quality)
     min_effect = float(benchmark["interval"]["min_effect"])
-    stakes = Stakes(measured, passed, set(unfit), goals, objective, question.proven, min_effect)
-    content = {
-        "selected": chosen.name,
-        "blessed": blessed,
-        "reason": reasons.verdict(chosen, measured, objective, quality, blessed=blessed),
-        "objective": question.objective,
-        "goals": [goal.text for goal in question.goals],
-        "confidence": "interval" if question.proven else "point",
-        "layout": question.layout,
-        "watch": [goal.text for goal in question.watched],
-        "models": [
-            {
-                "name": model.name,
-                "digest": model.digest,
-                "format": model.format,
-                "parent": model.parent is None,
-                "passed": model.name in passed,
-                "pareto": model.name in front,
-                "chosen": model is chosen,
-                "reasons": [f"not made: {unmade[model.name]}"]
-                if model.name in unmade
-                else _reasons(
-                    model, chosen, failures[model.name], objective, quality, proof=measured[0].name in passed
-                ),
-                "to_win": stakes.to_win(model, chosen),
-                "metrics": {metric: estimate.value for metric, estimate in model.metrics.items()},
-            }
-            for model in measured
-        ],
-        "conditions": past.conditions,
-        "history": trends(past, chosen, measured[0], resolve_goals(question.watched, quality, measured[0].metrics)),
-    }
-    return Verdict(models[names.index(chosen.name)], content)
+    explain = reasons.Explanation(chosen, objective, quality, goals, proven, baseline.name in passed, min_effect)
+    front = pareto_front(measured, quality)
+    unmade = {name: model.failure for name, model in zip(names, models, strict=True) if model.failure}
+    decisions = [
+        ModelDecision(
+            name=model.name,
+            digest=model.digest,
+            format=model.format,
+            parent=model.parent is None,
+            passed=model.name in passed,
+            pareto=model.name in front,
+            chosen=model is chosen,
+            reasons=[f"not made: {unmade[model.name]}"]
+            if model.name in unmade
+            else explain.reasons(model, failures[model.name]),
+            metrics={metric: estimate.value for metric, estimate in model.metrics.items()},
+            missed_by=explain.missed_by(model, failures[model.name]),
+        )
+        for model in measured
+    ]
+    watched = read_goals(criteria.watch)
+    report = DecisionReport(
+        selected=chosen.name,
+        blessed=chosen.name in passed,
+        reason=explain.verdict(measured, blessed=chosen.name in passed),
+        objective=criteria.objective,
+        goals=list(criteria.goals),
+        confidence=criteria.confidence,
+        layout=criteria.layout,
+        watch=list(criteria.watch),
+        models=decisions,
+        conditions=conditions,
+        history=compare_with_history(history, chosen, baseline, resolve_goals(watched, quality, baseline.metrics)),
+        selected_digest=chosen.digest,
+    )
+    return models[names.index(chosen.name)], report
 
 
-def _failures(model: ModelMeasurements, goals: Sequence[Goal], proven: bool, examples: int) -> list[tuple[str, str]]:
-    """The metric of each goal that a model misses, and how it does."""
-    found = ((goal.metric, goal.failure(model, proven=proven, examples=examples)) for goal in goals)
-    return [(metric, failure) for metric, failure in found if failure]
+def _join(
+    models: Sequence[Model], names: Sequence[str], evaluation: Mapping[str, Any], benchmark: Mapping[str, Any]
+) -> list[ModelMeasurements]:
+    """Join the rows of the models, after checking that both reports contain them."""
+    for number, (name, model) in enumerate(zip(names, models, strict=True)):
+        for title, report in (("evaluation", evaluation), ("benchmark", benchmark)):
+            _check_row(title, report, name, model, is_baseline=number == 0)
+    rows = [(name, model.digest, model.format) for name, model in zip(names, models, strict=True)]
+    return join_reports(rows, evaluation, benchmark)
 
 
-def _reasons(
-    model: ModelMeasurements,
-    chosen: ModelMeasurements,
-    failures: list[tuple[str, str]],
-    objective: str,
-    quality: str,
-    *,
-    proof: bool,
-) -> list[str]:
-    if model is not chosen:
-        return reasons.not_chosen(model, chosen, failures, objective, proof=proof)
-    if model.parent:
-        return [reasons.merits(model, objective, quality)]
-    return [said for _, said in failures] or ["the parent: nothing is proven better within the goals"]
+def _failures(
+    model: ModelMeasurements, goals: Sequence[Goal], proven: bool, examples: int, layout: str
+) -> list[tuple[str, str]]:
+    """List the metric and the explanation of each goal that a model misses; an unsupported layout comes first."""
+    explained = [(goal.metric, goal.failure(model, proven=proven, examples=examples)) for goal in goals]
+    failures = [(metric, failure) for metric, failure in explained if failure]
+    if model.error or supports_format(layout, model.format):
+        return failures
+    return [(reasons.LAYOUT, f"layout={layout} cannot hold {model.format}"), *failures]
 
 
-def _check_row(title: str, report: Mapping[str, Any], name: str, model: Model, *, is_parent: bool) -> None:
+def _check_row(title: str, report: Mapping[str, Any], name: str, model: Model, *, is_baseline: bool) -> None:
     row = find_row(report["models"], model.digest, name)
     if row is None:
-        known = ", ".join(f"{other['name']} ({other['digest'][:12]})" for other in report["models"])
+        measured = ", ".join(f"{other['name']} ({other['digest'][:12]})" for other in report["models"])
         raise ComponentError(
             f"{name} ({model.uri}, digest {model.digest[:12]}) is not in the {title}",
-            f"one of the models measured there: {known}",
+            f"one of the models measured there: {measured}",
             f"give the same models to evaluate, benchmark and select_model; if {name} changed, measure it again",
         )
-    if is_parent and row["digest"] != report["models"][0]["digest"]:
+    if is_baseline and row["digest"] != report["models"][0]["digest"]:
         raise ComponentError(
             f"baseline {name}: the {title} compares with {report['baseline']}",
-            "the parent that everything was compared with",
+            "the baseline that everything was compared with",
             f"pass baseline={report['baseline']}, or measure again with baseline={name}",
         )
 
 
-def _check_parent(parent: ModelMeasurements, quality: str) -> None:
-    missing = [metric for metric in (quality, "latency", "size") if metric not in parent.metrics]
-    if parent.error or missing:
+def _check_baseline(baseline: ModelMeasurements, quality: str) -> None:
+    missing = [metric for metric in (quality, "latency", "size") if metric not in baseline.metrics]
+    if baseline.error or missing:
         raise ComponentError(
-            f"the parent {parent.name}: {parent.error or ', '.join(missing) + ' not measured'}",
-            "a parent that was evaluated and benchmarked, since everything is compared with it",
-            "mend what is said there, and measure again",
+            f"the baseline {baseline.name}: {baseline.error or ', '.join(missing) + ' not measured'}",
+            "a baseline that was evaluated and benchmarked, because every candidate is compared with it",
+            "fix the reported problem, and measure again",
         )

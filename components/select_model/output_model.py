@@ -1,4 +1,4 @@
-"""The chosen model as an artifact of its own, in the layout that TFX and `push_model` know."""
+"""Write the selected model as an artifact, in the layout that TFX and `push_model` read."""
 
 import json
 import shutil
@@ -8,11 +8,12 @@ from tfopt.artifacts import CARD, Model
 from tfopt.artifacts.staging import link_tree
 
 
-def hand_on(model: Model, name: str, selected: Model) -> None:
-    """Put a model's files into ``selected``.
+def write_selected(model: Model, name: str, selected: Model) -> None:
+    """Write a model's files into ``selected``.
 
-    An artifact folder is linked as it is, card and all: it never changes. What people have lying around (a file, a bare
-    SavedModel) may change, so it is copied, into the artifact layout, with a card that says no more than is known.
+    The files of an artifact are linked, with the model card: an artifact does not change. A file or a SavedModel
+    outside of an artifact may change: it is copied into the artifact layout, with a card of its name, format, digest,
+    sizes and source.
     """
     serving = selected.path / "Format-Serving"
     if model.path.is_dir() and model.saved_model != model.path:
@@ -23,8 +24,8 @@ def hand_on(model: Model, name: str, selected: Model) -> None:
         _copy(model.tflite, serving / "tflite")
     elif model.onnx:
         for file in model.payload():
-            beside = file.relative_to(model.onnx.parent)  # where the file looks for its weights
-            _copy(file, serving / ("model.onnx" if file == model.onnx else beside))
+            name_in_model = file.relative_to(model.onnx.parent)  # external data must keep its relative path
+            _copy(file, serving / ("model.onnx" if file == model.onnx else name_in_model))
     elif model.openvino:
         for file in model.payload():
             _copy(file, serving / f"model{file.suffix}")
@@ -40,12 +41,12 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _write_card(model: Model, name: str, folder: Path) -> None:
-    handed = Model(folder)
+    written = Model(folder)
     facts = {
         "name": name,
-        "format": handed.format,
-        "digest": handed.digest,
-        "sizes": handed.sizes(),
+        "format": written.format,
+        "digest": written.digest,
+        "sizes": written.sizes(),
         "came_as": model.uri,
     }
     (folder / CARD).write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")

@@ -1,75 +1,89 @@
-"""Where the models come from and how to do it all again, from their cards and the reports."""
+"""Lineage of the models, and the commands that repeat the run, from the model cards and the reports."""
 
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfopt import formatting as wording
+from tfopt import formatting
 from tfopt.artifacts import Model
+from tfopt.artifacts.decision_report import DecisionReport, ModelDecision
 from tfopt.component import find
 from tfopt.errors import ComponentError
 
+EMPTY: tuple[object, ...] = (None, [], "")
 
-def lineage(model: Model, listed: Mapping[str, Any]) -> dict[str, Any]:
-    """The steps from the first ancestor to a model, as its card tells them."""
+
+def lineage(model: Model, decided: ModelDecision) -> dict[str, Any]:
+    """Return the steps from the first ancestor to a model, from its model card."""
     card = model.card
-    ancestors = [step for step in card.get("lineage") or [] if step]
     steps = [
         {
-            "does": step.get("component") or step.get("name"),
-            "said": _second_round(step.get("recovery")),
+            "component": step.get("component") or step.get("name"),
+            "settings": _describe_second_round(step.get("recovery")),
             "digest": step["digest"],
         }
-        for step in ancestors
+        for step in _ancestors(card)
     ]
-    own = " ".join(
-        f"{key}={_short(value)}" for key, value in (card.get("parameters") or {}).items() if value not in (None, [], "")
-    )
-    rounds = _second_round((card.get("fine_tuned") or {}).get("recovery"))
-    own = "; ".join(said for said in (own, rounds) if said)
-    steps.append({"does": card.get("component") or "as it came", "said": own, "digest": listed["digest"]})
-    versions = ", ".join(f"{name} {version}" for name, version in (card.get("versions") or {}).items())
+    parameters = (card.get("parameters") or {}).items()
+    settings = " ".join(f"{key}={_to_text(value)}" for key, value in parameters if value not in EMPTY)
+    second_round = _describe_second_round((card.get("fine_tuned") or {}).get("recovery"))
+    steps.append({
+        "component": card.get("component") or "input",
+        "settings": "; ".join(text for text in (settings, second_round) if text),
+        "digest": decided.digest,
+    })  # fmt: skip
     return {
-        "name": listed["name"],
+        "name": decided.name,
         "steps": steps,
-        "verified": _short(card["verified"]) if card.get("verified") else "",
+        "verified": _to_text(card["verified"]) if card.get("verified") else "",
         "data": ((card.get("data") or {}).get("digest") or "")[:12],
-        "versions": versions,
+        "versions": ", ".join(f"{name} {version}" for name, version in (card.get("versions") or {}).items()),
     }
 
 
 def commands(
-    models: Sequence[Model],
-    listed: Sequence[Mapping[str, Any]],
-    decision: Mapping[str, Any],
-    evaluation: Mapping[str, Any],
-    benchmark: Mapping[str, Any],
+    models: Sequence[Model], decision: DecisionReport, evaluation: Mapping[str, Any], benchmark: Mapping[str, Any]
 ) -> list[str]:
-    """The command lines that measure these models again and decide again; folders stand by the models' names."""
-    baseline, *candidates = (_folder(row["name"]) for row in listed)
-    both = ["--baseline", baseline, *(["--candidates", *candidates] if candidates else [])]
+    """Return the command lines that make, measure and select the models again; folders are named like the models."""
+    baseline, *candidates = (_folder(decided.name) for decided in decision.models)
+    compared = ["--baseline", baseline, *(["--candidates", *candidates] if candidates else [])]
     seed = (evaluation.get("interval") or {}).get("seed", 0)
-    lines = []
-    for model, row in zip(models, listed, strict=True):
-        lines += [words for words in _chain(model, row, listed[0]) if words and words not in lines]
+    lines: list[list[str]] = []
+    for model, decided in zip(models, decision.models, strict=True):
+        lines += [words for words in _commands_from_baseline(model, decided, decision.parent) if words not in lines]
     lines.append(
-        ["tfopt", "evaluate", *both, "--examples", "examples/", "--evaluation", "evaluation/", "--label",
+        ["tfopt", "evaluate", *compared, "--examples", "examples/", "--evaluation", "evaluation/", "--label",
          str(evaluation["label"]), "--split", str(evaluation["split"]), "--seed", str(seed)]
     )  # fmt: skip
-    lines.append(["tfopt", "benchmark", *both, "--benchmark", "benchmark/", *_measured(benchmark)])
+    lines.append(["tfopt", "benchmark", *compared, "--benchmark", "benchmark/", *_benchmark_options(benchmark)])
     lines.append(
-        ["tfopt", "select_model", *both, "--evaluation", "evaluation/", "--benchmark", "benchmark/",
+        ["tfopt", "select_model", *compared, "--evaluation", "evaluation/", "--benchmark", "benchmark/",
          "--selected", "selected/", "--decision", "decision/", "--blessing", "blessing/",
-         "--goals", *decision["goals"], "--objective", decision["objective"],
-         "--confidence", decision["confidence"], "--layout", decision["layout"], "--watch", *decision["watch"],
-         *(["--history", "served/"] if decision["history"]["runs"] else [])]
+         "--goals", *decision.goals, "--objective", decision.objective,
+         "--confidence", decision.confidence, "--layout", decision.layout, "--watch", *decision.watch,
+         *(["--destination", "served/"] if decision.history.runs else [])]
     )  # fmt: skip
     return [shlex.join(line) for line in lines]
 
 
-def _measured(benchmark: Mapping[str, Any]) -> list[str]:
-    """The options that a benchmark was made with."""
+def flatten(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Flatten nested facts into pairs of name and text.
+
+    >>> flatten({"cpu": {"model": "A", "flags": ["x", "y"]}, "load": None})
+    [('cpu model', 'A'), ('cpu flags', 'x, y')]
+    """
+    pairs: list[tuple[str, str]] = []
+    for key, value in facts.items():
+        name = f"{prefix} {key}".strip().replace("_", " ")
+        if isinstance(value, Mapping):
+            pairs += flatten(value, name)
+        elif value not in EMPTY:
+            pairs.append((name, _to_text(value)))
+    return pairs
+
+
+def _benchmark_options(benchmark: Mapping[str, Any]) -> list[str]:
     examples = ["--examples", "examples/", "--split", benchmark["split"]] if benchmark["split"] else []
     words = [*examples, "--batch-sizes", *map(str, benchmark["batch_sizes"])]
     for name in ("threads", "seconds", "rounds", "seed"):
@@ -77,64 +91,55 @@ def _measured(benchmark: Mapping[str, Any]) -> list[str]:
     return [*words, "--min-effect", str(benchmark["interval"]["min_effect"])]
 
 
-def flattened(facts: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
-    """Nested facts as pairs of a name and text, for a list.
-
-    >>> flattened({"cpu": {"model": "A", "flags": ["x", "y"]}, "load": None})
-    [('cpu model', 'A'), ('cpu flags', 'x, y')]
-    """
-    pairs: list[tuple[str, str]] = []
-    for key, value in facts.items():
-        name = f"{above} {key}".strip().replace("_", " ")
-        if isinstance(value, Mapping):
-            pairs += flattened(value, name)
-        elif value not in (None, [], ""):
-            pairs.append((name, _short(value)))
-    return pairs
+def _ancestors(card: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [step for step in card.get("lineage") or [] if step]
 
 
-def _second_round(found: Mapping[str, Any] | None) -> str:
-    """What a second round of fine-tuning gained; nothing where there was none."""
-    if not found or "second" not in found:
+def _describe_second_round(recovery: Mapping[str, Any] | None) -> str:
+    """Describe a second round of fine-tuning and its gain; empty if there was none."""
+    if not recovery or "second" not in recovery:
         return ""
-    metric = found["metric"]
-    first, second = (wording.amount(metric, found[turn][metric]) for turn in ("first", "second"))
-    where = f"on {found['records']:,} examples that it did not learn"
-    kept = "kept" if found["kept"] == "second" else "dropped"
-    return f"second round of {found['epochs']} epochs, {kept}: {wording.title(metric)} {first} to {second} {where}"
+    metric = recovery["metric"]
+    first, second = (formatting.amount(metric, recovery[turn][metric]) for turn in ("first", "second"))
+    data = f"on {recovery['records']:,} examples that it was not trained on"
+    result = "used" if recovery["kept"] == "second" else "discarded"
+    title = formatting.title(metric)
+    return f"second round of {recovery['epochs']} epochs, {result}: {title} {first} to {second} {data}"
 
 
-def _chain(model: Model, listed: Mapping[str, Any], baseline: Mapping[str, Any]) -> list[list[str]]:
-    """The commands that made a model of the baseline, step by step; folders stand by what was done up to there."""
+def _commands_from_baseline(model: Model, decided: ModelDecision, baseline: ModelDecision) -> list[list[str]]:
+    """Return the commands that make a model from the baseline; a folder is named after the steps up to it."""
     card = model.card
-    ancestors = [step for step in card.get("lineage") or [] if step]
-    of_baseline = next((n + 1 for n, step in enumerate(ancestors) if step["digest"] == baseline["digest"]), 0)
-    given = baseline["name"] if of_baseline else "model"
-    made, names = [], []
-    for step in ancestors[of_baseline:]:
+    ancestors = _ancestors(card)
+    after_baseline = next((n + 1 for n, step in enumerate(ancestors) if step["digest"] == baseline.digest), 0)
+    source = baseline.name if after_baseline else "model"
+    with_examples = bool(card.get("data"))
+    lines, names = [], []
+    for step in ancestors[after_baseline:]:
         names.append(str(step.get("name")))
-        made.append(_made(step, given, " + ".join(names), with_examples=bool(card.get("data"))))
-        given = " + ".join(names)
-    return [*made, _made(card, given, listed["name"], with_examples=bool(card.get("data")))]
+        lines.append(_command(step, source, " + ".join(names), with_examples=with_examples))
+        source = " + ".join(names)
+    lines.append(_command(card, source, decided.name, with_examples=with_examples))
+    return [line for line in lines if line]
 
 
-def _made(step: Mapping[str, Any], given: str, name: str, *, with_examples: bool) -> list[str]:
-    """The command that does a step; empty when no shipped component did."""
+def _command(step: Mapping[str, Any], source: str, name: str, *, with_examples: bool) -> list[str]:
+    """Return the command of a step; empty if it is not a component of the library."""
     try:
         component = find(str(step.get("component")))
     except ComponentError:
         return []
-    places = {"model": _folder(given), "examples": "examples/"}
+    folders = {"model": _folder(source), "examples": "examples/"}
     words = ["tfopt", component.name]
     for port in component.inputs.values():
         if port.name != "examples" or with_examples:
-            words += [_option(port.name), places.get(port.name, port.name.upper())]
+            words += [_option(port.name), folders.get(port.name, port.name.upper())]
     words += [_option(next(iter(component.outputs))), _folder(name)]
-    for name, value in (step.get("parameters") or {}).items():
+    for parameter, value in (step.get("parameters") or {}).items():
         if isinstance(value, bool):
-            words.append(_option(name) if value else _option(f"no-{name}"))
+            words.append(_option(parameter) if value else _option(f"no-{parameter}"))
         elif value not in (None, []):
-            words += [_option(name), *(map(str, value) if isinstance(value, list) else [str(value)])]
+            words += [_option(parameter), *(map(str, value) if isinstance(value, list) else [str(value)])]
     return words
 
 
@@ -146,9 +151,9 @@ def _folder(name: str) -> str:
     return re.sub(r"[^\w.-]+", "_", name).strip("_") + "/"
 
 
-def _short(value: Any) -> str:
+def _to_text(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_short(item)}" for key, item in value.items() if item is not None)
+        return ", ".join(f"{key} {_to_text(item)}" for key, item in value.items() if item is not None)
     if isinstance(value, list):
-        return ", ".join(_short(item) for item in value)
+        return ", ".join(_to_text(item) for item in value)
     return f"{value:.4g}" if isinstance(value, float) else str(value)

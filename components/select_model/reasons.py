@@ -1,121 +1,187 @@
-"""Why each model was chosen or not, in the words a colleague would use."""
+"""Explain in sentences why each model was selected or not, and by how much it missed."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from tfopt import formatting as wording
+from tfopt import formatting
+from tfopt.measurement.goals import Goal
 from tfopt.measurement.model_measurements import ModelMeasurements
-from tfopt.measurement.ranking import is_indistinguishable, is_significantly_better
+from tfopt.measurement.significance import (
+    is_indistinguishable,
+    is_significantly_better,
+    noise,
+    objective_speedup,
+)
 
-LONG = 24  # letters in a name that is not said again in the reason of each other model
-
-
-def verdict(
-    chosen: ModelMeasurements, models: Sequence[ModelMeasurements], objective: str, main_metric: str, *, blessed: bool
-) -> str:
-    """One sentence: which model, and why."""
-    if chosen.parent:
-        return f"{chosen.name}: {merits(chosen, objective, main_metric)}."
-    others = len(models) - 1
-    if not blessed:
-        return f"{chosen.name}, the parent, stays and is not blessed: neither it nor any candidate meets every goal."
-    whom = "the one candidate is not" if others == 1 else f"none of the {others} candidates is"
-    return f"{chosen.name}, the parent, stays: {whom} proven better in {wording.title(objective)} within the goals."
+LAYOUT = "layout"  # stands for a metric in the failures of a model that the serving layout does not support
+LONG = 24  # letters; a longer name of the selected model is not repeated in the reasons of the others
+SMALL = 0.9  # fraction of the baseline's size below which a model counts as smaller
 
 
-def merits(model: ModelMeasurements, objective: str, main_metric: str) -> str:
-    """What a candidate is, next to the parent: speed, quality, size, and the objective where it is none of them."""
-    assert model.parent
-    speed = pace(model)
-    moved = model.change(main_metric)
-    between = wording.change_interval(main_metric, moved.low, moved.high)
-    quality = f"{wording.title(main_metric)} {wording.amount(main_metric, model.value(main_metric))} " + (
-        f"({wording.change(main_metric, moved.value)}{f', {between}' if between else ''})"
-    )
-    size = wording.relative_size(model.value("size"), model.parent.value("size"))
-    said = [speed, quality, size] if speed else [quality, size]
-    if objective not in ("latency", "size", main_metric):
-        said.insert(0, f"{wording.title(objective)} {_against(model, model.parent, objective)}")
-    return ", ".join(said)
+@dataclass(frozen=True)
+class Explanation:
+    """The facts of a decision that its sentences need.
+
+    Attributes:
+        chosen: The selected model.
+        objective: The metric that it is best at.
+        main_metric: The main quality metric.
+        goals: All goals, resolved.
+        proven: True if goals are compared with the pessimistic bound.
+        baseline_passed: True if the baseline meets the goals, so that a candidate must be significantly better.
+        min_effect: The relative difference in speed that counts as within noise.
+    """
+
+    chosen: ModelMeasurements
+    objective: str
+    main_metric: str
+    goals: Sequence[Goal]
+    proven: bool
+    baseline_passed: bool
+    min_effect: float
+
+    def verdict(self, models: Sequence[ModelMeasurements], *, blessed: bool) -> str:
+        """Return the decision in one sentence."""
+        name = self.chosen.name
+        if self.chosen.parent:
+            return f"{name}: {self._merits(self.chosen)}."
+        if not blessed:
+            return f"{name}, the baseline, stays and is not blessed: neither it nor any candidate meets every goal."
+        count = len(models) - 1
+        none = "the only candidate is not" if count == 1 else f"none of the {count} candidates is"
+        objective = formatting.title(self.objective)
+        return f"{name}, the baseline, stays: {none} significantly better in {objective} within the goals."
+
+    def reasons(self, model: ModelMeasurements, failures: Sequence[tuple[str, str]]) -> list[str]:
+        """Return why a model was selected or not; the first reason is the most important one.
+
+        Args:
+            model: Any of the models.
+            failures: The metric of each goal that it misses, and the explanation.
+        """
+        if model is not self.chosen:
+            return self._why_not(model, failures)
+        if model.parent:
+            return [self._merits(model)]
+        missed = [failure for _, failure in failures]
+        return missed or ["the baseline: no candidate within the goals is significantly better"]
+
+    def missed_by(self, model: ModelMeasurements, failures: Sequence[tuple[str, str]]) -> str:
+        """Return by how much a candidate misses each goal or, if it meets all of them, the selected model.
+
+        Empty for the selected model, for the baseline, for an unsupported format, and if a metric was not measured.
+
+        Args:
+            model: Any of the models.
+            failures: As for `reasons`.
+        """
+        if model is self.chosen or model.error or model.parent is None or LAYOUT in dict(failures):
+            return ""
+        misses = [
+            f"{goal.text!r} missed by {formatting.distance(goal.metric, shortfall)}"
+            for goal in self.goals
+            if goal.metric in model.metrics and (shortfall := goal.shortfall(model, proven=self.proven))
+        ]
+        if misses:
+            return "; ".join(misses)
+        if self.objective not in model.metrics or any(goal.metric not in model.metrics for goal in self.goals):
+            return ""
+        return self._behind(model)
+
+    def _behind(self, model: ModelMeasurements) -> str:
+        """Return by how much a model that meets the goals misses the selected one."""
+        chosen, objective = self.chosen, formatting.title(self.objective)
+        if self.baseline_passed and not is_significantly_better(model, self.objective):
+            if ratio := objective_speedup(model, self.objective):
+                return f"a significant speedup missed by {formatting.ratio(1 + self.min_effect - ratio['low'])}"
+            missing = noise(model, self.objective) - model.gain(self.objective).interval[0]
+            return f"a significant gain in {objective} missed by {formatting.distance(self.objective, missing)}"
+        if self._is_equal(model):
+            larger = model.value("size") - chosen.value("size")
+            return f"{chosen.name} missed by {formatting.data_size(larger)} in size" if larger > 0 else ""
+        gap = chosen.gain(self.objective).value - model.gain(self.objective).value
+        return f"{chosen.name} missed by {formatting.distance(self.objective, gap)} in {objective}" if gap > 0 else ""
+
+    def _is_equal(self, model: ModelMeasurements) -> bool:
+        """Test whether a model and the selected one are indistinguishable at the objective."""
+        pairs = ((model, self.chosen), (self.chosen, model))
+        return all(is_indistinguishable(one, other, self.objective) for one, other in pairs)
+
+    def _why_not(self, model: ModelMeasurements, failures: Sequence[tuple[str, str]]) -> list[str]:
+        chosen, objective = self.chosen, self.objective
+        winner = chosen.name if len(chosen.name) <= LONG else "the selected model"
+        if model.error:
+            return [f"could not be measured: {' '.join(model.error.split())}"]
+        if failures:
+            (metric, first), *others = failures
+            return [_lead_with_advantage(model, metric, first), *(failure for _, failure in others)]
+        if model.parent and objective not in model.metrics:
+            return [f"{formatting.title(objective)} was not measured for it"]
+        if model.parent and self.baseline_passed and not is_significantly_better(model, objective):
+            return [_not_significant(model, model.parent, objective)]
+        if model.parent and self._is_equal(model):
+            size = formatting.relative_size(chosen.value("size"), model.value("size"))
+            return [f"indistinguishable from {winner} in {formatting.title(objective)}; {winner} is {size}"]
+        return [f"{winner} is {_better(objective)}: {_versus(chosen, model, objective)}"]
+
+    def _merits(self, model: ModelMeasurements) -> str:
+        """Compare a candidate with the baseline: speed, quality, size, and the objective if it is another metric."""
+        assert model.parent
+        metric = self.main_metric
+        change = model.change(metric)
+        interval = formatting.change_interval(metric, change.low, change.high)
+        difference = f"{formatting.change(metric, change.value)}{f', {interval}' if interval else ''}"
+        quality = f"{formatting.title(metric)} {formatting.amount(metric, model.value(metric))} ({difference})"
+        size = formatting.relative_size(model.value("size"), model.parent.value("size"))
+        merits = [text for text in (_speed(model), quality, size) if text]
+        if self.objective not in ("latency", "size", metric):
+            merits.insert(0, f"{formatting.title(self.objective)} {_versus(model, model.parent, self.objective)}")
+        return ", ".join(merits)
 
 
-def pace(model: ModelMeasurements) -> str:
-    """How fast, with interval and verdict; empty when it was not compared."""
+def _speed(model: ModelMeasurements) -> str:
+    """Return the speedup with its interval, and the verdict unless it is faster; empty if it was not compared."""
     ratio = model.speedup(model.small_batch)
     if not ratio:
         return ""
-    said = f"{wording.ratio(ratio['value'])} as fast ({wording.ratio(ratio['low'])} to {wording.ratio(ratio['high'])})"
-    return said if ratio["verdict"] == "faster" else f"{said}: {ratio['verdict']}"
+    value, low, high = (formatting.ratio(ratio[end]) for end in ("value", "low", "high"))
+    speed = f"{value} as fast ({low} to {high})"
+    return speed if ratio["verdict"] == "faster" else f"{speed}: {ratio['verdict']}"
 
 
-def not_chosen(
-    model: ModelMeasurements,
-    chosen: ModelMeasurements,
-    failures: Sequence[tuple[str, str]],
-    objective: str,
-    *,
-    proof: bool,
-) -> list[str]:
-    """Why not this one.
-
-    Args:
-        model: The one that is not chosen.
-        chosen: The one that is.
-        failures: The metric of each goal that the model misses, and how it does.
-        objective: What the chosen one is best at.
-        proof: Whether it had to be proven better than the parent, which meets the goals itself.
-    """
-    winner = chosen.name if len(chosen.name) <= LONG else "the chosen one"
-    if model.error:
-        return [f"could not be measured: {' '.join(model.error.split())}"]
-    if failures:
-        first, *more = failures
-        return [_but(model, *first), *(said for _, said in more)]
-    if model.parent is None:
-        return [f"{winner} is {_better(objective)}: {_against(chosen, model, objective)}"]
-    if objective not in model.metrics:
-        return [f"{wording.title(objective)} was not measured for it"]
-    if proof and not is_significantly_better(model, objective):
-        return [_unproven(model, objective)]
-    if is_indistinguishable(model, chosen, objective) and is_indistinguishable(chosen, model, objective):
-        size = wording.relative_size(chosen.value("size"), model.value("size"))
-        return [f"cannot be told from {winner} in {wording.title(objective)}; {winner} is {size}"]
-    return [f"{winner} is {_better(objective)}: {_against(chosen, model, objective)}"]
-
-
-def _but(model: ModelMeasurements, metric: str, failure: str) -> str:
-    """Say first what speaks for a model that is fast or small, then what it would take."""
+def _lead_with_advantage(model: ModelMeasurements, metric: str, failure: str) -> str:
+    """Put the advantage of a fast or small model before the explanation of a missed goal on another metric."""
     ratio = model.speedup(model.small_batch)
     if ratio and ratio["verdict"] == "faster" and not metric.startswith(("latency", "throughput")):
-        return f"{wording.ratio(ratio['value'])} as fast, but {failure}"
+        return f"{formatting.ratio(ratio['value'])} as fast, but {failure}"
     if model.parent and _is_small(model) and not metric.startswith("size"):
-        return f"{wording.relative_size(model.value('size'), model.parent.value('size'))}, but {failure}"
+        return f"{formatting.relative_size(model.value('size'), model.parent.value('size'))}, but {failure}"
     return failure
 
 
 def _is_small(model: ModelMeasurements) -> bool:
-    return bool(model.parent and model.value("size") < 0.9 * model.parent.value("size"))
+    return bool(model.parent and model.value("size") < SMALL * model.parent.value("size"))
 
 
-def _unproven(model: ModelMeasurements, objective: str) -> str:
-    """What was found in place of an improvement, and what may still speak for the model."""
-    assert model.parent
-    batch = {"latency": model.small_batch, "throughput": model.large_batch}.get(objective)
-    ratio = model.speedup(batch) if batch else None
+def _not_significant(model: ModelMeasurements, parent: ModelMeasurements, objective: str) -> str:
+    """Return what was measured instead of a significant improvement, and whether the model is smaller."""
+    ratio = objective_speedup(model, objective)
     if ratio:
-        ends = f"{wording.ratio(ratio['low'])} to {wording.ratio(ratio['high'])}"
-        found = f"{wording.ratio(ratio['value'])} as fast ({ends})"
-        said = f"slower: {found}" if ratio["verdict"] == "slower" else f"not proven faster: {found}, {ratio['verdict']}"
+        value, low, high = (formatting.ratio(ratio[end]) for end in ("value", "low", "high"))
+        speed = f"{value} as fast ({low} to {high})"
+        verdict = ratio["verdict"]
+        text = f"slower: {speed}" if verdict == "slower" else f"not significantly faster: {speed}, {verdict}"
     else:
-        said = f"not proven {_better(objective)}: {_against(model, model.parent, objective)}"
+        text = f"not significantly {_better(objective)}: {_versus(model, parent, objective)}"
     if objective != "size" and _is_small(model):
-        return f"{said}; it is {wording.relative_size(model.value('size'), model.parent.value('size'))}"
-    return said
+        return f"{text}; it is {formatting.relative_size(model.value('size'), parent.value('size'))}"
+    return text
 
 
 def _better(objective: str) -> str:
     words = {"latency": "faster", "throughput": "faster", "size": "smaller", "size_gzipped": "smaller when gzipped"}
-    return words.get(objective, f"better in {wording.title(objective)}")
+    return words.get(objective, f"better in {formatting.title(objective)}")
 
 
-def _against(one: ModelMeasurements, other: ModelMeasurements, metric: str) -> str:
-    return f"{wording.amount(metric, one.value(metric))} against {wording.amount(metric, other.value(metric))}"
+def _versus(one: ModelMeasurements, other: ModelMeasurements, metric: str) -> str:
+    return f"{formatting.amount(metric, one.value(metric))} against {formatting.amount(metric, other.value(metric))}"

@@ -1,41 +1,49 @@
-"""The tables of the page, as rows of text."""
+"""Rows of the tables in the report: models, parity, slices and confusion matrices, as formatted text."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfopt import formatting as wording
+from tfopt import formatting
+from tfopt.artifacts.decision_report import ModelDecision
 from tfopt.measurement.model_measurements import ModelMeasurements
 
 MOST_SLICES = 60
+MOST_CLASSES = 20  # columns of a confusion matrix
+MOST_CONFUSIONS = 10
 NOT_MEASURED = "\N{EN DASH}"
 
 
-def main_row(listed: Mapping[str, Any], model: ModelMeasurements, metric: str) -> dict[str, Any]:
-    """One model's row of the main table; a dash where nothing was measured."""
+def main_row(decided: ModelDecision, model: ModelMeasurements, metric: str) -> dict[str, Any]:
+    """Return one model's row of the main table; a dash stands for a missing measurement."""
     ratio = model.speedup(model.small_batch) if not model.error else None
     latency = (model.speed.get("latency") or {}).get(model.small_batch) or {}
-    moved = model.change(metric) if model.parent and metric in model.metrics else None
+    change = model.change(metric) if model.parent and metric in model.metrics else None
     return {
-        **listed,
-        "status": "chosen" if listed["chosen"] else "passed" if listed["passed"] else "rejected",
-        "format": listed["format"].replace("_", " "),
-        "quality": _said(model, metric),
-        "change": wording.change(metric, moved.value) if moved else "",
-        "change_between": wording.change_interval(metric, moved.low, moved.high) if moved else "",
-        "latency": _said(model, "latency"),
-        "p99": _said(model, "latency_p99"),
+        "name": decided.name,
+        "parent": decided.parent,
+        "chosen": decided.chosen,
+        "pareto": decided.pareto,
+        "reasons": decided.reasons,
+        "missed_by": decided.missed_by,
+        "status": "chosen" if decided.chosen else "passed" if decided.passed else "rejected",
+        "format": decided.format.replace("_", " "),
+        "quality": _amount(model, metric),
+        "change": formatting.change(metric, change.value) if change else "",
+        "change_between": formatting.change_interval(metric, change.low, change.high) if change else "",
+        "latency": _amount(model, "latency"),
+        "p99": _amount(model, "latency_p99"),
         "unstable": bool(latency) and not latency.get("stable", True),
         "notes": model.speed.get("notes") or [],
-        "speedup": wording.ratio(ratio["value"]) if ratio else "",
-        "speedup_between": f"{wording.ratio(ratio['low'])} to {wording.ratio(ratio['high'])}" if ratio else "",
+        "speedup": formatting.ratio(ratio["value"]) if ratio else "",
+        "speedup_between": f"{formatting.ratio(ratio['low'])} to {formatting.ratio(ratio['high'])}" if ratio else "",
         "verdict": ratio["verdict"] if ratio else "",
-        "size": _said(model, "size"),
-        "gzipped": _said(model, "size_gzipped"),
-        "smaller": wording.relative_size(model.value("size"), model.parent.value("size"))
+        "size": _amount(model, "size"),
+        "gzipped": _amount(model, "size_gzipped"),
+        "smaller": formatting.relative_size(model.value("size"), model.parent.value("size"))
         if model.parent and "size" in model.metrics
         else "",
         "more": [
-            (wording.title(name), wording.amount(name, estimate.value), _between(model, name))
+            (formatting.title(name), formatting.amount(name, estimate.value), _interval(model, name))
             for name, estimate in model.metrics.items()
             if name not in (metric, "latency", "latency_p99", "size", "size_gzipped", "error")
         ],
@@ -43,13 +51,13 @@ def main_row(listed: Mapping[str, Any], model: ModelMeasurements, metric: str) -
 
 
 def parity_rows(models: Sequence[ModelMeasurements]) -> list[dict[str, str]]:
-    """How each candidate's output differs from the parent's."""
+    """Return the differences of each candidate's outputs from the baseline's."""
     return [
         {
             "name": model.name,
-            "largest": wording.amount("error", parity["max_abs_error"]),
-            "mean": wording.amount("error", parity["mean_abs_error"]),
-            "agreement": "" if parity.get("agreement") is None else wording.amount("agreement", parity["agreement"]),
+            "largest": formatting.amount("error", parity["max_abs_error"]),
+            "mean": formatting.amount("error", parity["mean_abs_error"]),
+            "agreement": "" if parity.get("agreement") is None else formatting.amount("agreement", parity["agreement"]),
         }
         for model in models
         if (parity := model.quality.get("parity"))
@@ -57,55 +65,98 @@ def parity_rows(models: Sequence[ModelMeasurements]) -> list[dict[str, str]]:
 
 
 def slice_table(models: Sequence[ModelMeasurements], metric: str) -> dict[str, Any] | None:
-    """The main metric in each slice: a row a slice, a column a model, the parent's value and then differences."""
-    sound = [model for model in models if not model.error]
-    slices = sound[0].quality.get("slices") or []
+    """Return the main metric by slice: the baseline's value and each candidate's difference; None without slices.
+
+    Of more than `MOST_SLICES` slices those with the largest losses are returned.
+    """
+    measured = [model for model in models if not model.error]
+    slices = measured[0].quality.get("slices") or []
     if not slices:
         return None
     rows: list[dict[str, Any]] = []
-    for own in slices:
-        key = (own["feature"], own["value"])
-        same = [_slice(model, key) for model in sound]
-        worst = min((_gain(model, found, metric) for model, found in zip(sound, same, strict=True)), default=0.0)
-        cells = [_cell(found, metric, number) for number, found in enumerate(same)]
-        rows.append({"name": f"{key[0]} = {key[1]}", "count": f"{own['count']:,}", "cells": cells, "worst": worst})
+    for part in slices:
+        key = (part["feature"], part["value"])
+        entries = [_slice(model, key) for model in measured]
+        worst = min((_gain(model, entry, metric) for model, entry in zip(measured, entries, strict=True)), default=0.0)
+        cells = [_cell(entry, metric, is_baseline=number == 0) for number, entry in enumerate(entries)]
+        rows.append({"name": f"{key[0]} = {key[1]}", "count": f"{part['count']:,}", "cells": cells, "worst": worst})
     shown = sorted(rows, key=lambda row: row["worst"])[:MOST_SLICES] if len(rows) > MOST_SLICES else rows
-    return {"models": [model.name for model in sound], "rows": shown, "hidden": len(rows) - len(shown)}
+    return {"models": [model.name for model in measured], "rows": shown, "hidden": len(rows) - len(shown)}
 
 
 def _slice(model: ModelMeasurements, key: tuple[str, Any]) -> Mapping[str, Any]:
-    found = (other for other in model.quality.get("slices") or [] if (other["feature"], other["value"]) == key)
-    return next(found, {})
+    slices = model.quality.get("slices") or []
+    return next((entry for entry in slices if (entry["feature"], entry["value"]) == key), {})
 
 
-def _gain(model: ModelMeasurements, found: Mapping[str, Any], metric: str) -> float:
-    """How much better than the parent a model is in a slice."""
-    moved = float(found.get("delta", {}).get(metric, {}).get("value", 0.0))
-    return moved if model.higher_is_better(metric) else -moved
+def _gain(model: ModelMeasurements, entry: Mapping[str, Any], metric: str) -> float:
+    """Return the gain of a model over the baseline in a slice."""
+    change = float(entry.get("delta", {}).get(metric, {}).get("value", 0.0))
+    return change if model.higher_is_better(metric) else -change
 
 
-def _cell(found: Mapping[str, Any], metric: str, number: int) -> dict[str, Any]:
-    measured = found.get("metrics", {}).get(metric)
-    moved = found.get("delta", {}).get(metric)
-    if number and moved:
-        ends = wording.change_interval(metric, moved.get("low"), moved.get("high"))
+def _cell(entry: Mapping[str, Any], metric: str, *, is_baseline: bool) -> dict[str, Any]:
+    measured = entry.get("metrics", {}).get(metric)
+    change = entry.get("delta", {}).get(metric)
+    if change and not is_baseline:
+        interval = formatting.change_interval(metric, change.get("low"), change.get("high"))
         sign = 1 if measured["higher_is_better"] else -1
-        worst = moved.get("high" if sign > 0 else "low")
-        lost = worst is not None and sign * worst < 0
-        return {"value": wording.change(metric, moved["value"]), "between": ends, "lost": lost}
-    return {
-        "value": wording.amount(metric, measured["value"]) if measured else NOT_MEASURED,
-        "between": "",
-        "lost": False,
-    }
+        optimistic = change.get("high" if sign > 0 else "low")
+        lost = optimistic is not None and sign * optimistic < 0
+        return {"value": formatting.change(metric, change["value"]), "between": interval, "lost": lost}
+    value = formatting.amount(metric, measured["value"]) if measured else NOT_MEASURED
+    return {"value": value, "between": "", "lost": False}
 
 
-def _said(model: ModelMeasurements, metric: str) -> str:
-    return wording.amount(metric, model.value(metric)) if metric in model.metrics else NOT_MEASURED
+def confusion_tables(
+    models: Sequence[ModelMeasurements], evaluation: Mapping[str, Any], chosen: str
+) -> list[dict[str, Any]]:
+    """Return the confusion matrix and the most frequent errors of each model; that of the selected model is open.
+
+    With more than `MOST_CLASSES` classes the matrix is left out.
+    """
+    classes = evaluation.get("classes") or []
+    shown = classes if len(classes) <= MOST_CLASSES else []
+    return [
+        {
+            "name": model.name,
+            "open": model.name == chosen,
+            "classes": shown,
+            "rows": [_confusion_row(number, name, counts[number]) for number, name in enumerate(shown)],
+            "mistakes": _frequent_confusions(classes, counts),
+        }
+        for model in models
+        if (counts := model.quality.get("confusion"))
+    ]
 
 
-def _between(model: ModelMeasurements, metric: str) -> str:
-    found = model.metrics[metric]
-    if found.low is None or found.high is None:
+def _confusion_row(label: int, name: str, counts: Sequence[int]) -> dict[str, Any]:
+    """Return the row of one label; ``share``, the fraction of the row, sets the color of a cell."""
+    total = sum(counts) or 1
+    cells = [
+        {"count": count, "right": predicted == label, "share": round(count / total, 3)}
+        for predicted, count in enumerate(counts)
+    ]
+    return {"name": name, "cells": cells}
+
+
+def _frequent_confusions(classes: Sequence[str], counts: Sequence[Sequence[int]]) -> list[str]:
+    confusions = [
+        (count, label, predicted)
+        for label, row in zip(classes, counts, strict=True)
+        for predicted, count in zip(classes, row, strict=True)
+        if count and label != predicted
+    ]
+    most = sorted(confusions, key=lambda confusion: -confusion[0])[:MOST_CONFUSIONS]
+    return [f"{count:,} times {label} was classified as {predicted}" for count, label, predicted in most]
+
+
+def _amount(model: ModelMeasurements, metric: str) -> str:
+    return formatting.amount(metric, model.value(metric)) if metric in model.metrics else NOT_MEASURED
+
+
+def _interval(model: ModelMeasurements, metric: str) -> str:
+    estimate = model.metrics[metric]
+    if estimate.low is None or estimate.high is None:
         return ""
-    return f"{wording.amount(metric, found.low)} to {wording.amount(metric, found.high)}"
+    return f"{formatting.amount(metric, estimate.low)} to {formatting.amount(metric, estimate.high)}"

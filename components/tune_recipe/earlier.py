@@ -14,7 +14,8 @@ stand on the front by the change from their own parent.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tfopt.measurement.ranking import non_dominated
+from tfopt.artifacts.decision_report import MeasurementConditions
+from tfopt.measurement.pareto import non_dominated
 from tfopt.model_store import run_history as past
 
 ALIKE = 0.01  # a training again leaves the size of a model as it is, but for names in its graph
@@ -73,7 +74,7 @@ def _measured(previous: Mapping[str, Any]) -> Iterator[Row]:
 def _differs(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """What keeps the numbers of two runs from being compared; nothing when they can be."""
     before, after = _parent(then), _parent(now)
-    conditions = then["conditions"], now["conditions"]
+    conditions = MeasurementConditions.parse(then["conditions"]), MeasurementConditions.parse(now["conditions"])
     metric = next(iter(after["metrics"]))
     if metric not in before["metrics"] or not past.is_comparable(*conditions, metric):
         return "task, label or split were others"

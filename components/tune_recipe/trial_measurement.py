@@ -13,7 +13,7 @@ from tfopt.artifacts import Benchmark, Decision, Evaluation, Examples, Model, un
 from tfopt.component import find
 from tfopt.measurement.goals import QUALITY, Goal, resolve_goals
 from tfopt.measurement.model_measurements import ModelMeasurements, join_reports, main_metric
-from tfopt.measurement.ranking import is_significantly_better
+from tfopt.measurement.significance import is_significantly_better
 
 MISSED = 1.0  # what a missed goal costs, in halvings of the objective and more: any model that meets them is better
 GIVEN_UP, NOT_MADE = 8.0, 10.0

@@ -17,6 +17,7 @@ from tfopt.errors import ComponentError, first_line
 from tfopt.runtimes import Runtime
 from tfopt.serving import triton_config, warm_up
 from tfopt.serving.layouts import write_version
+from tfopt.serving.triton_scheduler import Scheduling
 
 MAX_FAULTS = 8  # in the report
 
@@ -82,7 +83,7 @@ def check_server(task: Task) -> tuple[dict[str, Any], list[str]] | ComponentErro
 def _check_triton_config(model: Model, root: Path, expected: Runtime, task: Task) -> list[str]:
     file = root / triton_config.FILE
     if task.user_config is None:
-        triton_config.write_config(model, root, triton_config.Scheduling(task.test.max_batch_size))
+        triton_config.write_config(model, root, Scheduling(task.test.max_batch_size))
     else:
         file.write_text(task.user_config)
     return triton_check.check_config(

@@ -6,7 +6,10 @@ from typing import Any, Generic, TypeVar
 from tfopt.artifacts import report_schema
 from tfopt.artifacts.base import Artifact
 from tfopt.artifacts.benchmark_report import BenchmarkReport
+from tfopt.artifacts.decision_report import BlessingReport, DecisionReport
 from tfopt.artifacts.evaluation_report import EvaluationReport
+from tfopt.artifacts.inspection_report import InspectionReport
+from tfopt.artifacts.pushed_report import PushedReport
 from tfopt.artifacts.report_schema import VersionedReport
 from tfopt.artifacts.serving_report import ServingReport
 from tfopt.errors import ComponentError
@@ -69,18 +72,20 @@ class Benchmark(Report[BenchmarkReport]):
     contents = "a folder with benchmark.json"
 
 
-class Inspection(Report[Any]):
+class Inspection(Report[InspectionReport]):
     """The output of `inspect_model`: the structure of a model, ``inspection.json`` and ``report.html``."""
 
     file = "inspection.json"
+    schema = InspectionReport
     page = "report.html"
     contents = "a folder with inspection.json and report.html"
 
 
-class Decision(Report[Any]):
+class Decision(Report[DecisionReport]):
     """The output of `select_model`: the selected model and the reasons, ``decision.json`` and ``report.html``."""
 
     file = "decision.json"
+    schema = DecisionReport
     page = "report.html"
     contents = "a folder with decision.json and report.html"
 
@@ -109,10 +114,11 @@ class Comparison(Report[Any]):
     contents = "a folder with comparison.json and report.html"
 
 
-class Blessing(Report[Any]):
+class Blessing(Report[BlessingReport]):
     """Permission to push the selected model: TFX's marker file BLESSED or NOT_BLESSED, and the reason."""
 
     file = "blessing.json"
+    schema = BlessingReport
     contents = "a folder with BLESSED or NOT_BLESSED and blessing.json"
 
 
@@ -124,8 +130,9 @@ class InfraBlessing(Report[ServingReport]):
     contents = "a folder with INFRA_BLESSED or INFRA_NOT_BLESSED and infra_blessing.json"
 
 
-class Pushed(Report[Any]):
+class Pushed(Report[PushedReport]):
     """The version folder that a model was pushed to, ``pushed.json``."""
 
     file = "pushed.json"
+    schema = PushedReport
     contents = "a folder with pushed.json"

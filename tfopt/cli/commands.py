@@ -115,8 +115,8 @@ def _print_results(artifacts: Mapping[type[Artifact], Any]) -> None:
         print_summary(artifacts[Decision], artifacts[Evaluation], artifacts[Benchmark])
         print(f"report: {artifacts[Decision].path / Decision.page}")
     if Pushed in artifacts:
-        pushed = artifacts[Pushed].read()
-        print(f"pushed: {pushed['path']}" if pushed["pushed"] else f"not pushed: {pushed['reason']}")
+        pushed = artifacts[Pushed].load()
+        print(f"pushed: {pushed.path}" if pushed.pushed else f"not pushed: {pushed.reason}")
 
 
 def _values_help(dag: Dag) -> str:

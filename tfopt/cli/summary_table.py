@@ -1,14 +1,12 @@
 """The table that ends a run in the terminal: each model's measurements, and why it was or was not chosen."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from tfopt import formatting
 from tfopt.artifacts import Benchmark, Decision, Evaluation
+from tfopt.artifacts.decision_report import ModelDecision
 from tfopt.measurement.model_measurements import ModelMeasurements, join_reports, main_metric
 
 WIDTH = 100
@@ -28,12 +26,12 @@ def print_summary(
     console = console or Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH  # a file or a pipe has no width of its own
-    content, quality = decision.read(), evaluation.read()
-    rows = content["models"]
-    models = join_reports([(row["name"], row["digest"], row["format"]) for row in rows], quality, benchmark.read())
+    report, quality = decision.load(), evaluation.read()
+    rows = report.models
+    models = join_reports([(row.name, row.digest, row.format) for row in rows], quality, benchmark.read())
     console.print(_table(rows, models, main_metric(quality)))
-    console.print(Text(f"\n{content['reason']}", style="bold"))
-    for regression in content["history"]["regressions"]:
+    console.print(Text(f"\n{report.reason}", style="bold"))
+    for regression in report.history.regressions:
         console.print(Text(f"regression: {regression}", style="yellow"))
     if quality.get("chosen_on_it"):
         warning = "evaluated on the examples that the best epochs were chosen on (split eval); a split test avoids this"
@@ -41,29 +39,29 @@ def print_summary(
     for model in models:
         for note in model.quality.get("notes") or []:
             console.print(Text(f"{model.name}: {note}", style="dim"))
-    if not content["blessed"]:
+    if not report.blessed:
         console.print(Text("not blessed: it will not be pushed", style="red"))
 
 
-def _table(rows: list[dict[str, Any]], models: list[ModelMeasurements], metric: str) -> Table:
+def _table(rows: list[ModelDecision], models: list[ModelMeasurements], metric: str) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
     table.add_column("model", max_width=16, overflow="fold")
     for title in (formatting.title(metric).replace(" ", "\n"), "difference", "latency", "speed", "size"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("chosen, or why not", ratio=1, overflow="fold")
     for row, model in zip(rows, models, strict=True):
-        style = "green" if row["chosen"] else "" if row["passed"] else "dim"
+        style = "green" if row.chosen else "" if row.passed else "dim"
         table.add_row(*(Text(cell) for cell in _cells(row, model, metric)), style=style)
     return table
 
 
-def _cells(row: Mapping[str, Any], model: ModelMeasurements, metric: str) -> list[str]:
+def _cells(row: ModelDecision, model: ModelMeasurements, metric: str) -> list[str]:
     """Return the cells of a row: each has the value in its first line, and its interval or verdict in the second."""
     metrics = model.metrics
     change = model.change(metric) if model.parent and metric in metrics else None
     speedup = None if model.error else model.speedup(model.small_batch)
     return [
-        f"{row['name']}\n{_format(row)}",
+        f"{row.name}\n{_format(row)}",
         formatting.amount(metric, metrics[metric].value) if metric in metrics else "-",
         f"{formatting.change(metric, change.value)}\n{formatting.change_interval(metric, change.low, change.high)}"
         if change
@@ -77,17 +75,17 @@ def _cells(row: Mapping[str, Any], model: ModelMeasurements, metric: str) -> lis
     ]
 
 
-def _format(row: Mapping[str, Any]) -> str:
+def _format(row: ModelDecision) -> str:
     """Return the format; for the parent only if it is no SavedModel, because a Keras file is timed in Keras."""
-    name = str(row["format"]).replace("_", " ")
-    if not row["parent"]:
+    name = row.format.replace("_", " ")
+    if not row.parent:
         return name
     return "parent" if name == "saved model" else f"parent, {name}"
 
 
-def _status(row: Mapping[str, Any]) -> str:
-    if row["chosen"]:
+def _status(row: ModelDecision) -> str:
+    if row.chosen:
         return "chosen"
-    first, *others = row["reasons"]
+    first, *others = row.reasons
     reason = f"{first} (and {len(others)} more)" if others else first
-    return reason if row["passed"] else f"rejected: {reason}"
+    return reason if row.passed else f"rejected: {reason}"

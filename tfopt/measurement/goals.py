@@ -45,7 +45,7 @@ class Goal:
     reference: HistoricalMedian | None = None
 
     def failure(self, model: ModelMeasurements, *, proven: bool, examples: int) -> str | None:
-        """Explain why a model misses this goal; return None if it meets it, or is the parent of a relative goal.
+        """Explain why a model misses this goal; return None if it meets the goal or the goal does not apply to it.
 
         Args:
             model: The model to check.
@@ -56,60 +56,76 @@ class Goal:
             return None
         if self.metric not in model.metrics:
             return f"{formatting.title(self.metric)} was not measured for it; the goal is {self.text!r}"
+        compared = self._compare(model, proven)
+        if compared is None or _reaches(*compared):
+            return None
         if self.kind == "threshold":
-            return self._misses_threshold(model, proven)
+            return self._describe_threshold(model, *compared)
         if self.kind == "max_regression":
-            return self._regressed(model, proven)
-        return self._misses_parent(model, proven, examples) if model.parent else None
+            return self._describe_regression(model, compared[1])
+        return self._describe_loss(model, *compared, examples)
 
-    def _misses_threshold(self, model: ModelMeasurements, proven: bool) -> str | None:
-        estimate, up = model.metrics[self.metric], model.higher_is_better(self.metric)
-        worst = estimate.interval[0 if up else 1] if proven else estimate.value
-        if _reaches(worst if up else -worst, self.number if up else -self.number):
-            return None
-        title, value = formatting.title(self.metric), formatting.amount(self.metric, estimate.value)
-        requirement = f"the goal asks for at {'least' if up else 'most'} {formatting.amount(self.metric, self.number)}"
-        if _reaches(estimate.value if up else -estimate.value, self.number if up else -self.number):
-            return f"not proven: {title} is {value}, perhaps {formatting.amount(self.metric, worst)}; {requirement}"
-        return f"{title} is {value}; {requirement}"
+    def shortfall(self, model: ModelMeasurements, *, proven: bool) -> float:
+        """Compute by how much a measured metric misses this goal, in the metric's unit; 0 if it meets the goal."""
+        compared = self._compare(model, proven)
+        return 0.0 if compared is None or _reaches(*compared) else compared[1] - compared[0]
 
-    def _misses_parent(self, model: ModelMeasurements, proven: bool, examples: int) -> str | None:
-        gain = model.gain(self.metric)
-        worst = gain.interval[0] if proven else gain.value
-        needed = self.needed_gain(model)
-        if _reaches(worst, needed):
+    def _compare(self, model: ModelMeasurements, proven: bool) -> tuple[float, float] | None:
+        """Return what the goal is checked on and the least that it requires; None if it does not apply to the model.
+
+        Both are signed so that more is better. The first is the metric for a threshold, else the gain over the parent
+        or over earlier runs. Earlier runs may have been evaluated on other data, so for them the uncertainty of both
+        counts in the model's favor.
+        """
+        sign = 1 if model.higher_is_better(self.metric) else -1
+        estimate = model.metrics[self.metric]
+        low, high = estimate.interval if proven else (estimate.value, estimate.value)
+        if self.kind == "threshold":
+            return (low if sign > 0 else -high), sign * self.number
+        if self.kind == "max_regression":
+            if self.reference is None:
+                return None
+            gain = sign * (estimate.value - self.reference.value)
+            half_interval = abs((high if sign > 0 else low) - estimate.value)
+            margin = math.hypot(half_interval, self.reference.half_interval) if proven else 0.0
+            return gain + margin, -(self.number * abs(self.reference.value) if self.relative else self.number)
+        if model.parent is None:
             return None
-        change, allowed = _describe_gain(self.metric, gain.value), self._allowed(needed)
-        if not _reaches(gain.value, needed):
+        over_parent = model.gain(self.metric)
+        return (over_parent.interval[0] if proven else over_parent.value), self.needed_gain(
+            model.parent.value(self.metric)
+        )
+
+    def _describe_threshold(self, model: ModelMeasurements, bound: float, required: float) -> str:
+        sign = 1 if model.higher_is_better(self.metric) else -1
+        title, value = formatting.title(self.metric), model.value(self.metric)
+        amount = formatting.amount(self.metric, value)
+        limit = f"at {'least' if sign > 0 else 'most'} {formatting.amount(self.metric, self.number)}"
+        if _reaches(sign * value, required):
+            perhaps = formatting.amount(self.metric, sign * bound)
+            return f"not proven: {title} is {amount}, perhaps {perhaps}; the goal asks for {limit}"
+        return f"{title} is {amount}; the goal asks for {limit}"
+
+    def _describe_loss(self, model: ModelMeasurements, bound: float, required: float, examples: int) -> str:
+        gain = model.gain(self.metric).value
+        change, allowed = _describe_gain(self.metric, gain), self._allowed(required)
+        if not _reaches(gain, required):
             return f"{change}; {allowed}"
-        both_worse = gain.value < 0 and worst < 0
-        perhaps = formatting.distance(self.metric, -worst) if both_worse else _describe_gain(self.metric, worst)
-        more = _examples_needed(gain.value, worst, needed, examples) if self.metric in model.quality["metrics"] else ""
+        both_worse = gain < 0 and bound < 0
+        perhaps = formatting.distance(self.metric, -bound) if both_worse else _describe_gain(self.metric, bound)
+        more = _examples_needed(gain, bound, required, examples) if self.metric in model.quality["metrics"] else ""
         return f"not proven: {change}, perhaps {perhaps}; {allowed}{more}"
 
-    def _regressed(self, model: ModelMeasurements, proven: bool) -> str | None:
-        """Explain a significant regression against earlier runs.
+    def _describe_regression(self, model: ModelMeasurements, required: float) -> str:
+        assert self.reference
+        earlier = self.reference.value
+        gain = (model.value(self.metric) - earlier) * (1 if model.higher_is_better(self.metric) else -1)
+        usual = f"the median of the last {self.reference.runs} blessed runs, {formatting.amount(self.metric, earlier)}"
+        return f"{_describe_gain(self.metric, gain)} against {usual}; {self._allowed(required)}"
 
-        Earlier runs may have been evaluated on other data, so the uncertainty of both counts in the model's favor.
-        """
-        past, estimate = self.reference, model.metrics[self.metric]
-        if past is None:
-            return None
-        up = model.higher_is_better(self.metric)
-        gain = (estimate.value - past.value) * (1 if up else -1)
-        half_interval = (
-            math.hypot(abs(estimate.interval[1 if up else 0] - estimate.value), past.half_interval) if proven else 0.0
-        )
-        allowed = self.number * abs(past.value) if self.relative else self.number
-        if _reaches(gain + half_interval, -allowed):
-            return None
-        usual = f"the median of the last {past.runs} blessed runs, {formatting.amount(self.metric, past.value)}"
-        return f"{_describe_gain(self.metric, gain)} against {usual}; {self._allowed(-allowed)}"
-
-    def needed_gain(self, model: ModelMeasurements) -> float:
-        """Return the required gain over the parent in the metric's unit; negative if the metric may be worse."""
-        assert model.parent
-        size = self.number * abs(model.parent.value(self.metric)) if self.relative else self.number
+    def needed_gain(self, baseline: float) -> float:
+        """Return the required gain over the baseline's value in the metric's unit; negative if a loss is allowed."""
+        size = self.number * abs(baseline) if self.relative else self.number
         return size if self.kind == "min_improvement" else -size
 
     def _allowed(self, needed_gain: float) -> str:

@@ -12,22 +12,74 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final
 
-from tfopt.artifacts import Decision, staging
-from tfopt.errors import ComponentError, first_line
+from tfopt.artifacts import Decision, report_schema, staging
+from tfopt.artifacts.decision_report import (
+    MeasurementConditions,
+    ModelDecision,
+    QualityConditions,
+    Role,
+    SpeedConditions,
+)
+from tfopt.artifacts.pushed_report import PushedReport
+from tfopt.errors import ComponentError
 
 FOLDER = "history"
 MIN_RUNS = 3  # with fewer comparable runs, no regression is reported
-WINNER: Final = "winner"
-PARENT: Final = "parent"
-Role = Literal["winner", "parent"]
+WINNER: Final[Role] = "winner"
+PARENT: Final[Role] = "parent"
 
 SIZES = ("size", "size_gzipped")  # do not depend on the machine
 SPEED = ("latency", "latency_p90", "latency_p99", "throughput", "memory", "load")
 # Half of the 95 % interval of a median is this factor times the standard deviation over the root of the sample size.
 MEDIAN_HALF_INTERVAL = 1.96 * 1.2533
 MAD_TO_DEVIATION = 1.4826  # scales the median absolute deviation to the standard deviation of a normal distribution
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """The metrics of one model of a run.
+
+    Attributes:
+        name: Name of the model.
+        digest: Digest of its files.
+        format: Its format.
+        metrics: The values of its metrics by name.
+    """
+
+    name: str
+    digest: str
+    format: str
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The content of one file of the run history.
+
+    Attributes:
+        decision: SHA-256 of ``decision.json``.
+        time: When the run was recorded, ISO 8601 in UTC.
+        blessed: True if the selected model was blessed and pushed.
+        version: The version that it was pushed as, or None.
+        conditions: The conditions of the measurements.
+        winner: The selected model.
+        parent: The baseline.
+    """
+
+    schema_version: ClassVar[int] = 1
+    decision: str
+    time: str
+    blessed: bool
+    version: int | None
+    conditions: MeasurementConditions
+    winner: ModelRecord
+    parent: ModelRecord
+
+    def model(self, role: Role) -> ModelRecord:
+        """Return the model with this role."""
+        return self.winner if role == WINNER else self.parent
 
 
 @dataclass(frozen=True)
@@ -49,12 +101,12 @@ class HistoricalMedian:
 class RunHistory:
     """The last blessed runs, oldest first, and the measurement conditions of the current run."""
 
-    runs: Sequence[Mapping[str, Any]] = ()
-    conditions: Mapping[str, Any] | None = None
+    runs: Sequence[RunRecord] = ()
+    conditions: MeasurementConditions | None = None
 
     def values(self, role: Role, metric: str) -> list[float | None]:
         """List a metric of each run's winner or parent; None where it is missing or not comparable."""
-        return [run[role]["metrics"].get(metric) if self._is_comparable(run, metric) else None for run in self.runs]
+        return [run.model(role).metrics.get(metric) if self._is_comparable(run, metric) else None for run in self.runs]
 
     def reference(self, role: Role, metric: str) -> HistoricalMedian | None:
         """Compute the median that a metric is compared with; None if fewer than `MIN_RUNS` runs are comparable."""
@@ -65,30 +117,27 @@ class RunHistory:
         deviation = MAD_TO_DEVIATION * statistics.median(abs(value - median) for value in values)
         return HistoricalMedian(median, MEDIAN_HALF_INTERVAL * deviation / len(values) ** 0.5, len(values))
 
-    def _is_comparable(self, run: Mapping[str, Any], metric: str) -> bool:
-        return metric in SIZES or bool(self.conditions and is_comparable(run["conditions"], self.conditions, metric))
+    def _is_comparable(self, run: RunRecord, metric: str) -> bool:
+        return metric in SIZES or bool(self.conditions and is_comparable(run.conditions, self.conditions, metric))
 
 
-def measurement_conditions(evaluation: Mapping[str, Any], benchmark: Mapping[str, Any]) -> dict[str, Any]:
+def measurement_conditions(evaluation: Mapping[str, Any], benchmark: Mapping[str, Any]) -> MeasurementConditions:
     """Return what two runs must share for their metrics to be comparable: task and data, CPU and benchmark settings."""
     cpu = (benchmark.get("environment") or {}).get("cpu") or {}
-    return {
-        "quality": {name: evaluation.get(name) for name in ("task", "label", "split")},
-        "speed": {
-            "cpu": cpu.get("model"),
-            "threads": benchmark.get("threads"),
-            "batch_sizes": benchmark.get("batch_sizes"),
-        },
-    }
+    return MeasurementConditions(
+        QualityConditions(evaluation.get("task"), evaluation.get("label"), evaluation.get("split")),
+        SpeedConditions(cpu.get("model"), benchmark.get("threads"), benchmark.get("batch_sizes")),
+    )
 
 
-def is_comparable(one: Mapping[str, Any], other: Mapping[str, Any], metric: str) -> bool:
-    """Return True if a metric is comparable between two runs, given their `measurement_conditions`."""
-    kind = "speed" if metric in SPEED else "quality"
-    return metric in SIZES or bool(one[kind] == other[kind])
+def is_comparable(one: MeasurementConditions, other: MeasurementConditions, metric: str) -> bool:
+    """Return True if a metric is comparable between two runs with these conditions."""
+    if metric in SIZES:
+        return True
+    return one.speed == other.speed if metric in SPEED else one.quality == other.quality
 
 
-def read_runs(destination: str | Path, last: int) -> list[dict[str, Any]]:
+def read_runs(destination: str | Path, last: int) -> list[RunRecord]:
     """Read the last blessed runs of a destination, oldest first; an empty list if it has no run history.
 
     Raises:
@@ -96,17 +145,17 @@ def read_runs(destination: str | Path, last: int) -> list[dict[str, Any]]:
     """
     folder = Path(destination).expanduser() / FOLDER
     runs = [_read_run(file) for file in sorted(folder.glob("*.json"))] if folder.is_dir() else []
-    blessed = sorted((run for run in runs if run["blessed"]), key=lambda run: (run["time"], run["decision"]))
+    blessed = sorted((run for run in runs if run.blessed), key=lambda run: (run.time, run.decision))
     return blessed[-last:]
 
 
-def write_run(destination: str | Path, decision: Decision, pushed: Mapping[str, Any]) -> Path:
+def write_run(destination: str | Path, decision: Decision, pushed: PushedReport) -> Path:
     """Write the record of a run; the record of the same decision is not overwritten (a step may be retried).
 
     Args:
         destination: The folder of pushed versions.
         decision: The decision of this run.
-        pushed: The content of ``pushed.json``.
+        pushed: The result of the push.
 
     Raises:
         OSError: If the folder cannot be written. It then has no file of this run.
@@ -114,21 +163,21 @@ def write_run(destination: str | Path, decision: Decision, pushed: Mapping[str, 
     folder = Path(destination).expanduser() / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256((decision.path / Decision.file).read_bytes()).hexdigest()
-    content = decision.read()
-    record = {
-        "decision": digest,
-        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds"),
-        "blessed": bool(content["blessed"] and pushed["pushed"] and not pushed["fallback"]),
-        "version": pushed["version"],
-        "conditions": content["conditions"],
-        WINNER: _model_record(next(row for row in content["models"] if row["chosen"])),
-        PARENT: _model_record(next(row for row in content["models"] if row["parent"])),
-    }
+    content = decision.load()
+    record = RunRecord(
+        decision=digest,
+        time=datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds"),
+        blessed=content.blessed and pushed.pushed and not pushed.fallback,
+        version=pushed.version,
+        conditions=content.conditions,
+        winner=_model_record(content.chosen),
+        parent=_model_record(content.parent),
+    )
     staging.remove_abandoned(folder)
     file, stage = folder / f"{digest[:16]}.json", staging.new_path(folder)
     try:
         with stage.open("x") as stream:
-            stream.write(json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+            stream.write(json.dumps(report_schema.dump(record), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
             stream.flush()
             os.fsync(stream.fileno())
         with contextlib.suppress(FileExistsError):
@@ -138,19 +187,14 @@ def write_run(destination: str | Path, decision: Decision, pushed: Mapping[str, 
     return file
 
 
-def _model_record(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: row[name] for name in ("name", "digest", "format", "metrics")}
+def _model_record(model: ModelDecision) -> ModelRecord:
+    return ModelRecord(model.name, model.digest, model.format, model.metrics)
 
 
-def _read_run(file: Path) -> dict[str, Any]:
+def _read_run(file: Path) -> RunRecord:
     try:
-        run = json.loads(file.read_text())
-        _ = run["time"], run["decision"], run["blessed"], run["conditions"]["quality"], run["conditions"]["speed"]
-        _ = run[WINNER]["metrics"], run[PARENT]["metrics"]
-    except (ValueError, KeyError, TypeError) as error:
+        return report_schema.load(RunRecord, file)
+    except ComponentError as error:
         raise ComponentError(
-            f"{file}: {type(error).__name__}: {first_line(error)}",
-            "the record of a run, as push_model writes it",
-            "remove the file, or move it elsewhere",
+            error.received, "the record of a run, as push_model writes it", "remove the file, or move it elsewhere"
         ) from error
-    return run  # type: ignore[no-any-return]

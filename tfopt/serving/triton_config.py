@@ -6,7 +6,7 @@ Reference: NVIDIA Triton Inference Server, "Model Configuration" (`inference.Mod
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -15,6 +15,7 @@ from tfopt.artifacts import Model, staging
 from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
+from tfopt.serving.triton_scheduler import Scheduling
 from tfopt.tensorrt.tag import CompatibilityTag
 
 FILE = "config.pbtxt"
@@ -22,23 +23,6 @@ HEADER = "# Written by tfopt push_model from the signature. Without this line th
 TYPES = {"bool": "BOOL", "float16": "FP16", "bfloat16": "BF16", "float32": "FP32", "float64": "FP64"}
 TYPES |= {f"{sign}int{bits}": f"{sign.upper()}INT{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 TYPES |= {"string": "STRING"}
-
-
-@dataclass(frozen=True)
-class Scheduling:
-    """Settings of Triton's scheduler for a model.
-
-    Attributes:
-        max_batch_size: The largest batch that Triton assembles, if the signature has an open batch axis.
-        instances: The number of copies of the model that run in parallel on each device.
-        device: ``auto`` (a GPU if there is one), ``cpu`` or ``gpu``.
-        queue_delay_us: The longest time that a request waits for others to be batched with, in microseconds.
-    """
-
-    max_batch_size: int = 64
-    instances: int = 1
-    device: str = "auto"
-    queue_delay_us: int = 0
 
 
 @contextlib.contextmanager

@@ -1,0 +1,32 @@
+"""Parameters of `push_model`."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from tfopt.component import Between
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushSettings:
+    """Destination and content of a pushed version.
+
+    Attributes:
+        destination: The folder that receives numbered versions; created if it does not exist.
+        layout: With ``auto`` each format gets the layout of its usual server: a SavedModel and LiteRT ``tf_serving``, a
+            TensorRT engine ``triton``, the others ``plain``, which OpenVINO Model Server and, without a configuration,
+            Triton load too. With ``tf_serving`` a version folder is what TensorFlow Serving loads: a SavedModel, or
+            ``model.tflite``. With ``triton`` the destination is a model in a Triton repository: a version folder
+            contains ``model.savedmodel/``, ``model.onnx``, ``model.xml`` with ``model.bin``, or ``model.plan``, and
+            ``config.pbtxt`` next to the versions is generated from the signature unless the user wrote one; the server
+            needs the backend of the format (newer images of Triton lack TensorFlow's). With ``plain`` a version folder
+            contains ``saved_model/`` or the model's file, and the model card; the link ``latest`` points to the newest
+            version. Next to ``model.tflite`` are ``metadata.json`` (names, types, shapes, scales) and, if the examples
+            name their classes, ``labels.txt``.
+        keep: Number of versions that remain after a push, the newest; all by default.
+        warm_up_requests: The largest number of recorded requests, of one example each, if there are examples.
+    """
+
+    destination: str
+    layout: Literal["auto", "tf_serving", "triton", "plain"] = "auto"
+    keep: Annotated[int, Between(1)] | None = None
+    warm_up_requests: Annotated[int, Between(0, 1000)] = 16

@@ -1,0 +1,42 @@
+"""Parameters of `select_model`."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from tfopt.component import Between, Reads
+from tfopt.measurement.goals import read_goals
+from tfopt.model_store.run_history import MIN_RUNS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Criteria:
+    """Goals, objective and other criteria of the selection.
+
+    Attributes:
+        goals: Conditions that a candidate must meet.
+        objective: The metric that the selected model is best at.
+        confidence: What is compared with a goal. ``interval``: the pessimistic bound of the confidence interval, if one
+            was measured, so that a goal that is met is significantly met. ``point``: the measured value alone; accepts
+            the risk if there are few examples.
+        destination: The ``destination`` of `push_model`, with the metrics of earlier runs. No regression is reported
+            without it, or if fewer than three runs in it were blessed.
+        recent_runs: Number of the most recent blessed runs to compare with.
+        watch: Goals that only produce a warning when missed; they do not affect the blessing. The selected model is
+            compared with earlier selected models, the baseline with earlier baselines.
+        layout: As in `push_model`: a model in a format that its server does not load is not selected, whatever its
+            metrics, so that the best of the other models is pushed.
+    """
+
+    goals: Annotated[tuple[str, ...], Reads(read_goals, ("quality max_degradation 1%",))] = (
+        "quality max_degradation 1%",
+    )
+    objective: Literal["latency", "throughput", "size", "size_gzipped", "memory", "quality"] = "latency"
+    confidence: Literal["interval", "point"] = "interval"
+    destination: str | None = None
+    recent_runs: Annotated[int, Between(MIN_RUNS, 1000)] = 10
+    watch: Annotated[tuple[str, ...], Reads(read_goals, ("latency max_regression 5%",))] = (
+        "quality max_regression 1%",
+        "latency max_regression 10%",
+        "size max_regression 10%",
+    )
+    layout: Literal["auto", "tf_serving", "triton", "plain"] = "auto"
