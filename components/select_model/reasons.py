@@ -95,7 +95,8 @@ class Explanation:
             if ratio := objective_speedup(model, self.objective):
                 return f"a significant speedup missed by {formatting.ratio(1 + self.min_effect - ratio['low'])}"
             missing = noise(model, self.objective) - model.gain(self.objective).interval[0]
-            return f"a significant gain in {objective} missed by {formatting.distance(self.objective, missing)}"
+            amount = formatting.distance(self.objective, missing)
+            return f"a significant gain in {objective} missed by {amount}" if missing > 0 else ""
         if self._is_equal(model):
             larger = model.value("size") - chosen.value("size")
             return f"{chosen.name} missed by {formatting.data_size(larger)} in size" if larger > 0 else ""

@@ -1,4 +1,4 @@
-"""Decisions of `select_model` on made-up reports, for its tests."""
+"""Decisions of `select_model` on written reports, for its tests."""
 
 from pathlib import Path
 
@@ -21,4 +21,5 @@ def decide(rows: list[Row], folder: Path, **parameters) -> dict:
 
 
 def reason(decision: dict, name: str) -> str:
+    """Return the reasons of a model as one text."""
     return "; ".join(next(row["reasons"] for row in decision["models"] if row["name"] == name))

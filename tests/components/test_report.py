@@ -1,4 +1,4 @@
-"""The page of a decision, in headless Chromium: complete, true to its JSON, legible everywhere, alone in one file."""
+"""Test the report of a decision in headless Chromium: complete, equal to its JSON, legible, one file."""
 
 import math
 import re
@@ -15,8 +15,7 @@ from tests.chromium import DARK, browse, console, measure
 from tests.reports import DIGITS, EXAMPLES, TRAINED, Row, make_models, write_reports
 from tfopt.artifacts import Decision
 from tfopt.components.select_model.component import select_model
-from tfopt.components.select_model.confusions import confusion_tables
-from tfopt.components.select_model.tables import slice_table
+from tfopt.components.select_model.tables import confusion_tables, slice_table
 from tfopt.measurement.model_measurements import ModelMeasurements
 
 LONG = "quantized aware of pruning, <b>2026</b> & ä, in a folder with a very long name"
@@ -110,17 +109,17 @@ SCRIPTS = {
 
 
 @cache
-def seen(page: Path, width: int = 1200, *, dark: bool = False) -> dict[str, Any]:
-    """Everything the tests ask about a page, in one run of the browser."""
+def inspect(page: Path, width: int = 1200, *, dark: bool = False) -> dict[str, Any]:
+    """Return the results of all scripts, from one run of the browser."""
     return measure(page, SCRIPTS, width=width, dark=dark)
 
 
 def report(rows: list[Row], folder: Path, *, samples: bool = True, slices: bool = True, **parameters) -> Path:
     models = make_models(rows, folder / "models")
     evaluation, benchmark = write_reports(rows, models, folder, samples=samples, slices=slices)
-    places = (folder / name for name in ("selected", "decision with ä", "blessing"))
+    folders = (folder / name for name in ("selected", "decision with ä", "blessing"))
     goals = {"goals": ["accuracy max_degradation 0.01"]} | parameters
-    outputs = select_model(models[0], models[1:], evaluation, benchmark, *places, **goals)
+    outputs = select_model(models[0], models[1:], evaluation, benchmark, *folders, **goals)
     return outputs["decision"].path / "report.html"
 
 
@@ -134,14 +133,14 @@ def crowd(tmp_path_factory) -> Path:
     return report(CROWD, tmp_path_factory.mktemp("crowd"))
 
 
-def test_the_console_stays_empty(crowd, tmp_path):
+def test_the_console_is_empty(crowd, tmp_path):
     assert console(crowd) == []
     loud = tmp_path / "loud.html"
     loud.write_text("<script>console.error('loud')</script>")
     assert console(loud)
 
 
-def test_it_is_one_file_that_asks_for_no_other(crowd):
+def test_the_report_is_one_file_without_external_resources(crowd):
     text = crowd.read_text()
     assert sorted(file.name for file in crowd.parent.iterdir()) == ["decision.json", "report.html"]
     assert "http" not in text.replace('<meta http-equiv="Content-Security-Policy"', "")
@@ -149,16 +148,16 @@ def test_it_is_one_file_that_asks_for_no_other(crowd):
     assert len(text) < 300_000
 
 
-def test_the_verdict_comes_first_with_its_reason(page):
-    lines = seen(page)["header"].split("\n")
-    assert seen(page)["title"].startswith("tflite int8 was chosen")
-    assert "tflite int8 was chosen" in lines[:3]
-    assert seen(page)["header"].count("10.6\N{MULTIPLICATION SIGN} as fast") == 2
+def test_the_header_states_the_selected_model_and_the_reason(page):
+    lines = inspect(page)["header"].split("\n")
+    assert inspect(page)["title"].startswith("tflite int8 was selected")
+    assert "tflite int8 was selected" in lines[:3]
+    assert inspect(page)["header"].count("10.6\N{MULTIPLICATION SIGN} as fast") == 2
     assert "Blessed: it may be pushed" in lines
 
 
-def test_the_table_says_what_the_json_says(page):
-    table = seen(page)["table"]
+def test_the_table_equals_the_json(page):
+    table = inspect(page)["table"]
     for row in Decision(page.parent).read()["models"]:
         name, accuracy, change, latency, _, size, why = table[row["name"]]
         metrics = row["metrics"]
@@ -169,109 +168,111 @@ def test_the_table_says_what_the_json_says(page):
             assert float(text) == pytest.approx(metrics[number], rel=0.005)
         for text, number in zip(re.findall(r"[\d.]+(?= kB)", size), ("size", "size_gzipped"), strict=True):
             assert float(text) * 1000 == pytest.approx(metrics[number], rel=0.005)
-        assert (why.startswith("Chosen"), why.startswith("Rejected")) == (row["chosen"], not row["passed"])
+        assert (why.startswith("Selected"), why.startswith("Rejected")) == (row["chosen"], not row["passed"])
         assert (change == "\N{EN DASH}") is row["parent"]
     assert table["tflite int8"][2] == "-0.40 points\n-0.85 to +0.05".replace("-", "\N{MINUS SIGN}")
     assert table["tflite int8"][4] == "10.6x\nfaster\n10.3x to 10.9x".replace("x", "\N{MULTIPLICATION SIGN}")
-    assert "unsteady" in table["folded"][3]
+    assert "unstable" in table["folded"][3]
     assert "loses 2.10 points of accuracy; the goal allows 1.00 points" in table["pruned 90%"][6]
 
 
-def test_the_pictures_show_every_model_its_front_and_what_they_mean(page):
-    choice, spread = seen(page)["pictures"]
-    assert choice["role"] == spread["role"] == "img"
-    assert (len(choice["bubbles"]), choice["bars"], choice["limits"], spread["hills"]) == (6, 10, 1, 6)
+def test_the_charts_show_every_model_the_front_and_a_description(page):
+    choice, latency = inspect(page)["pictures"]
+    assert choice["role"] == latency["role"] == "img"
+    assert (len(choice["bubbles"]), choice["bars"], choice["limits"], latency["hills"]) == (6, 10, 1, 6)
     assert {text.split(":")[0] for text in choice["front"]} == {"tflite float32", "tflite dynamic", "tflite int8"}
     assert "tflite int8: 97.70%, 0.0389 ms, 45.1 kB, on the Pareto front" in choice["named"][1]
-    assert "trained: p50 0.412 ms, p90 0.449 ms, p99 0.577 ms" in spread["named"][1]
+    assert "trained: p50 0.412 ms, p90 0.449 ms, p99 0.577 ms" in latency["named"][1]
 
 
-def test_larger_batches_have_a_picture_where_three_sizes_were_measured(page, crowd):
-    assert "What larger batches give" not in seen(page)["main"]
-    *_, sweep = seen(crowd)["pictures"]
-    assert "What larger batches give" in seen(crowd)["main"]
-    assert sweep["curves"] == len(CROWD) - 1 == len(sweep["rings"])  # one failed
-    assert "trained: saturated from 4 or 8 on; 2,427/s at 1, 2,725/s at 2, 2,904/s at 4" in sweep["named"][1]
+def test_the_throughput_chart_needs_three_batch_sizes(page, crowd):
+    assert "Throughput by batch size" not in inspect(page)["main"]
+    *_, throughput = inspect(crowd)["pictures"]
+    assert "Throughput by batch size" in inspect(crowd)["main"]
+    assert throughput["curves"] == len(CROWD) - 1 == len(throughput["rings"])  # one failed
+    assert "trained: saturated from 4 or 8 on; 2,427/s at 1, 2,725/s at 2, 2,904/s at 4" in throughput["named"][1]
 
 
-def test_a_bubble_sits_where_its_numbers_say(page):
-    """Two models' places give the axes; a third must agree with them."""
-    found = seen(page)["pictures"][0]["bubbles"]
+def test_bubbles_are_drawn_at_their_values(page):
+    """Compare a third bubble with the axes that two bubbles define."""
+    bubbles = inspect(page)["pictures"][0]["bubbles"]
     numbers = {row.name: (math.log(row.p50), row.accuracy, row.size) for row in DIGITS}
     for axis in (0, 1):
-        a, b, c = (found[name][axis] for name in ("trained", "tflite int8", "pruned 90%"))
+        a, b, c = (bubbles[name][axis] for name in ("trained", "tflite int8", "pruned 90%"))
         u, v, w = (numbers[name][axis] for name in ("trained", "tflite int8", "pruned 90%"))
         assert (c - a) / (b - a) == pytest.approx((w - u) / (v - u), abs=0.01)
-    assert found["tflite int8"][0] < found["trained"][0]
-    assert found["trained"][1] < found["pruned 90%"][1]
-    areas = [found[name][2] ** 2 / numbers[name][2] for name in ("trained", "tflite int8")]
+    assert bubbles["tflite int8"][0] < bubbles["trained"][0]
+    assert bubbles["trained"][1] < bubbles["pruned 90%"][1]
+    areas = [bubbles[name][2] ** 2 / numbers[name][2] for name in ("trained", "tflite int8")]
     assert areas[0] == pytest.approx(areas[1], rel=0.05)
 
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1200])
-def test_no_text_in_a_picture_covers_another_or_is_cut_off(page, crowd, width):
-    assert seen(crowd, width)["overlaps"] == []
+def test_texts_in_charts_do_not_overlap_and_are_not_cut_off(page, crowd, width):
+    assert inspect(crowd, width)["overlaps"] == []
     if width in (390, 1200):
-        assert seen(page, width)["overlaps"] == []
+        assert inspect(page, width)["overlaps"] == []
 
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1200])
-def test_the_page_never_scrolls_sideways(crowd, width):
-    assert seen(crowd, width)["wide"] == [width, []]
+def test_the_report_has_no_horizontal_scrolling(crowd, width):
+    assert inspect(crowd, width)["wide"] == [width, []]
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_every_text_has_the_contrast_that_wcag_asks_for(crowd, dark):
-    found = seen(crowd, dark=dark)["contrast"]
-    assert len(found) > 200
-    assert [entry for entry in found if entry[0] < 4.5] == []
+def test_every_text_has_the_contrast_that_wcag_requires(crowd, dark):
+    ratios = inspect(crowd, dark=dark)["contrast"]
+    assert len(ratios) > 200
+    assert [entry for entry in ratios if entry[0] < 4.5] == []
 
 
-def test_dark_mode_is_dark(crowd, tmp_path):
-    assert min(map(int, re.findall(r"\d+", seen(crowd)["paper"]))) > 230
-    assert max(map(int, re.findall(r"\d+", seen(crowd, dark=True)["paper"]))) < 40
+def test_dark_mode_has_a_dark_background(crowd, tmp_path):
+    assert min(map(int, re.findall(r"\d+", inspect(crowd)["paper"]))) > 230
+    assert max(map(int, re.findall(r"\d+", inspect(crowd, dark=True)["paper"]))) < 40
     shot = tmp_path / "dark.png"
     browse(f"--screenshot={shot}", "--window-size=1200,3000", DARK, crowd.as_uri())
     assert Image.open(shot).convert("L").resize((1, 1)).getpixel((0, 0)) < 60
 
 
-def test_what_models_are_called_is_text_not_markup(crowd):
-    assert LONG in seen(crowd)["names"]
-    assert "cannot load: <op> 'Erf'" in seen(crowd)["table"]["openvino"][6]
+def test_names_of_models_are_escaped(crowd):
+    assert LONG in inspect(crowd)["names"]
+    assert "cannot load: <op> 'Erf'" in inspect(crowd)["table"]["openvino"][6]
 
 
 def test_slices_parity_lineage_environment_and_commands_are_there(page):
     for expected in (
-        "label = 9", "Same answers as the parent?", "export_tflite precision=int8",
+        "label = 9", "Parity with the baseline", "export_tflite precision=int8",
         "Verified: 64 records, largest difference 1.2e-06", "Intel(R) Xeon(R)", "1,000 evaluated of 1,002 read",
-        "poisson bootstrap, 400 replicates, 95%, seed 0", "the best epoch of trained was chosen on the same examples",
+        "poisson bootstrap, 400 replicates, 95%, seed 0", "the best epoch of trained was selected on the same examples",
         "tfopt select_model --baseline trained/ --candidates folded/ tflite_float32/",
         "--goals 'accuracy max_degradation 0.01' --objective latency --confidence interval --layout auto --watch",
         "--benchmark benchmark/ --examples examples/ --split eval --batch-sizes 1 32 --threads 1 --seconds 6.0 "
         "--rounds 60 --seed 0 --min-effect 0.03",
     ):  # fmt: skip
-        assert expected in seen(page)["main"]
-    assert seen(page)["row_headers"]
+        assert expected in inspect(page)["main"]
+    assert inspect(page)["row_headers"]
 
 
-def test_which_classes_are_confused_is_shown_with_the_chosen_model_unfolded(page):
-    found = seen(page)["confusions"]
-    assert [name for name, (unfolded, _, _) in found.items() if unfolded] == [Decision(page.parent).read()["selected"]]
-    assert len(found) == len(DIGITS)
-    _, counts, said = found["pruned 90%"]
+def test_the_confusion_matrix_of_the_selected_model_is_open(page):
+    confusions = inspect(page)["confusions"]
+    assert [name for name, (is_open, _, _) in confusions.items() if is_open] == [
+        Decision(page.parent).read()["selected"]
+    ]
+    assert len(confusions) == len(DIGITS)
+    _, counts, caption = confusions["pruned 90%"]
     assert (counts[3][3], counts[3][8], sum(map(sum, counts))) == (60, 40, EXAMPLES)
-    assert said == "Most often: 40 times 3 was taken for 8."
+    assert caption == "Most frequent errors: 40 times 3 was classified as 8."
 
 
-def test_of_many_classes_only_the_commonest_mistakes_are_told():
+def test_only_the_most_frequent_errors_of_many_classes_are_listed():
     counts = np.diag([5] * 30)
     counts[7, 9] = 4
     model = ModelMeasurements("a", "0", "keras", {"confusion": counts.tolist()}, {}, None)
     (table,) = confusion_tables([model], {"classes": [f"kind {number}" for number in range(30)]}, "a")
-    assert (table["rows"], table["mistakes"]) == ([], ["4 times kind 7 was taken for kind 9"])
+    assert (table["rows"], table["mistakes"]) == ([], ["4 times kind 7 was classified as kind 9"])
 
 
-def test_of_many_slices_those_with_the_largest_losses_are_shown_where_less_is_better_too():
+def test_the_slices_with_the_largest_losses_are_shown_of_many():
     def measured(delta):
         metric = {"value": 1.0, "higher_is_better": False}
         return [
@@ -284,19 +285,19 @@ def test_of_many_slices_those_with_the_largest_losses_are_shown_where_less_is_be
     parent = ModelMeasurements("a", "0", "keras", whole | {"slices": measured(False)}, {}, None)
     other = ModelMeasurements("b", "1", "tflite", whole | {"slices": measured(True)}, {}, parent)
     table = slice_table([parent, other], "mae")
-    shown = [*range(99, 50, -1), *range(11)]  # what lost, and then as they come
+    shown = [*range(99, 50, -1), *range(11)]  # losses first, then the original order
     assert [row["name"] for row in table["rows"]] == [f"city = {number}" for number in shown]
     assert table["hidden"] == 40
 
 
-def test_a_goal_on_earlier_runs_is_no_line_beside_the_parent(tmp_path):
+def test_a_goal_on_earlier_runs_has_no_line_in_the_chart(tmp_path):
     page = report(DIGITS[:2], tmp_path, goals=["accuracy max_regression 1%"])
-    assert seen(page)["pictures"][0]["limits"] == 0
+    assert inspect(page)["pictures"][0]["limits"] == 0
 
 
-def test_the_tiles_call_no_candidate_the_parent(tmp_path):
+def test_the_tiles_do_not_label_a_candidate_as_baseline(tmp_path):
     page = report([TRAINED, replace(DIGITS[4], speedup=None)], tmp_path, objective="size")
-    assert "the parent" not in seen(page)["header"] and "not compared" in seen(page)["header"]
+    assert "the baseline" not in inspect(page)["header"] and "not compared" in inspect(page)["header"]
 
 
 @pytest.mark.parametrize(
@@ -309,10 +310,10 @@ def test_the_tiles_call_no_candidate_the_parent(tmp_path):
     ],
     ids=["all the same", "one that failed", "not blessed", "no goals"],
 )
-def test_it_copes_with(tmp_path, rows, parameters):
+def test_the_report_is_complete_for_special_decisions(tmp_path, rows, parameters):
     page = report(rows, tmp_path, samples=False, slices=False, **parameters)
-    found = seen(page, 390)
-    assert (found["console"], found["overlaps"], found["wide"]) == ([], [], [390, []])
+    result = inspect(page, 390)
+    assert (result["console"], result["overlaps"], result["wide"]) == ([], [], [390, []])
     decision = Decision(page.parent).read()
-    assert ("Not blessed: it must not be pushed" in found["header"]) is not decision["blessed"]
-    assert ("trained stays" in found["header"]) is (decision["selected"] == "trained")
+    assert ("Not blessed: it must not be pushed" in result["header"]) is not decision["blessed"]
+    assert ("trained stays" in result["header"]) is (decision["selected"] == "trained")

@@ -1,4 +1,4 @@
-"""The page of a run with many candidates, as `shrink` makes them: still readable, and it says what became of each."""
+"""Test the report on many candidates, as `shrink` makes them, and on models with a long lineage."""
 
 import json
 import re
@@ -14,7 +14,7 @@ FAST = replace(DIGITS[4], name="pruned 80% + clustered 32, tflite int8")
 MANY = [*DIGITS[:4], FAST, *(replace(DIGITS[5], name=f"pruned {part}%", p50=0.3 + part / 1e3) for part in range(12))]
 
 
-def test_of_many_models_only_those_that_matter_are_named_in_the_picture(tmp_path):
+def test_the_chart_of_many_models_labels_only_the_important_ones(tmp_path):
     file = report(MANY, tmp_path, samples=False, slices=False)
     page = file.read_text()
     front = {row["name"] for row in Decision(file.parent).read()["models"] if row["pareto"]}
@@ -23,24 +23,26 @@ def test_of_many_models_only_those_that_matter_are_named_in_the_picture(tmp_path
     assert len(named) == len(front | {"trained", FAST.name}) < len(MANY)
     assert {"trained", "tflite float32"} <= set(named)
     assert len(re.findall(r"<circle class=\"bubble", wide)) == len(MANY)
-    assert "others say their names under the pointer" in page
+    assert "the others have tooltips" in page
 
 
 def test_the_reasons_of_others_do_not_repeat_a_long_name(tmp_path):
     file = report(MANY, tmp_path, samples=False, slices=False)
     reasons = {row["name"]: row["reasons"] for row in Decision(file.parent).read()["models"]}
-    assert reasons["tflite float32"][0].startswith("the chosen one is faster: ")
+    assert reasons["tflite float32"][0].startswith("the selected model is faster: ")
 
 
-def test_a_second_round_and_every_step_behind_a_model_are_told(tmp_path):
+def test_the_lineage_has_every_step_and_the_second_round_of_fine_tuning(tmp_path):
     rows = [*DIGITS[:2], replace(DIGITS[4], name="tflite int8")]
     models = make_models(rows, tmp_path / "models")
-    _tell_a_second_round(models[0], models[2])
+    _add_second_round(models[0], models[2])
     evaluation, benchmark = write_reports(rows, models, tmp_path, samples=False, slices=False)
     out = {name: tmp_path / name for name in ("selected", "decision", "blessing")}
     select_model(models[0], models[1:], evaluation, benchmark, **out, goals=["accuracy max_degradation 0.01"])
     page = (out["decision"] / "report.html").read_text()
-    assert "second round of 3 epochs, kept: accuracy 96.00% to 97.50% on 400 examples that it did not learn" in page
+    assert (
+        "second round of 3 epochs, used: accuracy 96.00% to 97.50% on 400 examples that it was not trained on" in page
+    )
     commands = page.split("<pre>")[1].split("</pre>")[0].splitlines()
     pruned = next(line for line in commands if line.startswith("tfopt prune "))
     assert "--model trained/" in pruned
@@ -50,7 +52,7 @@ def test_a_second_round_and_every_step_behind_a_model_are_told(tmp_path):
     assert commands.index(pruned) < commands.index(exported)
 
 
-def _tell_a_second_round(parent: Path, child: Path) -> None:
+def _add_second_round(parent: Path, child: Path) -> None:
     from tfopt.artifacts import Model
 
     scores = {"first": {"accuracy": 0.96}, "second": {"accuracy": 0.975}}

@@ -1,21 +1,21 @@
-"""Exactly one model comes out, never one that is not proven better, and every model has its reason."""
+"""Test `select_model`: which model is selected, the reasons, the blessing and the written artifact."""
 
 import json
 from dataclasses import replace
 
 import pytest
 
-from tests.artifacts.test_artifacts import outside
+from tests.artifacts.test_artifacts import external_weights_model
 from tests.components.decisions import decide, reason
 from tests.reports import DIGITS, TRAINED, Row, make_models, write_reports
 from tfopt import runtimes
 from tfopt.artifacts import Blessing, Decision, Model
 from tfopt.components.select_model.component import select_model
-from tfopt.components.select_model.output_model import hand_on
+from tfopt.components.select_model.output_model import write_selected
 from tfopt.errors import ComponentError
 
 
-def test_the_fastest_that_keeps_the_accuracy_is_chosen_with_a_reason_for_each(tmp_path):
+def test_the_fastest_model_within_the_goals_is_selected_and_every_model_has_a_reason(tmp_path):
     decision = decide(DIGITS, tmp_path)
     assert decision["selected"] == "tflite int8"
     assert decision["blessed"]
@@ -32,7 +32,7 @@ def test_the_fastest_that_keeps_the_accuracy_is_chosen_with_a_reason_for_each(tm
     assert reason(decision, "folded") == "tflite int8 is faster: 0.0389 ms against 0.301 ms"
 
 
-def test_the_chosen_model_is_linked_whole_with_its_card_and_digest(tmp_path):
+def test_the_selected_model_is_linked_with_its_card_and_digest(tmp_path):
     decision = decide(DIGITS, tmp_path)
     chosen, selected = tmp_path / "models" / "4 tflite int8", Model.open(tmp_path / "selected")
     assert selected.digest == Model(chosen).digest == decision["selected_digest"]
@@ -51,21 +51,21 @@ def test_the_chosen_model_is_linked_whole_with_its_card_and_digest(tmp_path):
     ],
     ids=["nothing faster", "slower", "within noise", "all below the threshold"],
 )
-def test_the_parent_stays_unless_something_is_proven_better(tmp_path, rows, blessed):
+def test_the_baseline_stays_unless_a_candidate_is_significantly_better(tmp_path, rows, blessed):
     decision = decide(rows, tmp_path, goals=["accuracy max_degradation 0.05", "accuracy threshold 0.9"])
     assert decision["selected"] == "trained"
     assert decision["blessed"] is blessed
     assert Model(tmp_path / "selected").digest == decision["models"][0]["digest"]
 
 
-def test_a_model_that_is_only_smaller_says_so_and_wins_by_size(tmp_path):
+def test_a_model_that_is_only_smaller_is_selected_for_the_objective_size(tmp_path):
     rows = [TRAINED, Row("noisy", speedup=(1.08, 0.99, 1.18, "within noise"), size=18_640)]
-    said = reason(decide(rows, tmp_path / "a"), "noisy")
-    assert said == "not proven faster: 1.08x as fast (0.99x to 1.18x), within noise; it is 90% smaller"
+    text = reason(decide(rows, tmp_path / "a"), "noisy")
+    assert text == "not significantly faster: 1.08x as fast (0.99x to 1.18x), within noise; it is 90% smaller"
     assert decide(rows, tmp_path / "b", objective="size")["selected"] == "noisy"
 
 
-def test_of_equally_fast_models_the_smaller_is_chosen(tmp_path):
+def test_the_smaller_of_equally_fast_models_is_selected(tmp_path):
     rows = [
         TRAINED,
         Row("large", p50=0.1, speedup=(4.1, 3.9, 4.3, "faster"), size=90_000),
@@ -73,7 +73,7 @@ def test_of_equally_fast_models_the_smaller_is_chosen(tmp_path):
     ]
     decision = decide(rows, tmp_path)
     assert decision["selected"] == "small"
-    assert reason(decision, "large") == "cannot be told from small in latency; small is 67% smaller"
+    assert reason(decision, "large") == "indistinguishable from small in latency; small is 67% smaller"
 
 
 @pytest.mark.parametrize(
@@ -87,18 +87,18 @@ def test_of_equally_fast_models_the_smaller_is_chosen(tmp_path):
         ("quality", "better"),
     ],
 )
-def test_the_objective_decides(tmp_path, objective, selected):
+def test_the_best_model_at_the_objective_is_selected(tmp_path, objective, selected):
     better = Row("better", accuracy=0.99, delta=(0.009, 0.004, 0.014), speedup=(0.5, 0.4, 0.6, "slower"), memory=9e8)
     assert decide([*DIGITS[:5], better], tmp_path, objective=objective)["selected"] == selected
 
 
-def test_a_peak_of_memory_a_little_lower_proves_nothing(tmp_path):
+def test_slightly_lower_peak_memory_is_not_significant(tmp_path):
     rows = [TRAINED, Row("thrifty", memory=int(TRAINED.memory * 0.97))]
     assert decide(rows, tmp_path, objective="memory")["selected"] == "trained"
 
 
 @pytest.mark.parametrize("broken", [{"error": "NaN in 3 answers"}, {"benchmark_error": "the process was killed"}])
-def test_a_candidate_that_failed_is_rejected_with_the_reason_it_gave(tmp_path, broken):
+def test_a_failed_candidate_is_rejected_with_its_error(tmp_path, broken):
     decision = decide([TRAINED, replace(DIGITS[4], **broken), DIGITS[3]], tmp_path)
     assert decision["selected"] == "tflite dynamic"
     assert not decision["models"][1]["passed"]
@@ -106,7 +106,7 @@ def test_a_candidate_that_failed_is_rejected_with_the_reason_it_gave(tmp_path, b
     assert reason(decision, "tflite int8") == f"could not be measured: {next(iter(broken.values()))}"
 
 
-def test_models_of_the_same_content_are_told_apart_by_name(tmp_path):
+def test_models_with_equal_content_are_distinguished_by_name(tmp_path):
     rows = [TRAINED, DIGITS[4], DIGITS[4]]
     models = make_models(rows[:2], tmp_path / "models")
     models.append(models[1])
@@ -120,7 +120,7 @@ def test_models_of_the_same_content_are_told_apart_by_name(tmp_path):
     assert sum(row["chosen"] for row in listed) == 1
 
 
-def test_a_model_measured_at_another_batch_size_only_is_rejected_not_compared(tmp_path):
+def test_a_model_without_measurements_at_batch_size_one_is_rejected(tmp_path):
     models = make_models([TRAINED, DIGITS[4]], tmp_path / "models")
     evaluation, benchmark = write_reports([TRAINED, DIGITS[4]], models, tmp_path, samples=False)
     content = benchmark.read()
@@ -134,7 +134,7 @@ def test_a_model_measured_at_another_batch_size_only_is_rejected_not_compared(tm
 
 
 @pytest.mark.parametrize("blessed", [True, False])
-def test_the_blessing_is_what_stock_tfx_reads(tmp_path, blessed):
+def test_tfx_reads_the_blessing(tmp_path, blessed):
     from tfx.components.util import model_utils
     from tfx.types import standard_artifacts
 
@@ -143,29 +143,30 @@ def test_the_blessing_is_what_stock_tfx_reads(tmp_path, blessed):
     places = (tmp_path / name for name in ("selected", "decision", "blessing"))
     goals = [f"accuracy threshold {0.9 if blessed else 0.99}"]
     outputs = select_model(models[0], models[1:], *reports, *places, goals=goals)
-    decision, given = outputs["decision"].read(), Blessing.open(tmp_path / "blessing")
-    told = outputs["blessing"].metadata
-    assert told == {"blessed": int(blessed), "reason": decision["reason"]}
-    assert given.read() == {
+    decision, permission = outputs["decision"].read(), Blessing.open(tmp_path / "blessing")
+    metadata = outputs["blessing"].metadata
+    assert metadata == {"blessed": int(blessed), "reason": decision["reason"]}
+    assert permission.read() == {
+        "schema_version": 1,
         "blessed": blessed,
         "reason": decision["reason"],
         "model_digest": Model(tmp_path / "selected").digest,
-        "parent_blessed": blessed,  # here for the same goal
+        "parent_blessed": blessed,  # both models miss the same threshold
     }
     marker = "BLESSED" if blessed else "NOT_BLESSED"
-    assert sorted(file.name for file in given.path.iterdir()) == [marker, "blessing.json"]
-    assert (given.path / marker).stat().st_size == 0
+    assert sorted(file.name for file in permission.path.iterdir()) == [marker, "blessing.json"]
+    assert (permission.path / marker).stat().st_size == 0
     for kind, check in (
         (standard_artifacts.ModelBlessing, model_utils.is_model_blessed),
         (standard_artifacts.InfraBlessing, model_utils.is_infra_validated),
     ):
         artifact = kind()
-        artifact.set_int_custom_property("blessed", told["blessed"])
+        artifact.set_int_custom_property("blessed", metadata["blessed"])
         assert check(artifact) is blessed
 
 
 @pytest.mark.parametrize("kind", ["saved_model", "tflite", "onnx", "openvino", "keras"])
-def test_what_people_have_lying_around_is_handed_on_as_an_artifact(tmp_path, digits_model, kind):
+def test_a_selected_file_outside_of_an_artifact_is_copied_into_one(tmp_path, digits_model, kind):
     raw = {"saved_model": digits_model / "Format-Serving", "keras": digits_model / "Format-Keras" / "model.keras"}
     if kind in ("tflite", "onnx"):
         raw[kind] = tmp_path / f"größe 1.{kind}"
@@ -187,20 +188,20 @@ def test_what_people_have_lying_around_is_handed_on_as_an_artifact(tmp_path, dig
     assert all(file.stat().st_nlink == 1 for file in selected.files())  # copies: the original may change
 
 
-def test_a_bare_onnx_file_is_handed_on_with_its_weights(tmp_path):
+def test_a_bare_onnx_file_is_copied_with_its_external_data(tmp_path):
     (tmp_path / "selected").mkdir()
-    hand_on(Model(outside(tmp_path / "given")), "net", Model(tmp_path / "selected"))
+    write_selected(Model(external_weights_model(tmp_path / "model")), "net", Model(tmp_path / "selected"))
     assert list(runtimes.load(Model(tmp_path / "selected")).outputs) == ["y", "z"]
 
 
 @pytest.mark.parametrize("report", ["evaluation", "benchmark"])
-def test_a_model_that_a_report_does_not_have_is_refused(tmp_path, report):
+def test_a_model_that_is_missing_in_a_report_is_refused(tmp_path, report):
     models = make_models(DIGITS[:3], tmp_path / "models")
     evaluation, benchmark = write_reports(DIGITS[:3], models, tmp_path, samples=False)
-    given = {"evaluation": evaluation, "benchmark": benchmark}[report]
-    content = given.read()
+    artifact = {"evaluation": evaluation, "benchmark": benchmark}[report]
+    content = artifact.read()
     del content["models"][2]
-    given.write(content)
+    artifact.write(content)
     with pytest.raises(ComponentError) as refusal:
         select_model(models[0], models[1:], evaluation, benchmark, *(tmp_path / name for name in "sdb"))
     assert f"not in the {report}" in refusal.value.received
@@ -209,19 +210,19 @@ def test_a_model_that_a_report_does_not_have_is_refused(tmp_path, report):
     assert not (tmp_path / "s").exists()
 
 
-def test_reports_on_another_parent_are_refused(tmp_path):
+def test_reports_on_another_baseline_are_refused(tmp_path):
     models = make_models(DIGITS[:3], tmp_path / "models")
     evaluation, benchmark = write_reports(DIGITS[:3], models, tmp_path, samples=False)
     with pytest.raises(ComponentError, match="compares with trained"):
         select_model(models[1], [models[0], models[2]], evaluation, benchmark, *(tmp_path / name for name in "sdb"))
 
 
-def test_a_parent_that_could_not_be_measured_is_refused(tmp_path):
-    with pytest.raises(ComponentError, match="the parent trained: it crashed"):
+def test_a_baseline_with_an_error_is_refused(tmp_path):
+    with pytest.raises(ComponentError, match="the baseline trained: it crashed"):
         decide([replace(TRAINED, benchmark_error="it crashed"), DIGITS[4]], tmp_path)
 
 
-def test_nothing_the_inputs_share_with_the_outputs_is_written_to(tmp_path):
+def test_the_inputs_are_not_changed(tmp_path):
     models = make_models(DIGITS[:2], tmp_path / "models")
     before = {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in tmp_path.rglob("*") if file.is_file()}
     evaluation, benchmark = write_reports(DIGITS[:2], models, tmp_path, samples=False)
@@ -233,10 +234,10 @@ def test_nothing_the_inputs_share_with_the_outputs_is_written_to(tmp_path):
 @pytest.mark.parametrize(
     ("layout", "selected"), [("auto", "tflite int8"), ("tf_serving", "tflite int8"), ("triton", "folded")]
 )
-def test_what_the_server_does_not_load_is_not_chosen_however_fast(tmp_path, layout, selected):
+def test_a_format_that_the_layout_does_not_support_is_not_selected(tmp_path, layout, selected):
     decision = decide(DIGITS, tmp_path, layout=layout)
     assert (decision["selected"], decision["blessed"]) == (selected, True)
     if layout == "triton":
         assert reason(decision, "tflite int8").startswith("10.6x as fast, but layout=triton cannot hold tflite")
-        assert not any(row["to_win"] for row in decision["models"] if row["format"] == "tflite")
+        assert not any(row.get("missed_by") for row in decision["models"] if row["format"] == "tflite")
         assert (tmp_path / "decision" / "report.html").is_file()

@@ -1,4 +1,4 @@
-"""Each run's numbers are kept beside the versions; what is worse than the last blessed runs is told, or refused."""
+"""Test the run history: records of runs, regressions against recent blessed runs, and goals on them."""
 
 import json
 import re
@@ -10,34 +10,36 @@ import pytest
 
 from tests.reports import TRAINED, Row, make_models, write_reports
 from tfopt.artifacts import Blessing, Decision
+from tfopt.artifacts.decision_report import MeasurementConditions, QualityConditions, SpeedConditions
+from tfopt.artifacts.pushed_report import PushedReport
 from tfopt.components.push_model.component import push_model
 from tfopt.components.select_model.component import select_model
 from tfopt.errors import ComponentError
-from tfopt.model_store import run_history as past
+from tfopt.model_store.run_history import ModelRecord, RunHistory, RunRecord, read_runs, write_run
 
 LITE = Row("tflite", accuracy=0.98, p50=0.05, speedup=(8.0, 7.8, 8.2, "faster"), size=45_000)
 
 
 def run(folder: Path, served: Path, lite: Row = LITE, parent: Row = TRAINED, *, measured=None, **parameters) -> dict:
-    """A whole run on measured rows: decide, push, keep; returns the decision."""
+    """Select, push and record a run on these rows; return the decision."""
     models = make_models([parent, lite], folder / "models")
-    for place in models:  # each run has models of its own
-        for file in (place / "Format-Serving").iterdir():
-            file.write_text(f"{folder.name} {place.name}")
+    for model in models:  # each run has other models
+        for file in (model / "Format-Serving").iterdir():
+            file.write_text(f"{folder.name} {model.name}")
     evaluation, benchmark = write_reports([parent, lite], models, folder, samples=False)
     benchmark.write(benchmark.read() | (measured or {}))
-    made = select_model(
+    outputs = select_model(
         models[0], models[1:], evaluation, benchmark, folder / "selected", folder / "decision", folder / "blessing",
-        history=str(served), **parameters,
+        destination=str(served), **parameters,
     )  # fmt: skip
-    push(made, folder, served)
+    push(outputs, folder, served)
     return Decision(folder / "decision").read()
 
 
-def push(made: dict, folder: Path, served: Path) -> dict:
-    out = folder / f"pushed {len(list(folder.glob('pushed*')))}"
-    push_model(made["selected"], made["blessing"], out, decision=made["decision"], destination=str(served))
-    return json.loads((out / "pushed.json").read_text())
+def push(outputs: dict, folder: Path, served: Path) -> dict:
+    target = folder / f"pushed {len(list(folder.glob('pushed*')))}"
+    push_model(outputs["selected"], outputs["blessing"], target, decision=outputs["decision"], destination=str(served))
+    return json.loads((target / "pushed.json").read_text())
 
 
 def runs(tmp_path: Path, count: int, **parameters) -> Path:
@@ -48,23 +50,27 @@ def runs(tmp_path: Path, count: int, **parameters) -> Path:
     return served
 
 
-def test_each_run_is_kept_once_with_what_it_chose_and_its_version(tmp_path):
+def test_each_run_is_recorded_once_with_its_models_and_version(tmp_path):
     served = runs(tmp_path, 2)
-    kept = past.read_runs(served, 10)
-    assert [(one["version"], one["winner"]["name"], one["parent"]["name"]) for one in kept] == [
+    records = read_runs(served, 10)
+    assert [(record.version, record.winner.name, record.parent.name) for record in records] == [
         (1, "tflite", "trained"),
         (2, "tflite", "trained"),
     ]
     folder = tmp_path / "run 1"
-    made = {"selected": folder / "selected", "blessing": Blessing(folder / "blessing"), "decision": folder / "decision"}
-    again = push(made, folder, served)  # a step that is tried again
+    outputs = {
+        "selected": folder / "selected",
+        "blessing": Blessing(folder / "blessing"),
+        "decision": folder / "decision",
+    }
+    again = push(outputs, folder, served)  # a retried step
     assert again["history"] == str(served / "history" / Path(again["history"]).name)
-    assert past.read_runs(served, 10) == kept
+    assert read_runs(served, 10) == records
     assert not list((served / "history").glob(".*"))
-    assert [one["version"] for one in past.read_runs(served, 1)] == [2]
+    assert [record.version for record in read_runs(served, 1)] == [2]
 
 
-def test_a_run_like_those_before_is_as_before(tmp_path):
+def test_a_run_like_the_earlier_ones_has_no_regression(tmp_path):
     decision = run(tmp_path / "new", runs(tmp_path, 3))
     assert decision["blessed"]
     assert decision["history"]["regressions"] == []
@@ -74,54 +80,55 @@ def test_a_run_like_those_before_is_as_before(tmp_path):
     assert decision["history"]["trends"][0]["earlier"] == pytest.approx([0.98, 0.981, 0.982])
 
 
-def test_a_regression_is_told_and_blesses_all_the_same_unless_a_goal_says_otherwise(tmp_path):
+def test_a_regression_is_reported_and_prevents_the_blessing_only_as_a_goal(tmp_path):
     served = runs(tmp_path, 3)
     slow = replace(LITE, p50=0.08, speedup=(5.0, 4.9, 5.1, "faster"))
-    told = run(tmp_path / "told", served, slow)
-    assert told["blessed"]
-    assert told["history"]["regressions"] == [
-        "the winner tflite is 0.0296 ms worse in latency against the median of the last 3 blessed runs, 0.0504 ms; "
-        "the goal allows 0.00504 ms (10%)"
+    reported = run(tmp_path / "reported", served, slow)
+    assert reported["blessed"]
+    assert reported["history"]["regressions"] == [
+        "the selected model tflite is 0.0296 ms worse in latency against the median of the last 3 blessed runs, "
+        "0.0504 ms; the goal allows 0.00504 ms (10%)"
     ]
-    page = (tmp_path / "told" / "decision" / "report.html").read_text()
-    assert "Worse than it used to be: the winner tflite is 0.0296 ms worse" in page
+    page = (tmp_path / "reported" / "decision" / "report.html").read_text()
+    assert "Regression: the selected model tflite is 0.0296 ms worse" in page
     assert page.count('class="picture trend"') == 6
     refused = run(tmp_path / "refused", served, slow, goals=["latency max_regression 10%"])
     assert not refused["blessed"]
-    assert (
-        past.read_runs(served, 10)[-1]["winner"]["metrics"]["latency"] == 0.08
-    )  # the run that was told of; not this one
+    assert read_runs(served, 10)[-1].winner.metrics["latency"] == 0.08  # the blessed one of these two runs
     assert len(list((served / "history").glob("*.json"))) == 5
 
 
 @pytest.mark.parametrize(
     ("accuracy", "flagged"),
     [(0.968, False), (0.955, True)],
-    ids=["within the doubt of 1,000 examples", "beyond it"],
+    ids=["within the interval of 1,000 examples", "outside"],
 )
-def test_quality_on_other_data_is_worse_only_beyond_doubt(tmp_path, accuracy, flagged):
+def test_quality_on_other_data_regresses_only_significantly(tmp_path, accuracy, flagged):
     served = runs(tmp_path, 3)  # the median is 98.1 %, a percent of it is allowed, the interval reaches 0.8 points up
     decision = run(tmp_path / "new", served, replace(LITE, accuracy=accuracy), goals=[])
-    assert any("accuracy" in said for said in decision["history"]["regressions"]) == flagged
+    assert any("accuracy" in text for text in decision["history"]["regressions"]) == flagged
 
 
-def test_the_median_of_runs_that_differ_is_doubted():
-    one = {"winner": {"metrics": {}}, "conditions": {"quality": 0, "speed": 0}}
-    kept = [one | {"winner": {"metrics": {"size": size}}} for size in (100.0, 130.0, 90.0, 110.0)]
-    found = past.RunHistory(kept, {"quality": 0, "speed": 0}).reference("winner", "size")
-    assert (found.value, found.runs) == (105.0, 4)  # half of them lie within 10 of it
-    assert found.half_interval == pytest.approx(1.96 * 1.2533 * 1.4826 * 10 / 2)
-    assert past.RunHistory(kept[:2], None).reference("winner", "size") is None
+def test_the_median_of_earlier_runs_has_an_interval():
+    conditions = MeasurementConditions(QualityConditions("task", "label", "eval"), SpeedConditions("cpu", 1, [1]))
+    records = [
+        RunRecord("", "", True, 1, conditions, *(ModelRecord("m", "d", "tflite", {"size": size}) for _ in range(2)))
+        for size in (100.0, 130.0, 90.0, 110.0)
+    ]
+    median = RunHistory(records, conditions).reference("winner", "size")
+    assert (median.value, median.runs) == (105.0, 4)  # half of the values are within 10 of it
+    assert median.half_interval == pytest.approx(1.96 * 1.2533 * 1.4826 * 10 / 2)
+    assert RunHistory(records[:2], None).reference("winner", "size") is None
 
 
-def test_a_worse_parent_is_told_though_the_winner_is_as_ever(tmp_path):
+def test_a_regression_of_the_baseline_is_reported_too(tmp_path):
     decision = run(tmp_path / "new", runs(tmp_path, 3), parent=replace(TRAINED, size=400_000))
-    (said,) = decision["history"]["regressions"]
-    assert said.startswith("the parent trained is 214 kB worse in size")
+    (regression,) = decision["history"]["regressions"]
+    assert regression.startswith("the baseline trained is 214 kB worse in size")
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
-def test_before_three_runs_nothing_is_a_regression(tmp_path, count):
+def test_fewer_than_three_runs_report_no_regression(tmp_path, count):
     slow = replace(LITE, p50=0.5)
     decision = run(tmp_path / "new", runs(tmp_path, count), slow, goals=["latency max_regression 1%"])
     assert decision["history"]["regressions"] == []
@@ -131,51 +138,71 @@ def test_before_three_runs_nothing_is_a_regression(tmp_path, count):
 @pytest.mark.parametrize(
     "other", [{"threads": 2}, {"batch_sizes": [1, 64]}, {"environment": {"cpu": {"model": "another"}}}], ids=str
 )
-def test_speed_is_not_compared_with_another_machine_but_size_is(tmp_path, other):
+def test_speed_is_not_compared_across_machines_but_size_is(tmp_path, other):
     served = runs(tmp_path, 3, measured=other)
     decision = run(tmp_path / "new", served, replace(LITE, p50=0.5, size=90_000))
-    assert [said.split(" in ")[1].split()[0] for said in decision["history"]["regressions"]] == ["size"]
+    assert [text.split(" in ")[1].split()[0] for text in decision["history"]["regressions"]] == ["size"]
     latency = next(trend for trend in decision["history"]["trends"] if trend["metric"] == "latency")
     assert latency["earlier"] == [None, None, None]
 
 
-def test_an_unblessed_run_is_kept_and_not_held_against_others(tmp_path):
+def test_an_unblessed_run_is_recorded_but_not_compared_with(tmp_path):
     served = runs(tmp_path, 2)
     run(tmp_path / "bad", served, goals=["accuracy threshold 0.999"])
     assert len(list((served / "history").glob("*.json"))) == 3
-    assert [one["version"] for one in past.read_runs(served, 10)] == [1, 2]
+    assert [record.version for record in read_runs(served, 10)] == [1, 2]
 
 
 @pytest.mark.parametrize("content", ["{", "{}", "[]"])
-def test_a_damaged_file_is_named(tmp_path, content):
+def test_the_error_for_a_damaged_record_names_the_file(tmp_path, content):
     served = runs(tmp_path, 1)
     (served / "history" / "x.json").write_text(content)
     with pytest.raises(ComponentError, match=re.escape("x.json")):
         run(tmp_path / "new", served)
 
 
-def test_an_object_store_is_refused(tmp_path):
+def test_an_address_is_refused_as_destination(tmp_path):
     with pytest.raises(ComponentError, match="mounted"):
         run(tmp_path / "new", "s3://bucket/served")
 
 
-def test_steps_that_keep_the_same_run_at_once_keep_it_once_and_later_ones_leave_it(tmp_path):
+def pushed_report(version: int | None, *, pushed: bool = True, fallback: bool = False) -> PushedReport:
+    """Return a report of a push; only the arguments matter to the run history."""
+    return PushedReport(
+        pushed=pushed, destination="", version=version, path=None, layout="plain", reason="", previous=None, model="",
+        digest="", environment={}, fallback=fallback, blessing="",
+    )  # fmt: skip
+
+
+def test_concurrent_records_of_one_run_write_one_file_that_stays(tmp_path):
     runs(tmp_path, 1)
     decision, served = Decision(tmp_path / "run 0" / "decision"), tmp_path / "served elsewhere"
 
-    def keep(version: int) -> bytes:
-        return past.write_run(served, decision, {"version": version, "pushed": True, "fallback": False}).read_bytes()
+    def record(version: int) -> bytes:
+        return write_run(served, decision, pushed_report(version)).read_bytes()
 
     with ThreadPoolExecutor(8) as pool:
-        found = set(pool.map(keep, range(24)))
-    assert found == {keep(99)}
+        contents = set(pool.map(record, range(24)))
+    assert contents == {record(99)}
     assert len(list((served / "history").iterdir())) == 1
 
 
 @pytest.mark.parametrize(("pushed", "fallback"), [(False, False), (True, True)])
-def test_what_could_not_be_served_is_no_blessed_run(tmp_path, pushed, fallback):
+def test_a_model_that_was_not_pushed_makes_no_blessed_run(tmp_path, pushed, fallback):
     runs(tmp_path, 1)
-    facts = {"version": None, "pushed": pushed, "fallback": fallback}
-    file = past.write_run(tmp_path / "elsewhere", Decision(tmp_path / "run 0" / "decision"), facts)
+    report = pushed_report(None, pushed=pushed, fallback=fallback)
+    file = write_run(tmp_path / "elsewhere", Decision(tmp_path / "run 0" / "decision"), report)
     assert file.is_file()
-    assert past.read_runs(tmp_path / "elsewhere", 10) == []
+    assert read_runs(tmp_path / "elsewhere", 10) == []
+
+
+def test_a_record_without_version_has_version_one(tmp_path):
+    served = runs(tmp_path, 1)
+    (file,) = (served / "history").glob("*.json")
+    content = json.loads(file.read_text())
+    assert content.pop("schema_version") == 1
+    file.write_text(json.dumps(content))
+    assert [record.version for record in read_runs(served, 10)] == [1]
+    file.write_text(json.dumps(content | {"schema_version": 2}))
+    with pytest.raises(ComponentError, match=re.escape(file.name)):
+        read_runs(served, 10)

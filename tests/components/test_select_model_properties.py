@@ -1,4 +1,4 @@
-"""What holds for any models, goals and order: properties of the choice itself."""
+"""Test properties of the choice for random models, goals and orders."""
 
 from dataclasses import replace
 
@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.reports import DIGITS, TRAINED, Row, benchmark_content, evaluation_content
-from tfopt.components.select_model.choice import choose, pareto_front
+from tfopt.components.select_model.choice import choose
 from tfopt.measurement.goals import read_goals
 from tfopt.measurement.model_measurements import join_reports
-from tfopt.measurement.ranking import is_significantly_better
+from tfopt.measurement.pareto import pareto_front
+from tfopt.measurement.significance import is_significantly_better
 
 ROWS = st.builds(
     Row,
@@ -50,7 +51,7 @@ def passing(models, proven):
 
 @settings(max_examples=150)
 @given(st.lists(ROWS, max_size=5), OBJECTIVES, st.booleans())
-def test_whatever_is_chosen_meets_all_goals_and_is_proven_better_or_is_the_parent(rows, objective, proven):
+def test_the_choice_meets_all_goals_and_is_significantly_better_or_is_the_baseline(rows, objective, proven):
     models = measured(rows)
     passed = passing(models, proven)
     chosen = choose(models, passed, objective)
@@ -71,19 +72,21 @@ def test_the_order_of_the_candidates_does_not_change_the_choice(rows, objective,
 
 @settings(max_examples=150)
 @given(st.lists(ROWS, max_size=6))
-def test_the_pareto_front_is_what_nothing_beats(rows):
+def test_the_pareto_front_has_the_models_that_no_other_dominates(rows):
     models = measured(rows)
     front = pareto_front(models, "accuracy")
     merits = {m.name: (m.value("accuracy"), -m.value("latency"), -m.value("size")) for m in models if not m.error}
     for name, own in merits.items():
-        beaten = any(other != own and all(b >= a for a, b in zip(own, other, strict=True)) for other in merits.values())
-        assert (name in front) is not beaten
+        dominated = any(
+            other != own and all(b >= a for a, b in zip(own, other, strict=True)) for other in merits.values()
+        )
+        assert (name in front) is not dominated
     assert front
 
 
-def test_of_models_equal_in_everything_the_same_one_is_chosen_in_any_order():
+def test_the_choice_between_equal_models_does_not_depend_on_the_order():
     twins = [replace(DIGITS[4], name=name) for name in ("one", "other")]
     models = measured(twins)
     passed = {model.name for model in models}
-    one, other = choose(models, passed, "latency"), choose([models[0], *models[:0:-1]], passed, "latency")
-    assert one is other
+    first, second = choose(models, passed, "latency"), choose([models[0], *models[:0:-1]], passed, "latency")
+    assert first is second
