@@ -1,1 +1,1 @@
-"""Tune: which optimizing steps, in which order and with which parameters, serve a model best within a budget."""
+"""Comparison of light backbones: cost before training, quality after a short one."""

@@ -1,4 +1,4 @@
-"""The time that a comparison may take."""
+"""The time budget of a comparison."""
 
 import time
 
@@ -6,33 +6,33 @@ from tfopt.errors import ComponentError
 
 
 class Budget:
-    """The time that all of it may take, running from when this is made."""
+    """A time budget that starts when the object is created."""
 
     def __init__(self, minutes: float) -> None:
         """Start the clock."""
         self.minutes = minutes
-        self._until = time.monotonic() + 60 * minutes
+        self._end = time.monotonic() + 60 * minutes
 
     def __str__(self) -> str:
-        """How much of it is gone."""
-        gone = self.minutes - (self._until - time.monotonic()) / 60
-        return f"{gone:.1f} of {self.minutes:g} min"
+        """Return the elapsed part as text."""
+        elapsed = self.minutes - (self._end - time.monotonic()) / 60
+        return f"{elapsed:.1f} of {self.minutes:g} min"
 
     @property
-    def spent(self) -> bool:
-        """Whether nothing is left."""
-        return time.monotonic() >= self._until
+    def is_spent(self) -> bool:
+        """True if no time is left."""
+        return time.monotonic() >= self._end
 
-    def left(self) -> float:
-        """The seconds that are left.
+    def remaining_seconds(self) -> float:
+        """Return the remaining seconds.
 
         Raises:
-            ComponentError: When there are none.
+            ComponentError: If no time is left.
         """
-        if self.spent:
+        if self.is_spent:
             raise ComponentError(
                 f"no budget left: the {self.minutes:g} minutes were used up before it",
                 "time for each backbone",
                 "allow more minutes, or name fewer backbones",
             )
-        return max(self._until - time.monotonic(), 0.01)
+        return max(self._end - time.monotonic(), 0.01)

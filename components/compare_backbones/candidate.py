@@ -1,84 +1,98 @@
-"""What is found out about one backbone, as it goes."""
+"""A backbone in the comparison, with its measurements so far."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tfopt.artifacts import Model
-from tfopt.components.compare_backbones.backbones import Backbone
+from tfopt.artifacts.benchmark_report import ModelBenchmark
+from tfopt.artifacts.comparison_report import FailedMeasurement
+from tfopt.artifacts.evaluation_report import ModelEvaluation
+from tfopt.artifacts.inspection_report import InspectionReport
 from tfopt.errors import ComponentError
+from tfopt.keras_models.backbones import Backbone
 
 T = TypeVar("T")
 
 
 @dataclass
-class Entry:
-    """One backbone.
+class Candidate:
+    """A backbone in the comparison.
 
     Attributes:
-        module: Its Python file.
-        place: Where its models are made.
-        error: Why it dropped out.
-        untrained: Why it was not trained, where it was not.
-        counted: What `inspect_model` found.
-        speed: Its row of ``benchmark.json``, by format; a row with only an ``error`` where there is none.
-        trained: What it learnt.
-        train_seconds: How long that took.
-        quality: Its row of ``evaluation.json``.
+        backbone: The backbone.
+        module: Its Python module.
+        folder: The folder of its models.
+        error: Why it was not measured, or None.
+        untrained: Why it was not trained, or None.
+        inspection: The report of `inspect_model`; None if it could not be built.
+        benchmarks: Its benchmark by format.
+        trained: The trained model; None if it was not trained.
+        train_seconds: Duration of the training step.
+        evaluation: Its evaluation; None if it was not evaluated.
     """
 
     backbone: Backbone
     module: Path
-    place: Path
+    folder: Path
     error: str | None = None
     untrained: str | None = None
-    counted: Mapping[str, Any] = field(default_factory=dict)
-    speed: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    inspection: InspectionReport | None = None
+    benchmarks: dict[str, ModelBenchmark | FailedMeasurement] = field(default_factory=dict)
     trained: Model | None = None
     train_seconds: float | None = None
-    quality: Mapping[str, Any] = field(default_factory=dict)
+    evaluation: ModelEvaluation | None = None
 
     @property
     def name(self) -> str:
-        """As it was asked for."""
+        """The name of the backbone."""
         return str(self.backbone)
 
     @property
-    def fastest(self) -> str | None:
-        """The format in which one example takes the least time; None when none could be measured."""
-        whole = {kind: row["latency"] for kind, row in self.speed.items() if row.get("latency")}
-        return min(whole, key=lambda kind: float(whole[kind]["1"]["p50"]), default=None)
+    def fastest_format(self) -> str | None:
+        """The format with the lowest latency; None if it was measured in none."""
+        latencies = {
+            name: row.latency["1"].p50
+            for name, row in self.benchmarks.items()
+            if isinstance(row, ModelBenchmark) and row.latency
+        }
+        return min(latencies, key=lambda name: latencies[name], default=None)
+
+    @property
+    def benchmark(self) -> ModelBenchmark | None:
+        """The benchmark in the fastest format."""
+        row = self.benchmarks.get(self.fastest_format or "")
+        return row if isinstance(row, ModelBenchmark) else None
 
     @property
     def latency(self) -> float:
-        """Milliseconds of one example in that format; without end when there is none."""
-        return float(self.speed[self.fastest]["latency"]["1"]["p50"]) if self.fastest else float("inf")
+        """Median milliseconds of one example in the fastest format; infinite if it was not measured."""
+        return self.benchmark.latency["1"].p50 if self.benchmark else float("inf")
 
 
-def beside_each_other(
-    entries: Sequence[Entry], measure: Callable[[Sequence[Entry]], Sequence[T]]
+def measure_together(
+    candidates: Sequence[Candidate], measure: Callable[[Sequence[Candidate]], Sequence[T]]
 ) -> dict[str, T | str]:
-    """Measure all, the first as the baseline of the others; return what was found by name.
+    """Measure all candidates, the first as the baseline, and return the results or errors by name.
 
-    A baseline that fails is everybody's failure there. Here it is one of several: the next one is tried in its place,
-    and its reason is what was found of it.
+    If the baseline fails, the component fails. Then its error is stored, and the next candidate is the baseline.
     """
-    failed: dict[str, T | str] = {}
-    for number, first in enumerate(entries):
+    errors: dict[str, T | str] = {}
+    for number, first in enumerate(candidates):
         try:
-            rows = measure(entries[number:])
+            rows = measure(candidates[number:])
         except ComponentError as error:
-            failed[first.name] = in_a_line(error)
+            errors[first.name] = summarize_error(error)
             continue
-        return failed | {entry.name: row for entry, row in zip(entries[number:], rows, strict=True)}
-    return failed
+        return errors | {candidate.name: row for candidate, row in zip(candidates[number:], rows, strict=True)}
+    return errors
 
 
-def in_a_line(error: ComponentError) -> str:
-    r"""Why something failed; of a traceback its first line and its last.
+def summarize_error(error: ComponentError) -> str:
+    r"""Return an error in one line; of a traceback the first and the last line.
 
-    >>> in_a_line(ComponentError("module m.py: build_model() raised\nTraceback …\nValueError: no", "…", "…"))
+    >>> summarize_error(ComponentError("module m.py: build_model() raised\nTraceback …\nValueError: no", "…", "…"))
     'module m.py: build_model() raised ValueError: no'
     """
     first, *more = error.received.strip().splitlines()

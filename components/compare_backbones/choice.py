@@ -1,166 +1,206 @@
-"""Which backbone: the best at the objective among those that meet the goals, and what is said of each."""
+"""Select the backbone that is best at the objective among those that meet the goals."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from tfopt import formatting as wording
-from tfopt.components.compare_backbones.entry import Entry
-from tfopt.components.compare_backbones.guessing import learnt_nothing
-from tfopt.components.compare_backbones.request import SPEED, Question
+from tfopt import formatting
+from tfopt.artifacts.comparison_report import ShortTraining
+from tfopt.artifacts.evaluation_report import ModelEvaluation
+from tfopt.components.compare_backbones.candidate import Candidate
+from tfopt.components.compare_backbones.resolved_settings import COSTS, ResolvedSettings
 from tfopt.errors import ComponentError
 from tfopt.measurement.goals import QUALITY, Goal, resolve_goals
-from tfopt.measurement.model_measurements import ModelMeasurements, main_metric
-from tfopt.measurement.ranking import non_dominated
+from tfopt.measurement.model_measurements import ModelMeasurements
+from tfopt.measurement.pareto import non_dominated
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What was decided.
+    """The selected backbone, and the reasons.
 
     Attributes:
-        entry: The chosen one.
-        measured: Every backbone that was measured, by name.
-        reasons: For each backbone, what speaks against it; empty for one that meets the goals.
+        candidate: The selected candidate.
+        measurements: Measurements by name, of candidates that were measured.
+        reasons: For each name, the goals that it misses or its error; empty if it meets all goals.
         front: Names on the Pareto front.
-        metric: What stands for quality; None where nothing was learnt.
-        reason: The decision in a sentence.
+        metric: The metric of quality; None if nothing was trained.
+        reason: The decision as a sentence.
     """
 
-    entry: Entry
-    measured: Mapping[str, ModelMeasurements]
+    candidate: Candidate
+    measurements: Mapping[str, ModelMeasurements]
     reasons: Mapping[str, list[str]]
     front: set[str]
     metric: str | None
     reason: str
 
 
-def too_costly(entry: Entry, asked: Question) -> list[str]:
-    """Which thresholds a backbone misses before it has learnt anything."""
-    if entry.fastest is None:
-        return [entry.error or "not measured"]
-    measured = _measured(entry, None)
-    costs = [
-        goal for goal in asked.goals if goal.metric in SPEED
-    ]  # those that compare wait for the one that learns best
-    return _failures(costs, measured, asked, 0)
+def missed_cost_goals(candidate: Candidate, resolved: ResolvedSettings) -> list[str]:
+    """Return the cost goals that a candidate misses before training, or its error."""
+    if candidate.benchmark is None:
+        return [candidate.error or "not measured"]
+    # other goals on costs compare with the best candidate, which is known only after training
+    goals = [goal for goal in resolved.goals if goal.metric in COSTS]
+    return _missed_goals(goals, _join_measurements(candidate, None), resolved, 0)
 
 
-def choose(entries: Sequence[Entry], asked: Question, judged: Mapping[str, Any]) -> Choice:
-    """Choose one; the one that misses the fewest goals when none meets them all.
+def select_backbone(
+    candidates: Sequence[Candidate], resolved: ResolvedSettings, training: ShortTraining | None
+) -> Choice:
+    """Select a candidate; if none meets all goals, one that misses the fewest.
 
     Args:
-        entries: All of them, with what was found.
-        asked: The goals and the objective.
-        judged: What the quality was judged on; empty where nothing was learnt.
+        candidates: All candidates with their measurements.
+        resolved: The goals and the objective.
+        training: The training and its evaluation; None if nothing was trained.
 
     Raises:
-        ComponentError: When no backbone could be measured.
+        ComponentError: If no candidate could be measured.
     """
-    there = [entry for entry in entries if entry.fastest]
-    if not there:
-        said = "; ".join(f"{entry.name}: {entry.error}" for entry in entries)
+    measured = [candidate for candidate in candidates if candidate.benchmark]
+    if not measured:
+        errors = "; ".join(f"{candidate.name}: {candidate.error}" for candidate in candidates)
         raise ComponentError(
-            f"no backbone could be measured: {said}", "one that can", "see the reason of the first; allow more minutes"
+            f"no backbone could be measured: {errors}",
+            "at least one backbone that can be measured",
+            "correct the first error; allow more minutes",
         )
-    best = next((entry for entry in there if entry.quality and entry.name == judged.get("best")), None)
-    parent = _measured(best, None) if best else None
-    measured = {entry.name: parent if entry is best and parent else _measured(entry, parent) for entry in there}
-    metric = main_metric({"models": [best.quality]}) if best else None
-    goals = _goals(asked, metric, measured.values())
-    reasons = {entry.name: _against(entry, measured, goals, asked, judged) for entry in entries}
-    objective = metric if asked.objective == QUALITY else asked.objective
-    ranked = sorted(there, key=lambda one: _rank(one, reasons[one.name], _cost(measured[one.name], objective)))
-    front = non_dominated(
-        {name: _merits(one, metric) for name, one in measured.items() if metric is None or metric in one.metrics}
+    best = _find_best(measured, training)
+    baseline = _join_measurements(best, None) if best else None
+    measurements = {
+        candidate.name: baseline if candidate is best and baseline else _join_measurements(candidate, baseline)
+        for candidate in measured
+    }
+    metric = next(iter(best.evaluation.metrics)) if best and best.evaluation else None
+    goals = _resolve_goals(resolved, metric, measurements.values())
+    evaluated = training.counts.evaluated if training else 0
+    reasons = {
+        candidate.name: _reasons_against(candidate, measurements, goals, resolved, evaluated)
+        for candidate in candidates
+    }
+    objective = metric if resolved.settings.objective == QUALITY else resolved.settings.objective
+    ranked = sorted(
+        measured,
+        key=lambda candidate: _rank(candidate, reasons[candidate.name], measurements[candidate.name], objective),
     )
-    reason = _reason(ranked[0], measured, reasons, metric, best) + _warning(entries, metric)
-    return Choice(ranked[0], measured, reasons, front, metric, reason)
+    merits = {
+        name: _merits(row, metric) for name, row in measurements.items() if metric is None or metric in row.metrics
+    }
+    reason = _explain_choice(ranked[0], measurements, reasons, metric, best) + _warn_of_chance(candidates, metric)
+    return Choice(ranked[0], measurements, reasons, non_dominated(merits), metric, reason)
 
 
-def _measured(entry: Entry, parent: ModelMeasurements | None) -> ModelMeasurements:
-    """As goals see it. The benchmark's own ratios compare with another backbone than the goals do."""
-    kind = entry.fastest or ""
-    return ModelMeasurements(entry.name, "", kind, entry.quality, {**entry.speed[kind], "speedup": {}}, parent)
+def _find_best(measured: Sequence[Candidate], training: ShortTraining | None) -> Candidate | None:
+    if training is None:
+        return None
+    return next((candidate for candidate in measured if candidate.evaluation and candidate.name == training.best), None)
 
 
-def _goals(asked: Question, metric: str | None, measured: Any) -> list[Goal]:
-    """Those that can be judged: without a main metric only those on costs."""
+def _join_measurements(candidate: Candidate, baseline: ModelMeasurements | None) -> ModelMeasurements:
+    """Join a candidate's measurements for goals, without the speedup, which has another baseline."""
+    quality = asdict(candidate.evaluation) if candidate.evaluation else {}
+    speed = asdict(candidate.benchmark) if candidate.benchmark else {}
+    return ModelMeasurements(
+        candidate.name, "", candidate.fastest_format or "", quality, speed | {"speedup": {}}, baseline
+    )
+
+
+def _resolve_goals(
+    resolved: ResolvedSettings, metric: str | None, measurements: Iterable[ModelMeasurements]
+) -> list[Goal]:
+    """Return the goals that can be checked; without a quality metric only those on costs."""
     if metric is None:
-        return [goal for goal in asked.goals if goal.metric in SPEED]
-    return resolve_goals(asked.goals, metric, {name: None for one in measured for name in one.metrics})
+        return [goal for goal in resolved.goals if goal.metric in COSTS]
+    return resolve_goals(resolved.goals, metric, {name: None for row in measurements for name in row.metrics})
 
 
-def _against(
-    entry: Entry,
-    measured: Mapping[str, ModelMeasurements],
+def _reasons_against(
+    candidate: Candidate,
+    measurements: Mapping[str, ModelMeasurements],
     goals: Sequence[Goal],
-    asked: Question,
-    judged: Mapping[str, Any],
+    resolved: ResolvedSettings,
+    evaluated: int,
 ) -> list[str]:
-    if entry.error:
-        return [entry.error]
-    if entry.untrained:
-        return [f"not trained: {entry.untrained}"]
-    examples = judged["counts"]["evaluated"] if judged else 0
-    return _failures(goals, measured[entry.name], asked, examples)
+    if candidate.error:
+        return [candidate.error]
+    if candidate.untrained:
+        return [f"not trained: {candidate.untrained}"]
+    return _missed_goals(goals, measurements[candidate.name], resolved, evaluated)
 
 
-def _failures(goals: Sequence[Goal], measured: ModelMeasurements, asked: Question, examples: int) -> list[str]:
-    found = (goal.failure(measured, proven=asked.proven, examples=examples) for goal in goals)
-    return [failure for failure in found if failure]
+def _missed_goals(
+    goals: Sequence[Goal], measurements: ModelMeasurements, resolved: ResolvedSettings, examples: int
+) -> list[str]:
+    failures = (goal.failure(measurements, proven=resolved.needs_proof, examples=examples) for goal in goals)
+    return [failure for failure in failures if failure]
 
 
-def _rank(entry: Entry, reasons: Sequence[str], cost: tuple[bool, float, float]) -> tuple[Any, ...]:
-    """Those that meet the goals first, then those of which it is known what they learn."""
-    return bool(reasons), bool(entry.untrained), len(reasons), cost
+def _rank(
+    candidate: Candidate, reasons: Sequence[str], measurements: ModelMeasurements, objective: str | None
+) -> tuple[Any, ...]:
+    """Return a sort key: candidates that meet the goals first, then trained ones, then the best at the objective."""
+    return bool(reasons), bool(candidate.untrained), len(reasons), _objective_value(measurements, objective)
 
 
-def _cost(measured: ModelMeasurements, objective: str | None) -> tuple[bool, float, float]:
-    """What is made small; without what was asked for, the latency."""
-    if objective is None or objective not in measured.metrics:
-        return True, measured.value("latency"), measured.value("size")
-    sign = -1 if measured.higher_is_better(objective) else 1
-    return False, sign * measured.value(objective), measured.value("size")
+def _objective_value(measurements: ModelMeasurements, objective: str | None) -> tuple[bool, float, float]:
+    """Return the value to minimize; the latency if the objective was not measured."""
+    if objective is None or objective not in measurements.metrics:
+        return True, measurements.value("latency"), measurements.value("size")
+    sign = -1 if measurements.higher_is_better(objective) else 1
+    return False, sign * measurements.value(objective), measurements.value("size")
 
 
-def _merits(measured: ModelMeasurements, metric: str | None) -> tuple[float, ...]:
-    costs = -measured.value("latency"), -measured.value("size")
+def _merits(measurements: ModelMeasurements, metric: str | None) -> tuple[float, ...]:
+    costs = -measurements.value("latency"), -measurements.value("size")
     if metric is None:
         return costs
-    sign = 1 if measured.higher_is_better(metric) else -1
-    return (sign * measured.value(metric), *costs)
+    sign = 1 if measurements.higher_is_better(metric) else -1
+    return (sign * measurements.value(metric), *costs)
 
 
-def _reason(
-    chosen: Entry,
-    measured: Mapping[str, ModelMeasurements],
+def _explain_choice(
+    chosen: Candidate,
+    measurements: Mapping[str, ModelMeasurements],
     reasons: Mapping[str, list[str]],
     metric: str | None,
-    best: Entry | None,
+    best: Candidate | None,
 ) -> str:
-    found = measured[chosen.name]
-    said = [f"{wording.amount('latency', found.value('latency'))} in {found.format.replace('_', ' ')}"]
-    if metric and metric in found.metrics:
-        learnt = f"{wording.title(metric)} {wording.amount(metric, found.value(metric))} after the short training"
+    row = measurements[chosen.name]
+    facts = [f"{formatting.amount('latency', row.value('latency'))} in {row.format.replace('_', ' ')}"]
+    if metric and metric in row.metrics:
+        quality = f"{formatting.title(metric)} {formatting.amount(metric, row.value(metric))} after the short training"
         if best and best is not chosen:
-            learnt += f" ({wording.change(metric, found.change(metric).value)} against {best.name})"
-        said.append(learnt)
-    said.append(wording.data_size(found.value("size")))
-    text = f"{chosen.name}: {', '.join(said)}"
+            quality += f" ({formatting.change(metric, row.change(metric).value)} against {best.name})"
+        facts.append(quality)
+    facts.append(formatting.data_size(row.value("size")))
+    text = f"{chosen.name}: {', '.join(facts)}"
     if metric is None:
-        text += "; what it learns is not known"
+        text += "; its quality is unknown"
     if reasons[chosen.name]:
         text += f". No backbone meets every goal; this one misses the fewest: {'; '.join(reasons[chosen.name])}"
     return f"{text}."
 
 
-def _warning(entries: Sequence[Entry], metric: str | None) -> str:
-    without = learnt_nothing([entry.quality for entry in entries if entry.quality], metric) if metric else None
-    if without is None:
+def _warn_of_chance(candidates: Sequence[Candidate], metric: str | None) -> str:
+    """Return a warning if no candidate is significantly better than constant predictions; else an empty text."""
+    rows = [candidate.evaluation for candidate in candidates if candidate.evaluation]
+    chance = _chance_level(rows[0], metric) if rows and metric else None
+    if metric is None or chance is None or any(row.metrics[metric].low > chance for row in rows):
         return ""
-    amount = wording.amount(str(metric), without)
     return (
-        f" No backbone is proven to have learnt more than guessing the same for every image, which has "
-        f"{wording.title(str(metric))} {amount}: its quality says nothing yet; train for more epochs, on more records."
+        f" No backbone is proven to be better than constant predictions, which have {formatting.title(metric)} "
+        f"{formatting.amount(metric, chance)}: the training was too short to compare the quality of backbones; "
+        "train for more epochs, on more records."
     )
+
+
+def _chance_level(row: ModelEvaluation, metric: str) -> float | None:
+    """Return the metric of constant predictions; None for metrics without a known one.
+
+    Accuracy is the share of the most frequent class (rows of the confusion matrix are classes), AUC is 0.5.
+    """
+    if metric == "accuracy" and row.confusion:
+        records = [sum(counts) for counts in row.confusion]
+        return float(max(records) / sum(records))
+    return 0.5 if metric == "auc" else None

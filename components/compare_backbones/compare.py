@@ -1,4 +1,4 @@
-"""From names to a comparison: modules written, costs measured, the affordable ones trained, one chosen."""
+"""Comparison of backbones: write modules, measure costs, train those that meet the cost goals, select one."""
 
 import logging
 import shutil
@@ -7,110 +7,118 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Examples
+from tfopt.artifacts.comparison_report import BackboneResult, ComparisonReport, ShortTraining
 from tfopt.components.compare_backbones.budget import Budget
-from tfopt.components.compare_backbones.choice import Choice, choose, too_costly
-from tfopt.components.compare_backbones.cost import cost
-from tfopt.components.compare_backbones.entry import Entry
+from tfopt.components.compare_backbones.candidate import Candidate
+from tfopt.components.compare_backbones.choice import Choice, missed_cost_goals, select_backbone
+from tfopt.components.compare_backbones.cost import measure_costs
 from tfopt.components.compare_backbones.keras_modules import file_name, module_text
-from tfopt.components.compare_backbones.request import Question
-from tfopt.components.compare_backbones.short_training import learn
+from tfopt.components.compare_backbones.resolved_settings import ResolvedSettings
+from tfopt.components.compare_backbones.short_training import train_and_evaluate
+from tfopt.keras_models.backbones import Backbone
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
 
-def compare(asked: Question, examples: Examples | None, budget: Budget, folder: Path, chosen: Path) -> dict[str, Any]:
-    """Compare, write every module below ``folder`` and the chosen one to ``chosen``; return ``comparison.json``.
+def compare(resolved: ResolvedSettings, examples: Examples | None, folder: Path, chosen: Path) -> ComparisonReport:
+    """Compare the backbones, write a module for each below ``folder`` and the selected one to ``chosen``.
 
     Raises:
         ComponentError: See `compare_backbones`.
     """
-    for why in asked.missing.values():
-        log.info("%s", why)
-    work = folder / ".work"  # gone with the output when interrupted
-    entries = [_written(backbone, asked, folder, work) for backbone in asked.backbones]
-    environment = cost(entries, asked, examples, budget)
-    judged: dict[str, Any] = {}
+    budget = Budget(resolved.settings.minutes)
+    for reason in resolved.unavailable.values():
+        log.info("%s", reason)
+    work = folder / ".work"  # in the output's folder, which is deleted if the component is interrupted
+    candidates = [_add_candidate(backbone, resolved, folder, work) for backbone in resolved.backbones]
+    environment = measure_costs(candidates, resolved, examples, budget)
+    training = None
     if examples:
-        judged = learn(_affordable(entries, asked), asked, examples, budget, work)
-    content, choice = content_of(asked, entries, judged, folder)
-    shutil.copyfile(choice.entry.module, chosen)
+        affordable = _filter_affordable(candidates, resolved)
+        training = train_and_evaluate(affordable, resolved.settings, examples, budget, work)
+    choice = select_backbone(candidates, resolved, training)
+    shutil.copyfile(choice.candidate.module, chosen)
     shutil.rmtree(work)
-    return content | {"minutes": budget.minutes, "environment": environment}
+    return build_report(resolved, candidates, training, choice, environment, folder)
 
 
-def content_of(
-    asked: Question, entries: Sequence[Entry], judged: Mapping[str, Any], folder: Path
-) -> tuple[dict[str, Any], Choice]:
-    """Choose, and say what was found of each backbone; the modules lie below ``folder``.
+def build_report(
+    resolved: ResolvedSettings,
+    candidates: Sequence[Candidate],
+    training: ShortTraining | None,
+    choice: Choice,
+    environment: Mapping[str, Any],
+    folder: Path,
+) -> ComparisonReport:
+    """Return the report; paths of modules are relative to ``folder``."""
+    settings = resolved.settings
+    return ComparisonReport(
+        chosen=choice.candidate.name,
+        reason=choice.reason,
+        meets_goals=not choice.reasons[choice.candidate.name],
+        task=settings.task,
+        classes=resolved.classes,
+        image=settings.image,
+        label=settings.label,
+        stored_size=list(resolved.stored_size),
+        input_size=list(resolved.input_size),
+        goals=[goal.text for goal in resolved.goals],
+        objective=settings.objective,
+        confidence=settings.confidence,
+        formats=resolved.formats,
+        left_out=dict(resolved.unavailable),
+        training=training,
+        metric=choice.metric,
+        threads=settings.threads,
+        seed=settings.seed,
+        backbones=[_result(candidate, choice, folder) for candidate in candidates],
+        minutes=settings.minutes,
+        environment=dict(environment),
+    )
 
-    Raises:
-        ComponentError: When no backbone could be measured.
-    """
-    choice = choose(entries, asked, judged)
-    budget = {"epochs": asked.epochs, "records": asked.records, "batch_size": asked.batch_size}
-    content = {
-        "chosen": choice.entry.name,
-        "reason": choice.reason,
-        "meets_goals": not choice.reasons[choice.entry.name],
-        "task": asked.task,
-        "classes": asked.classes,
-        "image": asked.image,
-        "label": asked.label,
-        "stored_size": list(asked.stored),
-        "input_size": list(asked.taken),
-        "goals": [goal.text for goal in asked.goals],
-        "objective": asked.objective,
-        "confidence": "interval" if asked.proven else "point",
-        "formats": asked.present,
-        "left_out": dict(asked.missing),
-        "training": budget | dict(judged) if judged else None,
-        "metric": choice.metric,
-        "threads": asked.threads,
-        "seed": asked.seed,
-        "backbones": [_row(entry, choice, folder) for entry in entries],
-    }
-    return content, choice
 
-
-def _written(backbone: Any, asked: Question, folder: Path, work: Path) -> Entry:
+def _add_candidate(backbone: Backbone, resolved: ResolvedSettings, folder: Path, work: Path) -> Candidate:
+    """Write the module of a backbone and create the folder of its models."""
     module = folder / "modules" / file_name(backbone)
     module.parent.mkdir(parents=True, exist_ok=True)
-    module.write_text(module_text(backbone, asked), encoding="utf-8")
-    place = work / module.stem
-    place.mkdir(parents=True)
-    return Entry(backbone, module, place)
+    module.write_text(module_text(backbone, resolved), encoding="utf-8")
+    models = work / module.stem
+    models.mkdir(parents=True)
+    return Candidate(backbone, module, models)
 
 
-def _affordable(entries: Sequence[Entry], asked: Question) -> list[Entry]:
-    found = []
-    for entry in entries:
-        against = too_costly(entry, asked)
-        if against:
-            entry.untrained = None if entry.error else "; ".join(against)
-            log.info("%s is not trained: %s", entry.name, "; ".join(against))
+def _filter_affordable(candidates: Sequence[Candidate], resolved: ResolvedSettings) -> list[Candidate]:
+    """Return the candidates that meet the cost goals, and record the reason for the others."""
+    affordable = []
+    for candidate in candidates:
+        missed = missed_cost_goals(candidate, resolved)
+        if missed:
+            candidate.untrained = None if candidate.error else "; ".join(missed)
+            log.info("%s is not trained: %s", candidate.name, "; ".join(missed))
         else:
-            found.append(entry)
-    return found
+            affordable.append(candidate)
+    return affordable
 
 
-def _row(entry: Entry, choice: Choice, folder: Path) -> dict[str, Any]:
-    reasons = choice.reasons[entry.name]
-    return {
-        "name": entry.name,
-        "builder": entry.backbone.builder,
-        "alpha": entry.backbone.alpha,
-        "module": entry.module.relative_to(folder).as_posix(),
-        "chosen": entry is choice.entry,
-        "passed": not reasons,
-        "reasons": reasons,
-        "pareto": entry.name in choice.front,
-        "error": entry.error,
-        "parameters": entry.counted["parameters"]["count"] if entry.counted else None,
-        "flops": entry.counted["flops"]["total"] if entry.counted else None,
-        "not_counted": entry.counted["flops"]["not_counted"] if entry.counted else {},
-        "fastest": entry.fastest,
-        "runtimes": {kind: dict(row) for kind, row in entry.speed.items()},
-        "train_seconds": entry.train_seconds,
-        "metrics": entry.quality.get("metrics") or {},
-        "delta": entry.quality.get("delta") or {},
-    }
+def _result(candidate: Candidate, choice: Choice, folder: Path) -> BackboneResult:
+    inspection, evaluation = candidate.inspection, candidate.evaluation
+    reasons = choice.reasons[candidate.name]
+    return BackboneResult(
+        name=candidate.name,
+        builder=candidate.backbone.builder,
+        alpha=candidate.backbone.alpha,
+        module=candidate.module.relative_to(folder).as_posix(),
+        chosen=candidate is choice.candidate,
+        passed=not reasons,
+        reasons=reasons,
+        pareto=candidate.name in choice.front,
+        error=candidate.error,
+        parameters=inspection.parameters.count if inspection else None,
+        flops=inspection.flops.total if inspection else None,
+        not_counted=inspection.flops.not_counted if inspection else {},
+        fastest=candidate.fastest_format,
+        runtimes=candidate.benchmarks,
+        train_seconds=candidate.train_seconds,
+        metrics=evaluation.metrics if evaluation else {},
+        delta=evaluation.delta if evaluation else {},
+    )

@@ -1,4 +1,4 @@
-"""What each backbone costs untrained: counted, and timed in each runtime beside the others."""
+"""Measure the cost of untrained backbones: operations, size, and latency in each runtime."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -6,94 +6,106 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Benchmark, Examples, Model
+from tfopt.artifacts.benchmark_report import ModelBenchmark
+from tfopt.artifacts.comparison_report import FailedMeasurement
 from tfopt.component import find
-from tfopt.components.compare_backbones import untrained_models as building
 from tfopt.components.compare_backbones.budget import Budget
-from tfopt.components.compare_backbones.entry import Entry, beside_each_other, in_a_line
-from tfopt.components.compare_backbones.request import Question
+from tfopt.components.compare_backbones.candidate import Candidate, measure_together, summarize_error
+from tfopt.components.compare_backbones.resolved_settings import ResolvedSettings
+from tfopt.components.compare_backbones.untrained_models import build_model, export_model, input_examples
 from tfopt.errors import ComponentError
 
-TOGETHER = 6  # models alive at once, each in a process with its runtime
+MAX_MODELS = 6  # measured at the same time, each in a process with its runtime
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
 
-def cost(entries: Sequence[Entry], asked: Question, examples: Examples | None, budget: Budget) -> dict[str, Any]:
-    """Fill in what each backbone consists of and takes; return where it was measured."""
-    made: dict[str, dict[str, Path]] = {kind: {} for kind in asked.present}
-    for number, entry in enumerate(entries, 1):
-        log.info("[%d/%d, %s] %s: building and exporting", number, len(entries), budget, entry.name)
-        _make(entry, asked, examples, made, budget)
+def measure_costs(
+    candidates: Sequence[Candidate], resolved: ResolvedSettings, examples: Examples | None, budget: Budget
+) -> dict[str, Any]:
+    """Inspect and benchmark each candidate, and return the fingerprint of the machine."""
+    models: dict[str, dict[str, Path]] = {name: {} for name in resolved.formats}
+    for number, candidate in enumerate(candidates, 1):
+        log.info("[%d/%d, %s] %s: building and exporting", number, len(candidates), budget, candidate.name)
+        _build_and_export(candidate, resolved, examples, models, budget)
     environment: dict[str, Any] = {}
-    for kind, places in made.items():
-        there = [entry for entry in entries if entry.name in places]
-        for start in range(0, len(there), TOGETHER):
-            some = there[start : start + TOGETHER]
-            log.info("[%s] measuring in %s: %s", budget, kind, ", ".join(entry.name for entry in some))
-            environment = _time(some, kind, places, asked, examples, budget) or environment
-    for entry in entries:
-        if not entry.error and entry.fastest is None:
-            entry.error = "; ".join(f"{kind}: {row['error']}" for kind, row in entry.speed.items())
+    for format_name, paths in models.items():
+        exported = [candidate for candidate in candidates if candidate.name in paths]
+        for start in range(0, len(exported), MAX_MODELS):
+            group = exported[start : start + MAX_MODELS]
+            names = ", ".join(candidate.name for candidate in group)
+            log.info("[%s] measuring in %s: %s", budget, format_name, names)
+            environment = _benchmark(group, format_name, paths, resolved, examples, budget) or environment
+    for candidate in candidates:
+        if not candidate.error and candidate.fastest_format is None:
+            candidate.error = "; ".join(f"{name}: {row.error}" for name, row in candidate.benchmarks.items())
     return environment
 
 
-def _make(
-    entry: Entry, asked: Question, examples: Examples | None, made: dict[str, dict[str, Path]], budget: Budget
+def _build_and_export(
+    candidate: Candidate,
+    resolved: ResolvedSettings,
+    examples: Examples | None,
+    models: dict[str, dict[str, Path]],
+    budget: Budget,
 ) -> None:
     try:
-        entry.counted = building.build(entry.module, asked, examples, entry.place, budget)
+        candidate.inspection = build_model(candidate.module, resolved, examples, candidate.folder, budget)
     except ComponentError as error:
-        entry.error = in_a_line(error)
-        log.info("%s drops out: %s", entry.name, entry.error)
+        candidate.error = summarize_error(error)
+        log.info("%s could not be built: %s", candidate.name, candidate.error)
         return
-    for kind in made:
+    for format_name, paths in models.items():
         try:
-            made[kind][entry.name] = building.export(entry.place, kind, examples, budget)
+            paths[candidate.name] = export_model(candidate.folder, format_name, examples, budget)
         except ComponentError as error:
-            entry.speed[kind] = {"error": in_a_line(error)}
-            log.info("%s: no %s: %s", entry.name, kind, in_a_line(error))
+            candidate.benchmarks[format_name] = FailedMeasurement(summarize_error(error))
+            log.info("%s: no %s: %s", candidate.name, format_name, summarize_error(error))
 
 
-def _time(
-    entries: Sequence[Entry],
-    kind: str,
-    places: Mapping[str, Path],
-    asked: Question,
+def _benchmark(
+    candidates: Sequence[Candidate],
+    format_name: str,
+    paths: Mapping[str, Path],
+    resolved: ResolvedSettings,
     examples: Examples | None,
     budget: Budget,
 ) -> dict[str, Any]:
     environment: dict[str, Any] = {}
-    found = beside_each_other(entries, _measuring(kind, places, asked, examples, budget, environment))
-    for entry in entries:
-        row = found[entry.name]
-        entry.speed[kind] = {"error": row} if isinstance(row, str) else row
+    measure = _benchmark_function(format_name, paths, resolved, examples, budget, environment)
+    rows = measure_together(candidates, measure)
+    for candidate in candidates:
+        row = rows[candidate.name]
+        candidate.benchmarks[format_name] = FailedMeasurement(row) if isinstance(row, str) else row
     return environment
 
 
-def _measuring(
-    kind: str,
-    places: Mapping[str, Path],
-    asked: Question,
+def _benchmark_function(
+    format_name: str,
+    paths: Mapping[str, Path],
+    resolved: ResolvedSettings,
     examples: Examples | None,
     budget: Budget,
     environment: dict[str, Any],
-) -> Callable[[Sequence[Entry]], Sequence[dict[str, Any]]]:
-    def measure(entries: Sequence[Entry]) -> Sequence[dict[str, Any]]:
-        budget.left()
-        models = [Model(places[entry.name]) for entry in entries]
-        report = entries[0].place / f"benchmark {kind}"
+) -> Callable[[Sequence[Candidate]], Sequence[ModelBenchmark]]:
+    """Return a function that benchmarks candidates and updates ``environment``."""
+
+    def measure(candidates: Sequence[Candidate]) -> Sequence[ModelBenchmark]:
+        budget.remaining_seconds()
+        models = [Model(paths[candidate.name]) for candidate in candidates]
+        folder = candidates[0].folder / f"benchmark {format_name}"
         find("benchmark")(
             baseline=models[0],
-            candidates=models[1:] or models,  # beside itself where it is the only one
-            benchmark=report,
-            examples=building.seen(entries[0].place, examples),
+            candidates=models[1:] or models,  # a single model is compared with itself
+            benchmark=folder,
+            examples=input_examples(candidates[0].folder, examples),
             batch_sizes=["1"],
-            seconds=asked.seconds,
-            threads=asked.threads,
-            seed=asked.seed,
+            seconds=resolved.settings.seconds,
+            threads=resolved.settings.threads,
+            seed=resolved.settings.seed,
         )
-        content = Benchmark(report).read()
-        environment.update(content["environment"])
-        return list(content["models"][: len(models)])
+        report = Benchmark(folder).load()
+        environment.update(report.environment)
+        return report.models[: len(models)]
 
     return measure

@@ -1,91 +1,91 @@
-"""What the examples say of themselves: their features, how large the images are, how many classes there are."""
+"""Facts about the examples: features, size of the images, number of classes."""
 
 import math
 from collections.abc import Mapping
 from typing import Any
 
 from tfopt.artifacts import Examples
-from tfopt.components.compare_backbones.reading import Size
+from tfopt.components.compare_backbones.parameters import Size
 from tfopt.data.feature_schema import feature_specs, first_record, read_manifest
 from tfopt.errors import ComponentError, nearest
 
 
-def facts_of(examples: Examples) -> dict[str, Any]:
-    """What ``examples.json`` says; else what the first record does, and that takes TensorFlow."""
+def read_facts(examples: Examples) -> dict[str, Any]:
+    """Return the content of ``examples.json``; without it, the features of the first record (imports TensorFlow)."""
     for split in ("train", "eval"):
         examples.split(split)
-    content = read_manifest(examples.path)
-    if "features" in content:
-        return content
-    stored = feature_specs(first_record(examples.split("train")))
-    return {"features": {name: {"dtype": spec.dtype, "shape": [spec.shape[1]]} for name, spec in stored.items()}}
+    manifest = read_manifest(examples.path)
+    if "features" in manifest:
+        return manifest
+    specs = feature_specs(first_record(examples.split("train")))
+    return {"features": {name: {"dtype": spec.dtype, "shape": [spec.shape[1]]} for name, spec in specs.items()}}
 
 
-def check_features(examples: Any, facts: Mapping[str, Any], image: str, label: str) -> None:
-    """Raise ComponentError unless there are both features, as numbers."""
+def check_features(examples: Examples, facts: Mapping[str, Any], image: str, label: str) -> None:
+    """Raise ComponentError unless both features exist and contain numbers."""
     features = facts["features"]
-    for name, what in ((image, "image"), (label, "label")):
+    for name, role in ((image, "image"), (label, "label")):
         if name not in features:
             raise ComponentError(
                 f"{examples.uri}: no feature {name!r}", f"features {', '.join(features)}", nearest(name, features)
             )
         if features[name]["dtype"] == "string":
             raise ComponentError(
-                f"{examples.uri}: {what} {name!r} is text or a file of bytes",
+                f"{examples.uri}: {role} {name!r} is text or a file of bytes",
                 "numbers",
                 "prepare the examples with: tfopt prepare_examples, which decodes images and numbers classes",
             )
 
 
-def stored_size(facts: Mapping[str, Any], image: str, taken: Size | None) -> Size:
-    """The size of the images; the size that is asked for where the examples know only how many values there are.
+def image_size(facts: Mapping[str, Any], image: str, input_size: Size | None) -> Size:
+    """Return the size of the images; the input size if the examples state only the number of values.
 
     Raises:
-        ComponentError: When that are other values.
+        ComponentError: If the input size has another number of values.
     """
     shape = facts["features"][image]["shape"]
     if len(shape) in (2, 3):
         return shape[0], shape[1], shape[2] if len(shape) == 3 else 1
-    if taken is None or math.prod(taken) != shape[0]:
+    if input_size is None or math.prod(input_size) != shape[0]:
         raise ComponentError(
-            f"feature {image!r} has {shape[0]} values, and nothing says in which shape",
+            f"feature {image!r} has {shape[0]} values, and the examples do not state their shape",
             "a size with as many values",
             "pass input_size, such as 96x96x3; or prepare the examples with: tfopt prepare_examples",
         )
-    return taken
+    return input_size
 
 
-def classes_of(facts: Mapping[str, Any], task: str, label: str, given: int | None) -> int:
-    """How many numbers the head gives.
+def count_classes(facts: Mapping[str, Any], task: str, label: str, classes: int | None) -> int:
+    """Return the number of values of the head.
 
     Args:
-        facts: Of the examples; empty without any.
-        task: What the head is for.
-        label: The feature to learn.
-        given: What the user says.
+        facts: Facts about the examples; empty without examples.
+        task: ``classification`` or ``regression``.
+        label: The label feature.
+        classes: The parameter.
 
     Raises:
-        ComponentError: When nothing says it, or the labels are others.
+        ComponentError: If the number is not known, or the labels do not fit it.
     """
-    found = facts.get("features", {}).get(label, {})
+    feature = facts.get("features", {}).get(label, {})
     if task == "regression":
-        return given or int(math.prod(found.get("shape", [1])))
-    if found and found["dtype"] != "int64":
+        return classes or int(math.prod(feature.get("shape", [1])))
+    if feature and feature["dtype"] != "int64":
         raise ComponentError(
-            f"label {label!r} is {found['dtype']}", "int64 class numbers", "pass task=regression, or prepare classes"
+            f"label {label!r} is {feature['dtype']}", "int64 class numbers", "pass task=regression, or prepare classes"
         )
-    highest = found.get("max")
-    if given:
-        if highest is not None and highest >= given:
+    highest = feature.get("max")
+    if classes:
+        if highest is not None and highest >= classes:
             raise ComponentError(
-                f"classes={given}, and label {label!r} goes up to {highest}",
+                f"classes={classes}, and label {label!r} goes up to {highest}",
                 "classes numbered from 0",
                 f"pass classes={highest + 1}, or none",
             )
-        return given
-    named = facts.get("classes") if facts.get("label") == label else None
-    if named:
-        return len(named)
+        return classes
+    names = facts.get("classes") if facts.get("label") == label else None
+    if names:
+        return len(names)
     if highest is not None:
         return int(highest) + 1
-    raise ComponentError("classes is not given", "how many classes there are", "pass classes, such as classes=10")
+    raise ComponentError("classes is not given", "the number of classes", "pass classes, such as classes=10")

@@ -1,26 +1,27 @@
-"""A backbone as the Python file that `train` takes: what is compared is what a person gets to edit."""
+"""Write a backbone as the Python module that `train` reads, and that users can edit."""
 
-from tfopt.components.compare_backbones.backbones import Backbone
-from tfopt.components.compare_backbones.reading import Size
-from tfopt.components.compare_backbones.request import Question
+from tfopt.components.compare_backbones.parameters import format_size
+from tfopt.components.compare_backbones.resolved_settings import ResolvedSettings
+from tfopt.keras_models.backbones import Backbone
 
 NEWLINE = "\n"
+# activation, loss, metric and description of the output
 HEADS = {
     "classification": ("softmax", "sparse_categorical_crossentropy", "accuracy", "the probabilities of {} classes"),
     "regression": (None, "mean_squared_error", "mae", "{} numbers"),
 }
 
 
-def module_text(backbone: Backbone, asked: Question) -> str:
-    """Return the text of the module."""
-    activation, loss, metric, gives = HEADS[asked.task]
-    preprocess = _preprocess(backbone, asked)
+def module_text(backbone: Backbone, resolved: ResolvedSettings) -> str:
+    """Return the source of the module."""
+    activation, loss, metric, output = HEADS[resolved.settings.task]
+    image, size = resolved.settings.image, resolved.input_size
+    preprocess = _preprocess(backbone, resolved)
     activated = f', activation="{activation}"' if activation else ""
-    gives = gives.format(asked.classes)
-    return f'''"""{backbone} for images of {_words(asked.taken)}, as `tfopt compare_backbones` measured it.
+    return f'''"""{backbone} for images of {format_size(size)}, as measured by `tfopt compare_backbones`.
 
-It takes ``{asked.image}``, raw pixels from 0 to 255, and returns {gives}.
-The weights are drawn, not pretrained.
+The input is ``{image}``, raw pixels from 0 to 255. The output is {output.format(resolved.classes)}.
+The initial weights are random, not pretrained.
 """
 
 {f"from typing import Any{NEWLINE}{NEWLINE}" if preprocess else ""}import keras
@@ -28,8 +29,8 @@ from keras import layers
 
 {preprocess}
 def build_model() -> keras.Model:
-    """The backbone, a mean over what is left of the image, and a head."""
-    image = layers.Input({asked.taken}, name="{asked.image}")
+    """Build the backbone with global average pooling and a head."""
+    image = layers.Input({size}, name="{image}")
     backbone = keras.applications.{backbone.builder}(
         include_top=False,
         weights=None,
@@ -40,7 +41,7 @@ def build_model() -> keras.Model:
         if isinstance(layer, layers.BatchNormalization):
             layer.momentum = 0.9
     flow = layers.Dropout(0.2)(backbone.output)
-    scores = layers.Dense({asked.classes}{activated}, name="scores")(flow)
+    scores = layers.Dense({resolved.classes}{activated}, name="scores")(flow)
     model = keras.Model(image, scores, name="{_identifier(str(backbone))}")
     model.compile(keras.optimizers.Adam(1e-3), "{loss}", metrics=["{metric}"])
     return model
@@ -48,34 +49,28 @@ def build_model() -> keras.Model:
 
 
 def file_name(backbone: Backbone) -> str:
-    """The name of its file: ``MobileNetV2_0.35.py``."""
+    """Return the file name of a backbone's module: ``MobileNetV2_0.35.py``."""
     return f"{backbone}.py".replace(" ", "_")
 
 
-def _preprocess(backbone: Backbone, asked: Question) -> str:
+def _preprocess(backbone: Backbone, resolved: ResolvedSettings) -> str:
+    image, size = resolved.settings.image, resolved.input_size
     steps = []
-    if asked.stored != asked.taken:
-        steps += [
-            f"layers.Reshape({asked.stored})",
-            f'layers.Resizing({asked.taken[0]}, {asked.taken[1]}, name="size")',
-        ]
-    if not backbone.family.scales:
+    if resolved.stored_size != size:
+        steps += [f"layers.Reshape({resolved.stored_size})", f'layers.Resizing({size[0]}, {size[1]}, name="size")']
+    if not backbone.architecture.scales_pixels:
         steps.append('layers.Rescaling(1 / 127.5, offset=-1.0, name="scale")')
     if not steps:
         return ""
     lines = "".join(f"    image = {step}(image)\n" for step in steps)
     return f'''
 def preprocess(features: dict[str, Any]) -> dict[str, Any]:
-    """What the backbone wants to see. This becomes the first layers of the saved model."""
-    image = features["{asked.image}"]
-{lines}    return {{"{asked.image}": image}}
+    """Prepare the pixels for the backbone. These become the first layers of the saved model."""
+    image = features["{image}"]
+{lines}    return {{"{image}": image}}
 
 '''
 
 
 def _identifier(name: str) -> str:
     return "".join(letter if letter.isalnum() else "_" for letter in name.lower())
-
-
-def _words(size: Size) -> str:
-    return "x".join(map(str, size))

@@ -1,110 +1,116 @@
-"""The page that shows the comparison: the choice, the Pareto picture, a row for each backbone."""
+"""The HTML report of a comparison: the selected backbone, the Pareto chart, a row for each backbone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
 import tfopt
-from tfopt import formatting as wording
+from tfopt import formatting
+from tfopt.artifacts.benchmark_report import ModelBenchmark
+from tfopt.artifacts.comparison_report import BackboneResult, ComparisonReport, FailedMeasurement
 from tfopt.charts.axes import CHART_CSS
 from tfopt.charts.bubble_chart import Bubble, BubbleChart, draw_bubbles
 
-WIDE, NARROW = 760, 356
+WIDE, NARROW = 760, 356  # widths of the chart for a desktop screen and a phone
 DASH = "\N{EN DASH}"
 
 
-def page(content: Mapping[str, Any]) -> str:
-    """The content of ``comparison.json`` as HTML with everything in it."""
-    pages = jinja2.Environment(
+def render_html(report: ComparisonReport) -> str:
+    """Return the report as a self-contained HTML document."""
+    templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
-    rows = sorted(content["backbones"], key=lambda row: (not row["chosen"], not row["passed"], _latency(row)))
-    return pages.get_template("report.html.j2").render(
-        **{**content, "backbones": [_said(row, content) for row in rows]},
-        metric_title=wording.title(content["metric"]) if content["metric"] else None,
-        pictures=_pictures(content),
+    rows = sorted(report.backbones, key=lambda row: (not row.chosen, not row.passed, row.latency_ms))
+    return templates.get_template("report.html.j2").render(
+        **{**_field_values(report), "backbones": [_table_row(row, report) for row in rows]},
+        metric_title=formatting.title(report.metric) if report.metric else None,
+        charts=_draw_charts(report),
         css=CHART_CSS.read_text(),
         version=tfopt.__version__,
     )
 
 
-def _latency(row: Mapping[str, Any]) -> float:
-    return float(row["runtimes"][row["fastest"]]["latency"]["1"]["p50"]) if row["fastest"] else float("inf")
+def _field_values(row: BackboneResult | ComparisonReport) -> dict[str, Any]:
+    return {field.name: getattr(row, field.name) for field in fields(row)}
 
 
-def _said(row: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
-    metric, fastest = content["metric"], row["runtimes"].get(row["fastest"] or "")
-    moved = row["delta"].get(metric or "")
-    ends = wording.change_interval(metric, moved.get("low"), moved.get("high")) if moved and metric else ""
+def _table_row(row: BackboneResult, report: ComparisonReport) -> dict[str, Any]:
+    metric, benchmark = report.metric, row.benchmark
+    value, delta = (columns.get(metric or "") for columns in (row.metrics, row.delta))
+    difference = ""
+    if metric and delta:
+        interval = formatting.change_interval(metric, delta.low, delta.high)
+        difference = f"{formatting.change(metric, delta.value)} ({interval})"
     return {
-        **row,
-        "quality": wording.amount(metric, row["metrics"][metric]["value"]) if metric in row["metrics"] else DASH,
-        "between": f"{wording.change(metric, moved['value'])} ({ends})" if moved and metric else "",
-        "latency": wording.amount("latency", _latency(row)) if fastest else DASH,
-        "size": wording.data_size(fastest["sizes"]["raw"]) if fastest else DASH,
-        "parameters": wording.count(row["parameters"]) if row["parameters"] else DASH,
-        "flops": wording.count(row["flops"]) if row["flops"] else DASH,
-        "training": f"{row['train_seconds']:.0f} s" if row["train_seconds"] else DASH,
-        "by_runtime": [_in_runtime(row["runtimes"].get(kind), kind == row["fastest"]) for kind in content["formats"]],
+        **_field_values(row),
+        "quality": formatting.amount(metric, value.value) if metric and value else DASH,
+        "difference": difference,
+        "latency": formatting.amount("latency", row.latency_ms) if benchmark else DASH,
+        "size": formatting.data_size(benchmark.sizes["raw"]) if benchmark else DASH,
+        "parameters": formatting.count(row.parameters) if row.parameters else DASH,
+        "flops": formatting.count(row.flops) if row.flops else DASH,
+        "training": f"{row.train_seconds:.0f} s" if row.train_seconds else DASH,
+        "by_runtime": [_runtime_cell(row.runtimes.get(name), name == row.fastest) for name in report.formats],
     }
 
 
-def _in_runtime(found: Mapping[str, Any] | None, fastest: bool) -> dict[str, Any]:
-    if not found or not found.get("latency"):
-        return {"latency": DASH, "size": "", "why": found["error"] if found else "", "unsteady": "", "fastest": False}
-    latency = found["latency"]["1"]
+def _runtime_cell(row: ModelBenchmark | FailedMeasurement | None, is_fastest: bool) -> dict[str, Any]:
+    if not isinstance(row, ModelBenchmark) or not row.latency:
+        return {"latency": DASH, "size": "", "error": row.error if row else "", "unstable": "", "fastest": False}
+    latency = row.latency["1"]
     return {
-        "latency": wording.amount("latency", latency["p50"]),
-        "size": wording.data_size(found["sizes"]["raw"]),
-        "why": "",
-        "unsteady": "" if latency["stable"] else "; ".join(found["notes"]),
-        "fastest": fastest,
+        "latency": formatting.amount("latency", latency.p50),
+        "size": formatting.data_size(row.sizes["raw"]),
+        "error": "",
+        "unstable": "" if latency.stable else "; ".join(row.notes),
+        "fastest": is_fastest,
     }
 
 
-def _pictures(content: Mapping[str, Any]) -> Sequence[str]:
-    """The same twice: for a desk and for a phone."""
-    metric = content["metric"]
-    rows = [row for row in content["backbones"] if row["fastest"] and (metric is None or metric in row["metrics"])]
-    bubbles = [_bubble(row, metric) for row in rows]
-    about = f"{wording.title(metric)}, latency and size" if metric else "size and latency"
-    plane = BubbleChart(
+def _draw_charts(report: ComparisonReport) -> Sequence[str]:
+    """Draw the Pareto chart in two widths."""
+    metric = report.metric
+    rows = [row for row in report.backbones if row.benchmark and (metric is None or metric in row.metrics)]
+    bubbles = [_bubble(row, row.benchmark, metric) for row in rows if row.benchmark]
+    subject = f"{formatting.title(metric)}, latency and size" if metric else "size and latency"
+    chart = BubbleChart(
         bubbles=bubbles,
-        title=f"{about.capitalize()} of {len(rows)} backbones",
-        description=f"{'; '.join(bubble.tooltip for bubble in bubbles)}. Chosen: {content['chosen']}.",
+        title=f"{subject.capitalize()} of {len(rows)} backbones",
+        description=f"{'; '.join(bubble.tooltip for bubble in bubbles)}. Selected: {report.chosen}.",
         across="latency in ms (p50, fastest runtime), faster to the left",
-        up=f"{wording.title(metric)}, better upwards" if metric else "size in MB, smaller upwards",
-        more_is_better=bool(metric) and rows[0]["metrics"][metric]["higher_is_better"],
-        share=bool(metric) and wording.is_share(metric),
-        least=0.01 if metric and wording.is_share(metric) else 0.5 * max(bubble.up for bubble in bubbles),
+        up=f"{formatting.title(metric)}, better upwards" if metric else "size in MB, smaller upwards",
+        more_is_better=bool(metric) and rows[0].metrics[str(metric)].higher_is_better,
+        share=bool(metric) and formatting.is_share(str(metric)),
+        least=0.01 if metric and formatting.is_share(metric) else 0.5 * max(bubble.up for bubble in bubbles),
         spread=metric is None,
     )
     heights = 360 + 14 * len(rows), 300 + 24 * len(rows)
     return [
-        draw_bubbles(plane, width, height, f"front-{name}")
+        draw_bubbles(chart, width, height, f"front-{name}")
         for width, height, name in zip((WIDE, NARROW), heights, ("wide", "narrow"), strict=True)
     ]
 
 
-def _bubble(row: Mapping[str, Any], metric: str | None) -> Bubble:
-    found, milliseconds = row["runtimes"][row["fastest"]], _latency(row)
-    size, work = found["sizes"]["raw"], f"{wording.count(row['flops'])}FLOP"
-    learnt = row["metrics"][metric] if metric else None
-    said = [row["name"], wording.amount(metric, learnt["value"])] if metric and learnt else [row["name"]]
-    said += [wording.amount("latency", milliseconds), wording.data_size(size), work]
+def _bubble(row: BackboneResult, benchmark: ModelBenchmark, metric: str | None) -> Bubble:
+    milliseconds, size = row.latency_ms, benchmark.sizes["raw"]
+    flops = f"{formatting.count(row.flops or 0)}FLOP"
+    value = row.metrics[metric] if metric else None
+    quality = [formatting.amount(metric, value.value)] if metric and value else []
+    facts = [row.name, *quality, formatting.amount("latency", milliseconds), formatting.data_size(size), flops]
     return Bubble(
-        name=row["name"],
-        note=wording.data_size(size) if learnt else work,
-        tooltip=", ".join(said) + (", on the Pareto front" if row["pareto"] else ""),
+        name=row.name,
+        note=formatting.data_size(size) if value else flops,
+        tooltip=", ".join(facts) + (", on the Pareto front" if row.pareto else ""),
         across=milliseconds,
-        up=learnt["value"] if learnt else size / 1e6,
-        area=size if learnt else row["flops"],
-        kind="chosen" if row["chosen"] else "other",
-        front=row["pareto"],
-        ranges=((milliseconds, milliseconds), (learnt["low"], learnt["high"])) if learnt else None,
+        up=value.value if value else size / 1e6,
+        area=size if value else row.flops or 0,
+        kind="chosen" if row.chosen else "other",
+        front=row.pareto,
+        ranges=((milliseconds, milliseconds), (value.low, value.high)) if value else None,
     )

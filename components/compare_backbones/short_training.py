@@ -1,4 +1,4 @@
-"""What each backbone learns in a short training, judged beside the others on records that none of them learnt."""
+"""Train the backbones for a few epochs, and evaluate them on the split ``eval``."""
 
 import logging
 import random
@@ -9,112 +9,129 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Evaluation, Examples, KerasModel
+from tfopt.artifacts.comparison_report import ShortTraining
+from tfopt.artifacts.evaluation_report import ModelEvaluation
 from tfopt.artifacts.staging import link_tree
 from tfopt.component import find
 from tfopt.components.compare_backbones.budget import Budget
-from tfopt.components.compare_backbones.entry import Entry, beside_each_other, in_a_line
-from tfopt.components.compare_backbones.request import Question
+from tfopt.components.compare_backbones.candidate import Candidate, measure_together, summarize_error
+from tfopt.components.compare_backbones.parameters import Settings
 from tfopt.data.feature_schema import MANIFEST
 from tfopt.errors import ComponentError
 from tfopt.execution.isolated import run_component
 from tfopt.processes.subprocess_call import run_in_child
 
-JUDGED = "eval"  # choosing on the split that is kept for judging would spoil it
+EVALUATION_SPLIT = "eval"  # selecting on the split ``test`` would bias the later evaluation on it
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
 
-def learn(entries: Sequence[Entry], asked: Question, examples: Examples, budget: Budget, place: Path) -> dict[str, Any]:
-    """Train these entries, the fastest first, and fill in how well each predicts; return what was judged on.
+def train_and_evaluate(
+    candidates: Sequence[Candidate], settings: Settings, examples: Examples, budget: Budget, folder: Path
+) -> ShortTraining | None:
+    """Train the candidates, the fastest first, and evaluate them; return None if none was evaluated.
 
     Raises:
-        ComponentError: When none can learn the examples.
+        ComponentError: If none can be trained on the examples.
     """
-    ordered = sorted(entries, key=lambda entry: entry.latency)
-    doing = "drawing examples"
-    fewer = Examples(run_in_child(draw, examples.uri, str(place), asked.records, asked.seed, doing=doing))
-    for number, entry in enumerate(ordered, 1):
-        log.info("[%d/%d, %s] %s: training, epochs=%d", number, len(ordered), budget, entry.name, asked.epochs)
-        _train(entry, asked, fewer, budget)
-    trained = [entry for entry in ordered if entry.trained]
-    if ordered and not trained and not budget.spent:
+    ordered = sorted(candidates, key=lambda candidate: candidate.latency)
+    arguments = examples.uri, str(folder), settings.records, settings.seed
+    subset = Examples(run_in_child(draw_examples, *arguments, doing="drawing examples"))
+    for number, candidate in enumerate(ordered, 1):
+        log.info("[%d/%d, %s] %s: training, epochs=%d", number, len(ordered), budget, candidate.name, settings.epochs)
+        _train(candidate, settings, subset, budget)
+    trained = [candidate for candidate in ordered if candidate.trained]
+    if ordered and not trained and not budget.is_spent:
         raise ComponentError(
             f"no backbone could be trained: {ordered[0].name}: {ordered[0].untrained}",
-            "examples that one of them can learn",
-            "mend what it says; tfopt train with a file of modules/ shows more",
+            "examples that at least one backbone can be trained on",
+            "correct the error; tfopt train with a file of modules/ shows more",
         )
-    return _judge(sorted(trained, key=_promise), asked, examples, place) if trained else {}
+    return _evaluate(sorted(trained, key=_validation_loss), settings, examples, folder) if trained else None
 
 
-def draw(uri: str, place: str, most: int, seed: int) -> str:
-    """Return where the examples are, or where as many as are wanted of their split ``train`` were copied to."""
+def draw_examples(uri: str, folder: str, max_records: int, seed: int) -> str:
+    """Return the address of examples with at most so many records in the split ``train``, drawn at random."""
     import tensorflow as tf
 
     from tfopt.data.tfrecords import read_records
 
-    examples, folder = Examples(uri), Path(place, "examples")
+    examples, target = Examples(uri), Path(folder, "examples")
     files = examples.split("train")
     total = sum(1 for _ in read_records(files))
-    if total <= most:
+    if total <= max_records:
         return uri
-    kept = set(random.Random(seed).sample(range(total), most))
-    (folder / "Split-train").mkdir(parents=True)
-    with tf.io.TFRecordWriter(str(folder / "Split-train" / "data_tfrecord-00000-of-00001")) as writer:
+    drawn = set(random.Random(seed).sample(range(total), max_records))
+    (target / "Split-train").mkdir(parents=True)
+    with tf.io.TFRecordWriter(str(target / "Split-train" / "data_tfrecord-00000-of-00001")) as writer:
         for index, record in enumerate(read_records(files)):
-            if index in kept:
+            if index in drawn:
                 writer.write(record)
-    link_tree(examples.path / f"Split-{JUDGED}", folder / f"Split-{JUDGED}")
+    link_tree(examples.path / f"Split-{EVALUATION_SPLIT}", target / f"Split-{EVALUATION_SPLIT}")
     if (examples.path / MANIFEST).is_file():
-        shutil.copyfile(examples.path / MANIFEST, folder / MANIFEST)
-    return str(folder)
+        shutil.copyfile(examples.path / MANIFEST, target / MANIFEST)
+    return str(target)
 
 
-def _train(entry: Entry, asked: Question, examples: Examples, budget: Budget) -> None:
-    target, began = entry.place / "trained", time.monotonic()
-    given = {
+def _train(candidate: Candidate, settings: Settings, examples: Examples, budget: Budget) -> None:
+    target, start = candidate.folder / "trained", time.monotonic()
+    arguments = {
         "examples": examples.uri,
-        "module": str(entry.module),
+        "module": str(candidate.module),
         "trained": str(target),
-        "label": asked.label,
-        "epochs": asked.epochs,
-        "batch_size": asked.batch_size,
-        "seed": asked.seed,
+        "label": settings.label,
+        "epochs": settings.epochs,
+        "batch_size": settings.batch_size,
+        "seed": settings.seed,
     }
     try:
-        run_component("train", given, doing=f"training {entry.name}", limit_s=budget.left())
+        run_component("train", arguments, doing=f"training {candidate.name}", limit_s=budget.remaining_seconds())
     except ComponentError as error:
-        entry.untrained = in_a_line(error)
-        log.info("%s is not trained: %s", entry.name, entry.untrained)
+        candidate.untrained = summarize_error(error)
+        log.info("%s is not trained: %s", candidate.name, candidate.untrained)
         return
-    entry.trained, entry.train_seconds = KerasModel(target), time.monotonic() - began
+    candidate.trained, candidate.train_seconds = KerasModel(target), time.monotonic() - start
 
 
-def _promise(entry: Entry) -> float:
-    """What sorts the one that learnt best first, by its own validation: the others are compared with it."""
-    metrics = dict(entry.trained.card["metrics"]) if entry.trained else {}
+def _validation_loss(candidate: Candidate) -> float:
+    """Return a validation metric of the training, such that lower is better."""
+    metrics = dict(candidate.trained.card["metrics"]) if candidate.trained else {}
     metrics.pop("val_loss", None)
     name, value = next(iter(metrics.items()), ("", 0.0))
     return -value if name == "val_accuracy" else value
 
 
-def _judge(entries: Sequence[Entry], asked: Question, examples: Examples, place: Path) -> dict[str, Any]:
-    judged: dict[str, Any] = {}
+def _evaluate(
+    candidates: Sequence[Candidate], settings: Settings, examples: Examples, folder: Path
+) -> ShortTraining | None:
+    training: ShortTraining | None = None
 
-    def measure(some: Sequence[Entry]) -> Sequence[dict[str, Any]]:
-        models = [entry.trained for entry in some]
-        report = place / f"evaluation {len(some)}"
-        given: dict[str, Any] = {"baseline": models[0], "candidates": models[1:] or models, "examples": examples}
-        find("evaluate")(**given, evaluation=report, label=asked.label, split=JUDGED, task=asked.task, seed=asked.seed)
-        content = Evaluation(report).read()
-        judged.update({"split": JUDGED, "counts": content["counts"], "interval": content["interval"]})
-        judged["best"] = some[0].name
-        return list(content["models"][: len(models)])
+    def measure(group: Sequence[Candidate]) -> Sequence[ModelEvaluation]:
+        nonlocal training
+        models = [candidate.trained for candidate in group]
+        arguments: dict[str, Any] = {"baseline": models[0], "candidates": models[1:] or models, "examples": examples}
+        arguments |= {"label": settings.label, "split": EVALUATION_SPLIT, "task": settings.task, "seed": settings.seed}
+        target = folder / f"evaluation {len(group)}"
+        find("evaluate")(**arguments, evaluation=target)
+        report = Evaluation(target).load()
+        training = ShortTraining(
+            epochs=settings.epochs,
+            records=settings.records,
+            batch_size=settings.batch_size,
+            split=EVALUATION_SPLIT,
+            counts=report.counts,
+            interval=report.interval,
+            best=group[0].name,
+        )
+        return report.models[: len(models)]
 
-    log.info("judging %s", ", ".join(entry.name for entry in entries))
-    for name, row in beside_each_other(entries, measure).items():
-        entry = next(entry for entry in entries if entry.name == name)
-        if isinstance(row, str) or row["error"]:
-            entry.untrained = f"could not be judged: {row if isinstance(row, str) else row['error']}"
+    log.info("evaluating %s", ", ".join(candidate.name for candidate in candidates))
+    rows = measure_together(candidates, measure)
+    for candidate in candidates:
+        row = rows[candidate.name]
+        error = row if isinstance(row, str) else row.error
+        if isinstance(row, str) or row.error:
+            candidate.untrained = f"could not be evaluated: {error}"
         else:
-            entry.quality = row
-    return judged
+            candidate.evaluation = row
+    return training

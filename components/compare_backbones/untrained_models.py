@@ -1,79 +1,136 @@
-"""Making what is measured: a backbone with untrained weights, counted, and written for each runtime.
+"""Build a backbone with untrained weights, inspect it, and export it to each format.
 
-Each step is done in a process of its own: what crashes there is a row with its reason.
+Each step runs in a process of its own, so that a crash is an error of one backbone.
 """
 
+import json
 import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tfopt.artifacts import Examples, Inspection
 from tfopt.artifacts.formats import FORMATS
+from tfopt.artifacts.inspection_report import InspectionReport
 from tfopt.component import find
 from tfopt.components.compare_backbones.budget import Budget
-from tfopt.components.compare_backbones.reading import Size
-from tfopt.components.compare_backbones.request import Question
+from tfopt.components.compare_backbones.parameters import Size
+from tfopt.components.compare_backbones.resolved_settings import ResolvedSettings
+from tfopt.data.feature_schema import MANIFEST
 from tfopt.execution.isolated import run_component
 from tfopt.processes.subprocess_call import run_in_child
 
-LOOSE = 0.1  # of the output's range: an untrained model's answers may lie close together, and only its speed is asked
-BATCH = 32  # records whose statistics the batch norms keep
+TOLERANCE = 0.1  # of the output's range, which may be small before training; only speed is measured
+BATCH_SIZE = 32  # records that the statistics of the batch norms are computed from
+RANDOM_RECORDS = 16  # records of each split of random examples
 
 
-def build(module: Path, asked: Question, examples: Examples | None, place: Path, budget: Budget) -> dict[str, Any]:
-    """Save the module's model, untrained, into ``place/saved_model``, and return what `inspect_model` counted.
-
-    Raises:
-        ComponentError: When it cannot be built, or the budget is used up.
-    """
-    given = str(module), str(place), examples.uri if examples else None
-    settled = asked.image, asked.label, asked.stored, asked.seed
-    return run_in_child(_build, *given, *settled, doing=f"building {module.stem}", limit_s=budget.left())
-
-
-def export(place: Path, kind: str, examples: Examples | None, budget: Budget) -> Path:
-    """Write the saved model for a runtime, below ``place`` too; return where it is.
+def build_model(
+    module: Path, resolved: ResolvedSettings, examples: Examples | None, folder: Path, budget: Budget
+) -> InspectionReport:
+    """Save the module's untrained model as ``folder/saved_model`` and inspect it.
 
     Raises:
-        ComponentError: When it cannot be written, or the budget is used up.
+        ComponentError: If it cannot be built, or the budget is spent.
     """
-    saved = place / "saved_model"
-    if kind == "saved_model":
+    settings = resolved.settings
+    return run_in_child(
+        _build_model,
+        *(str(module), str(folder), examples.uri if examples else None),
+        *(settings.image, settings.label, resolved.stored_size, settings.seed),
+        doing=f"building {module.stem}",
+        limit_s=budget.remaining_seconds(),
+    )
+
+
+def export_model(folder: Path, format_name: str, examples: Examples | None, budget: Budget) -> Path:
+    """Export the saved model in a folder to a format, and return the path of the result.
+
+    Raises:
+        ComponentError: If it cannot be exported, or the budget is spent.
+    """
+    saved = folder / "saved_model"
+    if format_name == "saved_model":
         return saved
-    step, output = FORMATS[kind].exporter, FORMATS[kind].exported
-    assert step
-    given = {"model": str(saved), "examples": seen(place, examples).uri, output: str(place / kind)}
-    run_component(step, given | {"tolerance": LOOSE}, doing=f"{step} of {place.name}", limit_s=budget.left())
-    return place / kind
+    exporter, output, target = FORMATS[format_name].exporter, FORMATS[format_name].exported, folder / format_name
+    assert exporter
+    arguments = {"model": str(saved), "examples": input_examples(folder, examples).uri, output: str(target)}
+    run_component(
+        exporter,
+        arguments | {"tolerance": TOLERANCE},
+        doing=f"{exporter} of {folder.name}",
+        limit_s=budget.remaining_seconds(),
+    )
+    return target
 
 
-def seen(place: Path, examples: Examples | None) -> Examples:
-    """What the models of a backbone are shown: the examples, or the pixels that were drawn where there are none."""
-    return examples or Examples(place / "examples")
+def input_examples(folder: Path, examples: Examples | None) -> Examples:
+    """Return the examples; without any, the random ones in the folder of a backbone."""
+    return examples or Examples(folder / "examples")
 
 
-def _build(
-    module: str, place: str, examples: str | None, image: str, label: str, stored: Size, seed: int
-) -> dict[str, Any]:
-    """Be the process that builds."""
+def randomize_constant_weights(model: Any, images: NDArray[Any], seed: int) -> None:
+    """Change the weights such that inference costs as much as after training.
+
+    Biases, scales and shifts are initialized to zeros and ones, which converters remove; here they become random.
+    The batch norms get the statistics of some images. With their initial statistics, activations shrink from layer to
+    layer until an exporter cannot compare outputs.
+    """
+    import keras
+
+    generator = np.random.default_rng(seed)
+    for weight in model.trainable_weights:
+        value = np.array(weight)
+        if value.min() == value.max():
+            weight.assign(value + 0.1 * generator.standard_normal(value.shape))
+    norms = [layer for layer in model.layers if isinstance(layer, keras.layers.BatchNormalization)]
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.momentum = 0.0
+    model(images, training=True)
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+
+
+def write_random_examples(folder: Path, image: str, size: Size, seed: int) -> None:
+    """Write examples of random pixels, from 0 to 255."""
+    import tensorflow as tf
+
+    generator, feature = np.random.default_rng(seed), {"dtype": "int64", "shape": list(size)}
+    for split in ("train", "eval"):
+        (folder / f"Split-{split}").mkdir(parents=True)
+        with tf.io.TFRecordWriter(str(folder / f"Split-{split}" / "data_tfrecord-00000-of-00001")) as writer:
+            for _ in range(RANDOM_RECORDS):
+                pixels = tf.train.Int64List(value=generator.integers(0, 256, math.prod(size)))
+                features = tf.train.Features(feature={image: tf.train.Feature(int64_list=pixels)})
+                writer.write(tf.train.Example(features=features).SerializeToString())
+    counts = dict.fromkeys(("train", "eval"), RANDOM_RECORDS)
+    (folder / MANIFEST).write_text(json.dumps({"features": {image: feature}, "splits": counts}))
+
+
+def _build_model(
+    module: str, folder: str, examples_uri: str | None, image: str, label: str, stored_size: Size, seed: int
+) -> InspectionReport:
+    """Build, save and inspect a model in the child process."""
     from tfopt.artifacts.tensor_spec import TensorSpec
-    from tfopt.components.compare_backbones.settling import draw_examples, settle
     from tfopt.data.sample_inputs import draw_inputs
     from tfopt.keras_models import io as keras_models
     from tfopt.training.determinism import set_seeds
     from tfopt.training.model_assembly import assemble
     from tfopt.training.user_module import UserModule
 
-    folder = Path(place)
-    if not examples:
-        draw_examples(folder / "examples", image, stored, seed)
-    shown = seen(folder, Examples(examples) if examples else None)
+    target = Path(folder)
+    if not examples_uri:
+        write_random_examples(target / "examples", image, stored_size, seed)
+    examples = input_examples(target, Examples(examples_uri) if examples_uri else None)
     set_seeds(seed)
-    parts = assemble(UserModule(Path(module)), {image: TensorSpec("float32", (None, math.prod(stored)))}, shown, label)
-    batch, _ = draw_inputs(
-        shown, {image: TensorSpec("float32", (None, *stored))}, records=BATCH, seed=seed, seen="eval"
-    )
-    settle(parts.saved, batch[image], seed)
-    keras_models.save(parts.saved, folder / "saved_model")
-    find("inspect_model")(model=folder / "saved_model", inspection=folder / "inspection")
-    return Inspection(folder / "inspection").read()
+    stored = {image: TensorSpec("float32", (None, math.prod(stored_size)))}
+    parts = assemble(UserModule(Path(module)), stored, examples, label)
+    specs = {image: TensorSpec("float32", (None, *stored_size))}
+    batch, _ = draw_inputs(examples, specs, records=BATCH_SIZE, seed=seed, seen="eval")
+    randomize_constant_weights(parts.saved, batch[image], seed)
+    keras_models.save(parts.saved, target / "saved_model")
+    find("inspect_model")(model=target / "saved_model", inspection=target / "inspection")
+    return Inspection(target / "inspection").load()

@@ -1,4 +1,4 @@
-"""What `compare_backbones` refuses, and that it does so before a framework is imported."""
+"""Tests of the errors of `compare_backbones` that are raised before a framework is imported."""
 
 import importlib.util
 import json
@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from tfopt.components.compare_backbones.backbones import read_backbones
-from tfopt.components.compare_backbones.example_facts import classes_of, stored_size
+from tfopt.components.compare_backbones.example_facts import count_classes, image_size
 from tfopt.errors import ComponentError
+from tfopt.keras_models.backbones import read_backbones
 
 DIGITS = {
     "image": {"dtype": "float32", "shape": [8, 8, 1]},
@@ -37,8 +37,8 @@ REFUSED = [
 ]
 
 
-def test_what_cannot_be_is_refused_before_tensorflow_is_there(tmp_path):
-    examples, said = tmp_path / "examples", tmp_path / "said.json"
+def test_invalid_requests_are_refused_before_tensorflow_is_imported(tmp_path):
+    examples, errors = tmp_path / "examples", tmp_path / "errors.json"
     for split in ("train", "eval"):
         (examples / f"Split-{split}").mkdir(parents=True)
         (examples / f"Split-{split}" / "data_tfrecord-00000.gz").write_bytes(b"never read")
@@ -48,24 +48,24 @@ import json, sys
 from pathlib import Path
 from tfopt.component import find
 from tfopt.errors import ComponentError
-said = []
-for given in json.loads(sys.argv[1]):
-    given = {{"examples": {str(examples)!r}, "backbones": ["MobileNetV2 0.35"]}} | given
+errors = []
+for settings in json.loads(sys.argv[1]):
+    settings = {{"examples": {str(examples)!r}, "backbones": ["MobileNetV2 0.35"]}} | settings
     try:
-        find("compare_backbones")({str(tmp_path / "comparison")!r}, {str(tmp_path / "chosen")!r}, **given)
+        find("compare_backbones")({str(tmp_path / "comparison")!r}, {str(tmp_path / "chosen")!r}, **settings)
     except ComponentError as error:
-        said.append(str(error))
+        errors.append(str(error))
 assert not {{"tensorflow", "keras", "apache_beam"}} & set(sys.modules)
-Path({str(said)!r}).write_text(json.dumps(said))
+Path({str(errors)!r}).write_text(json.dumps(errors))
 """
-    there = importlib.util.find_spec("tensorrt")
-    rows = [row for row in REFUSED if not (there and row[0].get("formats"))]
-    subprocess.run([sys.executable, "-c", code, json.dumps([given for given, _, _ in rows])], check=True)
-    for text, (given, received, fix) in zip(json.loads(said.read_text()), rows, strict=True):
+    has_tensorrt = importlib.util.find_spec("tensorrt")
+    rows = [row for row in REFUSED if not (has_tensorrt and row[0].get("formats"))]
+    subprocess.run([sys.executable, "-c", code, json.dumps([settings for settings, _, _ in rows])], check=True)
+    for text, (settings, received, fix) in zip(json.loads(errors.read_text()), rows, strict=True):
         first, *_, last = text.splitlines()
-        assert re.search(received, first), (given, text)
-        assert re.search(fix, last), (given, text)
-    assert {path.name for path in tmp_path.iterdir()} == {"examples", "said.json"}
+        assert re.search(received, first), (settings, text)
+        assert re.search(fix, last), (settings, text)
+    assert {path.name for path in tmp_path.iterdir()} == {"examples", "errors.json"}
 
 
 @pytest.mark.parametrize(
@@ -79,25 +79,25 @@ Path({str(said)!r}).write_text(json.dumps(said))
         ("", "known: "),
     ],
 )
-def test_a_name_that_is_none_is_refused_with_what_may_be_meant(name: str, fix: str):
+def test_invalid_backbone_is_refused_with_a_suggestion(name: str, fix: str):
     with pytest.raises(ComponentError, match=f"how to fix: .*{fix}"):
         read_backbones(["ResNet50", name])
 
 
-def test_of_examples_that_others_wrote_only_the_number_of_values_is_known():
+def test_size_and_classes_of_examples_without_a_manifest():
     facts = {"features": {"image": {"dtype": "float32", "shape": [1024]}, "label": {"dtype": "int64", "shape": [1]}}}
-    assert stored_size(facts, "image", (32, 32, 1)) == (32, 32, 1)
+    assert image_size(facts, "image", (32, 32, 1)) == (32, 32, 1)
     for size in ((8, 8, 1), None):
         with pytest.raises(ComponentError, match="has 1024 values"):
-            stored_size(facts, "image", size)
-    assert classes_of(facts, "classification", "label", 7) == 7
+            image_size(facts, "image", size)
+    assert count_classes(facts, "classification", "label", 7) == 7
     with pytest.raises(ComponentError, match="classes is not given"):
-        classes_of(facts, "classification", "label", None)
-    assert classes_of(facts, "regression", "label", None) == 1
+        count_classes(facts, "classification", "label", None)
+    assert count_classes(facts, "regression", "label", None) == 1
     facts["features"]["label"] = {"dtype": "float32", "shape": [3]}
-    assert classes_of(facts, "regression", "label", None) == 3
+    assert count_classes(facts, "regression", "label", None) == 3
     with pytest.raises(ComponentError, match="is float32"):
-        classes_of(facts, "classification", "label", 7)
+        count_classes(facts, "classification", "label", 7)
     named = {"features": DIGITS, "label": "label", "classes": ["cat", "dog", *"abcdefghij"]}
-    assert classes_of(named, "classification", "label", None) == 12
-    assert classes_of({"features": DIGITS}, "classification", "label", None) == 10
+    assert count_classes(named, "classification", "label", None) == 12
+    assert count_classes({"features": DIGITS}, "classification", "label", None) == 10

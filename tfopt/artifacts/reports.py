@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar
 from tfopt.artifacts import report_schema
 from tfopt.artifacts.base import Artifact
 from tfopt.artifacts.benchmark_report import BenchmarkReport
+from tfopt.artifacts.comparison_report import ComparisonReport
 from tfopt.artifacts.decision_report import BlessingReport, DecisionReport
 from tfopt.artifacts.evaluation_report import EvaluationReport
 from tfopt.artifacts.inspection_report import InspectionReport
@@ -106,10 +107,11 @@ class TrainingPlan(Report[Any]):
     contents = "a folder with plan.json and report.html"
 
 
-class Comparison(Report[Any]):
+class Comparison(Report[ComparisonReport]):
     """The output of `compare_backbones`: cost and accuracy, ``comparison.json`` and ``report.html``."""
 
     file = "comparison.json"
+    schema = ComparisonReport
     page = "report.html"
     contents = "a folder with comparison.json and report.html"
 

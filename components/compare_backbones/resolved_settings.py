@@ -1,0 +1,146 @@
+"""Settings of a comparison, completed from the examples and the installed runtimes, and checked."""
+
+import importlib.util
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tfopt.artifacts import Examples
+from tfopt.artifacts.formats import FORMATS
+from tfopt.components.compare_backbones.example_facts import check_features, count_classes, image_size, read_facts
+from tfopt.components.compare_backbones.parameters import Settings, Size, format_size, read_formats, read_size
+from tfopt.errors import ComponentError, nearest
+from tfopt.keras_models.backbones import Backbone, read_backbones
+from tfopt.measurement.goals import QUALITY, Goal, read_goals
+
+COSTS = ("latency", "latency_p90", "latency_p99", "size", "size_gzipped", "memory", "load")  # known before training
+METRICS = {  # measured by `evaluate`
+    "classification": ("accuracy", "top_5_accuracy", "log_loss", "auc"),
+    "regression": ("mean_absolute_error", "mean_squared_error"),
+}
+DEFAULT_SIZE = (224, 224, 3)
+
+
+@dataclass(frozen=True)
+class ResolvedSettings:
+    """Settings with the values that depend on the examples and the machine.
+
+    Attributes:
+        settings: The parameters as passed.
+        classes: Number of values of the head.
+        stored_size: Size of the images in the examples.
+        input_size: Size of the backbones' input.
+        unavailable: Formats whose runtime is not installed, with the reason.
+    """
+
+    settings: Settings
+    classes: int
+    stored_size: Size
+    input_size: Size
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def backbones(self) -> list[Backbone]:
+        """The backbones to compare."""
+        return read_backbones(self.settings.backbones)
+
+    @property
+    def goals(self) -> list[Goal]:
+        """The parsed goals."""
+        return read_goals(self.settings.goals)
+
+    @property
+    def formats(self) -> list[str]:
+        """The formats to measure."""
+        return [name for name in read_formats(self.settings.formats) if name not in self.unavailable]
+
+    @property
+    def needs_proof(self) -> bool:
+        """True if the pessimistic bound of the interval must meet a goal."""
+        return self.settings.confidence == "interval"
+
+    def check(self, *, has_examples: bool) -> None:
+        """Raise ComponentError if the comparison cannot be run, or a goal cannot be measured."""
+        settings = self.settings
+        if self.stored_size[2] != self.input_size[2]:
+            raise ComponentError(
+                f"input_size={format_size(self.input_size)}, and images of {format_size(self.stored_size)}",
+                "the same number of channels, because resizing does not change it",
+                f"pass input_size={self.input_size[0]}x{self.input_size[1]}x{self.stored_size[2]}",
+            )
+        if not re.fullmatch(r"\w+", settings.image):
+            raise ComponentError(f"image={settings.image!r}", "a name of letters, digits and _", "rename that feature")
+        _check_sides(self.backbones, self.input_size)
+        if not self.formats:
+            raise ComponentError("; ".join(self.unavailable.values()), "an installed runtime", "add saved_model")
+        cores = len(os.sched_getaffinity(0))
+        if settings.threads > cores:
+            raise ComponentError(
+                f"threads={settings.threads}", f"at most {cores}, the cores here", f"pass threads={cores}"
+            )
+        if settings.task == "classification" and self.classes < 2:
+            raise ComponentError(f"classes={self.classes}", "two or more", "pass task=regression for a number")
+        if not has_examples and settings.objective == QUALITY:
+            raise ComponentError(
+                "objective=quality without examples", "examples to train on", "pass examples, or objective=latency"
+            )
+        for goal in self.goals:
+            _check_goal(goal, settings.task, has_examples=has_examples)
+
+
+def resolve_settings(settings: Settings, examples: Examples | None) -> ResolvedSettings:
+    """Complete the settings from the examples and the installed runtimes.
+
+    Raises:
+        ComponentError: If the settings do not fit the examples, the machine, or each other.
+    """
+    input_size = read_size(settings.input_size) if settings.input_size else None
+    facts = read_facts(examples) if examples else {}
+    if examples:
+        check_features(examples, facts, settings.image, settings.label)
+    stored_size = image_size(facts, settings.image, input_size) if examples else input_size or DEFAULT_SIZE
+    resolved = ResolvedSettings(
+        settings,
+        classes=count_classes(facts, settings.task, settings.label, settings.classes),
+        stored_size=stored_size,
+        input_size=input_size or stored_size,
+        unavailable={name: reason for name in settings.formats if (reason := _why_unavailable(name))},
+    )
+    resolved.check(has_examples=examples is not None)
+    return resolved
+
+
+def _why_unavailable(name: str) -> str | None:
+    package = FORMATS[name].import_name
+    is_installed = importlib.util.find_spec(package) is not None
+    return None if is_installed else f"{name}: the package {package} is not installed"
+
+
+def _check_sides(backbones: Sequence[Backbone], size: Size) -> None:
+    too_large = [backbone for backbone in backbones if min(size[:2]) < backbone.architecture.min_side]
+    if too_large:
+        side = max(backbone.architecture.min_side for backbone in too_large)
+        names = ", ".join(f"{backbone} (at least {backbone.architecture.min_side})" for backbone in too_large)
+        raise ComponentError(
+            f"images of {format_size(size)} for {names}",
+            f"sides of {side} or more",
+            f"pass input_size={max(side, size[0])}x{max(side, size[1])}x{size[2]}: images are resized in the "
+            "model; or leave those backbones out",
+        )
+
+
+def _check_goal(goal: Goal, task: str, *, has_examples: bool) -> None:
+    if goal.kind == "max_regression":
+        raise ComponentError(
+            f"goal {goal.text!r}", "a goal that needs no earlier runs", "pass it to select_model instead"
+        )
+    metrics = (QUALITY, *METRICS[task], *COSTS)
+    if goal.metric not in metrics:
+        raise ComponentError(f"goal {goal.text!r}", f"one of {', '.join(metrics)}", nearest(goal.metric, metrics))
+    if goal.kind != "threshold" and goal.metric in COSTS and not has_examples:
+        raise ComponentError(
+            f"goal {goal.text!r} without examples",
+            "a threshold: the other kinds compare with the backbone that is best after training",
+            f"write {goal.metric} threshold NUMBER, or pass examples",
+        )
