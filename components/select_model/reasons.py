@@ -78,7 +78,7 @@ class Explanation:
         if model is self.chosen or model.error or model.parent is None or LAYOUT in dict(failures):
             return ""
         misses = [
-            f"{goal.text!r} missed by {formatting.distance(goal.metric, shortfall)}"
+            f"misses {goal.text!r} by {formatting.distance(goal.metric, shortfall)}"
             for goal in self.goals
             if goal.metric in model.metrics and (shortfall := goal.shortfall(model, proven=self.proven))
         ]
@@ -93,15 +93,19 @@ class Explanation:
         chosen, objective = self.chosen, formatting.title(self.objective)
         if self.baseline_passed and not is_significantly_better(model, self.objective):
             if ratio := objective_speedup(model, self.objective):
-                return f"a significant speedup missed by {formatting.ratio(1 + self.min_effect - ratio['low'])}"
+                return f"misses a significant speedup by {formatting.ratio(1 + self.min_effect - ratio['low'])}"
             missing = noise(model, self.objective) - model.gain(self.objective).interval[0]
             amount = formatting.distance(self.objective, missing)
-            return f"a significant gain in {objective} missed by {amount}" if missing > 0 else ""
+            return f"misses a significant gain in {objective} by {amount}" if missing > 0 else ""
         if self._is_equal(model):
             larger = model.value("size") - chosen.value("size")
-            return f"{chosen.name} missed by {formatting.data_size(larger)} in size" if larger > 0 else ""
+            return f"misses {self._winner} by {formatting.data_size(larger)} in size" if larger > 0 else ""
         gap = chosen.gain(self.objective).value - model.gain(self.objective).value
-        return f"{chosen.name} missed by {formatting.distance(self.objective, gap)} in {objective}" if gap > 0 else ""
+        return f"misses {self._winner} by {formatting.distance(self.objective, gap)} in {objective}" if gap > 0 else ""
+
+    @property
+    def _winner(self) -> str:
+        return self.chosen.name if len(self.chosen.name) <= LONG else "the selected model"
 
     def _is_equal(self, model: ModelMeasurements) -> bool:
         """Test whether a model and the selected one are indistinguishable at the objective."""
@@ -110,7 +114,7 @@ class Explanation:
 
     def _why_not(self, model: ModelMeasurements, failures: Sequence[tuple[str, str]]) -> list[str]:
         chosen, objective = self.chosen, self.objective
-        winner = chosen.name if len(chosen.name) <= LONG else "the selected model"
+        winner = self._winner
         if model.error:
             return [f"could not be measured: {' '.join(model.error.split())}"]
         if failures:

@@ -1,4 +1,4 @@
-"""Versions appear whole, numbered and blessed, and what was served before stays."""
+"""Test `push_model`: numbered, complete versions, layouts, concurrent pushes, interrupted pushes and errors."""
 
 import json
 import resource
@@ -29,7 +29,9 @@ def model(tmp_path: Path) -> Path:
 
 def bless(model: Path, folder: Path, *, blessed: bool = True, digest: str | None = None) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
-    Blessing(folder).write({"blessed": blessed, "reason": "so said", "model_digest": digest or Model(model).digest})
+    Blessing(folder).write(
+        {"blessed": blessed, "reason": "meets the goals", "model_digest": digest or Model(model).digest}
+    )
     return folder
 
 
@@ -41,7 +43,7 @@ def push(model: Path, destination: Path, *, blessed: bool = True, **parameters) 
 
 
 def changed(model: Path, text: str) -> Path:
-    """The same model with another content."""
+    """Return a copy of a model with another content."""
     other = model.with_name(f"{model.name} {text[:20]}")
     shutil.copytree(model, other)
     (other / "Format-Serving" / "tflite").write_text(text)
@@ -52,10 +54,11 @@ def tree(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
 
 
-def test_each_push_is_the_next_number_and_the_others_stay(model, tmp_path):
+def test_each_push_adds_the_next_number(model, tmp_path):
     destination = tmp_path / "served here, größer"
     first, second = push(model, destination), push(changed(model, "new"), destination)
     assert first.read() == {
+        "schema_version": 1,
         "pushed": True,
         "destination": str(destination),
         "version": 1,
@@ -67,26 +70,26 @@ def test_each_push_is_the_next_number_and_the_others_stay(model, tmp_path):
         "digest": Model(model).digest,
         "environment": {},
         "fallback": False,
-        "blessing": "so said",
+        "blessing": "meets the goals",
         "warm_up": "none: tflite as tf_serving has no such file",
     }
     assert (second.read()["version"], second.read()["previous"]) == (2, 1)
     assert second.metadata == {
         "pushed": 1, "pushed_destination": str(destination / "2"), "pushed_version": "2", "reason": "blessed",
-        "fallback": 0, "blessing": "so said",
+        "fallback": 0, "blessing": "meets the goals",
     }  # fmt: skip
     assert sorted(path.name for path in destination.iterdir()) == ["1", "2"]
     assert (destination / "1" / "model.tflite").read_text() == "flatbuffer 0"
     assert (destination / "2" / "model.tflite").read_text() == "new"
 
 
-def test_a_number_counts_whatever_else_is_in_the_folder(model, tmp_path):
+def test_a_numbered_folder_with_leading_zeros_counts_as_a_version(model, tmp_path):
     for name in ("000007", "12-old", "²", "models.config"):
         (tmp_path / "served" / name).mkdir(parents=True)
     assert push(model, tmp_path / "served").read()["version"] == 8
 
 
-def test_tensorflow_serving_gets_the_saved_model_in_the_version_folder_and_it_answers(digits_model, tmp_path):
+def test_the_tf_serving_layout_contains_the_saved_model(digits_model, tmp_path):
     destination = tmp_path / "served"
     blessing = bless(digits_model, tmp_path / "blessing")
     push_model(digits_model, blessing, tmp_path / "pushed", destination=str(destination))
@@ -94,28 +97,28 @@ def test_tensorflow_serving_gets_the_saved_model_in_the_version_folder_and_it_an
     assert {"saved_model.pb", "variables/variables.index"} <= set(served)
     assert not any("Format" in file or "keras" in file for file in served)
     images = {"image": np.random.default_rng(0).random((3, 8, 8, 1), np.float32) * 16}
-    answers = []
+    outputs = []
     for path in (digits_model, destination / "1"):
         with runtimes.load(Model.open(path)) as runtime:
-            answers.append(runtime.run(images)["digit"])
-    np.testing.assert_array_equal(*answers)
+            outputs.append(runtime.run(images)["digit"])
+    np.testing.assert_array_equal(*outputs)
 
 
-def test_plain_is_the_file_beside_its_card_with_a_link_to_the_newest(digits_model, tmp_path):
+def test_the_plain_layout_contains_file_and_card_and_a_link_to_the_newest(digits_model, tmp_path):
     destination = tmp_path / "plain"
     for number in (1, 2):
-        given = tmp_path / f"model {number}"
-        (given / "Format-Serving").mkdir(parents=True)
-        (given / "Format-Serving" / "model.onnx").write_text(f"onnx {number}")
-        (given / "model_card.json").write_text('{"name": "onnx"}')
-        push(given, destination, layout="plain")
+        folder = tmp_path / f"model {number}"
+        (folder / "Format-Serving").mkdir(parents=True)
+        (folder / "Format-Serving" / "model.onnx").write_text(f"onnx {number}")
+        (folder / "model_card.json").write_text('{"name": "onnx"}')
+        push(folder, destination, layout="plain")
     assert tree(destination / "2") == ["model.onnx", "model_card.json"]
     assert (destination / "latest").readlink() == Path("2")
     assert json.loads((destination / "latest" / "model_card.json").read_text())["name"] == "onnx"
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
-def test_what_somebody_keeps_where_the_link_would_be_stays(model, tmp_path, make):
+def test_a_foreign_file_or_folder_named_latest_is_not_replaced(model, tmp_path, make):
     (tmp_path / "served").mkdir()
     make(tmp_path / "served" / "latest")
     with pytest.raises(ComponentError, match="latest is no link"):
@@ -124,55 +127,55 @@ def test_what_somebody_keeps_where_the_link_would_be_stays(model, tmp_path, make
     assert not (tmp_path / "served" / "latest").is_symlink()
 
 
-def test_plain_holds_a_saved_model_a_keras_file_and_an_onnx_file(digits_model, tmp_path):
+def test_the_plain_layout_can_contain_a_saved_model_a_keras_file_and_an_onnx_file(digits_model, tmp_path):
     models = {"saved_model/saved_model.pb": digits_model, "model.keras": digits_model / "Format-Keras" / "model.keras"}
     models["model.onnx"] = tmp_path / "mine.onnx"
     models["model.onnx"].write_bytes(b"onnx")
-    for number, (place, given) in enumerate(models.items(), 1):
-        blessing = bless(given, tmp_path / "blessing")
-        push_model(given, blessing, tmp_path / f"p{number}", destination=str(tmp_path / "plain"), layout="plain")
-        assert (tmp_path / "plain" / str(number) / place).is_file()
+    for number, (name, model) in enumerate(models.items(), 1):
+        blessing = bless(model, tmp_path / "blessing")
+        push_model(model, blessing, tmp_path / f"p{number}", destination=str(tmp_path / "plain"), layout="plain")
+        assert (tmp_path / "plain" / str(number) / name).is_file()
 
 
-def test_tensorflow_serving_is_not_given_what_it_cannot_load(digits_model, tmp_path):
-    given = digits_model / "Format-Keras" / "model.keras"
+def test_the_tf_serving_layout_refuses_a_keras_file(digits_model, tmp_path):
+    model = digits_model / "Format-Keras" / "model.keras"
     with pytest.raises(ComponentError) as refusal:
         push_model(
-            given, bless(given, tmp_path / "b"), tmp_path / "p", destination=str(tmp_path / "s"), layout="tf_serving"
+            model, bless(model, tmp_path / "b"), tmp_path / "p", destination=str(tmp_path / "s"), layout="tf_serving"
         )
     assert "keras" in refusal.value.received
     assert "layout='plain'" in refusal.value.fix
     assert not (tmp_path / "s").exists()
 
 
-def test_without_a_layout_each_format_goes_where_its_server_looks_for_it(model, digits_model, tmp_path):
-    given = {"model.tflite": model, "model.onnx": tmp_path / "mine.onnx", "saved_model.pb": digits_model}
-    given["model.onnx"].write_bytes(b"onnx")
-    for number, (place, path) in enumerate(given.items(), 1):
+def test_by_default_each_format_gets_the_layout_of_its_server(model, digits_model, tmp_path):
+    models = {"model.tflite": model, "model.onnx": tmp_path / "mine.onnx", "saved_model.pb": digits_model}
+    models["model.onnx"].write_bytes(b"onnx")
+    for number, (name, path) in enumerate(models.items(), 1):
         blessing = bless(path, tmp_path / "blessing")
         pushed = push_model(path, blessing, tmp_path / f"p{number}", destination=str(tmp_path / "served"))["pushed"]
-        assert (tmp_path / "served" / str(number) / place).is_file()
-        assert pushed.read()["layout"] == ("plain" if place == "model.onnx" else "tf_serving")
-    assert (tmp_path / "served" / "latest").readlink() == Path("3")  # once there is a link, it follows every format
+        assert (tmp_path / "served" / str(number) / name).is_file()
+        assert pushed.read()["layout"] == ("plain" if name == "model.onnx" else "tf_serving")
+    assert (tmp_path / "served" / "latest").readlink() == Path("3")  # an existing link follows every format
 
 
-def test_what_is_pushed_shares_nothing_with_the_artifact(model, tmp_path):
+def test_a_version_shares_no_file_with_the_artifact(model, tmp_path):
     push(model, tmp_path / "served")
     (tmp_path / "served" / "1" / "model.tflite").write_text("edited by hand")
     assert (model / "Format-Serving" / "tflite").read_text() == "flatbuffer 0"
 
 
-def test_the_unblessed_is_not_pushed_and_the_previous_stays(model, tmp_path):
+def test_an_unblessed_model_is_not_pushed(model, tmp_path):
     push(model, tmp_path / "served")
     pushed = push(changed(model, "worse"), tmp_path / "served", blessed=False)
-    found = pushed.read()
-    assert (found["pushed"], found["version"], found["path"], found["previous"]) == (False, None, None, 1)
-    assert found["reason"] == "not blessed: so said"
+    report = pushed.load()
+    assert (report.pushed, report.version, report.path, report.previous) == (False, None, None, 1)
+    assert report.reason == "not blessed: meets the goals"
     assert pushed.metadata["pushed"] == 0
     assert [path.name for path in (tmp_path / "served").iterdir()] == ["1"]
 
 
-def test_the_unblessed_makes_no_destination(model, tmp_path):
+def test_an_unblessed_model_creates_no_destination(model, tmp_path):
     push(model, tmp_path / "served", blessed=False)
     assert not (tmp_path / "served").exists()
 
@@ -188,72 +191,72 @@ def test_a_blessing_of_another_model_is_refused(model, tmp_path, blessed):
     assert not (tmp_path / "served").exists()
 
 
-def test_the_newest_is_not_pushed_again_but_an_older_one_is(model, tmp_path):
+def test_the_newest_version_is_not_pushed_again_but_an_older_one_is(model, tmp_path):
     push(model, tmp_path / "served")
     again = push(model, tmp_path / "served").read()
     assert (again["pushed"], again["version"], again["previous"]) == (True, 1, 1)
     assert again["reason"] == "the newest version is this very model already"
     push(changed(model, "new"), tmp_path / "served")
-    assert push(model, tmp_path / "served").read()["version"] == 3  # a roll back is a push
+    assert push(model, tmp_path / "served").read()["version"] == 3  # a rollback is a push
 
 
-def test_the_newest_that_someone_damaged_is_pushed_again(model, tmp_path):
+def test_a_damaged_newest_version_is_pushed_again(model, tmp_path):
     push(model, tmp_path / "served")
     (tmp_path / "served" / "1" / "model.tflite").write_text("edited by hand")
     assert push(model, tmp_path / "served").read()["version"] == 2
 
 
-def test_keep_removes_the_oldest(model, tmp_path):
+def test_keep_removes_the_oldest_versions(model, tmp_path):
     for number in range(5):
         push(changed(model, str(number)), tmp_path / "served", keep=2)
     assert sorted(path.name for path in (tmp_path / "served").iterdir()) == ["4", "5"]
 
 
 @pytest.mark.parametrize("layout", ["tf_serving", "plain"])
-def test_pushes_at_once_get_a_number_each_and_all_are_whole(model, tmp_path, layout):
+def test_concurrent_pushes_get_different_numbers_and_are_complete(model, tmp_path, layout):
     models = [changed(model, f"model {number}") for number in range(12)]
     versions = Versions(str(tmp_path / "served"), layout)
     with ThreadPoolExecutor(12) as pool:
-        facts = list(pool.map(lambda path: versions.push(Model(path)), models))
-    assert sorted(fact["version"] for fact in facts) == list(range(1, 13))
-    for path, fact in zip(models, facts, strict=True):
-        pushed = Path(fact["path"]) / "model.tflite"
+        results = list(pool.map(lambda path: versions.push(Model(path)), models))
+    assert sorted(result.version for result in results) == list(range(1, 13))
+    for path, result in zip(models, results, strict=True):
+        pushed = versions.path(result.version) / "model.tflite"
         assert pushed.read_bytes() == (path / "Format-Serving" / "tflite").read_bytes()
     if layout == "plain":
         assert (tmp_path / "served" / "latest").readlink() == Path("12")
     assert not list((tmp_path / "served").glob(".*"))
 
 
-def test_a_number_that_another_machine_has_just_taken_is_left_to_it(model, tmp_path):
+def test_a_number_that_another_machine_uses_first_is_skipped(model, tmp_path):
     others = ["1", "2"]
 
-    class Overtaken(Versions):
+    class LateVersions(Versions):
         def _numbered(self):
-            seen = super()._numbered()
+            paths = super()._numbered()
             if others:
                 (self.folder / others[0]).mkdir()
                 (self.folder / others.pop(0) / "model.tflite").write_text("another")
-            return seen
+            return paths
 
-    assert Overtaken(str(tmp_path / "served"), "tf_serving").push(Model(model))["version"] == 3
+    assert LateVersions(str(tmp_path / "served"), "tf_serving").push(Model(model)).version == 3
     for number, text in enumerate(["another", "another", "flatbuffer 0"], 1):
         assert (tmp_path / "served" / str(number) / "model.tflite").read_text() == text
 
 
-def test_one_model_pushed_several_times_at_once_is_one_version(model, tmp_path):
+def test_concurrent_pushes_of_one_model_add_one_version(model, tmp_path):
     versions = Versions(str(tmp_path / "served"), "tf_serving")
     with ThreadPoolExecutor(8) as pool:
-        facts = list(pool.map(lambda _: versions.push(Model(model)), range(16)))
-    assert {fact["version"] for fact in facts} == {1}
+        results = list(pool.map(lambda _: versions.push(Model(model)), range(16)))
+    assert {result.version for result in results} == {1}
     assert [path.name for path in (tmp_path / "served").iterdir()] == ["1"]
 
 
-def test_pushes_of_other_processes_are_waited_for(model, tmp_path):
+def test_a_push_waits_for_a_push_of_another_process(model, tmp_path):
     served = tmp_path / "served"
     served.mkdir()
     code = (
-        "import pathlib, sys; from tfopt.artifacts.folder_lock import alone\n"
-        "with alone(pathlib.Path(sys.argv[1])): print('in', flush=True); input()"
+        "import pathlib, sys; from tfopt.artifacts.folder_lock import lock_folder\n"
+        "with lock_folder(pathlib.Path(sys.argv[1])): print('in', flush=True); input()"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", code, served], **pipes) as other, ThreadPoolExecutor(1) as pool:
@@ -262,10 +265,10 @@ def test_pushes_of_other_processes_are_waited_for(model, tmp_path):
         time.sleep(1)
         assert not (served / "1").exists()
         other.communicate("out\n")
-        assert pushed.result()["version"] == 1
+        assert pushed.result().version == 1
 
 
-def test_a_file_of_somebodys_own_that_is_called_as_a_version_stays_and_is_none(model, tmp_path):
+def test_a_foreign_file_with_a_number_as_name_is_kept_and_no_version(model, tmp_path):
     served = tmp_path / "served"
     push(model, served)
     (served / "3").write_text("notes")
@@ -273,24 +276,24 @@ def test_a_file_of_somebodys_own_that_is_called_as_a_version_stays_and_is_none(m
     assert sorted(path.name for path in served.iterdir()) == ["3", "4"]
 
 
-def test_an_old_version_that_cannot_be_deleted_is_warned_of_and_the_new_one_is_served(model, tmp_path, caplog):
+def test_an_old_version_that_cannot_be_deleted_only_logs_a_warning(model, tmp_path, caplog):
     served = tmp_path / "served"
     served.mkdir()
-    (served / "1").symlink_to(changed(model, "kept elsewhere"))
+    (served / "1").symlink_to(changed(model, "elsewhere"))
     assert push(model, served, keep=1).read()["version"] == 2
     assert "version 1 is not removed" in caplog.text
     assert push(model, served, keep=1).read()["version"] == 2
 
 
-def test_a_reader_never_sees_a_version_that_is_not_whole(model, tmp_path):
+def test_a_reader_never_sees_an_incomplete_version(model, tmp_path):
     served, stop, seen = tmp_path / "served", threading.Event(), []
     served.mkdir()
 
-    def look() -> None:
+    def count_files() -> None:
         while not stop.is_set():
             seen.extend(len(tree(path)) for path in served.iterdir() if path.name.isdecimal())
 
-    reader = threading.Thread(target=look)
+    reader = threading.Thread(target=count_files)
     reader.start()
     for number in range(30):
         Versions(str(served), "tf_serving").push(Model(changed(model, str(number))))
@@ -299,10 +302,10 @@ def test_a_reader_never_sees_a_version_that_is_not_whole(model, tmp_path):
     assert set(seen) == {2}
 
 
-def test_a_kill_in_the_middle_leaves_nothing_to_be_served_and_the_next_push_clears_it(model, tmp_path):
+def test_a_killed_push_adds_no_version_and_the_next_push_removes_its_files(model, tmp_path):
     large = changed(model, "large")
     with (large / "Format-Serving" / "tflite").open("wb") as stream:
-        stream.truncate(4 << 30)  # a hole: takes no room here, and long to copy
+        stream.truncate(4 << 30)  # a sparse file: needs no disk space, and is slow to copy
     served = tmp_path / "served"
     push(model, served)
     code = (
@@ -321,7 +324,7 @@ def test_a_kill_in_the_middle_leaves_nothing_to_be_served_and_the_next_push_clea
     assert sorted(path.name for path in served.iterdir()) == ["1", "2"]
 
 
-def test_a_destination_that_cannot_be_written_is_refused(model, tmp_path):
+def test_an_unwritable_destination_is_refused(model, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(ComponentError) as refusal:
         push(model, tmp_path / "file" / "served")
@@ -330,7 +333,7 @@ def test_a_destination_that_cannot_be_written_is_refused(model, tmp_path):
     assert refusal.value.fix
 
 
-def test_a_full_destination_is_refused_and_what_is_served_stays(model, tmp_path):
+def test_a_full_destination_is_refused_and_its_versions_remain(model, tmp_path):
     small = tmp_path / "small"
     small.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", small]
@@ -340,7 +343,7 @@ def test_a_full_destination_is_refused_and_what_is_served_stays(model, tmp_path)
         push(model, small)
         large = changed(model, "x" * 200_000)
         blessing = bless(large, tmp_path / "b")
-        if not mounted:  # only root may mount; a limit on the size of files ends a copy just as early
+        if not mounted:  # only root can mount; a limit on file sizes also makes the copy fail
             resource.setrlimit(resource.RLIMIT_FSIZE, (64_000, limits[1]))
         with pytest.raises(ComponentError) as refusal:
             push_model(large, blessing, tmp_path / "p", destination=str(small))
@@ -354,13 +357,13 @@ def test_a_full_destination_is_refused_and_what_is_served_stays(model, tmp_path)
     assert not (tmp_path / "p").exists()
 
 
-def test_an_address_is_refused_with_the_reason(model, tmp_path):
+def test_an_address_is_refused_as_destination(model, tmp_path):
     with pytest.raises(ComponentError) as refusal:
         push_model(model, bless(model, tmp_path / "b"), tmp_path / "p", destination="gs://bucket/served")
     assert "no rename" in refusal.value.expected
 
 
-def test_the_parent_is_pushed_like_any_other(tmp_path):
+def test_a_saved_model_is_pushed_with_its_card(tmp_path):
     parent = make_models([TRAINED], tmp_path / "models")[0]
     push(parent, tmp_path / "served")
     assert tree(tmp_path / "served" / "1") == ["assets.extra/model_card.json", "saved_model.pb"]

@@ -131,15 +131,15 @@ GOOD = Row("good", accuracy=0.984, delta=(0.003, 0.001, 0.008), size=90_000)
 @pytest.mark.parametrize(
     ("rows", "parameters", "expected"),
     [
-        ([BEST, LOSSY], {}, "'accuracy max_degradation 0.01' missed by 2.10 points"),
-        ([BEST, LOSSY], {"confidence": "point"}, "'accuracy max_degradation 0.01' missed by 1.10 points"),
-        ([BEST, LOSSY], {"goals": ["accuracy threshold 0.97"]}, "'accuracy threshold 0.97' missed by 1.90 points"),
+        ([BEST, LOSSY], {}, "misses 'accuracy max_degradation 0.01' by 2.10 points"),
+        ([BEST, LOSSY], {"confidence": "point"}, "misses 'accuracy max_degradation 0.01' by 1.10 points"),
+        ([BEST, LOSSY], {"goals": ["accuracy threshold 0.97"]}, "misses 'accuracy threshold 0.97' by 1.90 points"),
         ([BEST, LOSSY], {"goals": ["accuracy max_degradation 0.01", "size min_improvement 50%"]},
-         "'accuracy max_degradation 0.01' missed by 2.10 points; 'size min_improvement 50%' missed by 56.8 kB"),
-        ([BEST, UNSURE], {}, "a significant speedup missed by 0.04x"),
-        ([BEST, SLOWER], {}, "best missed by 0.103 ms in latency"),  # from the speedups: 0.412 ms / 2 - 0.412 ms / 4
-        ([BEST, LARGE], {}, "best missed by 10.0 kB in size"),
-        ([GOOD, WORSE], {"objective": "quality"}, "a significant gain in accuracy missed by 0.40 points"),
+         "misses 'accuracy max_degradation 0.01' by 2.10 points; misses 'size min_improvement 50%' by 56.8 kB"),
+        ([BEST, UNSURE], {}, "misses a significant speedup by 0.04x"),
+        ([BEST, SLOWER], {}, "misses best by 0.103 ms in latency"),  # from the speedups: 0.412 ms / 2 - 0.412 ms / 4
+        ([BEST, LARGE], {}, "misses best by 10.0 kB in size"),
+        ([GOOD, WORSE], {"objective": "quality"}, "misses a significant gain in accuracy by 0.40 points"),
         ([GOOD, LARGE], {"objective": "quality"}, ""),
         ([BEST, SLOWER], {"objective": "size"}, ""),
     ],
@@ -155,7 +155,7 @@ def test_the_amount_by_which_a_candidate_misses_is_reported(tmp_path, rows, para
 
 def test_the_report_shows_the_missed_amount(tmp_path):
     decide([TRAINED, BEST, LARGE], tmp_path)
-    assert "best missed by 10.0 kB in size" in (tmp_path / "decision" / "report.html").read_text()
+    assert "misses best by 10.0 kB in size" in (tmp_path / "decision" / "report.html").read_text()
 
 
 def test_a_candidate_with_an_error_misses_no_amount(tmp_path):
