@@ -2,7 +2,7 @@
 
 from tfopt.artifacts import Examples, Files
 from tfopt.component import Group, Input, Output, component
-from tfopt.components.prepare_examples.settings import Settings
+from tfopt.components.prepare_examples.parameters import Settings
 
 
 @component(image="beam", beam=True, cpu=2, memory="8Gi")

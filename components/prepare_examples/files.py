@@ -20,7 +20,7 @@ def list_files(uri: str) -> dict[str, int]:
 def relative_name(file: str, root: str) -> str:
     """Return the name of a file relative to the root of the data.
 
-    >>> relative("/data/cats/1.png", "/data/"), relative("/data/a.csv", "/data/a.csv")
+    >>> relative_name("/data/cats/1.png", "/data/"), relative_name("/data/a.csv", "/data/a.csv")
     ('cats/1.png', 'a.csv')
     """
     inside = file.removeprefix(root.rstrip("/") + "/")

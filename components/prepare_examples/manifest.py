@@ -4,9 +4,9 @@ import json
 from collections import Counter
 from typing import Any
 
+from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Source
 from tfopt.components.prepare_examples.schema import Schema, stored_shapes
-from tfopt.components.prepare_examples.settings import Settings
 from tfopt.components.prepare_examples.shards import MOST_LABELS, Shard
 from tfopt.components.prepare_examples.statistics import FeatureSummary, Rejects, Survey
 

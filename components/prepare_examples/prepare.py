@@ -6,10 +6,10 @@ import logging
 from tfopt.artifacts import Examples
 from tfopt.components.prepare_examples.files import open_for_writing, remove_files
 from tfopt.components.prepare_examples.manifest import count_examples, manifest_content, manifest_metadata
+from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Source
 from tfopt.components.prepare_examples.readers.detect import inspect_source
 from tfopt.components.prepare_examples.schema import decide_schema
-from tfopt.components.prepare_examples.settings import Settings
 from tfopt.components.prepare_examples.shards import Layout, Shard
 from tfopt.components.prepare_examples.statistics import Rejects, Survey
 from tfopt.data.feature_schema import MANIFEST

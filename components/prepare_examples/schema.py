@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tfopt.components.prepare_examples import tf_example
+from tfopt.components.prepare_examples.parameters import Pack, Settings, Sparse
 from tfopt.components.prepare_examples.readers.base import Row, Source
-from tfopt.components.prepare_examples.settings import Pack, Settings, Sparse
 from tfopt.components.prepare_examples.statistics import MOST_CLASSES, NO_VALUES, Survey
 from tfopt.components.prepare_examples.value_kinds import Kind, kind_of, kinds_of
 from tfopt.errors import ComponentError, nearest

@@ -12,10 +12,10 @@ from itertools import islice
 
 from tfopt.components.prepare_examples import tf_example
 from tfopt.components.prepare_examples.files import open_for_writing
+from tfopt.components.prepare_examples.parameters import Settings, Splits
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.readers.tfrecords import write_record
 from tfopt.components.prepare_examples.schema import Features, Schema, UnusableError
-from tfopt.components.prepare_examples.settings import Settings, Splits
 from tfopt.components.prepare_examples.statistics import FeatureSummary, Rejects
 
 SHARD_BYTES = 128 << 20  # one shard is sorted in memory

@@ -18,7 +18,7 @@ class Kind(IntEnum):
 def kind_of(cell: str) -> Kind:
     """Return the kind of a cell. Python's own `float` would also take ``1_000``, and digits of other scripts.
 
-    >>> [kind(cell).name for cell in ("7", " -7 ", "7.0", "1e3", "NaN", "", "1_000", "99999999999999999999")]
+    >>> [kind_of(cell).name for cell in ("7", " -7 ", "7.0", "1e3", "NaN", "", "1_000", "99999999999999999999")]
     ['INTEGER', 'INTEGER', 'NUMBER', 'NUMBER', 'NOT_FINITE', 'MISSING', 'TEXT', 'NUMBER']
     """
     if len(cell) < 19 and cell.isascii() and cell.isdecimal():  # most cells of most files

@@ -18,10 +18,10 @@ from tfopt.artifacts import Examples
 from tfopt.components.prepare_examples import tf_example
 from tfopt.components.prepare_examples.beam_pipeline import survey_rows, write_shards
 from tfopt.components.prepare_examples.component import prepare_examples
+from tfopt.components.prepare_examples.parameters import Pack, Settings, Splits
 from tfopt.components.prepare_examples.prepare import check_shards, check_survey
 from tfopt.components.prepare_examples.readers.detect import inspect_source
 from tfopt.components.prepare_examples.schema import decide_schema
-from tfopt.components.prepare_examples.settings import Pack, Settings, Splits
 from tfopt.components.prepare_examples.shards import Layout, Shard
 from tfopt.components.prepare_examples.statistics import Survey
 from tfopt.errors import ComponentError

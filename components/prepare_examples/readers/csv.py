@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import islice
 
 from tfopt.components.prepare_examples.files import open_for_reading
+from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Row, Source
-from tfopt.components.prepare_examples.settings import Settings
 from tfopt.components.prepare_examples.value_kinds import is_number
 from tfopt.errors import ComponentError, nearest
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from types import ModuleType
 
 from tfopt.components.prepare_examples.files import list_files, relative_name
+from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers import csv, images, npz, tfrecords
 from tfopt.components.prepare_examples.readers.base import Row, Source, damaged_file_row
-from tfopt.components.prepare_examples.settings import Settings
 from tfopt.errors import ComponentError
 
 READERS: dict[str, ModuleType] = {"csv": csv, "npz": npz, "images": images, "tfrecord": tfrecords}

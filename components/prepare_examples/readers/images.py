@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from tfopt.artifacts.storage import is_remote
 from tfopt.components.prepare_examples import tf_example
 from tfopt.components.prepare_examples.files import open_for_reading, relative_name
+from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Row, Source
-from tfopt.components.prepare_examples.settings import Settings
 from tfopt.errors import ComponentError
 
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}

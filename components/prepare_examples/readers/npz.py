@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from tfopt.components.prepare_examples import tf_example
 from tfopt.components.prepare_examples.files import open_for_reading
+from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Row, Source
-from tfopt.components.prepare_examples.settings import Settings
 from tfopt.errors import ComponentError, nearest
 
 TYPES = {"b": "int64", "i": "int64", "u": "int64", "f": "float32", "U": "string", "S": "string"}

@@ -5,8 +5,8 @@ from typing import Any
 
 from tfopt.components.prepare_examples import tf_example
 from tfopt.components.prepare_examples.files import open_for_reading
+from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Row, Source
-from tfopt.components.prepare_examples.settings import Settings
 from tfopt.errors import ComponentError, nearest
 
 
