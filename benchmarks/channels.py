@@ -131,7 +131,7 @@ def _application(folder: Path, name: str) -> Path:
 
 
 def _row(name: str, kind: str, model: Path) -> dict[str, Any]:
-    report = KerasModel(model).card["report"]
+    report = KerasModel(model).card.facts["report"]
     facts = {key: report[key] for key in ("flops", "parameters", "groups")}
     return {"model": name, "importance": kind, **facts, "speed": {}}
 

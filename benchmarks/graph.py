@@ -130,7 +130,7 @@ def one_model(name: str, library: str, folder: Path, side: int | None = None) ->
     start = time.perf_counter()
     optimized = optimize_graph(folder / "plain", folder / "optimized", passes=["portable"])["optimized"]
     seconds = time.perf_counter() - start
-    card = SavedModel(optimized.path).card
+    card = SavedModel(optimized.path).card.facts
     report, outputs = card["report"], card["verified"]["outputs"]
     left = Counter(reason.split(" '")[0] for reason in report["batch_norms_left"].values())
     row = {

@@ -23,7 +23,7 @@ SOURCES = sorted(
 
 
 def imports(file: Path, *, top: bool = False) -> set[str]:
-    """The modules a file imports, everywhere or only when it is itself imported."""
+    """Return the modules that a file imports, anywhere or (``top``) at module level only."""
     tree = ast.parse(file.read_text())
     nodes = tree.body if top else list(ast.walk(tree))
     names = set()
@@ -42,7 +42,7 @@ def test_components_do_not_import_each_other(folder: Path):
         assert all(name.startswith(f"tfopt.components.{folder.name}") for name in others), file
 
 
-# Upper layers may import lower ones; packages of one layer do not import each other.
+# A package imports packages of later lines only. docs/architecture.md has the same table.
 LAYERS = (
     ("cli",),
     ("tfx", "kfp"),
@@ -64,7 +64,7 @@ ALIASES = {"run", "trace"}  # public names of older releases, which nothing in t
 
 
 def library_edges() -> set[tuple[str, str]]:
-    """Each pair of packages (or loose modules) of `tfopt` where the first imports the second."""
+    """Return each pair of packages or modules of `tfopt` where the first imports the second."""
     edges = set()
     for file in ROOT.glob("tfopt/**/*.py"):
         package = file.relative_to(ROOT / "tfopt").parts[0].removesuffix(".py")
@@ -87,7 +87,7 @@ def test_imports_in_the_library_point_down():
     assert not {edge for edge in library_edges() if edge[1] in ALIASES or RANK[edge[0]] >= RANK[edge[1]]}
 
 
-def test_modules_do_not_import_each_other_in_a_circle():
+def test_modules_have_no_import_cycle():
     graph = {module(file): imports(file, top=True) for file in SOURCES}
     done: set[str] = set()
 
@@ -95,7 +95,7 @@ def test_modules_do_not_import_each_other_in_a_circle():
         assert name not in path, " -> ".join([*path[path.index(name) :], name])
         if name not in done:
             for other in graph[name] & graph.keys():
-                if not f"{name}.".startswith(f"{other}."):  # a package's face is loaded before what is in it
+                if not f"{name}.".startswith(f"{other}."):  # a package is imported before its modules
                     visit(other, (*path, name))
             done.add(name)
 
@@ -104,15 +104,15 @@ def test_modules_do_not_import_each_other_in_a_circle():
 
 
 def module(file: Path) -> str:
-    """The dotted name by which a source file is imported."""
+    """Return the dotted name by which a source file is imported."""
     parts = file.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts if parts[0] == "tfopt" else ("tfopt", *parts)).removesuffix(".__init__")
 
 
 def test_the_library_imports_no_component():
-    lists_them = ROOT / "tfopt" / "declaration" / "library.py"
+    library = ROOT / "tfopt" / "declaration" / "library.py"
     for file in SOURCES:
-        if file.is_relative_to(ROOT / "tfopt") and file != lists_them:
+        if file.is_relative_to(ROOT / "tfopt") and file != library:
             assert not {name for name in imports(file) if name.startswith("tfopt.components")}, file
 
 
@@ -145,11 +145,11 @@ def test_every_component_has_a_test_file():
         assert (ROOT / "tests" / "components" / f"test_{folder.name}.py").is_file()
 
 
-def test_the_lock_names_no_registry():
+def test_the_lock_file_has_no_registry_url():
     assert "://" not in (ROOT / "requirements" / "lock.txt").read_text()
 
 
-def test_links_are_links_in_git():
+def test_symbolic_links_are_stored_as_links_in_git():
     listed = subprocess.run(
         ["git", "ls-files", "-s", "tfopt/components", "tfopt/pipelines"],
         cwd=ROOT,

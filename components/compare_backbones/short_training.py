@@ -95,7 +95,7 @@ def _train(candidate: Candidate, settings: Settings, examples: Examples, budget:
 
 def _validation_loss(candidate: Candidate) -> float:
     """Return a validation metric of the training, such that lower is better."""
-    metrics = dict(candidate.trained.card["metrics"]) if candidate.trained else {}
+    metrics = dict(candidate.trained.card.facts["metrics"]) if candidate.trained else {}
     metrics.pop("val_loss", None)
     name, value = next(iter(metrics.items()), ("", 0.0))
     return -value if name == "val_accuracy" else value

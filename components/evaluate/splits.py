@@ -40,7 +40,7 @@ def models_tuned_on(models: Sequence[Model], names: Sequence[str], split: str) -
     return [
         name
         for name, model in zip(names, models, strict=True)
-        if any(step["component"] in TRAINING_STEPS for step in applied_steps(model))
+        if any(step.component in TRAINING_STEPS for step in applied_steps(model))
     ]
 
 

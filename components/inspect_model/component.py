@@ -4,6 +4,7 @@ import logging
 from typing import Annotated
 
 from tfopt.artifacts import Inspection, Model
+from tfopt.artifacts.inspection_report import CostBudget
 from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
 
@@ -23,8 +24,8 @@ def inspect_model(
 
     The report contains nodes by op, parameters, floating-point operations (a multiplication and an addition are two),
     bytes read and written, batch norms that can and cannot be folded and why, the fraction that integer kernels and
-    XNNPACK cover, channels that are no multiples of 8, and zeros among the weights. With a budget, it lists lighter
-    backbones for the same task that fit it, if the model is an image classifier.
+    XNNPACK cover, channels that are no multiples of 8, and zeros among the weights. For an image classifier, it also
+    lists lighter backbones, only those within the budget if there is one.
 
     The graph is counted as it is served, for one example: constants are computed, nodes that only training needs are
     removed, and dimensions that the signature leaves open are assumed as the report states. Nothing is run or timed;
@@ -48,7 +49,6 @@ def inspect_model(
             "a SavedModel or a Keras model",
             "pass the model that it was converted from",
         )
-    from tfopt.artifacts.inspection_report import CostBudget
     from tfopt.components.inspect_model.inspect import inspect
     from tfopt.components.inspect_model.report import render_html, render_text
 

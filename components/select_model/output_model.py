@@ -1,10 +1,10 @@
 """Write the selected model as an artifact, in the layout that TFX and `push_model` read."""
 
-import json
 import shutil
 from pathlib import Path
 
 from tfopt.artifacts import CARD, Model
+from tfopt.artifacts.model_card import write_card
 from tfopt.artifacts.staging import link_tree
 
 
@@ -49,4 +49,4 @@ def _write_card(model: Model, name: str, folder: Path) -> None:
         "sizes": written.sizes(),
         "came_as": model.uri,
     }
-    (folder / CARD).write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+    write_card(folder, facts)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfopt import formatting
-from tfopt.artifacts import Model
+from tfopt.artifacts import LineageStep, Model
 from tfopt.artifacts.decision_report import DecisionReport, ModelDecision
 from tfopt.component import find
 from tfopt.errors import ComponentError
@@ -19,26 +19,26 @@ def lineage(model: Model, decided: ModelDecision) -> dict[str, Any]:
     card = model.card
     steps = [
         {
-            "component": step.get("component") or step.get("name"),
-            "settings": _describe_second_round(step.get("recovery")),
-            "digest": step["digest"],
+            "component": step.component or step.name,
+            "settings": _describe_second_round(step.recovery),
+            "digest": step.digest,
         }
-        for step in _ancestors(card)
+        for step in card.lineage
     ]
-    parameters = (card.get("parameters") or {}).items()
+    parameters = (card.parameters or {}).items()
     settings = " ".join(f"{key}={_to_text(value)}" for key, value in parameters if value not in EMPTY)
-    second_round = _describe_second_round((card.get("fine_tuned") or {}).get("recovery"))
+    second_round = _describe_second_round(card.step.recovery)
     steps.append({
-        "component": card.get("component") or "input",
+        "component": card.component or "input",
         "settings": "; ".join(text for text in (settings, second_round) if text),
         "digest": decided.digest,
     })  # fmt: skip
     return {
         "name": decided.name,
         "steps": steps,
-        "verified": _to_text(card["verified"]) if card.get("verified") else "",
-        "data": ((card.get("data") or {}).get("digest") or "")[:12],
-        "versions": ", ".join(f"{name} {version}" for name, version in (card.get("versions") or {}).items()),
+        "verified": _to_text(card.facts.get("verified") or ""),
+        "data": ((card.data or {}).get("digest") or "")[:12],
+        "versions": ", ".join(f"{name} {version}" for name, version in card.versions.items()),
     }
 
 
@@ -91,10 +91,6 @@ def _benchmark_options(benchmark: Mapping[str, Any]) -> list[str]:
     return [*words, "--min-effect", str(benchmark["interval"]["min_effect"])]
 
 
-def _ancestors(card: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [step for step in card.get("lineage") or [] if step]
-
-
 def _describe_second_round(recovery: Mapping[str, Any] | None) -> str:
     """Describe a second round of fine-tuning and its gain; empty if there was none."""
     if not recovery or "second" not in recovery:
@@ -110,23 +106,23 @@ def _describe_second_round(recovery: Mapping[str, Any] | None) -> str:
 def _commands_from_baseline(model: Model, decided: ModelDecision, baseline: ModelDecision) -> list[list[str]]:
     """Return the commands that make a model from the baseline; a folder is named after the steps up to it."""
     card = model.card
-    ancestors = _ancestors(card)
-    after_baseline = next((n + 1 for n, step in enumerate(ancestors) if step["digest"] == baseline.digest), 0)
+    ancestors = card.lineage
+    after_baseline = next((n + 1 for n, step in enumerate(ancestors) if step.digest == baseline.digest), 0)
     source = baseline.name if after_baseline else "model"
-    with_examples = bool(card.get("data"))
+    with_examples = bool(card.data)
     lines, names = [], []
     for step in ancestors[after_baseline:]:
-        names.append(str(step.get("name")))
+        names.append(str(step.name))
         lines.append(_command(step, source, " + ".join(names), with_examples=with_examples))
         source = " + ".join(names)
-    lines.append(_command(card, source, decided.name, with_examples=with_examples))
+    lines.append(_command(card.step, source, decided.name, with_examples=with_examples))
     return [line for line in lines if line]
 
 
-def _command(step: Mapping[str, Any], source: str, name: str, *, with_examples: bool) -> list[str]:
+def _command(step: LineageStep, source: str, name: str, *, with_examples: bool) -> list[str]:
     """Return the command of a step; empty if it is not a component of the library."""
     try:
-        component = find(str(step.get("component")))
+        component = find(str(step.component))
     except ComponentError:
         return []
     folders = {"model": _folder(source), "examples": "examples/"}
@@ -135,7 +131,7 @@ def _command(step: Mapping[str, Any], source: str, name: str, *, with_examples: 
         if port.name != "examples" or with_examples:
             words += [_option(port.name), folders.get(port.name, port.name.upper())]
     words += [_option(next(iter(component.outputs))), _folder(name)]
-    for parameter, value in (step.get("parameters") or {}).items():
+    for parameter, value in (step.parameters or {}).items():
         if isinstance(value, bool):
             words.append(_option(parameter) if value else _option(f"no-{parameter}"))
         elif value not in (None, []):

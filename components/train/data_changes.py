@@ -34,13 +34,13 @@ def find_changes(
             the number of examples, or of their labels.
     """
     card = start.card
-    if card.get("component") != "train" or "module" not in card:
+    if card.component != "train" or "module" not in card.facts:
         return ["the start has no record of its training"]
-    values, before = asdict(settings), card.get("parameters", {})
+    values, before = asdict(settings), card.parameters or {}
     changes = [f"{name}={values[name]}" for name in SETTINGS if before.get(name) != values[name]]
-    changes += ["the module"] if card["module"] != module_digest(module) else []
-    changes += ["the teacher"] if card.get("teacher", {}).get("digest") != (teacher and teacher.digest) else []
-    if (card.get("data") or {}).get("digest") == examples.digest:
+    changes += ["the module"] if card.facts["module"] != module_digest(module) else []
+    changes += ["the teacher"] if card.facts.get("teacher", {}).get("digest") != (teacher and teacher.digest) else []
+    if (card.data or {}).get("digest") == examples.digest:
         return changes
     then, now = read_manifest(start.path), read_manifest(examples.path)
     if not all(name in facts for facts in (then, now) for name in REQUIRED_FACTS):

@@ -63,7 +63,7 @@ def prepare_distillation(
     predictions, formats = predict(teacher, outputs, source.files, source.count, folder)
     parameters = {"temperature": settings.temperature, "alpha": settings.alpha}
     facts = {"name": teacher.name, "format": teacher.format, "digest": teacher.digest, **parameters, "answers": formats}
-    facts |= {key: teacher.card[key] for key in ("component",) if key in teacher.card}
+    facts |= {"component": teacher.card.component} if teacher.card.component else {}
     context = distillation_loss(model, outputs, formats, **parameters, class_weight=class_weight)
     return replace(source, teacher=predictions), context, {"teacher": facts}
 

@@ -81,7 +81,7 @@ def find_loss_increase(start: KerasModel, metrics: Mapping[str, float], min_chan
         metrics: Its metrics on the current examples.
         min_change: The largest increase, as a fraction of the earlier loss, that is not reported.
     """
-    before = start.card.get("metrics", {}).get("val_loss")
+    before = start.card.facts.get("metrics", {}).get("val_loss")
     now = metrics.get("val_loss", math.inf)
     if before is not None and now <= before + min_change * abs(before):
         return []

@@ -39,11 +39,11 @@ def test_the_answers_are_the_parents_but_for_rounding_and_the_card_says_how_clos
         runtimes.load(SavedModel(path)).run({"image": image})["digit"] for path in (digits_model, cast.path)
     )
     assert 0 < np.abs(expected - received).max() < 0.01
-    verified = cast.card["verified"]
+    verified = cast.card.facts["verified"]
     assert verified["inputs"] == "examples, split 'eval'"
     assert verified["outputs"]["serving_default/digit"]["relative_error"] < 0.01
-    assert cast.card["report"]["stays"] == {"kept by request": {"Softmax": 1}}
-    assert cast.card["report"]["taken_back"] == {}
+    assert cast.card.facts["report"]["stays"] == {"kept by request": {"Softmax": 1}}
+    assert cast.card.facts["report"]["taken_back"] == {}
 
 
 def test_bfloat16_and_another_list_of_what_to_keep(digits_model, tmp_path):
@@ -73,7 +73,7 @@ def delicate(folder):
 def test_only_the_layer_that_loses_too_much_is_taken_back(tmp_path):
     delicate(tmp_path / "model")
     made = cast_precision(model=tmp_path / "model", cast=tmp_path / "cast")["cast"]
-    report = made.card["report"]
+    report = made.card.facts["report"]
     assert [name.rpartition("/")[2] for name in report["taken_back"]] == ["delicate"]
     assert max(report["errors_alone"], key=report["errors_alone"].get).endswith("delicate")
     kinds = types(made.saved_model)
@@ -89,7 +89,7 @@ def test_several_signatures_unknown_dimensions_and_text_stay(tmp_path):
     for key in ("serving_default", "embed"):
         before, after = (runtimes.load(SavedModel(tmp_path / one), signature=key) for one in ("model", "cast"))
         assert (after.inputs, after.outputs) == (before.inputs, before.outputs)
-    measured = made.card["verified"]["outputs"]
+    measured = made.card.facts["verified"]["outputs"]
     assert set(measured) == {"serving_default/number", "serving_default/scores", "embed/embedding"}
 
 
@@ -100,7 +100,7 @@ def test_a_constant_out_of_range_stays_with_its_reason(tmp_path):
 
     tf.saved_model.save(tf.Module(), str(tmp_path / "model"), signatures=serve)
     made = cast_precision(model=tmp_path / "model", cast=tmp_path / "cast")["cast"]
-    assert made.card["report"]["stays"] == {"has a constant out of the range of float16": {"Mul": 1}}
+    assert made.card.facts["report"]["stays"] == {"has a constant out of the range of float16": {"Mul": 1}}
 
 
 def test_control_flow_keeps_its_inside_in_float32(tmp_path):

@@ -57,7 +57,7 @@ def dense(model: KerasModel | Path) -> np.ndarray:
 
 
 def test_after_learning_each_kernel_has_no_more_values_than_asked_for(clustered):
-    assert [layer["values"] for layer in clustered.card["report"]["layers"]] == [8, 8]
+    assert [layer["values"] for layer in clustered.card.facts["report"]["layers"]] == [8, 8]
     assert len(np.unique(dense(clustered))) == 8
 
 
@@ -82,13 +82,13 @@ def test_the_values_survive_export_to_tflite_and_onnx(clustered, tmp_path):
 
 
 def test_the_card_tells_values_and_bytes_and_what_a_folded_batch_norm_would_undo(clustered):
-    report = clustered.card["report"]
+    report = clustered.card.facts["report"]
     convolution, digit = report["layers"]
     assert digit["gzipped"] == len(gzip.compress(dense(clustered).tobytes(), 6, mtime=0))
     assert digit["gzipped"] < digit["gzipped_before"] / 3
     assert digit["sparsity"] == pytest.approx(0.5, abs=0.01)
     assert report["unshared_when_folded"] == [convolution["layer"]] == ["conv2d"]
-    assert clustered.card["fine_tuned"]["after"]["val_accuracy"] > 0.9
+    assert clustered.card.facts["fine_tuned"]["after"]["val_accuracy"] > 0.9
 
 
 @pytest.mark.parametrize("initialization", INITIALIZATIONS)
@@ -129,11 +129,11 @@ def test_nested_models_with_several_inputs_and_outputs_are_clustered(library, tm
     outputs = [keras.layers.Dense(size, name=f"out{size}")(both) for size in (3, 1)]
     keras_models.save(keras.Model([left, right], outputs), tmp_path / "model")
     made = cluster(tmp_path / "model", tmp_path / "out", clusters=10)["clustered"]
-    found = {layer["layer"]: (layer["values"], layer["left"]) for layer in made.card["report"]["layers"]}
+    found = {layer["layer"]: (layer["values"], layer["left"]) for layer in made.card.facts["report"]["layers"]}
     assert found["inner/inside"] == (10, None)
     assert found["out3"] == (10, None)
     assert found["out1"] == (40, "40 weights, too few for 10 values") or found["out1"][0] == 10
-    assert made.card["fine_tuned"] == {"reason": "no module: clustered after training, without fine-tuning"}
+    assert made.card.facts["fine_tuned"] == {"reason": "no module: clustered after training, without fine-tuning"}
 
 
 def test_keras_2_models_learn_with_the_toolkit(tmp_path, digits_examples, module):
@@ -151,12 +151,12 @@ def test_keras_2_models_learn_with_the_toolkit(tmp_path, digits_examples, module
     hidden = keras_models.load(made).get_layer("hidden").kernel.numpy()
     assert len(np.unique(hidden)) <= 8
     np.testing.assert_array_equal(hidden[kernel.__abs__() < np.median(np.abs(kernel))], 0)
-    assert [layer["values"] <= 8 for layer in made.card["report"]["layers"]] == [True, True]
+    assert [layer["values"] <= 8 for layer in made.card.facts["report"]["layers"]] == [True, True]
 
 
 def test_layers_can_be_chosen(digits_model, tmp_path):
     made = cluster(digits_model, tmp_path / "out", layers=["dig*"])["clustered"]
-    left = {layer["layer"]: layer["left"] for layer in made.card["report"]["layers"]}
+    left = {layer["layer"]: layer["left"] for layer in made.card.facts["report"]["layers"]}
     assert left == {"conv2d": "not among the layers chosen", "digit": None}
 
 

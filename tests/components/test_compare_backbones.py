@@ -276,6 +276,7 @@ def test_only_the_training_split_is_reduced_to_the_limit_of_records(digits_examp
 def test_exporters_accept_the_arguments_that_are_passed(name: str):
     exporter, output = FORMATS[name].exporter, FORMATS[name].exported
     assert list(find(exporter).outputs) == [output]
+    assert exporter in compare_backbones.runs
     assert find(exporter).inputs.keys() == {"model", "examples"}
     assert find(exporter).check({"tolerance": TOLERANCE})["precision"] in ("float32", "fp16")
 

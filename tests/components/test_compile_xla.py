@@ -67,11 +67,11 @@ def test_signatures_are_preserved_and_static_ones_added(compiled, digits_model):
     fixed = runtimes.load(SavedModel(compiled.path), signature="serving_default_batch_4")
     assert fixed.inputs["image"].shape == (4, 8, 8, 1)
     assert fixed.outputs["digit"].shape == (4, 10)
-    assert compiled.card["report"]["static_signatures"] == ["serving_default_batch_1", "serving_default_batch_4"]
+    assert compiled.card.facts["report"]["static_signatures"] == ["serving_default_batch_1", "serving_default_batch_4"]
 
 
 def test_compile_time_is_reported_separately_from_later_calls(compiled):
-    speed = compiled.card["report"]["speed"]
+    speed = compiled.card.facts["report"]["speed"]
     for size in ("1", "4"):
         compiled_times, parent_times = (speed[name]["batches"][size] for name in ("compiled", "parent"))
         assert compiled_times["compile_s"] > compiled_times["call_s"] > 0
@@ -88,7 +88,7 @@ def test_warm_up_requests_have_the_format_of_tensorflow_serving(compiled):
     assert [array.shape for array in arrays] == [(1, 8, 8, 1), (4, 8, 8, 1)]
     assert {request.model_spec.signature_name for request in requests} == {"serving_default"}
     assert arrays[1].max() == 16  # real digits
-    assert compiled.card["report"]["warm_up"] == {"batch_sizes": [1, 4]}
+    assert compiled.card.facts["report"]["warm_up"] == {"batch_sizes": [1, 4]}
 
 
 def test_without_tensorflow_serving_apis_no_requests_are_written_and_the_reason_is_returned(tmp_path, monkeypatch):
@@ -128,7 +128,7 @@ def clustered(tmp_path_factory):
 
 def test_clusters_compile_all_operations_that_xla_supports(clustered):
     model, compiled = clustered
-    report = compiled.card["report"]
+    report = compiled.card.facts["report"]
     assert (report["mode"], report["warm_up"]) == ("clusters", "not requested")
     assert not (compiled.saved_model / "assets.extra" / "tf_serving_warmup_requests").exists()
     assert report["not_compiled"]["AsString"].startswith("it handles text")
@@ -145,7 +145,7 @@ def test_clusters_compile_all_operations_that_xla_supports(clustered):
 
 def test_cache_is_stored_and_read_in_a_fresh_process(clustered):
     _, compiled = clustered
-    stored = compiled.card["report"]["cache"]
+    stored = compiled.card.facts["report"]["cache"]
     files = list((compiled.saved_model / cache.FOLDER).iterdir())
     assert stored["programs"] == len(files) >= 1
     assert stored["bytes"] == sum(file.stat().st_size for file in files)

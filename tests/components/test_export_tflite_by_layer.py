@@ -258,5 +258,5 @@ def test_the_component_accepts_a_recipe(wide, digits_examples, tmp_path):
     out = export_tflite(
         str(wide), str(tmp_path / "out"), str(digits_examples), precision="int4", recipe=["digit=float32"]
     )["exported"]
-    assert out.card["name"] == "tflite int4" and out.card["parameters"]["recipe"] == ["digit=float32"]
+    assert out.card.name == "tflite int4" and out.card.parameters["recipe"] == ["digit=float32"]
     assert schema.TensorType.FLOAT32 in weights(tmp_path / "out").values()

@@ -70,7 +70,7 @@ def test_the_component_writes_the_model_card_and_logs_a_summary(
             model=str(digits_model), examples=str(digits_examples), exported=str(out), precision="int8",
             calibration_count=50,
         )  # fmt: skip
-    card = exporter.artifact(out).card
+    card = exporter.artifact(out).card.facts
     size = sum((out / "Format-Serving" / name).stat().st_size for name in exporter.files)
     agreement = r"agrees on 2[45]\d of 256 records, largest difference 0\.\d+"
     assert re.fullmatch(rf"{exporter.format} int8: {re.escape(data_size(size))}, {agreement}", caplog.messages[-1])

@@ -33,7 +33,7 @@ def folded_digits(tmp_path_factory, digits_model, digits_examples) -> SavedModel
 
 def test_a_trained_model_loses_its_batch_norms_and_none_of_its_answers(folded_digits, digits_model):
     assert batch_norms(keras_models.load(folded_digits)) == []
-    card = SavedModel.open(folded_digits.path).card
+    card = SavedModel.open(folded_digits.path).card.facts
     assert card["name"] == "folded"
     assert card["report"]["summary"] == "2 of 2 batch norms folded"
     into = [fold["folded_into"] for fold in card["report"]["batch_norms"]]
@@ -82,7 +82,7 @@ def test_a_saved_model_without_a_keras_form_is_folded_on_its_graph(keras, tmp_pa
     with caplog.at_level(logging.INFO, "tfopt"):
         folded = fold_batch_norm(bare, tmp_path / "folded")["folded"]
     assert "6 of 8 batch norms folded" in caplog.text  # Keras serves the same under two keys
-    report = SavedModel.open(folded.path).card["report"]
+    report = SavedModel.open(folded.path).card.facts["report"]
     reasons = [found["refused"] for found in report["batch_norms"] if "refused" in found]
     assert len(reasons) == 2
     assert all("follows Relu" in reason for reason in reasons)

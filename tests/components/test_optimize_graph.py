@@ -59,7 +59,7 @@ def test_the_result_serves_the_same_under_the_same_names(exported, optimized):
 
 
 def test_the_report_says_what_each_pass_did_and_what_was_left(optimized):
-    card = SavedModel.open(optimized.path).card
+    card = SavedModel.open(optimized.path).card.facts
     report = card["report"]
     names = [row["pass"] for row in report["passes"]]
     places = [LAWS.index(name) for name in names if name in LAWS]
@@ -81,8 +81,8 @@ def test_the_report_says_what_each_pass_did_and_what_was_left(optimized):
 def test_explain_hands_the_model_on_and_says_what_would_be_done(exported, optimized, tmp_path):
     explained = optimize_graph(exported[0], tmp_path / "explained", explain=True)["optimized"]
     assert (explained.saved_model / "saved_model.pb").read_bytes() == (exported[0] / "saved_model.pb").read_bytes()
-    assert explained.card["report"]["summary"] == optimized.card["report"]["summary"]
-    assert explained.card["explained"]
+    assert explained.card.facts["report"]["summary"] == optimized.card.facts["report"]["summary"]
+    assert explained.card.facts["explained"]
 
 
 @pytest.mark.parametrize("exported", ["keras"], indirect=True)  # the other's batch norms are one operation, not two
@@ -94,9 +94,9 @@ def test_a_pass_that_changes_the_answers_is_taken_back_and_named(exported, tmp_p
     bare, images = exported
     passes = ["drop_control_edges", "drop_training_nodes", "fold_constants", "fold_scale", "fold_shift"]
     found = optimize_graph(bare, tmp_path / "optimized", passes=passes)["optimized"]
-    assert list(found.card["report"]["taken_back"]) == ["fold_shift"]
-    assert "differs by" in found.card["report"]["taken_back"]["fold_shift"]
-    assert "fold_scale" in [row["pass"] for row in found.card["report"]["passes"]]
+    assert list(found.card.facts["report"]["taken_back"]) == ["fold_shift"]
+    assert "differs by" in found.card.facts["report"]["taken_back"]["fold_shift"]
+    assert "fold_scale" in [row["pass"] for row in found.card.facts["report"]["passes"]]
     before, after = (runtimes.load(SavedModel(path)) for path in (bare, found.path))
     for name in before.outputs:
         assert np.abs(before.run(images)[name] - after.run(images)[name]).max() < 1e-6
@@ -109,7 +109,7 @@ def test_a_pass_that_fails_costs_the_others_nothing(exported, tmp_path, monkeypa
 
     monkeypatch.setitem(laws(), "drop_training_nodes", replace(laws()["drop_training_nodes"], rewrite=broken))
     passes = ["drop_control_edges", "drop_training_nodes", "share_equal_nodes"]
-    report = optimize_graph(exported[0], tmp_path / "optimized", passes=passes)["optimized"].card["report"]
+    report = optimize_graph(exported[0], tmp_path / "optimized", passes=passes)["optimized"].card.facts["report"]
     assert list(report["taken_back"]) == ["drop_training_nodes"]
     assert "nowhere" in report["taken_back"]["drop_training_nodes"]
     assert "share_equal_nodes" in [row["pass"] for row in report["passes"]]
@@ -165,7 +165,7 @@ def test_tables_assets_and_text_stay(tmp_path):
 
 def test_a_keras_file_is_exported_first(digits_model, tmp_path):
     found = optimize_graph(digits_model / "Format-Keras/model.keras", tmp_path / "o", passes=["portable"])["optimized"]
-    assert found.card["report"]["batch_norms_left"] == {}
+    assert found.card.facts["report"]["batch_norms_left"] == {}
 
 
 def test_passes_are_read_when_the_dag_is_built():
@@ -202,7 +202,7 @@ def test_the_bodies_of_loops_are_entered_and_what_nothing_calls_goes(tmp_path):
 
     tf.saved_model.save(module, str(tmp_path / "bare"), {"serving_default": call})
     found = optimize_graph(tmp_path / "bare", tmp_path / "optimized", passes=["portable"])["optimized"]
-    report = found.card["report"]
+    report = found.card.facts["report"]
     assert "functions" not in report["refused"]
     assert report["fired"]["push_constants_into_bodies"]["times"] >= 1
     library = read(found.saved_model).graph.library.function
@@ -221,7 +221,7 @@ def test_recurrent_layers_keep_their_answers_and_their_loops_hold_their_weights(
     model = keras.Model(x, keras.layers.Dense(3)(getattr(keras.layers, kind)(6, return_sequences=True)(x)))
     model.export(str(tmp_path / "bare"))
     found = optimize_graph(tmp_path / "bare", tmp_path / "optimized")["optimized"]
-    report = found.card["report"]
+    report = found.card.facts["report"]
     assert report["taken_back"] == {}
     assert report["fired"]["push_constants_into_bodies"]["times"] > 2
     given = {"x": np.random.default_rng(0).normal(size=(2, 9, 5)).astype("float32")}

@@ -36,7 +36,7 @@ def test_a_frozen_graph_goes_in_with_the_names_of_its_ends_and_comes_out(graph, 
     served = runtimes.load(SavedModel(found.path))
     assert served.inputs["a"].shape == (None, 4)
     answers = served.run({"a": a, "b": b})
-    names = found.card["frozen_graph"]["serving_default"]
+    names = found.card.facts["frozen_graph"]["serving_default"]
     written = tf.compat.v1.GraphDef.FromString((found.path / "frozen.pb").read_bytes())
     assert [node.op for node in written.node].count("Mul") == 1  # one of two: the factor went into the kernel
     feeds = {names["inputs"]["a"]: a, names["inputs"]["b"]: b}

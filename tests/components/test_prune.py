@@ -92,7 +92,7 @@ def test_the_result_is_a_plain_model_of_the_same_layers_and_signature(pruned, pa
 
 
 def test_the_report_says_what_each_layer_has_and_who_can_use_it(pruned):
-    report = KerasModel.open(pruned.path).card["report"]
+    report = KerasModel.open(pruned.path).card.facts["report"]
     conv, dense = report["layers"]
     assert (conv["layer"], dense["layer"]) == ("conv2d", "digit")
     assert dense["sparsity"] == pytest.approx(0.6)
@@ -141,7 +141,7 @@ def test_without_a_module_the_card_says_what_it_cost(digits_model, digits_exampl
             np.testing.assert_array_equal(mine.numpy(), other.numpy())
     depthwise = next(layer for layer in model.layers if "Depthwise" in type(layer).__name__)
     assert depthwise.kernel.numpy().all()
-    card = KerasModel.open(out.path).card
+    card = KerasModel.open(out.path).card.facts
     assert card["name"] == "pruned 70%"
     assert card["fine_tuned"]["reason"].startswith("no module")
     assert card["verified"]["inputs"] == "examples, split 'eval'"

@@ -275,10 +275,10 @@ def test_the_component_removes_half_and_fine_tuning_keeps_the_accuracy(parent, d
     given = {"pattern": "channel", "sparsity": 0.5, "importance": "taylor", "epochs": 6, "batch_size": 32}
     module = parent.path.parent / "module.py"
     pruned = prune(parent, tmp_path / "pruned", digits_examples, module, **given)["pruned"]
-    tuned, report = pruned.card["fine_tuned"], pruned.card["report"]
+    tuned, report = pruned.card.facts["fine_tuned"], pruned.card.facts["report"]
     assert tuned["after"]["val_accuracy"] > tuned["parent"]["val_accuracy"] - 0.015
     assert report["flops"]["after"] <= report["flops"]["before"] / 2
-    assert pruned.card["verified"]["surgery"]["difference"] < 1e-5
+    assert pruned.card.facts["verified"]["surgery"]["difference"] < 1e-5
     small, model = keras_models.load(pruned), keras_models.load(parent)
     assert small.count_params() == report["parameters"]["after"] < 0.6 * model.count_params()
     assert [layer.name for layer in small.layers] == [layer.name for layer in model.layers]
@@ -287,8 +287,8 @@ def test_the_component_removes_half_and_fine_tuning_keeps_the_accuracy(parent, d
 def test_without_a_module_channels_go_and_the_card_says_so(digits_model, digits_examples, tmp_path):
     given = {"pattern": "channel", "sparsity": 0.3, "multiple": 1}
     raw = prune(digits_model, tmp_path / "raw", digits_examples, **given)["pruned"]
-    assert "no module" in raw.card["fine_tuned"]["reason"]
-    report = raw.card["report"]
+    assert "no module" in raw.card.facts["fine_tuned"]["reason"]
+    report = raw.card.facts["report"]
     assert report["flops"]["after"] <= 0.7 * report["flops"]["before"]
     layers = {layer["layer"]: layer for layer in report["layers"]}
     assert layers["digit"]["shape_before"][1] == layers["digit"]["shape"][1] == 10

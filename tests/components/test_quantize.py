@@ -74,18 +74,18 @@ def accuracy(model, examples: Path) -> float:
 
 
 def test_the_exported_file_computes_in_8_bits_throughout_and_needs_no_calibration(exported):
-    assert exported.card["ops"]["float"] == {}
-    assert exported.card["ranges"] == "trained"
-    assert "calibration" not in exported.card
+    assert exported.card.facts["ops"]["float"] == {}
+    assert exported.card.facts["ranges"] == "trained"
+    assert "calibration" not in exported.card.facts
     assert [kernel.dtype for kernel in kernels(exported.tflite)] == [np.int8] * 3
 
 
 def test_the_exported_file_answers_as_the_quantized_model(exported, digits_examples, folder, quantized):
     found = export_tflite(quantized.path, folder / "compared", digits_examples, precision="int8", integer_io=True)
-    verified = found["exported"].card["verified"]["outputs"]["digit"]
+    verified = found["exported"].card.facts["verified"]["outputs"]["digit"]
     assert verified["agreement"] >= 0.99
     assert verified["mean_abs_error"] < 2e-3
-    assert found["exported"].card["ops"]["io"] == {"image": "INT8", "digit": "INT8"}
+    assert found["exported"].card.facts["ops"]["io"] == {"image": "INT8", "digit": "INT8"}
 
 
 def test_training_for_8_bits_is_at_least_as_accurate_as_calibrating_afterwards(
@@ -134,7 +134,7 @@ def test_ranges_are_those_of_the_data_not_of_some_default(quantized):
 
 
 def test_zeros_stay_zero_and_shared_weights_stay_shared_in_the_model_and_in_the_file(sparse_and_shared, folder):
-    assert sparse_and_shared.card["report"]["kept"] == {
+    assert sparse_and_shared.card.facts["report"]["kept"] == {
         "zeros": ["conv2d", "digit_linear"],
         "clusters": ["conv2d", "digit_linear"],
     }
@@ -157,9 +157,9 @@ def test_the_onnx_file_has_the_trained_ranges_and_the_levels_with_their_zeros_an
 ):
     """Without examples: nothing is calibrated."""
     plain = export_onnx(quantized.path, folder / "onnx", precision="int8")["exported"]
-    assert plain.card["ranges"] == "trained"
-    assert "calibration" not in plain.card
-    assert plain.card["ops"]["QuantizeLinear"] >= 5
+    assert plain.card.facts["ranges"] == "trained"
+    assert "calibration" not in plain.card.facts
+    assert plain.card.facts["ops"]["QuantizeLinear"] >= 5
     assert [kernel.dtype for kernel in whole_numbers(plain.onnx)] == [np.int8] * 3
     batch = {"image": next(images(digits_examples))}
     with runtimes.load(plain) as file, runtimes.load(quantized) as model:
@@ -191,15 +191,17 @@ def is_dense(layer) -> bool:
 def test_plain_training_on_a_sparse_model_would_fill_its_zeros(folder, digits_examples, sparse_and_shared):
     given = {"epochs": 1, "keep_zeros": False, "keep_clusters": False}
     plain = quantize(folder / "coarse", digits_examples, folder / "module.py", folder / "plain", **given)["quantized"]
-    assert all(kernel["sparsity"] < 0.01 for kernel in plain.card["report"]["kernels"] if kernel["layer"] == "conv2d")
+    assert all(
+        kernel["sparsity"] < 0.01 for kernel in plain.card.facts["report"]["kernels"] if kernel["layer"] == "conv2d"
+    )
 
 
 def test_layers_named_stay_in_floats_and_the_card_says_so(folder, digits_model, digits_examples):
     given = {"epochs": 1, "keep_float": ["depthwise_conv2d"]}
     made = quantize(digits_model, digits_examples, folder / "module.py", folder / "partly", **given)["quantized"]
-    left = made.card["report"]["left"]
+    left = made.card.facts["report"]["left"]
     assert left["depthwise_conv2d"] == "as asked"
-    assert {kernel["layer"] for kernel in made.card["report"]["kernels"]} == {"conv2d", "digit_linear"}
+    assert {kernel["layer"] for kernel in made.card.facts["report"]["kernels"]} == {"conv2d", "digit_linear"}
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16", "dynamic", "int16x8"])

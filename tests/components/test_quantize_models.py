@@ -210,10 +210,10 @@ def test_a_sequential_model_of_keras_2_keeps_its_names_zeros_shared_weights_and_
     keras_models.save(model, tmp_path / "model")
     given = {"epochs": 2, "learning_rate": 3e-3}
     made = quantize(tmp_path / "model", digits_examples, module["tf_keras"], tmp_path / "out", **given)["quantized"]
-    assert made.card["report"]["left"] == {"rescaling": "Rescaling is not quantized by TensorFlow's toolkit"}
-    kept = made.card["report"]["kept"]
+    assert made.card.facts["report"]["left"] == {"rescaling": "Rescaling is not quantized by TensorFlow's toolkit"}
+    kept = made.card.facts["report"]["kept"]
     assert (kept["clusters"], "digit" in kept["zeros"]) == (["conv"], True)
-    assert made.card["fine_tuned"]["after"]["val_accuracy"] > 0.4  # after 44 steps, from random weights
+    assert made.card.facts["fine_tuned"]["after"]["val_accuracy"] > 0.4  # after 44 steps, from random weights
     loaded = keras_models.load(made)
     assert (keras_models.input_names(loaded), keras_models.served_names(loaded)) == (["image"], ["digit"])
     learnt = {name: loaded.get_layer(f"quant_{name}")._weight_vars[0][0].numpy() for name in before}
@@ -221,12 +221,12 @@ def test_a_sequential_model_of_keras_2_keeps_its_names_zeros_shared_weights_and_
     assert all(len(np.unique(learnt["conv"][before["conv"] == value])) == 1 for value in np.unique(before["conv"]))
     np.testing.assert_array_equal(learnt["digit"] == 0, before["digit"] == 0)
     lite = export_tflite(made.path, tmp_path / "lite", precision="int8")["exported"]
-    assert set(lite.card["ops"]["float"]) <= {"MUL"}  # the rescaling
+    assert set(lite.card.facts["ops"]["float"]) <= {"MUL"}  # the rescaling
     first, last = kernels(lite.tflite)
     assert len(np.unique(first)) <= len(np.unique(before["conv"]))
     assert (last == 0).mean() >= 0.5
     onnx = export_onnx(made.path, tmp_path / "onnx", digits_examples, precision="int8")["exported"]
-    assert onnx.card["verified"]["outputs"]["digit"]["mean_abs_error"] < 1e-4
+    assert onnx.card.facts["verified"]["outputs"]["digit"]["mean_abs_error"] < 1e-4
     assert [int8.shape for int8 in whole_numbers(onnx.onnx)] == [(8, 1, 3, 3), (288, 10)]
     assert (whole_numbers(onnx.onnx)[1] == 0).mean() >= 0.5
 

@@ -54,7 +54,7 @@ def test_every_tenth_example_is_held_out_and_no_other(desk, digits_model, digits
 
 
 def test_a_model_that_misses_a_goal_is_tuned_again_and_told_so(pruned, digits_model, desk):
-    found = pruned.card["fine_tuned"]["recovery"]
+    found = pruned.card.facts["fine_tuned"]["recovery"]
     assert found["missed"].startswith("accuracy is ")
     assert (found["records"], found["epochs"], found["kept"]) == (140, 3, "second")
     assert found["second"]["accuracy"] > found["first"]["accuracy"]
@@ -75,21 +75,21 @@ def test_shared_weights_stay_shared_and_the_first_baseline_counts_for_all_that_f
 ):
     given = {"clusters": 4, "epochs": 1, "recover": 2, "goals": STRICT}
     made = cluster(pruned, tmp_path / "c", digits_examples, module, **given)["clustered"]
-    found = made.card["fine_tuned"]["recovery"]
+    found = made.card.facts["fine_tuned"]["recovery"]
     assert "second" in found
-    assert found["baseline"] == pruned.card["fine_tuned"]["recovery"]["baseline"]
+    assert found["baseline"] == pruned.card.facts["fine_tuned"]["recovery"]["baseline"]
     assert len(np.unique(keras_models.load(made).get_layer("digit").kernel.numpy())) == 4
 
 
 def test_a_quantized_model_gets_its_second_round(digits_model, digits_examples, module, tmp_path):
     given = {"epochs": 1, "recover": 1, "goals": STRICT}
     made = quantize(digits_model, digits_examples, module, tmp_path / "q", **given)["quantized"]
-    assert made.card["fine_tuned"]["recovery"]["epochs"] == 1
+    assert made.card.facts["fine_tuned"]["recovery"]["epochs"] == 1
 
 
 def test_a_model_that_meets_its_goals_is_left_alone(digits_model, digits_examples, module, tmp_path):
     made = cluster(digits_model, tmp_path / "c", digits_examples, module, epochs=1, recover=5, goals=EASY)["clustered"]
-    found = made.card["fine_tuned"]["recovery"]
+    found = made.card.facts["fine_tuned"]["recovery"]
     assert not {"missed", "second", "kept"} & set(found)
     assert found["first"]["accuracy"] > 0.9
     assert not list(made.path.rglob("second_round"))
@@ -113,7 +113,7 @@ def test_a_second_round_that_gains_nothing_is_dropped(desk, digits_model, digits
 
 def test_without_being_asked_nothing_is_held_out_or_measured(digits_model, digits_examples, module, tmp_path):
     made = cluster(digits_model, tmp_path / "c", digits_examples, module, epochs=1)["clustered"]
-    assert "recovery" not in made.card["fine_tuned"]
+    assert "recovery" not in made.card.facts["fine_tuned"]
 
 
 def test_what_cannot_be_judged_is_refused(desk, digits_model, digits_examples, tmp_path):

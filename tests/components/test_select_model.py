@@ -182,8 +182,8 @@ def test_a_selected_file_outside_of_an_artifact_is_copied_into_one(tmp_path, dig
     select_model(parent, [raw[kind]], evaluation, benchmark, *(tmp_path / name for name in ("selected", "d", "b")))
     selected = Model.open(tmp_path / "selected")
     assert selected.format == kind
-    assert selected.card["digest"] == selected.digest == Decision(tmp_path / "d").read()["selected_digest"]
-    assert selected.card["name"] == raw[kind].name
+    assert selected.card.digest == selected.digest == Decision(tmp_path / "d").read()["selected_digest"]
+    assert selected.card.name == raw[kind].name
     assert Model(raw[kind]).digest == before
     assert all(file.stat().st_nlink == 1 for file in selected.files())  # copies: the original may change
 

@@ -44,7 +44,7 @@ def test_the_keras_form_is_one_flat_graph_with_updated_moving_averages(trained):
 
 
 def test_the_model_card_has_the_comparison_of_both_forms(trained):
-    verified = KerasModel.open(trained.path).card["verified"]["digit"]
+    verified = KerasModel.open(trained.path).card.facts["verified"]["digit"]
     assert verified["relative_error"] <= 1e-5
     assert verified["records"] == 397
     assert trained.metadata["examples"] == {"train": 1400, "eval": 397}

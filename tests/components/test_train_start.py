@@ -41,7 +41,7 @@ def test_learning_begins_with_the_given_weights_and_the_card_says_how_good_they_
     for one, other in zip(weights(same), weights(start), strict=True):
         np.testing.assert_array_equal(one, other)
     assert "batch_normalization: other momentum (0.9, now 1.0)" in caplog.text
-    card = KerasModel.open(same.path).card
+    card = KerasModel.open(same.path).card.facts
     assert card["start"] == {"name": "trained", "digest": start.digest, "metrics": card["start"]["metrics"]}
     for name in ("val_loss", "val_accuracy"):
         assert card["start"]["metrics"][name] == pytest.approx(start.metadata["metrics"][name], rel=1e-4)

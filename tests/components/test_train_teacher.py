@@ -185,13 +185,13 @@ def test_without_a_say_the_teacher_changes_nothing_and_the_card_says_what_it_was
     teacher = KerasModel.open(teachers / "softmax")
     mute = train(examples, student, tmp_path / "mute", epochs=1, batch_size=7, teacher=teacher, alpha=0.0)["trained"]
     assert_weights(mute, *keras_models.load(plain).get_weights())
-    card = KerasModel.open(mute.path).card
+    card = KerasModel.open(mute.path).card.facts
     assert card["teacher"] == {
         **{"name": "softmax", "format": "saved_model", "digest": teacher.digest, "temperature": 4.0, "alpha": 0.0},
         "answers": {"student": "probabilities"},
     }
     assert (card["parent"], card["lineage"]) == (None, [])
-    assert "teacher" not in KerasModel.open(plain.path).card
+    assert "teacher" not in KerasModel.open(plain.path).card.facts
 
 
 @pytest.mark.parametrize(

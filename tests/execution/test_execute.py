@@ -140,11 +140,11 @@ def test_a_model_gets_a_card_that_tells_its_lineage(digits_model, tmp_path):
     toys.copy_model(digits_model, tmp_path / "child")
     toys.copy_model(tmp_path / "child", tmp_path / "grandchild", note="kept")
     parent, child = Model.open(digits_model), Model.open(tmp_path / "child")
-    assert child.card["component"] == "copy_model"
-    assert child.card["parameters"] == {"note": "as it was"}
-    assert child.card["parent"]["digest"] == parent.digest == child.card["digest"]
-    assert child.card["sizes"]["raw"] > child.card["sizes"]["gzipped"] > 0
-    assert child.card["versions"]["tensorflow"]
+    assert child.card.component == "copy_model"
+    assert child.card.parameters == {"note": "as it was"}
+    assert child.card.facts["parent"]["digest"] == parent.digest == child.card.digest
+    assert child.card.sizes["raw"] > child.card.sizes["gzipped"] > 0
+    assert child.card.versions["tensorflow"]
     assert [file.name for file in child.files() if file.name == CARD] == []
     grandchild = Model.open(tmp_path / "grandchild")
     assert grandchild.card == child.card  # a card travels with the model that is passed on

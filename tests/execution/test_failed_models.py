@@ -41,7 +41,7 @@ def test_the_artifact_says_what_failed_and_holds_no_model(failed, digits_model):
     message = json.loads((failed.path / FAILURE).read_text())
     assert message["component"] == "export_tflite"
     assert message["model"] == Model(digits_model).digest
-    assert "on_failure" not in failed.card["parameters"]
+    assert "on_failure" not in failed.card.parameters
 
 
 def test_failures_of_other_steps_have_other_digests(failed, digits_model, tmp_path):

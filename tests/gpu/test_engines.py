@@ -57,14 +57,14 @@ def test_outputs_of_every_precision_match_the_parent(
         assert (child.inputs, child.outputs) == (parent.inputs, parent.outputs)
     tag = json.loads((model.path / "Format-Serving/compatibility.json").read_text())
     assert tag == {**here.__dict__, "version_compatible": False, "largest_batch": 32}
-    card = model.card
+    card = model.card.facts
     assert card["verified"]["records"] == 256 and card["onnx"]["run"] and card["format"] == "tensorrt"
     print(precision, card["layers"]["precisions"], card["layers"]["fell_back"], card["sizes"])
 
 
 @pytest.mark.parametrize(("precision", "kind"), [("fp16", "fp16"), ("bf16", "bf16"), ("int8", "int8")])
 def test_the_report_lists_layers_in_the_requested_precision(engines, precision, kind):
-    facts = TensorRTModel(engines(precision)).card["layers"]
+    facts = TensorRTModel(engines(precision)).card.facts["layers"]
     assert facts["precisions"].get(kind, 0) >= 1, facts
     assert facts["precisions"].get("unknown", 0) < sum(facts["precisions"].values()) / 2, (
         facts
@@ -92,7 +92,7 @@ def test_int8_from_an_onnx_file_and_from_trained_ranges(digits_model, digits_exa
     for source in ("onnx", "trained"):
         out = tmp_path / f"engine {source}"
         convert_tensorrt(str(tmp_path / source), str(out), str(digits_examples), precision="int8")
-        card = TensorRTModel(out).card
+        card = TensorRTModel(out).card.facts
         assert card["ranges"] == {"onnx": "given", "trained": "trained"}[source]
         assert card["layers"]["precisions"].get("int8", 0) >= 1
 
@@ -108,21 +108,21 @@ def test_the_entropy_calibrator_and_its_cache(digits_model, digits_examples, tmp
         return
     for name, from_cache in (("a", False), ("b", True)):
         convert_tensorrt(str(digits_model), str(tmp_path / name), str(digits_examples), **parameters)
-        facts = TensorRTModel(tmp_path / name).card["calibrated"]
+        facts = TensorRTModel(tmp_path / name).card.facts["calibrated"]
         assert facts["from_cache"] is from_cache and facts["batches"] == (0 if from_cache else 8)  # of 64 examples
     convert_tensorrt(str(digits_model), str(tmp_path / "c"), str(digits_examples), **(parameters | {"seed": 1}))
-    assert TensorRTModel(tmp_path / "c").card["calibrated"]["from_cache"] is False
+    assert TensorRTModel(tmp_path / "c").card.facts["calibrated"]["from_cache"] is False
 
 
 def test_the_timing_cache_is_reused_and_an_incompatible_one_replaced(digits_model, tmp_path):
     cache = tmp_path / "timing.cache"
     for name, from_cache in (("a", False), ("b", True)):
         convert_tensorrt(str(digits_model), str(tmp_path / name), timing_cache=str(cache))
-        facts = TensorRTModel(tmp_path / name).card["timing_cache"]
+        facts = TensorRTModel(tmp_path / name).card.facts["timing_cache"]
         assert facts["taken"] is from_cache and facts["bytes_after"] == cache.stat().st_size > 0
     cache.write_bytes(b"what another TensorRT wrote")
     convert_tensorrt(str(digits_model), str(tmp_path / "c"), timing_cache=str(cache))
-    assert TensorRTModel(tmp_path / "c").card["timing_cache"]["taken"] is False
+    assert TensorRTModel(tmp_path / "c").card.facts["timing_cache"]["taken"] is False
 
 
 def test_dynamic_sizes_use_the_profile(tmp_path):
@@ -141,7 +141,7 @@ def test_dynamic_sizes_use_the_profile(tmp_path):
     rows = np.random.default_rng(2).integers(0, 50, (6, 9))
     write_examples(tmp_path / "ex/Split-train/data_tfrecord-00000-of-00001.gz", {"ids": rows})
     convert_tensorrt(str(model), str(tmp_path / "f"), str(tmp_path / "ex"), precision="fp32")
-    assert TensorRTModel(tmp_path / "f").card["profile"] == "ids=1x9:8x9:32x9"
+    assert TensorRTModel(tmp_path / "f").card.facts["profile"] == "ids=1x9:8x9:32x9"
 
 
 def test_scalar_inputs_stay_scalars(tmp_path):

@@ -40,10 +40,10 @@ def test_push_stores_the_trained_model_next_to_the_versions(model, trained, tmp_
     assert load_model(served).digest == KerasModel(trained[0]).digest
     new = changed(model, "new")
     push(new, served, trained=trained[1])
-    assert load_model(served).card["name"] == "later"
+    assert load_model(served).card.name == "later"
     assert len(list(served.glob(".trained-*"))) == 1  # the older one is gone
     again = push(new, served, trained=trained[1]).read()
-    assert (again["version"], load_model(served).card["name"]) == (2, "later")
+    assert (again["version"], load_model(served).card.name) == (2, "later")
 
 
 def test_push_refuses_a_foreign_folder_named_trained_before_it_adds_a_version(model, trained, tmp_path):

@@ -56,7 +56,7 @@ def test_every_pipeline_passes_output_and_batch_sizes_to_its_steps(name):
 
 
 def test_the_named_output_is_evaluated_and_the_requested_batch_sizes_are_measured(sources, tmp_path, monkeypatch):
-    monkeypatch.setattr(optimize, "MENU", ("tflite float32", "onnx int8"))
+    monkeypatch.setattr(optimize, "CANDIDATES", ("tflite float32", "onnx int8"))
     values = {**sources, "seconds": 0.4, "goals": [], "destination": str(tmp_path / "pushed")}
 
     def run(**more: object) -> dict[str, dict]:

@@ -38,7 +38,7 @@ def test_components_copy_variables_and_warm_up_requests(parent, tmp_path, compon
     step = find(component)
     model = parent if form == "keras" else parent / "Format-Serving"
     child = SavedModel(step(model, **{next(iter(step.outputs)): tmp_path / "made"}, **parameters).popitem()[1].path)
-    assert child.card["name"] != "model"  # the component rewrote it
+    assert child.card.name != "model"  # the component rewrote it
     assert environment.read_variables(child) == VARIABLES
     assert (child.saved_model / warm_up.FILE).read_bytes() == REQUESTS
 

@@ -8,6 +8,7 @@ its ``.bin`` file, a folder of TFRecords.
 
 from tfopt.artifacts.base import CARD, FAILURE, Artifact
 from tfopt.artifacts.data import Anomalies, Examples, Files, PythonModule
+from tfopt.artifacts.model_card import LineageStep, ModelCard
 from tfopt.artifacts.models import (
     KerasModel,
     Model,
@@ -47,7 +48,9 @@ __all__ = [
     "InfraBlessing",
     "Inspection",
     "KerasModel",
+    "LineageStep",
     "Model",
+    "ModelCard",
     "OnnxModel",
     "OpenVINOModel",
     "Pushed",

@@ -69,12 +69,12 @@ class BatchNormCount:
     """The batch norms of a model.
 
     Attributes:
-        found: Number of batch norms.
+        count: Number of batch norms.
         foldable: Number of batch norms that can be folded into a kernel.
         stay: The others.
     """
 
-    found: int
+    count: int
     foldable: int
     stay: list[UnfoldableBatchNorm]
 

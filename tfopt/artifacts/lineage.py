@@ -4,10 +4,9 @@ The legal order is fold_batch_norm, prune, cluster, quantize, then an exporter; 
 clustering and quantization, shared weights survive quantization, and no model is quantized twice.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from tfopt.artifacts import Model
+from tfopt.artifacts import LineageStep, Model
 from tfopt.errors import ComponentError
 
 ORDER = ("fold_batch_norm", "prune", "cluster", "quantize")
@@ -42,16 +41,16 @@ def check_order(model: Model, step: str) -> None:
     check_steps(model.name, applied_steps(model), step)
 
 
-def check_steps(name: str, done: Sequence[Mapping[str, Any]], step: str) -> None:
+def check_steps(name: str, done: Sequence[LineageStep], step: str) -> None:
     """Raise ComponentError if a step would undo the effect of an earlier one.
 
     Args:
         name: The model or step named in the error.
-        done: ``component`` and ``parameters`` of the earlier steps, first to last.
+        done: The earlier steps, first to last.
         step: The component's name.
     """
     for effect, reason in CONFLICTS.get(step, {}).items():
-        earlier = next((previous["component"] for previous in done if effect_of(previous) == effect), None)
+        earlier = next((previous.component for previous in done if effect_of(previous) == effect), None)
         if earlier:
             raise ComponentError(
                 f"{name}: {step} after {earlier}",
@@ -61,19 +60,19 @@ def check_steps(name: str, done: Sequence[Mapping[str, Any]], step: str) -> None
             )
 
 
-def applied_steps(model: Model) -> list[Mapping[str, Any]]:
-    """Return the steps that made the model, first to last: ``component`` and ``parameters`` of each model card."""
-    return [step for step in [*model.card.get("lineage", []), model.card] if step and step.get("component")]
+def applied_steps(model: Model) -> list[LineageStep]:
+    """Return the steps by which components made the model, first to last."""
+    return [step for step in (*model.card.lineage, model.card.step) if step.component]
 
 
-def effect_of(step: Mapping[str, Any]) -> str | None:
+def effect_of(step: LineageStep) -> str | None:
     """Return the effect of a step on the weights: zeros, shared weights, quantization; None if it has none of them.
 
-    >>> effect_of({"component": "prune", "parameters": {"pattern": "channel"}})
+    >>> effect_of(LineageStep(component="prune", parameters={"pattern": "channel"}))
     """
-    pattern = (step.get("parameters") or {}).get("pattern", "magnitude")
-    physical = step["component"] == "prune" and pattern not in ("magnitude", "n_m", "block")
-    return None if physical else EFFECTS.get(step["component"])
+    pattern = (step.parameters or {}).get("pattern", "magnitude")
+    physical = step.component == "prune" and pattern not in ("magnitude", "n_m", "block")
+    return None if physical else EFFECTS.get(step.component or "")
 
 
 def _precedes(step: str, other: str) -> bool:

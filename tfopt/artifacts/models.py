@@ -5,10 +5,10 @@ import json
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from tfopt.artifacts.base import CARD, FAILURE, Artifact, files_below
 from tfopt.artifacts.formats import FORMATS
+from tfopt.artifacts.model_card import ModelCard
 from tfopt.artifacts.onnx_external_data import external_data
 from tfopt.errors import ComponentError
 
@@ -130,15 +130,14 @@ class Model(Artifact):
         }
 
     @cached_property
-    def card(self) -> dict[str, Any]:
-        """Return the content of ``model_card.json``; empty if tfopt did not make the model."""
-        file = self.path / CARD
-        return json.loads(file.read_text()) if file.is_file() else {}
+    def card(self) -> ModelCard:
+        """Return the model card; an empty one if tfopt did not make the model."""
+        return ModelCard.read(self.path)
 
     @property
     def name(self) -> str:
         """Return the name in tables: that of the model card, else that of the file or folder."""
-        return str(self.card.get("name") or self.path.name)
+        return str(self.card.name or self.path.name)
 
 
 def unique_names(models: list[Model]) -> list[str]:
@@ -161,9 +160,9 @@ def unique_names(models: list[Model]) -> list[str]:
 
 def _steps_between(baseline: Model, model: Model) -> list[str]:
     """Return the names of the steps from a baseline to a model, without those that do not change outputs."""
-    lineage = [step for step in model.card.get("lineage") or [] if step]
-    start = next((index + 1 for index, step in enumerate(lineage) if step.get("digest") == baseline.digest), 0)
-    return [str(step["name"]) for step in lineage[start:] if step.get("component") not in EXACT]
+    lineage = model.card.lineage
+    start = next((index + 1 for index, step in enumerate(lineage) if step.digest == baseline.digest), 0)
+    return [str(step.name) for step in lineage[start:] if step.component not in EXACT]
 
 
 class SavedModel(Model):

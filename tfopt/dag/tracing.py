@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import docstring_parser
 
+from tfopt.artifacts import LineageStep
 from tfopt.artifacts.lineage import check_steps
 from tfopt.component import Component, Port, find
 from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput, Wire
@@ -230,12 +231,12 @@ def _wire(component: Component, port: Port, value: Any) -> Wire | None:
     return tuple(items) if port.many else items[0]
 
 
-def _earlier_components(dag: Dag, model: Any) -> list[dict[str, Any]]:
-    """Return the components that a model goes through in this DAG, first to last, as entries of a lineage."""
+def _earlier_components(dag: Dag, model: Any) -> list[LineageStep]:
+    """Return the steps that a model goes through in this DAG, first to last."""
     if not isinstance(model, StepOutput):
         return []
     step = dag.steps[model.step]
-    entry = {"component": step.component.name, "parameters": step.parameters}
+    entry = LineageStep(component=step.component.name, parameters=dict(step.parameters))
     return [*_earlier_components(dag, step.inputs.get("model")), entry]
 
 

@@ -1,11 +1,11 @@
 """Write the model card of a model artifact: parent, parameters, digests, sizes, versions."""
 
-import json
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 import tfopt
-from tfopt.artifacts import CARD, Examples, Model
+from tfopt.artifacts import CARD, Examples, Model, model_card
 from tfopt.artifacts.formats import CONVERTERS, RUNTIME_PACKAGES, installed_versions
 from tfopt.declaration.component import Component
 from tfopt.execution.failed_models import PARAMETER
@@ -17,9 +17,10 @@ def write_card(component: Component, model: Model, inputs: Mapping[str, Any], pa
     What the component put into ``model.metadata`` becomes part of the card. A component that copied a whole model
     artifact has copied its card, which is left as it is.
     """
-    card = model.path / CARD
-    if card.exists():
-        model.metadata |= {key: value for key, value in model.card.items() if isinstance(value, str | int | float)}
+    if (model.path / CARD).exists():
+        model.metadata |= {
+            key: value for key, value in model.card.facts.items() if isinstance(value, str | int | float)
+        }
         return
     first = next(iter(inputs.values()), None)
     parent = first if isinstance(first, Model) else None  # a teacher or a start is not the first input
@@ -33,18 +34,16 @@ def write_card(component: Component, model: Model, inputs: Mapping[str, Any], pa
         "component": component.name,
         "parameters": {name: value for name, value in parameters.items() if name != PARAMETER},
         "parent": ancestor,
-        "lineage": [*parent.card.get("lineage", []), ancestor] if parent else [],
+        "lineage": [*parent.card.facts.get("lineage", []), ancestor] if parent else [],
         "data": {"digest": data.digest} if data else None,
         "versions": {"tfopt": tfopt.__version__, **installed_versions((*RUNTIME_PACKAGES, *CONVERTERS))},
     }
-    card.write_text(json.dumps(facts | model.metadata, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    model_card.write_card(model.path, facts | model.metadata)
     shown = {"format": model.format, "digest": model.digest, "bytes": facts["sizes"].get("raw", 0)}
     model.metadata = shown | model.metadata
 
 
 def _ancestor(parent: Model) -> dict[str, Any]:
     """Return the lineage entry of a parent, with the gain of a second round of fine-tuning, if there was one."""
-    entry: dict[str, Any] = {"name": parent.name, "digest": parent.digest}
-    entry |= {key: parent.card.get(key) for key in ("component", "parameters")}
-    recovery = (parent.card.get("fine_tuned") or {}).get("recovery")
-    return entry | ({"recovery": recovery} if recovery else {})
+    step = asdict(replace(parent.card.step, name=parent.name, digest=parent.digest))
+    return {key: value for key, value in step.items() if key != "recovery" or value}

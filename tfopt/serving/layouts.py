@@ -58,7 +58,7 @@ def version_files(model: Model, layout: str) -> dict[str, Path]:
             "pass layout='plain', or export the model first",
         )
     files = {_file_name(model, file, layout): file for file in model.payload()}
-    if model.card:
+    if (model.path / CARD).is_file():
         # TensorFlow Serving ignores unknown files in assets.extra.
         files[f"assets.extra/{CARD}" if layout == "tf_serving" else CARD] = model.path / CARD
     return files

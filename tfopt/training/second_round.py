@@ -110,9 +110,7 @@ class SecondRound:
 
 def _first_baseline(parent: Model, data: str) -> Metrics | None:
     """Return the metrics of the first baseline in the lineage that was evaluated on the same examples."""
-    recoveries = (
-        step.get("recovery") or (step.get("fine_tuned") or {}).get("recovery") for step in applied_steps(parent)
-    )
+    recoveries = (step.recovery for step in applied_steps(parent))
     return next((dict(recovery["baseline"]) for recovery in recoveries if recovery and recovery["data"] == data), None)
 
 

@@ -1,0 +1,87 @@
+"""The model card, ``model_card.json`` in a model artifact: how a component made the model."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from tfopt.artifacts.base import CARD
+from tfopt.artifacts.report_schema import VERSION_KEY, parse
+
+
+@dataclass(frozen=True)
+class LineageStep:
+    """A step that made a model.
+
+    Attributes:
+        name: Name of the model.
+        digest: Digest of the model's files.
+        component: Name of the component; None if no component made it.
+        parameters: Parameters of the component.
+        recovery: The second round of fine-tuning, if there was one.
+    """
+
+    name: str | None = None
+    digest: str | None = None
+    component: str | None = None
+    parameters: dict[str, Any] | None = None
+    recovery: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """The content of ``model_card.json``; empty if tfopt did not make the model.
+
+    Attributes:
+        name: Name of the model in tables.
+        format: Format of the model.
+        digest: Digest of the model's files.
+        sizes: Bytes of the deployed files: ``raw`` and ``gzipped``.
+        component: Name of the component that made it.
+        parameters: Parameters of that component.
+        lineage: The steps that made its ancestors, first to last.
+        data: ``digest`` of the examples that the component read, or None.
+        versions: Versions of tfopt and of the libraries that affect the model.
+        facts: The whole content, with what the component reported: ``report``, ``verified``, ``metrics`` and others.
+    """
+
+    schema_version: ClassVar[int] = 1
+    name: str | None = None
+    format: str | None = None
+    digest: str | None = None
+    sizes: dict[str, int] = field(default_factory=dict)
+    component: str | None = None
+    parameters: dict[str, Any] | None = None
+    lineage: list[LineageStep] = field(default_factory=list)
+    data: dict[str, Any] | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the card of an artifact folder; an empty one if there is none.
+
+        Raises:
+            ComponentError: If the card has another version, or its content has wrong types.
+        """
+        file = folder / CARD
+        if not file.is_file():
+            return cls()
+        content = json.loads(file.read_text())
+        content["lineage"] = [step for step in content.get("lineage") or [] if step]  # older cards have null in it
+        card = parse(cls, content, str(file))
+        content.pop(VERSION_KEY, None)
+        return replace(card, facts=content)
+
+    @property
+    def step(self) -> LineageStep:
+        """Return the step that made the model, as an entry of a lineage."""
+        recovery = (self.facts.get("fine_tuned") or {}).get("recovery")
+        return LineageStep(self.name, self.digest, self.component, self.parameters, recovery)
+
+
+def write_card(folder: Path, content: Mapping[str, Any]) -> None:
+    """Write the card of an artifact folder."""
+    versioned = {VERSION_KEY: ModelCard.schema_version, **content}
+    (folder / CARD).write_text(json.dumps(versioned, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
