@@ -1,7 +1,7 @@
 """Select the backbone that is best at the objective among those that meet the goals."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tfopt import formatting
@@ -99,10 +99,9 @@ def _find_best(measured: Sequence[Candidate], training: ShortTraining | None) ->
 
 def _join_measurements(candidate: Candidate, baseline: ModelMeasurements | None) -> ModelMeasurements:
     """Join a candidate's measurements for goals, without the speedup, which has another baseline."""
-    quality = asdict(candidate.evaluation) if candidate.evaluation else {}
-    speed = asdict(candidate.benchmark) if candidate.benchmark else {}
+    benchmark = replace(candidate.benchmark, speedup={}) if candidate.benchmark else None
     return ModelMeasurements(
-        candidate.name, "", candidate.fastest_format or "", quality, speed | {"speedup": {}}, baseline
+        candidate.name, "", candidate.fastest_format or "", candidate.evaluation, benchmark, baseline
     )
 
 

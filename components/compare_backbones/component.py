@@ -13,7 +13,10 @@ log = logging.getLogger(__name__)
 @component(
     image="beam",
     cache="local",
-    runs=("export_tflite", "export_onnx", "export_openvino", "train", "evaluate"),
+    runs=(
+        *("inspect_model", "export_tflite", "export_onnx", "export_openvino", "convert_tensorrt"),
+        *("benchmark", "train", "evaluate"),
+    ),
     cpu=2,
     memory="8Gi",
 )

@@ -102,7 +102,7 @@ def test_the_pushed_model_records_the_variables_of_its_server(model, tmp_path, c
         ]
     assert pushed.read()["environment"] == {"TF_ENABLE_ONEDNN_OPTS": "0"}
     assert pushed.metadata["environment"] == "TF_ENABLE_ONEDNN_OPTS=0"
-    assert "start its server so" in caplog.text and "TF_ENABLE_ONEDNN_OPTS=0" in caplog.text
+    assert "start its server with the same variables" in caplog.text and "TF_ENABLE_ONEDNN_OPTS=0" in caplog.text
     assert json.loads((tmp_path / "to/1" / environment.FILE).read_text()) == {"TF_ENABLE_ONEDNN_OPTS": "0"}
 
 
