@@ -33,7 +33,7 @@ def server():
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory) -> Path:
+def workspace(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("guide")
     (folder / "deploy").symlink_to(ROOT / "deploy")
     return folder
@@ -46,12 +46,12 @@ def test_the_guide_has_commands_of_both_kinds():
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command.split()[:4])[:50])
-def test_a_command_of_the_guide_runs(command: str, server: KfpServer, desk: Path, monkeypatch, capfd):
+def test_a_command_of_the_guide_runs(command: str, server: KfpServer, workspace: Path, monkeypatch, capfd):
     """Run the commands in the order of the guide, because later ones use the results of earlier ones."""
     words = shlex.split(command.replace("http://localhost:8888", server.url))
-    monkeypatch.chdir(desk)
+    monkeypatch.chdir(workspace)
     monkeypatch.delenv("KFP_TOKEN", raising=False)
-    monkeypatch.setattr("kfp.client.Client._LOCAL_KFP_CONTEXT", str(desk / "no-context.json"))
+    monkeypatch.setattr("kfp.client.Client._LOCAL_KFP_CONTEXT", str(workspace / "no-context.json"))
     monkeypatch.setattr(submit.time, "sleep", lambda seconds: None)
     if words[0] == "tfopt":
         assert main(words[1:]) == 0

@@ -21,8 +21,8 @@ COMMANDS = [
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory, digits_model, digits_examples) -> Path:
-    """Create the folder of a reader: a bare SavedModel and examples."""
+def workspace(tmp_path_factory, digits_model, digits_examples) -> Path:
+    """Create the folder that the commands assume: a bare SavedModel and examples."""
     folder = tmp_path_factory.mktemp("readme")
     link_tree(Path(digits_model) / "Format-Serving", folder / "my_saved_model")
     link_tree(Path(digits_examples), folder / "examples")
@@ -34,13 +34,13 @@ def test_the_readme_has_commands():
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_of_the_readme_runs(command: str, desk: Path):
+def test_a_command_of_the_readme_runs(command: str, workspace: Path):
     words = shlex.split(command)[1:]
     if words[0] == "run":
         words += ["--set", "seconds=0.2"]  # short measurements: this test does not check speed
     done = subprocess.run(
         [sys.executable, "-m", "tfopt.run", *words],
-        cwd=desk,
+        cwd=workspace,
         capture_output=True,
         text=True,
         check=False,
@@ -48,18 +48,18 @@ def test_a_command_of_the_readme_runs(command: str, desk: Path):
     assert done.returncode == 0, done.stderr
     if command.startswith("tfopt run"):
         assert "chosen" in done.stdout
-        assert list((desk / "pushed").iterdir())
+        assert list((workspace / "pushed").iterdir())
 
 
-def test_the_dag_of_the_readme_compiles_and_runs(desk: Path):
+def test_the_dag_of_the_readme_compiles_and_runs(workspace: Path):
     example = next(block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "def lite" in block)
-    (desk / "lite.py").write_text(example)
+    (workspace / "lite.py").write_text(example)
     for words in (
         ["compile", "lite.py", "-o", "lite.yaml"],
         ["run", "lite.py", "--set", "model=my_saved_model", "--set", "examples=examples"],
     ):
-        subprocess.run([sys.executable, "-m", "tfopt.run", *words], cwd=desk, check=True, capture_output=True)
-    assert list((desk / "runs" / "lite").rglob("Format-Serving/tflite"))
+        subprocess.run([sys.executable, "-m", "tfopt.run", *words], cwd=workspace, check=True, capture_output=True)
+    assert list((workspace / "runs" / "lite").rglob("Format-Serving/tflite"))
 
 
 def test_every_file_the_readme_links_to_exists():
