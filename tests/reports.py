@@ -9,6 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tfopt.artifacts import Benchmark, Evaluation, Model, unique_names
+from tfopt.artifacts.benchmark_report import BenchmarkReport
+from tfopt.artifacts.evaluation_report import EvaluationReport
+from tfopt.artifacts.report_schema import parse
+from tfopt.measurement.model_measurements import ModelMeasurements, join_reports
 
 EXAMPLES = 1000
 
@@ -65,8 +69,9 @@ def evaluation_content(rows: list[Row], digests: list[str], *, slices: bool = Tr
         "label": "label",
         "task": "classification",
         "output": "digit",
+        "output_kind": "probabilities",
         "classes": [str(digit) for digit in range(10)],
-        "counts": {"read": EXAMPLES + 2, "evaluated": EXAMPLES, "skipped": 2},
+        "counts": {"read": EXAMPLES + 2, "evaluated": EXAMPLES, "skipped": 2, "skipped_because": {"no label": 2}},
         "interval": {"method": "poisson bootstrap", "replicates": 400, "level": 0.95, "seed": 0},
         "baseline": rows[0].name,
         "models": [_evaluated(row, digest, slices) for row, digest in zip(rows, digests, strict=True)],
@@ -86,10 +91,23 @@ def benchmark_content(rows: list[Row], digests: list[str]) -> dict:
         "seconds": 6.0,
         "rounds": 60,
         "seed": 0,
+        "inputs": {},
         "split": "eval",
         "interval": {"level": 0.99, "min_effect": 0.03},
         "models": [_benchmarked(row, digest) for row, digest in zip(rows, digests, strict=True)],
     }
+
+
+def join_rows(rows: list[Row], digests: list[str]) -> list[ModelMeasurements]:
+    """Return the measurements of the rows, the first one as the parent."""
+    models = [(row.name, digest, row.format) for row, digest in zip(rows, digests, strict=True)]
+    return join_reports(models, *parsed_reports(rows, digests))
+
+
+def parsed_reports(rows: list[Row], digests: list[str]) -> tuple[EvaluationReport, BenchmarkReport]:
+    """Return the typed reports of the rows, without slices."""
+    evaluation = parse(EvaluationReport, evaluation_content(rows, digests, slices=False), "evaluation")
+    return evaluation, parse(BenchmarkReport, benchmark_content(rows, digests), "benchmark")
 
 
 def _make(row: Row, number: int, path: Path) -> Path:
@@ -116,7 +134,7 @@ def _make(row: Row, number: int, path: Path) -> Path:
 
 
 def _evaluated(row: Row, digest: str, slices: bool) -> dict:
-    facts = {"name": row.name, "digest": digest, "format": row.format, "error": row.error}
+    facts = {"name": row.name, "digest": digest, "format": row.format, "error": row.error, "notes": []}
     if row.error:
         return facts | {"metrics": {}, "delta": {}, "parity": {}, "confusion": [], "roc": [], "slices": []}
     classes = [
@@ -161,19 +179,21 @@ def _metrics(row: Row, accuracy: float, delta) -> dict:
 
 def _benchmarked(row: Row, digest: str) -> dict:
     facts = {"name": row.name, "digest": digest, "format": row.format, "error": row.benchmark_error or row.error}
-    facts["sizes"] = {"raw": row.size, "gzipped": int(row.size * 0.91)}
+    facts |= {"environment": {}, "sizes": {"raw": row.size, "gzipped": int(row.size * 0.91)}, "notes": []}
+    once = ("import_seconds", "load_seconds", "first_call_seconds", "runtime_memory_bytes", "peak_memory_bytes")
+    facts |= dict.fromkeys((*once, "saturation"))
     if facts["error"]:
-        return facts | {"latency": {}, "throughput": {}, "speedup": {}, "peak_memory_bytes": None, "load_seconds": None}
+        return facts | {"latency": {}, "throughput": {}, "speedup": {}}
     latency = {
         "p50": row.p50, "p90": row.p50 * 1.09, "p99": row.p50 * 1.4, "mean": row.p50 * 1.03, "samples": 3000,
-        "stable": row.name != "folded",
+        "disturbed": 0.0, "stable": row.name != "folded",
     }  # fmt: skip
     large = {key: value * 25 if isinstance(value, float) else value for key, value in latency.items()}
     speedup = dict(zip(("value", "low", "high", "verdict"), row.speedup, strict=True)) if row.speedup else None
     return facts | {
         "load_seconds": 0.02,
         "first_call_seconds": 0.004,
-        "peak_memory_bytes": row.memory,
+        "peak_memory_bytes": int(row.memory),
         "latency": {"1": latency, "32": large},
         "throughput": {str(size): 1280 * size / (size + 0.28) / row.p50 for size in row.batches},
         "speedup": {"1": speedup, "32": speedup} if speedup else {},

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pyarrow import compute, parquet
 
 from tfopt import formatting
+from tfopt.artifacts.benchmark_report import SaturationRange
 from tfopt.charts.axes import LETTER, Axis, add_element, create_axis, create_svg, shorten, tick_label, to_text
 from tfopt.charts.bubble_chart import Bubble, BubbleChart, draw_bubbles
 from tfopt.measurement.model_measurements import ModelMeasurements
@@ -47,7 +48,7 @@ class ChartData:
 
     def curves(self) -> list[ModelMeasurements]:
         """List the models of the throughput chart, the fastest at the largest batch size first."""
-        models = [model for model in self.models if len(model.speed["throughput"]) >= FEWEST_SIZES]
+        models = [model for model in self.models if len(_rates(model)) >= FEWEST_SIZES]
         if len(models) > MOST_CURVES:
             important = {*self.front, self.chosen}
             models = [model for model in models if model.parent is None or model.name in important]
@@ -207,11 +208,11 @@ def draw_throughput(data: ChartData, width: int, key: str) -> str:
 
 def _add_curve(group: ET.Element, model: ModelMeasurements, kind: str, across: Axis, up: Axis) -> tuple[float, float]:
     """Draw the curve of a model, and return its last point."""
-    saturation, rates = model.speed["saturation"], _rates(model)
+    saturation, rates = _saturation(model), _rates(model)
     points = [(across(size), up(rate)) for size, rate in rates]
     add_element(group, "path", class_=f"curve {kind}", d="M" + " L".join(f"{x:.1f},{y:.1f}" for x, y in points))
     for (size, _), (x, y) in zip(rates, points, strict=True):
-        ring = size == saturation["low"] < saturation["largest"]
+        ring = saturation is not None and size == saturation.low < saturation.largest
         add_element(group, "circle", class_=f"{'ring' if ring else 'dot'} {kind}", cx=x, cy=y, r=5 if ring else 2)
     return points[-1]
 
@@ -243,9 +244,14 @@ def _spread_out(heights: Sequence[float], bottom: float) -> list[float]:
 
 
 def _rates(model: ModelMeasurements) -> list[tuple[int, float]]:
-    return sorted((int(size), rate) for size, rate in model.speed["throughput"].items())
+    return sorted((int(size), rate) for size, rate in model.benchmark.throughput.items()) if model.benchmark else []
+
+
+def _saturation(model: ModelMeasurements) -> SaturationRange | None:
+    return model.benchmark.saturation if model.benchmark else None
 
 
 def _describe_curve(model: ModelMeasurements) -> str:
+    saturation = _saturation(model)
     rates = ", ".join(f"{formatting.amount('throughput', rate)} at {size}" for size, rate in _rates(model))
-    return f"{model.speed['saturation']['summary']}; {rates}"
+    return f"{saturation.summary}; {rates}" if saturation else rates

@@ -63,7 +63,7 @@ def select_model(
         argument = f"select_model: destination={criteria.destination}"
         runs = read_runs(local_destination(criteria.destination, argument), criteria.recent_runs)
     models = [baseline, *candidates]
-    chosen, report = decide(models, evaluation.read(), benchmark.read(), criteria, runs)
+    chosen, report = decide(models, evaluation.load(), benchmark.load(), criteria, runs)
     write_selected(chosen, report.selected, selected)
     report = replace(report, selected_digest=Model(selected.path).digest)
     decision.write(report)

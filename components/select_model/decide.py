@@ -1,18 +1,19 @@
 """Decide between models from the reports of `evaluate` and `benchmark`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from tfopt.artifacts import Model, unique_names
+from tfopt.artifacts.benchmark_report import BenchmarkReport
 from tfopt.artifacts.decision_report import DecisionReport, ModelDecision
+from tfopt.artifacts.evaluation_report import EvaluationReport
 from tfopt.components.select_model import reasons
 from tfopt.components.select_model.choice import choose
 from tfopt.components.select_model.parameters import Criteria
 from tfopt.components.select_model.regressions import compare_with_history
 from tfopt.errors import ComponentError
 from tfopt.measurement.goals import QUALITY, Goal, read_goals, resolve_goals
-from tfopt.measurement.model_measurements import ModelMeasurements, find_row, join_reports, main_metric
+from tfopt.measurement.model_measurements import ModelMeasurements, Row, find_row, join_reports, main_metric
 from tfopt.measurement.pareto import pareto_front
 from tfopt.model_store.run_history import WINNER, RunHistory, RunRecord, measurement_conditions
 from tfopt.serving.layouts import supports_format
@@ -20,8 +21,8 @@ from tfopt.serving.layouts import supports_format
 
 def decide(
     models: Sequence[Model],
-    evaluation: Mapping[str, Any],
-    benchmark: Mapping[str, Any],
+    evaluation: EvaluationReport,
+    benchmark: BenchmarkReport,
     criteria: Criteria,
     runs: Sequence[RunRecord],
 ) -> tuple[Model, DecisionReport]:
@@ -46,11 +47,11 @@ def decide(
     goals = resolve_goals(read_goals(criteria.goals), quality, baseline.metrics, partial(history.reference, WINNER))
     objective = quality if criteria.objective == QUALITY else criteria.objective
     proven = criteria.confidence == "interval"
-    examples = int(evaluation["counts"]["evaluated"])
+    examples = evaluation.counts.evaluated
     failures = {model.name: _failures(model, goals, proven, examples, criteria.layout) for model in measured}
     passed = {model.name for model in measured if not model.error and not failures[model.name]}
     chosen = choose(measured, passed, objective)
-    min_effect = float(benchmark["interval"]["min_effect"])
+    min_effect = float(benchmark.interval["min_effect"])
     explain = reasons.Explanation(chosen, objective, quality, goals, proven, baseline.name in passed, min_effect)
     front = pareto_front(measured, quality)
     unmade = {name: model.failure for name, model in zip(names, models, strict=True) if model.failure}
@@ -90,12 +91,12 @@ def decide(
 
 
 def _join(
-    models: Sequence[Model], names: Sequence[str], evaluation: Mapping[str, Any], benchmark: Mapping[str, Any]
+    models: Sequence[Model], names: Sequence[str], evaluation: EvaluationReport, benchmark: BenchmarkReport
 ) -> list[ModelMeasurements]:
     """Join the rows of the models, after checking that both reports contain them."""
     for number, (name, model) in enumerate(zip(names, models, strict=True)):
-        for title, report in (("evaluation", evaluation), ("benchmark", benchmark)):
-            _check_row(title, report, name, model, is_baseline=number == 0)
+        _check_row("evaluation", evaluation.models, name, model, is_baseline=number == 0)
+        _check_row("benchmark", benchmark.models, name, model, is_baseline=number == 0)
     rows = [(name, model.digest, model.format) for name, model in zip(names, models, strict=True)]
     return join_reports(rows, evaluation, benchmark)
 
@@ -111,20 +112,20 @@ def _failures(
     return [(reasons.LAYOUT, f"layout={layout} cannot hold {model.format}"), *failures]
 
 
-def _check_row(title: str, report: Mapping[str, Any], name: str, model: Model, *, is_baseline: bool) -> None:
-    row = find_row(report["models"], model.digest, name)
+def _check_row(title: str, rows: Sequence[Row], name: str, model: Model, *, is_baseline: bool) -> None:
+    row = find_row(rows, model.digest, name)
     if row is None:
-        measured = ", ".join(f"{other['name']} ({other['digest'][:12]})" for other in report["models"])
+        measured = ", ".join(f"{other.name} ({other.digest[:12]})" for other in rows)
         raise ComponentError(
             f"{name} ({model.uri}, digest {model.digest[:12]}) is not in the {title}",
             f"one of the models measured there: {measured}",
             f"give the same models to evaluate, benchmark and select_model; if {name} changed, measure it again",
         )
-    if is_baseline and row["digest"] != report["models"][0]["digest"]:
+    if is_baseline and row.digest != rows[0].digest:
         raise ComponentError(
-            f"baseline {name}: the {title} compares with {report['baseline']}",
+            f"baseline {name}: the {title} compares with {rows[0].name}",
             "the baseline that everything was compared with",
-            f"pass baseline={report['baseline']}, or measure again with baseline={name}",
+            f"pass baseline={rows[0].name}, or measure again with baseline={name}",
         )
 
 

@@ -7,7 +7,9 @@ from typing import Any
 
 from tfopt import formatting
 from tfopt.artifacts import LineageStep, Model
+from tfopt.artifacts.benchmark_report import BenchmarkReport
 from tfopt.artifacts.decision_report import DecisionReport, ModelDecision
+from tfopt.artifacts.evaluation_report import EvaluationReport
 from tfopt.component import find
 from tfopt.errors import ComponentError
 
@@ -43,18 +45,17 @@ def lineage(model: Model, decided: ModelDecision) -> dict[str, Any]:
 
 
 def commands(
-    models: Sequence[Model], decision: DecisionReport, evaluation: Mapping[str, Any], benchmark: Mapping[str, Any]
+    models: Sequence[Model], decision: DecisionReport, evaluation: EvaluationReport, benchmark: BenchmarkReport
 ) -> list[str]:
     """Return the command lines that make, measure and select the models again; folders are named like the models."""
     baseline, *candidates = (_folder(decided.name) for decided in decision.models)
     compared = ["--baseline", baseline, *(["--candidates", *candidates] if candidates else [])]
-    seed = (evaluation.get("interval") or {}).get("seed", 0)
     lines: list[list[str]] = []
     for model, decided in zip(models, decision.models, strict=True):
         lines += [words for words in _commands_from_baseline(model, decided, decision.parent) if words not in lines]
     lines.append(
         ["tfopt", "evaluate", *compared, "--examples", "examples/", "--evaluation", "evaluation/", "--label",
-         str(evaluation["label"]), "--split", str(evaluation["split"]), "--seed", str(seed)]
+         evaluation.label, "--split", evaluation.split, "--seed", str(evaluation.interval.seed)]
     )  # fmt: skip
     lines.append(["tfopt", "benchmark", *compared, "--benchmark", "benchmark/", *_benchmark_options(benchmark)])
     lines.append(
@@ -83,12 +84,12 @@ def flatten(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]
     return pairs
 
 
-def _benchmark_options(benchmark: Mapping[str, Any]) -> list[str]:
-    examples = ["--examples", "examples/", "--split", benchmark["split"]] if benchmark["split"] else []
-    words = [*examples, "--batch-sizes", *map(str, benchmark["batch_sizes"])]
+def _benchmark_options(benchmark: BenchmarkReport) -> list[str]:
+    examples = ["--examples", "examples/", "--split", benchmark.split] if benchmark.split else []
+    words = [*examples, "--batch-sizes", *map(str, benchmark.batch_sizes)]
     for name in ("threads", "seconds", "rounds", "seed"):
-        words += [_option(name), str(benchmark[name])]
-    return [*words, "--min-effect", str(benchmark["interval"]["min_effect"])]
+        words += [_option(name), str(getattr(benchmark, name))]
+    return [*words, "--min-effect", str(benchmark.interval["min_effect"])]
 
 
 def _describe_second_round(recovery: Mapping[str, Any] | None) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfopt import formatting
+from tfopt.artifacts.benchmark_report import SpeedupEstimate
 from tfopt.measurement.goals import Goal
 from tfopt.measurement.model_measurements import ModelMeasurements
 from tfopt.measurement.significance import (
@@ -93,7 +94,7 @@ class Explanation:
         chosen, objective = self.chosen, formatting.title(self.objective)
         if self.baseline_passed and not is_significantly_better(model, self.objective):
             if ratio := objective_speedup(model, self.objective):
-                return f"misses a significant speedup by {formatting.ratio(1 + self.min_effect - ratio['low'])}"
+                return f"misses a significant speedup by {formatting.ratio(1 + self.min_effect - ratio.low)}"
             missing = noise(model, self.objective) - model.gain(self.objective).interval[0]
             amount = formatting.distance(self.objective, missing)
             return f"misses a significant gain in {objective} by {amount}" if missing > 0 else ""
@@ -149,16 +150,20 @@ def _speed(model: ModelMeasurements) -> str:
     ratio = model.speedup(model.small_batch)
     if not ratio:
         return ""
-    value, low, high = (formatting.ratio(ratio[end]) for end in ("value", "low", "high"))
-    speed = f"{value} as fast ({low} to {high})"
-    return speed if ratio["verdict"] == "faster" else f"{speed}: {ratio['verdict']}"
+    speed = _format_speedup(ratio)
+    return speed if ratio.verdict == "faster" else f"{speed}: {ratio.verdict}"
+
+
+def _format_speedup(ratio: SpeedupEstimate) -> str:
+    value, low, high = (formatting.ratio(end) for end in (ratio.value, ratio.low, ratio.high))
+    return f"{value} as fast ({low} to {high})"
 
 
 def _lead_with_advantage(model: ModelMeasurements, metric: str, failure: str) -> str:
     """Put the advantage of a fast or small model before the explanation of a missed goal on another metric."""
     ratio = model.speedup(model.small_batch)
-    if ratio and ratio["verdict"] == "faster" and not metric.startswith(("latency", "throughput")):
-        return f"{formatting.ratio(ratio['value'])} as fast, but {failure}"
+    if ratio and ratio.verdict == "faster" and not metric.startswith(("latency", "throughput")):
+        return f"{formatting.ratio(ratio.value)} as fast, but {failure}"
     if model.parent and _is_small(model) and not metric.startswith("size"):
         return f"{formatting.relative_size(model.value('size'), model.parent.value('size'))}, but {failure}"
     return failure
@@ -172,9 +177,7 @@ def _not_significant(model: ModelMeasurements, parent: ModelMeasurements, object
     """Return what was measured instead of a significant improvement, and whether the model is smaller."""
     ratio = objective_speedup(model, objective)
     if ratio:
-        value, low, high = (formatting.ratio(ratio[end]) for end in ("value", "low", "high"))
-        speed = f"{value} as fast ({low} to {high})"
-        verdict = ratio["verdict"]
+        speed, verdict = _format_speedup(ratio), ratio.verdict
         text = f"slower: {speed}" if verdict == "slower" else f"not significantly faster: {speed}, {verdict}"
     else:
         text = f"not significantly {_better(objective)}: {_versus(model, parent, objective)}"

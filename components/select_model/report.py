@@ -30,7 +30,7 @@ def write_report(decision: Decision, models: Sequence[Model], evaluation: Evalua
         evaluation: The quality of the models.
         benchmark: The speed and size of the models, with the recorded samples.
     """
-    report, quality, speed = decision.load(), evaluation.read(), benchmark.read()
+    report, quality, speed = decision.load(), evaluation.load(), benchmark.load()
     measured = join_reports([(row.name, row.digest, row.format) for row in report.models], quality, speed)
     metric = main_metric(quality)
     facts = {
@@ -42,11 +42,11 @@ def write_report(decision: Decision, models: Sequence[Model], evaluation: Evalua
         "trends": trend_rows(report.history),
         "slices": slice_table(measured, metric),
         "parity": parity_rows(measured),
-        "confusions": confusion_tables(measured, quality, report.selected),
+        "confusions": confusion_tables(measured, quality.classes, report.selected),
         "lineage": [provenance.lineage(model, row) for model, row in zip(models, report.models, strict=True)],
         "evaluation": quality,
         "benchmark": speed,
-        "environment": provenance.flatten(speed.get("environment") or {}),
+        "environment": provenance.flatten(speed.environment),
         "commands": provenance.commands(models, report, quality, speed),
         "version": tfopt.__version__,
     }

@@ -1,10 +1,11 @@
 """Rows of the tables in the report: models, parity, slices and confusion matrices, as formatted text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tfopt import formatting
 from tfopt.artifacts.decision_report import ModelDecision
+from tfopt.artifacts.evaluation_report import SliceMetrics
 from tfopt.measurement.model_measurements import ModelMeasurements
 
 MOST_SLICES = 60
@@ -16,7 +17,7 @@ NOT_MEASURED = "\N{EN DASH}"
 def main_row(decided: ModelDecision, model: ModelMeasurements, metric: str) -> dict[str, Any]:
     """Return one model's row of the main table; a dash stands for a missing measurement."""
     ratio = model.speedup(model.small_batch) if not model.error else None
-    latency = (model.speed.get("latency") or {}).get(model.small_batch) or {}
+    latency = model.benchmark.latency.get(model.small_batch) if model.benchmark else None
     change = model.change(metric) if model.parent and metric in model.metrics else None
     return {
         "name": decided.name,
@@ -32,11 +33,11 @@ def main_row(decided: ModelDecision, model: ModelMeasurements, metric: str) -> d
         "change_between": formatting.change_interval(metric, change.low, change.high) if change else "",
         "latency": _amount(model, "latency"),
         "p99": _amount(model, "latency_p99"),
-        "unstable": bool(latency) and not latency.get("stable", True),
-        "notes": model.speed.get("notes") or [],
-        "speedup": formatting.ratio(ratio["value"]) if ratio else "",
-        "speedup_between": f"{formatting.ratio(ratio['low'])} to {formatting.ratio(ratio['high'])}" if ratio else "",
-        "verdict": ratio["verdict"] if ratio else "",
+        "unstable": latency is not None and not latency.stable,
+        "notes": model.benchmark.notes if model.benchmark else [],
+        "speedup": formatting.ratio(ratio.value) if ratio else "",
+        "speedup_between": f"{formatting.ratio(ratio.low)} to {formatting.ratio(ratio.high)}" if ratio else "",
+        "verdict": ratio.verdict if ratio else "",
         "size": _amount(model, "size"),
         "gzipped": _amount(model, "size_gzipped"),
         "smaller": formatting.relative_size(model.value("size"), model.parent.value("size"))
@@ -55,12 +56,12 @@ def parity_rows(models: Sequence[ModelMeasurements]) -> list[dict[str, str]]:
     return [
         {
             "name": model.name,
-            "largest": formatting.amount("error", parity["max_abs_error"]),
-            "mean": formatting.amount("error", parity["mean_abs_error"]),
-            "agreement": "" if parity.get("agreement") is None else formatting.amount("agreement", parity["agreement"]),
+            "largest": _format("error", model.evaluation.parity["max_abs_error"]),
+            "mean": _format("error", model.evaluation.parity["mean_abs_error"]),
+            "agreement": _format("agreement", model.evaluation.parity.get("agreement")),
         }
         for model in models
-        if (parity := model.quality.get("parity"))
+        if model.evaluation and model.evaluation.parity
     ]
 
 
@@ -70,52 +71,47 @@ def slice_table(models: Sequence[ModelMeasurements], metric: str) -> dict[str, A
     Of more than `MOST_SLICES` slices those with the largest losses are returned.
     """
     measured = [model for model in models if not model.error]
-    slices = measured[0].quality.get("slices") or []
+    slices = _slices(measured[0])
     if not slices:
         return None
     rows: list[dict[str, Any]] = []
-    for part in slices:
-        key = (part["feature"], part["value"])
-        entries = [_slice(model, key) for model in measured]
+    for key, part in slices.items():
+        entries = [_slices(model).get(key) for model in measured]
         worst = min((_gain(model, entry, metric) for model, entry in zip(measured, entries, strict=True)), default=0.0)
         cells = [_cell(entry, metric, is_baseline=number == 0) for number, entry in enumerate(entries)]
-        rows.append({"name": f"{key[0]} = {key[1]}", "count": f"{part['count']:,}", "cells": cells, "worst": worst})
+        rows.append({"name": f"{key[0]} = {key[1]}", "count": f"{part.count:,}", "cells": cells, "worst": worst})
     shown = sorted(rows, key=lambda row: row["worst"])[:MOST_SLICES] if len(rows) > MOST_SLICES else rows
     return {"models": [model.name for model in measured], "rows": shown, "hidden": len(rows) - len(shown)}
 
 
-def _slice(model: ModelMeasurements, key: tuple[str, Any]) -> Mapping[str, Any]:
-    slices = model.quality.get("slices") or []
-    return next((entry for entry in slices if (entry["feature"], entry["value"]) == key), {})
+def _slices(model: ModelMeasurements) -> dict[tuple[str, int | str], SliceMetrics]:
+    return {(part.feature, part.value): part for part in model.evaluation.slices} if model.evaluation else {}
 
 
-def _gain(model: ModelMeasurements, entry: Mapping[str, Any], metric: str) -> float:
-    """Return the gain of a model over the baseline in a slice."""
-    change = float(entry.get("delta", {}).get(metric, {}).get("value", 0.0))
-    return change if model.higher_is_better(metric) else -change
+def _gain(model: ModelMeasurements, entry: SliceMetrics | None, metric: str) -> float:
+    """Return the gain of a model over the baseline in a slice; 0 if it was not measured."""
+    change = entry.delta.get(metric) if entry else None
+    if change is None:
+        return 0.0
+    return change.value if model.higher_is_better(metric) else -change.value
 
 
-def _cell(entry: Mapping[str, Any], metric: str, *, is_baseline: bool) -> dict[str, Any]:
-    measured = entry.get("metrics", {}).get(metric)
-    change = entry.get("delta", {}).get(metric)
-    if change and not is_baseline:
-        interval = formatting.change_interval(metric, change.get("low"), change.get("high"))
-        sign = 1 if measured["higher_is_better"] else -1
-        optimistic = change.get("high" if sign > 0 else "low")
-        lost = optimistic is not None and sign * optimistic < 0
-        return {"value": formatting.change(metric, change["value"]), "between": interval, "lost": lost}
-    value = formatting.amount(metric, measured["value"]) if measured else NOT_MEASURED
+def _cell(entry: SliceMetrics | None, metric: str, *, is_baseline: bool) -> dict[str, Any]:
+    measured = entry.metrics.get(metric) if entry else None
+    change = entry.delta.get(metric) if entry else None
+    if change and measured and not is_baseline:
+        interval = formatting.change_interval(metric, change.low, change.high)
+        lost = change.high < 0 if measured.higher_is_better else change.low > 0
+        return {"value": formatting.change(metric, change.value), "between": interval, "lost": lost}
+    value = formatting.amount(metric, measured.value) if measured else NOT_MEASURED
     return {"value": value, "between": "", "lost": False}
 
 
-def confusion_tables(
-    models: Sequence[ModelMeasurements], evaluation: Mapping[str, Any], chosen: str
-) -> list[dict[str, Any]]:
+def confusion_tables(models: Sequence[ModelMeasurements], classes: Sequence[str], chosen: str) -> list[dict[str, Any]]:
     """Return the confusion matrix and the most frequent errors of each model; that of the selected model is open.
 
     With more than `MOST_CLASSES` classes the matrix is left out.
     """
-    classes = evaluation.get("classes") or []
     shown = classes if len(classes) <= MOST_CLASSES else []
     return [
         {
@@ -126,7 +122,7 @@ def confusion_tables(
             "mistakes": _frequent_confusions(classes, counts),
         }
         for model in models
-        if (counts := model.quality.get("confusion"))
+        if model.evaluation and (counts := model.evaluation.confusion)
     ]
 
 
@@ -149,6 +145,10 @@ def _frequent_confusions(classes: Sequence[str], counts: Sequence[Sequence[int]]
     ]
     most = sorted(confusions, key=lambda confusion: -confusion[0])[:MOST_CONFUSIONS]
     return [f"{count:,} times {label} was classified as {predicted}" for count, label, predicted in most]
+
+
+def _format(metric: str, value: float | None) -> str:
+    return "" if value is None else formatting.amount(metric, value)
 
 
 def _amount(model: ModelMeasurements, metric: str) -> str:

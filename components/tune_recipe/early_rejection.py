@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tfopt import formatting as wording
 from tfopt.artifacts import Model
 from tfopt.measurement.goals import Goal
-from tfopt.measurement.model_measurements import ModelMeasurements
+from tfopt.measurement.model_measurements import from_sizes
 
 SIZES = ("size", "size_gzipped")
 Z = 1.96  # of a 95 % interval
@@ -14,8 +14,7 @@ BROKEN = 0.5  # 1 - correlation, or the share of changed classes, that no goal w
 
 def too_large(child: Model, parent: Model, goals: Sequence[Goal]) -> str | None:
     """Which goal on the size a model misses; sizes are exact, so this is no guess."""
-    before = ModelMeasurements("parent", parent.digest, parent.format, {}, {"sizes": parent.sizes()}, None)
-    after = ModelMeasurements("child", child.digest, child.format, {}, {"sizes": child.sizes()}, before)
+    after = from_sizes(child, from_sizes(parent, None))
     found = (goal.failure(after, proven=True, examples=0) for goal in goals if goal.metric in SIZES)
     return next((failure for failure in found if failure), None)
 

@@ -87,14 +87,14 @@ class Judged:
         if ratio is None or self.main_metric not in found.metrics or not found.parent:
             return None
         size = found.value("size") / max(1.0, found.parent.value("size"))
-        return {"quality": found.gain(self.main_metric).value, "speed": float(ratio["value"]), "size": size}
+        return {"quality": found.gain(self.main_metric).value, "speed": ratio.value, "size": size}
 
     def in_words(self) -> str:
         """What was found, in a line."""
         if self.measured.error:
             return f"could not be measured: {self.measured.error}"
         ratio = self.measured.speedup(self.measured.small_batch)
-        speed = f"{wording.ratio(ratio['value'])} as fast ({ratio['verdict']}), " if ratio else ""
+        speed = f"{wording.ratio(ratio.value)} as fast ({ratio.verdict}), " if ratio else ""
         moved = wording.change(self.main_metric, self.measured.change(self.main_metric).value)
         met = "meets the goals" if not self.failures else self.failures[0]
         return f"{speed}{wording.title(self.main_metric)} {moved}; {met}"
@@ -132,12 +132,12 @@ class Judge:
                 threads=asked.threads,
                 seed=asked.seed,
             )
-        quality, speed = Evaluation(place / "evaluation").read(), Benchmark(place / "benchmark").read()
+        quality, speed = Evaluation(place / "evaluation").load(), Benchmark(place / "benchmark").load()
         rows = [(n, m.digest, m.format) for n, m in zip(unique_names(listed), listed, strict=True)]
         measured, main = join_reports(rows, quality, speed), main_metric(quality)
         goals = resolve_goals(asked.goals, main, measured[0].metrics)
         objective = main if asked.objective == QUALITY else asked.objective
-        return [Judged(one, main, goals, objective, quality["counts"]["evaluated"]) for one in measured[1:]]
+        return [Judged(one, main, goals, objective, quality.counts.evaluated) for one in measured[1:]]
 
     def decide(self, children: Sequence[Model], place: Path) -> dict[str, Any]:
         """Have `select_model` choose between models that were judged below ``place``, and return its decision."""

@@ -14,6 +14,7 @@ from PIL import Image
 from tests.chromium import DARK, browse, console, measure
 from tests.reports import DIGITS, EXAMPLES, TRAINED, Row, make_models, write_reports
 from tfopt.artifacts import Decision
+from tfopt.artifacts.evaluation_report import Estimate, Metric, ModelEvaluation, SliceMetrics
 from tfopt.components.select_model.component import select_model
 from tfopt.components.select_model.tables import confusion_tables, slice_table
 from tfopt.measurement.model_measurements import ModelMeasurements
@@ -264,27 +265,33 @@ def test_the_confusion_matrix_of_the_selected_model_is_open(page):
     assert caption == "Most frequent errors: 40 times 3 was classified as 8."
 
 
+def evaluated(name: str, **facts) -> ModelEvaluation:
+    """Return the row of a model with these facts."""
+    empty = {"metrics": {}, "delta": {}, "parity": {}, "confusion": [], "roc": [], "slices": []}
+    return ModelEvaluation(name, name, "tflite", None, [], **empty | facts)
+
+
 def test_only_the_most_frequent_errors_of_many_classes_are_listed():
     counts = np.diag([5] * 30)
     counts[7, 9] = 4
-    model = ModelMeasurements("a", "0", "keras", {"confusion": counts.tolist()}, {}, None)
-    (table,) = confusion_tables([model], {"classes": [f"kind {number}" for number in range(30)]}, "a")
+    model = ModelMeasurements("a", "a", "tflite", evaluated("a", confusion=counts.tolist()), None, None)
+    (table,) = confusion_tables([model], [f"kind {number}" for number in range(30)], "a")
     assert (table["rows"], table["mistakes"]) == ([], ["4 times kind 7 was classified as kind 9"])
 
 
 def test_the_slices_with_the_largest_losses_are_shown_of_many():
-    def measured(delta):
-        metric = {"value": 1.0, "higher_is_better": False}
-        return [
-            {"feature": "city", "value": number, "count": 9, "metrics": {"mae": metric}}
-            | ({"delta": {"mae": {"value": number - 50.0, "low": None, "high": None}}} if delta else {})
+    metric = {"mae": Metric(1.0, 1.0, 1.0, higher_is_better=False)}
+
+    def measured(name, parent):
+        slices = [
+            SliceMetrics("city", number, 9, metric, {"mae": Estimate(number - 50.0, -99.0, 99.0)} if parent else {})
             for number in range(100)
         ]
+        row = evaluated(name, metrics=metric, slices=slices)
+        return ModelMeasurements(name, name, "tflite", row, None, parent)
 
-    whole = {"metrics": {"mae": {"value": 1.0, "higher_is_better": False}}}
-    parent = ModelMeasurements("a", "0", "keras", whole | {"slices": measured(False)}, {}, None)
-    other = ModelMeasurements("b", "1", "tflite", whole | {"slices": measured(True)}, {}, parent)
-    table = slice_table([parent, other], "mae")
+    parent = measured("a", None)
+    table = slice_table([parent, measured("b", parent)], "mae")
     shown = [*range(99, 50, -1), *range(11)]  # losses first, then the original order
     assert [row["name"] for row in table["rows"]] == [f"city = {number}" for number in shown]
     assert table["hidden"] == 40

@@ -5,10 +5,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.reports import DIGITS, TRAINED, Row, benchmark_content, evaluation_content
+from tests.reports import DIGITS, TRAINED, Row, join_rows
 from tfopt.components.select_model.choice import choose
 from tfopt.measurement.goals import read_goals
-from tfopt.measurement.model_measurements import join_reports
 from tfopt.measurement.pareto import pareto_front
 from tfopt.measurement.significance import is_significantly_better
 
@@ -36,8 +35,7 @@ OBJECTIVES = st.sampled_from(["latency", "throughput", "size", "memory", "accura
 def measured(rows: list[Row]):
     rows = [TRAINED, *(replace(row, name=f"{number} {row}") for number, row in enumerate(rows))]
     digests = [f"{row.name:*>9}" for row in rows]
-    content = evaluation_content(rows, digests, slices=False), benchmark_content(rows, digests)
-    return join_reports([(row.name, digest, row.format) for row, digest in zip(rows, digests, strict=True)], *content)
+    return join_rows(rows, digests)
 
 
 def passing(models, proven):

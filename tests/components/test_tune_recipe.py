@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reports import TRAINED, Row, benchmark_content, evaluation_content
+from tests.reports import TRAINED, Row, join_rows
 from tfopt import formatting as wording
 from tfopt.artifacts import Model
 from tfopt.component import find
@@ -25,7 +25,6 @@ from tfopt.components.tune_recipe.search import Search
 from tfopt.components.tune_recipe.trial_measurement import Judged
 from tfopt.errors import ComponentError
 from tfopt.measurement.goals import read_goals, resolve_goals
-from tfopt.measurement.model_measurements import join_reports
 
 QUICK = {"seconds": 0.4, "formats": ["tflite"]}
 LOSSLESS = ["quality max_degradation 1%"]
@@ -83,8 +82,7 @@ class Known:
             Row("child", "onnx", 0.981 - lost, (-lost, -lost - 0.001, 0.001 - lost), 0.412 / speed,
                 (speed, speed * 0.99, speed * 1.01, "faster" if speed > 1.03 else "within noise")),
         ]  # fmt: skip
-        evaluation, benchmark = evaluation_content(rows, ["a", "b"]), benchmark_content(rows, ["a", "b"])
-        measured = join_reports([("trained", "a", "saved_model"), ("child", "b", "onnx")], evaluation, benchmark)
+        measured = join_rows(rows, ["a", "b"])
         goals = resolve_goals(read_goals(self.goals), "accuracy", measured[0].metrics)
         return [Judged(measured[1], "accuracy", goals, "latency", 1000)]
 
@@ -167,8 +165,7 @@ def test_last_times_winner_is_enough_while_it_wins_and_the_first_of_a_search_whe
     ids=["noise", "better"],
 )
 def test_a_recipe_wins_exactly_where_select_model_would_choose_it(objective, row, better):
-    reports = evaluation_content([TRAINED, row], ["a", "b"]), benchmark_content([TRAINED, row], ["a", "b"])
-    measured = join_reports([("trained", "a", "saved_model"), (row.name, "b", row.format)], *reports)
+    measured = join_rows([TRAINED, row], ["a", "b"])
     goals = resolve_goals(read_goals(LOSSLESS), "accuracy", measured[0].metrics)
     judged = Judged(measured[1], "accuracy", goals, objective, 1000)
     assert not judged.failures

@@ -2,12 +2,13 @@
 
 import copy
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from tests.components.test_push_model import changed, push
-from tests.reports import DIGITS, TRAINED, Row, benchmark_content, evaluation_content, make_models
+from tests.reports import DIGITS, TRAINED, Row, make_models, parsed_reports
 from tfopt.artifacts import Model, Recipe
 from tfopt.components.tune_recipe import previous_recipe as last
 from tfopt.components.tune_recipe.component import tune_recipe
@@ -28,7 +29,6 @@ FAST, EXACT, WORSE = (
 def run(before: dict, found: dict[str, dict | None], *, parent="p", examples="e", day=1, size=186_400) -> dict:
     """The content of a run's recipe: what each recipe was next to its parent, None where it could not be made."""
     rows = [TRAINED, Row("child")]
-    reports = evaluation_content(rows, [parent, "c"]), benchmark_content(rows, [parent, "c"])
     metrics = {"accuracy": 0.981, "latency": 0.4, "size": size}
     trial = {"choices": CHOICES, "reason": "so measured", "seconds": 1.0, "score": 0.0, "winner": False}
     content = {
@@ -42,7 +42,7 @@ def run(before: dict, found: dict[str, dict | None], *, parent="p", examples="e"
         ],
         "decision": {
             "models": [{"digest": parent, "format": "saved_model", "parent": True, "metrics": metrics}],
-            "conditions": past.measurement_conditions(*reports),
+            "conditions": asdict(past.measurement_conditions(*parsed_reports(rows, [parent, "c"]))),
         },
     }  # fmt: skip
     content = json.loads(json.dumps(content))  # as it is read back

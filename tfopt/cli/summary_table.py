@@ -26,18 +26,18 @@ def print_summary(
     console = console or Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH  # a file or a pipe has no width of its own
-    report, quality = decision.load(), evaluation.read()
+    report, quality = decision.load(), evaluation.load()
     rows = report.models
-    models = join_reports([(row.name, row.digest, row.format) for row in rows], quality, benchmark.read())
+    models = join_reports([(row.name, row.digest, row.format) for row in rows], quality, benchmark.load())
     console.print(_table(rows, models, main_metric(quality)))
     console.print(Text(f"\n{report.reason}", style="bold"))
     for regression in report.history.regressions:
         console.print(Text(f"regression: {regression}", style="yellow"))
-    if quality.get("chosen_on_it"):
+    if quality.chosen_on_it:
         warning = "evaluated on the examples that the best epochs were chosen on (split eval); a split test avoids this"
         console.print(Text(warning, style="dim"))
     for model in models:
-        for note in model.quality.get("notes") or []:
+        for note in model.evaluation.notes if model.evaluation else ():
             console.print(Text(f"{model.name}: {note}", style="dim"))
     if not report.blessed:
         console.print(Text("not blessed: it will not be pushed", style="red"))
@@ -67,7 +67,7 @@ def _cells(row: ModelDecision, model: ModelMeasurements, metric: str) -> list[st
         if change
         else "-",
         formatting.amount("latency", metrics["latency"].value) if "latency" in metrics else "-",
-        f"{formatting.ratio(speedup['value'])}\n{speedup['verdict']}" if speedup else "-",
+        f"{formatting.ratio(speedup.value)}\n{speedup.verdict}" if speedup else "-",
         f"{formatting.data_size(metrics['size'].value)}\n{formatting.data_size(metrics['size_gzipped'].value)} gz"
         if "size" in metrics and "size_gzipped" in metrics
         else "-",

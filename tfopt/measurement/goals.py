@@ -113,7 +113,7 @@ class Goal:
             return f"{change}; {allowed}"
         both_worse = gain < 0 and bound < 0
         perhaps = formatting.distance(self.metric, -bound) if both_worse else _describe_gain(self.metric, bound)
-        more = _examples_needed(gain, bound, required, examples) if self.metric in model.quality["metrics"] else ""
+        more = _examples_needed(gain, bound, required, examples) if self.metric in model.quality else ""
         return f"not proven: {change}, perhaps {perhaps}; {allowed}{more}"
 
     def _describe_regression(self, model: ModelMeasurements, required: float) -> str:

@@ -7,7 +7,14 @@ has one name, one direction and one difference from the parent.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TypeVar
+
+from tfopt.artifacts import Model
+from tfopt.artifacts import evaluation_report as evaluations
+from tfopt.artifacts.benchmark_report import BenchmarkReport, ModelBenchmark, SpeedupEstimate
+from tfopt.artifacts.evaluation_report import EvaluationReport, Metric, ModelEvaluation
+
+Row = TypeVar("Row", ModelEvaluation, ModelBenchmark)
 
 
 @dataclass(frozen=True)
@@ -35,41 +42,46 @@ class ModelMeasurements:
         name: Unique in the reports.
         digest: SHA-256 of its artifact.
         format: The format that was run.
-        quality: Its row of ``evaluation.json``.
-        speed: Its row of ``benchmark.json``.
+        evaluation: Its row of ``evaluation.json``; None if it has none.
+        benchmark: Its row of ``benchmark.json``; None if it has none.
         parent: The parent's measurements; None for the parent itself.
     """
 
     name: str
     digest: str
     format: str
-    quality: Mapping[str, Any]
-    speed: Mapping[str, Any]
+    evaluation: ModelEvaluation | None
+    benchmark: ModelBenchmark | None
     parent: "ModelMeasurements | None"
 
     @property
     def error(self) -> str | None:
         """Return why the model could not be measured, as the failing step reported it; else None."""
-        return self.quality.get("error") or self.speed.get("error")
+        return (self.evaluation and self.evaluation.error) or (self.benchmark and self.benchmark.error) or None
 
     @cached_property
     def metrics(self) -> dict[str, Estimate]:
         """Return all metrics that goals may name, those of the evaluation first."""
-        metrics = {name: _estimate(entry) for name, entry in (self.quality.get("metrics") or {}).items()}
-        latency = (self.speed.get("latency") or {}).get(self.small_batch, {})
-        sizes = self.speed.get("sizes") or {}
-        plain = {
-            "latency": latency.get("p50"),
-            "latency_p90": latency.get("p90"),
-            "latency_p99": latency.get("p99"),
-            "throughput": (self.speed.get("throughput") or {}).get(self.large_batch),
-            "size": sizes.get("raw"),
-            "size_gzipped": sizes.get("gzipped"),
-            "memory": self.speed.get("peak_memory_bytes"),
-            "load": self.speed.get("load_seconds"),
-            "error": (self.quality.get("parity") or {}).get("max_abs_error") if self.parent else 0.0,
-        }
-        return metrics | {name: Estimate(float(value)) for name, value in plain.items() if value is not None}
+        plain: dict[str, float | None] = {}
+        if row := self.benchmark:
+            if latency := row.latency.get(self.small_batch):
+                plain = {"latency": latency.p50, "latency_p90": latency.p90, "latency_p99": latency.p99}
+            plain |= {
+                "throughput": row.throughput.get(self.large_batch),
+                "size": row.sizes.get("raw"),
+                "size_gzipped": row.sizes.get("gzipped"),
+                "memory": row.peak_memory_bytes,
+                "load": row.load_seconds,
+            }
+        parity = self.evaluation.parity if self.evaluation else {}
+        plain["error"] = parity.get("max_abs_error") if self.parent else 0.0
+        quality = {name: _estimate(metric) for name, metric in self.quality.items()}
+        return quality | {name: Estimate(float(value)) for name, value in plain.items() if value is not None}
+
+    @property
+    def quality(self) -> Mapping[str, Metric]:
+        """Return the metrics of the evaluation."""
+        return self.evaluation.metrics if self.evaluation else {}
 
     def value(self, metric: str) -> float:
         """Return the value of a metric."""
@@ -77,8 +89,8 @@ class ModelMeasurements:
 
     def higher_is_better(self, metric: str) -> bool:
         """Return True if higher values of a metric are better."""
-        entry = (self.quality.get("metrics") or {}).get(metric)
-        return bool(entry["higher_is_better"]) if entry else metric == "throughput"
+        quality = self.quality.get(metric)
+        return quality.higher_is_better if quality else metric == "throughput"
 
     def change(self, metric: str) -> Estimate:
         """Return a metric minus the parent's: the paired difference if the reports have one, else the plain one.
@@ -88,14 +100,14 @@ class ModelMeasurements:
         """
         if self.parent is None:
             return NOTHING
-        paired = (self.quality.get("delta") or {}).get(metric)
+        paired = self.evaluation.delta.get(metric) if self.evaluation else None
         if paired:
             return _estimate(paired)
         base = self.parent.value(metric)
         if metric == "latency" and (ratio := self.speedup(self.small_batch)):
-            return Estimate(base / ratio["value"] - base, base / ratio["high"] - base, base / ratio["low"] - base)
+            return Estimate(base / ratio.value - base, base / ratio.high - base, base / ratio.low - base)
         if metric == "throughput" and (ratio := self.speedup(self.large_batch)):
-            return Estimate(*(base * ratio[end] - base for end in ("value", "low", "high")))
+            return Estimate(*(base * end - base for end in (ratio.value, ratio.low, ratio.high)))
         return Estimate(self.value(metric) - base)
 
     def gain(self, metric: str) -> Estimate:
@@ -106,45 +118,73 @@ class ModelMeasurements:
         low, high = (None if end is None else -end for end in (change.high, change.low))
         return Estimate(-change.value, low, high)
 
-    def speedup(self, batch: str) -> dict[str, Any] | None:
+    def speedup(self, batch: str) -> SpeedupEstimate | None:
         """Return the parent's time over this model's time, with interval and verdict; None if it was not measured."""
-        return (self.speed.get("speedup") or {}).get(batch)
+        return self.benchmark.speedup.get(batch) if self.benchmark else None
 
     @property
     def small_batch(self) -> str:
         """Return the batch size of the latency metrics: 1, or the smallest that the parent was measured at."""
-        return str(min((self.parent or self).speed.get("latency") or ["1"], key=int))
+        benchmark = (self.parent or self).benchmark
+        return str(min((benchmark and benchmark.latency) or ["1"], key=int))
 
     @property
     def large_batch(self) -> str:
         """Return the batch size of the throughput metric: the largest that the parent was measured at."""
-        return str(max((self.parent or self).speed.get("throughput") or ["1"], key=int))
+        benchmark = (self.parent or self).benchmark
+        return str(max((benchmark and benchmark.throughput) or ["1"], key=int))
 
 
 def join_reports(
-    models: Sequence[tuple[str, str, str]], evaluation: Mapping[str, Any], benchmark: Mapping[str, Any]
+    models: Sequence[tuple[str, str, str]], evaluation: EvaluationReport, benchmark: BenchmarkReport
 ) -> list[ModelMeasurements]:
-    """Join the rows of models given as (name, digest, format), the parent first.
-
-    A model that is missing in a report gets an empty row.
-    """
+    """Join the rows of models given as (name, digest, format), the parent first."""
     joined: list[ModelMeasurements] = []
     for name, digest, kind in models:
-        quality, speed = (find_row(report["models"], digest, name) or {} for report in (evaluation, benchmark))
+        quality, speed = find_row(evaluation.models, digest, name), find_row(benchmark.models, digest, name)
         joined.append(ModelMeasurements(name, digest, kind, quality, speed, joined[0] if joined else None))
     return joined
 
 
-def find_row(rows: Sequence[dict[str, Any]], digest: str, name: str) -> dict[str, Any] | None:
+def from_quality(metrics: Mapping[str, Metric], parent: ModelMeasurements | None) -> ModelMeasurements:
+    """Return the measurements of a model with quality metrics only."""
+    row = ModelEvaluation("", "", "", None, [], dict(metrics), {}, {}, [], [], [])
+    return ModelMeasurements("", "", "", row, None, parent)
+
+
+def from_sizes(model: Model, parent: ModelMeasurements | None) -> ModelMeasurements:
+    """Return the measurements of a model with sizes only."""
+    row = ModelBenchmark(
+        model.name,
+        model.digest,
+        model.format,
+        None,
+        {},
+        model.sizes(),
+        None,
+        None,
+        None,
+        None,
+        None,
+        {},
+        {},
+        {},
+        None,
+        [],
+    )
+    return ModelMeasurements(model.name, model.digest, model.format, None, row, parent)
+
+
+def find_row(rows: Sequence[Row], digest: str, name: str) -> Row | None:
     """Return the row of a model: by digest, and by name if several models have the same content."""
-    same = [row for row in rows if row["digest"] == digest]
-    return next((row for row in same if row["name"] == name), same[0] if same else None)
+    same = [row for row in rows if row.digest == digest]
+    return next((row for row in same if row.name == name), same[0] if same else None)
 
 
-def main_metric(evaluation: Mapping[str, Any]) -> str:
+def main_metric(evaluation: EvaluationReport) -> str:
     """Return the metric that "quality" stands for: the first that the evaluation lists for the parent."""
-    return str(next(iter(evaluation["models"][0]["metrics"])))
+    return next(iter(evaluation.models[0].metrics))
 
 
-def _estimate(entry: Mapping[str, Any]) -> Estimate:
-    return Estimate(entry["value"], entry.get("low"), entry.get("high"))
+def _estimate(entry: evaluations.Estimate) -> Estimate:
+    return Estimate(entry.value, entry.low, entry.high)

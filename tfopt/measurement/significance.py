@@ -1,7 +1,6 @@
 """Test whether a model is significantly better than its parent, or distinguishable from another model."""
 
-from typing import Any
-
+from tfopt.artifacts.benchmark_report import SpeedupEstimate
 from tfopt.measurement.model_measurements import ModelMeasurements
 
 MEMORY_NOISE = 0.05  # peak memory is measured once; allocators and threads change it by a few percent
@@ -10,7 +9,7 @@ MEMORY_NOISE = 0.05  # peak memory is measured once; allocators and threads chan
 def is_significantly_better(model: ModelMeasurements, objective: str) -> bool:
     """Test whether a model is significantly better than its parent at the objective."""
     if ratio := objective_speedup(model, objective):
-        return bool(ratio["verdict"] == "faster")
+        return ratio.verdict == "faster"
     return model.gain(objective).interval[0] > noise(model, objective)
 
 
@@ -20,7 +19,7 @@ def is_indistinguishable(model: ModelMeasurements, best: ModelMeasurements, obje
     return first.interval[1] + noise(model, objective) >= second.interval[0]
 
 
-def objective_speedup(model: ModelMeasurements, objective: str) -> dict[str, Any] | None:
+def objective_speedup(model: ModelMeasurements, objective: str) -> SpeedupEstimate | None:
     """Return the speedup at the batch size of the objective; None if it is not one of speed, or was not measured."""
     batch = {"latency": model.small_batch, "throughput": model.large_batch}.get(objective)
     return model.speedup(batch) if batch else None

@@ -9,12 +9,13 @@ import hashlib
 import json
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from tfopt.artifacts import Decision, report_schema, staging
+from tfopt.artifacts.benchmark_report import BenchmarkReport
 from tfopt.artifacts.decision_report import (
     MeasurementConditions,
     ModelDecision,
@@ -22,6 +23,7 @@ from tfopt.artifacts.decision_report import (
     Role,
     SpeedConditions,
 )
+from tfopt.artifacts.evaluation_report import EvaluationReport
 from tfopt.artifacts.pushed_report import PushedReport
 from tfopt.errors import ComponentError
 
@@ -121,12 +123,12 @@ class RunHistory:
         return metric in SIZES or bool(self.conditions and is_comparable(run.conditions, self.conditions, metric))
 
 
-def measurement_conditions(evaluation: Mapping[str, Any], benchmark: Mapping[str, Any]) -> MeasurementConditions:
+def measurement_conditions(evaluation: EvaluationReport, benchmark: BenchmarkReport) -> MeasurementConditions:
     """Return what two runs must share for their metrics to be comparable: task and data, CPU and benchmark settings."""
-    cpu = (benchmark.get("environment") or {}).get("cpu") or {}
+    cpu = benchmark.environment.get("cpu") or {}
     return MeasurementConditions(
-        QualityConditions(evaluation.get("task"), evaluation.get("label"), evaluation.get("split")),
-        SpeedConditions(cpu.get("model"), benchmark.get("threads"), benchmark.get("batch_sizes")),
+        QualityConditions(evaluation.task, evaluation.label, evaluation.split),
+        SpeedConditions(cpu.get("model"), benchmark.threads, benchmark.batch_sizes),
     )
 
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tfopt.artifacts import Examples, Model
+from tfopt.artifacts.evaluation_report import Metric
 from tfopt.artifacts.lineage import applied_steps
 from tfopt.errors import ComponentError
 from tfopt.measurement.goals import QUALITY, Goal, read_goals
-from tfopt.measurement.model_measurements import ModelMeasurements
+from tfopt.measurement.model_measurements import ModelMeasurements, from_quality
 from tfopt.training.compile_like_module import HELD_OUT
 from tfopt.training.dataset import Source
 
@@ -140,10 +141,8 @@ def _metric_name(metric: str, quality: str, metrics: Metrics) -> str | None:
 
 
 def _measured(values: Metrics, baseline: ModelMeasurements | None = None) -> ModelMeasurements:
-    metrics = {
-        name: {"value": value, "higher_is_better": name.endswith(HIGHER_IS_BETTER)} for name, value in values.items()
-    }
-    return ModelMeasurements("", "", "", {"metrics": metrics}, {}, baseline)
+    metrics = {name: Metric(value, value, value, name.endswith(HIGHER_IS_BETTER)) for name, value in values.items()}
+    return from_quality(metrics, baseline)
 
 
 def _gain(metric: str, values: Metrics, baseline: Metrics) -> float:
