@@ -91,7 +91,8 @@ def check(file: Path) -> Iterator[str]:
     if file.stem.endswith("ing") and not file.stem.endswith(GERUNDS):
         yield f"{place}:1: module {file.stem}: name it with a noun"
     yield from (f"{place}:{line}: {advice}" for line, advice in docstrings(tree))
-    yield from (f"{place}:{line}: {advice}" for line, advice in names(tree))
+    if not file.stem.endswith("_report"):  # its fields are keys of JSON files, which stay the same
+        yield from (f"{place}:{line}: {advice}" for line, advice in names(tree))
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         prose = token.type == tokenize.COMMENT or (token.type == tokenize.STRING and " " in token.string)
         if prose:

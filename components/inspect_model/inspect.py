@@ -139,7 +139,7 @@ def _count_batch_norms(frozen: Frozen) -> BatchNormCount:
     passes.run((*SERVING_PASSES, *FOLDING_PASSES), graph, report)
     after = batch_norms(graph)
     unfoldable = [UnfoldableBatchNorm(start, why_left(graph, start, report)) for start in after.values()]
-    return BatchNormCount(count=len(before), foldable=len(before) - len(after), stay=unfoldable)
+    return BatchNormCount(found=len(before), foldable=len(before) - len(after), stay=unfoldable)
 
 
 def _coverage(costs: Sequence[NodeCost], ops: set[str]) -> OpCoverage:

@@ -60,7 +60,7 @@ def _lines(report: InspectionReport) -> Iterator[str]:
     if flops.not_counted:
         yield f"    not counted  {_join_counts(flops.not_counted)}"
     yield f"  ops            {_join_counts(report.ops)}"
-    yield f"  batch norms    {norms.count} found, {norms.foldable} can be folded"
+    yield f"  batch norms    {norms.found} found, {norms.foldable} can be folded"
     for norm in norms.stay[:MAX_ROWS]:
         yield f"    stays        {without_scopes(norm.batch_norm)}: {without_scopes(norm.why)}"
     for name, kernels, coverage in (

@@ -114,7 +114,7 @@ def test_parameters_equal_those_of_keras(mixed):
 
 def test_batch_norms_are_counted_with_reasons_of_the_unfoldable_ones(mixed):
     norms = mixed["batch_norms"]
-    assert (norms["count"], norms["foldable"]) == (2, 1)
+    assert (norms["found"], norms["foldable"]) == (2, 1)
     (unfoldable,) = norms["stay"]
     assert "stays" in unfoldable["batch_norm"]
     assert unfoldable["why"]

@@ -69,12 +69,12 @@ class BatchNormCount:
     """The batch norms of a model.
 
     Attributes:
-        count: Number of batch norms.
+        found: Number of batch norms.
         foldable: Number of batch norms that can be folded into a kernel.
         stay: The others.
     """
 
-    count: int
+    found: int
     foldable: int
     stay: list[UnfoldableBatchNorm]
 
