@@ -54,25 +54,25 @@ def decide(
     min_effect = float(benchmark.interval["min_effect"])
     explain = reasons.Explanation(chosen, objective, quality, goals, proven, baseline.name in passed, min_effect)
     front = pareto_front(measured, quality)
-    unmade = {name: model.failure for name, model in zip(names, models, strict=True) if model.failure}
+    not_made = {
+        name: [f"not made: {model.failure}"] for name, model in zip(names, models, strict=True) if model.failure
+    }
     decisions = [
         ModelDecision(
             name=model.name,
             digest=model.digest,
             format=model.format,
-            parent=model.parent is None,
+            parent=model is baseline,
             passed=model.name in passed,
             pareto=model.name in front,
             chosen=model is chosen,
-            reasons=[f"not made: {unmade[model.name]}"]
-            if model.name in unmade
-            else explain.reasons(model, failures[model.name]),
+            reasons=not_made.get(model.name) or explain.reasons(model, failures[model.name]),
             metrics={metric: estimate.value for metric, estimate in model.metrics.items()},
             missed_by=explain.missed_by(model, failures[model.name]),
         )
         for model in measured
     ]
-    watched = read_goals(criteria.watch)
+    watched = resolve_goals(read_goals(criteria.watch), quality, baseline.metrics)
     report = DecisionReport(
         selected=chosen.name,
         blessed=chosen.name in passed,
@@ -84,7 +84,7 @@ def decide(
         watch=list(criteria.watch),
         models=decisions,
         conditions=conditions,
-        history=compare_with_history(history, chosen, baseline, resolve_goals(watched, quality, baseline.metrics)),
+        history=compare_with_history(history, chosen, baseline, watched),
         selected_digest=chosen.digest,
     )
     return models[names.index(chosen.name)], report

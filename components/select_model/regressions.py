@@ -18,7 +18,7 @@ NOT_MEASURED = "\N{EN DASH}"
 def compare_with_history(
     history: RunHistory, winner: ModelMeasurements, parent: ModelMeasurements, watched: Sequence[Goal]
 ) -> HistoryComparison:
-    """Compare the winner with earlier winners, and the parent with earlier parents, in the metric of each goal."""
+    """Compare the selected model with earlier ones, and the baseline with earlier ones, in the metric of each goal."""
     roles: list[tuple[Role, ModelMeasurements]] = [(WINNER, winner), (PARENT, parent)]
     trends = [_trend(history, role, model, goal) for goal in watched for role, model in roles]
     return HistoryComparison(

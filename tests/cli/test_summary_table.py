@@ -31,9 +31,9 @@ def printed(tmp_path):
     return show
 
 
-def test_the_format_of_a_parent_that_is_no_saved_model_is_shown(printed, capsys):
+def test_the_format_of_a_baseline_that_is_no_saved_model_is_shown(printed, capsys):
     printed([replace(DIGITS[0], format="tflite"), DIGITS[4]])
-    assert capsys.readouterr().out.splitlines()[2].startswith("parent, tflite")
+    assert capsys.readouterr().out.splitlines()[2].startswith("baseline, tflite")
 
 
 def test_the_table_shows_each_model_and_its_reason(printed, capsys):
@@ -42,10 +42,10 @@ def test_the_table_shows_each_model_and_its_reason(printed, capsys):
     assert max(map(len, text.splitlines())) <= 100
     assert text.isascii()
     assert re.split(r"\s{2,}", text.splitlines()[0].strip()) == [
-        "model", "accuracy", "difference", "latency", "speed", "size", "chosen, or why not"
+        "model", "accuracy", "difference", "latency", "speed", "size", "selected, or why not"
     ]  # fmt: skip
     row = next(line for line in text.splitlines() if line.startswith("tflite int8"))
-    assert " ".join(row.split()) == "tflite int8 97.70% -0.40 points 0.0389 ms 10.6x 45.1 kB chosen"
+    assert " ".join(row.split()) == "tflite int8 97.70% -0.40 points 0.0389 ms 10.6x 45.1 kB selected"
     below = text.splitlines()[text.splitlines().index(row) + 1]
     assert " ".join(below.split()) == "tflite -0.85 to +0.05 faster 41.0 kB gz"
     assert "rejected: 1.30x" in text

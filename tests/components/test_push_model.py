@@ -17,6 +17,7 @@ import pytest
 from tests.reports import DIGITS, TRAINED, make_models
 from tfopt import runtimes
 from tfopt.artifacts import Blessing, Model, Pushed
+from tfopt.artifacts.report_schema import dump
 from tfopt.components.push_model.component import push_model
 from tfopt.components.push_model.versions import Versions
 from tfopt.errors import ComponentError
@@ -74,6 +75,7 @@ def test_each_push_adds_the_next_number(model, tmp_path):
         "warm_up": "none: tflite as tf_serving has no such file",
     }
     assert (second.read()["version"], second.read()["previous"]) == (2, 1)
+    assert dump(first.load()) == first.read()
     assert second.metadata == {
         "pushed": 1, "pushed_destination": str(destination / "2"), "pushed_version": "2", "reason": "blessed",
         "fallback": 0, "blessing": "meets the goals",

@@ -10,6 +10,7 @@ from tests.components.decisions import decide, reason
 from tests.reports import DIGITS, TRAINED, Row, make_models, write_reports
 from tfopt import runtimes
 from tfopt.artifacts import Blessing, Decision, Model
+from tfopt.artifacts.report_schema import dump
 from tfopt.components.select_model.component import select_model
 from tfopt.components.select_model.output_model import write_selected
 from tfopt.errors import ComponentError
@@ -39,6 +40,17 @@ def test_the_selected_model_is_linked_with_its_card_and_digest(tmp_path):
     assert selected.card == Model(chosen).card
     same = selected.path / "Format-Serving" / "tflite"
     assert same.stat().st_ino == (chosen / "Format-Serving" / "tflite").stat().st_ino
+
+
+def test_the_decision_loads_as_a_typed_report_with_all_its_keys(tmp_path):
+    decide(DIGITS, tmp_path)
+    decision, blessing = Decision(tmp_path / "decision"), Blessing(tmp_path / "blessing")
+    report = decision.load()
+    assert (report.selected, report.chosen.name, report.parent.name) == ("tflite int8", "tflite int8", "trained")
+    assert dump(report) == decision.read()
+    assert dump(blessing.load()) == blessing.read()
+    decision.write({key: value for key, value in decision.read().items() if key != "schema_version"})
+    assert decision.load() == report  # content without version has version 1
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,8 @@ def trained(tmp_path, digits_examples) -> dict[str, Path]:
 
 
 def test_one_model_is_pushed_and_each_variant_is_reported(trained, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(shrink, "EXPORTS", {"pruned": ("tflite int8",), "pruned_clustered": ("tflite int8",)})
+    exports = dict.fromkeys(("pruned", "pruned_clustered", "slim"), ("tflite int8",))
+    monkeypatch.setattr(shrink, "EXPORTS", exports)
     decision = run(trained, tmp_path, "local", goals=["accuracy threshold 0.5"])
     names = [model["name"] for model in decision["models"]]
     assert names == ["trained", "pruned 50%, tflite int8", "pruned 50% + clustered 8, tflite int8"]

@@ -1,4 +1,4 @@
-"""The table that ends a run in the terminal: each model's measurements, and why it was or was not chosen."""
+"""The table that ends a run in the terminal: each model's measurements, and why it was or was not selected."""
 
 from rich.console import Console
 from rich.table import Table
@@ -18,7 +18,7 @@ def print_summary(
     """Print the table, the reason of the decision, and warnings.
 
     Args:
-        decision: The chosen model.
+        decision: The selected model.
         evaluation: The quality of the models.
         benchmark: The speed and size of the models.
         console: The output; the standard output if None.
@@ -48,7 +48,7 @@ def _table(rows: list[ModelDecision], models: list[ModelMeasurements], metric: s
     table.add_column("model", max_width=16, overflow="fold")
     for title in (formatting.title(metric).replace(" ", "\n"), "difference", "latency", "speed", "size"):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("chosen, or why not", ratio=1, overflow="fold")
+    table.add_column("selected, or why not", ratio=1, overflow="fold")
     for row, model in zip(rows, models, strict=True):
         style = "green" if row.chosen else "" if row.passed else "dim"
         table.add_row(*(Text(cell) for cell in _cells(row, model, metric)), style=style)
@@ -76,16 +76,16 @@ def _cells(row: ModelDecision, model: ModelMeasurements, metric: str) -> list[st
 
 
 def _format(row: ModelDecision) -> str:
-    """Return the format; for the parent only if it is no SavedModel, because a Keras file is timed in Keras."""
+    """Return the format; for the baseline only if it is no SavedModel, because a Keras file is timed in Keras."""
     name = row.format.replace("_", " ")
     if not row.parent:
         return name
-    return "parent" if name == "saved model" else f"parent, {name}"
+    return "baseline" if name == "saved model" else f"baseline, {name}"
 
 
 def _status(row: ModelDecision) -> str:
     if row.chosen:
-        return "chosen"
+        return "selected"
     first, *others = row.reasons
     reason = f"{first} (and {len(others)} more)" if others else first
     return reason if row.passed else f"rejected: {reason}"

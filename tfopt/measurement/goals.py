@@ -2,9 +2,9 @@
 
 accuracy threshold 0.95          at least 0.95, as higher accuracy is better
 latency threshold 5              at most 5 ms, as lower latency is better
-latency min_improvement 20%      at least 20 % below the parent's
-accuracy max_degradation 0.01    at most 0.01 (one point) below the parent's
-quality max_degradation 1%       the evaluation's main metric, at most 1 % worse than the parent's
+latency min_improvement 20%      at least 20 % below the baseline's
+accuracy max_degradation 0.01    at most 0.01 (one point) below the baseline's
+quality max_degradation 1%       the evaluation's main metric, at most 1 % worse than the baseline's
 latency max_regression 10%       not significantly more than 10 % above the median of the last blessed runs
 """
 
@@ -33,7 +33,7 @@ class Goal:
         metric: Name of the metric.
         kind: One of `KINDS`.
         number: The number in the goal; a fraction if it was written in percent.
-        relative: True if the number is a fraction of the parent's value or of the reference.
+        relative: True if the number is a fraction of the baseline's value or of the reference.
         reference: For ``max_regression`` the value in earlier runs; None if there are too few of them.
     """
 
@@ -73,7 +73,7 @@ class Goal:
     def _compare(self, model: ModelMeasurements, proven: bool) -> tuple[float, float] | None:
         """Return what the goal is checked on and the least that it requires; None if it does not apply to the model.
 
-        Both are signed so that more is better. The first is the metric for a threshold, else the gain over the parent
+        Both are signed so that more is better. The first is the metric for a threshold, else the gain over the baseline
         or over earlier runs. Earlier runs may have been evaluated on other data, so for them the uncertainty of both
         counts in the model's favor.
         """
@@ -199,7 +199,7 @@ def _parse(text: str) -> Goal:
 def _check_sense(text: str, metric: str, kind: str, number: float, percent: bool) -> None:
     if kind == "threshold" and percent:
         raise _refusal(
-            text, "a plain number: a threshold compares with no parent", f"write {metric} threshold {number:g}"
+            text, "a plain number: a threshold compares with no baseline", f"write {metric} threshold {number:g}"
         )
     if kind != "threshold" and number < 0:
         other = "max_degradation" if kind == "min_improvement" else "min_improvement"
