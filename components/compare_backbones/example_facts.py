@@ -1,35 +1,36 @@
 """Facts about the examples: features, size of the images, number of classes."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from tfopt.artifacts import Examples
+from tfopt.artifacts.examples_manifest import ExamplesManifest, FeatureStatistics
 from tfopt.components.compare_backbones.parameters import Size
 from tfopt.data.feature_schema import feature_specs, first_record, read_manifest
 from tfopt.errors import ComponentError, nearest
 
 
-def read_facts(examples: Examples) -> dict[str, Any]:
+def read_facts(examples: Examples) -> ExamplesManifest:
     """Return the content of ``examples.json``; without it, the features of the first record (imports TensorFlow)."""
     for split in ("train", "eval"):
         examples.split(split)
     manifest = read_manifest(examples.path)
-    if "features" in manifest:
+    if manifest.features is not None:
         return manifest
     specs = feature_specs(first_record(examples.split("train")))
-    return {"features": {name: {"dtype": spec.dtype, "shape": [spec.shape[1]]} for name, spec in specs.items()}}
+    return ExamplesManifest(
+        features={name: FeatureStatistics(spec.dtype, [spec.shape[1]]) for name, spec in specs.items()}
+    )
 
 
-def check_features(examples: Examples, facts: Mapping[str, Any], image: str, label: str) -> None:
+def check_features(examples: Examples, facts: ExamplesManifest, image: str, label: str) -> None:
     """Raise ComponentError unless both features exist and contain numbers."""
-    features = facts["features"]
+    features = facts.features or {}
     for name, role in ((image, "image"), (label, "label")):
         if name not in features:
             raise ComponentError(
                 f"{examples.uri}: no feature {name!r}", f"features {', '.join(features)}", nearest(name, features)
             )
-        if features[name]["dtype"] == "string":
+        if features[name].dtype == "string":
             raise ComponentError(
                 f"{examples.uri}: {role} {name!r} is text or a file of bytes",
                 "numbers",
@@ -37,16 +38,17 @@ def check_features(examples: Examples, facts: Mapping[str, Any], image: str, lab
             )
 
 
-def image_size(facts: Mapping[str, Any], image: str, input_size: Size | None) -> Size:
+def image_size(facts: ExamplesManifest, image: str, input_size: Size | None) -> Size:
     """Return the size of the images; the input size if the examples state only the number of values.
 
     Raises:
         ComponentError: If the input size has another number of values.
     """
-    shape = facts["features"][image]["shape"]
-    if len(shape) in (2, 3):
-        return shape[0], shape[1], shape[2] if len(shape) == 3 else 1
-    if input_size is None or math.prod(input_size) != shape[0]:
+    shape = (facts.features or {})[image].shape or [None]
+    sizes = [size for size in shape if size is not None]
+    if len(sizes) in (2, 3):
+        return sizes[0], sizes[1], sizes[2] if len(sizes) == 3 else 1
+    if input_size is None or [math.prod(input_size)] != shape:
         raise ComponentError(
             f"feature {image!r} has {shape[0]} values, and the examples do not state their shape",
             "a size with as many values",
@@ -55,7 +57,7 @@ def image_size(facts: Mapping[str, Any], image: str, input_size: Size | None) ->
     return input_size
 
 
-def count_classes(facts: Mapping[str, Any], task: str, label: str, classes: int | None) -> int:
+def count_classes(facts: ExamplesManifest, task: str, label: str, classes: int | None) -> int:
     """Return the number of values of the head.
 
     Args:
@@ -67,14 +69,14 @@ def count_classes(facts: Mapping[str, Any], task: str, label: str, classes: int 
     Raises:
         ComponentError: If the number is not known, or the labels do not fit it.
     """
-    feature = facts.get("features", {}).get(label, {})
+    feature = (facts.features or {}).get(label)
     if task == "regression":
-        return classes or int(math.prod(feature.get("shape", [1])))
-    if feature and feature["dtype"] != "int64":
+        return classes or math.prod(size or 1 for size in (feature.shape if feature and feature.shape else [1]))
+    if feature and feature.dtype != "int64":
         raise ComponentError(
-            f"label {label!r} is {feature['dtype']}", "int64 class numbers", "pass task=regression, or prepare classes"
+            f"label {label!r} is {feature.dtype}", "int64 class numbers", "pass task=regression, or prepare classes"
         )
-    highest = feature.get("max")
+    highest = int(feature.max) if feature and feature.max is not None else None
     if classes:
         if highest is not None and highest >= classes:
             raise ComponentError(
@@ -83,9 +85,8 @@ def count_classes(facts: Mapping[str, Any], task: str, label: str, classes: int 
                 f"pass classes={highest + 1}, or none",
             )
         return classes
-    names = facts.get("classes") if facts.get("label") == label else None
-    if names:
-        return len(names)
+    if facts.classes and facts.label == label:
+        return len(facts.classes)
     if highest is not None:
-        return int(highest) + 1
+        return highest + 1
     raise ComponentError("classes is not given", "the number of classes", "pass classes, such as classes=10")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tfopt.artifacts import Examples
+from tfopt.artifacts.examples_manifest import ExamplesManifest
 from tfopt.artifacts.formats import FORMATS
 from tfopt.components.compare_backbones.example_facts import check_features, count_classes, image_size, read_facts
 from tfopt.components.compare_backbones.parameters import Settings, Size, format_size, read_formats, read_size
@@ -96,7 +97,7 @@ def resolve_settings(settings: Settings, examples: Examples | None) -> ResolvedS
         ComponentError: If the settings do not fit the examples, the machine, or each other.
     """
     input_size = read_size(settings.input_size) if settings.input_size else None
-    facts = read_facts(examples) if examples else {}
+    facts = read_facts(examples) if examples else ExamplesManifest()
     if examples:
         check_features(examples, facts, settings.image, settings.label)
     stored_size = image_size(facts, settings.image, input_size) if examples else input_size or DEFAULT_SIZE

@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Examples, Inspection
+from tfopt.artifacts.examples_manifest import ExamplesManifest, FeatureStatistics
 from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.inspection_report import InspectionReport
+from tfopt.artifacts.report_schema import dump
 from tfopt.component import find
 from tfopt.components.compare_backbones.budget import Budget
 from tfopt.components.compare_backbones.parameters import Size
@@ -98,7 +100,7 @@ def write_random_examples(folder: Path, image: str, size: Size, seed: int) -> No
     """Write examples of random pixels, from 0 to 255."""
     import tensorflow as tf
 
-    generator, feature = np.random.default_rng(seed), {"dtype": "int64", "shape": list(size)}
+    generator = np.random.default_rng(seed)
     for split in ("train", "eval"):
         (folder / f"Split-{split}").mkdir(parents=True)
         with tf.io.TFRecordWriter(str(folder / f"Split-{split}" / "data_tfrecord-00000-of-00001")) as writer:
@@ -107,7 +109,8 @@ def write_random_examples(folder: Path, image: str, size: Size, seed: int) -> No
                 features = tf.train.Features(feature={image: tf.train.Feature(int64_list=pixels)})
                 writer.write(tf.train.Example(features=features).SerializeToString())
     counts = dict.fromkeys(("train", "eval"), RANDOM_RECORDS)
-    (folder / MANIFEST).write_text(json.dumps({"features": {image: feature}, "splits": counts}))
+    manifest = ExamplesManifest(features={image: FeatureStatistics("int64", [*size])}, splits=counts)
+    (folder / MANIFEST).write_text(json.dumps(dump(manifest)))
 
 
 def _build_model(

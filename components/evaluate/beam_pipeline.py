@@ -94,14 +94,14 @@ def _run_pipeline(plan: Plan, files: list[str], result: str) -> Totals:
 
 def _count_records(examples: Examples, split: str, files: list[str]) -> int:
     """Return the number of records: from the manifest of the examples, else counted from the framing."""
-    count = read_manifest(examples.path).get("splits", {}).get(split)
+    count = (read_manifest(examples.path).splits or {}).get(split)
     return count if count is not None else sum(records.count_records(local_copy(file)) for file in files)
 
 
 def _class_names(examples: Examples, label: str) -> list[str]:
     """Return the class names of the label from the manifest of the examples; empty if it has none."""
     manifest = read_manifest(examples.path)
-    return list(manifest.get("classes", [])) if manifest.get("label") == label else []
+    return (manifest.classes or []) if manifest.label == label else []
 
 
 class ScorePart(beam.DoFn):  # type: ignore[misc]  # Beam has no types

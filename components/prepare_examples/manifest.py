@@ -2,8 +2,14 @@
 
 import json
 from collections import Counter
-from typing import Any
 
+from tfopt.artifacts.examples_manifest import (
+    ExamplesManifest,
+    FeatureStatistics,
+    RejectedRow,
+    RejectedRows,
+    SparseParts,
+)
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Source
 from tfopt.components.prepare_examples.schema import Schema, stored_shapes
@@ -11,35 +17,33 @@ from tfopt.components.prepare_examples.shards import MOST_LABELS, Shard
 from tfopt.components.prepare_examples.statistics import FeatureSummary, Rejects, Survey
 
 
-def manifest_content(
+def build_manifest(
     survey: Survey, rejects: Rejects, schema: Schema, shards: list[Shard], source: Source, settings: Settings
-) -> dict[str, Any]:
+) -> ExamplesManifest:
     """Return the content of ``examples.json``. It has no path, time or runner, so equal data give equal files."""
     written = count_examples(shards, settings)
-    return {
-        "splits": written,
-        "features": _features(shards, schema, source, sum(written.values())),
-        "label": source.label,
-        "label_counts": {name: _label_counts([shard for shard in shards if shard.split == name]) for name in written},
-        "classes": list(source.classes or schema.classes),
-        "read": survey.rows,
-        "rejected": {
-            "count": rejects.count,
-            "shown": [dict(zip(("file", "line", "reason"), reject, strict=True)) for reject in rejects.shown],
-        },
-        "seed": settings.seed,
-    }
+    return ExamplesManifest(
+        splits=written,
+        features=_features(shards, schema, source, sum(written.values())),
+        label=source.label,
+        label_counts={name: _label_counts([shard for shard in shards if shard.split == name]) for name in written},
+        classes=list(source.classes or schema.classes),
+        read=survey.rows,
+        rejected=RejectedRows(rejects.count, [RejectedRow(*reject) for reject in rejects.shown]),
+        seed=settings.seed,
+    )
 
 
-def manifest_metadata(content: dict[str, Any]) -> dict[str, Any]:
+def artifact_metadata(manifest: ExamplesManifest) -> dict[str, str | int]:
     """Return the artifact's metadata as plain values; standard TFX components read ``split_names``."""
-    features = [f"{name} {facts['dtype']}{facts['shape']}" for name, facts in content["features"].items()]
+    splits = manifest.splits or {}
+    features = [f"{name} {facts.dtype}{facts.shape}" for name, facts in (manifest.features or {}).items()]
     return {
-        "split_names": json.dumps(list(content["splits"])),
-        "counts": json.dumps(content["splits"]),
+        "split_names": json.dumps(list(splits)),
+        "counts": json.dumps(splits),
         "features": ", ".join(features[:20]) + (", …" if len(features) > 20 else ""),
-        "label": content["label"],
-        "rejected": content["rejected"]["count"],
+        "label": manifest.label or "",
+        "rejected": manifest.rejected.count if manifest.rejected else 0,
     }
 
 
@@ -50,7 +54,7 @@ def count_examples(shards: list[Shard], settings: Settings) -> dict[str, int]:
     }
 
 
-def _features(shards: list[Shard], schema: Schema, source: Source, examples: int) -> dict[str, Any]:
+def _features(shards: list[Shard], schema: Schema, source: Source, examples: int) -> dict[str, FeatureStatistics]:
     shapes = stored_shapes(schema, source)
     features = {}
     for name, dtype in schema.types.items():
@@ -58,10 +62,14 @@ def _features(shards: list[Shard], schema: Schema, source: Source, examples: int
         for shard in shards:  # sorted by name, so that rounding is the same in every run
             if name in shard.features:
                 total.merge(shard.features[name])
-        features[name] = total.facts(shapes.get(name), examples)
+        features[name] = total.statistics(shapes.get(name), examples)
     for sparse in schema.sparse:
-        facts = {"dtype": schema.types[sparse.values], "shape": [sparse.size], "missing": 0}
-        features[sparse.name] = facts | {"sparse": {"positions": sparse.positions, "values": sparse.values}}
+        features[sparse.name] = FeatureStatistics(
+            dtype=schema.types[sparse.values],
+            shape=[sparse.size],
+            missing=0,
+            sparse=SparseParts(sparse.positions, sparse.values),
+        )
     return features
 
 

@@ -4,8 +4,9 @@ import json
 import logging
 
 from tfopt.artifacts import Examples
+from tfopt.artifacts.report_schema import dump
 from tfopt.components.prepare_examples.files import open_for_writing, remove_files
-from tfopt.components.prepare_examples.manifest import count_examples, manifest_content, manifest_metadata
+from tfopt.components.prepare_examples.manifest import artifact_metadata, build_manifest, count_examples
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Source
 from tfopt.components.prepare_examples.readers.detect import inspect_source
@@ -38,15 +39,15 @@ def prepare(uri: str, examples: Examples, settings: Settings) -> None:
     try:
         shards = write_shards(source, schema, layout, target)
         rejects = check_shards(survey, shards, source, settings)
-        content = manifest_content(survey, rejects, schema, shards, source, settings)
+        manifest = build_manifest(survey, rejects, schema, shards, source, settings)
         with open_for_writing(f"{target}/{MANIFEST}") as stream:
-            stream.write((json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+            stream.write((json.dumps(dump(manifest), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
     except BaseException:
         remove_files(f"{target}/{name}" for name in layout.names())
         raise
-    written = ", ".join(f"{name} {count}" for name, count in content["splits"].items())
+    written = ", ".join(f"{name} {count}" for name, count in (manifest.splits or {}).items())
     log.info("written: %s; %d rows rejected", written, rejects.count)
-    examples.metadata |= manifest_metadata(content)
+    examples.metadata |= artifact_metadata(manifest)
 
 
 def check_survey(survey: Survey, source: Source, settings: Settings) -> None:

@@ -3,11 +3,12 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from tfopt.artifacts.examples_manifest import FeatureStatistics
 from tfopt.components.prepare_examples import tf_example
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.value_kinds import Kind, kinds_of
@@ -196,20 +197,22 @@ class FeatureSummary:
             self.all_words = False
             self.words = Counter(dict(sorted(self.words.items(), key=_by_frequency)[:MOST_WORDS]))
 
-    def facts(self, shape: tuple[int, ...] | None, examples: int) -> dict[str, Any]:
-        """Return the summary as JSON; ``examples`` is the number of all examples."""
+    def statistics(self, shape: tuple[int, ...] | None, examples: int) -> FeatureStatistics:
+        """Return the entry of ``examples.json``; ``examples`` is the number of all examples."""
         size = next(iter(self.sizes)) if len(self.sizes) == 1 else None
-        content = {"dtype": self.dtype, "shape": list(shape) if shape else [size], "missing": examples - self.examples}
+        entry = FeatureStatistics(self.dtype, list(shape) if shape else [size], missing=examples - self.examples)
         if self.dtype == "string":
-            top = [
-                [word.decode(errors="replace"), count]
-                for word, count in sorted(self.words.items(), key=_by_frequency)[:TOP]
-            ]
-            return content | {"distinct": len(self.words), "distinct_is_exact": self.all_words, "top": top}
+            top = sorted(self.words.items(), key=_by_frequency)[:TOP]
+            return replace(
+                entry,
+                distinct=len(self.words),
+                distinct_is_exact=self.all_words,
+                top=[[word.decode(errors="replace"), count] for word, count in top],
+            )
         if not self.count:
-            return content
-        spread = float(np.sqrt(self.squares / self.count))
-        return content | {"min": self.low, "max": self.high, "mean": _short(self.mean), "std": _short(spread)}
+            return entry
+        deviation = float(np.sqrt(self.squares / self.count))
+        return replace(entry, min=self.low, max=self.high, mean=_short(self.mean), std=_short(deviation))
 
 
 def _summarize(dtype: str, batch: Sequence[tf_example.Values]) -> FeatureSummary:

@@ -5,19 +5,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from tfopt.artifacts import Examples, KerasModel, Model
+from tfopt.artifacts.examples_manifest import ExamplesManifest, FeatureStatistics
 from tfopt.components.train.settings import Settings
 from tfopt.data.feature_schema import MANIFEST, read_manifest
 
-REQUIRED_FACTS = ("splits", "features", "label", "label_counts", "classes")  # of a manifest that can be compared
 SETTINGS = (
     *("label", "epochs", "batch_size", "patience", "seed", "precision", "gradient_accumulation", "class_weights"),
     *("temperature", "alpha"),
 )
-
-Facts = Mapping[str, Any]
 
 
 def find_changes(
@@ -43,7 +40,7 @@ def find_changes(
     if (card.data or {}).get("digest") == examples.digest:
         return changes
     then, now = read_manifest(start.path), read_manifest(examples.path)
-    if not all(name in facts for facts in (then, now) for name in REQUIRED_FACTS):
+    if not (_is_complete(then) and _is_complete(now)):
         return [*changes, f"the examples: no {MANIFEST} shows how much"]
     return [*changes, *_compare_manifests(then, now, settings.min_change)]
 
@@ -53,34 +50,44 @@ def module_digest(module: Path) -> str:
     return hashlib.sha256(module.read_bytes()).hexdigest()
 
 
-def _compare_manifests(then: Facts, now: Facts, min_change: float) -> list[str]:
-    counts = [sum(facts["splits"].values()) for facts in (then, now)]
+def _is_complete(manifest: ExamplesManifest) -> bool:
+    required = manifest.splits, manifest.features, manifest.label, manifest.label_counts, manifest.classes
+    return all(value is not None for value in required)
+
+
+def _compare_manifests(then: ExamplesManifest, now: ExamplesManifest, min_change: float) -> list[str]:
+    counts = [sum((manifest.splits or {}).values()) for manifest in (then, now)]
     is_other_size = abs(counts[1] - counts[0]) > min_change * counts[0]
     changes = [f"{counts[0]} examples became {counts[1]}"] if is_other_size else []
-    for name in sorted({*then["features"], *now["features"]}):
-        before, after = then["features"].get(name), now["features"].get(name)
+    features_then, features_now = then.features or {}, now.features or {}
+    for name in sorted({*features_then, *features_now}):
+        before, after = features_then.get(name), features_now.get(name)
         if before is None or after is None:
             changes.append(f"feature {name} {'was added' if after else 'was removed'}")
         else:
             changes += [f"feature {name}: {change}" for change in _compare_feature(before, after, counts, min_change)]
-    if then["classes"] != now["classes"] or then["label"] != now["label"]:
+    if (then.classes, then.label) != (now.classes, now.label):
         changes.append("the classes")
-    classes = [_shares(_sum_counts(facts["label_counts"])) for facts in (then, now)]
+    classes = [_shares(_sum_counts(manifest.label_counts or {})) for manifest in (then, now)]
     return [*changes, *(["the shares of the classes"] if _total_variation(*classes) > min_change else [])]
 
 
-def _compare_feature(before: Facts, after: Facts, counts: Sequence[int], min_change: float) -> list[str]:
-    if [before["dtype"], before["shape"]] != [after["dtype"], after["shape"]]:
-        return [f"{before['dtype']}{before['shape']} became {after['dtype']}{after['shape']}"]
+def _compare_feature(
+    before: FeatureStatistics, after: FeatureStatistics, counts: Sequence[int], min_change: float
+) -> list[str]:
+    if (before.dtype, before.shape) != (after.dtype, after.shape):
+        return [f"{before.dtype}{before.shape} became {after.dtype}{after.shape}"]
     changes = []
-    if abs(after["missing"] / counts[1] - before["missing"] / counts[0]) > min_change:
+    if abs((after.missing or 0) / counts[1] - (before.missing or 0) / counts[0]) > min_change:
         changes.append("its missing values")
-    if before["dtype"] == "string":
-        words = [_shares(dict(facts["top"])) for facts in (before, after)]
+    if before.dtype == "string":
+        words = [_shares({word: count for word, count in facts.top or []}) for facts in (before, after)]
         return [*changes, *(["its most frequent words"] if _total_variation(*words) > min_change else [])]
-    spread = before.get("std") or abs(before.get("mean", 0.0)) or 1.0
-    for name in ("mean", "std"):
-        old, new = before.get(name, 0.0), after.get(name, 0.0)
+    spread = before.std or abs(before.mean or 0.0) or 1.0
+    for name, old, new in (
+        ("mean", before.mean or 0.0, after.mean or 0.0),
+        ("std", before.std or 0.0, after.std or 0.0),
+    ):
         if abs(new - old) > min_change * spread:
             changes.append(f"{name} {old:.4g} became {new:.4g}")
     return changes

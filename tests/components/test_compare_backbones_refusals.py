@@ -5,9 +5,12 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
+from tfopt.artifacts.examples_manifest import ExamplesManifest, FeatureStatistics
+from tfopt.artifacts.report_schema import parse
 from tfopt.components.compare_backbones.example_facts import count_classes, image_size
 from tfopt.errors import ComponentError
 from tfopt.keras_models.backbones import read_backbones
@@ -85,7 +88,8 @@ def test_invalid_backbone_is_refused_with_a_suggestion(name: str, fix: str):
 
 
 def test_size_and_classes_of_examples_without_a_manifest():
-    facts = {"features": {"image": {"dtype": "float32", "shape": [1024]}, "label": {"dtype": "int64", "shape": [1]}}}
+    images = {"image": FeatureStatistics("float32", [1024])}
+    facts = ExamplesManifest(features=images | {"label": FeatureStatistics("int64", [1])})
     assert image_size(facts, "image", (32, 32, 1)) == (32, 32, 1)
     for size in ((8, 8, 1), None):
         with pytest.raises(ComponentError, match="has 1024 values"):
@@ -94,10 +98,11 @@ def test_size_and_classes_of_examples_without_a_manifest():
     with pytest.raises(ComponentError, match="classes is not given"):
         count_classes(facts, "classification", "label", None)
     assert count_classes(facts, "regression", "label", None) == 1
-    facts["features"]["label"] = {"dtype": "float32", "shape": [3]}
-    assert count_classes(facts, "regression", "label", None) == 3
+    numbers = ExamplesManifest(features=images | {"label": FeatureStatistics("float32", [3])})
+    assert count_classes(numbers, "regression", "label", None) == 3
     with pytest.raises(ComponentError, match="is float32"):
-        count_classes(facts, "classification", "label", 7)
-    named = {"features": DIGITS, "label": "label", "classes": ["cat", "dog", *"abcdefghij"]}
+        count_classes(numbers, "classification", "label", 7)
+    digits = parse(ExamplesManifest, {"features": DIGITS}, "examples.json")
+    assert count_classes(digits, "classification", "label", None) == 10
+    named = replace(digits, label="label", classes=["cat", "dog", *"abcdefghij"])
     assert count_classes(named, "classification", "label", None) == 12
-    assert count_classes({"features": DIGITS}, "classification", "label", None) == 10

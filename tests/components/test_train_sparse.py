@@ -223,7 +223,7 @@ def test_a_label_that_is_sparse_or_of_variable_length_is_refused(tmp_path, examp
 def test_without_the_manifest_a_record_that_differs_from_the_first_is_named(tmp_path, examples):
     shutil.copytree(examples, tmp_path / "examples", ignore=shutil.ignore_patterns("examples.json"))
     text = module(tmp_path).read_text().replace("words,", "").replace("flow = layers.Con", "flow = mean  # ")
-    with pytest.raises(ComponentError, match=r"(?s)record \d+: feature 'tokens' is .*prepare_examples, which notes"):
+    with pytest.raises(ComponentError, match=r"(?s)record \d+: feature 'tokens' is .*prepare_examples, which records"):
         train(tmp_path / "examples", write(tmp_path / "m.py", text), tmp_path / "out", epochs=1)
 
 

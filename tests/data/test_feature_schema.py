@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import write_examples
+from tfopt.artifacts.examples_manifest import ExamplesManifest
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.batches import read_batches
 from tfopt.data.feature_schema import SparseSpec, read_manifest, stored_features
@@ -48,7 +49,7 @@ def test_the_manifest_may_be_next_to_the_files(tmp_path):
     assert list(stored_features([file])) == ["beside", "id"]
     (tmp_path / "examples" / "examples.json").write_text(json.dumps({"splits": {"train": 3}}))
     assert list(stored_features([file])) == ["id"]
-    assert read_manifest(tmp_path / "nowhere") == {}
+    assert read_manifest(tmp_path / "nowhere") == ExamplesManifest()
 
 
 def test_rows_of_varying_length_are_padded_at_the_end(tmp_path):

@@ -1,6 +1,5 @@
 """Feature schema of stored examples: from a record, and from ``examples.json`` for the whole data set."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tfopt.artifacts import report_schema
+from tfopt.artifacts.examples_manifest import ExamplesManifest, FeatureStatistics
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.tfrecords import read_records
 from tfopt.errors import ComponentError, nearest
@@ -49,20 +50,19 @@ def with_manifest(specs: Mapping[str, TensorSpec], files: Sequence[str | Path]) 
     """Add features of varying length and sparse features from the manifest of the examples."""
     columns = dict(specs)
     for name, facts in _manifest_features(files).items():
-        sizes = facts.get("shape")
-        has_values = "min" in facts or facts.get("distinct") or not facts.get("distinct_is_exact", True)
-        if "sparse" in facts:
-            columns[name] = SparseSpec(facts["dtype"], (None, *sizes), **facts["sparse"])
-        elif sizes == [None] and has_values:
-            columns[name] = TensorSpec(facts["dtype"], (None, None))
+        has_values = facts.min is not None or facts.distinct or facts.distinct_is_exact is False
+        if facts.sparse:
+            shape = (None, *(facts.shape or []))
+            columns[name] = SparseSpec(facts.dtype, shape, positions=facts.sparse.positions, values=facts.sparse.values)
+        elif facts.shape == [None] and has_values:
+            columns[name] = TensorSpec(facts.dtype, (None, None))
     return dict(sorted(columns.items()))
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read ``examples.json`` in a folder; return an empty dictionary if there is none or the folder is remote."""
+def read_manifest(folder: Path) -> ExamplesManifest:
+    """Read ``examples.json`` in a folder; return an empty manifest if there is none or the folder is remote."""
     file = folder / MANIFEST
-    content: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
-    return content
+    return report_schema.load(ExamplesManifest, file) if file.is_file() else ExamplesManifest()
 
 
 def first_record(files: Sequence[str | Path]) -> bytes:
@@ -199,13 +199,10 @@ def record_features(columns: Mapping[str, TensorSpec]) -> Columns:
     return features
 
 
-def _manifest_features(files: Sequence[str | Path]) -> Mapping[str, Any]:
+def _manifest_features(files: Sequence[str | Path]) -> Mapping[str, FeatureStatistics]:
     """Return the feature entries of the manifest that belongs to the files."""
     folder = Path(files[0]).parent if files else Path()
-    features: Mapping[str, Any] = read_manifest(folder.parent if folder.name.startswith("Split-") else folder).get(
-        "features", {}
-    )
-    return features
+    return read_manifest(folder.parent if folder.name.startswith("Split-") else folder).features or {}
 
 
 def _storage(dtype: str) -> str:

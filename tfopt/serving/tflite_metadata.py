@@ -40,5 +40,4 @@ def write_metadata(model: Model, folder: Path, examples: Examples | None) -> str
 
 
 def _class_names(examples: Examples | None) -> list[str]:
-    manifest = read_manifest(examples.path) if examples else {}
-    return [str(name) for name in manifest.get("classes") or []]
+    return (read_manifest(examples.path).classes or []) if examples else []

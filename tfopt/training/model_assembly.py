@@ -154,8 +154,8 @@ def _join(keras: Any, model: Any, features: Tensors, prepared: Tensors) -> Any:
 
 
 def _manifest_shapes(examples: Examples) -> dict[str, tuple[int | None, ...]]:
-    features = read_manifest(examples.path).get("features", {})
-    return {name: tuple(feature["shape"]) for name, feature in features.items() if "shape" in feature}
+    features = read_manifest(examples.path).features or {}
+    return {name: tuple(feature.shape) for name, feature in features.items() if feature.shape is not None}
 
 
 def _specs(model: Any) -> dict[str, TensorSpec]:
