@@ -15,9 +15,9 @@ class Criteria:
     Attributes:
         goals: Conditions that a candidate must meet.
         objective: The metric that the selected model is best at.
-        confidence: What is compared with a goal. ``interval``: the pessimistic bound of the confidence interval, if one
-            was measured, so that a goal that is met is significantly met. ``point``: the measured value alone; accepts
-            the risk if there are few examples.
+        confidence: The value that is compared with a goal. ``interval``: the pessimistic bound of the confidence
+            interval, if one was measured, so that a met goal is met significantly. ``point``: the measured value alone;
+            accepts the risk if there are few examples.
         destination: The ``destination`` of `push_model`, with the metrics of earlier runs. No regression is reported
             without it, or if fewer than three runs in it were blessed.
         recent_runs: Number of the most recent blessed runs to compare with.

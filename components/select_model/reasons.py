@@ -78,16 +78,18 @@ class Explanation:
         """
         if model is self.chosen or model.error or model.parent is None or LAYOUT in dict(failures):
             return ""
-        misses = [
-            f"misses {goal.text!r} by {formatting.distance(goal.metric, shortfall)}"
-            for goal in self.goals
-            if goal.metric in model.metrics and (shortfall := goal.shortfall(model, proven=self.proven))
-        ]
-        if misses:
-            return "; ".join(misses)
+        misses = [self._miss(model, goal) for goal in self.goals if goal.metric in model.metrics]
+        if any(misses):
+            return "; ".join(filter(None, misses))
         if self.objective not in model.metrics or any(goal.metric not in model.metrics for goal in self.goals):
             return ""
         return self._behind(model)
+
+    def _miss(self, model: ModelMeasurements, goal: Goal) -> str:
+        shortfall = goal.shortfall(model, proven=self.proven)
+        bound = " at the pessimistic bound" if shortfall != goal.shortfall(model, proven=False) else ""
+        amount = formatting.distance(goal.metric, shortfall)
+        return f"misses {goal.text!r} by {amount}{bound}" if shortfall else ""
 
     def _behind(self, model: ModelMeasurements) -> str:
         """Return by how much a model that meets the goals misses the selected one."""
