@@ -58,7 +58,7 @@ def tune(
         formats=search.formats,
         trials=search.trials,
         minutes=search.minutes,
-        last=selection.destination,
+        destination=selection.destination,
     ).outputs
     warm_start = {"trained": trained, "recipe": tuned["recipe"]}
     select_and_push(steps, trained, [tuned["tuned"]], examples, selection, **warm_start)

@@ -16,7 +16,7 @@ from tfopt.tfx import runner
 def test_the_recipe_is_read_from_the_destination_of_the_push():
     dag = load("tune")
     tuned, pushed = dag.steps["tune_recipe"], dag.steps["push_model"]
-    assert tuned.parameters["last"] is pushed.parameters["destination"]
+    assert tuned.parameters["destination"] is pushed.parameters["destination"]
     assert (pushed.inputs["recipe"].step, pushed.inputs["recipe"].output) == ("tune_recipe", "recipe")
     assert [wire.step for wire in dag.steps["select_model"].inputs["candidates"]] == ["tune_recipe"]
     assert pushed.inputs["trained"].step == "train"
