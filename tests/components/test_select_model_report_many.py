@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from tests.components.test_report import report
+from tests.components.test_select_model_report import report
 from tests.reports import DIGITS, make_models, write_reports
 from tfopt.artifacts import Decision
 from tfopt.components.select_model.component import select_model
