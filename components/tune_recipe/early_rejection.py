@@ -1,58 +1,58 @@
-"""Cheap signs that a model will miss a goal, looked at before anything is measured: its size, and a few answers."""
+"""Cheap checks before a model is measured: its size, and its outputs on a few records."""
 
 from collections.abc import Sequence
 
-from tfopt import formatting as wording
+from tfopt import formatting
 from tfopt.artifacts import Model
+from tfopt.components.tune_recipe.trial_models import OutputDifference
 from tfopt.measurement.goals import Goal
 from tfopt.measurement.model_measurements import from_sizes
 
 SIZES = ("size", "size_gzipped")
 Z = 1.96  # of a 95 % interval
-BROKEN = 0.5  # 1 - correlation, or the share of changed classes, that no goal would allow
+BROKEN = 0.5  # 1 - correlation, or the share of changed classes, that no goal allows
 
 
-def too_large(child: Model, parent: Model, goals: Sequence[Goal]) -> str | None:
-    """Which goal on the size a model misses; sizes are exact, so this is no guess."""
+def find_missed_size_goal(child: Model, parent: Model, goals: Sequence[Goal]) -> str | None:
+    """Return how a model misses a goal on its size, or None. Sizes are exact, so this never rejects a good model."""
     after = from_sizes(child, from_sizes(parent, None))
-    found = (goal.failure(after, proven=True, examples=0) for goal in goals if goal.metric in SIZES)
-    return next((failure for failure in found if failure), None)
+    failures = (goal.failure(after, proven=True, examples=0) for goal in goals if goal.metric in SIZES)
+    return next((failure for failure in failures if failure), None)
 
 
-def too_different(
-    changed: int, records: int, apart: float, goals: Sequence[Goal], main_metric: str | None
+def find_excessive_difference(
+    difference: OutputDifference, goals: Sequence[Goal], main_metric: str | None
 ) -> str | None:
-    """Why so many changed answers cannot be what the goals allow.
+    """Return why a model with these differences cannot meet the goals, or None.
 
-    Accuracy falls by at most the share of records whose class changes, and of a good parent nearly by that much. A
-    model is given up when even the low end of the interval of that share is twice what the goal allows; nearer to it
-    only `evaluate` can tell.
+    Accuracy falls by at most the share of records whose class changes, and for a good parent by nearly as much. A model
+    is rejected only if even the lower bound of that share is twice what the goal allows; closer to the goal, only
+    `evaluate` can decide.
 
     Args:
-        changed: Records whose class changed.
-        records: Records compared.
-        apart: 1 - the correlation of the worst output.
-        goals: Settled.
-        main_metric: Of the evaluation; None before the first. Changed classes count where it is a share of records.
+        difference: The difference on a few records.
+        goals: The goals, with metrics and numbers resolved.
+        main_metric: The main metric of the evaluation; None before the first. Changed classes count if it is a share.
     """
-    if apart > BROKEN:
-        return f"correlation {1 - apart:.2f} with the parent on {records} records"
-    if main_metric is None or not wording.is_share(main_metric):
+    if difference.decorrelation > BROKEN:
+        return f"correlation {1 - difference.decorrelation:.2f} with the parent on {difference.records} records"
+    if main_metric is None or not formatting.is_share(main_metric):
         return None
     allowed = [2 * goal.number for goal in goals if goal.kind == "max_degradation" and goal.metric == main_metric]
-    least = lowest_share(changed, records)
+    least = wilson_lower_bound(difference.changed, difference.records)
     if least <= min(allowed, default=BROKEN):
         return None
-    return f"{changed} of {records} records change their class: at least {least:.1%}, twice what the goal allows"
+    changed = f"{difference.changed} of {difference.records} records change their class"
+    return f"{changed}: at least {least:.1%}, twice what the goal allows"
 
 
-def lowest_share(count: int, of: int) -> float:
-    """The low end of Wilson's 95 % interval of a share.
+def wilson_lower_bound(count: int, total: int) -> float:
+    """Compute the lower end of Wilson's 95 % interval of a share.
 
-    >>> round(lowest_share(10, 64), 3), lowest_share(0, 64)
+    >>> round(wilson_lower_bound(10, 64), 3), wilson_lower_bound(0, 64)
     (0.087, 0.0)
     """
-    share = count / of
-    middle = share + Z * Z / (2 * of)
-    half = Z * ((share * (1 - share) + Z * Z / (4 * of)) / of) ** 0.5
-    return max(0.0, (middle - half) / (1 + Z * Z / of)) if count else 0.0
+    share = count / total
+    middle = share + Z * Z / (2 * total)
+    half = Z * ((share * (1 - share) + Z * Z / (4 * total)) / total) ** 0.5
+    return max(0.0, (middle - half) / (1 + Z * Z / total)) if count else 0.0

@@ -1,82 +1,109 @@
-"""The last run's recipe: where it is kept, and what of it is tried first."""
+"""Recipe of an earlier run: load it, and select the first recipe to try."""
 
+import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tfopt.artifacts import Recipe as RecipeArtifact
+from tfopt.artifacts.recipe_report import RecipeReport
 from tfopt.components.tune_recipe import recipes
 from tfopt.components.tune_recipe.recipes import Recipe
-from tfopt.components.tune_recipe.rehearsal import rehearse
-from tfopt.errors import ComponentError, first_line
-from tfopt.model_store import warm_start as kept
+from tfopt.errors import ComponentError
+from tfopt.model_store.warm_start import load_recipe, local_destination
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
 
-def last_recipe(destination: str | None) -> RecipeArtifact | None:
-    """What the last run found that pushed to a folder, if there was one.
+@dataclass(frozen=True)
+class PreviousRecipe:
+    """The recipe of an earlier run.
+
+    Attributes:
+        choices: The choices of its winner; empty if that was the model itself.
+        served: False if the selected model was not served in the end; None if the recipe is not from a destination.
+        report: The whole report; None if it was written before measurements recorded their examples.
+    """
+
+    choices: dict[str, str]
+    served: bool | None = None
+    report: RecipeReport | None = None
+
+
+def find_previous(destination: str | None) -> RecipeArtifact | None:
+    """Return the recipe that is stored in a destination; None if there is none.
 
     Raises:
-        ComponentError: When it is no folder of this machine, to which nothing was ever pushed.
+        ComponentError: If the destination is not on this machine; nothing was ever pushed there.
     """
     if destination is None:
         return None
-    found = kept.load_recipe(kept.local_destination(destination, f"tune_recipe: last={destination}"))
-    log.info("the last recipe in %s: %s", destination, found.uri if found else "none yet, so one is searched")
-    return found
+    stored = load_recipe(local_destination(destination, f"tune_recipe: destination={destination}"))
+    log.info("stored recipe in %s: %s", destination, stored.uri if stored else "none yet, so the search starts anew")
+    return stored
 
 
-def read(previous: RecipeArtifact | None) -> dict[str, Any]:
-    """The content of an earlier run's recipe; empty when there is none.
+def read_previous(artifact: RecipeArtifact | None) -> PreviousRecipe | None:
+    """Read the recipe of an earlier run; None if there is none.
 
     Raises:
-        ComponentError: When it is damaged, or of a version that wrote something else.
+        ComponentError: If it is damaged, or has another version.
+    """
+    if artifact is None:
+        return None
+    try:
+        content = artifact.read()
+        if "examples" not in content:  # an old version; its measurements are not comparable
+            return PreviousRecipe(_winner_choices(content), content.get("served"))
+        report = artifact.load()
+        _check_parent(report)
+    except (ComponentError, ValueError) as error:
+        reason = error.received if isinstance(error, ComponentError) else str(error)
+        raise ComponentError(
+            f"{artifact.uri}: {artifact.file} is damaged or of another version: {reason}",
+            "a recipe that this version of tune_recipe wrote",
+            "remove it, or leave previous out once, to search again",
+        ) from error
+    return PreviousRecipe(report.winner.choices if report.winner else {}, report.served, report)
+
+
+def first_trial(previous: PreviousRecipe | None, formats: Sequence[str]) -> Recipe | None:
+    """Return the winner of the earlier run; None if it was the model itself, was not served, or has another format.
+
+    Raises:
+        ComponentError: If it is not a recipe of this version, and was passed by the user, not found in a destination.
     """
     if previous is None:
-        return {}
-    try:
-        content = previous.read()
-        _choices(content)
-        rehearse(content)
-        return content
-    except Exception as error:
-        raise ComponentError(
-            f"{previous.uri}: {previous.file} is damaged or of another version: "
-            f"{type(error).__name__}: {first_line(error)}",
-            "what tune_recipe of this version writes",
-            "remove it, or leave previous out once; then a recipe is searched anew",
-        ) from error
-
-
-def tried_first(before: Mapping[str, Any], formats: Sequence[str]) -> Recipe | None:
-    """Last time's winner; None when that was the model itself, was not served, or has a format that is not wanted now.
-
-    Raises:
-        ComponentError: When it is no recipe of this version and was passed by hand, not found beside the versions.
-    """
-    choices = _choices(before)
-    if choices.get("format") not in formats:
-        if before:
-            log.info("nothing of the earlier run to try first")
         return None
-    if not before.get("served", True):
-        log.info("the choice of the earlier run was not served in the end, so a recipe is searched anew")
+    if previous.choices.get("format") not in formats:
+        log.info("the earlier run has no recipe of the requested formats to try first")
         return None
-    found = Recipe(choices)
-    if found in recipes.every(formats):
-        return found
-    if "served" in before:
-        log.warning("the last recipe, %s, is none of this version, so one is searched anew", choices)
+    if previous.served is False:
+        log.info("the model selected by the earlier run was not served, so the search starts without its recipe")
+        return None
+    recipe = Recipe(previous.choices)
+    if recipe in recipes.all_recipes(formats):
+        return recipe
+    if previous.served:
+        log.warning("the stored recipe, %s, does not exist in this version; the search starts without it", recipe)
         return None
     raise ComponentError(
-        f"previous: a winner of {choices}",
+        f"previous: a winner of {json.dumps(previous.choices)}",
         "choices of this version",
-        "leave previous out once; the recipe that comes of it is of this version",
+        "leave previous out once; the next recipe has choices of this version",
     )
 
 
-def _choices(before: Mapping[str, Any]) -> dict[str, str]:
-    """Of last time's winner; empty when that was the model itself, or there was no last time."""
-    winner = before.get("winner")
+def _winner_choices(content: dict[str, Any]) -> dict[str, str]:
+    winner = content.get("winner")
+    if winner and not (isinstance(winner, dict) and isinstance(winner.get("choices"), dict)):
+        raise ValueError("the winner has no choices")
     return dict(winner["choices"]) if winner else {}
+
+
+def _check_parent(report: RecipeReport) -> None:
+    """Raise ValueError unless the decision has the baseline, with its size and another metric."""
+    parents = [model for model in report.decision.models if model.parent]
+    if len(parents) != 1 or "size" not in parents[0].metrics:
+        raise ValueError("the decision has no measured baseline")

@@ -1,7 +1,7 @@
-"""Which recipes there are: choices by name, and the steps they stand for.
+"""The search space: recipes as named choices, and the components that each recipe consists of.
 
-A choice leads to the next one, so that nothing is chosen that would not be used: the scheme of 8-bit activations is
-asked for where 8 bits were chosen. Which component does a step is known by name only, as on a command line.
+A choice determines which choices follow, so that no choice is without effect: the scheme of 8-bit activations is chosen
+only for 8 bits. Components are referred to by name, as on a command line.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,72 +19,71 @@ Choose = Callable[[str, Sequence[str]], str]
 
 @dataclass(frozen=True)
 class Step:
-    """One component, by its name, with the parameters that are not its defaults, and the name of its output."""
+    """A component, by name, the name of its output, and the parameters that differ from its defaults."""
 
     component: str
     output: str
     parameters: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Name it as a person would."""
-        said = [_said(name, value) for name, value in self.parameters.items()]
-        return " ".join([self.component, *said])
+        """Format as one line."""
+        return " ".join([self.component, *(_format(name, value) for name, value in self.parameters.items())])
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What was chosen, by the names of the choices."""
+    """A point of the search space: the value of each choice by name."""
 
     choices: dict[str, str]
 
     @property
     def steps(self) -> list[Step]:
-        """The steps, first to last; none for the model as it is."""
+        """Return the steps, first to last; none for the model as it is."""
         return list(_steps(self.choices))
 
     def __str__(self) -> str:
-        """The steps in a line."""
+        """Format the steps as one line."""
         return ", ".join(map(str, self.steps)) or "as it is"
 
     def __hash__(self) -> int:
-        """By the choices."""
+        """Hash the choices."""
         return hash(tuple(sorted(self.choices.items())))
 
 
-def choose(pick: Choose, formats: Sequence[str]) -> Recipe:
-    """Make one recipe, asking ``pick`` for each choice with its name and what it can be."""
-    chosen: dict[str, str] = {}
+def choose_recipe(choose: Choose, formats: Sequence[str]) -> Recipe:
+    """Return a recipe; ``choose`` is called for each choice with its name and its values."""
+    choices: dict[str, str] = {}
 
-    def ask(name: str, among: Sequence[str]) -> str:
-        chosen[name] = pick(name, among)
-        return chosen[name]
+    def add(name: str, values: Sequence[str]) -> str:
+        choices[name] = choose(name, values)
+        return choices[name]
 
-    ask("graph", GRAPHS)
-    kind = ask("format", formats)
+    add("graph", GRAPHS)
+    kind = add("format", formats)
     if kind == "saved_model":
-        ask("arithmetic", ARITHMETIC)
-        ask("xla", ("no", "yes"))
+        add("arithmetic", ARITHMETIC)
+        add("xla", ("no", "yes"))
     elif kind == "tflite":
-        ask("tflite", TFLITE)
-    elif kind == "onnx" and ask("onnx", OTHERS) == "int8":
-        ask("onnx_scales", ("per channel", "per tensor"))
-    elif kind == "openvino" and ask("openvino", OTHERS) == "int8":
-        ask("openvino_preset", ("performance", "mixed"))
-    return Recipe(chosen)
+        add("tflite", TFLITE)
+    elif kind == "onnx" and add("onnx", OTHERS) == "int8":
+        add("onnx_scales", ("per channel", "per tensor"))
+    elif kind == "openvino" and add("openvino", OTHERS) == "int8":
+        add("openvino_preset", ("performance", "mixed"))
+    return Recipe(choices)
 
 
-def every(formats: Sequence[str]) -> list[Recipe]:
-    """All recipes that do something, in a fixed order."""
-    return [recipe for recipe in map(Recipe, _all(formats, {})) if recipe.steps]
+def all_recipes(formats: Sequence[str]) -> list[Recipe]:
+    """Return all recipes with at least one step, in a fixed order."""
+    return [recipe for recipe in map(Recipe, _extend(formats, {})) if recipe.steps]
 
 
-def first(formats: Sequence[str]) -> list[Recipe]:
-    """What to try first: of each format the recipe that is most often the best, 8 bits before 32.
+def first_recipes(formats: Sequence[str]) -> list[Recipe]:
+    """Return the recipes to try first: those that are most often the best of their format, 8 bits before 32.
 
-    Which one wins differs from model to model; that each format is looked at once does not.
+    The best format differs from model to model, so that each is tried once.
     """
     folded = {"graph": "fold_batch_norm"}
-    wanted = [
+    preferred = [
         {"format": "tflite", "tflite": "int8"},
         {"format": "openvino", "openvino": "int8", "openvino_preset": "performance"},
         {"format": "onnx", "onnx": "int8", "onnx_scales": "per channel"},
@@ -92,10 +91,10 @@ def first(formats: Sequence[str]) -> list[Recipe]:
         {"format": "openvino", "openvino": "float32"},
         {"format": "saved_model", "arithmetic": "float32", "xla": "no"},
     ]
-    return [Recipe(folded | choices) for choices in wanted if choices["format"] in formats]
+    return [Recipe(folded | choices) for choices in preferred if choices["format"] in formats]
 
 
-def _said(name: str, value: Any) -> str:
+def _format(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return f"{'' if value else 'not '}{name}"
     return str(value)
@@ -111,27 +110,27 @@ def _steps(choices: dict[str, str]) -> Iterator[Step]:
         if choices["xla"] == "yes":
             yield Step("compile_xla", "compiled")
         return
-    more: dict[str, Any] = {}
+    parameters: dict[str, Any] = {"precision": choices[kind]}
     if "onnx_scales" in choices:
-        more["per_channel"] = choices["onnx_scales"] == "per channel"
+        parameters["per_channel"] = choices["onnx_scales"] == "per channel"
     if "openvino_preset" in choices:
-        more["preset"] = choices["openvino_preset"]
-    yield Step(f"export_{kind}", "exported", {"precision": choices[kind], **more})
+        parameters["preset"] = choices["openvino_preset"]
+    yield Step(f"export_{kind}", "exported", parameters)
 
 
-def _all(formats: Sequence[str], given: dict[str, str]) -> Iterator[dict[str, str]]:
-    """Every way to answer the questions: the first that was not answered yet is answered in each way."""
-    asked: list[tuple[str, Sequence[str]]] = []
+def _extend(formats: Sequence[str], choices: dict[str, str]) -> Iterator[dict[str, str]]:
+    """Yield all complete choices that begin with the given ones: the first open choice gets each of its values."""
+    open_choices: list[tuple[str, Sequence[str]]] = []
 
-    def pick(name: str, among: Sequence[str]) -> str:
-        if name not in given:
-            asked.append((name, among))
-        return given.get(name, among[0])
+    def choose(name: str, values: Sequence[str]) -> str:
+        if name not in choices:
+            open_choices.append((name, values))
+        return choices.get(name, values[0])
 
-    choose(pick, formats)
-    if not asked:
-        yield given
+    choose_recipe(choose, formats)
+    if not open_choices:
+        yield choices
         return
-    name, among = asked[0]
-    for value in among:
-        yield from _all(formats, given | {name: value})
+    name, values = open_choices[0]
+    for value in values:
+        yield from _extend(formats, choices | {name: value})

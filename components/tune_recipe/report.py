@@ -1,4 +1,4 @@
-"""The page that shows what was tried."""
+"""HTML report of a search."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,46 +7,57 @@ from typing import Any
 import jinja2
 
 import tfopt
-from tfopt import formatting as wording
+from tfopt import formatting
+from tfopt.artifacts.recipe_report import EarlierTrial, RecipeReport, RelativeMetrics, TrialReport
+
+NOT_MEASURED = "\N{EN DASH}"
 
 
-def page(content: Mapping[str, Any]) -> str:
-    """The content of ``recipe.json`` as HTML with everything in it but `select_model`'s own page."""
-    here = Path(__file__).parent
-    pages = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(here), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+def render(report: RecipeReport) -> str:
+    """Return ``report.html``: all of ``recipe.json`` except the decision, which has its own report."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
     )
-    parent = content["decision"]["models"][0]["metrics"]
+    parent = report.decision.parent.metrics
     metric = next(iter(parent))
-    trials = sorted(content["trials"], key=lambda row: (not row["winner"], row["score"]))
-    rows = [{**row, **_numbers(row, metric)} for row in trials]
-    earlier = [{**row, **_numbers(row, metric), **_then(row, metric)} for row in content["earlier"]]
-    own = [_said({"metrics": parent}, name) for name in (metric, "latency", "size")]
-    return pages.get_template("report.html.j2").render(
-        **{**content, "trials": rows, "earlier": earlier},
-        parent=own,
-        metric=wording.title(metric),
+    trials = sorted(report.trials, key=lambda trial: (not trial.winner, trial.score))
+    return environment.get_template("report.html.j2").render(
+        report=report,
+        trials=[(trial, _cells(trial, metric)) for trial in trials],
+        earlier=[(trial, _cells(trial, metric) | _origin_cells(trial, metric)) for trial in report.earlier],
+        parent=[_amount(parent, name) for name in (metric, "latency", "size")],
+        metric=formatting.title(metric),
         version=tfopt.__version__,
     )
 
 
-def _numbers(row: Mapping[str, Any], metric: str) -> dict[str, str]:
-    said = {name: _said(row, known) for name, known in (("quality", metric), ("latency", "latency"), ("size", "size"))}
-    found = row["beside_parent"]
-    return said | {"speed": wording.ratio(found["speed"]) if found else "\N{EN DASH}"}
+def _cells(trial: TrialReport | EarlierTrial, metric: str) -> dict[str, str]:
+    relative: RelativeMetrics | None = trial.beside_parent
+    return {
+        "quality": _amount(trial.metrics, metric),
+        "latency": _amount(trial.metrics, "latency"),
+        "size": _amount(trial.metrics, "size"),
+        "speed": formatting.ratio(relative.speed) if relative else NOT_MEASURED,
+    }
 
 
-def _then(row: Mapping[str, Any], metric: str) -> dict[str, str]:
-    """When an earlier row was measured, and of what; of other weights or records only the change in quality counts."""
-    said = f"measured on {row['time'][:10]}"
-    if row["same_parent"] and row["same_examples"]:
-        return {"of": "earlier", "said": said}
-    of = "of another training" if not row["same_parent"] else "on other examples"
-    gained = row["beside_parent"]["quality"]
-    moved = f"{wording.distance(metric, abs(gained))} {'better' if gained > 0 else 'worse'}" if gained else "the same"
-    return {"of": f"earlier, {of}", "said": f"{said}, beside the model of that run", "quality": moved}
+def _origin_cells(trial: EarlierTrial, metric: str) -> dict[str, Any]:
+    """Return when and on what an earlier trial was measured; with another parent or examples only its gain counts."""
+    measured = f"measured on {trial.time[:10]}"
+    if trial.same_parent and trial.same_examples:
+        return {"origin": "earlier", "note": measured}
+    difference = "of another training" if not trial.same_parent else "on other examples"
+    gain = trial.beside_parent.quality
+    quality = f"{formatting.distance(metric, abs(gain))} {'better' if gain > 0 else 'worse'}" if gain else "the same"
+    return {
+        "origin": f"earlier, {difference}",
+        "note": f"{measured}, together with the model of that run",
+        "quality": quality,
+    }
 
 
-def _said(row: Mapping[str, Any], metric: str) -> str:
-    value = row["metrics"].get(metric)
-    return "\N{EN DASH}" if value is None else wording.amount(metric, value)
+def _amount(metrics: Mapping[str, float], metric: str) -> str:
+    return formatting.amount(metric, metrics[metric]) if metric in metrics else NOT_MEASURED

@@ -1,10 +1,9 @@
-"""The search: recipes drawn by Optuna, given up cheaply where they can be, measured where not, until it is enough."""
+"""Search of recipes with Optuna: cheap rejection first, then measurement, until a stop condition is met."""
 
 import logging
 import random
 import time
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,154 +11,169 @@ from typing import Any
 import optuna
 
 from tfopt.artifacts import Model
-from tfopt.components.tune_recipe import early_rejection as proxies
-from tfopt.components.tune_recipe import recipes
-from tfopt.components.tune_recipe.recipes import Recipe
-from tfopt.components.tune_recipe.trial_measurement import GIVEN_UP, NOT_MADE, Judge, Judged
-from tfopt.components.tune_recipe.trial_models import Kitchen
+from tfopt.components.tune_recipe.early_rejection import find_excessive_difference, find_missed_size_goal
+from tfopt.components.tune_recipe.parameters import SearchSettings
+from tfopt.components.tune_recipe.recipes import Recipe, all_recipes, choose_recipe, first_recipes
+from tfopt.components.tune_recipe.trial_measurement import GIVEN_UP, NOT_MADE, TrialMeasurement, TrialMeasurer
+from tfopt.components.tune_recipe.trial_models import ModelBuilder
 from tfopt.errors import ComponentError, disk_full_error
 
-MARKS = ("threshold", "min_improvement")  # kinds of goals that say what is enough; the others say what is too much
-REPEATS = 8  # how often the sampler may ask for what was tried, before something new is drawn evenly
+TARGETS = ("threshold", "min_improvement")  # kinds of goals that set a target; the others set a limit
+REPEATS = 8  # proposals of recipes that were tried before, until one is drawn at random
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
 
 @dataclass
 class Trial:
-    """One recipe and what came of it: ``measured`` or not, ``given up`` at a cheap sign, or ``not made``."""
+    """A tried recipe and its result.
+
+    Attributes:
+        recipe: The recipe.
+        state: ``measured``, ``not measured``, ``given up`` after a cheap check, or ``not made``.
+        reason: The result in one line.
+        seconds: Duration.
+        model: The model, if it was made.
+        measurement: The measurement, if there was one.
+        reports: Folder of the reports of the measurement.
+    """
 
     recipe: Recipe
     state: str = "not made"
     reason: str = ""
     seconds: float = 0.0
     model: Model | None = None
-    judged: Judged | None = None
+    measurement: TrialMeasurement | None = None
     reports: Path | None = None
 
     @property
     def wins(self) -> bool:
-        """Whether it meets every goal and is proven better than the parent."""
-        return bool(self.judged and self.judged.proven and not self.judged.failures)
+        """Return True if it meets all goals and is significantly better than the parent."""
+        return bool(self.measurement and self.measurement.is_better and not self.measurement.failures)
 
     @property
     def score(self) -> float:
-        """What the sampler makes small."""
-        return self.judged.score if self.judged else GIVEN_UP if self.state == "given up" else NOT_MADE
+        """Return the value that the sampler minimizes."""
+        if self.measurement:
+            return self.measurement.score
+        return GIVEN_UP if self.state == "given up" else NOT_MADE
 
 
 @dataclass
 class Search:
-    """What is searched, with what, and how long.
+    """A search within a budget.
 
     Attributes:
-        most: Trials.
-        minutes: From when it was made; a trial that has begun is ended.
-        records: That a cheap look at the answers is given.
+        builder: Builds the models.
+        measurer: Measures them.
+        settings: Formats, budget and seed.
+        trials: The trials, in order.
+        start: The time, by `time.monotonic`, when the search started.
     """
 
-    kitchen: Kitchen
-    judge: Judge
-    formats: Sequence[str]
-    most: int
-    minutes: float
-    records: int
-    seed: int
+    builder: ModelBuilder
+    measurer: TrialMeasurer
+    settings: SearchSettings
     trials: list[Trial] = field(default_factory=list)
-    began: float = field(default_factory=time.monotonic)
+    start: float = field(default_factory=time.monotonic)
 
-    def reuse_or_run(self, last: Recipe | None) -> tuple[bool, str]:
-        """Try last time's winner first, and search only where it does not win any more.
+    def reuse_or_run(self, first: Recipe | None) -> tuple[bool, str]:
+        """Try the winner of an earlier run, and search only if it no longer wins.
 
         Returns:
-            Whether it was enough, and why there are no more trials.
+            True if that recipe won, and why there were no more trials.
         """
-        if last and self.attempt(last).wins:
+        if first and self.try_recipe(first).wins:
             return True, "the recipe of the earlier run still meets the goals"
         return False, self.run()
 
     def run(self) -> str:
-        """Try recipes that were not tried yet; fill `trials` and return why it stopped."""
+        """Try recipes that were not tried yet; append to `trials` and return why the search stopped."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
-            sampler = optuna.samplers.TPESampler(seed=self.seed, multivariate=True, group=True)
+            sampler = optuna.samplers.TPESampler(seed=self.settings.seed, multivariate=True, group=True)
         study = optuna.create_study(sampler=sampler)
-        left = recipes.every(self.formats)
-        random.Random(self.seed).shuffle(left)
-        left = list(dict.fromkeys([*recipes.first(self.formats), *left]))
-        known = {trial.recipe: trial.score for trial in self.trials}
-        opening = 1 + len(recipes.first(self.formats))
-        while not (enough := self._enough(known, left)):
-            drawn, recipe = self._draw(study, known, left, opening)
-            trial = self.attempt(recipe)
-            known[recipe] = trial.score
-            study.tell(drawn, trial.score)
-        return enough
+        shuffled = all_recipes(self.settings.formats)
+        random.Random(self.settings.seed).shuffle(shuffled)
+        first = first_recipes(self.settings.formats)
+        candidates = list(dict.fromkeys([*first, *shuffled]))
+        scores = {trial.recipe: trial.score for trial in self.trials}
+        while not (stopped := self._stop_reason(scores, candidates)):
+            optuna_trial, recipe = self._propose(study, scores, candidates, after=1 + len(first))
+            trial = self.try_recipe(recipe)
+            scores[recipe] = trial.score
+            study.tell(optuna_trial, trial.score)
+        return stopped
 
-    def attempt(self, recipe: Recipe) -> Trial:
-        """Make, look at and measure one recipe; its failure is its result.
+    def try_recipe(self, recipe: Recipe) -> Trial:
+        """Build, check and measure one recipe; a failure is its result.
 
         Raises:
-            ComponentError: When the disk is full, or the parent cannot be measured.
+            ComponentError: If the disk is full, or the parent cannot be measured.
         """
-        trial, began = Trial(recipe), time.monotonic()
+        trial, start = Trial(recipe), time.monotonic()
         self.trials.append(trial)
         try:
-            trial.model = self.kitchen.make(recipe)
-            if reason := self._sign(trial.model):
+            trial.model = self.builder.build(recipe)
+            if reason := self._rejection(trial.model):
                 trial.state, trial.reason = "given up", reason
         except ComponentError as error:
-            if full := disk_full_error(error):  # which every other recipe would meet as well
+            if full := disk_full_error(error):  # all other recipes would fail too
                 raise full from error
             trial.reason = error.received.strip().splitlines()[0]
         if trial.model and not trial.reason:
-            trial.reports = self.kitchen.folder / f"trial {len(self.trials)}"
-            (trial.judged,) = self.judge.judge([trial.model], trial.reports)
-            trial.state = "not measured" if trial.judged.measured.error else "measured"
-            trial.reason = trial.judged.in_words()
-        trial.seconds = time.monotonic() - began
-        spent = (time.monotonic() - self.began) / 60
+            trial.reports = self.builder.folder / f"trial {len(self.trials)}"
+            (trial.measurement,) = self.measurer.measure([trial.model], trial.reports)
+            trial.state = "not measured" if trial.measurement.measured.error else "measured"
+            trial.reason = trial.measurement.describe()
+        trial.seconds = time.monotonic() - start
         log.info(
             "[%d/%d, %.1f of %g min] %s: %s",
-            len(self.trials), self.most, spent, self.minutes, recipe,
+            len(self.trials), self.settings.trials, self.minutes, self.settings.minutes, recipe,
             trial.reason if trial.state == "measured" else f"{trial.state}: {trial.reason}",
         )  # fmt: skip
         return trial
 
-    def _draw(
-        self, study: optuna.Study, known: dict[Recipe, float], left: list[Recipe], opening: int
+    @property
+    def minutes(self) -> float:
+        """Return the minutes since the start."""
+        return (time.monotonic() - self.start) / 60
+
+    def _propose(
+        self, study: optuna.Study, scores: dict[Recipe, float], candidates: list[Recipe], after: int
     ) -> tuple[Any, Recipe]:
-        """A recipe that was not tried: one from each format first, then what the sampler finds promising."""
-        for _ in range(REPEATS if len(known) >= opening else 0):
-            drawn = study.ask()
-            recipe = recipes.choose(drawn.suggest_categorical, self.formats)
-            if recipe in left and recipe not in known:
-                return drawn, recipe
-            study.tell(drawn, known.get(recipe, 0.0))  # 0: the parent itself
-        recipe = next(one for one in left if one not in known)
+        """Return a recipe that was not tried: the first candidates in order, then proposals of the sampler."""
+        for _ in range(REPEATS if len(scores) >= after else 0):
+            optuna_trial = study.ask()
+            recipe = choose_recipe(optuna_trial.suggest_categorical, self.settings.formats)
+            if recipe in candidates and recipe not in scores:
+                return optuna_trial, recipe
+            study.tell(optuna_trial, scores.get(recipe, 0.0))  # 0: the parent itself
+        recipe = next(candidate for candidate in candidates if candidate not in scores)
         study.enqueue_trial(recipe.choices)
-        drawn = study.ask()
-        recipes.choose(drawn.suggest_categorical, self.formats)
-        return drawn, recipe
+        optuna_trial = study.ask()
+        choose_recipe(optuna_trial.suggest_categorical, self.settings.formats)
+        return optuna_trial, recipe
 
-    def _sign(self, model: Model) -> str | None:
-        """Why measuring it would be a waste; None when it would not."""
-        last = next((trial.judged for trial in reversed(self.trials) if trial.judged), None)
-        goals = last.goals if last else self.judge.question.goals
-        if large := proxies.too_large(model, self.kitchen.model, goals):
-            return large
-        found = self.kitchen.changed(model, self.records, self.seed)
-        return proxies.too_different(*found, goals, last.main_metric if last else None)
+    def _rejection(self, model: Model) -> str | None:
+        """Return why the model need not be measured, or None."""
+        newest = next((trial.measurement for trial in reversed(self.trials) if trial.measurement), None)
+        goals = newest.goals if newest else self.measurer.goals
+        if missed := find_missed_size_goal(model, self.builder.model, goals):
+            return missed
+        difference = self.builder.compare_outputs(model, self.settings.records, self.settings.seed)
+        return find_excessive_difference(difference, goals, newest.main_metric if newest else None)
 
-    def _enough(self, known: dict[Recipe, float], left: list[Recipe]) -> str:
-        last = self.trials[-1] if self.trials else None
-        marks = last.judged.goals if last and last.judged else ()
-        if last and last.wins and any(goal.kind in MARKS for goal in marks):
+    def _stop_reason(self, scores: dict[Recipe, float], candidates: list[Recipe]) -> str:
+        """Return why the search stops now; empty if it goes on."""
+        newest = self.trials[-1] if self.trials else None
+        goals = newest.measurement.goals if newest and newest.measurement else ()
+        if newest and newest.wins and any(goal.kind in TARGETS for goal in goals):
             return "a recipe meets the goals"
-        if len(known) >= self.most:
-            return f"{self.most} trials were made"
-        if len(known) == len(left):
+        if len(scores) >= self.settings.trials:
+            return f"{self.settings.trials} trials were made"
+        if len(scores) == len(candidates):
             return "every recipe was tried"
-        if time.monotonic() - self.began > 60 * self.minutes:
-            return f"{self.minutes:g} minutes were over"
+        if self.minutes > self.settings.minutes:
+            return f"{self.settings.minutes:g} minutes were over"
         return ""

@@ -1,12 +1,13 @@
-"""Making models by the names of the components that do it, and a first look at them.
+"""Models of a search: run the components of a recipe by name, and compare a few outputs with the parent.
 
-Each in a process of its own: a converter or a model that crashes is a trial that failed, and not the end of the search.
+Each component, and the comparison, runs in a process of its own: a crash is a failed trial and does not end the search.
 """
 
 import hashlib
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tfopt import runtimes
@@ -18,74 +19,93 @@ from tfopt.execution.isolated import run_component
 from tfopt.measurement.parity import compare
 from tfopt.processes.subprocess_call import run_in_child
 
-LEAST = 60.0  # seconds that a step may take, however little of the budget is left
+MIN_SECONDS = 60.0  # that a step may take even if less of the budget is left
 
 
-class Kitchen:
-    """Makes models of one parent, below a folder; what several recipes begin with is made once."""
+@dataclass(frozen=True)
+class OutputDifference:
+    """The difference between the outputs of a model and those of its parent.
 
-    def __init__(self, model: Model, examples: Examples, output: str | None, folder: Path, until: float) -> None:
-        """Make below ``folder``; stop a step at the moment ``until`` of the monotonic clock.
+    Attributes:
+        changed: Number of records whose class changed.
+        records: Number of compared records.
+        decorrelation: 1 minus the correlation of the worst output.
+    """
 
-        Of several outputs, ``output`` is the one that counts when answers are compared; all of them without one.
+    changed: int
+    records: int
+    decorrelation: float
+
+
+class ModelBuilder:
+    """Builds models from one parent in a folder; steps that several recipes start with run once."""
+
+    def __init__(self, model: Model, examples: Examples, output: str | None, folder: Path, deadline: float) -> None:
+        """Store the arguments.
+
+        Args:
+            model: The parent.
+            examples: Examples for calibration and comparison.
+            output: The output to compare; all of them if None.
+            folder: The folder for the models.
+            deadline: The time, by `time.monotonic`, at which a running step is stopped.
         """
-        self.model, self.examples, self.output, self.folder, self.until = model, examples, output, folder, until
+        self.model, self.examples, self.output, self.folder, self.deadline = model, examples, output, folder, deadline
         self._failed: dict[str, ComponentError] = {}
 
-    def make(self, recipe: Recipe) -> Model:
+    def build(self, recipe: Recipe) -> Model:
         """Run the steps of a recipe.
 
         Raises:
-            ComponentError: When a step cannot be done, or takes longer than the budget.
+            ComponentError: If a step fails, or takes longer than the budget.
         """
-        made = self.model
+        model = self.model
         for count, step in enumerate(recipe.steps, 1):
-            place = self.folder / _key(recipe.steps[:count])
-            if place.name in self._failed:
-                raise self._failed[place.name]
-            if not place.exists():
-                given = {"model": made.uri, "examples": self.examples.uri, step.output: str(place)}
+            folder = self.folder / _key(recipe.steps[:count])
+            if folder.name in self._failed:
+                raise self._failed[folder.name]
+            if not folder.exists():
+                artifacts = {"model": model.uri, "examples": self.examples.uri, step.output: str(folder)}
                 try:
-                    run_component(step.component, given | step.parameters, doing=str(step), limit_s=self._left())
-                except ComponentError as error:  # what one recipe began with in vain, no other begins with again
-                    self._failed[place.name] = error
+                    run_component(
+                        step.component, artifacts | step.parameters, doing=str(step), limit_s=self._seconds_left()
+                    )
+                except ComponentError as error:  # other recipes with the same first steps fail without running them
+                    self._failed[folder.name] = error
                     raise
-            made = Model.open(place)
-        return made
+            model = Model.open(folder)
+        return model
 
-    def changed(self, child: Model, records: int, seed: int) -> tuple[int, int, float]:
-        """How a child's answers differ from the parent's on a few records that nothing was calibrated on.
-
-        Returns:
-            The records whose class changed, the records compared, and 1 - the correlation of the worst output.
+    def compare_outputs(self, child: Model, records: int, seed: int) -> OutputDifference:
+        """Compare a model with the parent on a few records that no model was calibrated on.
 
         Raises:
-            ComponentError: When the child cannot be loaded or run.
+            ComponentError: If the model cannot be loaded or run.
         """
         return run_in_child(
-            differences, self.model.uri, child.uri, self.examples.uri, self.output, records, seed, doing="comparing",
-            limit_s=self._left(),
+            measure_difference, self.model.uri, child.uri, self.examples.uri, self.output, records, seed,
+            doing="comparing", limit_s=self._seconds_left(),
         )  # fmt: skip
 
-    def _left(self) -> float:
-        return max(LEAST, self.until - time.monotonic())
+    def _seconds_left(self) -> float:
+        return max(MIN_SECONDS, self.deadline - time.monotonic())
 
 
-def differences(
+def measure_difference(
     parent: str, child: str, examples: str, output: str | None, records: int, seed: int
-) -> tuple[int, int, float]:
-    """Be the process that compares; see `Kitchen.changed`."""
+) -> OutputDifference:
+    """Compare two models in this process; see `ModelBuilder.compare_outputs`."""
     with runtimes.load(Model(parent)) as first, runtimes.load(Model(child)) as second:
-        given, _ = draw_inputs(Examples(examples), first.inputs, records=records, seed=seed)
-        found = compare(first, second, split_batches(given, first.inputs, 32))
-    found = {output: found[output]} if output in found else found
-    agreeing = [parity.agreement for parity in found.values() if parity.agreement is not None]
-    total = next(iter(found.values())).records
-    changed = round((1 - min(agreeing, default=1.0)) * total)
-    apart = max(1 - (1.0 if parity.correlation is None else parity.correlation) for parity in found.values())
-    return changed, total, apart
+        inputs, _ = draw_inputs(Examples(examples), first.inputs, records=records, seed=seed)
+        parities = compare(first, second, split_batches(inputs, first.inputs, 32))
+    if output in parities:
+        parities = {output: parities[output]}
+    agreements = [parity.agreement for parity in parities.values() if parity.agreement is not None]
+    total = next(iter(parities.values())).records
+    correlations = [1.0 if parity.correlation is None else parity.correlation for parity in parities.values()]
+    return OutputDifference(round((1 - min(agreements, default=1.0)) * total), total, 1 - min(correlations))
 
 
 def _key(steps: Sequence[Step]) -> str:
-    said = json.dumps([[step.component, step.parameters] for step in steps], sort_keys=True)
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
+    text = json.dumps([[step.component, step.parameters] for step in steps], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

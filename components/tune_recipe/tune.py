@@ -1,156 +1,153 @@
-"""From a model to a recipe: last time's if it still serves, else a search; then the last round and its choice."""
+"""The whole search: the earlier recipe or a search, the last round, the selection, and the report."""
 
 import datetime
 import shlex
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tfopt.artifacts import Examples, Model
+from tfopt.artifacts.decision_report import DecisionReport
+from tfopt.artifacts.recipe_report import RecipeReport, RecipeStep, TrialReport, WinningRecipe
 from tfopt.artifacts.staging import link_tree
-from tfopt.components.tune_recipe.recipes import Recipe
+from tfopt.components.tune_recipe.earlier_trials import add_earlier_trials
+from tfopt.components.tune_recipe.parameters import SearchSettings
+from tfopt.components.tune_recipe.recipes import Recipe, Step
 from tfopt.components.tune_recipe.search import Search, Trial
-from tfopt.components.tune_recipe.trial_measurement import Judge, Question
-from tfopt.components.tune_recipe.trial_models import Kitchen
+from tfopt.components.tune_recipe.trial_measurement import TrialMeasurer
+from tfopt.components.tune_recipe.trial_models import ModelBuilder
 from tfopt.errors import ComponentError
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How much is tried: the component's parameters."""
-
-    formats: tuple[str, ...]
-    trials: int
-    minutes: float
-    records: int
-    finalists: int
 
 
 def tune(
     model: Model,
     examples: Examples,
-    last: Recipe | None,
-    question: Question,
-    budget: Budget,
+    first: Recipe | None,
+    previous: RecipeReport | None,
+    settings: SearchSettings,
     tuned: Path,
     folder: Path,
-) -> dict[str, Any]:
-    """Search below ``folder``, put the chosen model into ``tuned``, and return the content of ``recipe.json``.
+) -> RecipeReport:
+    """Search, and write the selected model.
 
-    What earlier runs measured is not in it yet; ``last`` is last time's winner, which is tried first.
+    Args:
+        model: The model that the recipes start from.
+        examples: Examples with the splits train and eval.
+        first: The recipe to try first, if there is one.
+        previous: The report of the earlier run, if there is one.
+        settings: Goals, budget and measurement.
+        tuned: Output folder of the selected model.
+        folder: Output folder of the recipe; ``decision.html`` is written to it.
 
     Raises:
         ComponentError: See `tune_recipe`.
     """
-    work = folder / ".work"  # beside the outputs, so that the winner is linked, and gone with them when interrupted
+    work = folder / ".work"  # on the file system of the outputs, so that the winner can be linked
     work.mkdir()
-    kitchen = Kitchen(model, examples, question.output, work, time.monotonic() + 60 * budget.minutes)
-    judge = Judge(model, examples, question)
-    search = Search(kitchen, judge, budget.formats, budget.trials, budget.minutes, budget.records, question.seed)
-    reused, stopped = search.reuse_or_run(last)
-    finalists = _finalists(search.trials, budget.finalists)
-    place = _last_round(judge, search.trials, finalists, work / "last round")
-    decision = judge.decide([trial.model for trial in finalists if trial.model], place)
-    winner = next((t for t in finalists if t.model and t.model.digest == decision["selected_digest"]), None)
-    link_tree(place / "selected", tuned)
-    shutil.copyfile(place / "decision" / "report.html", folder / "decision.html")
+    deadline = time.monotonic() + 60 * settings.minutes
+    builder = ModelBuilder(model, examples, settings.output, work, deadline)
+    measurer = TrialMeasurer(model, examples, settings)
+    search = Search(builder, measurer, settings)
+    reused, stopped = search.reuse_or_run(first)
+    finalists = select_finalists(search.trials, settings.finalists)
+    reports = _measure_finalists(measurer, search.trials, finalists, work / "last round")
+    decision = measurer.select([trial.model for trial in finalists if trial.model], reports)
+    winner = next((t for t in finalists if t.model and t.model.digest == decision.selected_digest), None)
+    link_tree(reports / "selected", tuned)
+    shutil.copyfile(reports / "decision" / "report.html", folder / "decision.html")
     shutil.rmtree(work)
-    return {
-        "reason": _reason(winner, decision, reused=reused, tried=len(search.trials)),
-        "winner": _winner(winner) if winner else None,
-        "blessed": decision["blessed"],
-        "reused": reused,
-        "stopped": stopped,
-        "goals": [goal.text for goal in question.goals],
-        "objective": question.objective,
-        "formats": list(budget.formats),
-        "seed": question.seed,
-        "examples": examples.digest,
-        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "minutes": (time.monotonic() - search.began) / 60,
-        "trials": _rows(search.trials, finalists, winner),
-        "decision": decision,
-    }
+    report = RecipeReport(
+        reason=_reason(winner, decision, reused=reused, count=len(search.trials)),
+        winner=_winning_recipe(winner.recipe) if winner else None,
+        blessed=decision.blessed,
+        reused=reused,
+        stopped=stopped,
+        goals=[goal.text for goal in measurer.goals],
+        objective=settings.objective,
+        formats=list(settings.formats),
+        seed=settings.seed,
+        examples=examples.digest,
+        time=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        minutes=search.minutes,
+        trials=[_trial_report(trial, trial in finalists, trial is winner) for trial in search.trials],
+        decision=decision,
+        earlier=[],
+        left_out="",
+    )
+    return add_earlier_trials(report, previous)
 
 
-def _finalists(trials: Sequence[Trial], most: int) -> list[Trial]:
-    """The best that win; the best measured one when none does, for the last round to say so.
+def select_finalists(trials: Sequence[Trial], count: int) -> list[Trial]:
+    """Return the best trials that win; if none does, the best measured one, so that the last round reports it.
 
     Raises:
-        ComponentError: When nothing was measured.
+        ComponentError: If no trial was measured.
     """
-    measured = [trial for trial in trials if trial.judged and not trial.judged.measured.error]
+    measured = [trial for trial in trials if trial.measurement and not trial.measurement.measured.error]
     if not measured:
-        said = "; ".join(f"{trial.recipe}: {trial.reason}" for trial in trials[:5])
+        reasons = "; ".join(f"{trial.recipe}: {trial.reason}" for trial in trials[:5])
         raise ComponentError(
-            f"none of {len(trials)} recipes could be measured: {said}",
-            "a recipe that can",
-            "loosen the goals on size, allow more formats, or see what the first of them says",
+            f"none of {len(trials)} recipes could be measured: {reasons}",
+            "at least one recipe that can be measured",
+            "relax the goals on size, allow more formats, or read the error of the first one",
         )
     ranked = sorted(measured, key=lambda trial: (not trial.wins, trial.score))
     best = [trial for trial in ranked if trial.wins] or ranked[:1]
-    unlike = {trial.model.digest: trial for trial in reversed(best) if trial.model}  # two recipes, one file
-    return [trial for trial in best if trial in unlike.values()][:most]
+    distinct = {trial.model.digest: trial for trial in reversed(best) if trial.model}  # two recipes may give one file
+    return [trial for trial in best if trial in distinct.values()][:count]
 
 
-def _last_round(judge: Judge, trials: Sequence[Trial], finalists: Sequence[Trial], place: Path) -> Path:
-    """Measure the finalists again, beside each other; where only one was ever measured, luck chose nothing."""
-    (first, *_), measured = finalists, [trial for trial in trials if trial.judged]
+def _measure_finalists(
+    measurer: TrialMeasurer, trials: Sequence[Trial], finalists: Sequence[Trial], folder: Path
+) -> Path:
+    """Measure the finalists together, and return the folder of the reports; a single trial is not measured again."""
+    (first, *_), measured = finalists, [trial for trial in trials if trial.measurement]
     if measured == [first] and first.reports:
         return first.reports
-    judge.judge([trial.model for trial in finalists if trial.model], place)
-    return place
+    measurer.measure([trial.model for trial in finalists if trial.model], folder)
+    return folder
 
 
-def _reason(winner: Trial | None, decision: dict[str, Any], *, reused: bool, tried: int) -> str:
-    best = f"the best of {tried} recipes" if tried > 1 else "the only recipe that was tried"
-    how = "last time's recipe again" if reused else best
-    said = decision["reason"].removeprefix(f"{decision['selected']}: ")  # the recipe's name says more
-    if winner is None:
-        return f"the model itself stays: {said}"
-    return f"{winner.recipe} ({how}): {said}"
+def _reason(winner: Trial | None, decision: DecisionReport, *, reused: bool, count: int) -> str:
+    best = f"the best of {count} recipes" if count > 1 else "the only recipe that was tried"
+    origin = "the recipe of the earlier run" if reused else best
+    reason = decision.reason.removeprefix(f"{decision.selected}: ")  # the recipe's name is more specific
+    return f"{winner.recipe} ({origin}): {reason}" if winner else f"the model itself stays: {reason}"
 
 
-def _winner(trial: Trial) -> dict[str, Any]:
-    return {"name": str(trial.recipe), "choices": trial.recipe.choices, **_steps(trial.recipe)}
+def _winning_recipe(recipe: Recipe) -> WinningRecipe:
+    steps = [RecipeStep(step.component, step.parameters) for step in recipe.steps]
+    return WinningRecipe(str(recipe), recipe.choices, steps, _commands(recipe.steps))
 
 
-def _steps(recipe: Recipe) -> dict[str, Any]:
-    steps = recipe.steps
-    places = ["model/", *(f"{number} {step.component}/".replace(" ", "-") for number, step in enumerate(steps, 1))]
+def _commands(steps: Sequence[Step]) -> list[str]:
+    """Return the command of each step, each reading the folder that the previous one wrote."""
+    folders = ["model/", *(f"{number} {step.component}/".replace(" ", "-") for number, step in enumerate(steps, 1))]
     commands = []
-    for step, given, made in zip(steps, places, places[1:], strict=False):
-        words = ["tfopt", step.component, "--model", given, "--examples", "examples/", f"--{step.output}", made]
+    for step, source, target in zip(steps, folders, folders[1:], strict=False):
+        words = ["tfopt", step.component, "--model", source, "--examples", "examples/", f"--{step.output}", target]
         for name, value in step.parameters.items():
-            dashed = name.replace("_", "-")
-            words += [f"--{'' if value else 'no-'}{dashed}"] if isinstance(value, bool) else [f"--{dashed}", str(value)]
+            option = name.replace("_", "-")
+            words += [f"--{'' if value else 'no-'}{option}"] if isinstance(value, bool) else [f"--{option}", str(value)]
         commands.append(shlex.join(words))
-    return {
-        "steps": [{"component": step.component, "parameters": step.parameters} for step in steps],
-        "commands": commands,
-    }
+    return commands
 
 
-def _rows(trials: Sequence[Trial], finalists: Sequence[Trial], winner: Trial | None) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": str(trial.recipe),
-            "choices": trial.recipe.choices,
-            "state": trial.state,
-            "reason": trial.reason,
-            "seconds": round(trial.seconds, 2),
-            "meets_goals": bool(trial.judged and not trial.judged.failures),
-            "proven_better": bool(trial.judged and trial.judged.proven),
-            "finalist": trial in finalists,
-            "winner": trial is winner,
-            "score": trial.score,
-            "beside_parent": trial.judged.beside_parent if trial.judged else None,
-            "metrics": {name: found.value for name, found in trial.judged.measured.metrics.items()}
-            if trial.judged
-            else {},
-        }
-        for trial in trials
-    ]
+def _trial_report(trial: Trial, finalist: bool, winner: bool) -> TrialReport:
+    measurement = trial.measurement
+    return TrialReport(
+        name=str(trial.recipe),
+        choices=trial.recipe.choices,
+        state=trial.state,
+        reason=trial.reason,
+        seconds=round(trial.seconds, 2),
+        meets_goals=bool(measurement and not measurement.failures),
+        proven_better=bool(measurement and measurement.is_better),
+        finalist=finalist,
+        winner=winner,
+        score=trial.score,
+        beside_parent=measurement.relative_metrics if measurement else None,
+        metrics={name: metric.value for name, metric in measurement.measured.metrics.items()} if measurement else {},
+        pareto=False,  # set by add_earlier_trials
+    )

@@ -1,4 +1,4 @@
-"""Each recipe is tried once, cheap signs first, until it is enough; what was measured best is handed on."""
+"""Test the search of recipes: order of trials, cheap rejection, stop conditions, finalists, and the written outputs."""
 
 import json
 import os
@@ -12,17 +12,18 @@ from pathlib import Path
 import pytest
 
 from tests.reports import TRAINED, Row, join_rows
-from tfopt import formatting as wording
+from tfopt import formatting
 from tfopt.artifacts import Model
 from tfopt.component import find
 from tfopt.components.select_model.choice import choose
-from tfopt.components.tune_recipe import early_rejection as proxies
-from tfopt.components.tune_recipe import recipes
-from tfopt.components.tune_recipe import tune as tuning
 from tfopt.components.tune_recipe.component import tune_recipe
-from tfopt.components.tune_recipe.recipes import FORMATS, Recipe
+from tfopt.components.tune_recipe.early_rejection import find_excessive_difference, find_missed_size_goal
+from tfopt.components.tune_recipe.parameters import SearchSettings
+from tfopt.components.tune_recipe.recipes import FORMATS, Recipe, all_recipes, first_recipes
 from tfopt.components.tune_recipe.search import Search
-from tfopt.components.tune_recipe.trial_measurement import Judged
+from tfopt.components.tune_recipe.trial_measurement import TrialMeasurement
+from tfopt.components.tune_recipe.trial_models import OutputDifference
+from tfopt.components.tune_recipe.tune import select_finalists
 from tfopt.errors import ComponentError
 from tfopt.measurement.goals import read_goals, resolve_goals
 
@@ -30,51 +31,51 @@ QUICK = {"seconds": 0.4, "formats": ["tflite"]}
 LOSSLESS = ["quality max_degradation 1%"]
 
 
-def test_each_recipe_is_one_and_every_step_of_it_is_what_its_component_takes():
-    every = recipes.every(FORMATS)
-    assert len(every) == len(set(map(str, every))) == 50
-    for recipe in every:
+def test_recipes_are_distinct_and_their_steps_fit_the_components():
+    recipes = all_recipes(FORMATS)
+    assert len(recipes) == len(set(map(str, recipes))) == 50
+    for recipe in recipes:
         assert recipe.steps
         for step in recipe.steps:
             component = find(step.component)
             assert list(component.outputs) == [step.output]
             assert component.check(step.parameters).items() >= step.parameters.items()
             assert {"model", "examples"} <= component.inputs.keys()
-    assert {step.component for recipe in every for step in recipe.steps} == {
+    assert {step.component for recipe in recipes for step in recipe.steps} == {
         "fold_batch_norm", "optimize_graph", "cast_precision", "compile_xla",
         "export_tflite", "export_onnx", "export_openvino",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("formats", [FORMATS, ("onnx",), ("saved_model", "openvino")])
-def test_only_wanted_formats_are_tried_and_each_of_them_first(formats):
-    every, first = recipes.every(formats), recipes.first(formats)
-    assert {recipe.choices["format"] for recipe in every} == set(formats)
+def test_only_requested_formats_are_tried_and_each_of_them_first(formats):
+    recipes, first = all_recipes(formats), first_recipes(formats)
+    assert {recipe.choices["format"] for recipe in recipes} == set(formats)
     assert {recipe.choices["format"] for recipe in first} == set(formats)
-    assert set(first) <= set(every)
+    assert set(first) <= set(recipes)
 
 
-class Known:
-    """A kitchen and a judge in one for whom every recipe was measured beforehand: its speed-up and lost accuracy."""
+class PlannedTrials:
+    """A model builder and measurer for which speedup and lost accuracy of every recipe are set beforehand."""
 
     def __init__(self, folder: Path, goals: list[str], figures, *, broken=()) -> None:
-        self.folder, self.model, self.goals, self.figures, self.broken = folder, Model(folder), goals, figures, broken
-        self.question = type("Question", (), {"goals": read_goals(goals)})
+        self.folder, self.model, self.figures, self.broken = folder, Model(folder), figures, broken
+        self.goals = read_goals(goals)
         (folder / "saved_model.pb").write_text("graph")
 
-    def make(self, recipe: Recipe) -> Model:
+    def build(self, recipe: Recipe) -> Model:
         if recipe.choices["format"] in self.broken:
             raise ComponentError(f"{recipe} has no such op\nand more", "ops", "others")
-        place = self.folder / str(recipe)
-        place.mkdir()
-        (place / "saved_model.pb").write_text(str(recipe))
-        (place / "choices.json").write_text(json.dumps(recipe.choices))
-        return Model(place)
+        folder = self.folder / str(recipe)
+        folder.mkdir()
+        (folder / "saved_model.pb").write_text(str(recipe))
+        (folder / "choices.json").write_text(json.dumps(recipe.choices))
+        return Model(folder)
 
-    def changed(self, child: Model, records: int, seed: int) -> tuple[int, int, float]:
-        return 0, records, 0.0
+    def compare_outputs(self, child: Model, records: int, seed: int) -> OutputDifference:
+        return OutputDifference(0, records, 0.0)
 
-    def judge(self, children: list[Model], place: Path) -> list[Judged]:
+    def measure(self, children: list[Model], folder: Path) -> list[TrialMeasurement]:
         choices = json.loads((children[0].path / "choices.json").read_text())
         speed, lost = self.figures(choices)
         rows = [
@@ -83,12 +84,16 @@ class Known:
                 (speed, speed * 0.99, speed * 1.01, "faster" if speed > 1.03 else "within noise")),
         ]  # fmt: skip
         measured = join_rows(rows, ["a", "b"])
-        goals = resolve_goals(read_goals(self.goals), "accuracy", measured[0].metrics)
-        return [Judged(measured[1], "accuracy", goals, "latency", 1000)]
+        goals = resolve_goals(self.goals, "accuracy", measured[0].metrics)
+        return [TrialMeasurement(measured[1], "accuracy", goals, "latency", 1000)]
+
+
+def make_search(planned: PlannedTrials, formats, trials: int, minutes: float = 5.0, seed: int = 0) -> Search:
+    return Search(planned, planned, SearchSettings(formats=tuple(formats), trials=trials, minutes=minutes, seed=seed))
 
 
 def figures(choices) -> tuple[float, float]:
-    """Eight bits of OpenVINO after optimize_graph is best; eight bits of LiteRT is faster and loses too much."""
+    """Return speedup and lost accuracy: OpenVINO int8 after optimize_graph is best; LiteRT int8 loses too much."""
     kind = choices["format"]
     if choices.get(kind) == "int8":
         graph = {"as it is": 1.0, "fold_batch_norm": 1.3, "optimize_graph": 1.6}[choices["graph"]]
@@ -96,63 +101,66 @@ def figures(choices) -> tuple[float, float]:
     return 1.5, 0.0
 
 
-def search(folder: Path, goals=LOSSLESS, formats=FORMATS, most=20, seed=0, minutes=5.0, **more) -> tuple[Search, str]:
+def run_search(
+    folder: Path, goals=LOSSLESS, formats=FORMATS, trials=20, seed=0, minutes=5.0, **planned
+) -> tuple[Search, str]:
     folder.mkdir(exist_ok=True)
-    known = Known(folder, goals, figures, **more)
-    found = Search(known, known, formats, most, minutes, 64, seed)
-    return found, found.run()
+    search = make_search(PlannedTrials(folder, goals, figures, **planned), formats, trials, minutes, seed)
+    return search, search.run()
 
 
 def test_no_recipe_is_tried_twice_and_the_search_finds_the_best_within_its_trials(tmp_path):
-    found, stopped = search(tmp_path, most=25)
+    search, stopped = run_search(tmp_path, trials=25)
     assert stopped == "25 trials were made"
-    assert len({trial.recipe for trial in found.trials}) == len(found.trials) == 25
-    best = min(found.trials, key=lambda trial: (not trial.wins, trial.score))
+    assert len({trial.recipe for trial in search.trials}) == len(search.trials) == 25
+    best = min(search.trials, key=lambda trial: (not trial.wins, trial.score))
     assert best.recipe.choices["openvino"] == "int8"
     assert best.recipe.choices["graph"] == "optimize_graph"
-    fast = [trial for trial in found.trials if trial.recipe.choices.get("tflite") == "int8"]
+    fast = [trial for trial in search.trials if trial.recipe.choices.get("tflite") == "int8"]
     assert fast and not any(trial.wins for trial in fast)
     assert min(trial.score for trial in fast) > best.score
 
 
 def test_the_same_seed_and_the_same_figures_give_the_same_trials(tmp_path):
     first, again, other = (
-        [str(trial.recipe) for trial in search(tmp_path / name, most=14, seed=seed)[0].trials]
+        [str(trial.recipe) for trial in run_search(tmp_path / name, trials=14, seed=seed)[0].trials]
         for name, seed in (("a", 3), ("b", 3), ("c", 4))
     )
     assert first == again != other
 
 
-@pytest.mark.parametrize("enough", ["latency min_improvement 75%", "latency threshold 0.1"])
-def test_it_stops_as_soon_as_goals_that_say_what_is_enough_are_met(tmp_path, enough):
-    found, stopped = search(tmp_path, goals=[*LOSSLESS, enough])
+@pytest.mark.parametrize("target", ["latency min_improvement 75%", "latency threshold 0.1"])
+def test_the_search_stops_as_soon_as_a_recipe_meets_the_target(tmp_path, target):
+    search, stopped = run_search(tmp_path, goals=[*LOSSLESS, target])
     assert stopped == "a recipe meets the goals"
-    assert found.trials[-1].wins
-    assert not any(trial.wins for trial in found.trials[:-1])
-    assert len(found.trials) == 2  # LiteRT in 8 bits loses too much; OpenVINO in 8 bits is enough
+    assert search.trials[-1].wins
+    assert not any(trial.wins for trial in search.trials[:-1])
+    assert len(search.trials) == 2  # LiteRT in 8 bits loses too much; OpenVINO in 8 bits meets the target
 
 
-def test_it_ends_when_everything_was_tried_or_time_is_up(tmp_path):
-    found, stopped = search(tmp_path / "all", formats=("onnx",), most=100)
-    assert (stopped, len(found.trials)) == ("every recipe was tried", len(recipes.every(["onnx"])))
-    found, stopped = search(tmp_path / "time", minutes=1e-9)
-    assert (stopped, found.trials) == ("1e-09 minutes were over", [])
+def test_the_search_ends_when_all_recipes_were_tried_or_time_is_up(tmp_path):
+    search, stopped = run_search(tmp_path / "all", formats=("onnx",), trials=100)
+    assert (stopped, len(search.trials)) == ("every recipe was tried", len(all_recipes(["onnx"])))
+    search, stopped = run_search(tmp_path / "time", minutes=1e-9)
+    assert (stopped, search.trials) == ("1e-09 minutes were over", [])
 
 
-def test_last_times_winner_is_enough_while_it_wins_and_the_first_of_a_search_when_not(tmp_path):
+def test_the_earlier_winner_ends_the_search_while_it_wins_and_is_the_first_trial_otherwise(tmp_path):
     best, worse = (Recipe({"graph": "as it is", "format": "onnx", "onnx": kind}) for kind in ("int8", "float32"))
     best = Recipe(best.choices | {"onnx_scales": "per tensor"})
-    for name, last, goals, reused, count in (
+    for name, first, goals, reused, count in (
         ("wins", best, LOSSLESS, True, 1),
         ("is slow", worse, ["latency min_improvement 50%"], False, 4),
         ("is none", None, LOSSLESS, False, 4),
     ):
         (tmp_path / name).mkdir()
-        known = Known(tmp_path / name, goals, lambda choices: (3.0 if choices.get("onnx") == "int8" else 1.1, 0.0))
-        found = Search(known, known, ("onnx", "tflite"), 4, 5.0, 64, 0)
-        assert found.reuse_or_run(last)[0] == reused
-        assert last is None or found.trials[0].recipe == last
-        assert len({trial.recipe for trial in found.trials}) == len(found.trials) <= count
+        planned = PlannedTrials(
+            tmp_path / name, goals, lambda choices: (3.0 if choices.get("onnx") == "int8" else 1.1, 0.0)
+        )
+        search = make_search(planned, ("onnx", "tflite"), trials=4)
+        assert search.reuse_or_run(first)[0] == reused
+        assert first is None or search.trials[0].recipe == first
+        assert len({trial.recipe for trial in search.trials}) == len(search.trials) <= count
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput", "memory", "size"])
@@ -167,68 +175,69 @@ def test_last_times_winner_is_enough_while_it_wins_and_the_first_of_a_search_whe
 def test_a_recipe_wins_exactly_where_select_model_would_choose_it(objective, row, better):
     measured = join_rows([TRAINED, row], ["a", "b"])
     goals = resolve_goals(read_goals(LOSSLESS), "accuracy", measured[0].metrics)
-    judged = Judged(measured[1], "accuracy", goals, objective, 1000)
-    assert not judged.failures
-    assert judged.proven == better == (choose(measured, {"trained", row.name}, objective) is measured[1])
+    measurement = TrialMeasurement(measured[1], "accuracy", goals, objective, 1000)
+    assert not measurement.failures
+    assert measurement.is_better == better == (choose(measured, {"trained", row.name}, objective) is measured[1])
 
 
-def test_the_last_round_is_of_the_best_that_win_or_of_the_best_one_where_none_does(tmp_path):
-    found, _ = search(tmp_path / "some", most=20)
-    finalists = tuning._finalists(found.trials, 3)
-    assert [trial.score for trial in finalists] == sorted(trial.score for trial in found.trials if trial.wins)[:3]
+def test_the_last_round_has_the_best_that_win_or_the_best_one_if_none_does(tmp_path):
+    search, _ = run_search(tmp_path / "some", trials=20)
+    finalists = select_finalists(search.trials, 3)
+    assert [trial.score for trial in finalists] == sorted(trial.score for trial in search.trials if trial.wins)[:3]
     (tmp_path / "none").mkdir()
-    known = Known(tmp_path / "none", LOSSLESS, lambda choices: (1.02, 0.0))  # within noise
-    none = Search(known, known, ("onnx",), 4, 5.0, 64, 0)
+    planned = PlannedTrials(tmp_path / "none", LOSSLESS, lambda choices: (1.02, 0.0))  # within noise
+    none = make_search(planned, ("onnx",), trials=4)
     none.run()
     assert not any(trial.wins for trial in none.trials)
-    assert len(tuning._finalists(none.trials, 3)) == 1
-    broken, _ = search(tmp_path / "broken", most=4, formats=("onnx",), broken=("onnx",))
+    assert len(select_finalists(none.trials, 3)) == 1
+    broken, _ = run_search(tmp_path / "broken", trials=4, formats=("onnx",), broken=("onnx",))
     with pytest.raises(ComponentError, match=r"(?s)none of 4 recipes could be measured.*has no such op"):
-        tuning._finalists(broken.trials, 3)
+        select_finalists(broken.trials, 3)
 
 
 def test_two_recipes_that_give_one_file_are_one_finalist(tmp_path):
-    found, _ = search(tmp_path, most=4, formats=("onnx",))
-    for trial in found.trials:
+    search, _ = run_search(tmp_path, trials=4, formats=("onnx",))
+    for trial in search.trials:
         (trial.model.path / "saved_model.pb").write_text("the same")
         (trial.model.path / "choices.json").unlink()
-    finalists = tuning._finalists([replace(trial, model=Model(trial.model.path)) for trial in found.trials], 3)
+    finalists = select_finalists([replace(trial, model=Model(trial.model.path)) for trial in search.trials], 3)
     assert len(finalists) == 1
-    assert finalists[0].score == min(trial.score for trial in found.trials)
+    assert finalists[0].score == min(trial.score for trial in search.trials)
 
 
-def test_what_cannot_be_made_is_a_trial_with_its_reason(tmp_path):
-    found, _ = search(tmp_path, most=30, broken=("onnx",))
-    failed = [trial for trial in found.trials if trial.state == "not made"]
+def test_a_recipe_that_fails_is_a_trial_with_its_reason(tmp_path):
+    search, _ = run_search(tmp_path, trials=30, broken=("onnx",))
+    failed = [trial for trial in search.trials if trial.state == "not made"]
     assert {trial.recipe.choices["format"] for trial in failed} == {"onnx"}
     assert all(trial.reason.endswith("has no such op") for trial in failed)
-    assert any(trial.wins for trial in found.trials)
+    assert any(trial.wins for trial in search.trials)
 
 
 def test_a_full_disk_ends_the_search(tmp_path):
-    known = Known(tmp_path, LOSSLESS, figures)
-    known.make = lambda recipe: (_ for _ in ()).throw(
+    planned = PlannedTrials(tmp_path, LOSSLESS, figures)
+    planned.build = lambda recipe: (_ for _ in ()).throw(
         ComponentError("No space left on device", "a model", "another op")
     )
-    found = Search(known, known, FORMATS, 5, 5.0, 64, 0)
+    search = make_search(planned, FORMATS, trials=5)
     with pytest.raises(ComponentError, match="room for the outputs"):
-        found.run()
-    assert len(found.trials) == 1
+        search.run()
+    assert len(search.trials) == 1
 
 
-def test_a_model_too_large_for_a_goal_is_given_up_unmeasured(tmp_path):
+def test_a_model_too_large_for_a_goal_is_given_up_before_it_is_measured(tmp_path):
     (tmp_path / "parent").mkdir()
     (tmp_path / "parent" / "saved_model.pb").write_bytes(b"a" * 1000)
     (tmp_path / "child").mkdir()
     (tmp_path / "child" / "saved_model.pb").write_bytes(b"a" * 900)
     parent, child = Model(tmp_path / "parent"), Model(tmp_path / "child")
-    assert proxies.too_large(child, parent, read_goals(["size min_improvement 5%"])) is None
-    said = proxies.too_large(child, parent, read_goals(["accuracy threshold 0.9", "size min_improvement 20%"]))
-    assert said == "is 100 B better in size; the goal asks for 200 B (20%) better"
+    assert find_missed_size_goal(child, parent, read_goals(["size min_improvement 5%"])) is None
+    goals = read_goals(["accuracy threshold 0.9", "size min_improvement 20%"])
+    message = find_missed_size_goal(child, parent, goals)
+    assert message == "is 100 B better in size; the goal asks for 200 B (20%) better"
 
 
 @pytest.mark.parametrize(
-    ("changed", "apart", "metric", "given_up"),
+    ("changed", "decorrelation", "metric", "rejected"),
     [
         (3, 0.0, "accuracy", False),  # at least 1.6 % changed: the goal allows 1 %, twice that is not reached
         (8, 0.0, "accuracy", True),
@@ -237,9 +246,10 @@ def test_a_model_too_large_for_a_goal_is_given_up_unmeasured(tmp_path):
         (0, 0.6, "mean_absolute_error", True),
     ],
 )
-def test_a_few_answers_give_up_only_what_cannot_meet_the_goals(changed, apart, metric, given_up):
+def test_only_differences_that_no_goal_allows_reject_a_model(changed, decorrelation, metric, rejected):
     goals = read_goals(["accuracy max_degradation 0.01"])
-    assert bool(proxies.too_different(changed, 64, apart, goals, metric)) == given_up
+    difference = OutputDifference(changed, 64, decorrelation)
+    assert bool(find_excessive_difference(difference, goals, metric)) == rejected
 
 
 @pytest.mark.parametrize("formats", [["tflite", "coreml"], []])
@@ -250,65 +260,68 @@ def test_unknown_formats_are_refused_at_once(digits_model, digits_examples, tmp_
 
 
 @pytest.fixture
-def kept(digits_examples, tmp_path) -> Path:
-    """Examples with a split ``test`` that whoever reads it cannot read: it is kept for those who judge the winner."""
-    (tmp_path / "kept").mkdir()
+def examples_with_unreadable_test(digits_examples, tmp_path) -> Path:
+    """Examples with a split ``test`` that cannot be read: it is reserved for the evaluation of the winner."""
+    folder = tmp_path / "examples"
+    folder.mkdir()
     for split in digits_examples.iterdir():
-        (tmp_path / "kept" / split.name).symlink_to(split)
-    (tmp_path / "kept/Split-test").mkdir()
-    (tmp_path / "kept/Split-test/data_tfrecord-00000-of-00001.gz").write_bytes(b"no records")
-    return tmp_path / "kept"
+        (folder / split.name).symlink_to(split)
+    (folder / "Split-test").mkdir()
+    (folder / "Split-test/data_tfrecord-00000-of-00001.gz").write_bytes(b"no records")
+    return folder
 
 
-def test_one_trial_becomes_a_model_with_its_recipe_and_pages_without_a_look_at_test(
-    digits_model, kept, tmp_path, caplog
+def test_one_trial_becomes_a_model_with_recipe_and_reports_without_reading_the_test_split(
+    digits_model, examples_with_unreadable_test, tmp_path, caplog
 ):
     caplog.set_level("INFO", "tfopt")
-    made = tune_recipe(digits_model, kept, tmp_path / "tuned", tmp_path / "recipe", trials=1, **QUICK)
-    content = made["recipe"].read()
+    folders = tmp_path / "tuned", tmp_path / "recipe"
+    outputs = tune_recipe(digits_model, examples_with_unreadable_test, *folders, trials=1, **QUICK)
+    content = outputs["recipe"].read()
     assert content["winner"]["name"] == "fold_batch_norm, export_tflite int8"
     assert [step["component"] for step in content["winner"]["steps"]] == ["fold_batch_norm", "export_tflite"]
     assert content["winner"]["commands"][1].endswith("--precision int8")
     assert content["reason"].startswith("fold_batch_norm, export_tflite int8 (the only recipe that was tried): ")
     assert content["reason"].count("tflite int8") == 1
-    assert len(caplog.messages) == 2  # a line for the trial, and what came of all
+    assert len(caplog.messages) == 2  # a line for the trial, and the result
     (row,) = content["trials"]
     assert (row["state"], row["winner"], row["pareto"]) == ("measured", True, True)
-    assert (made["tuned"].format, made["tuned"].digest) == ("tflite", content["decision"]["selected_digest"])
-    assert sorted(file.name for file in made["recipe"].path.iterdir()) == [
+    assert (outputs["tuned"].format, outputs["tuned"].digest) == ("tflite", content["decision"]["selected_digest"])
+    assert sorted(file.name for file in outputs["recipe"].path.iterdir()) == [
         "decision.html", "recipe.json", "report.html",
     ]  # fmt: skip
-    page = (made["recipe"].path / "report.html").read_text()
+    page = (outputs["recipe"].path / "report.html").read_text()
     assert "export_tflite int8" in page
     parent = content["decision"]["models"][0]["metrics"]
-    assert wording.amount("latency", parent["latency"]) in page.partition('id="parent"')[2]
+    assert formatting.amount("latency", parent["latency"]) in page.partition('id="parent"')[2]
 
 
 @pytest.mark.nightly
-def test_last_times_winner_is_used_while_it_serves_and_searched_past_when_not(digits_model, digits_examples, tmp_path):
-    def run(name: str, **more):
-        asked = {**QUICK, **more}
-        made = tune_recipe(digits_model, digits_examples, tmp_path / f"t {name}", tmp_path / name, **asked)
-        return made["recipe"].read()
+def test_the_earlier_winner_is_reused_while_it_wins_and_a_search_follows_otherwise(
+    digits_model, digits_examples, tmp_path
+):
+    def run(name: str, **parameters):
+        folders = tmp_path / f"t {name}", tmp_path / name
+        return tune_recipe(digits_model, digits_examples, *folders, **{**QUICK, **parameters})["recipe"].read()
 
     first = run("first", trials=1)
     again = run("again", trials=5, previous=tmp_path / "first")
     assert again["reused"] and len(again["trials"]) == 1
-    assert (again["earlier"], again["left_out"]) == ([], "")  # it measured anew what was measured before
+    assert (again["earlier"], again["left_out"]) == ([], "")  # the same recipe was measured again
     assert again["winner"]["choices"] == first["winner"]["choices"]
     assert not first["reused"]
-    anew = run("anew", trials=3, previous=tmp_path / "first", goals=["latency min_improvement 99.99%"])
-    assert not anew["reused"]
-    assert [row["state"] for row in anew["trials"]] == ["measured"] * 3
-    other = run("other", trials=1, previous=tmp_path / "anew", formats=["onnx"])
-    assert {row["name"] for row in other["earlier"]} == {row["name"] for row in anew["trials"]}
+    searched = run("searched", trials=3, previous=tmp_path / "first", goals=["latency min_improvement 99.99%"])
+    assert not searched["reused"]
+    assert [row["state"] for row in searched["trials"]] == ["measured"] * 3
+    other = run("other", trials=1, previous=tmp_path / "searched", formats=["onnx"])
+    assert {row["name"] for row in other["earlier"]} == {row["name"] for row in searched["trials"]}
     assert all(row["same_parent"] and row["same_examples"] for row in other["earlier"])
-    alone = run("alone", trials=1, previous=tmp_path / "anew", formats=["onnx"], threads=2)
-    assert (alone["earlier"], alone["left_out"]) == ([], "CPU, threads or batch sizes were others")
+    two_threads = run("two threads", trials=1, previous=tmp_path / "searched", formats=["onnx"], threads=2)
+    assert (two_threads["earlier"], two_threads["left_out"]) == ([], "CPU, threads or batch sizes were others")
 
 
 @pytest.mark.nightly
-def test_interrupted_it_leaves_nothing(digits_model, digits_examples, tmp_path):
+def test_an_interrupted_search_leaves_no_files(digits_model, digits_examples, tmp_path):
     words = ["tune_recipe", "--model", digits_model, "--examples", digits_examples, "--tuned", tmp_path / "tuned"]
     command = [sys.executable, "-m", "tfopt.run", *words, "--recipe", tmp_path / "recipe", "--formats", "tflite"]
     process = subprocess.Popen([str(word) for word in command], env=os.environ | {"TMPDIR": str(tmp_path)})

@@ -1,8 +1,7 @@
 """The content of ``decision.json`` and ``blessing.json``: the selected model, the reasons, the permission to push."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 Role = Literal["winner", "parent"]
 
@@ -43,11 +42,6 @@ class MeasurementConditions:
 
     quality: QualityConditions
     speed: SpeedConditions
-
-    @classmethod
-    def parse(cls, content: Mapping[str, Any]) -> Self:
-        """Convert ``conditions`` of a JSON report."""
-        return cls(QualityConditions(**content["quality"]), SpeedConditions(**content["speed"]))
 
 
 @dataclass(frozen=True)

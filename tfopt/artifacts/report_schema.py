@@ -37,7 +37,7 @@ def load(report_type: type[T], file: Path) -> T:
         ComponentError: If the file is missing, is not JSON, has another version, or does not fit the class.
     """
     try:
-        content = json.loads(file.read_text())
+        content = json.loads(file.read_text(), parse_constant=_reject_constant)
     except (OSError, ValueError) as error:
         raise ComponentError(
             f"{file}: {error}", "a JSON report", "pass the output of the step that writes it"
@@ -69,6 +69,11 @@ def parse(report_type: type[T], content: dict[str, Any], source: str) -> T:
 def dump(report: VersionedReport) -> dict[str, Any]:
     """Return the JSON content of a report, its version first."""
     return {VERSION_KEY: report.schema_version, **_to_json(report)}
+
+
+def _reject_constant(constant: str) -> None:
+    """Raise ValueError for NaN and infinities, which JSON does not have and reports never contain."""
+    raise ValueError(f"{constant} is not valid JSON")
 
 
 def _from_json(expected: Any, value: Any, place: str) -> Any:

@@ -11,6 +11,7 @@ from tfopt.artifacts.decision_report import BlessingReport, DecisionReport
 from tfopt.artifacts.evaluation_report import EvaluationReport
 from tfopt.artifacts.inspection_report import InspectionReport
 from tfopt.artifacts.pushed_report import PushedReport
+from tfopt.artifacts.recipe_report import RecipeReport
 from tfopt.artifacts.report_schema import VersionedReport
 from tfopt.artifacts.serving_report import ServingReport
 from tfopt.errors import ComponentError
@@ -91,10 +92,11 @@ class Decision(Report[DecisionReport]):
     contents = "a folder with decision.json and report.html"
 
 
-class Recipe(Report[Any]):
+class Recipe(Report[RecipeReport]):
     """The output of `tune_recipe`: the best steps and all trials, ``recipe.json`` and ``report.html``."""
 
     file = "recipe.json"
+    schema = RecipeReport
     page = "report.html"
     contents = "a folder with recipe.json and report.html"
 

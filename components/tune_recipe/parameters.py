@@ -1,0 +1,49 @@
+"""Parameters of `tune_recipe`."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from tfopt.component import Between, Reads
+from tfopt.components.tune_recipe.recipes import FORMATS
+from tfopt.measurement.goals import read_goals
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """Goals, budget and measurement of a search.
+
+    Attributes:
+        goals: Conditions that a recipe must meet, in the syntax of `select_model`.
+        objective: The metric that the winner is best at, among the recipes that meet the goals.
+        label: The label feature.
+        output: The output to evaluate, if the model has several.
+        formats: Formats that the winner may have: some of saved_model, tflite, onnx and openvino.
+        trials: Maximum number of recipes to try.
+        minutes: Maximum duration of the search. A trial that has started is finished, and the last round comes on top.
+        destination: The ``destination`` of `push_model`. Without ``previous``, the recipe stored there is used; the
+            search starts without one if there is none, or if the model selected then was not served.
+        seconds: Measuring time of each model, in a trial and in the last round.
+        batch_sizes: Batch sizes to measure, in the syntax of `benchmark`.
+        threads: Threads, and cores, of each measured model.
+        records: Number of records for the first comparison of a model with its parent.
+        finalists: Maximum number of recipes in the last round.
+        seed: Seed of the search, the bootstrap and the order of measurements. Which recipes are tried also depends on
+            measured times.
+    """
+
+    goals: Annotated[tuple[str, ...], Reads(read_goals, ("quality max_degradation 1%",))] = (
+        "quality max_degradation 1%",
+    )
+    objective: Literal["latency", "throughput", "size", "size_gzipped", "memory", "quality"] = "latency"
+    label: str = "label"
+    output: str | None = None
+    formats: tuple[str, ...] = FORMATS
+    trials: Annotated[int, Between(1, 1000)] = 20
+    minutes: Annotated[float, Between(0.1)] = 30.0
+    destination: str | None = None
+    seconds: Annotated[float, Between(0.1)] = 6.0
+    batch_sizes: tuple[str, ...] = ("1", "32")
+    threads: Annotated[int, Between(1)] = 1
+    records: Annotated[int, Between(8, 10_000)] = 64
+    finalists: Annotated[int, Between(1, 10)] = 3
+    seed: int = 0
