@@ -8,10 +8,10 @@ from pathlib import Path
 
 import keras
 
+from tfopt import keras_models
 from tfopt.artifacts import SavedModel
 from tfopt.artifacts.inspection_report import CostBudget, InspectionReport
 from tfopt.components.inspect_model.inspect import inspect
-from tfopt.keras_models import io as keras_models
 from tfopt.keras_models.backbones import COSTS, COUNTED_SIDE, Backbone, read_backbones
 
 

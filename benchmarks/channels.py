@@ -117,7 +117,7 @@ def _application(folder: Path, name: str) -> Path:
     import keras
     import numpy as np
 
-    from tfopt.keras_models import io as keras_models
+    from tfopt import keras_models
 
     keras.utils.set_random_seed(0)
     model, rng = getattr(keras.applications, name)(weights=None, input_shape=(224, 224, 3)), np.random.default_rng(0)

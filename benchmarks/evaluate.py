@@ -182,7 +182,7 @@ def write_models(folder: Path) -> list[Path]:
     import tensorflow as tf
     from keras import layers
 
-    from tfopt.keras_models import io as keras_models
+    from tfopt import keras_models
 
     keras.utils.set_random_seed(0)
     image = layers.Input((28, 28, 1), name="image")

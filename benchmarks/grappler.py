@@ -16,13 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import SavedModel
 from tfopt.data.sample_inputs import random_batch
 from tfopt.graph import grappler
 from tfopt.graph.frozen_model import nodes
 from tfopt.graph.saved_model import read, write
-from tfopt.keras_models import io as keras_models
 from tfopt.measurement.speedup import Speedup, speedup
 
 WARM_UP = 3  # calls

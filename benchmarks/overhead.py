@@ -136,8 +136,8 @@ def _digits(folder: Path) -> dict[str, Any]:
     import numpy as np
     from sklearn.datasets import load_digits
 
+    from tfopt import keras_models
     from tfopt.components.prepare_examples.component import prepare_examples
-    from tfopt.keras_models import io as keras_models
 
     images, labels = load_digits(return_X_y=True)
     np.savez(folder / "digits.npz", image=images.astype(np.float32), label=labels)

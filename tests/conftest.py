@@ -47,10 +47,10 @@ def digits_model(tmp_path_factory, digits_examples) -> Path:
     """A KerasModel folder: Keras 3, ``image`` [8,8,1], conv, batch norm with trained statistics, softmax, > 95 %."""
     import keras
 
+    from tfopt import keras_models
     from tfopt.artifacts import Examples
     from tfopt.artifacts.tensor_spec import TensorSpec
     from tfopt.data.batches import read_batches
-    from tfopt.keras_models import io as keras_models
 
     specs = {"image": TensorSpec("float32", (None, 8, 8, 1)), "label": TensorSpec("int64", (None, 1))}
     train = next(read_batches(Examples(digits_examples).split("train"), specs, batch_size=1400))

@@ -11,7 +11,7 @@ def run_fn(fn_args: Any) -> None:
     import keras
     import tensorflow as tf
 
-    from tfopt.keras_models import io as keras_models
+    from tfopt import keras_models
 
     keras.utils.set_random_seed(0)
     columns = {name: tf.io.FixedLenFeature([1], tf.float32) for name in FEATURES}

@@ -5,16 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.cluster import report
 from tfopt.components.cluster.centroids import share
 from tfopt.components.cluster.kernels import find_kernels
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 from tfopt.keras_models.kernels import Kernel
-from tfopt.keras_models.quantization_aware import check_none
-from tfopt.keras_models.weight_constraints import Projection, is_clustered, is_sparse, keep
+from tfopt.keras_models.quantization_aware import check_not_quantized
+from tfopt.keras_models.weight_constraints import Projection, add_projection, is_clustered, is_sparse
 from tfopt.measurement import parity
 from tfopt.measurement.parity import measure_parity
 from tfopt.runtimes.keras_outputs import output_names
@@ -46,7 +45,7 @@ def cluster_weights(
         ComponentError: When nothing can be clustered, the module and the model do not fit, or the model no longer tells
             its inputs apart.
     """
-    check_none(model)
+    check_not_quantized(model)
     with reproducible(request.seed):
         user = UserModule(module) if module else None  # first: it registers the layers of its own
         set_seeds(request.seed)
@@ -115,5 +114,5 @@ def _guarded(model: Any, kernels: list[Kernel], request: Request) -> Any:
     _share(kernels, request)
     for kernel, zeros in zip(kernels, sparse, strict=True):
         if zeros or not kernel.left:
-            keep(kernel.variable, Projection(kernel.values, zeros=zeros, clusters=not kernel.left))
+            add_projection(kernel.variable, Projection(kernel.values, zeros=zeros, clusters=not kernel.left))
     return model

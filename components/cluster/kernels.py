@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from tfopt.errors import ComponentError
-from tfopt.keras_models.kernels import Kernel, check_chosen, fits, kernels_of
-from tfopt.keras_models.weight_constraints import SHARED_BY
+from tfopt.keras_models.kernels import Kernel, check_patterns, kernels_of, matches
+from tfopt.keras_models.weight_constraints import MIN_WEIGHTS_PER_VALUE
 
 NAMES = ("kernel", "pointwise_kernel")
 
@@ -25,12 +25,12 @@ def find_kernels(model: Any, clusters: int, chosen: Sequence[str]) -> list[Kerne
         ComponentError: When there is none to cluster, or a name fits no layer.
     """
     found = [replace(kernel, left=_unfit(kernel, clusters, chosen)) for kernel in kernels_of(model, NAMES)]
-    check_chosen(chosen, found)
+    check_patterns(chosen, found)
     if all(kernel.left for kernel in found):
         why = "; ".join(f"{kernel.path}: {kernel.left}" for kernel in found[:3]) or "no layer has a kernel"
         raise ComponentError(
             f"model {model.name}: nothing to cluster ({why})",
-            f"a kernel of at least {SHARED_BY} times {clusters} weights",
+            f"a kernel of at least {MIN_WEIGHTS_PER_VALUE} times {clusters} weights",
             "ask for fewer clusters, or leave this step out",
         )
     return found
@@ -38,6 +38,6 @@ def find_kernels(model: Any, clusters: int, chosen: Sequence[str]) -> list[Kerne
 
 def _unfit(kernel: Kernel, clusters: int, chosen: Sequence[str]) -> str | None:
     size = int(np.prod(kernel.variable.shape))
-    if chosen and not fits(kernel.path, chosen):
+    if chosen and not matches(kernel.path, chosen):
         return "not among the layers chosen"
-    return f"{size} weights, too few for {clusters} values" if size < SHARED_BY * clusters else None
+    return f"{size} weights, too few for {clusters} values" if size < MIN_WEIGHTS_PER_VALUE * clusters else None

@@ -7,7 +7,7 @@ import numpy as np
 
 from tfopt.formatting import data_size
 from tfopt.keras_models import layer_graph as keras_graph
-from tfopt.keras_models.kernels import Kernel, lines
+from tfopt.keras_models.kernels import Kernel, table_lines
 
 Report = dict[str, Any]
 
@@ -43,7 +43,7 @@ def describe(model: Any, kernels: Sequence[Kernel], gzipped_before: Sequence[int
 
 def table(report: Mapping[str, Any]) -> list[str]:
     """Return the lines to print: each layer's values and bytes, and what would undo it."""
-    found = lines(report["layers"], "{values:5} values")
+    found = table_lines(report["layers"], "{values:5} values")
     folded = report["unshared_when_folded"]
     if folded:
         found.append(

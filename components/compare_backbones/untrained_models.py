@@ -117,9 +117,9 @@ def _build_model(
     module: str, folder: str, examples_uri: str | None, image: str, label: str, stored_size: Size, seed: int
 ) -> InspectionReport:
     """Build, save and inspect a model in the child process."""
+    from tfopt import keras_models
     from tfopt.artifacts.tensor_spec import TensorSpec
     from tfopt.data.sample_inputs import draw_inputs
-    from tfopt.keras_models import io as keras_models
     from tfopt.training.determinism import set_seeds
     from tfopt.training.model_assembly import assemble
     from tfopt.training.user_module import UserModule

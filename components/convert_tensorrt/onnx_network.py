@@ -6,7 +6,7 @@ from typing import Any
 
 import onnx
 
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model, OnnxModel
 from tfopt.components.convert_tensorrt import int8_scales
 from tfopt.components.convert_tensorrt.checks import is_quantized
@@ -16,7 +16,6 @@ from tfopt.conversion.verification import verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_io
 from tfopt.keras_models.quantization_aware import has_trained_ranges
 from tfopt.runtimes import Runtime
 from tfopt.runtimes.tensorrt import DTYPES
@@ -74,7 +73,7 @@ def _load_network(model: Model, scratch: Path) -> onnx.ModelProto:
         network = onnx.load(model.onnx)
         onnx_export.check_model(network)
         return network
-    keras_io.place_saved_model(model, scratch / "saved_model")
+    keras_models.place_saved_model(model, scratch / "saved_model")
     return onnx_export.convert_saved_model(scratch / "saved_model", OPSET)
 
 

@@ -5,14 +5,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model, OnnxModel
 from tfopt.components.export_onnx.parameters import OnnxConversion
 from tfopt.conversion import calibration
 from tfopt.conversion.int8_overflow import is_range_reduced
 from tfopt.conversion.verification import verify
 from tfopt.data.sample_inputs import split_batches
-from tfopt.keras_models import io as keras_io
 from tfopt.keras_models.quantization_aware import has_trained_ranges
 
 
@@ -33,7 +32,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: On
     sampled = None
     with tempfile.TemporaryDirectory(dir=target, prefix=".onnx-") as folder:
         scratch = Path(folder)
-        keras_io.place_saved_model(model, scratch / "saved_model")
+        keras_models.place_saved_model(model, scratch / "saved_model")
         converted = onnx_export.convert_saved_model(scratch / "saved_model", parameters.opset)
         if parameters.precision == "int8":
             onnx.save(converted, scratch / "float.onnx")

@@ -4,14 +4,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model, OpenVINOModel
 from tfopt.components.export_openvino.parameters import OpenVINOConversion
 from tfopt.conversion import calibration
 from tfopt.conversion.verification import draw_held_out, verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
-from tfopt.keras_models import io as keras_io
 from tfopt.keras_models.quantization_aware import has_trained_ranges
 
 
@@ -50,7 +49,7 @@ def _convert(model: Model, target: Path) -> Any:
     if model.format == "onnx" and model.onnx:
         return openvino_graph.convert(model.onnx)
     with tempfile.TemporaryDirectory(dir=target, prefix=".openvino-") as scratch:
-        keras_io.place_saved_model(model, Path(scratch, "saved_model"))
+        keras_models.place_saved_model(model, Path(scratch, "saved_model"))
         return openvino_graph.convert(Path(scratch, "saved_model"))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model, TFLiteModel
 from tfopt.components.export_tflite.parameters import CALIBRATED, TFLiteConversion
 from tfopt.conversion import calibration
@@ -13,7 +13,6 @@ from tfopt.conversion.verification import draw_held_out, verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_io
 from tfopt.keras_models.quantization_aware import has_trained_ranges
 from tfopt.measurement.parity import compare, degradation
 
@@ -27,7 +26,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: TF
     from tfopt.components.export_tflite import flatbuffer, quantize  # import TensorFlow, only in the child process
 
     serving = target / "Format-Serving"
-    keras_io.place_saved_model(model, serving)
+    keras_models.place_saved_model(model, serving)
     parent = runtimes.load(model)
     sampled, feed = None, None
     facts: dict[str, Any] = {}

@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import CARD, Examples, SavedModel
 from tfopt.artifacts.staging import link_tree
 from tfopt.components.fold_batch_norm.frozen_graph import fold_frozen, write_verified
@@ -13,7 +13,6 @@ from tfopt.components.fold_batch_norm.rebuild import folded
 from tfopt.components.fold_batch_norm.verification import verify
 from tfopt.errors import ComponentError
 from tfopt.graph.saved_model import read
-from tfopt.keras_models import io as keras_models
 from tfopt.keras_models.layer_graph import Layer
 from tfopt.measurement.parity import describe_parity
 from tfopt.runtimes.keras_outputs import output_names

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from tfopt import keras_models
 from tfopt.components.fold_batch_norm.plan import Plan
-from tfopt.keras_models import io as keras_models
 from tfopt.keras_models.layer_graph import Layer, calls, is_graph, rebuild
 
 

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import CARD, Examples, SavedModel
 from tfopt.artifacts.staging import link_tree
 from tfopt.components.optimize_graph.verified_passes import Trial
@@ -18,7 +18,6 @@ from tfopt.graph.frozen_model import Frozen, Signature
 from tfopt.graph.frozen_runtime import FrozenRuntime
 from tfopt.graph.pass_manager import unmet, view
 from tfopt.graph.rewrites import laws
-from tfopt.keras_models import io as keras_models
 from tfopt.serving.saved_model_assets import copy_assets
 
 log = logging.getLogger("tfopt")

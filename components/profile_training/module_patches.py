@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tfopt.keras_models import io as keras_models
+from tfopt import keras_models
 
 
 def vectorize_maps() -> None:

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import SavedModel
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import random_batch
-from tfopt.keras_models import io as keras_models
 from tfopt.keras_models.layer_graph import Layer
 from tfopt.runtimes import Runtime
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from tfopt import keras_models
 from tfopt.data.batches import Batch
-from tfopt.keras_models import io as keras_models
 from tfopt.keras_models.layer_graph import Layer
 from tfopt.training.dataset import Source
 
@@ -32,7 +32,7 @@ def own_losses(model: Layer, batch: Batch) -> Iterator[Callable[[], Any]]:
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
     def loss(inputs: Mapping[str, Any]) -> Any:
-        results = tf.nest.flatten(model(keras_models.arrange(model, inputs), training=False))
+        results = tf.nest.flatten(model(keras_models.pack_inputs(model, inputs), training=False))
         return tf.add_n([_sureness(tf.cast(result, tf.float32)) for result in results])
 
     for place in range(len(next(iter(batch.values())))):

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tfopt import keras_models
 from tfopt.components.prune.kernels import Prunable
 from tfopt.components.prune.masked_training import Masks
 from tfopt.components.prune.request import Request
 from tfopt.components.prune.schedule import Schedule, plan
-from tfopt.keras_models import io as keras_models
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.fit_loop import fit_model
 from tfopt.training.second_round import SECOND_ROUND

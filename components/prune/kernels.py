@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tfopt import keras_models
 from tfopt.components.prune.pattern import Pattern
 from tfopt.components.prune.patterns import as_matrix
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
-from tfopt.keras_models.kernels import Kernel, check_chosen, fits, kernels_of
+from tfopt.keras_models.kernels import Kernel, check_patterns, kernels_of, matches
 from tfopt.keras_models.weight_constraints import is_clustered, is_sparse
 
 NAMES = ("kernel", "recurrent_kernel", "pointwise_kernel")
@@ -35,9 +35,9 @@ def find_kernels(model: Any, pattern: Pattern, chosen: Sequence[str]) -> list[Pr
     """
     toolkit = keras_models.is_keras_2(model)
     found = [_prunable(kernel, pattern, chosen, toolkit) for kernel in kernels_of(model, NAMES)]
-    check_chosen(chosen, found)
+    check_patterns(chosen, found)
     for wanted in chosen:
-        refused = next((kernel for kernel in found if kernel.left and fits(kernel.path, [wanted])), None)
+        refused = next((kernel for kernel in found if kernel.left and matches(kernel.path, [wanted])), None)
         if refused and "*" not in wanted:
             raise ComponentError(
                 f"layer {refused.path!r}: {refused.left}",
@@ -73,7 +73,7 @@ def check_untouched(kernels: Sequence[Kernel]) -> None:
 def _prunable(kernel: Kernel, pattern: Pattern, chosen: Sequence[str], toolkit: bool) -> Prunable:
     shape = tuple(kernel.variable.shape)
     axis = _input_axis(kernel.layer, len(shape))
-    named = not chosen or fits(kernel.path, chosen)
+    named = not chosen or matches(kernel.path, chosen)
     left = _unfit(kernel.layer, shape, axis, pattern, toolkit) if named else "not among the layers chosen"
     return Prunable(kernel.layer, kernel.path, kernel.name, kernel.variable, left, axis)
 

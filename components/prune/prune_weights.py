@@ -4,15 +4,14 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.prune import report
 from tfopt.components.prune.fine_tuning import fine_tune
 from tfopt.components.prune.kernels import check_untouched, find_kernels
 from tfopt.components.prune.masked_training import Masks
 from tfopt.components.prune.request import Request
-from tfopt.keras_models import io as keras_models
-from tfopt.keras_models.quantization_aware import check_none
+from tfopt.keras_models.quantization_aware import check_not_quantized
 from tfopt.measurement import parity
 from tfopt.measurement.parity import measure_parity
 from tfopt.runtimes.keras_outputs import output_names
@@ -34,7 +33,7 @@ def prune_weights(
         ComponentError: When it was pruned, clustered or quantized before, nothing can be pruned so, the module and
             the model do not fit, or the model no longer tells its inputs apart.
     """
-    check_none(model)
+    check_not_quantized(model)
     with reproducible(request.seed):
         user = UserModule(module) if module else None  # first: it registers the layers of its own
         set_seeds(request.seed)

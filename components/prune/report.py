@@ -8,7 +8,7 @@ import numpy as np
 
 from tfopt.components.prune.kernels import Prunable
 from tfopt.components.prune.speed import RUNTIMES, in_words, speed
-from tfopt.keras_models.kernels import Kernel, lines
+from tfopt.keras_models.kernels import Kernel, table_lines
 
 Report = dict[str, Any]
 
@@ -73,7 +73,7 @@ def table(report: Mapping[str, Any]) -> list[str]:
     why = Counter((runtime, layer["speed"][runtime]) for runtime in RUNTIMES for layer in done)
     return [
         report["summary"],
-        *lines(report["layers"], "{sparsity:6.1%} zeros"),
+        *table_lines(report["layers"], "{sparsity:6.1%} zeros"),
         report["speed"],
         *(f"  {runtime}, {count} of {len(done)} pruned kernels: {said}" for (runtime, said), count in why.items()),
     ]

@@ -7,7 +7,7 @@ import numpy as np
 
 from tfopt.components.quantize.insert_fake_quant import rewrite
 from tfopt.errors import ComponentError
-from tfopt.keras_models.weight_constraints import Projection, is_clustered, is_sparse, keep
+from tfopt.keras_models.weight_constraints import Projection, add_projection, is_clustered, is_sparse
 
 
 class Learner:
@@ -66,7 +66,7 @@ class Learner:
         kernel = layer.kernel.numpy()
         zeros, clusters = zeros and is_sparse(kernel), clusters and is_clustered(kernel)
         if zeros or clusters:
-            keep(layer.kernel, Projection(kernel, zeros=zeros, clusters=clusters))
+            add_projection(layer.kernel, Projection(kernel, zeros=zeros, clusters=clusters))
         if zeros:
             self._kept["zeros"].append(layer.layer.name)
         if clusters:

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.errors import ComponentError, nearest
-from tfopt.keras_models import io as keras_models
 from tfopt.keras_models import layer_graph as keras_graph
-from tfopt.keras_models.quantization_aware import check_none
+from tfopt.keras_models.quantization_aware import check_not_quantized
 from tfopt.measurement import parity
 from tfopt.measurement.parity import measure_parity
 from tfopt.runtimes.keras_outputs import output_names
@@ -41,7 +40,7 @@ def quantize_model(
     Raises:
         ComponentError: When nothing can be quantized, or module, examples and model do not fit.
     """
-    check_none(model)
+    check_not_quantized(model)
     with reproducible(request.seed):
         user = UserModule(module)  # first: it registers the layers of its own
         set_seeds(request.seed)

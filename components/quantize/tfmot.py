@@ -19,10 +19,10 @@ from tensorflow_model_optimization.python.core.quantization.keras.default_8bit i
 )
 from tf_keras import Model, Sequential, layers
 
+from tfopt import keras_models
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 from tfopt.keras_models.layer_graph import Layer, calls, is_graph, rebuild
-from tfopt.keras_models.weight_constraints import Projection, is_clustered, is_sparse, keep
+from tfopt.keras_models.weight_constraints import Projection, add_projection, is_clustered, is_sparse
 
 FOLDED = (layers.Conv2D, layers.DepthwiseConv2D, layers.Dense)  # with the batch norm right after them
 PREFIX, RANGE = "quant_", "_range"
@@ -96,7 +96,7 @@ class ToolkitLearner:
             values, name = weight.numpy(), layer.name.removeprefix(PREFIX)
             sparse, shared = zeros and is_sparse(values), clusters and is_clustered(values)
             if sparse or shared:
-                keep(weight, Projection(values, zeros=sparse, clusters=shared))
+                add_projection(weight, Projection(values, zeros=sparse, clusters=shared))
             self._kept["zeros"] += [name] * sparse
             self._kept["clusters"] += [name] * shared
             found.append((weight, _one_scale if shared and limits["max_var"].shape.rank else quantizer, limits))

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from tfopt import keras_models
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 from tfopt.training.targets import by_output, is_built_in, loss_name
 from tfopt.training.teacher_outputs import LabelsAndTeacher
 
@@ -134,7 +134,7 @@ def distillation_loss(
     ) -> Any:
         if not isinstance(y, LabelsAndTeacher):
             return label_loss(x, y, y_pred, sample_weight, **options)
-        weight, predictions = _example_weights(class_weight, y.labels), keras_models.named(model, y_pred)
+        weight, predictions = _example_weights(class_weight, y.labels), keras_models.outputs_by_name(model, y_pred)
         from_labels = tf.cast(label_loss(x, y.labels, y_pred, weight, **options), tf.float32)
         regularization = tf.add_n([tf.cast(each, tf.float32) for each in model.losses] or [tf.zeros(())])
         soft_losses = [

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel, Model
 from tfopt.artifacts.staging import link_tree
 from tfopt.components.train.auto_settings import choose_auto_settings
@@ -24,7 +24,6 @@ from tfopt.components.train.warm_start import find_loss_increase, load_start_wei
 from tfopt.data.batches import read_batches
 from tfopt.data.feature_schema import MANIFEST, stored_features
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 from tfopt.measurement import parity
 from tfopt.runtimes import keras as keras_runtime
 from tfopt.training import user_module

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from tfopt import keras_models
 from tfopt.artifacts import KerasModel
 from tfopt.artifacts.staging import link_tree
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 from tfopt.model_store.warm_start import load_model, local_destination
 from tfopt.training.model_assembly import Assembly
 

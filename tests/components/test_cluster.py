@@ -8,13 +8,13 @@ import onnx
 import pytest
 
 from tests.lite_files import kernels
+from tfopt import keras_models
 from tfopt.artifacts import KerasModel
 from tfopt.components.cluster.centroids import INITIALIZATIONS, share
 from tfopt.components.cluster.component import cluster
 from tfopt.components.export_onnx.component import export_onnx
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 from tfopt.keras_models.weight_constraints import Projection
 
 MODULE = """

@@ -9,13 +9,12 @@ import tensorflow as tf
 
 from tests.components.exporters import ONNX, chords, pretrained, write_split
 from tests.runtimes.formulas import saved
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import Model, OnnxModel
 from tfopt.components.export_onnx.component import export_onnx
 from tfopt.conversion import onnx_export, onnx_int8, onnx_qat
 from tfopt.conversion.int8_overflow import needs_reduced_range
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 
 
 def graph_of(folder) -> onnx.ModelProto:

@@ -6,13 +6,12 @@ import tensorflow as tf
 
 from tests.components.exporters import TFLITE, chords, pretrained, write_split
 from tests.runtimes.formulas import saved
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import Model, TFLiteModel
 from tfopt.components.export_tflite import flatbuffer
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.conversion.convert import summarize
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16", "dynamic", "int8", "int16x8"])

@@ -11,7 +11,7 @@ from keras import layers
 from tests.components.exporters import TFLITE
 from tests.conftest import write_examples
 from tests.runtimes.formulas import saved
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model, TFLiteModel
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.export_tflite.flatbuffer import dense_scale_bytes
@@ -19,7 +19,6 @@ from tfopt.components.export_tflite.quantize import MAX_EXTRA_DEGRADATION, choos
 from tfopt.conversion.convert import summarize
 from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 from tfopt.measurement.parity import Parity, degradation
 
 

@@ -12,11 +12,10 @@ import pytest
 import tensorflow as tf
 
 from tests.components.batch_norm_models import batch_norms, inputs_for, randomized
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import SavedModel
 from tfopt.components.fold_batch_norm.component import fold_batch_norm
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 
 KERAS = pytest.mark.parametrize("keras", ["keras", "tf_keras"], indirect=True)
 

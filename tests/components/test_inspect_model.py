@@ -8,13 +8,13 @@ import pytest
 import tensorflow as tf
 
 from tests.graph.saved_models import two_ends
+from tfopt import keras_models
 from tfopt.artifacts import Inspection
 from tfopt.artifacts.inspection_report import CostBudget
 from tfopt.components.inspect_model.component import inspect_model
 from tfopt.components.inspect_model.flops import FREE, count_flops
 from tfopt.components.inspect_model.report import render_text, without_scopes
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 from tfopt.keras_models.backbones import COSTS
 
 DRAW = np.random.default_rng(0)

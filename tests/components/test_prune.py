@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tests.components.train_modules import DIGITS, TWO_BY_TWO, with_mean, write
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.export_onnx.component import export_onnx
@@ -16,7 +16,6 @@ from tfopt.components.prune.component import prune
 from tfopt.components.prune.patterns import is_n_m
 from tfopt.components.train.component import train
 from tfopt.data.batches import read_batches
-from tfopt.keras_models import io as keras_models
 from tfopt.training.user_module import UserModule
 
 KERAS_2 = DIGITS.replace("keras", "tf_keras").replace("tf_tf_", "tf_")

@@ -6,6 +6,7 @@ import pytest
 
 from tests.components.channel_models import shake
 from tests.components.train_modules import DIGITS, write
+from tfopt import keras_models
 from tfopt.artifacts import KerasModel
 from tfopt.components.prune.channel_budget import choose
 from tfopt.components.prune.channel_latency import stopwatch
@@ -17,7 +18,6 @@ from tfopt.components.prune.channels.selection import Wanted, remove_channels
 from tfopt.components.prune.component import prune
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 
 BOTH = pytest.mark.parametrize("library", ["keras", "tf_keras"])
 

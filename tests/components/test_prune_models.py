@@ -7,7 +7,7 @@ import pytest
 
 from tests.components.train_modules import DIGITS, write
 from tests.conftest import small_digits_model
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import CARD, KerasModel
 from tfopt.components.cluster.centroids import share
 from tfopt.components.prune.component import prune
@@ -17,7 +17,6 @@ from tfopt.components.prune.pattern import Pattern
 from tfopt.components.prune.patterns import is_n_m
 from tfopt.components.quantize.fake_quant_training import Learner
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 
 OWN = """
 import keras

@@ -9,7 +9,7 @@ import pytest
 
 from tests.lite_files import kernels, scales
 from tests.onnx_files import whole_numbers
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel, TFLiteModel
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.export_onnx.component import export_onnx
@@ -17,7 +17,6 @@ from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.quantize.component import quantize
 from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 
 MODULE = """
 import keras

@@ -10,14 +10,13 @@ from keras import layers
 
 from tests.lite_files import kernels
 from tests.onnx_files import whole_numbers
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import KerasModel
 from tfopt.components.export_onnx.component import export_onnx
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.quantize.component import quantize
 from tfopt.components.quantize.fake_quant_training import Learner
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 
 MODULE = """
 import KERAS as keras

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from tests.components.test_cluster import MODULE
+from tfopt import keras_models
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.cluster.component import cluster
 from tfopt.components.prune.component import prune
 from tfopt.components.quantize.component import quantize
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 from tfopt.training.compile_like_module import HELD_OUT, compile_like, read_splits
 from tfopt.training.second_round import Recovery, SecondRound
 from tfopt.training.user_module import UserModule

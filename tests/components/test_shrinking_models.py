@@ -5,6 +5,7 @@ import importlib
 import numpy as np
 import pytest
 
+from tfopt import keras_models
 from tfopt.components.cluster.centroids import share
 from tfopt.components.cluster.kernels import find_kernels as cluster_kernels
 from tfopt.components.prune.channels.selection import Wanted, remove_channels
@@ -13,7 +14,6 @@ from tfopt.components.prune.masked_training import Masks
 from tfopt.components.prune.pattern import Pattern
 from tfopt.components.quantize import quantize_aware as quantizing
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 
 MAKES = ("sequential", "functional", "nested", "subclassed", "two by two")
 # What is refused, and with which words; everything else is done.

@@ -9,12 +9,11 @@ import pytest
 import tensorflow as tf
 
 from tests.components.train_modules import DIGITS, FRUIT, TWO_BY_TWO, fruit, with_mean, write
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.train.component import train
 from tfopt.data.batches import read_batches
-from tfopt.keras_models import io as keras_models
 
 
 @pytest.fixture(scope="module")

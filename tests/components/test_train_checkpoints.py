@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from tests.components.train_modules import DIGITS, STOPS, write
+from tfopt import keras_models
 from tfopt.artifacts import KerasModel
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 
 STEPS = 22  # batches of 64 in 1,400 examples
 PARAMETERS = {"epochs": 4, "patience": 2}

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from tests.components.train_modules import write
+from tfopt import keras_models
 from tfopt.artifacts import KerasModel
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 from tfopt.training.distribution import check_distribution, scale_learning_rate
 
 TWO_LAYERS = """

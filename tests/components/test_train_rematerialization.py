@@ -10,9 +10,9 @@ import tensorflow as tf
 from keras import layers
 
 from tests.components.train_modules import DIGITS, STOPS, write
+from tfopt import keras_models
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.training.distribution import EXAMPLE
 from tfopt.training.rematerialization import rematerialized

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.components.train_modules import DIGITS, with_mean, write
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.train.auto_settings import time_choices
@@ -18,7 +18,6 @@ from tfopt.components.train.settings import Settings
 from tfopt.data.batches import feature_specs, read_batches
 from tfopt.data.feature_schema import first_record
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 from tfopt.training.determinism import reproducible
 from tfopt.training.model_assembly import assemble
 from tfopt.training.precision import fast_precisions, set_jit_compile, unaligned_layers

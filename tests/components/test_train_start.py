@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from tests.components.train_modules import DIGITS, write
+from tfopt import keras_models
 from tfopt.artifacts import KerasModel
 from tfopt.components.train.component import train
 from tfopt.components.train.warm_start import find_loss_increase
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 
 KERAS_2 = DIGITS.replace("keras", "tf_keras")
 STILL = "keras.optimizers.SGD(0.0)"  # what it saves is what it began with

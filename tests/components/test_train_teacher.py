@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from tests.components.train_modules import STOPS, write
 from tests.conftest import write_examples
+from tfopt import keras_models
 from tfopt.artifacts import KerasModel
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 from tfopt.training.distribution import EXAMPLE
 
 COUNT, T, ALPHA, RATE = 60, 3.0, 0.6, 0.5

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from tests.contract.three_layers import build_model
+from tfopt import keras_models
 from tfopt.artifacts import CARD, Model, Recipe, TrainingPlan
 from tfopt.component import Component, components
-from tfopt.keras_models import io as keras_models
 
 # Required parameters, and values that make a component fast here.
 ARGUMENTS: dict[str, dict[str, Any]] = {

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests import toys
+from tfopt import keras_models
 from tfopt.artifacts import CARD, Model, staging
 from tfopt.artifacts.staging import link_tree
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 
 
 @pytest.fixture

@@ -7,11 +7,10 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import KerasModel
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 from tfopt.measurement import parity
 from tfopt.runtimes import keras as keras_runtime
 
@@ -100,7 +99,7 @@ def test_both_forms_answer_as_the_model_did(kit, make, batch, widths, tmp_path):
     served.check(batch)
     assert {name: spec.shape[1] for name, spec in served.outputs.items()} == widths
     assert {spec.shape[0] for spec in (*served.inputs.values(), *served.outputs.values())} == {None}
-    tensors = keras_models.arrange(model, {name: tf.constant(array) for name, array in batch.items()})
+    tensors = keras_models.pack_inputs(model, {name: tf.constant(array) for name, array in batch.items()})
     expected = dict(zip(keras_models.served_names(model), outputs_of(model, tensors), strict=True))
     for runtime in (written, served):
         for name, output in runtime.run(batch).items():

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from tests.conftest import write_examples
+from tfopt import keras_models
 from tfopt.artifacts import KerasModel, Model
 from tfopt.components.tune_recipe.component import tune_recipe
 from tfopt.components.tune_recipe.trial_models import differences
 from tfopt.dag.tracing import load, pipelines
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 from tfopt.tfx import runner
 
 optimize = importlib.import_module("tfopt.pipelines.optimize")

@@ -59,7 +59,7 @@ def test_wrong_inputs_are_rejected(digits_model):
 @pytest.mark.parametrize("keep", [0, 100, 0.9])
 @pytest.mark.parametrize("suffix", [".keras", ".h5"])
 def test_truncated_files_are_rejected(digits_model, tmp_path, suffix, keep):
-    from tfopt.keras_models import io as keras_models
+    from tfopt import keras_models
 
     whole = tmp_path / f"whole{suffix}"
     keras_models.load(Model(digits_model)).save(whole)

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tfopt import keras_models
 from tfopt.artifacts import KerasModel, SavedModel
 from tfopt.component import find
-from tfopt.keras_models import io as keras_models
 from tfopt.runtimes import environment
 from tfopt.serving import warm_up
 

@@ -1,7 +1,7 @@
-"""Keras 3 layers that compute in floats what an 8-bit runtime will compute, so that training can make up for it.
+"""Keras 3 layers that simulate 8-bit arithmetic in floats during training.
 
-Both round in the forward pass and let gradients through. TensorFlow's fake-quantization ops hold the ranges, and the
-TFLite converter takes its scales from there, so that what was learnt is what runs.
+Both layers round in the forward pass and pass gradients through. Their ranges are inputs of TensorFlow's
+fake-quantization ops. The TFLite converter reads its scales from these ops.
 
 Reference:
     Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR
@@ -18,26 +18,26 @@ MOMENTUM = 0.99  # of the moving ranges
 
 @keras.saving.register_keras_serializable("tfopt")
 class FakeQuantize(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
-    """Round activations to 256 levels between ``low`` and ``high``, which follow the batches while training.
+    """Round activations to 256 levels between ``low`` and ``high``, moving averages over the training batches.
 
     Attributes:
-        observing: While True, widen the range to what passes through, and change nothing.
+        observing: While True, widen the range to the minimum and maximum of the inputs, and return the inputs.
     """
 
     def __init__(self, fixed: tuple[float, float] | None = None, **kwargs: Any) -> None:
-        """Take a fixed range, for an op whose 8-bit form has no other (softmax, sigmoid, tanh); else learn it."""
+        """Use a fixed range, for an op whose 8-bit form requires it (softmax, sigmoid, tanh), or learn the range."""
         super().__init__(**{"dtype": "float32", **kwargs})
         self.fixed = tuple(fixed) if fixed else None
         self.observing = False
 
     def build(self, input_shape: Any) -> None:
-        """Make the two ends of the range; zero always lies within."""
+        """Create the ends of the range, which always contains zero."""
         low, high = self.fixed or (0.0, 0.0)
         self.low = _number(self, "low", low, ())
         self.high = _number(self, "high", high, ())
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        """Return the rounded values, float32."""
+        """Return the rounded values, float32 of the same shape."""
         if not self.fixed and (self.observing or training):
             low, high = tf.minimum(tf.reduce_min(inputs), 0.0), tf.maximum(tf.reduce_max(inputs), 0.0)
             if self.observing:
@@ -51,33 +51,33 @@ class FakeQuantize(keras.layers.Layer):  # type: ignore[misc]  # Keras has no ty
         return tf.quantization.fake_quant_with_min_max_vars(inputs, self.low, self.high)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """As the input."""
+        """Return the input's shape."""
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments."""
+        """Return the arguments."""
         return {**super().get_config(), "fixed": self.fixed}
 
 
 @keras.saving.register_keras_serializable("tfopt")
 class QuantizedKernel(keras.layers.Wrapper):  # type: ignore[misc]
-    """A Dense, Conv1D, Conv2D or DepthwiseConv2D layer that computes with its kernel rounded to 255 levels around zero.
+    """A Dense, Conv1D, Conv2D or DepthwiseConv2D layer whose kernel is rounded to 255 levels around zero.
 
-    A convolution has one scale for each output channel, which a batch norm after it may change without touching a
-    level; a Dense layer has one scale, which is as far as the TFLite converter follows.
+    A convolution has one scale per output channel: folding a batch norm into it changes scales only, not levels. A
+    Dense layer has one scale, since the TFLite converter supports no others here.
 
     Attributes:
-        observing: While True, note the kernel's limits and compute with the kernel as it is.
+        observing: While True, update the kernel's limits and compute with the kernel unrounded.
     """
 
     def __init__(self, layer: Any, one_scale: bool = False, **kwargs: Any) -> None:
-        """Wrap a layer. ``one_scale`` gives every channel the same scale, so that shared weights stay shared."""
+        """Wrap a layer. With ``one_scale`` all channels have the same scale, so that shared weights stay shared."""
         super().__init__(layer, **{"dtype": layer.dtype_policy, "name": layer.name, **kwargs})
         self.one_scale = one_scale
         self.observing = False
 
     def build(self, input_shape: Any) -> None:
-        """Make the limits, one or one for each channel, and set them from the kernel."""
+        """Create the limits, one or one per channel, and set them from the kernel."""
         super().build(input_shape)
         shape = self._by_channel().shape
         self.low = _number(self, "low", 0.0, shape)
@@ -86,7 +86,7 @@ class QuantizedKernel(keras.layers.Wrapper):  # type: ignore[misc]
 
     @property
     def kernel(self) -> Any:
-        """The wrapped layer's kernel, unrounded."""
+        """Return the wrapped layer's kernel, unrounded."""
         return next(weight for weight in self.layer.weights if weight.name == "kernel")
 
     def measure(self) -> None:
@@ -96,7 +96,7 @@ class QuantizedKernel(keras.layers.Wrapper):  # type: ignore[misc]
         self.high.assign(limits)
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        """Return what the layer makes of the inputs."""
+        """Call the layer with the rounded kernel."""
         if training or self.observing:
             self.measure()
         if self.observing:
@@ -105,7 +105,7 @@ class QuantizedKernel(keras.layers.Wrapper):  # type: ignore[misc]
             return self.layer(inputs)
 
     def rounded(self) -> Any:
-        """The kernel on its levels, float32."""
+        """Return the rounded kernel, float32."""
         values = tf.cast(tf.convert_to_tensor(self.kernel.value), tf.float32)
         if self.high.ndim == 0:
             return tf.quantization.fake_quant_with_min_max_vars(values, self.low, self.high, narrow_range=True)
@@ -116,15 +116,15 @@ class QuantizedKernel(keras.layers.Wrapper):  # type: ignore[misc]
         return tf.reshape(rounded, values.shape)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """As the layer's."""
+        """Return the layer's output shape."""
         return self.layer.compute_output_shape(input_shape)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments."""
+        """Return the arguments."""
         return {**super().get_config(), "one_scale": self.one_scale}
 
     def _channels_last(self) -> tuple[int, ...]:
-        """The kernel's shape with all its output channels on the last axis."""
+        """Return the kernel's shape with all output channels on the last axis."""
         shape = tuple(self.kernel.shape)
         depthwise = isinstance(self.layer, keras.layers.DepthwiseConv2D)
         return (*shape[:-2], 1, shape[-2] * shape[-1]) if depthwise else shape

@@ -1,4 +1,4 @@
-"""Keras 3 and Keras 2 models on disk: loaded from any form, saved in both, called as they are served."""
+"""Load and save Keras 3 and Keras 2 models, and call them with named inputs and outputs."""
 
 import importlib
 import json
@@ -12,27 +12,27 @@ from typing import Any
 from tfopt.artifacts import Model
 from tfopt.artifacts.staging import link_tree
 from tfopt.errors import ComponentError
-from tfopt.keras_models.quantization_aware import known_layers
+from tfopt.keras_models.quantization_aware import registered_layers
 
-KerasObject = Any  # keras.Model or tf_keras.Model; the two share the names used here, and no base class
+KerasObject = Any  # keras.Model or tf_keras.Model; they have no common base class
 Specs = dict[str, Any]  # tf.TensorSpec by input name
 
 
 def load(model: Model) -> KerasObject:
-    """Load the Keras form with the Keras that wrote it.
+    """Load the Keras form of a model with the Keras version that wrote it.
 
     Raises:
-        ComponentError: When there is no Keras form, or it cannot be read.
+        ComponentError: If there is no Keras form, or it cannot be read.
     """
     if model.keras is None:
         raise ComponentError(
             f"{model.uri}: no Keras form",
             "Format-Keras/model.keras or .h5, or such a file",
-            "save the Keras model beside its SavedModel",
+            "save the Keras model next to its SavedModel",
         )
     try:
         keras = importlib.import_module("tf_keras" if _is_keras_2(model.keras) else "keras")
-        with known_layers(model):
+        with registered_layers(model):
             return keras.models.load_model(model.keras, compile=False)
     except Exception as error:
         raise ComponentError(
@@ -43,9 +43,9 @@ def load(model: Model) -> KerasObject:
 
 
 def save(model: KerasObject, folder: Path, output_names: list[str] | None = None) -> None:
-    """Write both forms into an artifact folder: ``Format-Keras/model.keras`` and ``Format-Serving/saved_model.pb``.
+    """Save a model as ``Format-Keras/model.keras`` and ``Format-Serving/saved_model.pb`` in an artifact folder.
 
-    The SavedModel's ``serving_default`` takes the inputs and returns the outputs by name, with a free batch size.
+    The SavedModel's ``serving_default`` has named inputs and outputs and any batch size.
 
     Args:
         model: A built model.
@@ -53,7 +53,8 @@ def save(model: KerasObject, folder: Path, output_names: list[str] | None = None
         output_names: As for `serving_function`.
 
     Raises:
-        ComponentError: When a weight is NaN, an input's name cannot be a signature's, or Keras cannot write the model.
+        ComponentError: If a weight is NaN, an input's name is not allowed in a signature, or Keras cannot save the
+            model.
     """
     import tensorflow as tf
 
@@ -66,20 +67,20 @@ def save(model: KerasObject, folder: Path, output_names: list[str] | None = None
     except (NotImplementedError, TypeError, ValueError) as error:
         raise ComponentError(
             f"model {model.name}: {_first_line(error)}",
-            "a model that Keras can write",
+            "a model that Keras can save",
             "give custom layers a get_config() and register them with keras.saving.register_keras_serializable",
         ) from error
-    body = serve.python_function  # type: ignore[attr-defined]  # through `serve`, the graph would be stored twice
+    body = serve.python_function  # type: ignore[attr-defined]  # with `serve` itself, the graph would be stored twice
     signature = tf.function(lambda **inputs: body(inputs), autograph=False).get_concrete_function(**specs)
     module = tf.Module()
     module.variables_used = list(signature.graph.variables)
-    kinds = tf.saved_model.experimental.TrackableResource  # lookup tables; a SavedModel refuses what it cannot find
+    kinds = tf.saved_model.experimental.TrackableResource  # lookup tables: a SavedModel must track them
     module.resources = [item for item in tf.train.TrackableView(model).descendants() if isinstance(item, kinds)]
     tf.saved_model.save(module, str(folder / "Format-Serving"), signatures={"serving_default": signature})
 
 
 def place_saved_model(model: Model, folder: Path) -> None:
-    """Link a model's SavedModel into a new folder, or export one there from its Keras form."""
+    """Link a model's SavedModel into a new folder, or export its Keras form there."""
     if model.saved_model:
         link_tree(model.saved_model, folder)
         return
@@ -93,11 +94,11 @@ def serving_function(model: KerasObject, output_names: list[str] | None = None) 
 
     Args:
         model: A built model; inputs and outputs may be one tensor, a list, or a dict.
-        output_names: What to call the outputs, in the order of ``model.outputs``; `served_names` when None.
+        output_names: Names of the outputs, in the order of ``model.outputs``. When None: `served_names`.
 
     Raises:
-        ComponentError: When the model was never built, so that its inputs are unknown, or the names are not as many
-            as the outputs.
+        ComponentError: If the model was never built, so that its inputs are unknown, or the number of names is not
+            the number of outputs.
     """
     import tensorflow as tf
 
@@ -117,27 +118,27 @@ def serving_function(model: KerasObject, output_names: list[str] | None = None) 
 
     @tf.function(input_signature=[specs], autograph=False)  # type: ignore[untyped-decorator]
     def serve(inputs: dict[str, Any]) -> dict[str, Any]:
-        results = named(model, model(arrange(model, inputs), training=False))
+        results = outputs_by_name(model, model(pack_inputs(model, inputs), training=False))
         return dict(zip(served, results.values(), strict=True))
 
     return serve, specs
 
 
 def is_keras_2(model: KerasObject) -> bool:
-    """Whether the object is a tf_keras (Keras 2) one."""
+    """Return True if the object is from tf_keras (Keras 2)."""
     return any(base.__module__.startswith("tf_keras.") for base in type(model).__mro__)
 
 
 def library(model: KerasObject) -> Any:
-    """The package the model was made with, ``keras`` or ``tf_keras``."""
+    """Return the package that the model was built with: ``keras`` or ``tf_keras``."""
     return importlib.import_module("tf_keras" if is_keras_2(model) else "keras")
 
 
 def input_names(model: KerasObject) -> list[str]:
-    """The model's input names, in the order of ``model.inputs``.
+    """Return the input names, in the order of ``model.inputs``.
 
     Raises:
-        ComponentError: When the model was never built, so that its inputs are unknown.
+        ComponentError: If the model was never built, so that its inputs are unknown.
     """
     if not getattr(model, "inputs", None):
         raise ComponentError(
@@ -149,15 +150,15 @@ def input_names(model: KerasObject) -> list[str]:
 
 
 def served_names(model: KerasObject) -> list[str]:
-    """What its outputs are called when served, in the order of ``model.outputs``, each name once.
+    """Return the names of the outputs in a SavedModel, in the order of ``model.outputs``, without duplicates.
 
-    Outputs in a dict have their keys; others the name of their layer, and two of one layer become ``d`` and ``d_1``.
+    Outputs in a dict are named by their keys, others by their layers; two outputs of layer ``d`` are ``d`` and ``d_1``.
     """
     if isinstance(model, library(model).Sequential):
         return [model.layers[-1].name]
     if isinstance(model.output, dict) and len(model.output) == len(model.outputs):
-        places = {id(tensor): place for place, tensor in enumerate(model.outputs)}
-        return sorted(model.output, key=lambda key: (places[id(model.output[key])], key))
+        positions = {id(tensor): position for position, tensor in enumerate(model.outputs)}
+        return sorted(model.output, key=lambda key: (positions[id(model.output[key])], key))
     names: list[str] = []
     for name in model.output_names:
         same = (f"{name}_{number}" for number in range(1, len(model.output_names)))
@@ -165,8 +166,8 @@ def served_names(model: KerasObject) -> list[str]:
     return names
 
 
-def named(model: KerasObject, results: Any) -> dict[str, Any]:
-    """What a model returned, by the names in `served_names`, in their order."""
+def outputs_by_name(model: KerasObject, results: Any) -> dict[str, Any]:
+    """Return the outputs of a call as a dict with the names and the order of `served_names`."""
     import tensorflow as tf
 
     own = served_names(model)
@@ -174,8 +175,8 @@ def named(model: KerasObject, results: Any) -> dict[str, Any]:
     return dict(zip(own, [results[name] for name in own] if by_key else tf.nest.flatten(results), strict=True))
 
 
-def arrange(model: KerasObject, tensors: Mapping[str, Any]) -> Any:
-    """Nest named tensors as the model takes them: alone, in a list, or in a dict."""
+def pack_inputs(model: KerasObject, tensors: Mapping[str, Any]) -> Any:
+    """Pack named tensors into the structure of the model's inputs: one tensor, a list, or a dict."""
     if isinstance(model, library(model).Sequential):
         return tensors[input_names(model)[0]]
     if is_keras_2(model):
@@ -186,7 +187,7 @@ def arrange(model: KerasObject, tensors: Mapping[str, Any]) -> Any:
 
 
 def check_weights(model: KerasObject) -> None:
-    """Raise ComponentError when a weight holds a NaN."""
+    """Raise ComponentError if a weight contains NaN."""
     import tensorflow as tf
 
     for weight in model.weights:
@@ -196,12 +197,12 @@ def check_weights(model: KerasObject) -> None:
             raise ComponentError(
                 f"model {model.name}: {broken} NaN in weight {getattr(weight, 'path', weight.name)}",
                 "finite weights",
-                "train it again with a lower learning rate; a NaN never goes away by itself",
+                "train it again with a lower learning rate; further training does not remove a NaN",
             )
 
 
 def _check_names(model: KerasObject, names: Iterable[str]) -> None:
-    """A SavedModel would silently serve ``my-image`` as ``my_image``, and the features would not be found."""
+    """Refuse names that a SavedModel would change: it serves ``my-image`` as ``my_image``, which is not the feature."""
     for name in names:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise ComponentError(
@@ -226,6 +227,6 @@ def _is_keras_2(file: Path) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    """What went wrong, without the configuration that Keras quotes around it."""
+    """Return the first line of the cause, without the configuration that Keras adds."""
     cause = str(error).rpartition("Exception encountered: ")[2].strip()
     return (cause.splitlines() or [type(error).__name__])[0].partition(" Full object config:")[0]

@@ -1,4 +1,4 @@
-"""The kernels of a Keras model: the weights that are pruned and shared, found by name in nested layers too."""
+"""Kernels of a Keras model, nested layers included: the weights that are pruned and clustered."""
 
 import fnmatch
 import gzip
@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 
 from tfopt.errors import ComponentError, nearest
 
-SHOWN = 12  # lines of a table
+MAX_LINES = 12  # of a table
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel.
+    """A kernel of a layer.
 
     Attributes:
-        layer: The layer that owns it; of a cell, the cell.
-        path: The layer's name as the model tells it apart, ``block/dense`` where it is nested.
-        name: Of the weight in its layer.
+        layer: The layer that owns it; in a recurrent layer, the cell.
+        path: Name of the layer, with the models and layers around it: ``block/dense``.
+        name: Attribute of the layer that holds the kernel.
         variable: The weight.
-        left: Why it is left as it is; None when it is not.
+        left: The reason why it is not changed; None if it is changed.
     """
 
     layer: Any
@@ -34,23 +34,23 @@ class Kernel:
 
     @property
     def values(self) -> NDArray[Any]:
-        """The weights now."""
+        """Return the current weights."""
         return np.asarray(self.variable.numpy())
 
     @property
     def gzipped(self) -> int:
-        """Bytes of the weights now, gzipped."""
+        """Return the size of the current weights after gzip, in bytes."""
         return len(gzip.compress(self.values.tobytes(), 6, mtime=0))
 
 
 def kernels_of(model: Any, names: Sequence[str]) -> Iterator[Kernel]:
-    """Yield every kernel of the model, each once; not those of depthwise convolutions.
+    """Yield every kernel of the model once, except those of depthwise convolutions.
 
-    They are one small filter for each channel: few weights, for which no runtime has sparse or shared ones.
+    A depthwise kernel is one small filter per channel: few weights, and no runtime has sparse or shared ones for it.
 
     Args:
         model: A Keras model of either version.
-        names: Which attributes of a layer are kernels.
+        names: Attributes of a layer that are kernels.
     """
     seen: set[int] = set()
     for path, layer in _layers(model):
@@ -63,45 +63,45 @@ def kernels_of(model: Any, names: Sequence[str]) -> Iterator[Kernel]:
                 yield Kernel(layer, path, name, variable)
 
 
-def fits(path: str, patterns: Sequence[str]) -> bool:
-    """Whether a path is one of those asked for: ``*`` and ``?`` stand for other letters, a name for all inside it.
+def matches(path: str, patterns: Sequence[str]) -> bool:
+    """Return True if a path matches a pattern with ``*`` and ``?``; a name matches everything inside it.
 
-    >>> fits("block/dense", ["block"]), fits("block/dense", ["block/d*"]), fits("dense", ["block"])
+    >>> matches("block/dense", ["block"]), matches("block/dense", ["block/d*"]), matches("dense", ["block"])
     (True, True, False)
     """
-    return any(fnmatch.fnmatchcase(path, wanted) or fnmatch.fnmatchcase(path, f"{wanted}/*") for wanted in patterns)
+    return any(fnmatch.fnmatchcase(path, pattern) or fnmatch.fnmatchcase(path, f"{pattern}/*") for pattern in patterns)
 
 
-def check_chosen(chosen: Sequence[str], kernels: Sequence[Kernel]) -> None:
-    """Raise ComponentError when a name that was asked for fits no layer with a kernel."""
+def check_patterns(patterns: Sequence[str], kernels: Sequence[Kernel]) -> None:
+    """Raise ComponentError if a pattern matches no layer with a kernel."""
     paths = [kernel.path for kernel in kernels]
-    for wanted in chosen:
-        if not any(fits(path, [wanted]) for path in paths):
-            raise ComponentError(f"layers: {wanted!r}", "names of layers with a kernel", nearest(wanted, paths))
+    for pattern in patterns:
+        if not any(matches(path, [pattern]) for path in paths):
+            raise ComponentError(f"layers: {pattern!r}", "names of layers with a kernel", nearest(pattern, paths))
 
 
-def lines(layers: Sequence[Mapping[str, Any]], what: str) -> list[str]:
-    """Return a table's lines for the layers of a report: what was done, bytes before and after, why it was left.
+def table_lines(layers: Sequence[Mapping[str, Any]], column: str) -> list[str]:
+    """Return a table of the layers of a report: one column, gzipped bytes before and after, and why it is unchanged.
 
     Args:
-        layers: With ``layer``, ``gzipped_before``, ``gzipped`` and ``left``, and whatever ``what`` names.
-        what: How to say what was done, as a format: ``{values:5} values``.
+        layers: With ``layer``, ``gzipped_before``, ``gzipped`` and ``left``, and the fields of ``column``.
+        column: Format of the column: ``{values:5} values``.
     """
     from tfopt.formatting import data_size
 
-    shown = layers[:SHOWN]
+    shown = layers[:MAX_LINES]
     width = max(len(layer["layer"]) for layer in shown)
-    found = [
-        f"  {layer['layer']:{width}}  {what.format(**layer)}  {data_size(layer['gzipped_before']):>8} -> "
+    rows = [
+        f"  {layer['layer']:{width}}  {column.format(**layer)}  {data_size(layer['gzipped_before']):>8} -> "
         f"{data_size(layer['gzipped']):>8} gzipped" + (f"  left: {layer['left']}" if layer["left"] else "")
         for layer in shown
     ]
     more = len(layers) - len(shown)
-    return found + ([f"  {more} more: see report in the model card"] if more > 0 else [])
+    return rows + ([f"  {more} more: see report in the model card"] if more > 0 else [])
 
 
 def _layers(model: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Each layer that holds weights itself, with the names of the models and layers around it."""
+    """Yield each nested layer with its path."""
     for layer in model._flatten_layers(recursive=False, include_self=False):
         yield prefix + layer.name, layer
         yield from _layers(layer, f"{prefix}{layer.name}/")

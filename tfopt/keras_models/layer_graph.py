@@ -1,13 +1,13 @@
-"""A Keras model as the list of its calls, the same for Keras 3 and Keras 2, and a model made anew from such a list.
+"""List the layer calls of a Keras 2 or Keras 3 model, and rebuild the model with other layers.
 
-Both Keras versions record every call of a layer on symbolic tensors, and keep the record in private names only.
+Both Keras versions record every call of a layer on symbolic tensors, but only in private attributes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfopt.keras_models import io as keras_models
+from tfopt.keras_models.io import is_keras_2, library
 
 Layer = Any  # a keras or tf_keras layer (or an operation of keras.ops); the two have no common base
 LIBRARIES = ("keras.", "tf_keras.")
@@ -15,14 +15,14 @@ LIBRARIES = ("keras.", "tf_keras.")
 
 @dataclass(frozen=True)
 class Call:
-    """A layer called once.
+    """One call of a layer.
 
     Attributes:
-        layer: What was called: a layer, a model, or an operation.
-        args: Positional arguments, symbolic tensors among them.
-        kwargs: Named arguments, likewise.
+        layer: The layer, model or operation that was called.
+        args: Positional arguments; some are symbolic tensors.
+        kwargs: Keyword arguments; some are symbolic tensors.
         inputs: The symbolic tensors among the arguments.
-        outputs: The symbolic tensors it returned, flattened.
+        outputs: The returned symbolic tensors, flattened.
     """
 
     layer: Layer
@@ -33,69 +33,73 @@ class Call:
 
     @property
     def training(self) -> bool:
-        """Whether the call itself asks for training mode."""
-        given = self.kwargs.get("training", self.args[1] if len(self.args) > 1 else None)
-        return given is not None and given is not False
+        """Return True if the call passes ``training=True``."""
+        argument = self.kwargs.get("training", self.args[1] if len(self.args) > 1 else None)
+        return argument is not None and argument is not False
 
 
 def is_graph(layer: Layer) -> bool:
-    """Whether it is a built Sequential or Functional model that does what its graph says, with no `call` of its own."""
+    """Return True for a built Sequential or Functional model without a ``call`` method of its own."""
     method = getattr(type(layer), "call", None)
     plain = getattr(method, "__module__", "").startswith(LIBRARIES) and _owner(layer) in ("Functional", "Sequential")
     return plain and bool(getattr(_network(layer), "_nodes_by_depth", None))
 
 
 def calls(model: Layer) -> Iterator[Call]:
-    """Yield the calls a graph model is made of, each after those it depends on."""
+    """Yield the calls of a graph model in topological order."""
     import tensorflow as tf
 
     levels = _network(model)._nodes_by_depth
     for depth in sorted(levels, reverse=True):
         for node in levels[depth]:
-            if node.is_input or depth < 0:  # below zero Keras 2 keeps what only losses and metrics need
+            if node.is_input or depth < 0:  # Keras 2 stores calls that only losses and metrics need below 0
                 continue
-            if keras_models.is_keras_2(model):
+            if is_keras_2(model):
                 inputs, outputs = list(node.keras_inputs), tf.nest.flatten(node.outputs)
                 yield Call(node.layer, tuple(node.call_args), dict(node.call_kwargs), inputs, outputs)
             else:
-                given = node.arguments
-                yield Call(node.operation, tuple(given.args), dict(given.kwargs), given.keras_tensors, node.outputs)
+                arguments = node.arguments
+                kwargs = dict(arguments.kwargs)
+                yield Call(node.operation, tuple(arguments.args), kwargs, arguments.keras_tensors, node.outputs)
 
 
 def rebuild(model: Layer, substitute: Callable[[Layer], Layer | None], inputs: Sequence[Any] = ()) -> Layer:
-    """Return a model like this one with other layers in place of some.
+    """Return a model with the same graph in which some layers are replaced.
 
-    Layers that stay are the same objects, weights, tables and all; so are the inputs, unless others are given.
+    Layers that are not replaced are the same objects, with their weights and tables. So are the inputs by default.
 
     Args:
         model: A graph model.
-        substitute: Gives the layer to call in place of one, which may be that one; None hands its input on. A layer of
-            another kind is called on the first argument alone, which is a list where inputs are joined.
-        inputs: In place of the model's own, in their order.
+        substitute: Returns the layer to call instead of a layer (possibly the same one), or None to pass its input
+            through. A layer of another class is called on the first argument only, which is a list if inputs are
+            merged.
+        inputs: Inputs that replace the model's, in the same order.
     """
-    library = keras_models.library(model)
+    keras = library(model)
     inputs = inputs or model.inputs
-    if isinstance(model, library.Sequential):
-        kept = [new for layer in model.layers if (new := substitute(layer)) is not None]
-        return library.Sequential([inputs[0], *kept], name=model.name)
+    if isinstance(model, keras.Sequential):
+        remaining = [new for layer in model.layers if (new := substitute(layer)) is not None]
+        return keras.Sequential([inputs[0], *remaining], name=model.name)
     tree = _tree(model)
-    made = dict(zip(map(id, model.inputs), inputs, strict=True))
+    new_tensors = dict(zip(map(id, model.inputs), inputs, strict=True))
 
-    def given(leaf: Any) -> Any:
-        return made.get(id(leaf), leaf)
+    def replacement(leaf: Any) -> Any:
+        return new_tensors.get(id(leaf), leaf)
 
     for call in calls(model):
         layer = substitute(call.layer)
         if layer is None:
-            results = made[id(call.inputs[0])]
+            results = new_tensors[id(call.inputs[0])]
         elif is_graph(layer) or isinstance(layer, type(call.layer)):
-            args, kwargs = tree.map_structure(given, (call.args, call.kwargs))
+            args, kwargs = tree.map_structure(replacement, (call.args, call.kwargs))
             results = layer(*args, **kwargs)
         else:
-            results = layer(tree.map_structure(given, call.args[0]) if call.args else made[id(call.inputs[0])])
-        made |= zip(map(id, call.outputs), tree.flatten(results), strict=True)
-    return library.Model(
-        tree.map_structure(given, model.input), tree.map_structure(given, model.output), name=model.name
+            results = layer(
+                tree.map_structure(replacement, call.args[0]) if call.args else new_tensors[id(call.inputs[0])]
+            )
+        new_tensors |= zip(map(id, call.outputs), tree.flatten(results), strict=True)
+    return keras.Model(
+        tree.map_structure(replacement, model.input), tree.map_structure(replacement, model.output), name=model.name
     )
 
 
@@ -108,8 +112,8 @@ def _owner(model: Layer) -> str:
 
 
 def _tree(model: Layer) -> Any:
-    if keras_models.is_keras_2(model):
+    if is_keras_2(model):
         import tensorflow as tf
 
         return tf.nest
-    return keras_models.library(model).tree
+    return library(model).tree

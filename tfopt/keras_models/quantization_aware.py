@@ -1,6 +1,6 @@
-"""Models that went through quantization-aware training: known by their files, loaded with the layers they need.
+"""Recognize models with quantization-aware training from their files, and register the layers that they need.
 
-Their ranges are TensorFlow's fake-quantization ops, in the SavedModel and in the Keras form.
+Their ranges are stored in TensorFlow's fake-quantization ops, in the SavedModel and in the Keras form.
 """
 
 import contextlib
@@ -16,29 +16,29 @@ OURS, TOOLKIT = b"tfopt>FakeQuantize", b"QuantizeWrapper"  # in the configuratio
 
 
 def has_trained_ranges(model: Model) -> bool:
-    """Whether quantization-aware training left its ranges in the model, by whatever tool."""
+    """Return True if the model has ranges from quantization-aware training with any tool."""
     if model.saved_model and OP in (model.saved_model / "saved_model.pb").read_bytes():
         return True
-    found = _configuration(model.keras) if model.keras else b""
-    return OURS in found or TOOLKIT in found
+    configuration = _configuration(model.keras) if model.keras else b""
+    return OURS in configuration or TOOLKIT in configuration
 
 
-def check_none(model: Model) -> None:
-    """Raise ComponentError when the model was quantized before, whether or not it has a card that says so."""
+def check_not_quantized(model: Model) -> None:
+    """Raise ComponentError if the model was quantized before, even if it has no model card."""
     if has_trained_ranges(model):
         raise ComponentError(
             f"{model.name}: a model that was quantized already",
-            "a model in floats: quantizing twice only adds up two roundings",
+            "a model in floats: quantizing twice adds a second rounding error",
             "give the model from before it was quantized",
         )
 
 
-def known_layers(model: Model) -> contextlib.AbstractContextManager[None]:
-    """Let Keras find the layers of the model that quantization-aware training put there."""
-    found = _configuration(model.keras) if model.keras else b""
-    if OURS in found:
+def registered_layers(model: Model) -> contextlib.AbstractContextManager[None]:
+    """Register the layers that quantization-aware training added to the model, so that Keras can load it."""
+    configuration = _configuration(model.keras) if model.keras else b""
+    if OURS in configuration:
         importlib.import_module("tfopt.keras_models.fake_quantization")  # registers them
-    if TOOLKIT in found:
+    if TOOLKIT in configuration:
         toolkit = importlib.import_module("tensorflow_model_optimization")
         scope: contextlib.AbstractContextManager[None] = toolkit.quantization.keras.quantize_scope()
         return scope
@@ -46,7 +46,7 @@ def known_layers(model: Model) -> contextlib.AbstractContextManager[None]:
 
 
 def _configuration(file: Path) -> bytes:
-    """What a Keras file says of its layers; a Keras 2 SavedModel says it beside its graph."""
+    """Return the configuration of the layers in a Keras file, or in a Keras 2 SavedModel."""
     if file.is_dir():
         return (file / "keras_metadata.pb").read_bytes()
     if zipfile.is_zipfile(file):

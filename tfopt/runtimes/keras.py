@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt import keras_models
 from tfopt.artifacts import Model
-from tfopt.keras_models import io as keras_models
 from tfopt.runtimes import Arrays, Runtime
 from tfopt.runtimes.saved_model import set_threads, to_tensor_spec
 

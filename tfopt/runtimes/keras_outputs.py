@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
+from tfopt import keras_models
 from tfopt.artifacts import SavedModel
 from tfopt.artifacts.tensor_spec import TensorSpec, describe_specs, same_shape
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 from tfopt.runtimes import Runtime
 from tfopt.runtimes.saved_model import to_tensor_spec
 

@@ -13,8 +13,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from tfopt import keras_models
 from tfopt.errors import ComponentError, first_line
-from tfopt.keras_models import io as keras_models
 from tfopt.training.training_state import state_variables
 
 MAX_CHECKPOINTS = 2  # the newest, and the one before in case the newest is damaged

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tfopt import keras_models
 from tfopt.artifacts import Examples
 from tfopt.data.feature_schema import stored_features
 from tfopt.errors import ComponentError, first_line
-from tfopt.keras_models import io as keras_models
 from tfopt.runtimes.saved_model import to_tensor_spec
 from tfopt.training.dataset import Source
 from tfopt.training.split_datasets import read_sources

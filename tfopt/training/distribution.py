@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfopt import keras_models
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 
 ONE, MIRRORED, WORKERS, SERVERS, TPU = "one", "mirrored", "multi_worker", "parameter_server", "tpu"
 SCALES: dict[str, Callable[[int], float]] = {"linear": float, "sqrt": math.sqrt, "off": lambda replicas: 1.0}

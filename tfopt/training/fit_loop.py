@@ -10,8 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from tfopt import keras_models
 from tfopt.errors import ComponentError, first_line
-from tfopt.keras_models import io as keras_models
 from tfopt.training.checkpoints import Checkpoints
 from tfopt.training.dataset import Source
 from tfopt.training.device_memory import find_out_of_memory

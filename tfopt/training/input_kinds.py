@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tfopt import keras_models
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.feature_schema import SparseSpec, densify
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 from tfopt.training.dataset import Source
 from tfopt.training.user_module import UserModule
 
@@ -53,7 +53,8 @@ def check_padding(model: Any, source: Source, user: UserModule) -> None:
     inputs = source.first_inputs(CHECKED_RECORDS)
     versions = convert_inputs(model, inputs), {name: _pad(tensor) for name, tensor in inputs.items()}
     outputs, padded_outputs = (
-        keras_models.named(model, model(keras_models.arrange(model, version), training=False)) for version in versions
+        keras_models.outputs_by_name(model, model(keras_models.pack_inputs(model, version), training=False))
+        for version in versions
     )
     for name, output in outputs.items():
         plain, padded = np.asarray(densify(output)), np.asarray(densify(padded_outputs[name]))

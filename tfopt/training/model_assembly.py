@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tfopt import keras_models
 from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.feature_schema import SparseSpec, read_manifest
 from tfopt.errors import ComponentError, nearest
-from tfopt.keras_models import io as keras_models
 from tfopt.training.input_kinds import input_kinds, stored_kind
 from tfopt.training.precision import AS_BUILT, layer_precision
 from tfopt.training.user_module import UserModule
@@ -148,7 +148,7 @@ def _check_prepared(model: Any, user: UserModule, result: Any) -> Tensors:
 
 def _join(keras: Any, model: Any, features: Tensors, prepared: Tensors) -> Any:
     """Return the model from raw features to outputs. ``call`` makes its graph flat; calling the model would nest it."""
-    outputs = model.call(keras_models.arrange(model, prepared))
+    outputs = model.call(keras_models.pack_inputs(model, prepared))
     inputs = features if len(features) > 1 else next(iter(features.values()))
     return keras.Model(inputs, outputs, name=model.name)
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfopt import keras_models
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.feature_schema import Columns, SparseSpec, check_features, stored_features
-from tfopt.keras_models import io as keras_models
 from tfopt.training.data_check import check_split
 from tfopt.training.dataset import Source
 from tfopt.training.input_kinds import convert_inputs
@@ -66,8 +66,8 @@ def _transform(model: Any, preprocessing: Any, targets: list[Target], label: str
 
         if preprocessing is not None:
             converted = convert_inputs(preprocessing, inputs)
-            inputs = preprocessing(keras_models.arrange(preprocessing, converted), training=False)
-        arranged = keras_models.arrange(model, convert_inputs(model, inputs))
+            inputs = preprocessing(keras_models.pack_inputs(preprocessing, converted), training=False)
+        arranged = keras_models.pack_inputs(model, convert_inputs(model, inputs))
         labels = [tf.reshape(stored[label], [-1, *target.shape]) for target in targets]
         return tuple(arranged) if isinstance(arranged, list) else arranged, arrange_like_outputs(model, labels)
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tfopt import keras_models
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.feature_schema import SparseSpec
 from tfopt.errors import ComponentError, nearest
-from tfopt.keras_models import io as keras_models
 from tfopt.training.data_check import SplitSummary
 
 ANY_SHAPE = ("ctc",)  # built-in losses whose labels do not have the output's shape

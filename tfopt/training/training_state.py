@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from tfopt.keras_models import io as keras_models
+from tfopt import keras_models
 
 
 def state_variables(model: Any) -> list[Any]:

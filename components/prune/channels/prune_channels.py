@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.prune import report
 from tfopt.components.prune.channel_latency import stopwatch
@@ -20,10 +20,9 @@ from tfopt.components.prune.request import Request
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs
 from tfopt.errors import ComponentError
-from tfopt.keras_models import io as keras_models
 from tfopt.keras_models.kernels import kernels_of
 from tfopt.keras_models.layer_graph import Layer
-from tfopt.keras_models.quantization_aware import check_none
+from tfopt.keras_models.quantization_aware import check_not_quantized
 from tfopt.measurement import parity
 from tfopt.measurement.parity import measure_parity
 from tfopt.runtimes.keras_outputs import output_names
@@ -47,7 +46,7 @@ def prune_channels(
             met, the module and the model do not fit, or the smaller model does not answer as its parent with those
             channels zeroed.
     """
-    check_none(model)
+    check_not_quantized(model)
     with reproducible(request.seed):
         user = UserModule(module) if module else None  # first: it registers the layers of its own
         set_seeds(request.seed)
@@ -94,7 +93,7 @@ def _verify(removal: channels.Removal, inputs: Batch) -> dict[str, float]:
     expected, received = (
         [
             np.asarray(result, np.float64)
-            for result in tf.nest.flatten(model(keras_models.arrange(model, few), training=False))
+            for result in tf.nest.flatten(model(keras_models.pack_inputs(model, few), training=False))
         ]
         for model in (removal.parent, removal.model)
     )

@@ -13,7 +13,7 @@ from tfopt.components.prune.channels.importance import Importance, Losses, Score
 from tfopt.components.prune.channels.labels import Book, Kept, Labels
 from tfopt.components.prune.channels.surgery import silenced, without
 from tfopt.errors import ComponentError
-from tfopt.keras_models.kernels import fits
+from tfopt.keras_models.kernels import matches
 from tfopt.keras_models.layer_graph import Layer
 
 Measure = Literal["parameters", "flops", "latency"]
@@ -97,7 +97,7 @@ def _judged(group: Group, scores: Scores, wanted: Wanted) -> Group:
     reason = group.frozen
     if not reason and np.isnan(scores[group.bundles]).any():
         reason = f"nothing gives it an importance by {wanted.importance}"
-    if not reason and wanted.layers and not any(fits(name, wanted.layers) for name in group.makers):
+    if not reason and wanted.layers and not any(matches(name, wanted.layers) for name in group.makers):
         reason = "no layer that makes it is among those that were named"
     if not reason and len(group.bundles) <= wanted.multiple:
         reason = f"it has no more than {wanted.multiple} channels"

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tfopt import keras_models
 from tfopt.components.prune.channels.labels import Book, Channels, Kept
-from tfopt.keras_models import io as keras_models
 from tfopt.keras_models.layer_graph import LIBRARIES, Layer, is_graph, rebuild
 
 OBJECTS = ("activation", "_initializer", "_regularizer", "_constraint")
