@@ -11,7 +11,7 @@ from tests.conftest import write_examples
 from tfopt import keras_models
 from tfopt.artifacts import KerasModel, Model
 from tfopt.components.tune_recipe.component import tune_recipe
-from tfopt.components.tune_recipe.trial_models import differences
+from tfopt.components.tune_recipe.trial_models import OutputDifference, measure_difference
 from tfopt.dag.tracing import load, pipelines
 from tfopt.errors import ComponentError
 from tfopt.tfx import runner
@@ -96,5 +96,6 @@ def test_the_quick_comparison_of_a_search_uses_the_named_output(sources, tmp_pat
     model.get_layer("bright").set_weights([-weights for weights in model.get_layer("bright").get_weights()])
     keras_models.save(model, tmp_path / "child")
     arguments = str(sources["model"]), str(tmp_path / "child"), str(sources["examples"])
-    assert differences(*arguments, "digit", 16, 0) == (0, 16, pytest.approx(0, abs=1e-6))
-    assert differences(*arguments, None, 16, 0)[2] > 1
+    same = OutputDifference(changed=0, records=16, decorrelation=pytest.approx(0, abs=1e-6))
+    assert measure_difference(*arguments, "digit", 16, 0) == same
+    assert measure_difference(*arguments, None, 16, 0).decorrelation > 1
