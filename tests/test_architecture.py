@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tfopt.component import find
+
 ROOT = Path(__file__).parent.parent
 COMPONENTS = sorted(path.parent for path in ROOT.glob("components/*/component.py"))
 SOURCES = sorted(
@@ -40,6 +42,19 @@ def test_components_do_not_import_each_other(folder: Path):
     for file in folder.rglob("*.py"):
         others = {name for name in imports(file) if name.startswith("tfopt.components.")}
         assert all(name.startswith(f"tfopt.components.{folder.name}") for name in others), file
+
+
+@pytest.mark.parametrize("folder", COMPONENTS, ids=lambda folder: folder.name)
+def test_components_declare_the_components_that_they_run(folder: Path):
+    calls = [node for file in folder.rglob("*.py") for node in ast.walk(ast.parse(file.read_text()))]
+    names = {
+        argument.value
+        for node in calls
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("find", "run_component")
+        for argument in node.args[:1]
+        if isinstance(argument, ast.Constant)
+    }
+    assert names <= set(find(folder.name).runs)
 
 
 # A package imports packages of later lines only. docs/architecture.md has the same table.

@@ -1,4 +1,4 @@
-"""What more than one test file of components needs, and takes a while to make."""
+"""Fixtures that several test files of components share because they are slow to make."""
 
 import json
 from collections.abc import Callable
@@ -12,14 +12,14 @@ from tests.components.workloads import tflite
 
 @pytest.fixture(scope="session")
 def exported_digits(digits_model, digits_examples, tmp_path_factory) -> Callable[..., tuple[Path, dict]]:
-    """The digits as an exporter writes them, made once for each precision and settings: the folder, and the facts."""
+    """Return a function that exports the digits model, once for each precision and options: folder and metadata."""
     made: dict[str, tuple[Path, dict]] = {}
 
-    def once(exporter, precision: str = "float32", **given) -> tuple[Path, dict]:
-        key = json.dumps([exporter.format, precision, given], sort_keys=True)
+    def once(exporter, precision: str = "float32", **options) -> tuple[Path, dict]:
+        key = json.dumps([exporter.format, precision, options], sort_keys=True)
         if key not in made:
             folder = tmp_path_factory.mktemp("exported") / "out"
-            made[key] = folder, exporter.export(digits_model, digits_examples, folder, precision, **given)
+            made[key] = folder, exporter.export(digits_model, digits_examples, folder, precision, **options)
         return made[key]
 
     return once
@@ -27,7 +27,7 @@ def exported_digits(digits_model, digits_examples, tmp_path_factory) -> Callable
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory) -> dict[str, Path]:
-    """LiteRT files that do more and less of the same work, and some that are odd."""
+    """LiteRT files with more and less of the same work, and some unusual ones."""
     import tensorflow as tf
 
     folder = tmp_path_factory.mktemp("models")

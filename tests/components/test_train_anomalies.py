@@ -1,4 +1,4 @@
-"""What TensorFlow Data Validation found stops `train`. Its own findings: tests/tfx/test_tfx_daily.py."""
+"""Test that anomalies reported by TensorFlow Data Validation stop `train`; see also tests/tfx/test_tfx_daily.py."""
 
 import pytest
 from tensorflow_metadata.proto.v0 import anomalies_pb2
@@ -8,31 +8,31 @@ from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
 
 
-def found(folder, split, **features):
-    """As ExampleValidator writes it."""
+def write_anomalies(folder, split, **features):
+    """Write anomalies as ExampleValidator does."""
     message = anomalies_pb2.Anomalies()
-    for name, said in features.items():
-        message.anomaly_info[name].reason.add(short_description="", description=said)
+    for name, description in features.items():
+        message.anomaly_info[name].reason.add(short_description="", description=description)
     (folder / f"Split-{split}").mkdir(parents=True)
     (folder / f"Split-{split}" / "SchemaDiff.pb").write_bytes(message.SerializeToString())
 
 
-def test_anomalies_are_told_and_nothing_is_learnt(tmp_path, digits_examples):
-    found(tmp_path / "anomalies", "train", image="Values are beyond 16.", colour="New column.")
-    found(tmp_path / "anomalies", "eval")
+def test_anomalies_are_reported_and_stop_the_training(tmp_path, digits_examples):
+    write_anomalies(tmp_path / "anomalies", "train", image="Values are beyond 16.", colour="New column.")
+    write_anomalies(tmp_path / "anomalies", "eval")
     with pytest.raises(ComponentError, match=r"train, colour: New column\.; train, image: Values are beyond 16\."):
         train(digits_examples, write(tmp_path / "m.py", DIGITS), tmp_path / "out", anomalies=tmp_path / "anomalies")
     assert not (tmp_path / "out").exists()
 
 
-def test_without_anomalies_it_learns(tmp_path, digits_examples):
-    found(tmp_path / "anomalies", "train")
+def test_training_runs_without_anomalies(tmp_path, digits_examples):
+    write_anomalies(tmp_path / "anomalies", "train")
     (tmp_path / "module.py").write_text("1 / 0")
     with pytest.raises(ComponentError, match="importing it raised"):  # as far as the module
         train(digits_examples, tmp_path / "module.py", tmp_path / "out", anomalies=tmp_path / "anomalies")
 
 
-def test_another_file_is_no_anomalies(tmp_path, digits_examples):
+def test_a_file_of_another_kind_is_refused(tmp_path, digits_examples):
     (tmp_path / "anomalies").mkdir()
     (tmp_path / "anomalies" / "SchemaDiff.pb").write_bytes(b"\xff\xff")
     with pytest.raises(ComponentError, match="not an Anomalies message"):

@@ -1,4 +1,4 @@
-"""A start is handed on untrained where nothing changed, and what counts as a change."""
+"""Test that a start is passed through if nothing changed, and which differences count as changes."""
 
 import json
 import logging
@@ -10,7 +10,7 @@ from tests.components.train_modules import DIGITS, write
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.train.component import train
 from tfopt.components.train.data_changes import find_changes
-from tfopt.components.train.settings import Settings
+from tfopt.components.train.parameters import Settings
 
 FACTS = {
     "splits": {"train": 1400, "eval": 397},
@@ -26,17 +26,17 @@ FACTS = {
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory, digits_examples):
-    """Examples that say what they are, a model that learnt from them, and its module."""
-    folder = tmp_path_factory.mktemp("kept")
+def trained_start(tmp_path_factory, digits_examples):
+    """Examples with a manifest, a model trained on them, and its module."""
+    folder = tmp_path_factory.mktemp("trained_start")
     shutil.copytree(digits_examples, folder / "examples")
     (folder / "examples" / "examples.json").write_text(json.dumps(FACTS))
     module = write(folder / "m.py", DIGITS)
     return train(folder / "examples", module, folder / "trained", epochs=2)["trained"], folder / "examples", module
 
 
-def test_where_nothing_changed_the_start_is_handed_on_and_a_change_is_told_and_trained(tmp_path, kept, caplog):
-    start, examples, module = kept
+def test_an_unchanged_start_is_passed_through_and_a_change_is_reported_and_trained(tmp_path, trained_start, caplog):
+    start, examples, module = trained_start
     caplog.set_level(logging.INFO, "tfopt")
     same = train(examples, module, tmp_path / "same", epochs=2, start=start, min_change=0.1)["trained"]
     assert KerasModel.open(same.path).digest == start.digest
@@ -49,13 +49,13 @@ def test_where_nothing_changed_the_start_is_handed_on_and_a_change_is_told_and_t
     assert KerasModel.open(other.path).digest != start.digest
 
 
-def test_examples_that_look_as_ever_but_mean_something_else_are_learnt(tmp_path, kept, caplog):
-    """The labels of eval are those of other images: no statistic of a feature knows."""
+def test_examples_with_equal_statistics_and_other_labels_are_trained(tmp_path, trained_start, caplog):
+    """Swap the labels of eval between images, which no statistic of a feature shows."""
     from tests.conftest import write_examples
     from tfopt.artifacts.tensor_spec import TensorSpec
     from tfopt.data.batches import read_batches
 
-    start, examples, module = kept
+    start, examples, module = trained_start
     shutil.copytree(examples, tmp_path / "examples")
     (file,) = Examples(tmp_path / "examples").split("eval")
     specs = {"image": TensorSpec("float32", (None, 8, 8, 1)), "label": TensorSpec("int64", (None, 1))}
@@ -90,9 +90,9 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize(("change", "found"), CHANGES.values(), ids=CHANGES)
-def test_what_counts_as_a_change(tmp_path, kept, change, found):
-    start, _, module = kept
+@pytest.mark.parametrize(("change", "changes"), CHANGES.values(), ids=CHANGES)
+def test_each_change_is_found(tmp_path, trained_start, change, changes):
+    start, _, module = trained_start
     today = json.loads(json.dumps(FACTS))
     for name, value in change.items():
         if name in FACTS:
@@ -101,11 +101,11 @@ def test_what_counts_as_a_change(tmp_path, kept, change, found):
             today["features"][name] = {**today["features"].get(name, {}), **value}
     (tmp_path / "examples" / "Split-train").mkdir(parents=True)
     (tmp_path / "examples" / "examples.json").write_text(json.dumps(today))
-    assert find_changes(start, Examples(tmp_path / "examples"), module, None, SETTINGS) == found
+    assert find_changes(start, Examples(tmp_path / "examples"), module, None, SETTINGS) == changes
 
 
-def test_what_is_not_known_counts_as_changed(tmp_path, kept):
-    start, examples, module = kept
+def test_missing_information_counts_as_changed(tmp_path, trained_start):
+    start, examples, module = trained_start
     assert find_changes(start, Examples(examples), module, None, SETTINGS) == []
     assert find_changes(start, Examples(examples), write(tmp_path / "m.py", DIGITS + "\n"), None, SETTINGS) == [
         "the module"

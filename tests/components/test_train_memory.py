@@ -1,4 +1,4 @@
-"""`train` and memory: the largest batch that fits is found, and running out of it is said as such."""
+"""Test memory in `train`: the search for the largest batch size, and the error if memory runs out."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from tfopt.components.train.component import train
 from tfopt.components.train.largest_batch import choose_batch_size
 from tfopt.errors import ComponentError
 
-# Memory that is asked for and never touched: none of the machine's is used.
+# Memory that is allocated and never written: the machine's memory is not used.
 LARGE = """
 import keras
 import tensorflow as tf
@@ -35,7 +35,7 @@ ALL_OF_IT = LARGE.replace("SIDE", "2 ** 24")  # a petabyte for one example
 A_GIGABYTE = LARGE.replace("SIDE", "2 ** 14")
 
 
-def test_running_out_of_memory_says_so_and_what_to_do(tmp_path, digits_examples):
+def test_running_out_of_memory_is_an_error_with_advice(tmp_path, digits_examples):
     module = write(tmp_path / "m.py", ALL_OF_IT)
     with pytest.raises(ComponentError) as refusal:
         train(digits_examples, module, tmp_path / "out", epochs=1, batch_size=32)
@@ -50,9 +50,9 @@ def test_running_out_of_memory_says_so_and_what_to_do(tmp_path, digits_examples)
 def test_batches_are_doubled_until_memory_runs_out(tmp_path, digits_examples):
     settings = dataclasses.replace(SETTINGS, batch_size=0)
     module = write(tmp_path / "m.py", A_GIGABYTE)
-    found = choose_batch_size(settings, Examples(digits_examples), module, limit_mb=20 << 10)
-    assert found.batch_size in (8, 16)
-    assert choose_batch_size(found, Examples(digits_examples), module) is found
+    chosen = choose_batch_size(settings, Examples(digits_examples), module, limit_mb=20 << 10)
+    assert chosen.batch_size in (8, 16)
+    assert choose_batch_size(chosen, Examples(digits_examples), module) is chosen
 
 
 @pytest.mark.nightly
@@ -61,7 +61,7 @@ def test_an_example_that_does_not_fit_is_refused(tmp_path, digits_examples):
         train(digits_examples, write(tmp_path / "m.py", ALL_OF_IT), tmp_path / "out", batch_size=0)
 
 
-def test_a_batch_size_that_is_looked_for_is_not_for_checkpoints(tmp_path, digits_examples):
+def test_a_batch_size_search_cannot_be_combined_with_checkpoints(tmp_path, digits_examples):
     module = write(tmp_path / "m.py", A_GIGABYTE)
     with pytest.raises(ComponentError, match="a killed training could not be resumed"):
-        train(digits_examples, module, tmp_path / "out", batch_size=0, checkpoints=str(tmp_path / "kept"))
+        train(digits_examples, module, tmp_path / "out", batch_size=0, checkpoints=str(tmp_path / "checkpoints"))

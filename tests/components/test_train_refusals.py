@@ -1,4 +1,4 @@
-"""What `train` refuses: in three parts, and with nothing left behind."""
+"""Test the errors of `train`: three parts, and no files left."""
 
 import re
 import shutil
@@ -18,7 +18,7 @@ NAN_LOSS = "loss=lambda true, predicted: keras.ops.mean(predicted) * float('nan'
 
 @pytest.fixture
 def refused(tmp_path, digits_examples):
-    """Train, expect the three parts (regular expressions), and look that nothing was written."""
+    """Return a function that trains, matches the three parts of the error, and checks that no file was written."""
 
     def check(text, received, expected="", fix="", examples=digits_examples, **parameters):
         module = write(tmp_path / "user module.py", text)

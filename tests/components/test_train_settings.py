@@ -1,4 +1,4 @@
-"""How `train` computes: precision, XLA, the order of sums, accumulated gradients, weights of classes."""
+"""Test the settings of `train`: precision, XLA, order of sums, accumulated gradients, class weights."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.train.auto_settings import time_choices
 from tfopt.components.train.class_weights import compute_class_weights
 from tfopt.components.train.component import train
-from tfopt.components.train.settings import Settings
+from tfopt.components.train.parameters import Settings
 from tfopt.data.batches import feature_specs, read_batches
 from tfopt.data.feature_schema import first_record
 from tfopt.errors import ComponentError
@@ -45,7 +45,7 @@ def build_model():
     ],
     ids=["bfloat16", "float16", "keras 2"],
 )
-def test_what_learns_in_16_bits_is_saved_in_float32_and_is_as_good(tmp_path, digits_examples, text, precision):
+def test_training_in_16_bits_saves_float32_and_is_as_accurate(tmp_path, digits_examples, text, precision):
     module = write(tmp_path / "m.py", text)
     trained = train(digits_examples, module, tmp_path / "out", epochs=4, batch_size=32, precision=precision)["trained"]
     model = keras_models.load(trained)
@@ -57,8 +57,8 @@ def test_what_learns_in_16_bits_is_saved_in_float32_and_is_as_good(tmp_path, dig
     assert trained.metadata["precision"] == precision
     assert trained.metadata["metrics"]["val_accuracy"] == pytest.approx(accuracy(trained, digits_examples), abs=1e-6)
     assert trained.metadata["metrics"]["val_accuracy"] > 0.9
-    learnt = json.loads((trained.path / "history.json").read_text())
-    best = learnt["epochs"][learnt["best_epoch"] - 1]
+    history = json.loads((trained.path / "history.json").read_text())
+    best = history["epochs"][history["best_epoch"] - 1]
     assert best["val_loss"] != trained.metadata["metrics"]["val_loss"]  # it was measured in 16 bits
     assert best["val_loss"] == pytest.approx(trained.metadata["metrics"]["val_loss"], rel=0.1)
 
@@ -80,14 +80,14 @@ def test_a_module_with_a_policy_of_its_own_is_not_overruled(tmp_path, digits_exa
         train(digits_examples, write(tmp_path / "m.py", text), tmp_path / "out", precision="mixed_float16")
 
 
-def test_sizes_that_matrix_units_are_slow_with_are_named(tmp_path, digits_examples):
+def test_sizes_that_are_slow_on_matrix_units_are_named(tmp_path, digits_examples):
     assert unaligned_layers(assembled(tmp_path, DIGITS, digits_examples).model) == []
     assert unaligned_layers(assembled(tmp_path, DIGITS.replace("Conv2D(8", "Conv2D(6"), digits_examples).model) == [
         "conv2d 6"
     ]
 
 
-def test_xla_learns_the_same_and_the_history_says_how_long_it_compiled(tmp_path, digits_examples):
+def test_xla_gives_equal_weights_and_the_history_has_the_compile_time(tmp_path, digits_examples):
     module = write(tmp_path / "m.py", LINEAR)
     plain, compiled = (
         train(digits_examples, module, tmp_path / jit, epochs=1, jit_compile=jit, deterministic=False)["trained"]
@@ -100,7 +100,7 @@ def test_xla_learns_the_same_and_the_history_says_how_long_it_compiled(tmp_path,
     assert compiled.metadata["jit_compile"] == "on"
 
 
-def test_what_xla_cannot_do_is_refused(tmp_path, digits_examples, monkeypatch):
+def test_models_that_xla_cannot_compile_are_refused(tmp_path, digits_examples, monkeypatch):
     module = write(tmp_path / "m.py", LINEAR)
     with pytest.raises(ComponentError, match="deterministic"):
         train(digits_examples, module, tmp_path / "out", jit_compile="on")
@@ -117,18 +117,18 @@ def test_what_xla_cannot_do_is_refused(tmp_path, digits_examples, monkeypatch):
 
 def test_auto_times_each_choice_in_turns(tmp_path, digits_examples):
     settings = dataclasses.replace(SETTINGS, precision="float32", jit_compile="auto", deterministic=False)
-    found, failed = time_choices(str(digits_examples), str(write(tmp_path / "m.py", LINEAR)), settings)
-    assert list(found) == [("float32", "off"), ("float32", "on")]
-    assert all(0 < seconds < 1 for each in found.values() for seconds in each)
+    durations, failed = time_choices(str(digits_examples), str(write(tmp_path / "m.py", LINEAR)), settings)
+    assert list(durations) == [("float32", "off"), ("float32", "on")]
+    assert all(0 < seconds < 1 for each in durations.values() for seconds in each)
     assert not failed
-    found, _ = time_choices(
+    durations, _ = time_choices(
         str(digits_examples), str(tmp_path / "m.py"), dataclasses.replace(settings, deterministic=True)
     )
-    assert list(found) == [("float32", "off")]
+    assert list(durations) == [("float32", "off")]
 
 
 @pytest.mark.nightly
-def test_auto_trains_with_what_it_chose(tmp_path, digits_examples):
+def test_auto_trains_with_the_selected_settings(tmp_path, digits_examples):
     module = write(tmp_path / "m.py", DIGITS)
     chosen = {"precision": "auto", "jit_compile": "auto", "deterministic": False}
     trained = train(digits_examples, module, tmp_path / "out", epochs=2, **chosen)["trained"]
@@ -154,33 +154,33 @@ def test_four_batches_of_35_accumulated_are_one_of_140(tmp_path, digits_examples
         train(digits_examples, keras_2, tmp_path / "out", gradient_accumulation=4)
 
 
-def test_balanced_classes_count_alike_and_an_ignored_class_is_not_learnt(tmp_path, digits_examples):
+def test_balanced_classes_count_alike_and_an_ignored_class_is_not_trained(tmp_path, digits_examples):
     files, label = Examples(digits_examples).split("train"), {"label": TensorSpec("int64", (None, 1))}
     counts = np.bincount(next(read_batches(files, label, batch_size=1400))["label"].ravel())
     parts = assembled(tmp_path, LINEAR, digits_examples)
-    found = compute_class_weights("balanced", parts.model, files, label, "label")
-    assert [found[number] * count for number, count in enumerate(counts)] == pytest.approx([140] * 10)
+    weights = compute_class_weights("balanced", parts.model, files, label, "label")
+    assert [weights[number] * count for number, count in enumerate(counts)] == pytest.approx([140] * 10)
     module = write(tmp_path / "m.py", LINEAR)
     ignoring = train(digits_examples, module, tmp_path / "out", epochs=2, class_weights="7=1e-6")["trained"]
     assert 7 not in keras_models.load(ignoring).predict(images(digits_examples), verbose=0).argmax(1)
 
 
-def test_how_examples_are_kept_and_by_how_many_threads_they_are_read_changes_no_weight(tmp_path, digits_examples):
+def test_storage_of_examples_and_number_of_reader_threads_change_no_weight(tmp_path, digits_examples):
     module = write(tmp_path / "m.py", LINEAR)
-    told = {
+    variants = {
         "auto": {},
         "disk": {"cache": "disk"},
         "off": {"cache": "off", "threads": 1},
         "little memory": {"memory_mb": 1, "cache": "memory"},
         "drawn from few": {"shuffle_buffer": 10},
     }
-    found = {
+    kernels = {
         name: kernel(train(digits_examples, module, tmp_path / name, epochs=2, **parameters)["trained"])
-        for name, parameters in told.items()
+        for name, parameters in variants.items()
     }
     for name in ("disk", "off", "little memory"):
-        np.testing.assert_array_equal(found[name], found["auto"])
-    assert np.abs(found["drawn from few"] - found["auto"]).max() > 1e-3
+        np.testing.assert_array_equal(kernels[name], kernels["auto"])
+    assert np.abs(kernels["drawn from few"] - kernels["auto"]).max() > 1e-3
 
 
 def test_classes_that_cannot_be_weighed_are_refused(tmp_path, digits_examples):
@@ -198,11 +198,11 @@ SETTINGS = Settings(epochs=1, batch_size=32, patience=1)
 
 
 def assembled(folder, text, examples, precision="module"):
-    """What the module's functions make of the digits."""
-    found = Examples(examples)
+    """Assemble the module's model for the digits."""
+    artifact = Examples(examples)
     with reproducible(0):
         user = UserModule(write(folder / "assembled.py", text))
-        return assemble(user, feature_specs(first_record(found.split("train"))), found, "label", precision)
+        return assemble(user, feature_specs(first_record(artifact.split("train"))), artifact, "label", precision)
 
 
 def accuracy(trained, examples) -> float:

@@ -1,4 +1,4 @@
-"""Learning that begins with the weights of an earlier model."""
+"""Test training that starts from the weights of an earlier model."""
 
 import json
 import logging
@@ -14,6 +14,7 @@ from tfopt.artifacts import KerasModel
 from tfopt.components.train.component import train
 from tfopt.components.train.warm_start import find_loss_increase
 from tfopt.errors import ComponentError
+from tfopt.model_store.warm_start import store_model
 
 KERAS_2 = DIGITS.replace("keras", "tf_keras")
 STILL = "keras.optimizers.SGD(0.0)"  # what it saves is what it began with
@@ -28,7 +29,7 @@ def first(tmp_path_factory, digits_examples):
 
 
 @pytest.mark.parametrize("text", [DIGITS, pytest.param(KERAS_2, marks=pytest.mark.nightly)], ids=["keras 3", "keras 2"])
-def test_learning_begins_with_the_given_weights_and_the_card_says_how_good_they_were(
+def test_training_starts_from_the_given_weights_and_the_card_has_their_metrics(
     tmp_path, digits_examples, first, text, caplog
 ):
     start = first[0]
@@ -48,32 +49,47 @@ def test_learning_begins_with_the_given_weights_and_the_card_says_how_good_they_
     assert (card["parent"], card["lineage"]) == (None, [])
 
 
-def test_an_epoch_from_there_is_better_than_the_start(tmp_path, digits_examples, first, caplog):
+def test_an_epoch_improves_on_the_start(tmp_path, digits_examples, first, caplog):
     start, module = first
     warm = train(digits_examples, module, tmp_path / "warm", epochs=1, start=start)["trained"]
     assert warm.metadata["metrics"]["val_loss"] < start.metadata["metrics"]["val_loss"]
     assert "better than the start" not in caplog.text
 
 
+def test_the_model_in_the_destination_is_the_start_unless_warm_start_is_off(tmp_path, digits_examples, first):
+    start, module = first
+    destination = tmp_path / "pushed"
+    destination.mkdir()
+    store_model(destination, start)
+    still = write(tmp_path / "m.py", module.read_text().replace("keras.optimizers.Adam(0.005)", STILL))
+    for warm_start in (True, False):
+        arguments = {"epochs": 1, "destination": str(destination), "warm_start": warm_start}
+        trained = train(digits_examples, still, tmp_path / f"{warm_start}", **arguments)["trained"]
+        facts = KerasModel.open(trained.path).card.facts
+        assert facts.get("start", {}).get("digest") == (start.digest if warm_start else None)
+        kernels = [np.array_equal(one, other) for one, other in zip(weights(trained), weights(start), strict=True)]
+        assert all(kernels[:2]) == warm_start  # without a start they are random
+
+
 @pytest.mark.nightly
-def test_a_start_that_no_epoch_is_better_than_is_told(tmp_path, digits_examples, first, caplog):
+def test_a_start_that_no_epoch_improves_is_reported(tmp_path, digits_examples, first, caplog):
     wild = write(tmp_path / "wild.py", DIGITS.replace("Adam(0.005)", "Adam(1.0)"))
     train(digits_examples, wild, tmp_path / "wild", epochs=1, start=first[0])
     assert "no epoch was better than the start, whose val_loss is" in caplog.text
 
 
-def test_a_loss_is_worse_where_it_rose_by_more_than_a_part_of_itself(tmp_path):
-    def told(before: float | None, today: float | None, least: float = 0.1) -> list[str]:
+def test_a_loss_is_worse_if_it_rose_by_more_than_a_fraction(tmp_path):
+    def message(before: float | None, today: float | None, least: float = 0.1) -> list[str]:
         metrics = {} if before is None else {"val_loss": before}
         (tmp_path / "model_card.json").write_text(json.dumps({"metrics": metrics}))
         return find_loss_increase(KerasModel(tmp_path), {} if today is None else {"val_loss": today}, least)
 
-    assert told(0.5, 0.5, 0.0) == told(0.5, 0.549) == told(20.0, 21.9) == told(-2.0, -1.81) == []
-    assert told(0.5, 0.551) == ["its val_loss, 0.5 when it was trained and 0.551 now"]
-    assert told(-2.0, -1.79) and told(0.5, None) and told(None, 0.5)
+    assert message(0.5, 0.5, 0.0) == message(0.5, 0.549) == message(20.0, 21.9) == message(-2.0, -1.81) == []
+    assert message(0.5, 0.551) == ["its val_loss, 0.5 when it was trained and 0.551 now"]
+    assert message(-2.0, -1.79) and message(0.5, None) and message(None, 0.5)
 
 
-KNOWN = {
+PREPROCESSING_LAYERS = {
     "a setting": (
         'layers.Normalization(mean=MEAN, variance=4.0, axis=None, name="scale")',
         "other mean (5.0, now 6.0)",
@@ -90,16 +106,16 @@ def adapted(layer, numbers):
 """
 
 
-@pytest.mark.parametrize(("known", "told"), KNOWN.values(), ids=KNOWN)
-def test_what_preprocess_knows_is_todays(tmp_path, digits_examples, caplog, known, told):
-    """Means that were measured anew are kept, and the weights that learnt with the old ones come with a warning."""
-    text = DIGITS.replace('layers.Rescaling(1 / 16, name="scale")', known) + ADAPTED
+@pytest.mark.parametrize(("layer", "message"), PREPROCESSING_LAYERS.values(), ids=PREPROCESSING_LAYERS)
+def test_preprocessing_layers_are_adapted_to_the_new_examples(tmp_path, digits_examples, caplog, layer, message):
+    """Test that new means are used, and that weights trained with the old ones cause a warning."""
+    text = DIGITS.replace('layers.Rescaling(1 / 16, name="scale")', layer) + ADAPTED
     module = write(tmp_path / "m.py", text.replace("MEAN", "5.0"))
     start = train(digits_examples, module, tmp_path / "start", epochs=1)["trained"]
     module.write_text(text.replace("MEAN", "6.0").replace("keras.optimizers.Adam(0.005)", STILL))
     with caplog.at_level(logging.WARNING, "tfopt"):
         trained = train(digits_examples, module, tmp_path / "out", epochs=1, start=start)["trained"]
-    assert told in caplog.text
+    assert message in caplog.text
     scale = next(layer for layer in keras_models.load(trained).layers if layer.name == "scale")
     assert float(np.ravel(scale.mean)[0]) == pytest.approx(6.0)
     kernels = [keras_models.load(model).get_layer("conv2d").get_weights()[0] for model in (start, trained)]
@@ -129,19 +145,19 @@ def test_a_model_of_other_layers_is_refused(tmp_path, digits_examples, first, ol
 
 @pytest.mark.nightly
 def test_a_checkpoint_of_another_start_is_not_used(tmp_path, digits_examples, first, caplog):
-    """The learning rate explodes in the second epoch, so the checkpoint of the first stays."""
+    """Use a learning rate that diverges in the second epoch, so that the checkpoint of the first stays."""
     explodes = "keras.optimizers.SGD(keras.optimizers.schedules.PiecewiseConstantDecay([22], [0.05, 1e30]))"
     module = write(tmp_path / "m.py", DIGITS.replace("keras.optimizers.Adam(0.005)", explodes))
     other = KerasModel(shutil.copytree(first[0].path, tmp_path / "other"))
     (other.path / "note").write_text("another one")
     caplog.set_level(logging.INFO, "tfopt")
-    for start, told in ((first[0], ""), (other, "is not used: other start\n"), (first[0], "resuming after epoch 1")):
+    for start, message in ((first[0], ""), (other, "is not used: other start\n"), (first[0], "resuming after epoch 1")):
         caplog.clear()
         with pytest.raises(ComponentError, match="the loss is"):
-            kept = {"checkpoints": str(tmp_path / "kept"), "epochs": 3}
-            train(digits_examples, module, tmp_path / "out", start=start, **kept)
-        assert told in caplog.text
-        assert ("resuming" in caplog.text) == ("resuming" in told)
+            parameters = {"checkpoints": str(tmp_path / "checkpoints"), "epochs": 3}
+            train(digits_examples, module, tmp_path / "out", start=start, **parameters)
+        assert message in caplog.text
+        assert ("resuming" in caplog.text) == ("resuming" in message)
 
 
 def weights(model) -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""Learning from a teacher: the loss and each step by formula, and what becomes of everything else `train` can do."""
+"""Test distillation: loss and steps against the formula, and combinations with the other features of `train`."""
 
 import json
 import logging
@@ -44,7 +44,7 @@ def data() -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def examples(tmp_path_factory, data):
-    """Three shards that are read in turns, one of them empty and one packed; none has the others' length."""
+    """Three shards of different lengths that are read in turns, one of them empty and one compressed."""
     folder = tmp_path_factory.mktemp("taught") / "examples"
     for name, rows in {
         "train/a": slice(0, 11),
@@ -58,7 +58,7 @@ def examples(tmp_path_factory, data):
 
 @pytest.fixture(scope="module")
 def teachers(tmp_path_factory):
-    """Linear teachers by kind, with another bias for each class; what they are in numpy is `WISE`."""
+    """Linear teachers by kind, with a different bias for each class; `WISE` is their kernel."""
     import keras
 
     image, folder = keras.Input((4,), name="image"), tmp_path_factory.mktemp("teachers")
@@ -96,54 +96,54 @@ NIGHTLY = pytest.mark.nightly
         pytest.param("keras", "logits", "linear", marks=NIGHTLY),
     ],
 )
-def test_a_step_and_its_loss_are_those_of_the_formula(tmp_path, data, examples, teachers, library, teacher, activation):
+def test_a_step_and_its_loss_match_the_formula(tmp_path, data, examples, teachers, library, teacher, activation):
     text = module(activation=activation, loss=SPARSE.format(activation == "linear"))
     student = write(tmp_path / "m.py", text.replace("keras", library))
     trained = train(examples, student, tmp_path / "out", teacher=teachers / teacher, **TAUGHT)["trained"]
     image, truth = data["image"], np.eye(3)[data["label"]]
-    given, said = image @ KERNEL, image @ WISE + BIAS
-    cross_entropy = -np.log(softmax(given))[np.arange(COUNT), data["label"]]
-    said_soft, given_soft = softmax(said / T), softmax(given / T)
-    apart = (said_soft * (np.log(said_soft) - np.log(given_soft))).sum(1)
-    expected = (1 - ALPHA) * cross_entropy.mean() + ALPHA * T**2 * apart.mean()
-    slope = (1 - ALPHA) * (softmax(given) - truth) + ALPHA * T * (given_soft - said_soft)
-    assert told(trained, "loss") == pytest.approx(expected, rel=1e-4)
+    student_logits, teacher_logits = image @ KERNEL, image @ WISE + BIAS
+    cross_entropy = -np.log(softmax(student_logits))[np.arange(COUNT), data["label"]]
+    teacher_soft, student_soft = softmax(teacher_logits / T), softmax(student_logits / T)
+    divergence = (teacher_soft * (np.log(teacher_soft) - np.log(student_soft))).sum(1)
+    expected = (1 - ALPHA) * cross_entropy.mean() + ALPHA * T**2 * divergence.mean()
+    slope = (1 - ALPHA) * (softmax(student_logits) - truth) + ALPHA * T * (student_soft - teacher_soft)
+    assert last_metric(trained, "loss") == pytest.approx(expected, rel=1e-4)
     assert_weights(trained, KERNEL - RATE * image.T @ slope / COUNT, -RATE * slope.mean(0))
-    assert told(trained, "val_loss") == pytest.approx(
+    assert last_metric(trained, "val_loss") == pytest.approx(
         -np.log(softmax(answers(trained, image[:30]))[np.arange(30), data["label"][:30]]).mean(), rel=1e-4
     )
 
 
-def test_values_are_learnt_by_the_modules_own_loss(tmp_path, data, examples, teachers):
+def test_values_are_trained_with_the_modules_own_loss(tmp_path, data, examples, teachers):
     student = write(tmp_path / "m.py", module(activation="linear", loss="'mse'"))
-    given = {**TAUGHT, "label": "value", "teacher": teachers / "logits"}
-    trained = train(examples, student, tmp_path / "out", **{**given, "temperature": 50.0})["trained"]
+    parameters = {**TAUGHT, "label": "value", "teacher": teachers / "logits"}
+    trained = train(examples, student, tmp_path / "out", **{**parameters, "temperature": 50.0})["trained"]
     image = data["image"]
     off = image @ KERNEL - (1 - ALPHA) * data["value"] - ALPHA * (image @ WISE + BIAS)
     assert_weights(trained, KERNEL - RATE * 2 / 3 * image.T @ off / COUNT, -RATE * 2 / 3 * off.mean(0))
 
 
 @pytest.mark.parametrize("library", [pytest.param("keras", marks=NIGHTLY), "tf_keras"])
-def test_chances_regularizers_and_weights_of_classes(tmp_path, data, examples, teachers, library):
-    """The regularizer counts whole whatever alpha is; the weights of classes count for labels and answers."""
+def test_probabilities_regularizers_and_class_weights(tmp_path, data, examples, teachers, library):
+    """Test that alpha does not scale the regularizer, and that class weights apply to labels and teacher outputs."""
     text = module(size=1, activation="sigmoid", loss="'binary_crossentropy'")
     text = text.replace(START, "'ones', kernel_regularizer=keras.regularizers.L2(0.01)")
     student = write(tmp_path / "m.py", text.replace("keras", library))
-    given = {**TAUGHT, "label": "yes", "class_weights": "1=2.5", "teacher": teachers / "sigmoid"}
-    trained = train(examples, student, tmp_path / "out", **given)["trained"]
+    parameters = {**TAUGHT, "label": "yes", "class_weights": "1=2.5", "teacher": teachers / "sigmoid"}
+    trained = train(examples, student, tmp_path / "out", **parameters)["trained"]
     image, yes = data["image"], data["yes"]
-    weight, z, said = np.where(yes == 1, 2.5, 1.0), image.sum(1), image @ WISE[:, 0] + BIAS[0]
-    p, q = sigmoid(said / T), sigmoid(z / T)
-    apart = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
+    weight, z, teacher_logit = np.where(yes == 1, 2.5, 1.0), image.sum(1), image @ WISE[:, 0] + BIAS[0]
+    p, q = sigmoid(teacher_logit / T), sigmoid(z / T)
+    divergence = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
     hard = -np.log(np.where(yes == 1, sigmoid(z), sigmoid(-z)))
-    expected = (weight * ((1 - ALPHA) * hard + ALPHA * T**2 * apart)).mean() + 0.01 * 4
+    expected = (weight * ((1 - ALPHA) * hard + ALPHA * T**2 * divergence)).mean() + 0.01 * 4
     slope = weight * ((1 - ALPHA) * (sigmoid(z) - yes) + ALPHA * T * (q - p))
-    assert told(trained, "loss") == pytest.approx(expected, rel=1e-4)
+    assert last_metric(trained, "loss") == pytest.approx(expected, rel=1e-4)
     assert_weights(trained, (1 - RATE * (image.T @ slope / COUNT + 0.02))[:, None], [-RATE * slope.mean()])
 
 
 @pytest.mark.parametrize("library", ["keras", pytest.param("tf_keras", marks=NIGHTLY)])
-def test_several_outputs_learn_from_those_of_the_same_name_and_one_without_a_loss_from_none(
+def test_each_output_is_distilled_from_the_one_of_its_name_and_an_output_without_loss_is_not(
     tmp_path, data, examples, teachers, library
 ):
     outputs = (
@@ -152,19 +152,19 @@ def test_several_outputs_learn_from_those_of_the_same_name_and_one_without_a_los
     text = module(loss="{'late': 'mse', 'early': 'mse'}, loss_weights={'late': 0.5, 'early': 2.0}")
     dense = next(line for line in text.splitlines() if "Dense" in line)
     text = text.replace(dense, f"    model = keras.Model(image, {outputs.replace('START', START)})")
-    given = {**TAUGHT, "label": "value", "teacher": teachers / "two"}
+    parameters = {**TAUGHT, "label": "value", "teacher": teachers / "two"}
     student = write(tmp_path / "m.py", text.replace("keras", library))
-    trained = train(examples, student, tmp_path / "out", **given)["trained"]
+    trained = train(examples, student, tmp_path / "out", **parameters)["trained"]
     image, model = data["image"], keras_models.load(trained)
     for name, part, factor in (("late", 0.5, 1.0), ("early", 2.0, -2.0)):
         off = image @ KERNEL - (1 - ALPHA) * data["value"] - ALPHA * factor * (image @ WISE + BIAS)
-        wanted = KERNEL - RATE * part * 2 / 3 * image.T @ off / COUNT
-        np.testing.assert_allclose(model.get_layer(name).get_weights()[0], wanted, atol=1e-4)
+        expected = KERNEL - RATE * part * 2 / 3 * image.T @ off / COUNT
+        np.testing.assert_allclose(model.get_layer(name).get_weights()[0], expected, atol=1e-4)
     np.testing.assert_allclose(model.get_layer("free").get_weights()[0], KERNEL, atol=1e-6)
 
 
 @pytest.mark.parametrize("form", ["batches of 7", pytest.param("tflite", marks=NIGHTLY)])
-def test_a_teacher_of_another_format_or_with_a_fixed_batch_answers_the_same(tmp_path, examples, teachers, form):
+def test_a_teacher_of_another_format_or_with_a_fixed_batch_has_the_same_outputs(tmp_path, examples, teachers, form):
     from tfopt.components.export_tflite.component import export_tflite
 
     student = write(tmp_path / "m.py", module())
@@ -179,13 +179,15 @@ def test_a_teacher_of_another_format_or_with_a_fixed_batch_answers_the_same(tmp_
     np.testing.assert_allclose(kernels[1].get_weights()[0], kernels[0].get_weights()[0], atol=1e-5)
 
 
-def test_without_a_say_the_teacher_changes_nothing_and_the_card_says_what_it_was(tmp_path, examples, teachers):
+def test_with_alpha_0_the_teacher_has_no_effect_and_the_card_records_it(tmp_path, examples, teachers):
     student = write(tmp_path / "m.py", module())
     plain = train(examples, student, tmp_path / "plain", epochs=1, batch_size=7)["trained"]
     teacher = KerasModel.open(teachers / "softmax")
-    mute = train(examples, student, tmp_path / "mute", epochs=1, batch_size=7, teacher=teacher, alpha=0.0)["trained"]
-    assert_weights(mute, *keras_models.load(plain).get_weights())
-    card = KerasModel.open(mute.path).card.facts
+    without_effect = train(examples, student, tmp_path / "alpha 0", epochs=1, batch_size=7, teacher=teacher, alpha=0.0)[
+        "trained"
+    ]
+    assert_weights(without_effect, *keras_models.load(plain).get_weights())
+    card = KerasModel.open(without_effect.path).card.facts
     assert card["teacher"] == {
         **{"name": "softmax", "format": "saved_model", "digest": teacher.digest, "temperature": 4.0, "alpha": 0.0},
         "answers": {"student": "probabilities"},
@@ -203,12 +205,12 @@ def test_without_a_say_the_teacher_changes_nothing_and_the_card_says_what_it_was
     ],
     ids=["accumulated", "XLA", "16 bits"],
 )
-def test_accumulated_batches_are_one_and_xla_and_16_bits_are_near(tmp_path, examples, teachers, more, near):
+def test_accumulated_batches_equal_one_batch_and_xla_and_16_bits_are_close(tmp_path, examples, teachers, more, near):
     student = write(tmp_path / "m.py", module())
-    given = {**TAUGHT, "teacher": teachers / "softmax"}
+    parameters = {**TAUGHT, "teacher": teachers / "softmax"}
     kernels = [
         keras_models.load(train(examples, student, tmp_path / str(at), **one)["trained"]).get_weights()[0]
-        for at, one in enumerate([given, {**given, **more}])
+        for at, one in enumerate([parameters, {**parameters, **more}])
     ]
     assert np.abs(kernels[1] - kernels[0]).max() < near
     assert np.abs(kernels[0] - KERNEL).max() > 0.05
@@ -221,27 +223,29 @@ def preprocess(features):
 
 
 @pytest.mark.parametrize("library", ["keras", pytest.param("tf_keras", marks=NIGHTLY)])
-def test_an_interrupted_lesson_goes_on_to_the_same_weights_with_the_same_teacher_only(
+def test_an_interrupted_distillation_resumes_to_the_same_weights_with_the_same_teacher_only(
     tmp_path, examples, teachers, library, caplog
 ):
     stop = tmp_path / "stop"
     text = module().replace("\ndef build", (PREPARED + STOPS).replace("FILE", repr(str(stop))) + "\ndef build")
     text = text.replace("keras.Model(image", "Stops(image").replace("SGD(0.5)", "Adam(0.05)")
     student = write(tmp_path / "m.py", text.replace("keras", library))
-    given = {"teacher": teachers / "softmax", "epochs": 4, "batch_size": 16, "temperature": T}
-    kept = {**given, "checkpoints": str(tmp_path / "kept")}
+    parameters = {"teacher": teachers / "softmax", "epochs": 4, "batch_size": 16, "temperature": T}
+    with_checkpoints = {**parameters, "checkpoints": str(tmp_path / "checkpoints")}
     stop.write_text("")
     with pytest.raises(ComponentError, match="stopped here"):
-        train(examples, student, tmp_path / "out", **kept)
+        train(examples, student, tmp_path / "out", **with_checkpoints)
     stop.unlink()
     with caplog.at_level(logging.INFO, "tfopt"):
-        other = train(examples, student, tmp_path / "other", **{**kept, "teacher": teachers / "logits"})["trained"]
+        other = train(examples, student, tmp_path / "other", **{**with_checkpoints, "teacher": teachers / "logits"})[
+            "trained"
+        ]
     assert "belongs to another training and is not used: other teacher" in caplog.text
     assert "resuming" not in caplog.text
     with caplog.at_level(logging.INFO, "tfopt"):
-        resumed = train(examples, student, tmp_path / "out", **kept)["trained"]
+        resumed = train(examples, student, tmp_path / "out", **with_checkpoints)["trained"]
     assert "resuming after epoch" in caplog.text
-    whole = train(examples, student, tmp_path / "whole", **given)["trained"]
+    whole = train(examples, student, tmp_path / "whole", **parameters)["trained"]
     for one, same in zip(keras_models.load(resumed).weights, keras_models.load(whole).weights, strict=True):
         np.testing.assert_array_equal(one.numpy(), same.numpy())
     assert other.metadata["teacher"]["answers"] == {"student": "logits"}
@@ -267,7 +271,7 @@ def test_teachers_that_do_not_fit_are_refused(tmp_path, examples, teachers, teac
     assert not (tmp_path / "out").exists()
 
 
-def test_what_cannot_be_taught_is_refused(tmp_path, examples, teachers, monkeypatch):
+def test_students_that_cannot_be_distilled_are_refused(tmp_path, examples, teachers, monkeypatch):
     student = write(tmp_path / "m.py", module())
     monkeypatch.setenv("TF_CONFIG", EXAMPLE)
     with pytest.raises(ComponentError, match="distribution=multi_worker with a teacher"):
@@ -291,7 +295,7 @@ def module(*, size=3, activation="softmax", loss="'sparse_categorical_crossentro
 
 
 def fixed(model, folder, takes="image"):
-    """The same model as a SavedModel that takes 7 examples at a time and calls its answers as the student does."""
+    """Save the model as a SavedModel with batch size 7 and the output name of the student."""
     loaded = keras_models.load(KerasModel.open(model))
     spec = tf.TensorSpec([7, 4], tf.float32, name=takes)
     body = tf.function(lambda image: {"student": loaded(image)}, input_signature=[spec])
@@ -311,16 +315,16 @@ def sigmoid(z):
 
 
 def answers(trained, image):
-    """Logits, from the weights alone."""
+    """Return the logits, computed from the weights."""
     kernel, bias = keras_models.load(trained).get_weights()
     return image @ kernel + bias
 
 
-def told(trained, name) -> float:
+def last_metric(trained, name) -> float:
     return json.loads((trained.path / "history.json").read_text())["epochs"][0][name]
 
 
 def assert_weights(trained, kernel, bias) -> None:
-    found = keras_models.load(trained).get_weights()
-    np.testing.assert_allclose(found[0], kernel, atol=2e-5)
-    np.testing.assert_allclose(found[1], bias, atol=2e-5)
+    weights = keras_models.load(trained).get_weights()
+    np.testing.assert_allclose(weights[0], kernel, atol=2e-5)
+    np.testing.assert_allclose(weights[1], bias, atol=2e-5)
