@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tfopt.artifacts.training_plan import Bottleneck
+
 MIN_WAIT = 0.25  # of a step; with a shorter wait it is not input-bound
 MIN_CODE = 0.25  # of a step: what Python that the graph calls, or a loop, must take to be the bottleneck
 MAX_EXPLAINED = 3.0  # times the sum of all input stages: a longer wait is not caused by them
@@ -90,15 +92,6 @@ class StepTimes:
             return 0.0
         per_example = max(0.0, self.larger - self.model) / ((LARGER - 1) * self.batch_size)
         return max(0.0, self.model - per_example * self.batch_size)
-
-
-@dataclass(frozen=True)
-class Bottleneck:
-    """The bottleneck: its name, its share of a step, and a sentence."""
-
-    name: str
-    share: float
-    sentence: str
 
 
 def find_bottleneck(times: StepTimes) -> Bottleneck:

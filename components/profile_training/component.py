@@ -4,7 +4,7 @@ import logging
 
 from tfopt.artifacts import Examples, PythonModule, TrainingPlan
 from tfopt.component import Group, Input, Output, component
-from tfopt.components.profile_training.settings import Pace, TrainingSettings
+from tfopt.components.profile_training.parameters import Pace, TrainingSettings
 
 log = logging.getLogger(__name__)
 
@@ -59,13 +59,13 @@ def profile_training(
     from tfopt.components.profile_training.training_variant import TrainingVariant
 
     base = TrainingVariant.of(training, examples.path, module.path, pace.seed)
-    content = profile_steps(base, pace, plan.path)
-    plan.write(content)
-    (plan.path / TrainingPlan.page).write_text(render_report(content, module.path.name), encoding="utf-8")
-    for finding in content["findings"]:
-        log.info("%s", finding["text"])
+    report = profile_steps(base, pace, plan.path)
+    plan.write(report)
+    (plan.path / TrainingPlan.page).write_text(render_report(report, module.path.name), encoding="utf-8")
+    for finding in report.findings:
+        log.info("%s", finding.text)
     plan.metadata |= {
-        "bottleneck": content["bottleneck"]["name"],
-        "reason": content["bottleneck"]["sentence"],
-        "settings": ", ".join(f"{name}={value}" for name, value in content["settings"].items()) or "none",
+        "bottleneck": report.bottleneck.name,
+        "reason": report.bottleneck.sentence,
+        "settings": ", ".join(f"{name}={value}" for name, value in report.settings.items()) or "none",
     }

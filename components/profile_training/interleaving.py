@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.components.profile_training.settings import Pace
+from tfopt.artifacts.benchmark_report import SpeedupEstimate
+from tfopt.artifacts.training_plan import VariationResult
+from tfopt.components.profile_training.parameters import Pace
 from tfopt.components.profile_training.training_variant import Variation
 from tfopt.errors import ComponentError
-from tfopt.measurement.speedup import Speedup, speedup
+from tfopt.measurement.speedup import speedup
 from tfopt.processes.rpc import CallFailed, WorkerProcess
 
 WORKER = "tfopt.components.profile_training.worker"
@@ -57,8 +59,8 @@ def start_process(variation: Variation, folder: Path, number: int) -> Iterator[W
 
 def compare_variations(
     base: VariationRun, others: Sequence[Variation], pace: Pace, folder: Path
-) -> list[dict[str, Any]]:
-    """Measure each variation interleaved with the base, whose process is ready; return a row for each."""
+) -> list[VariationResult]:
+    """Measure each variation interleaved with the base, whose process is ready."""
     with contextlib.ExitStack() as stack:
         runs = [base]
         for variation in others:
@@ -79,21 +81,22 @@ def compare_variations(
             raise ComponentError(base.error, "a training that runs", "correct what the lines above show")
         for run in runs[1:]:
             run.memory = (run.call("memory") or {}).get("process", 0) if not run.error else 0
-    return [_row(run, base, pace.min_effect) for run in runs[1:]]
+    return [_result(run, base, pace.min_effect) for run in runs[1:]]
 
 
-def _row(run: VariationRun, base: VariationRun, min_effect: float) -> dict[str, Any]:
-    ratio: Speedup | None = None
+def _result(run: VariationRun, base: VariationRun, min_effect: float) -> VariationResult:
+    ratio: SpeedupEstimate | None = None
     if not run.error:
-        ratio = speedup(np.array(base.seconds), np.array(run.seconds), min_effect=min_effect)
+        measured = speedup(np.array(base.seconds), np.array(run.seconds), min_effect=min_effect)
+        ratio = SpeedupEstimate(**measured.facts())
     variation = run.variation
-    return {
-        "name": variation.name,
-        "where": variation.where,
-        "note": variation.note,
-        "settings": variation.variant.planned() | {"batch_size": variation.variant.batch_size},
-        "speedup": ratio.facts() if ratio else None,
-        "example_us": float(np.median(run.seconds)) * 1e6 if ratio else None,
-        "memory_bytes": run.memory,
-        "error": run.error,
-    }
+    return VariationResult(
+        name=variation.name,
+        where=variation.where,
+        note=variation.note,
+        settings=variation.variant.planned() | {"batch_size": variation.variant.batch_size},
+        speedup=ratio,
+        example_us=float(np.median(run.seconds)) * 1e6 if ratio else None,
+        memory_bytes=run.memory,
+        error=run.error,
+    )

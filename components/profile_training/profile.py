@@ -4,16 +4,24 @@ import logging
 import random
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tfopt.artifacts.training_plan import (
+    LoopTime,
+    PartTime,
+    StepParts,
+    TimeRatio,
+    TrainingPlanReport,
+    VariationResult,
+)
 from tfopt.components.profile_training.bottleneck import LARGER, USUAL, StepTimes, find_bottleneck
 from tfopt.components.profile_training.interleaving import VariationRun, compare_variations, start_process
+from tfopt.components.profile_training.parameters import Pace
 from tfopt.components.profile_training.report import write_findings
-from tfopt.components.profile_training.settings import Pace
 from tfopt.components.profile_training.trace_events import MAX_LISTED
 from tfopt.components.profile_training.training_variant import (
     TrainingVariant,
@@ -34,8 +42,8 @@ TRACED_STEPS = 20
 log = logging.getLogger(__name__)
 
 
-def profile_steps(base: TrainingVariant, pace: Pace, target: Path) -> dict[str, Any]:
-    """Profile a training and return the content of ``plan.json``.
+def profile_steps(base: TrainingVariant, pace: Pace, target: Path) -> TrainingPlanReport:
+    """Profile a training, and return the plan with everything that was measured.
 
     Args:
         base: The training as it is.
@@ -54,41 +62,41 @@ def profile_steps(base: TrainingVariant, pace: Pace, target: Path) -> dict[str, 
             base = replace(base, count=facts["count"])
             base_run = VariationRun(Variation("as it is", base, "plan"), process)
             variations = list_variations(bottleneck.name, base, times, facts)
-            rows = compare_variations(base_run, variations, pace, folder)
-            combination = combine(base, _winners(variations, rows))
+            results = compare_variations(base_run, variations, pace, folder)
+            combination = combine(base, _winners(variations, results))
             if combination:
                 variations = [*variations, combination]
-                rows += compare_variations(base_run, [combination], pace, folder)
+                results += compare_variations(base_run, [combination], pace, folder)
             memory = process.call("memory")
-    settings = choose_settings(base, variations, rows)
-    return {
-        "bottleneck": asdict(bottleneck),
-        "findings": write_findings(bottleneck, times, rows, facts, settings),
-        "settings": settings,
-        "baseline": base.planned() | {"batch_size": base.batch_size, "deterministic": base.deterministic},
-        "step_ms": {"wait": times.wait, "host": times.host, "device": times.device, "all": times.step},
-        "parts": parts,
-        "stages_ms": dict(times.stages),
-        "fixed_ms": times.fixed,
-        "operations_ms": dict(list(times.spent.items())[:MAX_LISTED]),
-        "loops": list(times.loops),
-        "trials": rows,
-        "memory_bytes": memory,
-        "examples": facts["count"],
-        "first_step_s": facts["first_step_s"],
-        "devices": facts["gpus"] or ["CPU"],
-        "environment": fingerprint(),
-        "interval": {"method": "Hodges-Lehmann, signed-rank", "level": LEVEL, "min_effect": pace.min_effect},
-    }
+    settings = choose_settings(base, variations, results)
+    return TrainingPlanReport(
+        bottleneck=bottleneck,
+        findings=write_findings(bottleneck, times, results, facts, settings),
+        settings=settings,
+        baseline=base.planned() | {"batch_size": base.batch_size, "deterministic": base.deterministic},
+        step_ms=StepParts(times.wait, times.host, times.device, times.step),
+        parts=parts,
+        stages_ms=dict(times.stages),
+        fixed_ms=times.fixed,
+        operations_ms=dict(list(times.spent.items())[:MAX_LISTED]),
+        loops=[LoopTime(**loop) for loop in times.loops],
+        trials=results,
+        memory_bytes=memory,
+        examples=facts["count"],
+        first_step_s=facts["first_step_s"],
+        devices=facts["gpus"] or ["CPU"],
+        environment=fingerprint(),
+        interval={"method": "Hodges-Lehmann, signed-rank", "level": LEVEL, "min_effect": pace.min_effect},
+    )
 
 
 def diagnose(
     process: WorkerProcess, base: TrainingVariant, pace: Pace, trace: Path
-) -> tuple[StepTimes, Mapping[str, Any], dict[str, Any]]:
+) -> tuple[StepTimes, Mapping[str, Any], dict[str, PartTime]]:
     """Measure the parts of a step, interleaved.
 
     Returns:
-        The step times, facts about the machine and the model from the process, and the parts' intervals.
+        The step times, facts about the machine and the model from the process, and the parts' times.
     """
     try:
         facts = process.call("build", base)
@@ -130,24 +138,26 @@ def diagnose(
         forward=forward,
     )
     real = seconds["real"]
-    intervals = {
-        part: {"ms": medians[part], "step_over_it": _ratio(real, each) if len(real) == len(each) > 1 else None}
+    part_times = {
+        part: PartTime(medians[part], _ratio(real, each) if len(real) == len(each) > 1 else None)
         for part, each in seconds.items()
     }
-    return times, facts, intervals
+    return times, facts, part_times
 
 
-def choose_settings(base: TrainingVariant, variations: list[Variation], rows: list[dict[str, Any]]) -> dict[str, Any]:
+def choose_settings(
+    base: TrainingVariant, variations: list[Variation], results: list[VariationResult]
+) -> dict[str, Any]:
     """Return the changed settings of the fastest variation that a plan may contain; empty if none is faster."""
-    winners = _winners(variations, rows)
+    winners = _winners(variations, results)
     return winners[0].variant.changes(base) if winners else {}
 
 
-def _winners(variations: list[Variation], rows: list[dict[str, Any]]) -> list[Variation]:
+def _winners(variations: list[Variation], results: list[VariationResult]) -> list[Variation]:
     """Return the faster variations that a plan may contain, the fastest first."""
-    pairs = zip(variations, rows, strict=True)
-    faster = [(one, row["speedup"]) for one, row in pairs if row["speedup"] and row["speedup"]["verdict"] == "faster"]
-    return [one for one, _ in sorted(faster, key=lambda pair: -pair[1]["value"]) if one.where == "plan"]
+    speedups = [(one, result.speedup) for one, result in zip(variations, results, strict=True) if result.speedup]
+    faster = [(one, speedup.value) for one, speedup in speedups if speedup.verdict == "faster"]
+    return [one for one, _ in sorted(faster, key=lambda pair: -pair[1]) if one.where == "plan"]
 
 
 def _measure_parts(process: WorkerProcess, pace: Pace, parts: list[str]) -> dict[str, list[float]]:
@@ -173,7 +183,7 @@ def _with_milliseconds(loop: dict[str, Any], line_ms: Mapping[int, float]) -> di
     return facts | {"ms": line_ms.get(loop["line"], 0.0) if loop["where"] == "step" else None}
 
 
-def _ratio(real: list[float], part: list[float]) -> dict[str, float]:
+def _ratio(real: list[float], part: list[float]) -> TimeRatio:
     log_ratios = np.log(np.array(real)) - np.log(np.array(part))
     value, low, high = (float(end) for end in np.exp(hodges_lehmann(log_ratios)))
-    return {"value": value, "low": low, "high": high}
+    return TimeRatio(value, low, high)

@@ -9,7 +9,8 @@ import jinja2
 
 import tfopt
 from tfopt import formatting
-from tfopt.components.profile_training.bottleneck import LOOP_KINDS, Bottleneck, StepTimes
+from tfopt.artifacts.training_plan import Bottleneck, Finding, StepParts, TrainingPlanReport, VariationResult
+from tfopt.components.profile_training.bottleneck import LOOP_KINDS, StepTimes
 
 PARTS = {
     "wait": "waiting for data",
@@ -27,11 +28,11 @@ WIDTH, LEFT, ROW = 720, 230, 34  # of the chart of speedups, in pixels
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
-def render_report(content: Mapping[str, Any], module: str) -> str:
-    """Render the content of ``plan.json`` as one HTML file without external resources.
+def render_report(plan: TrainingPlanReport, module: str) -> str:
+    """Render a training plan as one HTML file without external resources.
 
     Args:
-        content: The content.
+        plan: The training plan.
         module: The name of the user's file.
     """
     templates = jinja2.Environment(
@@ -42,7 +43,7 @@ def render_report(content: Mapping[str, Any], module: str) -> str:
     )
     templates.filters |= {"times": formatting.ratio, "size": formatting.data_size, "ms": format_milliseconds}
     return templates.get_template("report.html.j2").render(
-        **content, module=module, step=_step_parts(content["step_ms"]), chart=_chart(content), version=tfopt.__version__
+        plan=plan, module=module, step=_step_parts(plan.step_ms), chart=_chart(plan), version=tfopt.__version__
     )
 
 
@@ -58,50 +59,49 @@ def format_milliseconds(value: float) -> str:
 def write_findings(
     bottleneck: Bottleneck,
     times: StepTimes,
-    rows: Sequence[Mapping[str, Any]],
+    results: Sequence[VariationResult],
     facts: Mapping[str, Any],
     settings: Mapping[str, Any],
-) -> list[dict[str, str]]:
-    """Return sentences with their kinds: ``bottleneck``, a verdict, ``failed``, ``loop``, ``hint``.
+) -> list[Finding]:
+    """Return the sentences of the report.
 
     Args:
         bottleneck: The bottleneck.
         times: The step times.
-        rows: The measured variations.
+        results: The measured variations.
         facts: Facts about the machine and the model.
         settings: The plan.
     """
-    findings = [{"kind": "bottleneck", "text": _sentence(bottleneck.sentence)}]
-    fastest_first = sorted(rows, key=lambda row: -(row["speedup"] or {"value": 0})["value"])
-    findings += [_variation_finding(row, settings) for row in fastest_first]
-    findings += [{"kind": "loop", "text": _loop_finding(loop, rows)} for loop in times.loops if loop["line"]]
-    if facts["odd_sizes"] and any("16" in row["name"] for row in rows):
+    findings = [Finding("bottleneck", _sentence(bottleneck.sentence))]
+    fastest_first = sorted(results, key=lambda result: -(result.speedup.value if result.speedup else 0))
+    findings += [_variation_finding(result, settings) for result in fastest_first]
+    findings += [Finding("loop", _loop_finding(loop, results)) for loop in times.loops if loop["line"]]
+    if facts["odd_sizes"] and any("16" in result.name for result in results):
         sizes = ", ".join(facts["odd_sizes"])
-        findings.append({"kind": "hint", "text": f"16 bits are fastest with multiples of 8; these are not: {sizes}."})
+        findings.append(Finding("hint", f"16 bits are fastest with multiples of 8; these are not: {sizes}."))
     if not settings:
-        findings.append({"kind": "hint", "text": "The plan is empty: no setting of train was measured to be faster."})
+        findings.append(Finding("hint", "The plan is empty: no setting of train was measured to be faster."))
     return findings
 
 
-def _variation_finding(row: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, str]:
-    if row["error"]:
-        text = f"{row['name']}: not possible: {row['error'].splitlines()[0]}"
-        return {"kind": "failed", "text": _sentence(text)}
-    speedup = row["speedup"]
-    value, low, high = (formatting.ratio(speedup[end]) for end in ("value", "low", "high"))
-    if speedup["verdict"] == "within noise":
-        return {"kind": "within noise", "text": _sentence(f"{row['name']}: within noise, {value} ({low} to {high})")}
-    text = f"{row['name']}: {speedup['verdict']}, {value} ({low} to {high})"
-    if speedup["verdict"] == "faster":
-        who = WHO[row["where"]]
-        planned = all(settings[name] == value for name, value in row["settings"].items() if name in settings)
-        if row["where"] == "plan" and not planned:
+def _variation_finding(result: VariationResult, settings: Mapping[str, Any]) -> Finding:
+    speedup = result.speedup
+    if not speedup:
+        return Finding("failed", _sentence(f"{result.name}: not possible: {(result.error or '').splitlines()[0]}"))
+    value, low, high = map(formatting.ratio, (speedup.value, speedup.low, speedup.high))
+    if speedup.verdict == "within noise":
+        return Finding("within noise", _sentence(f"{result.name}: within noise, {value} ({low} to {high})"))
+    text = f"{result.name}: {speedup.verdict}, {value} ({low} to {high})"
+    if speedup.verdict == "faster":
+        who = WHO[result.where]
+        planned = all(settings[name] == value for name, value in result.settings.items() if name in settings)
+        if result.where == "plan" and not planned:
             who = "another setting was faster still"
-        text += f"; {who}" + (f": {row['note']}" if row["note"] else "")
-    return {"kind": speedup["verdict"], "text": _sentence(text)}
+        text += f"; {who}" + (f": {result.note}" if result.note else "")
+    return Finding(speedup.verdict, _sentence(text))
 
 
-def _loop_finding(loop: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+def _loop_finding(loop: Mapping[str, Any], results: Sequence[VariationResult]) -> str:
     where = "preprocess()" if loop["where"] == "preprocess" else "the step"
     text = f"Line {loop['line']} of the module, in {where}, is {LOOP_KINDS[loop['kind']]}: {loop['code']}."
     if loop["kind"] == "python":
@@ -110,9 +110,9 @@ def _loop_finding(loop: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) ->
         return f"{text} {loop['copies']} copies, which are independent: stack them into one operation."
     if not loop["independent"]:
         return f"{text} Each round needs the one before, so it cannot be batched as it is."
-    gain = next((row["speedup"] for row in rows if row["name"] == "maps vectorized" and row["speedup"]), None)
+    gain = next((result.speedup for result in results if result.name == "maps vectorized" and result.speedup), None)
     if gain and loop["kind"] == "map_fn":
-        ratio = formatting.ratio(gain["value"])
+        ratio = formatting.ratio(gain.value)
         return f"{text} Its rounds are independent; all at once the step is {ratio} as fast."
     return f"{text} Its rounds are independent: run them at once. The gain was not measured."
 
@@ -121,18 +121,18 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}" + ("" if text.endswith(".") else ".")
 
 
-def _step_parts(step_ms: Mapping[str, float]) -> list[dict[str, Any]]:
+def _step_parts(step: StepParts) -> list[dict[str, Any]]:
+    times = {key: getattr(step, key) for key in PARTS}
     return [
-        {"key": key, "name": name, "ms": step_ms[key], "percent": 100 * step_ms[key] / step_ms["all"]}
-        for key, name in PARTS.items()
+        {"key": key, "name": PARTS[key], "ms": time, "percent": 100 * time / step.all} for key, time in times.items()
     ]
 
 
-def _chart(content: Mapping[str, Any]) -> dict[str, Any]:
+def _chart(plan: TrainingPlanReport) -> dict[str, Any]:
     """Return the coordinates of each variation's interval on a logarithmic axis around 1."""
-    rows = [row for row in content["trials"] if row["speedup"]]
-    effect = 1 + content["interval"]["min_effect"]
-    ends = [0.8, 1.25, 1 / effect, effect, *(row["speedup"][end] for row in rows for end in ("low", "high"))]
+    speedups = [(result.name, result.speedup) for result in plan.trials if result.speedup]
+    effect = 1 + plan.interval["min_effect"]
+    ends = [0.8, 1.25, 1 / effect, effect, *(end for _, each in speedups for end in (each.low, each.high))]
     low, high = min(ends) / 1.1, max(ends) * 1.1
 
     def to_x(value: float) -> float:
@@ -140,20 +140,20 @@ def _chart(content: Mapping[str, Any]) -> dict[str, Any]:
 
     marks = [
         {
-            "name": row["name"],
-            "verdict": row["speedup"]["verdict"].replace(" ", "-"),
+            "name": name,
+            "verdict": speedup.verdict.replace(" ", "-"),
             "y": ROW * index + ROW / 2 + 8,
-            "low": to_x(row["speedup"]["low"]),
-            "high": to_x(row["speedup"]["high"]),
-            "middle": to_x(row["speedup"]["value"]),
-            "text": formatting.ratio(row["speedup"]["value"]),
+            "low": to_x(speedup.low),
+            "high": to_x(speedup.high),
+            "middle": to_x(speedup.value),
+            "text": formatting.ratio(speedup.value),
         }
-        for index, row in enumerate(rows)
+        for index, (name, speedup) in enumerate(speedups)
     ]
     return {
         "width": WIDTH,
-        "height": ROW * len(rows) + 44,
-        "base": ROW * len(rows) + 12,
+        "height": ROW * len(marks) + 44,
+        "base": ROW * len(marks) + 12,
         "marks": marks,
         "one": to_x(1),
         "band": (to_x(1 / effect), to_x(effect)),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from tfopt.components.profile_training.bottleneck import LARGER, StepTimes
-from tfopt.components.profile_training.settings import TrainingSettings
+from tfopt.components.profile_training.parameters import TrainingSettings
 
 PLANNED = ("precision", "jit_compile", "cache", "threads", "prefetch")  # settings that a plan may contain
 ONEDNN = "TF_ENABLE_ONEDNN_OPTS"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Examples
-from tfopt.components.train.settings import Settings
+from tfopt.components.train.parameters import Settings
 from tfopt.errors import ComponentError, first_line
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.training.determinism import reproducible

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.components.train.settings import read_class_weights
+from tfopt.components.train.parameters import read_class_weights
 from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
 

@@ -2,7 +2,8 @@
 
 from tfopt.artifacts import Anomalies, Examples, KerasModel, Model, PythonModule, TrainingPlan
 from tfopt.component import Group, Input, Output, component
-from tfopt.components.train.settings import Settings, apply_plan
+from tfopt.components.train.parameters import Settings
+from tfopt.components.train.training_plan import apply_plan
 
 
 @component(image="tf", cpu=4, memory="8Gi")

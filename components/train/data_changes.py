@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tfopt.artifacts import Examples, KerasModel, Model
 from tfopt.artifacts.examples_manifest import ExamplesManifest, FeatureStatistics
-from tfopt.components.train.settings import Settings
+from tfopt.components.train.parameters import Settings
 from tfopt.data.feature_schema import MANIFEST, read_manifest
 
 SETTINGS = (

@@ -175,7 +175,7 @@ def soft_loss(model: Any, output: DistilledOutput, teacher_logits: bool, tempera
     formulas = {"classes": _class_divergence, "chances": _chance_divergence}
 
     class SoftLoss(losses.Loss):  # type: ignore[misc]  # Keras is untyped
-        """The loss of each example; Keras applies reduction, weights and masks."""
+        """A loss of each example; Keras applies reduction, weights and masks."""
 
         def call(self, teacher: Any, student: Any) -> Any:
             import tensorflow as tf

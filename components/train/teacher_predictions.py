@@ -20,7 +20,7 @@ from tfopt.components.train.distillation import (
     distillation_loss,
     distilled_outputs,
 )
-from tfopt.components.train.settings import Settings
+from tfopt.components.train.parameters import Settings
 from tfopt.data.batches import read_batches, read_records
 from tfopt.data.sample_inputs import count_records
 from tfopt.errors import ComponentError, nearest

@@ -18,7 +18,7 @@ from tfopt.components.train.auto_settings import choose_auto_settings
 from tfopt.components.train.class_weights import compute_class_weights
 from tfopt.components.train.data_changes import module_digest
 from tfopt.components.train.largest_batch import choose_batch_size
-from tfopt.components.train.settings import Settings
+from tfopt.components.train.parameters import Settings
 from tfopt.components.train.teacher_predictions import prepare_distillation
 from tfopt.components.train.warm_start import find_loss_increase, load_start_weights, pass_through
 from tfopt.data.batches import read_batches

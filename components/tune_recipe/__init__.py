@@ -1,1 +1,1 @@
-"""Tune: which optimizing steps, in which order and with which parameters, serve a model best within a budget."""
+"""Search for the optimization steps, and their parameters, that are best for a model within a budget."""

@@ -40,7 +40,7 @@ def find_previous(destination: str | None) -> RecipeArtifact | None:
     if destination is None:
         return None
     stored = load_recipe(local_destination(destination, f"tune_recipe: destination={destination}"))
-    log.info("stored recipe in %s: %s", destination, stored.uri if stored else "none yet, so the search starts anew")
+    log.info("stored recipe in %s: %s", destination, stored.uri if stored else "none yet, so a new search starts")
     return stored
 
 

@@ -1,4 +1,4 @@
-"""The whole search: the earlier recipe or a search, the last round, the selection, and the report."""
+"""Run a search: try the earlier recipe, search, measure the finalists, select a model, and write the report."""
 
 import datetime
 import shlex

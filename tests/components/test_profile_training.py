@@ -10,6 +10,9 @@ import pytest
 from tests.chromium import measure
 from tests.components.train_modules import DIGITS, write
 from tfopt.artifacts import TrainingPlan
+from tfopt.artifacts.benchmark_report import SpeedupEstimate
+from tfopt.artifacts.training_plan import PartTime, StepParts, TrainingPlanReport, VariationResult
+from tfopt.components.profile_training import steps
 from tfopt.components.profile_training.bottleneck import STAGES, StepTimes, find_bottleneck
 from tfopt.components.profile_training.component import profile_training
 from tfopt.components.profile_training.profile import PARTS, choose_settings
@@ -62,19 +65,19 @@ def test_the_plan_contains_only_faster_settings_of_train_and_findings_report_the
         "oneDNN off": "environment",
         "batches of 256": "batch",
     }
-    rows = [row(one, 2.0) for one in variations]
-    assert choose_settings(BASE, variations, rows) == {"precision": "mixed_bfloat16"}
-    assert choose_settings(BASE, variations, [row(one, 1.0) for one in variations]) == {}
-    settings = choose_settings(BASE, variations, rows)
-    findings = write_findings(find_bottleneck(TIMES), TIMES, rows, FACTS, settings)
-    texts = [finding["text"] for finding in findings]
+    results = [measured(one, 2.0) for one in variations]
+    assert choose_settings(BASE, variations, results) == {"precision": "mixed_bfloat16"}
+    assert choose_settings(BASE, variations, [measured(one, 1.0) for one in variations]) == {}
+    settings = choose_settings(BASE, variations, results)
+    findings = write_findings(find_bottleneck(TIMES), TIMES, results, FACTS, settings)
+    texts = [finding.text for finding in findings]
     assert texts[0].startswith("Bound by the model: 95% of a step of 10 ms")
     assert "Mixed bfloat16: faster, 2.00x (1.98x to 2.02x); it is in the plan." in texts
     assert any("pass deterministic=False" in text for text in texts)
     free = dataclasses.replace(BASE, deterministic=False)
     (compiled,) = [one for one in list_variations("model", free, TIMES, FACTS) if one.name == "compiled by XLA"]
     assert compiled.where == "plan"
-    assert choose_settings(free, [compiled], [row(compiled, 1.5)]) == {"jit_compile": "on"}
+    assert choose_settings(free, [compiled], [measured(compiled, 1.5)]) == {"jit_compile": "on"}
 
 
 def test_combine_joins_settings_that_are_faster_alone():
@@ -91,13 +94,13 @@ def test_longer_epochs_are_tried_against_short_ones_and_the_finding_explains_how
     assert longer.variant == dataclasses.replace(BASE, repeated=16)
     assert [one.variant.cache for one in others[:2]] == ["memory", "disk"]
     named = dataclasses.replace(find_bottleneck(TIMES), name="short epochs")
-    findings = write_findings(named, TIMES, [row(longer, 3.0)], FACTS, {})
+    findings = write_findings(named, TIMES, [measured(longer, 3.0)], FACTS, {})
     assert any(
-        finding["text"].startswith("Epochs 16 times as long: faster, 3.00x")
-        and "use one iterator over dataset.repeat()" in finding["text"]
+        finding.text.startswith("Epochs 16 times as long: faster, 3.00x")
+        and "use one iterator over dataset.repeat()" in finding.text
         for finding in findings
     )
-    assert choose_settings(BASE, [longer], [row(longer, 3.0)]) == {}
+    assert choose_settings(BASE, [longer], [measured(longer, 3.0)]) == {}
 
 
 def test_a_turn_runs_whole_epochs_from_their_beginning():
@@ -114,7 +117,7 @@ def test_a_turn_runs_whole_epochs_from_their_beginning():
 @pytest.mark.parametrize(("seconds", "longer"), [([5, 1, 1], 4), ([5], 5)])
 def test_beginning_is_the_extra_time_of_the_first_call_of_an_epoch(monkeypatch, seconds, longer):
     clock = [0]
-    monkeypatch.setattr("tfopt.components.profile_training.steps.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr(steps.time, "perf_counter", lambda: clock[0])
     epochs = Epochs(seconds, lambda batches: clock.append(clock.pop() + next(batches)), calls=len(seconds))
     assert epochs.beginning() == 0
     epochs.fill(10.0, cached=True)
@@ -128,6 +131,7 @@ def test_a_planted_bottleneck_is_found_planned_against_and_shown_in_the_report(t
     parameters = {"cache": "off", "seconds": 0.4, "rounds": 8, "batch_size": 128}
     plan = profile_training(digits_examples, module, tmp_path / "plan", **parameters)["plan"]
     content = plan.read()
+    assert plan.load().settings == content["settings"]
     assert content["bottleneck"]["name"] == plan.metadata["bottleneck"] == "slow preprocessing"
     assert content["settings"]["cache"] in ("memory", "disk")
     cached = next(row for row in content["trials"] if row["name"] == "examples cached in memory")
@@ -169,25 +173,31 @@ def test_a_module_that_raises_is_refused_with_the_users_line(tmp_path, digits_ex
     assert not (tmp_path / "plan").exists()
 
 
-def plan_content() -> dict:
-    """Return the part of a plan's content that the report shows."""
+def plan_report(min_effect: float = 0.05) -> TrainingPlanReport:
+    """Return a plan with made-up measurements."""
     variations = list_variations("model", BASE, TIMES, FACTS)
-    rows = [row(one, ratio) for one, ratio in zip(variations, (2.0, 0.4, 1.0, 1.02, 3.0), strict=True)]
-    rows[1] |= {"speedup": None, "error": "cannot compile: <lookup>"}
+    results = [measured(one, ratio) for one, ratio in zip(variations, (2.0, 0.4, 1.0, 1.02, 3.0), strict=True)]
+    results[1] = dataclasses.replace(results[1], speedup=None, error="cannot compile: <lookup>")
     bottleneck = find_bottleneck(TIMES)
-    return {
-        "bottleneck": dataclasses.asdict(bottleneck), "settings": {},
-        "findings": write_findings(bottleneck, TIMES, rows, FACTS, {}),
-        "baseline": {"batch_size": 64}, "step_ms": {"wait": 2.0, "host": 1.0, "device": 7.0, "all": 10.0},
-        "parts": {"input": {"ms": 1.0}, "model": {"ms": 10.0}}, "stages_ms": dict(TIMES.stages), "fixed_ms": 1.0,
-        "operations_ms": dict(TIMES.spent), "trials": rows, "memory_bytes": {"process": 5e8}, "examples": 1000,
-        "first_step_s": 1.5, "devices": ["CPU"], "interval": {"level": 0.99, "min_effect": 0.05},
-    }  # fmt: skip
+    return TrainingPlanReport(
+        bottleneck=bottleneck, settings={}, findings=write_findings(bottleneck, TIMES, results, FACTS, {}),
+        baseline={"batch_size": 64}, step_ms=StepParts(2.0, 1.0, 7.0, 10.0), stages_ms=dict(TIMES.stages), fixed_ms=1.0,
+        parts={"input": PartTime(1.0, None), "model": PartTime(10.0, None)}, operations_ms=dict(TIMES.spent), loops=[],
+        trials=results, memory_bytes={"process": 5 * 10**8}, examples=1000, first_step_s=1.5, devices=["CPU"],
+        interval={"level": 0.99, "min_effect": min_effect},
+    )  # fmt: skip
+
+
+def test_the_plan_is_written_and_loaded_unchanged(tmp_path):
+    artifact = TrainingPlan(tmp_path)
+    artifact.write(plan_report())
+    assert artifact.load() == plan_report()
+    assert artifact.read()["schema_version"] == 1
 
 
 def test_the_report_is_complete_and_readable_on_a_phone(tmp_path):
-    content = plan_content()
-    (tmp_path / "report.html").write_text(render_report(content, "m.py"))
+    plan = plan_report()
+    (tmp_path / "report.html").write_text(render_report(plan, "m.py"))
     scripts = {
         "wide": "(page, view) => page.documentElement.scrollWidth - view.innerWidth",
         "text": "page => page.body.innerText",
@@ -197,13 +207,13 @@ def test_the_report_is_complete_and_readable_on_a_phone(tmp_path):
     assert page["wide"] <= 0
     assert not page["console"]
     assert page["marks"] == ["faster", "within-noise", "within-noise", "faster"]
-    assert all(finding["text"] in page["text"] for finding in content["findings"])
+    assert all(finding.text in page["text"] for finding in plan.findings)
     assert "cannot compile: <lookup>" in page["text"]
 
 
 @pytest.mark.parametrize("effect", [0.0, 0.05, 1.0])
 def test_the_band_of_differences_too_small_to_matter_is_inside_the_chart(effect):
-    html = render_report(plan_content() | {"interval": {"level": 0.99, "min_effect": effect}}, "m.py")
+    html = render_report(plan_report(min_effect=effect), "m.py")
     assert float(re.search(r'class="band" x="([\d.-]+)"', html)[1]) > LEFT
 
 
@@ -218,19 +228,23 @@ def test_train_uses_planned_settings_for_parameters_with_their_default(tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"), [({"prefetsh": 4}, "did you mean prefetch"), ({"cache": "tape"}, "cache='tape'")]
+    ("content", "message"),
+    [
+        ({"settings": {"prefetsh": 4}}, "did you mean prefetch"),
+        ({"settings": {"cache": "tape"}}, "cache='tape'"),
+        ({"settings": [4]}, "PlannedSettings.settings is"),
+        ({"settings": {}, "schema_version": 9}, "schema_version 9"),
+    ],
 )
-def test_an_invalid_plan_is_refused(tmp_path, digits_examples, settings, message):
-    TrainingPlan(tmp_path / "plan").write({"settings": settings})
+def test_an_invalid_plan_is_refused(tmp_path, digits_examples, content, message):
+    TrainingPlan(tmp_path / "plan").write(content)
     with pytest.raises(ComponentError, match=message):
         train(digits_examples, write(tmp_path / "m.py", DIGITS), tmp_path / "out", tmp_path / "plan")
 
 
-def row(variation, value: float) -> dict:
-    """Return the row of a variation with a made-up speedup."""
+def measured(variation, value: float) -> VariationResult:
+    """Return the result of a variation with a made-up speedup."""
     verdict = "faster" if value > 1.05 else "slower" if value < 0.95 else "within noise"
-    return {
-        "name": variation.name, "where": variation.where, "note": variation.note, "error": None, "memory_bytes": 1e9,
-        "settings": variation.variant.planned(),
-        "speedup": {"value": value, "low": 0.99 * value, "high": 1.01 * value, "verdict": verdict},
-    }  # fmt: skip
+    speedup = SpeedupEstimate(value, 0.99 * value, 1.01 * value, verdict)
+    settings = variation.variant.planned()
+    return VariationResult(variation.name, variation.where, variation.note, settings, speedup, 1.0, 10**9, None)

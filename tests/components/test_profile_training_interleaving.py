@@ -6,8 +6,9 @@ import logging
 import pytest
 
 from tests.components.test_profile_training import BASE
+from tfopt.components.profile_training import interleaving
 from tfopt.components.profile_training.interleaving import VariationRun, compare_variations, start_process
-from tfopt.components.profile_training.settings import Pace
+from tfopt.components.profile_training.parameters import Pace
 from tfopt.components.profile_training.training_variant import Variation
 from tfopt.errors import ComponentError
 
@@ -22,7 +23,7 @@ def other(name: str, **settings) -> Variation:
 @pytest.fixture
 def base(tmp_path, monkeypatch):
     """The unchanged training, in a process that is ready."""
-    monkeypatch.setattr("tfopt.components.profile_training.interleaving.WORKER", "tests.components.steady_worker")
+    monkeypatch.setattr(interleaving, "WORKER", "tests.components.steady_worker")
     with start_process(AS_IT_IS, tmp_path, 0) as process:
         process.call("build", AS_IT_IS.variant)
         yield VariationRun(AS_IT_IS, process)
@@ -31,21 +32,21 @@ def base(tmp_path, monkeypatch):
 def test_variations_are_compared_by_time_per_example_in_this_comparison_only(base, tmp_path):
     base.seconds += [99.0] * 3  # of an earlier comparison
     others = [other("cached", cache="memory"), other("larger", batch_size=256), other("the same")]
-    rows = compare_variations(base, others, PACE, tmp_path)
-    assert [row["name"] for row in rows] == ["cached", "larger", "the same"]
-    assert [row["speedup"]["value"] for row in rows] == pytest.approx([2.0, 4.0, 1.0])
-    assert [row["speedup"]["verdict"] for row in rows] == ["faster", "faster", "within noise"]
-    assert rows[1]["example_us"] == pytest.approx(0.02 / 256 * 1e6)
-    assert [row["memory_bytes"] for row in rows] == [1000] * 3
+    results = compare_variations(base, others, PACE, tmp_path)
+    assert [result.name for result in results] == ["cached", "larger", "the same"]
+    assert [result.speedup.value for result in results] == pytest.approx([2.0, 4.0, 1.0])
+    assert [result.speedup.verdict for result in results] == ["faster", "faster", "within noise"]
+    assert results[1].example_us == pytest.approx(0.02 / 256 * 1e6)
+    assert [result.memory_bytes for result in results] == [1000] * 3
 
 
 def test_a_variation_that_fails_is_reported_once_and_the_others_are_measured(base, tmp_path, caplog):
     caplog.set_level(logging.INFO, "tfopt")
     others = [other("dies", cache="disk"), other("is none", cache="off"), other("cached", cache="memory")]
     died, none, cached = compare_variations(base, others, PACE, tmp_path)
-    assert (died["speedup"], none["speedup"], died["memory_bytes"]) == (None, None, 0)
-    assert none["error"] == "ValueError: no such training"
-    assert cached["speedup"]["value"] == pytest.approx(2.0)
+    assert (died.speedup, none.speedup, died.memory_bytes) == (None, None, 0)
+    assert none.error == "ValueError: no such training"
+    assert cached.speedup.value == pytest.approx(2.0)
     assert caplog.text.count("dies cannot be measured") == caplog.text.count("is none cannot be measured") == 1
 
 

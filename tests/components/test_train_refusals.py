@@ -73,22 +73,22 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("old", "new", "received", "expected", "fix"), CHANGES.values(), ids=CHANGES)
-def test_module(refused, old, new, received, expected, fix):
+def test_modules_that_do_not_fit_are_refused(refused, old, new, received, expected, fix):
     assert old in DIGITS
     refused(DIGITS.replace(old, new), received, expected, fix)
 
 
-def test_input_name_that_no_feature_has(refused):
+def test_an_input_name_without_a_feature_is_refused(refused):
     text = DIGITS.replace("def preprocess", "def unused").replace('name="image"', 'name="imagee"')
     refused(text, "no feature 'imagee'", "features image, label", "did you mean image")
 
 
-def test_input_shape_that_the_feature_does_not_have(refused):
+def test_an_input_shape_that_the_feature_does_not_have_is_refused(refused):
     text = DIGITS.replace("def preprocess", "def unused").replace("(8, 8, 1)", "(8, 9, 1)")
     refused(text, "feature 'image' has 64 values", "72 values", "shape")
 
 
-def test_model_without_known_inputs(refused):
+def test_a_model_without_known_inputs_is_refused(refused):
     text = """
 import keras
 def build_model():
@@ -99,32 +99,32 @@ def build_model():
     refused(text, "without known inputs", "", "keras.Input")
 
 
-def test_label_as_an_input(refused):
+def test_the_label_as_an_input_is_refused(refused):
     text = DIGITS.replace("def preprocess", "def unused")
     refused(text, "takes 'image', the label, as an input", label="image")
 
 
-def test_label_absent(refused):
+def test_a_missing_label_is_refused(refused):
     refused(DIGITS, "no feature 'lable'", "features image, label", "did you mean label", label="lable")
 
 
-def test_label_of_text(refused, tmp_path):
+def test_a_text_label_is_refused(refused, tmp_path):
     refused(FRUIT, "label 'colour' is text", "int64", "numbered from 0", examples=fruit(tmp_path), label="colour")
 
 
-def test_float_label_for_classes(refused, tmp_path):
+def test_a_float_label_for_classes_is_refused(refused, tmp_path):
     text = FRUIT.replace('"mse", metrics=["mae"]', '"sparse_categorical_crossentropy"')
     refused(
         text, "label 'price' is float32", "int64 class numbers", "regression", examples=fruit(tmp_path), label="price"
     )
 
 
-def test_label_beyond_zero_and_one_for_binary_cross_entropy(refused, tmp_path):
+def test_a_label_above_1_is_refused_for_binary_cross_entropy(refused, tmp_path):
     text = FRUIT.replace('"mse", metrics=["mae"]', '"binary_crossentropy"')
     refused(text, r"label 'price' has values from .* to 2\.", "from 0 to 1", examples=fruit(tmp_path), label="price")
 
 
-def test_output_that_cannot_learn_the_shared_label(refused, tmp_path):
+def test_an_output_that_the_shared_label_does_not_fit_is_refused(refused, tmp_path):
     text = TWO_BY_TWO.replace("INPUTS", "[image, mean]").replace(
         "OUTPUTS", "[main, keras.layers.Dense(2, name='odd')(flow)]"
     )
@@ -133,13 +133,13 @@ def test_output_that_cannot_learn_the_shared_label(refused, tmp_path):
 
 
 @pytest.mark.parametrize("split", ["train", "eval"])
-def test_split_missing(refused, tmp_path, digits_examples, split):
+def test_a_missing_split_is_refused(refused, tmp_path, digits_examples, split):
     shutil.copytree(digits_examples, tmp_path / "examples")
     shutil.rmtree(tmp_path / "examples" / f"Split-{split}")
     refused(DIGITS, f"split '{split}' missing", "one of its splits", examples=tmp_path / "examples")
 
 
-def test_no_examples_in_a_file(refused, tmp_path):
+def test_files_without_records_are_refused(refused, tmp_path):
     for split in ("train", "eval"):
         write_examples(
             tmp_path / "none" / f"Split-{split}" / "a", {"image": np.ones((0, 64)), "label": np.ones(0, int)}
@@ -147,20 +147,20 @@ def test_no_examples_in_a_file(refused, tmp_path):
     refused(DIGITS, "no records", "at least one", examples=tmp_path / "none")
 
 
-def test_truncated_file(refused, tmp_path, digits_examples):
+def test_a_truncated_file_is_refused(refused, tmp_path, digits_examples):
     shutil.copytree(digits_examples, tmp_path / "examples")
     file = tmp_path / "examples" / "Split-train" / "data_tfrecord-00001-of-00002.gz"
     file.write_bytes(file.read_bytes()[:-500])
     refused(DIGITS, "data_tfrecord-00001-of-00002.gz", "TFRecord", examples=tmp_path / "examples")
 
 
-def test_a_file_cut_between_two_records(refused, tmp_path, digits_examples):
+def test_a_file_cut_between_two_records_is_refused(refused, tmp_path, digits_examples):
     shutil.copytree(digits_examples, tmp_path / "examples")
     cut_between_records(tmp_path / "examples" / "Split-train" / "data_tfrecord-00001-of-00002.gz")
     refused(DIGITS, "00001-of-00002.gz: damaged", "a complete TFRecord", "again", examples=tmp_path / "examples")
 
 
-def test_nan_in_a_feature(refused, tmp_path):
+def test_nan_in_a_feature_is_refused(refused, tmp_path):
     for split in ("train", "eval"):
         images = np.ones((30, 64))
         images[3:5, 7] = np.nan
@@ -174,19 +174,19 @@ def test_nan_in_a_feature(refused, tmp_path):
     )
 
 
-def test_nan_in_a_weight_that_no_loss_sees(refused):
+def test_nan_in_a_weight_is_refused_if_the_loss_is_finite(refused):
     """A ReLU takes NaN for 0, so the loss stays finite."""
     poison = "[w.assign(w * float('nan')) for w in model.weights if 'moving_mean' in w.path]"
     text = DIGITS.replace("    return model", f"    {poison}\n    return model")
     refused(text, "8 NaN in weight batch_normalization/moving_mean", "finite weights", "train it again", epochs=1)
 
 
-def test_own_layer_that_is_not_registered(refused):
+def test_an_own_layer_that_is_not_registered_is_refused(refused):
     layer = "class Doubled(layers.Layer):\n    def call(self, inputs):\n        return inputs * 2\n\n"
     text = DIGITS.replace("def build_model", layer + "def build_model").replace("layers.ReLU()(", "Doubled()(")
     refused(text, "Could not locate class 'Doubled'", "can load", "not registered", epochs=1)
 
 
-def test_no_module(tmp_path, digits_examples):
+def test_a_missing_module_is_refused(tmp_path, digits_examples):
     with pytest.raises(ComponentError, match="no such file"):
         train(digits_examples, tmp_path / "nothing.py", tmp_path / "out")

@@ -72,7 +72,7 @@ def backbone():
     ],
     ids=["all kinds of layers", "eagerly", "masks", "XLA"],
 )
-def test_losses_weights_averages_and_seeds_are_the_same_step_by_step(build, inputs, how):
+def test_losses_weights_averages_and_seeds_are_equal_in_each_step(build, inputs, how):
     plain, recomputed = (train_steps(build, inputs, rematerialize, how) for rematerialize in (False, True))
     np.testing.assert_allclose(recomputed[0], plain[0], rtol=1e-5)
     for ours, theirs in zip(recomputed[1], plain[1], strict=True):
@@ -80,13 +80,13 @@ def test_losses_weights_averages_and_seeds_are_the_same_step_by_step(build, inpu
 
 
 @pytest.mark.nightly
-def test_the_gradient_of_a_backbone_partly_frozen_is_the_same_but_for_rounding():
+def test_the_gradient_of_a_partly_frozen_backbone_is_equal_except_for_rounding():
     """Compare one gradient: several steps would amplify rounding errors of gradients that are nearly zero."""
     plain, recomputed = (gradient(backbone, rematerialize) for rematerialize in (False, True))
     assert np.linalg.norm(recomputed - plain) < 1e-4 * np.linalg.norm(plain)
 
 
-def test_all_but_the_last_piece_is_computed_twice_and_only_in_training():
+def test_all_segments_but_the_last_are_computed_twice_and_only_in_training():
     plain, twice = (operations(rematerialize) for rematerialize in (False, True))
     assert plain["Conv2D"] == 4
     assert twice["Conv2D"] == 8
@@ -122,7 +122,7 @@ def test_the_model_is_restored_afterwards():
 
 
 @pytest.mark.nightly
-def test_it_takes_less_memory():
+def test_rematerialization_needs_less_memory():
     plain, recomputed = (run_in_child(peak, rematerialize, doing="training") for rematerialize in (False, True))
     assert recomputed < 0.6 * plain
 

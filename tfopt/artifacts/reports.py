@@ -14,6 +14,7 @@ from tfopt.artifacts.pushed_report import PushedReport
 from tfopt.artifacts.recipe_report import RecipeReport
 from tfopt.artifacts.report_schema import VersionedReport
 from tfopt.artifacts.serving_report import ServingReport
+from tfopt.artifacts.training_plan import TrainingPlanReport
 from tfopt.errors import ComponentError
 
 Content = TypeVar("Content", bound=VersionedReport)
@@ -101,10 +102,11 @@ class Recipe(Report[RecipeReport]):
     contents = "a folder with recipe.json and report.html"
 
 
-class TrainingPlan(Report[Any]):
+class TrainingPlan(Report[TrainingPlanReport]):
     """The output of `profile_training`: bottlenecks and faster settings, ``plan.json`` and ``report.html``."""
 
     file = "plan.json"
+    schema = TrainingPlanReport
     page = "report.html"
     contents = "a folder with plan.json and report.html"
 

@@ -138,7 +138,7 @@ def _multi_worker_strategy() -> Any:
     import tensorflow as tf
 
     class MultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):  # type: ignore[misc]  # TensorFlow is untyped
-        """Reduces scalars too: Keras 3 passes them with an axis that they do not have."""
+        """A strategy that also reduces scalars: Keras 3 passes them with an axis that they do not have."""
 
         def reduce(self, reduce_op: Any, value: Any, axis: Any) -> Any:
             first = self.experimental_local_results(value)[0]

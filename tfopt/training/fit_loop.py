@@ -1,11 +1,12 @@
 """Training loop with validation, early stopping, and termination on a loss that is not finite."""
 
+import contextlib
 import json
 import logging
 import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -69,9 +70,8 @@ def fit_model(
     monitoring = callbacks.LambdaCallback(
         on_epoch_begin=monitor.begin_epoch, on_epoch_end=monitor.end_epoch, **per_batch
     )
-    batches, last_callbacks = sources["train"].shuffled(batch_size, seed), []
-    try:
-        initial_epoch = 0
+    batches, initial_epoch, last_callbacks = sources["train"].shuffled(batch_size, seed), 0, []
+    with contextlib.closing(scalars), _explained_errors(user, batch_size, checkpoints):
         if checkpoints:
             checkpoints.attach(model, monitor, stopping)
             initial_epoch = checkpoints.resume(batches, sources["eval"].first_batch(batch_size))
@@ -85,15 +85,6 @@ def fit_model(
             shuffle=False,  # the dataset shuffles
             verbose=0,
         )
-    except ComponentError as error:
-        if checkpoints and checkpoints.position:
-            saved = f"; the state after {checkpoints.position} is saved in {checkpoints.path}"
-            raise ComponentError(error.received, error.expected, error.fix + saved) from error
-        raise
-    except Exception as error:
-        raise (_out_of_memory_error(error, batch_size) or _training_error(error, user)) from error
-    finally:
-        scalars.close()
     best = int(stopping.best_epoch) + 1
     log.info("restored the weights of epoch %d of %d", best, len(monitor.history))
     history = {"best_epoch": best, "stopped_early": len(monitor.history) < epochs, "epochs": monitor.history}
@@ -180,6 +171,20 @@ class TrainingMonitor:
                 "a finite loss",
                 "lower the learning rate, scale the inputs in preprocess(), or guard the loss against log(0) and 1/0",
             )
+
+
+@contextlib.contextmanager
+def _explained_errors(user: UserModule, batch_size: int, checkpoints: Checkpoints | None) -> Iterator[None]:
+    """Convert errors of a training to ComponentErrors that name the cause, and the saved state if there is one."""
+    try:
+        yield
+    except ComponentError as error:
+        if checkpoints and checkpoints.position:
+            saved = f"; the state after {checkpoints.position} is saved in {checkpoints.path}"
+            raise ComponentError(error.received, error.expected, error.fix + saved) from error
+        raise
+    except Exception as error:
+        raise (_out_of_memory_error(error, batch_size) or _training_error(error, user)) from error
 
 
 def _out_of_memory_error(error: Exception, batch_size: int) -> ComponentError | None:

@@ -26,7 +26,7 @@ def replay_scope(state: dict[int, Any], refusals: list[ComponentError]) -> Any:
     import tensorflow as tf
 
     class ReplayScope(keras.StatelessScope):  # type: ignore[misc]  # Keras is untyped
-        """Keras variables ask this scope for their values."""
+        """A Keras scope that supplies the values of variables."""
 
         def __init__(self) -> None:
             super().__init__(collect_losses=True, initialize_variables=False)

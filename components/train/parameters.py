@@ -1,13 +1,10 @@
-"""Settings of a training: the parameters of `train`, their checks, and the training plan that may change them."""
+"""Parameters of `train`, and checks of their combinations."""
 
-import logging
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Annotated, Literal
 
-from tfopt.artifacts import TrainingPlan
-from tfopt.declaration.parameters import Between, Parameter, Reads
-from tfopt.errors import ComponentError, nearest
+from tfopt.declaration.parameters import Between, Reads
+from tfopt.errors import ComponentError
 from tfopt.training.distribution import ONE, check_distribution
 from tfopt.training.input_settings import InputSettings
 
@@ -15,8 +12,6 @@ BALANCED = "balanced"
 TEMPERATURE, ALPHA = 4.0, 0.7  # defaults of distillation
 # settings that do not influence the weights of a training
 WITHOUT_EFFECT = ("checkpoints", "checkpoint_s", "min_change", "destination", "warm_start")
-
-log = logging.getLogger(__name__)
 
 
 def read_class_weights(text: str) -> dict[int, float] | None:
@@ -168,48 +163,3 @@ class Settings(InputSettings, OptimizationSettings):  # fields are those of the 
     def identity(self) -> dict[str, str]:
         """Return the settings that influence the weights, as text."""
         return {name: str(value) for name, value in asdict(self).items() if name not in WITHOUT_EFFECT}
-
-
-def apply_plan(
-    plan: TrainingPlan | None, settings: Settings, declared: Mapping[str, Parameter]
-) -> tuple[Settings, dict[str, Any]]:
-    """Return the settings with the plan's values where they have their default, and facts for the model card.
-
-    The facts are the settings taken from the plan (``planned``), and the differences between this machine and the one
-    where the plan was measured (``planned_elsewhere``); these only cause a warning.
-
-    Args:
-        plan: The output of `profile_training`; None for no plan.
-        settings: The settings that were passed.
-        declared: The parameters of `train`.
-
-    Raises:
-        ComponentError: If the plan contains an unknown setting or an invalid value.
-    """
-    if plan is None:
-        return settings, {}
-    planned: dict[str, Any] = {}
-    passed, content = asdict(settings), plan.read()
-    for name, value in content["settings"].items():
-        if name not in passed:
-            raise ComponentError(f"plan {plan.uri}: a setting {name}", "parameters of train", nearest(name, passed))
-        declared[name].check(value, "plan")
-        if passed[name] != declared[name].default and passed[name] != value:
-            log.warning("the plan has %s=%s, but %s was passed and is used", name, value, passed[name])
-        else:
-            planned[name] = value
-    if planned:
-        log.info("from the plan: %s", ", ".join(f"{name}={value}" for name, value in planned.items()))
-    differences = _differences_of_machine(content)
-    if differences:
-        log.warning(
-            "the plan may not fit this machine: %s; measure again with profile_training", "; ".join(differences)
-        )
-    return replace(settings, **planned), {"planned": planned, "planned_elsewhere": differences}
-
-
-def _differences_of_machine(content: Mapping[str, Any]) -> list[str]:
-    from tfopt.measurement.machine_fingerprint import describe_differences, fingerprint
-
-    measured = content.get("environment")
-    return describe_differences(measured, fingerprint()) if measured else ["it does not name the machine"]
