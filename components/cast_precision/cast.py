@@ -11,7 +11,7 @@ from tfopt.components.cast_precision.insert_casts import rewritten
 from tfopt.components.cast_precision.revert_layers import revert
 from tfopt.errors import ComponentError
 from tfopt.graph import pass_manager as passes
-from tfopt.graph.comparison import TOLERANCE, Comparison, worst
+from tfopt.graph.comparison import TOLERANCE, Comparison, largest_error
 from tfopt.graph.frozen_runtime import FrozenRuntime
 from tfopt.graph.report import Report
 from tfopt.graph.saved_model import opened, write
@@ -46,7 +46,7 @@ def cast_model(
         def error(nodes: set[str]) -> float:
             child = rewritten(parent, nodes, precision)
             try:
-                return worst(comparison.errors(lambda key: FrozenRuntime(child, key)))[1]
+                return largest_error(comparison.errors(lambda key: FrozenRuntime(child, key)))[1]
             except ComponentError:  # a NaN or infinity, where the parent gives a number
                 return float("inf")
 
@@ -61,7 +61,7 @@ def cast_model(
         write(rewritten(parent, left, precision), target / "Format-Serving")
         copy_assets(model, target / "Format-Serving")
     verified = comparison.errors(lambda key: runtimes.load(SavedModel(target), signature=key))
-    where, off = worst(verified)
+    where, off = largest_error(verified)
     if off > allowed:
         raise ComponentError(
             f"{where} differs by {off:.2g} of its range", f"at most {allowed:g}", "pass a larger tolerance"

@@ -23,7 +23,7 @@ def candidates(frozen: Frozen, precision: str, keep: list[str]) -> tuple[set[str
     """
     _check_ops(keep)
     stays: dict[str, Counter[str]] = defaultdict(Counter)
-    graph, chosen, largest = passes.view(frozen), set(), _largest(precision)
+    graph, chosen, largest = passes.graph_of(frozen), set(), _largest(precision)
     for node in graph.nodes.values():
         if node.op in NEVER or not _computes_in_float(node) or node.name in graph.fetched:
             continue

@@ -17,7 +17,7 @@ from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.errors import ComponentError
 from tfopt.graph import grappler
 from tfopt.graph import pass_manager as passes
-from tfopt.graph.comparison import DEFAULT, Comparison, worst
+from tfopt.graph.comparison import DEFAULT, Comparison, largest_error
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.report import Report
 from tfopt.graph.saved_model import opened
@@ -46,7 +46,7 @@ def compile_model(model: SavedModel, target: Path, examples: Examples | None, se
         report = _write_model(frozen, serving, settings)
         comparison = Comparison(frozen.signatures, lambda key: runtimes.load(model, signature=key), examples)
     errors = _compare_outputs(comparison, target)
-    output, error = worst(errors)
+    output, error = largest_error(errors)
     if error > settings.tolerance:
         raise ComponentError(
             f"{output} differs by {error:.2g} of its range",

@@ -9,9 +9,9 @@ from tfopt.components.fold_batch_norm.plan import Verdict
 from tfopt.errors import ComponentError
 from tfopt.graph import saved_model
 from tfopt.graph.batch_norms import batch_norms, why_left
-from tfopt.graph.comparison import Comparison, tolerance_of, worst
+from tfopt.graph.comparison import Comparison, largest_error, tolerance_of
 from tfopt.graph.frozen_model import Frozen
-from tfopt.graph.pass_manager import optimize, view
+from tfopt.graph.pass_manager import graph_of, optimize
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_order import NORMALIZING
 from tfopt.serving.saved_model_assets import copy_assets
@@ -25,9 +25,9 @@ def fold_frozen(frozen: Frozen) -> tuple[Frozen, list[Verdict]]:
     Batch norms are looked for after the constants are folded: before that Keras 3 has them in eight operations each.
     """
     plain, report = optimize(frozen, NORMALIZING, Report()), Report()
-    found = batch_norms(view(plain))
+    found = batch_norms(graph_of(plain))
     child = optimize(plain, FOLDING, report)
-    graph = view(child)
+    graph = graph_of(child)
     left = batch_norms(graph)
     verdicts = []
     for name in found:
@@ -57,7 +57,7 @@ def write_verified(
     copy_assets(model, written.path)
     comparison = Comparison(child.signatures, lambda key: runtimes.load(model, signature=key), examples)
     outputs = comparison.errors(lambda key: runtimes.load(written, signature=key))
-    name, error = worst(outputs)
+    name, error = largest_error(outputs)
     if not error <= allowed:
         raise ComponentError(
             f"output {name!r} of the folded model differs by {error:.2g} of its range",

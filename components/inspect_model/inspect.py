@@ -44,7 +44,7 @@ def inspect(model: Model, signature: str, budget: CostBudget) -> InspectionRepor
     with opened(model) as whole_model:
         frozen, assumed = _fix_to_one_example(whole_model, signature, model.uri)
     tensors = frozen.signatures[signature]
-    graph = passes.view(frozen)
+    graph = passes.graph_of(frozen)
     parameters = count_parameters(graph)
     passes.run(SERVING_PASSES, graph, Report())
     costs = [cost for node in graph.nodes.values() if (cost := _node_cost(graph, node))]
@@ -133,7 +133,7 @@ def _sum_flops(costs: Sequence[NodeCost]) -> FlopCount:
 
 
 def _count_batch_norms(frozen: Frozen) -> BatchNormCount:
-    graph, report = passes.view(frozen), Report()
+    graph, report = passes.graph_of(frozen), Report()
     passes.run(SERVING_PASSES, graph, report)
     before = batch_norms(graph)
     passes.run((*SERVING_PASSES, *FOLDING_PASSES), graph, report)

@@ -13,10 +13,10 @@ from tfopt.errors import ComponentError
 from tfopt.formatting import distance
 from tfopt.graph import saved_model
 from tfopt.graph.batch_norms import batch_norms, why_left
-from tfopt.graph.comparison import Comparison, tolerance_of, worst
+from tfopt.graph.comparison import Comparison, largest_error, tolerance_of
 from tfopt.graph.frozen_model import Frozen, Signature
 from tfopt.graph.frozen_runtime import FrozenRuntime
-from tfopt.graph.pass_manager import unmet, view
+from tfopt.graph.pass_manager import graph_of, unmet_requirements
 from tfopt.graph.rewrites import laws
 from tfopt.serving.saved_model_assets import copy_assets
 
@@ -87,8 +87,8 @@ def _names(signature: Signature) -> dict[str, dict[str, str]]:
 
 
 def _report(parent: Frozen, trial: Trial, passes: list[str]) -> dict[str, Any]:
-    graph = view(trial.model)
-    missing = unmet([name for name in passes if name in laws()])
+    graph = graph_of(trial.model)
+    missing = unmet_requirements([name for name in passes if name in laws()])
     return {
         "summary": f"{len(parent.graph.node)} nodes became {len(graph.nodes)}",
         "passes": trial.rows,
@@ -117,7 +117,7 @@ def _write_verified(
     copy_assets(source, written.path)
     comparison = Comparison(child.signatures, lambda key: runtimes.load(source, signature=key), examples)
     outputs = comparison.errors(lambda key: runtimes.load(written, signature=key))
-    name, error = worst(outputs)
+    name, error = largest_error(outputs)
     if not error <= allowed:
         raise ComponentError(
             f"output {name!r} of the written model differs by {error:.2g} of its range",

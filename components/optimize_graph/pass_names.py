@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tfopt.errors import ComponentError, nearest
 from tfopt.graph.grappler import OPTIMIZERS, PORTABLE
-from tfopt.graph.rewrite_order import ASKED_FOR, NORMALIZING, ORDER
+from tfopt.graph.rewrite_order import NORMALIZING, OPT_IN, ORDER
 
 GRAPPLER, WITHOUT = "grappler:", "without:"
 LAWS = tuple(name for name, _ in ORDER)
@@ -28,7 +28,7 @@ def read_passes(words: Sequence[str]) -> list[str]:
     >>> set(read_passes(["inference"])) - set(read_passes(["inference", "without:drop_assertions"]))
     {'drop_assertions'}
     """
-    asked_for = (name for name, _ in ASKED_FOR)
+    asked_for = (name for name, _ in OPT_IN)
     known = {**PRESETS, **{name: (name,) for name in (*LAWS, *asked_for, *(GRAPPLER + name for name in OPTIMIZERS))}}
     known |= {WITHOUT + name: () for name in known if name not in PRESETS}
     for word in words:

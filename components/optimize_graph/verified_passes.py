@@ -6,7 +6,7 @@ from typing import Any
 from tfopt.components.optimize_graph.pass_names import GRAPPLER
 from tfopt.errors import ComponentError, first_line
 from tfopt.graph import grappler
-from tfopt.graph.comparison import Comparison, worst
+from tfopt.graph.comparison import Comparison, largest_error
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.frozen_runtime import FrozenRuntime
 from tfopt.graph.pass_manager import ROUNDS, names_in, optimize
@@ -48,7 +48,7 @@ class Trial:
             if child is None:
                 self.report.add(report)
                 return False
-            error = worst(self._comparison.errors(lambda key: FrozenRuntime(child, key)))[1]
+            error = largest_error(self._comparison.errors(lambda key: FrozenRuntime(child, key)))[1]
             if not error <= self._tolerance:
                 raise ComponentError(f"an output differs by {error:.2g} of its range", f"{self._tolerance:g}", "")
         except ComponentError as refusal:

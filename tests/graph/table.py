@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tfopt.graph.mutable_graph import Graph
-from tfopt.graph.pass_manager import run_one
+from tfopt.graph.pass_manager import run_law
 from tfopt.graph.report import Report
 
 draw = np.random.default_rng(7)
@@ -64,7 +64,7 @@ def view(graph_def, outputs=("y",), unfed=()) -> Graph:
 def law_applied(law: str, graph_def, outputs=("y",), unfed=()):
     """Return the graph after a law, how often it fired, and the reasons it gave."""
     graph, report = view(graph_def, outputs, unfed), Report()
-    fired = run_one(law, graph, report)
+    fired = run_law(law, graph, report)
     return graph.to_graph_def(), fired, list(report.refused[law].values())
 
 

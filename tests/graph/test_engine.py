@@ -11,7 +11,7 @@ from tests.graph.rewrites.fold_scale import dense
 from tests.graph.same_function import assert_same_function
 from tests.graph.table import feed, holds, ops, view, weights
 from tfopt.errors import ComponentError
-from tfopt.graph.pass_manager import run, run_one, uncollected, unmet
+from tfopt.graph.pass_manager import garbage_collection_disabled, run, run_law, unmet_requirements
 from tfopt.graph.pattern import op
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_order import ORDER
@@ -86,7 +86,7 @@ def test_a_refusal_is_forgotten_once_the_law_holds():
         return norm(x)
 
     graph, report = view(holds("", network).graph_def()), Report()
-    assert run_one("fold_batch_norm", graph, report) == 0
+    assert run_law("fold_batch_norm", graph, report) == 0
     assert run(["fold_batch_norm", "strip_unused"], graph, report) > 1
     assert report.facts()["refused"] == {}
     assert ops(graph.to_graph_def())["FusedBatchNormV3"] == 0
@@ -103,10 +103,10 @@ def test_attributes_that_a_file_leaves_out_are_their_operations_defaults():
 
 
 def test_every_law_meets_what_it_requires_in_the_order():
-    assert unmet(ALL) == {}
-    assert unmet(["fold_scale"]) == {"fold_scale": ["direct edges", "folded constants"]}
+    assert unmet_requirements(ALL) == {}
+    assert unmet_requirements(["fold_scale"]) == {"fold_scale": ["direct edges", "folded constants"]}
     with pytest.raises(ComponentError, match="did you mean fold_scale"):
-        run_one("fold_scales", view(holds("", dense).graph_def()), Report())
+        run_law("fold_scales", view(holds("", dense).graph_def()), Report())
 
 
 def test_a_law_in_a_while_loop_of_version_1_keeps_the_loop_whole():
@@ -156,13 +156,13 @@ def test_every_law_has_its_theorem_and_says_what_it_needs():
 
 
 def test_the_collector_of_cycles_runs_again_afterwards_unless_it_was_off():
-    with pytest.raises(ZeroDivisionError), uncollected():
+    with pytest.raises(ZeroDivisionError), garbage_collection_disabled():
         assert not gc.isenabled()
         raise ZeroDivisionError
     assert gc.isenabled()
     gc.disable()
     try:
-        with uncollected():
+        with garbage_collection_disabled():
             pass
         assert not gc.isenabled()
     finally:

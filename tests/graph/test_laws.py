@@ -9,7 +9,7 @@ import tests.graph.rewrites
 from tests.graph.same_function import assert_same_function
 from tests.graph.table import Row, answering, law_applied, ops, view
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_order import ASKED_FOR, ORDER
+from tfopt.graph.rewrite_order import OPT_IN, ORDER
 from tfopt.graph.rewrite_rule import Rule
 from tfopt.graph.rewriter import bindings
 from tfopt.graph.rewrites import laws
@@ -24,7 +24,7 @@ EACH = pytest.mark.parametrize(("law", "row"), LOCAL, ids=[law for law, _ in LOC
 
 def test_every_law_has_its_table_and_its_place_in_the_order():
     assert set(NAMES) == set(laws())
-    assert sorted(name for name, _ in (*ORDER, *ASKED_FOR)) == sorted(laws())
+    assert sorted(name for name, _ in (*ORDER, *OPT_IN)) == sorted(laws())
 
 
 @ROWS

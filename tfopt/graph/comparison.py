@@ -1,4 +1,4 @@
-"""Whether a model still answers as the one it was made from, signature by signature."""
+"""Compare the outputs of a rewritten model with those of its parent, signature by signature."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,95 +15,100 @@ from tfopt.runtimes import Arrays, Runtime
 
 RECORDS, BATCH = 32, 16
 DEFAULT = "serving_default"
-LEAST_RANGE = 0.01  # of the largest value: an output that hardly varies is not measured by how little it does
-TOLERANCE = {"float16": 1e-2, "bfloat16": 5e-2}  # there parent and child both round every result
-EXACT_ENOUGH = 1e-4
+MIN_RANGE = 0.01  # fraction of the largest value: the range of a nearly constant output would make any error large
+TOLERANCE = {"float16": 1e-2, "bfloat16": 5e-2}  # parent and child both round every result to this dtype
+FLOAT32_TOLERANCE = 1e-4
 
 
 class Comparison:
-    """The answers of a parent on inputs that stay the same, to hold its children against.
+    """Outputs of a parent on fixed inputs, with which the outputs of its children are compared.
 
     Attributes:
-        source: Where the inputs come from.
-        skipped: Why a signature is not compared, by its key.
+        source: Description of the inputs.
+        skipped: Keys of the signatures that are not compared, with the reason.
     """
 
     def __init__(self, keys: Iterable[str], parent: Callable[[str], Runtime], examples: Examples | None) -> None:
-        """Run the parent.
+        """Run the parent on each signature and store its outputs.
 
         Args:
             keys: The signatures.
-            parent: Loads one of them.
-            examples: Real inputs for serving_default; random ones when None, and for the other signatures.
+            parent: Function that loads a signature by its key.
+            examples: Inputs for serving_default. Other signatures, and all if this is None, get random inputs.
 
         Raises:
-            ComponentError: When the parent cannot be run or answers with NaN, or no signature can.
+            ComponentError: If serving_default of the parent cannot be run or returns NaN, or no signature can be run.
         """
         self.source, self.skipped = "", {}
-        self._answers: dict[str, _Answers] = {}
+        self._recorded: dict[str, _RecordedOutputs] = {}
         for key in keys:
             try:
-                self._answers[key], source = _answers(key, parent(key), examples if key == DEFAULT else None)
-            except ComponentError as refusal:
+                self._recorded[key], source = _record_outputs(key, parent(key), examples if key == DEFAULT else None)
+            except ComponentError as error:
                 if key == DEFAULT:
                     raise
-                self.skipped[key] = refusal.received
+                self.skipped[key] = error.received
             else:
                 self.source = self.source or source
-        if not self._answers:
-            why = "; ".join(f"{key}: {reason}" for key, reason in self.skipped.items())
-            raise ComponentError(why, "a signature that can be run here", "export serving_default with plain tensors")
+        if not self._recorded:
+            reasons = "; ".join(f"{key}: {reason}" for key, reason in self.skipped.items())
+            raise ComponentError(
+                reasons, "a signature that can be run here", "export serving_default with plain tensors"
+            )
 
     def errors(self, child: Callable[[str], Runtime]) -> dict[str, dict[str, Any]]:
-        """Return the parity facts of each output of a child, as ``signature/output``; see `parity.compare`."""
-        found = {}
-        for key, answers in self._answers.items():
+        """Return the parity facts of each output of a child by ``signature/output``; see `parity.compare`."""
+        facts = {}
+        for key, parent in self._recorded.items():
             with child(key) as runtime:
-                for name, parity in compare(answers, runtime, answers.batches).items():
-                    spread = max(parity.output_range, LEAST_RANGE * answers.largest(name))
-                    found[f"{key}/{name}"] = {**parity.facts(), "relative_error": parity.max_abs_error / spread}
-        return found
+                for name, parity in compare(parent, runtime, parent.batches).items():
+                    spread = max(parity.output_range, MIN_RANGE * parent.max_abs(name))
+                    facts[f"{key}/{name}"] = {**parity.facts(), "relative_error": parity.max_abs_error / spread}
+        return facts
 
 
 def tolerance_of(frozen: Frozen) -> float:
-    """The part of its range by which an output may change: rounding, in the coarsest type the graph computes in."""
+    """Return the allowed error of an output, as a fraction of its range, for the coarsest dtype of the graph."""
     import tensorflow as tf
 
     numbers = {node.attr["T"].type for node in frozen.graph.node if "T" in node.attr} - {0}  # 0: a list of types
     types = {tf.as_dtype(number).name for number in numbers}
-    return max([EXACT_ENOUGH, *(TOLERANCE[name] for name in types & set(TOLERANCE))])
+    return max([FLOAT32_TOLERANCE, *(TOLERANCE[name] for name in types & set(TOLERANCE))])
 
 
-def worst(errors: dict[str, dict[str, Any]]) -> tuple[str, float]:
-    """The output of the largest relative error."""
+def largest_error(errors: dict[str, dict[str, Any]]) -> tuple[str, float]:
+    """Return the output with the largest relative error, and this error."""
     return max(((name, float(facts["relative_error"])) for name, facts in errors.items()), key=lambda pair: pair[1])
 
 
-class _Answers(Runtime):
-    """What a runtime answered, again and again."""
+class _RecordedOutputs(Runtime):
+    """A runtime that returns the outputs recorded from another runtime."""
 
     def __init__(self, runtime: Runtime, batches: list[Batch]) -> None:
         self.inputs, self.outputs, self.batches = runtime.inputs, runtime.outputs, batches
-        self._given = {id(batch): runtime.run(batch) for batch in batches}
+        self._outputs_by_batch = {id(batch): runtime.run(batch) for batch in batches}
 
     def call(self, arrays: Arrays) -> dict[str, Any]:
-        """What was answered to the same arrays."""
-        return self._given[id(arrays)]
+        """Return the outputs recorded for these arrays, which are identified by object identity."""
+        return self._outputs_by_batch[id(arrays)]
 
-    def largest(self, name: str) -> float:
-        """The largest absolute value of an output; 0 where it is no float."""
+    def max_abs(self, name: str) -> float:
+        """Return the largest absolute value of an output; 0 if it is not a float."""
         if "float" not in self.outputs[name].dtype:
             return 0.0
-        return max(float(np.abs(answer[name].astype(np.float64)).max(initial=0)) for answer in self._given.values())
+        values = (outputs[name].astype(np.float64) for outputs in self._outputs_by_batch.values())
+        return max(float(np.abs(value).max(initial=0)) for value in values)
 
 
-def _answers(key: str, runtime: Runtime, examples: Examples | None) -> tuple[_Answers, str]:
+def _record_outputs(key: str, runtime: Runtime, examples: Examples | None) -> tuple[_RecordedOutputs, str]:
     inputs, source = draw_inputs(examples, runtime.inputs, records=RECORDS)
     with runtime:
         try:
-            found = _Answers(runtime, list(split_batches(inputs, runtime.inputs, BATCH)))
-            compare(found, found, found.batches)  # else each child would be refused for a NaN of the parent
-            return found, source
+            recorded = _RecordedOutputs(runtime, list(split_batches(inputs, runtime.inputs, BATCH)))
+            compare(
+                recorded, recorded, recorded.batches
+            )  # raises if the parent returns NaN, which no child may be blamed for
+            return recorded, source
         except ComponentError:
             raise
         except Exception as error:

@@ -1,4 +1,4 @@
-"""When a tensor of a version 1 graph comes at all: the sides of switches and the loops that it depends on."""
+"""Control flow of TensorFlow 1: the conditions (Switch branches, loop frames) under which a tensor is computed."""
 
 from collections.abc import Iterable
 
@@ -14,47 +14,48 @@ Condition = tuple[str, object]
 
 
 def is_framed(graph: Graph) -> bool:
-    """Whether a graph has control flow of version 1."""
+    """Return whether a graph has Switch, Merge or Enter nodes."""
     return bool(graph.of_op(*FRAMES))
 
 
 def conditions(graph: Graph, ends: Iterable[Tensor]) -> set[Condition]:
-    """Return on what it depends whether some tensors come, all of them; of control edges the output is `CONTROL`.
+    """Return the conditions under which all of some tensors are computed.
 
-    Two sets of tensors with the same conditions come or stay away together; with more conditions, less often. What has
-    an effect and is waited for is a condition too. The time grows with all that lies before.
+    A condition is a branch of a Switch, a Merge, a loop frame, or a node with an effect that is waited for. Sets of
+    tensors with equal conditions are computed in the same executions; a superset of conditions means fewer executions.
+    A control edge is given as the node with output `CONTROL`. The time grows with the number of ancestors.
     """
-    found: set[Condition] = set()
+    result: set[Condition] = set()
     seen: set[Tensor] = set()
-    ahead = list(ends)
-    while ahead:
-        tensor = ahead.pop()
+    queue = list(ends)
+    while queue:
+        tensor = queue.pop()
         if tensor in seen:
             continue
         seen.add(tensor)
         node = graph.nodes[tensor.node]
-        before = node.inputs
+        inputs = node.inputs
         if node.op in SWITCHES and tensor.output != CONTROL:
-            found.add(("switch", (node.inputs[1], tensor.output)))
+            result.add(("switch", (node.inputs[1], tensor.output)))
         elif node.op in MERGES:
-            entered = [one for one in node.inputs if graph.nodes[one.node].op in ENTERS]
-            before = entered  # what another round brings comes only where this loop was entered
-            if not entered:
-                found.add(("merge", node.name))
+            # Inputs from later iterations are computed only if this loop was entered.
+            inputs = [each for each in node.inputs if graph.nodes[each.node].op in ENTERS]
+            if not inputs:
+                result.add(("merge", node.name))
         elif node.op in ENTERS:
-            found.add(("frame", node.attr["frame_name"].s))
+            result.add(("frame", node.attr["frame_name"].s))
         elif tensor.output == CONTROL and node.op not in FRAMES | {"NoOp", "Placeholder"} and not is_pure(node):
-            found.add(("effect", node.name))
-        ahead += before
-        ahead += [Tensor(name, CONTROL) for name in node.controls]
-    return found
+            result.add(("effect", node.name))
+        queue += inputs
+        queue += [Tensor(name, CONTROL) for name in node.controls]
+    return result
 
 
 def is_inside(graph: Graph, name: str) -> bool:
-    """Whether a node lies in a loop or on a side of a switch, so that a constant would have to be told that it does."""
+    """Return whether a node is in a loop or in a Switch branch, where a new constant needs a control edge."""
     return any(kind != "effect" for kind, _ in conditions(graph, [Tensor(name)]))
 
 
 def controls_of(graph: Graph, name: str) -> list[Tensor]:
-    """What a node waits for, as ends of `conditions`."""
+    """Return the control inputs of a node, as arguments for `conditions`."""
     return [Tensor(other, CONTROL) for other in graph.nodes[name].controls]

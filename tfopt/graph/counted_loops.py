@@ -1,4 +1,4 @@
-"""What is known of a While that counts: its counters, its bounds, the lists that it reads and writes."""
+"""Analysis of While loops with a counter: counters, bounds, and the tensor lists that are read and written."""
 
 from dataclasses import dataclass, field
 
@@ -7,18 +7,18 @@ from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.rewrite_rule import attr
 
 
-class Refusal(Exception):  # noqa: N818  (it is no error)
-    """Why a loop is not known to be a map."""
+class Refusal(Exception):  # noqa: N818  (not an error of the user)
+    """Raised with the reason when a loop cannot be proven to be a map over slices."""
 
 
 @dataclass
 class Value:
-    """What a tensor of the body stands for outside.
+    """The counterpart, in the outer graph, of a tensor in the loop body.
 
     Attributes:
-        rank: Axes of a slice; of what stays the same, its own.
-        varies: Whether it differs from round to round.
-        made: Where it is outside.
+        rank: Rank of the tensor in the body.
+        varies: True if the value differs between iterations; the outer tensor then has one more axis.
+        made: The tensor in the outer graph.
     """
 
     rank: int
@@ -28,7 +28,7 @@ class Value:
 
 @dataclass
 class Loop:
-    """A While in a graph, its functions, and the places of its counters; by tensor of the body, what it is outside."""
+    """A While node with its body and condition, the indices of its counters, and the outer value of body tensors."""
 
     graph: Graph
     node: Node
@@ -39,95 +39,98 @@ class Loop:
     made: list[str] = field(default_factory=list)
 
 
-def behind(body: Body, tensor: Tensor) -> Tensor:
-    """The tensor behind every Identity."""
+def skip_identities(body: Body, tensor: Tensor) -> Tensor:
+    """Return the source of a tensor: Identity nodes without control inputs are skipped."""
     while (node := body.graph.nodes[tensor.node]).op == "Identity" and not node.controls:
         tensor = node.inputs[0]
     return tensor
 
 
 def _returned(loop: Loop, place: int) -> Tensor:
-    return behind(loop.body, loop.body.returned[place])
+    return skip_identities(loop.body, loop.body.returned[place])
 
 
-def stays(loop: Loop, place: int) -> bool:
-    """Whether an argument is handed to the next round as it is."""
+def is_invariant(loop: Loop, place: int) -> bool:
+    """Return whether an argument is loop-invariant: the body returns it unchanged."""
     return _returned(loop, place) == Tensor(loop.body.arguments[place])
 
 
-def number(graph: Graph, tensor: Tensor) -> int | None:
-    """A constant that is one number."""
+def scalar_value(graph: Graph, tensor: Tensor) -> int | None:
+    """Return the value of a scalar integer constant; None for any other tensor."""
     if not graph.is_constant(tensor):
         return None
     array = graph.array(tensor)
     return int(array) if array.ndim == 0 and array.dtype.kind in "iu" else None
 
 
-def counts(loop: Loop, place: int) -> bool:
-    """Whether an argument is the number of the round."""
-    if number(loop.graph, loop.node.inputs[place]) != 0:
+def is_iteration_count(loop: Loop, place: int) -> bool:
+    """Return whether an argument counts the iterations: it starts at 0, and the body adds 1."""
+    if scalar_value(loop.graph, loop.node.inputs[place]) != 0:
         return False
     node = loop.body.graph.nodes[_returned(loop, place).node]
     if node.op not in ("AddV2", "Add"):
         return False
     for one, other in (node.inputs, node.inputs[::-1]):
-        if behind(loop.body, one) == Tensor(loop.body.arguments[place]) and number(loop.body.graph, other) == 1:
+        if (
+            skip_identities(loop.body, one) == Tensor(loop.body.arguments[place])
+            and scalar_value(loop.body.graph, other) == 1
+        ):
             return True
     return False
 
 
 def list_of(loop: Loop, place: int) -> Tensor | None:
-    """The tensor whose slices a list argument holds; None for anything else."""
+    """Return the tensor whose slices are the elements of a list argument; None for other arguments."""
     node = loop.graph.nodes[loop.node.inputs[place].node]
-    if node.op != "TensorListFromTensor" or not stays(loop, place):
+    if node.op != "TensorListFromTensor" or not is_invariant(loop, place):
         return None
     return node.inputs[0]
 
 
 def sources(loop: Loop) -> list[Tensor]:
-    """The tensors of which each round reads one slice."""
+    """Return the outer tensors from which each iteration reads one slice."""
     lists = [slices for place in range(len(loop.node.inputs)) if (slices := list_of(loop, place))]
-    taken = [slices for node in loop.body.graph.nodes.values() if (slices := indexed(loop, node))]
-    return list(dict.fromkeys([*lists, *taken]))
+    indexed_tensors = [slices for node in loop.body.graph.nodes.values() if (slices := indexed_tensor(loop, node))]
+    return list(dict.fromkeys([*lists, *indexed_tensors]))
 
 
-def indexed(loop: Loop, node: Node) -> Tensor | None:
-    """The tensor of which a node of the body takes the slice of its round, ``a[i]``; None for anything else."""
+def indexed_tensor(loop: Loop, node: Node) -> Tensor | None:
+    """Return the outer tensor ``a`` if a body node computes ``a[i]`` with the loop counter ``i``; else None."""
     graph = loop.body.graph
     if node.op == "StridedSlice":
         others = [attr(node, f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis")]
-        begin = graph.nodes[behind(loop.body, node.inputs[1]).node]
+        begin = graph.nodes[skip_identities(loop.body, node.inputs[1]).node]
         if attr(node, "shrink_axis_mask") != 1 or any(others) or begin.op != "Pack" or len(begin.inputs) != 1:
             return None
         index = begin.inputs[0]
-    elif node.op == "GatherV2" and number(graph, node.inputs[2]) == 0 and not attr(node, "batch_dims"):
+    elif node.op == "GatherV2" and scalar_value(graph, node.inputs[2]) == 0 and not attr(node, "batch_dims"):
         index = node.inputs[1]
     else:
         return None
-    found = behind(loop.body, node.inputs[0])
-    if found.node not in loop.body.arguments or not is_counter(loop, index):
+    source = skip_identities(loop.body, node.inputs[0])
+    if source.node not in loop.body.arguments or not is_counter(loop, index):
         return None
-    place = loop.body.arguments.index(found.node)
-    return loop.node.inputs[place] if stays(loop, place) else None
+    place = loop.body.arguments.index(source.node)
+    return loop.node.inputs[place] if is_invariant(loop, place) else None
 
 
 def check_bounds(loop: Loop, slices: Tensor) -> None:
-    """Refuse unless the loop goes on exactly while the counter is below the number of slices."""
-    ahead, found = [behind(loop.cond, loop.cond.returned[0])], False
+    """Raise `Refusal` unless the loop continues exactly while the counter is below the number of slices."""
+    ahead, has_bound = [skip_identities(loop.cond, loop.cond.returned[0])], False
     while ahead:
         node = loop.cond.graph.nodes[ahead.pop().node]
         if node.op == "LogicalAnd":
-            ahead += [behind(loop.cond, tensor) for tensor in node.inputs]
+            ahead += [skip_identities(loop.cond, tensor) for tensor in node.inputs]
             continue
         if node.op != "Less":
             raise Refusal(f"the condition has {node.op}, which is no comparison of a counter")
-        low, high = (behind(loop.cond, tensor) for tensor in node.inputs)
+        low, high = (skip_identities(loop.cond, tensor) for tensor in node.inputs)
         if low.node not in loop.cond.arguments or loop.cond.arguments.index(low.node) not in loop.counters:
             raise Refusal("the condition compares what is no counter from 0 by 1")
         if not _is_bound(loop, high, slices):
             raise Refusal("the number of rounds is not known to be that of the slices")
-        found = True
-    if not found:
+        has_bound = True
+    if not has_bound:
         raise Refusal("the condition is no comparison of a counter")
 
 
@@ -135,17 +138,17 @@ def _is_bound(loop: Loop, high: Tensor, slices: Tensor) -> bool:
     graph = loop.cond.graph
     if high.node in loop.cond.arguments:
         place = loop.cond.arguments.index(high.node)
-        return stays(loop, place) and _is_length(loop.graph, loop.node.inputs[place], slices)
-    known, shape = number(graph, high), loop.graph.shape(slices)
-    return known is not None and bool(shape) and known == shape[0]  # type: ignore[index]  # it has a rank
+        return is_invariant(loop, place) and _is_length(loop.graph, loop.node.inputs[place], slices)
+    bound, shape = scalar_value(graph, high), loop.graph.shape(slices)
+    return bound is not None and bool(shape) and bound == shape[0]  # type: ignore[index]  # it has a rank
 
 
 def _is_length(graph: Graph, tensor: Tensor, slices: Tensor) -> bool:
-    """Whether a tensor is the size of the first axis of another."""
+    """Return whether a scalar tensor equals the size of the first axis of `slices`."""
     shape = graph.shape(slices)
-    known = number(graph, tensor)
-    if known is not None:
-        return bool(shape) and known == shape[0]  # type: ignore[index]
+    length = scalar_value(graph, tensor)
+    if length is not None:
+        return bool(shape) and length == shape[0]  # type: ignore[index]
     node = graph.nodes[tensor.node]
     if node.op != "StridedSlice" or attr(node, "shrink_axis_mask") != 1 or attr(node, "begin_mask"):
         return False
@@ -156,24 +159,24 @@ def _is_length(graph: Graph, tensor: Tensor, slices: Tensor) -> bool:
     return bool(graph.array(begin).tolist() == [0])
 
 
-def written(loop: Loop, place: int) -> Node:
-    """What makes an argument of the next round."""
+def writer_of(loop: Loop, place: int) -> Node:
+    """Return the body node that computes an argument for the next iteration."""
     return loop.body.graph.nodes[_returned(loop, place).node]
 
 
 def is_counter(loop: Loop, tensor: Tensor) -> bool:
-    """Whether a tensor of the body is the number of the round."""
-    found = behind(loop.body, tensor)
-    return found.node in loop.body.arguments and loop.body.arguments.index(found.node) in loop.counters
+    """Return whether a body tensor is a loop counter."""
+    source = skip_identities(loop.body, tensor)
+    return source.node in loop.body.arguments and loop.body.arguments.index(source.node) in loop.counters
 
 
 def check_written(loop: Loop, place: int) -> None:
-    """Refuse unless each round writes its own element of a new list, and nothing reads it."""
+    """Raise `Refusal` unless each iteration only writes its own element of a new list, and the body never reads it."""
     made = loop.graph.nodes[loop.node.inputs[place].node]
     if made.op != "TensorListReserve":
         raise Refusal(f"the results go into what {made.op} makes, which may hold something already")
-    node, argument = written(loop, place), loop.body.arguments[place]
-    if node.op != "TensorListSetItem" or behind(loop.body, node.inputs[0]) != Tensor(argument):
+    node, argument = writer_of(loop, place), loop.body.arguments[place]
+    if node.op != "TensorListSetItem" or skip_identities(loop.body, node.inputs[0]) != Tensor(argument):
         raise Refusal("a result is not written as one element of its list")
     if not is_counter(loop, node.inputs[1]):
         raise Refusal("a result is not written at the counter")

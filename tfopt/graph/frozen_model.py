@@ -1,4 +1,4 @@
-"""What a SavedModel is to the graph optimizations: one graph of constants, and what of it is served by which name."""
+"""Frozen model: one graph in which variables are constants, with the signatures that are served from it."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ PREDICT = "tensorflow/serving/predict"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One named input or output.
+    """A named input or output of a signature.
 
     Attributes:
         tensor: ``node:index`` in the graph.
         dtype: A numpy dtype name, ``bfloat16`` or ``string``.
-        shape: Sizes, None where unknown; None when not even their number is known.
+        shape: Sizes, None where unknown; None if the rank is unknown.
     """
 
     tensor: str
@@ -24,13 +24,13 @@ class Endpoint:
 
     @property
     def node(self) -> str:
-        """The node that makes the tensor."""
+        """Return the name of the node that computes the tensor."""
         return self.tensor.rpartition(":")[0]
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What is served under one key: inputs and outputs by name, and TensorFlow Serving's method."""
+    """A signature: inputs and outputs by name, and the method name for TensorFlow Serving."""
 
     inputs: dict[str, Endpoint]
     outputs: dict[str, Endpoint]
@@ -44,8 +44,8 @@ class Frozen:
     Attributes:
         graph: A ``tf.compat.v1.GraphDef``: variables are constants, calls inlined; If and While keep their functions.
         signatures: By key, without TensorFlow's own (``__saved_model_init_op``).
-        initializer: The node that must run once after loading, such as the one that fills the lookup tables.
-        assets: The file that each ``node:0`` of a file name stands for; copied when the model is written.
+        initializer: The node that must run once after loading, for example to fill lookup tables.
+        assets: Files by the tensor (``node:0``) that contains their name; copied when the model is written.
     """
 
     graph: Any
@@ -55,41 +55,41 @@ class Frozen:
 
     @property
     def outputs(self) -> list[str]:
-        """The nodes whose results are wanted: every signature's outputs, and the initializer."""
+        """Return the nodes that are fetched: outputs of all signatures, and the initializer."""
         ends = [end.node for signature in self.signatures.values() for end in signature.outputs.values()]
         return list(dict.fromkeys([*ends, *([self.initializer] if self.initializer else [])]))
 
     @property
     def protected(self) -> set[str]:
-        """The nodes that a rewrite must keep by name: `outputs`, the signatures' inputs, and file names."""
+        """Return the nodes whose names a rewrite must preserve: `outputs`, inputs of signatures, and file names."""
         inputs = {end.node for signature in self.signatures.values() for end in signature.inputs.values()}
         return {*self.outputs, *inputs, *(tensor.rpartition(":")[0] for tensor in self.assets)}
 
 
 def nodes(graph: Any) -> Iterator[Any]:
-    """Every NodeDef of a GraphDef, those of its functions included."""
+    """Yield every NodeDef of a GraphDef and of its functions."""
     yield from graph.node
     for function in graph.library.function:
         yield from function.node_def
 
 
-def functions_called(found: Iterable[Any]) -> set[str]:
-    """The names of the functions that these nodes call or take as attributes."""
+def functions_called(node_defs: Iterable[Any]) -> set[str]:
+    """Return the names of the functions that NodeDefs call or have as attributes."""
     names = set()
-    for node in found:
-        names.add(node.op)  # an op may be a function's name
+    for node in node_defs:
+        names.add(node.op)  # the op of a call can be the name of a function
         for value in node.attr.values():
             names.update([value.func.name] if value.func.name else (), (one.name for one in value.list.func))
     return names
 
 
 def prune_functions(graph: Any) -> None:
-    """Remove the functions that nothing reaches any more; those that a gradient is defined by go too."""
+    """Remove unreachable functions from a GraphDef, and all gradient definitions."""
     bodies = {function.signature.name: function.node_def for function in graph.library.function}
     reached, ahead = set(), functions_called(graph.node) & set(bodies)
     while ahead:
         reached |= ahead
         ahead = set().union(*(functions_called(bodies[name]) for name in ahead)) & set(bodies) - reached
-    kept = [function for function in graph.library.function if function.signature.name in reached]
+    reachable = [function for function in graph.library.function if function.signature.name in reached]
     del graph.library.gradient[:], graph.library.function[:]
-    graph.library.function.extend(kept)
+    graph.library.function.extend(reachable)

@@ -1,4 +1,4 @@
-"""A frozen model as a runtime, so that what was done to it is compared before anything is written."""
+"""Run a frozen model in memory, to compare it with its parent before it is written."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ from tfopt.runtimes import Arrays, Runtime
 
 
 class FrozenRuntime(Runtime):
-    """A signature of a frozen model, run as it stands: none of TensorFlow's own optimizers gets at it."""
+    """A runtime for one signature of a frozen model, with the graph optimizers of TensorFlow off."""
 
     def __init__(self, frozen: Frozen, key: str) -> None:
-        """Load it, and fill its tables."""
+        """Import the graph into a session and run the initializer."""
         signature = frozen.signatures[key]
         self.inputs = {name: _spec(end.dtype, end.shape) for name, end in signature.inputs.items()}
         self.outputs = {name: _spec(end.dtype, end.shape) for name, end in sorted(signature.outputs.items())}
@@ -26,13 +26,13 @@ class FrozenRuntime(Runtime):
             self._session.run(frozen.initializer, {tensor: str(file) for tensor, file in frozen.assets.items()})
 
     def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
-        """Run the signature."""
+        """Return the outputs of the signature by name."""
         feeds = {self._fed[name]: arrays[name] for name in self.inputs}
         values: dict[str, Any] = self._session.run(self._fetched, feeds)
         return {name: np.asarray(value) for name, value in values.items()}
 
     def close(self) -> None:
-        """Give back its threads and memory."""
+        """Close the session."""
         self._session.close()
 
 

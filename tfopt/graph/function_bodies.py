@@ -1,4 +1,4 @@
-"""Function bodies as graphs: read from the library, rewritten like any graph, and written back."""
+"""Bodies of functions as mutable graphs: read them from the function library, and write them back."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from tfopt.graph.op_registry import FRAMES, attribute, definition, is_pure
 
 @dataclass
 class Body:
-    """What a function does.
+    """The body of a function as a graph.
 
     Attributes:
-        graph: Its nodes; arguments are Placeholders. Arguments are fed; what is returned, what has an effect, and what
-            the caller waits for are fetched.
+        graph: The nodes. Arguments are Placeholders, and fed. Fetched are returned tensors, nodes with effects, and
+            nodes that the caller waits for.
         arguments: The names of the Placeholders, in order.
-        returned: What is returned, in order.
+        returned: The returned tensors, in order.
     """
 
     graph: Graph
@@ -25,75 +25,78 @@ class Body:
 
 
 def read_body(function: Any, library: Mapping[str, Any]) -> Body | str:
-    """Return a function's body, or why it cannot be entered.
+    """Return the body of a function, or the reason why it cannot be rewritten.
 
     Args:
         function: A FunctionDef.
-        library: Every function by name.
+        library: All functions by name.
     """
     if function.signature.attr:
-        return "it is a template, whose types each call settles"
+        return "it is a template whose types depend on the call"
     unknown = sorted({node.op for node in function.node_def if definition(node.op) is None})
     if unknown:
         return f"it calls {unknown[0]}, which is no operation of this TensorFlow"
-    made, flat = _flat(function)
-    made.library.function.extend(_reached(function, library))
+    graph_def, flat = _flat(function)
+    graph_def.library.function.extend(_reached(function, library))
     arguments = [argument.name for argument in function.signature.input_arg]
     returned = [Tensor.read(flat[function.ret[output.name]]) for output in function.signature.output_arg]
     ends = {f"returned_{index}": tensor for index, tensor in enumerate(returned)}
-    names = {node.name for node in made.node}
-    for index, end in enumerate(list(ends)):  # an Identity each, so that whatever makes it can be rewritten
+    names = {node.name for node in graph_def.node}
+    for index, end in enumerate(list(ends)):  # an Identity each, so that the node before it can be rewritten
         while end in names:
             end += "_"
         names.add(end)
-        node = made.node.add(name=end, op="Identity", input=[str(returned[index])])
+        node = graph_def.node.add(name=end, op="Identity", input=[str(returned[index])])
         node.attr["T"].type = function.signature.output_arg[index].type
         returned[index] = Tensor(end)
-    graph = Graph.of(made, fed=arguments)
-    kept = {tensor.node for tensor in returned} | set(function.control_ret.values())
-    kept |= {node.name for node in graph.nodes.values() if node.name not in arguments and not quiet(node, library)}
-    graph.fetched = frozenset(kept)
+    graph = Graph.of(graph_def, fed=arguments)
+    fetched = {tensor.node for tensor in returned} | set(function.control_ret.values())
+    fetched |= {
+        node.name for node in graph.nodes.values() if node.name not in arguments and not has_no_effect(node, library)
+    }
+    graph.fetched = frozenset(fetched)
     return Body(graph, arguments, returned)
 
 
-def quiet(node: Node, library: Mapping[str, Any]) -> bool:
-    """Whether a node has no effect, the functions that it calls included."""
+def has_no_effect(node: Node, library: Mapping[str, Any]) -> bool:
+    """Return whether a node and the functions that it calls have no effects."""
     if is_pure(node):
         return True
-    found = definition(node.op)
-    if found is None or node.op in FRAMES or node.op.startswith(("Stateful", "Remote")):
+    if definition(node.op) is None or node.op in FRAMES or node.op.startswith(("Stateful", "Remote")):
         return False
     called = list(called_by(node))
     return bool(called) and all(
         name in library
-        and all(quiet(Node(inner.name, inner.op, [], [], inner.attr), library) for inner in library[name].node_def)
+        and all(
+            has_no_effect(Node(inner.name, inner.op, [], [], inner.attr), library) for inner in library[name].node_def
+        )
         for name in called
     )
 
 
 def called_by(node: Node) -> Iterable[str]:
-    """The names of the functions that a node takes as attributes."""
+    """Yield the names of the functions in the attributes of a node."""
     for value in node.attr.values():
         yield from [value.func.name] if value.func.name else []
         yield from (function.name for function in value.list.func)
 
 
 def write_body(body: Body, like: Any, name: str | None = None) -> Any:
-    """Return the FunctionDef of a body: the signature of ``like``, and its name unless another is given.
+    """Return the FunctionDef of a body with the signature of ``like``, and its name unless ``name`` is given.
 
-    Arguments that the body no longer has are left out.
+    Arguments that the body no longer has are removed from the signature.
     """
     graph = body.graph
     made = type(like)()
     made.CopyFrom(like)
     made.signature.name = name or like.signature.name
     del made.node_def[:]
-    kept = [place for place, one in enumerate(like.signature.input_arg) if one.name in body.arguments]
-    if len(kept) < len(like.signature.input_arg):
+    remaining = [place for place, one in enumerate(like.signature.input_arg) if one.name in body.arguments]
+    if len(remaining) < len(like.signature.input_arg):
         del made.signature.input_arg[:]
-        made.signature.input_arg.extend(like.signature.input_arg[place] for place in kept)
+        made.signature.input_arg.extend(like.signature.input_arg[place] for place in remaining)
         made.arg_attr.clear()
-        for place, old in enumerate(kept):
+        for place, old in enumerate(remaining):
             if old in like.arg_attr:
                 made.arg_attr[place].CopyFrom(like.arg_attr[old])
         made.resource_arg_unique_id.clear()
@@ -113,7 +116,7 @@ def write_body(body: Body, like: Any, name: str | None = None) -> Any:
 
 
 def _flat(function: Any) -> tuple[GraphDef, dict[str, str]]:
-    """The nodes of a function with the inputs of a GraphDef, and how each of its tensors is spelled there."""
+    """Return a function as a GraphDef, and the GraphDef name of each FunctionDef tensor (``node:output:index``)."""
     from tensorflow.core.framework.graph_pb2 import GraphDef as Proto
 
     made, flat = Proto(), {}
@@ -122,11 +125,11 @@ def _flat(function: Any) -> tuple[GraphDef, dict[str, str]]:
         node = made.node.add(name=argument.name, op="Placeholder")
         node.attr["dtype"].type = argument.type
         node.attr["shape"].shape.unknown_rank = True
-        known = function.arg_attr[place].attr if place in function.arg_attr else {}
-        if "_output_shapes" in known:
-            shapes = known["_output_shapes"]
-            found = shapes.list.shape[0] if shapes.WhichOneof("value") == "list" else shapes.shape
-            node.attr["shape"].shape.CopyFrom(found)
+        attributes = function.arg_attr[place].attr if place in function.arg_attr else {}
+        if "_output_shapes" in attributes:
+            shapes = attributes["_output_shapes"]
+            shape = shapes.list.shape[0] if shapes.WhichOneof("value") == "list" else shapes.shape
+            node.attr["shape"].shape.CopyFrom(shape)
     for node in function.node_def:
         place = 0
         for output in definition(node.op).output_arg:
@@ -141,7 +144,7 @@ def _flat(function: Any) -> tuple[GraphDef, dict[str, str]]:
 
 
 def _nested(body: Body, tensor: Tensor) -> str:
-    """How a function spells a tensor."""
+    """Return the name of a tensor in a FunctionDef: ``node:output:index``."""
     if tensor.node in body.arguments:
         return tensor.node
     node, place = body.graph.nodes[tensor.node], tensor.output
@@ -160,13 +163,13 @@ def _count(output: Any, node: Any) -> int:
 
 
 def _reached(function: Any, library: Mapping[str, Any]) -> list[Any]:
-    found: dict[str, Any] = {}
+    reached: dict[str, Any] = {}
     ahead = [function]
     while ahead:
         one = ahead.pop()
         for node in one.node_def:
             for name in called_by(node):
-                if name in library and name not in found:
-                    found[name] = library[name]
+                if name in library and name not in reached:
+                    reached[name] = library[name]
                     ahead.append(library[name])
-    return list(found.values())
+    return list(reached.values())

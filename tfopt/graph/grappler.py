@@ -1,4 +1,4 @@
-"""Grappler run offline: what TensorFlow would do to a graph at each start, done once and kept.
+"""Run the optimizers of Grappler offline, so that their result is stored in the model.
 
 Source: Larsen and Shpeisman, "TensorFlow Graph Optimizations", 2019; ``tensorflow/core/grappler/optimizers``.
 """
@@ -11,7 +11,7 @@ from typing import Any
 from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.graph.frozen_model import Frozen, nodes, prune_functions
 
-# Ours, and Grappler's own.
+# Our names, and those of Grappler.
 OPTIMIZERS: Mapping[str, str] = MappingProxyType(
     {
         "function": "function",
@@ -29,25 +29,25 @@ OPTIMIZERS: Mapping[str, str] = MappingProxyType(
         "auto_mixed_precision_cpu": "auto_mixed_precision_onednn_bfloat16",
     }
 )
-# In this order. Not: remapper, whose _Fused ops only TensorFlow can read; layout and mixed precision, whose gain
-# depends on the machine; debug_stripper, which removes checks that somebody put there.
+# In this order. Left out: remapper (its _Fused ops can be read by TensorFlow only), layout and mixed precision (their
+# gain depends on the machine), and debug_stripper (it removes checks that the author of the model added).
 PORTABLE = ("function", "pruning", "shape", "constant_folding", "arithmetic", "common_subgraph", "loop", "dependency")
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
 def run(frozen: Frozen, optimizers: Sequence[str] = PORTABLE) -> Frozen:
-    """Return the model as these of Grappler's optimizers leave it, each run in the order given.
+    """Return the model after these optimizers of Grappler, run in the given order.
 
-    Signatures, and the nodes that are `Frozen.protected`, stay. The remapper, the layout optimizer and mixed precision
-    act only on nodes with a device, so each node has this machine's CPU meanwhile. On a CPU, ``layout`` takes NCHW to
-    NHWC, and nothing the other way.
+    Signatures and `Frozen.protected` nodes stay. The remapper, the layout optimizer and mixed precision change only
+    nodes with a device, so all nodes are placed on the CPU of this machine during the run. On a CPU, ``layout``
+    converts NCHW to NHWC, never the other way.
 
     Args:
-        frozen: The model, which is left as it is.
+        frozen: The model; it is not changed.
         optimizers: Names of `OPTIMIZERS`.
 
     Raises:
-        ComponentError: When a name is unknown, or an optimizer fails.
+        ComponentError: If a name is unknown, or an optimizer fails.
     """
     import tensorflow as tf
     from tensorflow.core.protobuf.config_pb2 import ConfigProto
@@ -62,16 +62,16 @@ def run(frozen: Frozen, optimizers: Sequence[str] = PORTABLE) -> Frozen:
     rewriting.min_graph_nodes = -1
     rewriting.meta_optimizer_iterations = rewriting.ONE if len(optimizers) == 1 else rewriting.TWO
     rewriting.fail_on_optimizer_errors = True
-    rewriting.cpu_layout_conversion = rewriting.NCHW_TO_NHWC  # the other way it refuses to go on a CPU
+    rewriting.cpu_layout_conversion = rewriting.NCHW_TO_NHWC  # on a CPU, Grappler raises for the other direction
     try:
         graph = tf_optimizer.OptimizeGraph(config, _item(frozen))
     except (RuntimeError, ValueError, tf.errors.OpError) as error:
         raise ComponentError(
             f"Grappler: {first_line(error)}", "a graph it can optimize", f"leave out one of: {', '.join(optimizers)}"
         ) from error
-    known = {node.name: node.device for node in nodes(frozen.graph)}
+    devices = {node.name: node.device for node in nodes(frozen.graph)}
     for node in nodes(graph):
-        node.device = known.get(node.name, "") if node.device == CPU else node.device
+        node.device = devices.get(node.name, "") if node.device == CPU else node.device
     for function in graph.library.function:
         function.attr.pop("_GrapplerSpecializedFunc", None)  # TensorFlow refuses to load it
     prune_functions(graph)
@@ -79,7 +79,7 @@ def run(frozen: Frozen, optimizers: Sequence[str] = PORTABLE) -> Frozen:
 
 
 def _item(frozen: Frozen) -> Any:
-    """The graph as Grappler takes it: a MetaGraphDef whose collections name what is fetched and what must stay."""
+    """Return the input of Grappler: a MetaGraphDef whose collection ``train_op`` lists the nodes to preserve."""
     from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
 
     meta = MetaGraphDef()

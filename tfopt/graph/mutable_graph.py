@@ -1,4 +1,4 @@
-"""A GraphDef that can be changed: who makes what, who reads it, who waits for whom."""
+"""Mutable graph: nodes by name, with data and control edges in both directions."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,19 +20,19 @@ class Tensor(NamedTuple):
     output: int = 0
 
     @classmethod
-    def read(cls, spelled: str) -> "Tensor":
-        """What `str` says of it."""
-        node, _, index = spelled.partition(":")
+    def read(cls, text: str) -> "Tensor":
+        """Parse the name of an input in a GraphDef, as `str` returns it."""
+        node, _, index = text.partition(":")
         return cls(node, int(index or 0))
 
     def __str__(self) -> str:
-        """As a GraphDef spells an input."""
+        """Return the name of an input in a GraphDef."""
         return f"{self.node}:{self.output}" if self.output else self.node
 
 
 @dataclass(slots=True)
 class Node:
-    """An operation. ``attr`` belongs to the GraphDef it came from and is never edited: make another node instead."""
+    """An operation. ``attr`` is shared with the source GraphDef and never edited: create another node instead."""
 
     name: str
     op: str
@@ -44,13 +44,13 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes by name, in an order in which TensorFlow would take them, and the edges both ways.
+    """A graph that can be edited and written as a GraphDef.
 
     Attributes:
-        nodes: By name.
-        fed: Names that are given from outside: what feeds them may be anything.
-        fetched: Names that are asked for from outside: they must give what they gave.
-        touched: Names of nodes that are new or whose surroundings changed since this was last emptied.
+        nodes: The nodes by name.
+        fed: Names of nodes that are fed: their values are unknown.
+        fetched: Names of nodes that are fetched: their values must not change.
+        touched: Names of nodes that are new or whose neighbors changed since this was last cleared.
     """
 
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -61,14 +61,14 @@ class Graph:
     _inserted: int = 0
     _readers: dict[str, dict[str, int]] = field(default_factory=dict)
     _waiting: dict[str, dict[str, None]] = field(default_factory=dict)
-    _taken: dict[str, int] = field(default_factory=dict)
+    _name_counts: dict[str, int] = field(default_factory=dict)
     _shapes: dict[tuple[str, int], Shape] | None = None
     _source: GraphDef = None
     _owned: bool = False
 
     @classmethod
     def of(cls, source: GraphDef, *, fed: Iterable[str] = (), fetched: Iterable[str] = ()) -> "Graph":
-        """Read a GraphDef, which is not changed by what happens here."""
+        """Create a graph from a GraphDef, which is not changed."""
         graph = cls(fed=frozenset(fed), fetched=frozenset(fetched), _source=source)
         for proto in source.node:
             inputs = [Tensor.read(name) for name in proto.input if not name.startswith("^")]
@@ -78,27 +78,27 @@ class Graph:
         return graph
 
     def to_graph_def(self) -> GraphDef:
-        """Return the graph as a GraphDef of its own, with the functions of the one it came from."""
+        """Return a new GraphDef of the graph and its function library."""
         return self._graph_def(self.nodes.values())
 
     def ancestors(self, names: Iterable[str]) -> GraphDef:
-        """Return, as a GraphDef, some nodes and what they are computed from; what they wait for is left out."""
-        found: dict[str, Node] = {}
-        ahead = list(names)
-        while ahead:
-            name = ahead.pop()
-            if name not in found:
-                node = found[name] = self.nodes[name]
-                ahead += [tensor.node for tensor in node.inputs]
-        return self._graph_def(found.values(), controls=False)
+        """Return a GraphDef of nodes and their ancestors by data edges; control edges are left out."""
+        nodes: dict[str, Node] = {}
+        queue = list(names)
+        while queue:
+            name = queue.pop()
+            if name not in nodes:
+                node = nodes[name] = self.nodes[name]
+                queue += [tensor.node for tensor in node.inputs]
+        return self._graph_def(nodes.values(), controls=False)
 
     @property
     def library(self) -> Any:
-        """The function library, as a protocol buffer."""
+        """Return the function library, a FunctionDefLibrary."""
         return self._source.library
 
     def add_function(self, function: Any) -> None:
-        """Add to the library, which from then on is the graph's own."""
+        """Add a FunctionDef to the library, which is copied from the source GraphDef before the first change."""
         if not self._owned:
             own = type(self._source)()
             own.versions.CopyFrom(self._source.versions)
@@ -107,46 +107,46 @@ class Graph:
         self._source.library.function.append(function)
 
     def of_op(self, *ops: str) -> list[Node]:
-        """The nodes of some operations, in the order of all nodes."""
-        found = [(number, name) for op in ops for name, number in self._by_op.get(op, {}).items()]
-        return [self.nodes[name] for _, name in sorted(found)]
+        """Return the nodes with one of these ops, in the order of insertion."""
+        numbered = [(number, name) for op in ops for name, number in self._by_op.get(op, {}).items()]
+        return [self.nodes[name] for _, name in sorted(numbered)]
 
     def readers(self, name: str) -> list[Node]:
-        """The nodes that read any output of a node, each once."""
+        """Return the nodes that read an output of a node, each once."""
         return [self.nodes[reader] for reader in self._readers.get(name, ())]
 
     def uses(self, name: str) -> int:
-        """How many inputs any output of a node is."""
+        """Return the number of inputs that read an output of a node."""
         return sum(self._readers.get(name, {}).values())
 
     def waiting(self, name: str) -> list[Node]:
-        """The nodes that wait for a node by a control edge."""
+        """Return the nodes with a control edge from a node."""
         return [self.nodes[other] for other in self._waiting.get(name, ())]
 
     def is_constant(self, tensor: Tensor) -> bool:
-        """Whether a tensor is a constant that nothing from outside can replace."""
+        """Return whether a tensor is the output of a Const that is not fed."""
         return self.nodes[tensor.node].op == "Const" and tensor.node not in self.fed
 
     def array(self, tensor: Tensor) -> NDArray[Any]:
-        """What a constant holds."""
+        """Return the value of a constant."""
         return array_of(self.nodes[tensor.node].attr["value"].tensor)
 
     def shape(self, tensor: Tensor) -> Shape:
-        """The static shape: None where nothing is known, None in place of a size that is not."""
+        """Return the static shape; None if unknown, with None for each unknown size."""
         if self._shapes is None:
             self._shapes = shapes_of(self.to_graph_def())
         return self._shapes.get(tensor)
 
     def fresh(self, base: str) -> str:
-        """A name that no node has."""
+        """Return an unused node name that begins with ``base``."""
         name = base
         while name in self.nodes:
-            self._taken[base] = self._taken.get(base, 0) + 1
-            name = f"{base}_{self._taken[base]}"
+            self._name_counts[base] = self._name_counts.get(base, 0) + 1
+            name = f"{base}_{self._name_counts[base]}"
         return name
 
     def insert(self, node: Node) -> None:
-        """Add a node whose name is free; what it reads may come later."""
+        """Add a node with an unused name; its inputs may be inserted later."""
         self.nodes[node.name] = node
         self._inserted += 1
         self._by_op.setdefault(node.op, {})[node.name] = self._inserted
@@ -168,7 +168,7 @@ class Graph:
         return node
 
     def redirect(self, old: Tensor, new: Tensor) -> None:
-        """Give everybody who reads one tensor another one instead."""
+        """Make all readers of one tensor read another one."""
         for reader in self.readers(old.node):
             count = reader.inputs.count(old)
             if not count:
@@ -181,13 +181,13 @@ class Graph:
             self.touched[reader.name] = None
 
     def rename(self, old: str, new: str) -> None:
-        """Give a node another name, which is free; nobody waits for it."""
+        """Give a node an unused name. No control edge may start from the node."""
         node = self.remove(old)
         self.insert(Node(new, node.op, node.inputs, node.controls, node.attr, node.device))
         self.redirect(Tensor(old), Tensor(new))
 
     def wait_for(self, name: str, controls: Iterable[str]) -> None:
-        """Set for which nodes a node waits, beside those it reads."""
+        """Replace the control inputs of a node; nodes that it reads are left out."""
         node = self.nodes[name]
         for other in node.controls:
             self._waiting[other].pop(name, None)
@@ -197,16 +197,16 @@ class Graph:
             self._waiting.setdefault(other, {})[name] = None
 
     def know_shape(self, tensor: Tensor, like: Tensor) -> None:
-        """Remember that a tensor has the shape of another; shapes found once stay known."""
+        """Record that a tensor has the shape of another, if shapes have been inferred."""
         if self._shapes is not None and (shape := self._shapes.get(like)) is not None:
             self._shapes[tensor] = shape
 
     def forget_shapes(self) -> None:
-        """Have them inferred anew when they are asked for: the outputs of a node have other numbers now."""
+        """Discard inferred shapes, after outputs of a node were renumbered."""
         self._shapes = None
 
     def downstream(self) -> Iterator[str]:
-        """Names, each after those it reads or waits for, but for what a round of a version 1 loop hands to the next."""
+        """Yield names in topological order; edges from NextIteration to the next iteration of a loop are ignored."""
         left = {name: len(node.inputs) + len(node.controls) for name, node in self.nodes.items()}
         for node in self.of_op("NextIteration", "RefNextIteration"):
             for reader, count in self._readers.get(node.name, {}).items():

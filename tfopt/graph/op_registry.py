@@ -1,4 +1,4 @@
-"""What TensorFlow's registry says of an operation: attributes, output types, whether it has effects."""
+"""Look up operations in the registry of TensorFlow: attributes, output dtypes, effects."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -12,21 +12,21 @@ FRAMES |= {"RefNextIteration", "RefSwitch", "_SwitchN", "ControlTrigger"}
 
 @cache
 def definition(op: str) -> Any:
-    """The OpDef; None for a function, or an operation this TensorFlow does not know."""
+    """Return the OpDef; None for a function or an unregistered operation."""
     from tensorflow.python.framework import op_def_registry
 
     return op_def_registry.get(op)
 
 
 def is_pure(node: Node) -> bool:
-    """Whether a node does nothing but give its outputs, always the same for the same inputs."""
+    """Return whether a node is deterministic and has no effects."""
     return _is_pure(node.op)
 
 
 def attribute(node: Node, name: str) -> Any:
-    """The AttrValue a node has, else its operation's default; None where there is neither.
+    """Return the AttrValue of a node, else the default of its operation, else None.
 
-    A protocol buffer's map makes an entry when it is asked for one that it lacks, so it must not be asked.
+    Reading a missing key of a protocol buffer map inserts it, so membership is tested first.
     """
     if name in node.attr:
         return node.attr[name]
@@ -35,9 +35,9 @@ def attribute(node: Node, name: str) -> Any:
 
 
 def output_types(node: Node) -> list[int]:
-    """The data types of a node's outputs, as protocol buffers number them; empty where they are not known."""
-    found, types = definition(node.op), []
-    for output in found.output_arg if found else ():
+    """Return the dtypes of the outputs of a node as DataType numbers; empty if the operation is unregistered."""
+    op_def, types = definition(node.op), []
+    for output in op_def.output_arg if op_def else ():
         if output.type_list_attr:
             types += list(attribute(node, output.type_list_attr).list.type)
             continue
@@ -47,28 +47,28 @@ def output_types(node: Node) -> list[int]:
 
 
 def attributes(op: str, like: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes of a new node: those changed, else those of another node that this operation has too."""
-    known = {entry.name for entry in definition(op).attr}
-    kept = {name: like[name] for name in like if name in known or name == "_class"}
-    return {**kept, **{name: _value(definition(op), name, value) for name, value in changed.items()}}
+    """Return attributes for a new node: those in ``changed``, and those of ``like`` that the operation has."""
+    declared = {entry.name for entry in definition(op).attr}
+    copied = {name: like[name] for name in like if name in declared or name == "_class"}
+    return {**copied, **{name: _value(definition(op), name, value) for name, value in changed.items()}}
 
 
 def identity(name: str, source: Tensor, kind: int, controls: Iterable[str] = (), device: str = "") -> Node:
-    """A node that gives what it reads, in the data type of that."""
+    """Return an Identity node of a tensor with the DataType number ``kind``."""
     return Node(name, "Identity", [source], list(controls), attributes("Identity", {}, {"T": kind}), device)
 
 
 @cache
 def _is_pure(op: str) -> bool:
-    found = definition(op)
-    calls = found is not None and any(entry.type in ("func", "list(func)") for entry in found.attr)
-    return found is not None and not found.is_stateful and not calls and op not in FRAMES
+    op_def = definition(op)
+    calls = op_def is not None and any(entry.type in ("func", "list(func)") for entry in op_def.attr)
+    return op_def is not None and not op_def.is_stateful and not calls and op not in FRAMES
 
 
-def _value(found: Any, name: str, value: Any) -> Any:
+def _value(op_def: Any, name: str, value: Any) -> Any:
     from tensorflow.core.framework.attr_value_pb2 import AttrValue
 
-    kind = next(entry.type for entry in found.attr if entry.name == name)
+    kind = next(entry.type for entry in op_def.attr if entry.name == name)
     if kind == "string":
         return AttrValue(s=value.encode())
     if kind == "list(int)":

@@ -1,4 +1,4 @@
-"""The run of an order of laws until nothing changes any more, on a graph and on a frozen model."""
+"""Run laws in order until none applies, on a graph or on a frozen model with its functions."""
 
 import contextlib
 import gc
@@ -15,37 +15,37 @@ from tfopt.graph.rewrite_rule import Rule
 from tfopt.graph.rewriter import apply
 from tfopt.graph.rewrites import laws
 
-ROUNDS = 8  # a law late in the order may make room for an early one; more than three were never seen
+ROUNDS = 8  # a late law may make an early one applicable; more than three rounds were never observed
 
 
 def run(names: Sequence[str], graph: Graph, report: Report) -> int:
-    """Try laws in this order, again and again until none fires, and return how often one did.
+    """Apply laws in this order, repeatedly until none fires, and return the number of firings.
 
     Args:
-        names: Of laws.
-        graph: Is changed.
-        report: Is told what fired and what was refused.
+        names: Names of laws.
+        graph: The graph, changed in place.
+        report: Receives the firings and refusals.
     """
     total = idle = 0
     for name in islice(cycle(names), ROUNDS * len(names)):
-        fired = run_one(name, graph, report)
+        fired = run_law(name, graph, report)
         total += fired
         idle = 0 if fired else idle + 1
-        if idle == len(names):  # nothing changed since each was tried
+        if idle == len(names):  # no law fired in a whole round
             break
     report.forget_gone(graph.nodes)
     return total
 
 
-def view(frozen: Frozen) -> Graph:
-    """The graph of a frozen model, which keeps what the model names."""
+def graph_of(frozen: Frozen) -> Graph:
+    """Return the mutable graph of a frozen model, with its inputs fed and its protected nodes fetched."""
     fed = {end.node for signature in frozen.signatures.values() for end in signature.inputs.values()}
     return Graph.of(frozen.graph, fed=fed, fetched=frozen.protected - fed | set(frozen.outputs))
 
 
 @contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    """Keep Python's search for cycles out: a tenth of the time, it walks the many nodes again and again in vain."""
+def garbage_collection_disabled() -> Iterator[None]:
+    """Disable the garbage collector: it takes a tenth of the time to walk the many nodes, and frees nothing."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -55,16 +55,16 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-@uncollected()
+@garbage_collection_disabled()
 def optimize(frozen: Frozen, names: Sequence[str], report: Report) -> Frozen:
-    """Return a frozen model after laws tried in this order until none fires, in bodies of functions too; see `run`."""
+    """Return a frozen model after laws in this order until none fires, function bodies included; see `run`."""
     changed = frozen
     for _ in range(ROUNDS):
-        graph = view(changed)
+        graph = graph_of(changed)
         if run(names, graph, report) or changed.graph.library.function:
             changed = replace(frozen, graph=graph.to_graph_def())
         prune_functions(changed.graph)
-        if not _enter(names, changed.graph, report):  # what was found in a body may show that it hands something on
+        if not _run_in_functions(names, changed.graph, report):  # a change in a body may enable laws outside
             break
     prune_functions(changed.graph)
     report.forget_gone(names_in(changed.graph))
@@ -72,19 +72,19 @@ def optimize(frozen: Frozen, names: Sequence[str], report: Report) -> Frozen:
 
 
 def names_in(graph_def: GraphDef) -> set[str]:
-    """What a report calls the nodes of a GraphDef, its functions, and the nodes of these."""
+    """Return the names of nodes, functions, and nodes in functions (``function/node``), as reports use them."""
     functions = {function.signature.name: function for function in graph_def.library.function}
     inner = {f"{name}/{node.name}" for name, function in functions.items() for node in function.node_def}
     return {node.name for node in graph_def.node} | set(functions) | inner
 
 
-def _enter(names: Sequence[str], made: GraphDef, report: Report) -> int:
-    """Try the laws in the body of every function, those included that are made on the way; how often one fired."""
+def _run_in_functions(names: Sequence[str], graph_def: GraphDef, report: Report) -> int:
+    """Apply laws in every function, new ones included, and return the number of firings."""
     entered: set[str] = set()
     total = 0
-    while ahead := [one for one in made.library.function if one.signature.name not in entered]:
-        library = {function.signature.name: function for function in made.library.function}
-        for function in ahead:
+    while queue := [one for one in graph_def.library.function if one.signature.name not in entered]:
+        library = {function.signature.name: function for function in graph_def.library.function}
+        for function in queue:
             name = function.signature.name
             entered.add(name)
             body = read_body(function, library)
@@ -96,18 +96,18 @@ def _enter(names: Sequence[str], made: GraphDef, report: Report) -> int:
                 function.CopyFrom(write_body(body, function))
                 total += fired
             report.add(inner.inside(name))
-            made.library.function.extend(
+            graph_def.library.function.extend(
                 one for one in body.graph.library.function if one.signature.name not in library
             )
-            library |= {one.signature.name: one for one in made.library.function}
+            library |= {one.signature.name: one for one in graph_def.library.function}
     return total
 
 
-def run_one(name: str, graph: Graph, report: Report) -> int:
-    """Try one law everywhere, and return how often it fired.
+def run_law(name: str, graph: Graph, report: Report) -> int:
+    """Apply one law everywhere, and return the number of firings.
 
     Raises:
-        ComponentError: When there is none of this name.
+        ComponentError: If there is no law of this name.
     """
     if name not in laws():
         raise ComponentError(f"pass {name!r}", "the name of a law", nearest(name, laws()))
@@ -115,12 +115,12 @@ def run_one(name: str, graph: Graph, report: Report) -> int:
     return apply({name: law}, graph, report) if isinstance(law, Rule) else law.run(graph, report)
 
 
-def unmet(names: Sequence[str]) -> dict[str, list[str]]:
-    """What laws of an order require that none before them ensures, by law."""
-    known: set[str] = set()
-    found: dict[str, list[str]] = {}
+def unmet_requirements(names: Sequence[str]) -> dict[str, list[str]]:
+    """Return, by law, its requirements that no law before it ensures."""
+    ensured: set[str] = set()
+    unmet_needs: dict[str, list[str]] = {}
     for name in names:
-        missing = [need for need in laws()[name].requires if need not in known]
-        found |= {name: missing} if missing else {}
-        known |= set(laws()[name].ensures)
-    return found
+        missing = [need for need in laws()[name].requires if need not in ensured]
+        unmet_needs |= {name: missing} if missing else {}
+        ensured |= set(laws()[name].ensures)
+    return unmet_needs

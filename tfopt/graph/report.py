@@ -1,4 +1,4 @@
-"""What fired and what was refused, with the reason, in counts and a few examples."""
+"""Report of graph laws: firings and refusals with their reasons, as counts with a few examples."""
 
 from collections import Counter, defaultdict
 from collections.abc import Container
@@ -10,27 +10,27 @@ SHOWN = 3
 
 @dataclass
 class Report:
-    """What the laws did to a graph.
+    """Firings and refusals of laws on one graph.
 
     Attributes:
-        fired: By law, the nodes at which it fired.
-        refused: By law, the last reason given at each node.
+        fired: Names of the nodes at which a law fired, by law.
+        refused: The last reason for a refusal, by law and node.
     """
 
     fired: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     refused: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
 
     def fire(self, law: str, node: str, times: int = 1) -> None:
-        """A law holds at a node, which an earlier refusal no longer concerns."""
+        """Record that a law fired at a node, and remove an earlier refusal there."""
         self.fired[law] += [node] * times
         self.refused[law].pop(node, None)
 
     def refuse(self, law: str, node: str, reason: str) -> None:
-        """A law does not hold at a node."""
+        """Record the reason why a law did not fire at a node."""
         self.refused[law][node] = reason
 
     def add(self, other: "Report") -> None:
-        """Everything of another report, which is the later one."""
+        """Add all entries of a later report."""
         for law, nodes in other.fired.items():
             for node in nodes:
                 self.fire(law, node)
@@ -38,21 +38,21 @@ class Report:
             self.refused[law].update(refusals)
 
     def inside(self, function: str) -> "Report":
-        """The same with the name of the function whose body it is about before each node."""
-        made = Report()
+        """Return a copy with ``function/`` before each node name."""
+        prefixed = Report()
         for law, nodes in self.fired.items():
-            made.fired[law] = [f"{function}/{node}" for node in nodes]
+            prefixed.fired[law] = [f"{function}/{node}" for node in nodes]
         for law, refusals in self.refused.items():
-            made.refused[law] = {f"{function}/{node}": reason for node, reason in refusals.items()}
-        return made
+            prefixed.refused[law] = {f"{function}/{node}": reason for node, reason in refusals.items()}
+        return prefixed
 
     def forget_gone(self, nodes: Container[str]) -> None:
-        """Refusals at nodes that another law took away are no news."""
+        """Remove refusals at nodes that are no longer in ``nodes``."""
         for law, refusals in self.refused.items():
             self.refused[law] = {node: reason for node, reason in refusals.items() if node in nodes}
 
     def facts(self) -> dict[str, Any]:
-        """Counts and example names, for a model card."""
+        """Return counts and example names for the model card."""
         return {
             "fired": {law: {"times": len(at), "for_example": at[:SHOWN]} for law, at in self.fired.items() if at},
             "refused": {law: _reasons(nodes) for law, nodes in self.refused.items() if nodes},

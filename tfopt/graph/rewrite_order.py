@@ -1,48 +1,51 @@
-"""The order in which laws are tried, as data: it is read where a pipeline is built, so it imports nothing."""
+"""Order in which laws are tried. Pipeline declarations read it, so it imports nothing."""
 
-# Each line says why it stands where it does.
+# Each law with the reason for its position.
 ORDER: tuple[tuple[str, str], ...] = (
-    ("strip_unused", "first: what nobody reads costs every later law time, and its edges make consumers"),
-    ("freeze_learning_phase", "before what a condition leads to: it makes one of the branches dead"),
-    ("drop_control_edges", "before the drops, which leave a node alone that somebody waits for"),
-    ("drop_assertions", "the same: what waits for a check is not dropped"),
-    ("drop_numeric_checks", "before what looks at neighbours, which it stands between"),
-    ("drop_training_nodes", "before everything that looks at neighbours: afterwards neighbours are neighbours"),
+    ("strip_unused", "first: unused nodes cost every later law time, and count as consumers"),
+    ("freeze_learning_phase", "before laws about conditions: it makes one of the branches dead"),
+    ("drop_control_edges", "before the drops, which do not remove a node with an outgoing control edge"),
+    ("drop_assertions", "the same: nodes that wait for a check are not dropped"),
+    ("drop_numeric_checks", "before laws that match neighbours, between which these checks stand"),
+    ("drop_training_nodes", "before all laws that match neighbours, between which these nodes stand"),
     ("fold_constants", "before the folds: they look for one constant where a graph computes it from several"),
-    ("push_constants_through_enter", "as soon as they are constants, conditions of switches in loops among them"),
-    ("push_constants_through_switch", "the same; what is then computed from them is folded in the next round"),
-    ("fold_switches", "as soon as conditions are constants: every later law then sees what is on the live side"),
-    ("fold_branches", "the same for the conditions of version 2"),
-    ("drop_dropout", "as soon as its rate is a constant; what is left of a branch then meets its neighbours"),
-    ("push_constants_into_bodies", "as soon as they are constants: the laws that follow find them in the bodies"),
-    ("push_list_constants", "any time after constants are folded: it makes one of several"),
-    ("cancel_transposes", "early: what stood on both sides of a pair are neighbours afterwards"),
+    ("push_constants_through_enter", "as soon as they are constants; some are conditions of switches in loops"),
+    ("push_constants_through_switch", "the same; nodes computed from them are folded in the next round"),
+    ("fold_switches", "as soon as conditions are constants: every later law then sees the live branch"),
+    ("fold_branches", "the same for If and Case of TensorFlow 2"),
+    ("drop_dropout", "as soon as its rate is a constant; the rest of a branch is then next to its neighbours"),
+    ("push_constants_into_bodies", "as soon as they are constants: later laws find them in the bodies"),
+    ("push_list_constants", "any time after constants are folded: it replaces several constants by one"),
+    ("cancel_transposes", "early: the nodes around a pair are neighbours afterwards"),
     ("cancel_casts", "the same"),
     ("cancel_squeezes", "the same"),
     ("drop_whole_slices", "the same"),
     ("fuse_reshapes", "the same"),
     ("fuse_pad_into_conv", "any time before the layout changes; a convolution keeps its kernel"),
-    ("drop_idle_layout", "after the zeros went into a convolution, and lists became lists of one"),
-    ("fuse_map_loops", "before the folds, the same: they look for neighbours, which in a loop are apart"),
+    ("drop_idle_layout", "after padding went into convolutions, and lists became lists of one"),
+    ("fuse_map_loops", "before the folds, which match neighbours; in a loop these are apart"),
     ("fuse_products_of_slices", "before the folds, which then have one kernel to fold into"),
-    ("push_after_view", "before the folds, which then find next to a kernel what lay behind a view"),
-    ("push_before_view", "the same; what has a kernel on both sides goes to the earlier one"),
+    (
+        "push_after_view",
+        "before the folds, which then find a node next to the kernel, not behind a reshape or transpose",
+    ),
+    ("push_before_view", "the same; a node with kernels on both sides goes to the earlier one"),
     ("fold_scale_before", "before the shift: a batch norm multiplies first, and the factor then meets the operation"),
-    ("fold_shift_before", "before the folds from behind, which take up the bias it makes"),
-    ("fold_batch_norm", "the larger law before its two halves"),
+    ("fold_shift_before", "before the backward folds, which fold the bias it makes"),
+    ("fold_batch_norm", "before fold_scale and fold_shift, its two halves"),
     ("fold_batch_norm_before", "after it: a batch norm with kernels on both sides goes to the earlier one"),
     ("fold_scale", "before the shift: a batch norm multiplies first, and the bias in between must follow"),
-    ("fold_shift", "after the scale, whose last operation it meets"),
-    ("fold_exact_quotients", "after the folds, which take any quotient; before what gathers products"),
+    ("fold_shift", "after the scale, whose last operation it follows"),
+    ("fold_exact_quotients", "after the folds, which fold any quotient; before laws that collect products"),
     ("push_constants_together", "after the folds, which have a better place for a constant next to a kernel"),
-    ("drop_neutral_elements", "after all that makes constants, some of which are 0 or 1"),
+    ("drop_neutral_elements", "after all laws that make constants: some are 0 or 1"),
     ("fold_absorbing_elements", "the same"),
     ("drop_left_neutral", "after the folds: a sign next to a kernel goes into it"),
-    ("share_equal_nodes", "after every fold: what is shared has several consumers, and cannot be folded into"),
+    ("share_equal_nodes", "after every fold: a shared node has several consumers, and nothing can be folded into it"),
 )
 
-# True only of graphs that a graph itself does not show to be such; tried where they are asked for by name.
-ASKED_FOR: tuple[tuple[str, str], ...] = (("fold_zero_products", "where no factor is ever infinite or NaN"),)
+# Valid only under an assumption that cannot be checked in the graph; used only when requested by name.
+OPT_IN: tuple[tuple[str, str], ...] = (("fold_zero_products", "where no factor is ever infinite or NaN"),)
 
-# What makes a graph plain enough for laws that look at neighbours and constants.
+# Laws that normalize a graph for laws that match neighbours and constants.
 NORMALIZING = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants", "strip_unused")

@@ -1,9 +1,9 @@
-"""Tries local laws until none fires any more, and guarantees what no law need look after.
+"""Rewriter: apply local laws until none fires, with the checks that all laws share.
 
-What a law matched and removes is read by nobody else, has no name that is asked for from outside, and nobody waits for
-it. Control edges into it are kept, and in control flow of version 1 so is on which side of a switch the result comes.
-Constants that others read too are copied, never edited. The result has the data type and the name of what it stands
-for.
+A node that a law removes has no other reader, is not fetched, and has no outgoing control edge. Control edges into it
+are moved to the result. In control flow of TensorFlow 1, the result is computed under the same conditions as the
+original. Constants with other readers are copied, never edited. The result has the dtype and the name of the node that
+it replaces.
 """
 
 from collections import deque
@@ -16,21 +16,21 @@ from tfopt.graph.pattern import Binding, Op, bindings, depth
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
-PER_NODE = 20  # firings, on average: a law that undoes another one must not go on for ever
+PER_NODE = 20  # firings, on average: more means that two laws undo each other
 
 
 def apply(rules: Mapping[str, Rule], graph: Graph, report: Report) -> int:
-    """Try laws everywhere until none fires, and return how often one did.
+    """Apply laws at all nodes until none fires, and return the number of firings.
 
-    A firing makes the nodes around it be looked at again and no others, so that the time grows as the graph does.
+    After a firing, only the nodes around it are tried again, so that the time is linear in the size of the graph.
 
     Args:
-        rules: By name; where several hold at a node the first is taken.
-        graph: Is changed.
-        report: Is told what fired and what was refused.
+        rules: Laws by name; the first that matches at a node is applied.
+        graph: The graph, changed in place.
+        report: Receives the firings and refusals.
 
     Raises:
-        RuntimeError: When laws go on firing without end; addressed to their author.
+        RuntimeError: If laws fire without end, which is an error of their author.
     """
     by_op: dict[str, list[tuple[str, Rule, Op]]] = {}
     for name, rule in rules.items():
@@ -58,7 +58,7 @@ def apply(rules: Mapping[str, Rule], graph: Graph, report: Report) -> int:
 
 
 def _try(candidates: list[tuple[str, Rule, Op]], graph: Graph, name: str, report: Report, framed: bool) -> bool:
-    refusals: dict[str, str] = {}  # of several patterns of a law the first gives the reason: it is the larger one
+    refusals: dict[str, str] = {}  # the reason of the first pattern of a law, which is its largest
     for law, rule, pattern in candidates:
         for binding in bindings(pattern, graph, Tensor(name)):
             match = Match(graph, binding)
@@ -75,7 +75,7 @@ def _try(candidates: list[tuple[str, Rule, Op]], graph: Graph, name: str, report
 
 
 def _refusal(graph: Graph, binding: Binding) -> str | None:
-    """What no law may do."""
+    """Return the reason why no law may rewrite this match, or None."""
     root = binding.nodes["root"]
     for role, node in binding.nodes.items():
         if node.name in graph.fed:
@@ -93,7 +93,7 @@ def _refusal(graph: Graph, binding: Binding) -> str | None:
     for reader in graph.readers(root.name):
         if any(tensor.node == root.name and tensor.output for tensor in reader.inputs):
             return f"not only the first output of the {_word('root', root)} is read"
-    if root.op == "Identity" and (root.name in graph.fetched or root.controls):  # what the engine leaves for a drop
+    if root.op == "Identity" and (root.name in graph.fetched or root.controls):  # left by an earlier rewrite
         return "the Identity is an output of the graph, or carries a control edge"
     missing = [role for role in binding.constants if not graph.is_constant(binding.tensors[role])]
     return f"the {missing[0]} is not a constant" if missing else None
@@ -111,7 +111,7 @@ def _fire(rule: Rule, match: Match, framed: bool) -> None:
         raise TypeError(f"{root.op} {root.name} became {result}, of another data type")
     removed = [node for node in match.binding.nodes.values() if node is not root]
     edges = dict.fromkeys(name for node in [root, *removed] for name in node.controls)
-    edges |= dict.fromkeys(_kept(match, needed, result, edges))
+    edges |= dict.fromkeys(_extra_controls(match, needed, result, edges))
     _replace(graph, root, result, [name for name in edges if name not in {node.name for node in removed}], maker.made)
     for node in removed:
         graph.remove(node.name)
@@ -122,21 +122,24 @@ def _fire(rule: Rule, match: Match, framed: bool) -> None:
         _drop_if_unread(graph, node)
 
 
-def _kept(match: Match, needed: set[Condition], result: Tensor, edges: Iterable[str]) -> Iterator[str]:
-    """What a result must wait for, to come only where the root came: what it no longer reads may be on a dead side."""
+def _extra_controls(match: Match, needed: set[Condition], result: Tensor, edges: Iterable[str]) -> Iterator[str]:
+    """Yield control inputs with which the result is computed only under the conditions of the root.
+
+    A tensor that the result no longer reads may come from a dead branch of a Switch.
+    """
     if not needed:
         return
     graph = match.graph
-    found = conditions(graph, [result, *(Tensor(name, CONTROL) for name in edges)])
+    present = conditions(graph, [result, *(Tensor(name, CONTROL) for name in edges)])
     for role, tensor in match.binding.tensors.items():
         own = conditions(graph, [tensor])
-        if not needed & own <= found:
-            found |= own
+        if not needed & own <= present:
+            present |= own
             yield _pivot(match, role) if graph.nodes[tensor.node].op in SWITCHES else tensor.node
 
 
 def _pivot(match: Match, role: str) -> str:
-    """An Identity of a tensor: who waits for a switch waits for neither of its sides."""
+    """Insert an Identity of a Switch output and return its name: a control edge from a Switch ignores the branch."""
     tensor, graph = match.tensor(role), match.graph
     name = graph.fresh(f"{match.node().name}/{role}_comes")
     kind = output_types(graph.nodes[tensor.node])[tensor.output]
@@ -145,7 +148,7 @@ def _pivot(match: Match, role: str) -> str:
 
 
 def _replace(graph: Graph, root: Node, result: Tensor, controls: list[str], made: list[str]) -> None:
-    """Put the result where the root was: under the root's name if it was made for it, else as what all now read."""
+    """Replace the root by the result: under the name of the root if the result is new, else by redirecting readers."""
     graph.know_shape(result, Tensor(root.name))
     if result.node in made:
         new = graph.remove(result.node)
@@ -170,7 +173,7 @@ def _drop_if_unread(graph: Graph, node: Node) -> None:
 
 
 def _surroundings(graph: Graph, reach: int) -> Iterator[str]:
-    """What was touched, its readers, and theirs as far as a law reaches; beyond a node that several read none does."""
+    """Yield touched nodes and their readers up to ``reach`` steps; patterns end at a node with several readers."""
     level = [name for name in graph.touched if name in graph.nodes]
     yield from level
     for step in range(reach):

@@ -1,11 +1,11 @@
-"""SavedModels read into one frozen graph, and frozen graphs written as SavedModels.
+"""Read a SavedModel as a frozen model, and write a frozen model as a SavedModel.
 
-A frozen model has no variables: their values are constants of the graph, and cannot be trained or restored any more.
-What changes its variables while it serves therefore cannot be frozen, and is refused.
+A frozen model has no variables: their values are constants of the graph, and cannot be trained or restored. A model
+that changes its variables during serving is refused.
 
-The written SavedModel holds one MetaGraph with an initialization op and no object graph, TensorFlow's older form: the
-only one in which several signatures share one graph. ``tf.saved_model.load``, TensorFlow Serving and the converters
-read both.
+The written SavedModel has one MetaGraph with an initialization op and no object graph. This is TensorFlow's older form,
+the only one in which several signatures share one graph. ``tf.saved_model.load``, TensorFlow Serving and the converters
+read both forms.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ from typing import Any
 
 from tfopt.artifacts import Model
 from tfopt.errors import ComponentError, first_line, nearest
-from tfopt.graph import freezing
+from tfopt.graph import freezer as freezing
 from tfopt.graph.frozen_model import PREDICT, Endpoint, Frozen, Signature
 
 __all__ = ["Endpoint", "Frozen", "Signature", "opened", "read", "read_graph", "write", "write_graph"]
 
 INIT = "__saved_model_init_op"  # the key under which TensorFlow 2 lists the initialization op among the signatures
 OWN = {INIT, "__saved_model_train_op"}
-LIMIT = 2**31 - 1  # bytes in one protocol buffer
+MAX_BYTES = 2**31 - 1  # of one protocol buffer
 SHOWN = 8  # names in a message
 
 
@@ -33,8 +33,8 @@ def read(model_path: Path) -> Frozen:
     """Read the SavedModel in a folder, of TensorFlow 1 or 2, with all of its signatures.
 
     Raises:
-        ComponentError: When it cannot be loaded, has no signatures, takes or returns what is no plain tensor, changes
-            its variables, or keeps state that a graph cannot hold (mutable tables, iterators, …).
+        ComponentError: If it cannot be loaded, has no signatures, has inputs or outputs that are not dense tensors,
+            changes its variables, or has state outside the graph (mutable tables, iterators, …).
     """
     import tensorflow as tf
 
@@ -59,7 +59,7 @@ def read(model_path: Path) -> Frozen:
 
 @contextlib.contextmanager
 def opened(model: Model) -> Iterator[Frozen]:
-    """Read a model artifact; where it has a Keras form alone, its SavedModel and assets exist until the block ends."""
+    """Read a model artifact. A Keras file is exported first, to a folder that exists until the block ends."""
     with tempfile.TemporaryDirectory(prefix="tfopt-") as scratch:
         folder = model.saved_model
         if folder is None:
@@ -75,11 +75,11 @@ def write(frozen: Frozen, folder: Path) -> None:
 
     Args:
         frozen: The model.
-        folder: Where ``saved_model.pb`` goes; made when it does not exist.
+        folder: The folder for ``saved_model.pb``; created if it does not exist.
 
     Raises:
-        ComponentError: When the graph is larger than 2 GiB, which no SavedModel without variables can be, or a file
-            that it names is gone.
+        ComponentError: If the graph is larger than 2 GiB, the limit for a SavedModel without variables, or an asset is
+            missing.
     """
     import tensorflow as tf
     from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
@@ -96,21 +96,21 @@ def write(frozen: Frozen, folder: Path) -> None:
         meta.collection_def["saved_model_main_op"].node_list.value.append(frozen.initializer)
     folder.mkdir(parents=True, exist_ok=True)
     _write_assets(meta, frozen.assets, folder)
-    if proto.ByteSize() > LIMIT:
+    if proto.ByteSize() > MAX_BYTES:
         raise ComponentError(f"a graph of {proto.ByteSize()} bytes", "at most 2 GiB", "leave this model as it is")
     (folder / "saved_model.pb").write_bytes(proto.SerializeToString(deterministic=True))
 
 
 def read_graph(file: Path, inputs: list[str], outputs: list[str]) -> Frozen:
-    """Read a frozen GraphDef, ``.pb``, whose inputs and outputs are called as the nodes given, without their scopes.
+    """Read a frozen GraphDef (``.pb``). Inputs and outputs are named after their nodes, without scopes.
 
     Args:
         file: A serialized GraphDef.
         inputs: Nodes or tensors that are fed: ``image`` or ``image:0``.
-        outputs: Nodes or tensors that are wanted.
+        outputs: Nodes or tensors that are fetched.
 
     Raises:
-        ComponentError: When it is no GraphDef, no name is given or one is not in it, or it still has variables.
+        ComponentError: If the file is no GraphDef, names are missing or unknown, or the graph has variables.
     """
     import tensorflow as tf
     from google.protobuf.message import DecodeError
@@ -125,23 +125,23 @@ def read_graph(file: Path, inputs: list[str], outputs: list[str]) -> Frozen:
             "a serialized GraphDef",
             "check the file; a SavedModel goes in as its folder",
         ) from error
-    given, unread = _open_ends(imported)
+    placeholders, unread = _open_ends(imported)
     if not inputs or not outputs:
         raise ComponentError(
             f"{file}: a graph without the names of its {'outputs' if inputs else 'inputs'}",
-            "the nodes that are fed and those that are asked for",
-            f"pass inputs={inputs or given} and outputs={outputs or unread}, or some of these",
+            "the nodes that are fed and those that are fetched",
+            f"pass inputs={inputs or placeholders} and outputs={outputs or unread}, or some of these",
         )
-    signature = Signature(_ends(imported, inputs, given, file), _ends(imported, outputs, unread, file))
+    signature = Signature(_ends(imported, inputs, placeholders, file), _ends(imported, outputs, unread, file))
     frozen = Frozen(graph, {"serving_default": signature})
     return freezing.freeze(frozen, None)
 
 
 def write_graph(frozen: Frozen, file: Path) -> None:
-    """Write the graph alone, as a serialized GraphDef.
+    """Write the graph of a model as a serialized GraphDef.
 
     Raises:
-        ComponentError: When the model needs what a GraphDef cannot hold: an initialization op, or assets.
+        ComponentError: If the model has an initialization op or assets, which a GraphDef cannot contain.
     """
     if frozen.initializer or frozen.assets:
         raise ComponentError("a model with lookup tables or assets", "one without", "write it as a SavedModel")
@@ -162,7 +162,7 @@ def _parse(folder: Path) -> Any:
     if not serving:
         tags = ["+".join(graph.meta_info_def.tags) for graph in graphs]
         raise ComponentError(f"{folder}: tags {', '.join(tags) or 'none'}", "a graph tagged serve", "export it again")
-    return min(serving, key=lambda graph: len(graph.meta_info_def.tags))  # [serve], rather than [serve, gpu]
+    return min(serving, key=lambda graph: len(graph.meta_info_def.tags))  # prefer [serve] to [serve, gpu]
 
 
 def _signature(key: str, proto: Any) -> Signature:
@@ -187,7 +187,7 @@ def _endpoint(key: str, name: str, info: Any) -> Endpoint:
 
 
 def _init_op(proto: Any) -> str | None:
-    """The initialization op, from each of the three places where TensorFlow has kept it."""
+    """Return the initialization op, which TensorFlow versions store in three different places."""
     if INIT in proto.signature_def:
         return str(proto.signature_def[INIT].outputs[INIT].name)
     for collection in ("saved_model_main_op", "legacy_init_op"):
@@ -217,8 +217,8 @@ def _write_signature(proto: Any, signature: Signature) -> None:
 
 def _write_assets(meta: Any, assets: dict[str, Path], folder: Path) -> None:
     for number, (tensor, file) in enumerate(sorted(assets.items())):
-        taken = {item.filename for item in meta.asset_file_def}
-        name = f"{number}_{file.name}" if file.name in taken else file.name
+        used_names = {item.filename for item in meta.asset_file_def}
+        name = f"{number}_{file.name}" if file.name in used_names else file.name
         meta.asset_file_def.add(filename=name).tensor_info.name = tensor
         (folder / "assets").mkdir(exist_ok=True)
         try:
@@ -228,23 +228,25 @@ def _write_assets(meta: Any, assets: dict[str, Path], folder: Path) -> None:
 
 
 def _open_ends(graph: Any) -> tuple[list[str], list[str]]:
-    """The placeholders of a graph, and the nodes whose results nobody reads, at most `SHOWN` of each."""
+    """Return the placeholders of a graph and the nodes without readers, at most `SHOWN` of each."""
     nodes = graph.get_operations()
-    given = [node.name for node in nodes if node.type == "Placeholder"]
+    placeholders = [node.name for node in nodes if node.type == "Placeholder"]
     unread = [node.name for node in nodes if node.outputs and not any(end.consumers() for end in node.outputs)]
-    return given[:SHOWN], unread[:SHOWN]
+    return placeholders[:SHOWN], unread[:SHOWN]
 
 
-def _ends(graph: Any, names: list[str], known: list[str], file: Path) -> dict[str, Endpoint]:
-    found = {}
+def _ends(graph: Any, names: list[str], candidates: list[str], file: Path) -> dict[str, Endpoint]:
+    endpoints: dict[str, Endpoint] = {}
     for name in names:
         try:
             tensor = graph.get_tensor_by_name(name if ":" in name else f"{name}:0")
         except (KeyError, ValueError) as error:
-            raise ComponentError(f"{file}: no tensor {name}", "a node of the graph", nearest(name, known)) from error
+            raise ComponentError(
+                f"{file}: no tensor {name}", "a node of the graph", nearest(name, candidates)
+            ) from error
         sizes = None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
         node, _, index = tensor.name.partition(":")
-        called = node.rpartition("/")[2] + (f"_{index}" if index != "0" else "")
-        called = called if called not in found else re.sub(r"\W", "_", tensor.name.removesuffix(":0"))
-        found[called] = Endpoint(tensor.name, tensor.dtype.name, sizes)
-    return found
+        short_name = node.rpartition("/")[2] + (f"_{index}" if index != "0" else "")
+        key = short_name if short_name not in endpoints else re.sub(r"\W", "_", tensor.name.removesuffix(":0"))
+        endpoints[key] = Endpoint(tensor.name, tensor.dtype.name, sizes)
+    return endpoints

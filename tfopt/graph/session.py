@@ -1,4 +1,4 @@
-"""Runs a GraphDef, or a part of it, as it stands: none of TensorFlow's own optimizers gets at it."""
+"""Run a GraphDef in a session, with the graph optimizers of TensorFlow off."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 
 def evaluate(graph_def: Any, fetches: Sequence[str], feeds: Mapping[str, Any] | None = None) -> list[NDArray[Any]]:
-    """Return the values of tensors (``name:0``), given those of others.
+    """Return the values of tensors (``name:0``); ``feeds`` has the values of others.
 
     Raises:
-        tf.errors.OpError: What TensorFlow raises when an operation fails.
+        tf.errors.OpError: If an operation fails.
     """
     with session(graph_def) as opened:
         values: list[NDArray[Any]] = opened.run(list(fetches), dict(feeds or {}))
@@ -18,7 +18,7 @@ def evaluate(graph_def: Any, fetches: Sequence[str], feeds: Mapping[str, Any] | 
 
 
 def session(graph_def: Any) -> Any:
-    """Return an open ``tf.compat.v1.Session`` on a graph."""
+    """Return an open ``tf.compat.v1.Session`` for a GraphDef."""
     import tensorflow as tf
 
     config = tf.compat.v1.ConfigProto()

@@ -13,7 +13,7 @@ that no branch has means the last one. Needs: a branch without effects, as nothi
 from typing import Any
 
 from tfopt.graph.control_flow_v1 import is_inside
-from tfopt.graph.function_bodies import Body, quiet, read_body
+from tfopt.graph.function_bodies import Body, has_no_effect, read_body
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_rule import Whole, attr
@@ -61,7 +61,7 @@ def _refusal(graph: Graph, node: Node, body: Body, library: dict[str, Any]) -> s
     if node.controls or graph.waiting(node.name) or graph.nodes[node.inputs[0].node].controls:
         return "it carries a control edge"
     for inner in body.graph.nodes.values():
-        if inner.name not in body.arguments and not quiet(inner, library):
+        if inner.name not in body.arguments and not has_no_effect(inner, library):
             return f"the branch has {inner.op}, which has an effect or cannot be moved out of a function"
     return None
 

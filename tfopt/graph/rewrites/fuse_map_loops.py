@@ -20,16 +20,16 @@ from tfopt.graph.counted_loops import (
     Loop,
     Refusal,
     Value,
-    behind,
     check_bounds,
     check_written,
-    counts,
-    indexed,
+    indexed_tensor,
     is_counter,
+    is_invariant,
+    is_iteration_count,
     list_of,
+    skip_identities,
     sources,
-    stays,
-    written,
+    writer_of,
 )
 from tfopt.graph.function_bodies import read_body
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
@@ -81,7 +81,7 @@ def _fuse(loop: Loop) -> None:
     for body in (loop.body, loop.cond):
         if body.graph.fetched - {tensor.node for tensor in body.returned}:
             raise Refusal("a round has an effect")
-    loop.counters = {place for place in range(len(node.inputs)) if counts(loop, place)}
+    loop.counters = {place for place in range(len(node.inputs)) if is_iteration_count(loop, place)}
     stacks: dict[int, list[Node]] = {}
     for reader in graph.readers(node.name):
         for tensor in reader.inputs:
@@ -98,7 +98,7 @@ def _fuse(loop: Loop) -> None:
         check_bounds(loop, slices)
     for place in stacks:
         check_written(loop, place)
-    results = {place: _build(loop, written(loop, place).inputs[2]) for place in stacks}
+    results = {place: _build(loop, writer_of(loop, place).inputs[2]) for place in stacks}
     for place, value in results.items():
         if not value.varies:
             raise Refusal("a result that is the same in each round")
@@ -131,15 +131,15 @@ def _build(loop: Loop, tensor: Tensor) -> Value:
 
 def _is_leaf(loop: Loop, node: Node) -> bool:
     known = node.op in ("Const", "TensorListGetItem") or node.name in loop.body.arguments
-    return known or indexed(loop, node) is not None
+    return known or indexed_tensor(loop, node) is not None
 
 
 def _leaf(loop: Loop, node: Node) -> Value:
     graph = loop.graph
-    if (whole := indexed(loop, node)) is not None:
+    if (whole := indexed_tensor(loop, node)) is not None:
         return Value(_rank(graph, whole) - 1, True, whole)
     if node.op == "TensorListGetItem":
-        found = behind(loop.body, node.inputs[0]).node
+        found = skip_identities(loop.body, node.inputs[0]).node
         place = loop.body.arguments.index(found) if found in loop.body.arguments else None
         slices = list_of(loop, place) if place is not None else None
         if slices is None or not is_counter(loop, node.inputs[1]):
@@ -151,7 +151,7 @@ def _leaf(loop: Loop, node: Node) -> Value:
         loop.made.append(name)
         return Value(loop.body.graph.array(Tensor(node.name)).ndim, False, Tensor(name))
     place = loop.body.arguments.index(node.name)
-    if not stays(loop, place):
+    if not is_invariant(loop, place):
         raise Refusal("a round reads the counter, or what the one before it left")
     return Value(_rank(graph, loop.node.inputs[place]), False, loop.node.inputs[place])
 

@@ -14,7 +14,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from tfopt.graph.counted_loops import behind
+from tfopt.graph.counted_loops import skip_identities
 from tfopt.graph.function_bodies import Body, called_by, read_body, write_body
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import attribute
@@ -95,7 +95,7 @@ def _call(graph: Graph, node: Node, library: dict[str, Any], report: Report) -> 
         return None
     if node.op in LOOPS:
         body = bodies[attribute(node, "body").func.name]
-        constant = [one for one in constant if behind(body, body.returned[one]) == Tensor(body.arguments[one])]
+        constant = [one for one in constant if skip_identities(body, body.returned[one]) == Tensor(body.arguments[one])]
     reading = {
         place: {name for name, body in bodies.items() if _is_read(body, place, node.op in LOOPS)} for place in constant
     }

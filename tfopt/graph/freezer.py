@@ -1,4 +1,4 @@
-"""Freezing: calls inlined, variables turned into constants, and what cannot be frozen refused."""
+"""Freeze a graph: inline calls, turn variables into constants, and refuse state that constants cannot represent."""
 
 import re
 from dataclasses import replace
@@ -12,26 +12,27 @@ from tfopt.graph.report import Report
 from tfopt.graph.rewrites import freeze_learning_phase
 
 LOWERING = "_lower_using_switch_merge"  # set on If and While: TensorFlow may turn them into Switch and Merge
-# A gradient that no other process knows; a variable's place; shapes from before While took constants for variables.
+# Names of Python gradients are unknown in other processes. _class may point to a removed variable. The shapes were
+# inferred before loops took constants instead of variables.
 STRIPPED = ("_gradient_op_type", "_class", "_output_shapes")
 WRITES = re.compile(
     r"Assign|CountUpTo|^(Sparse)?Apply|^Resource(Scatter|(Sparse)?Apply|Strided)"
     r"|^Scatter(Nd)?(Add|Sub|Mul|Div|Min|Max|Update)$"
 )
-# Filled by a checkpoint or by code, not by the graph.
+# State that comes from a checkpoint or from code, not from the graph.
 OUTSIDE = re.compile(r"Mutable\w*Hash|Iterator|BoostedTrees\w*Ensemble|Queue|Barrier|^(Eager)?PyFunc")
 VARIABLE = re.compile(r"^(Variable|VariableV2|VarHandleOp|ReadVariableOp|ResourceGather(Nd)?)$")
 
 
 def freeze(frozen: Frozen, session: Any) -> Frozen:
-    """Return the model with constants for variables, calls inlined, and an Identity of its own for each output.
+    """Return the model with constants instead of variables, inlined calls, and a separate Identity for each output.
 
     Args:
         frozen: A model whose graph may have variables and calls. The graph is changed in place.
         session: A ``tf.compat.v1.Session`` in which that graph is loaded and restored; None when it has no variables.
 
     Raises:
-        ComponentError: When something in the graph holds or changes state that constants cannot.
+        ComponentError: If an operation has or changes state that constants cannot represent.
     """
     import tensorflow as tf
 
@@ -44,7 +45,7 @@ def freeze(frozen: Frozen, session: Any) -> Frozen:
     prune_functions(frozen.graph)
     _refuse(frozen.graph, WRITES, "changes its variables while it serves", "a model that only reads them")
     _refuse(frozen.graph, OUTSIDE, "keeps state outside its graph", "a model of variables, static tables and assets")
-    lowered = _set_lowering(frozen.graph, to=False)  # else inlining would turn While into Switch and Merge
+    lowered = _set_lowering(frozen.graph, to=False)  # otherwise inlining would turn While into Switch and Merge
     frozen = grappler.run(frozen, ["function"])
     if session is not None:
         frozen.graph = _constants(frozen.graph, session, keep)
@@ -59,7 +60,7 @@ def freeze(frozen: Frozen, session: Any) -> Frozen:
 
 
 def _leave_training(frozen: Frozen) -> None:
-    """Set to inference what nobody feeds; until then such a graph cannot be run, nor compared with anything."""
+    """Set learning-phase placeholders that are no inputs to inference: without a value the graph cannot be run."""
     ends = {end.node for signature in frozen.signatures.values() for end in signature.inputs.values()}
     graph = Graph.of(frozen.graph, fed=ends)
     if freeze_learning_phase.run(graph, Report()):
@@ -67,9 +68,9 @@ def _leave_training(frozen: Frozen) -> None:
 
 
 def _open_assets(frozen: Frozen) -> None:
-    """Make each file's name a Placeholder, which loaders feed, and which no constant folding swallows.
+    """Replace each asset file name by a Placeholder, which loaders feed and constant folding does not remove.
 
-    TensorFlow 1 keeps it in a constant, TensorFlow 2 in a variable that the initialization op assigns.
+    TensorFlow 1 stores the file name in a constant, TensorFlow 2 in a variable that the initialization op assigns.
     """
     import tensorflow as tf
 
@@ -90,12 +91,12 @@ def _open_assets(frozen: Frozen) -> None:
             node.attr["shape"].shape.SetInParent()
 
 
-def _refuse(graph: Any, ops: re.Pattern[str], what: str, expected: str) -> None:
-    found = sorted({f"{node.name} ({node.op})" for node in nodes(graph) if ops.search(node.op)})
-    if found:
-        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+def _refuse(graph: Any, ops: re.Pattern[str], problem: str, expected: str) -> None:
+    refused = sorted({f"{node.name} ({node.op})" for node in nodes(graph) if ops.search(node.op)})
+    if refused:
+        more = f" and {len(refused) - 3} more" if len(refused) > 3 else ""
         raise ComponentError(
-            f"a model that {what}: {', '.join(found[:3])}{more}", expected, "export it for serving without that"
+            f"a model that {problem}: {', '.join(refused[:3])}{more}", expected, "export it for serving without that"
         )
 
 
@@ -111,7 +112,7 @@ def _set_lowering(graph: Any, *, to: bool) -> bool:
 def _constants(graph: Any, session: Any, keep: list[str]) -> Any:
     import tensorflow as tf
 
-    for node in graph.node:  # a variable without a read of its own gets one, where TensorFlow looks for it
+    for node in graph.node:  # TensorFlow freezes only variables with a ReadVariableOp of this name
         if node.op == "VarHandleOp":
             _ensure_read(session.graph, node)
     try:
@@ -137,15 +138,15 @@ def _ensure_read(graph: Any, variable: Any) -> None:
 
 
 def _name_outputs(frozen: Frozen) -> Frozen:
-    """Give each output an Identity of its own, so that whatever makes it can be rewritten."""
-    makers = {node.name: node for node in frozen.graph.node}
-    taken = set(makers)
+    """Add an Identity for each output, so that the node before it can be rewritten."""
+    producers = {node.name: node for node in frozen.graph.node}
+    used_names = set(producers)
     signatures = {}
     for key, signature in frozen.signatures.items():
         outputs = {}
         for name, end in signature.outputs.items():
-            node = frozen.graph.node.add(op="Identity", name=_new_name(f"{key}_{name}", taken))
-            node.input.append(_source(end, makers))
+            node = frozen.graph.node.add(op="Identity", name=_new_name(f"{key}_{name}", used_names))
+            node.input.append(_source(end, producers))
             node.attr["T"].type = _dtype(end)
             outputs[name] = replace(end, tensor=f"{node.name}:0")
         signatures[key] = Signature(signature.inputs, outputs, signature.method)
@@ -156,20 +157,21 @@ def _name_outputs(frozen: Frozen) -> Frozen:
     return replace(named, graph=graph)
 
 
-def _source(end: Endpoint, makers: dict[str, Any]) -> str:
-    """The tensor behind the IdentityN that inlining leaves of a call, unless that also waits for something."""
+def _source(end: Endpoint, producers: dict[str, Any]) -> str:
+    """Return the source of the IdentityN that inlining leaves of a call, unless it has control inputs."""
     name, _, index = end.tensor.rpartition(":")
-    node = makers[name]
-    if node.op in ("Identity", "IdentityN") and not any(given.startswith("^") for given in node.input):
+    node = producers[name]
+    if node.op in ("Identity", "IdentityN") and not any(name.startswith("^") for name in node.input):
         tensor = node.input[int(index)]
-        return _source(replace(end, tensor=tensor if ":" in tensor else f"{tensor}:0"), makers)
+        return _source(replace(end, tensor=tensor if ":" in tensor else f"{tensor}:0"), producers)
     return name if index == "0" else end.tensor
 
 
-def _new_name(wanted: str, taken: set[str]) -> str:
-    base = re.sub(r"[^A-Za-z0-9_.]", "_", wanted).lstrip("_.") or "output"
-    name = next(one for one in (base, *(f"{base}_{number}" for number in range(1, len(taken) + 2))) if one not in taken)
-    taken.add(name)
+def _new_name(text: str, used_names: set[str]) -> str:
+    base = re.sub(r"[^A-Za-z0-9_.]", "_", text).lstrip("_.") or "output"
+    numbered = (f"{base}_{number}" for number in range(1, len(used_names) + 2))
+    name = next(name for name in (base, *numbered) if name not in used_names)
+    used_names.add(name)
     return name
 
 
