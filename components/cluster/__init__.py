@@ -1,1 +1,1 @@
-"""Weight sharing: each kernel gets by with a few distinct values, kept exact through fine-tuning."""
+"""Cluster weights: each kernel has a few distinct values, which fine-tuning preserves."""

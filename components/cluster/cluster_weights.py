@@ -1,7 +1,6 @@
-"""The whole of the work: share the weights, fine-tune where there is a module, write, and say what it cost."""
+"""Cluster the weights of a model, fine-tune it, save it, and compare it with its parent."""
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.cluster import report
 from tfopt.components.cluster.centroids import share
 from tfopt.components.cluster.kernels import find_kernels
+from tfopt.components.cluster.parameters import Settings
 from tfopt.errors import ComponentError
 from tfopt.keras_models.kernels import Kernel
 from tfopt.keras_models.quantization_aware import check_not_quantized
@@ -18,100 +18,90 @@ from tfopt.measurement import parity
 from tfopt.measurement.parity import measure_parity
 from tfopt.runtimes.keras_outputs import output_names
 from tfopt.training.determinism import reproducible, set_seeds
-from tfopt.training.fine_tuner import FineTuner, FineTuningSettings
+from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.user_module import UserModule
 
-FIX = "ask for more clusters, or fine-tune: pass module=PATH and examples=PATH"
+FIX = "pass more clusters, or fine-tune: pass module=PATH and examples=PATH"
 
-log = logging.getLogger("tfopt")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request(FineTuningSettings):
-    """The parameters of `cluster`, under the same names."""
-
-    clusters: int
-    initialization: str
-    keep_zeros: bool
-    layers: list[str]
+log = logging.getLogger(__name__)
 
 
 def cluster_weights(
-    model: KerasModel, examples: Examples | None, module: Path | None, target: Path, request: Request
+    model: KerasModel, examples: Examples | None, module: Path | None, target: Path, settings: Settings
 ) -> dict[str, Any]:
-    """Write the clustered model into the staging folder ``target`` and return what the model card should say.
+    """Write the clustered model into the staging folder ``target`` and return the facts for its model card.
 
     Raises:
-        ComponentError: When nothing can be clustered, the module and the model do not fit, or the model no longer tells
-            its inputs apart.
+        ComponentError: If nothing can be clustered, the module and the model do not fit, or the outputs of the
+            clustered model no longer depend on its inputs.
     """
     check_not_quantized(model)
-    with reproducible(request.seed):
-        user = UserModule(module) if module else None  # first: it registers the layers of its own
-        set_seeds(request.seed)
+    with reproducible(settings.seed):
+        user = UserModule(module) if module else None  # first: it registers the user's own layers
+        set_seeds(settings.seed)
         keras_model = keras_models.load(model)
         keras_models.check_weights(keras_model)
-        kernels = find_kernels(keras_model, request.clusters, request.layers)
-        _check_plain(kernels)
+        kernels = find_kernels(keras_model, settings.clusters, settings.layers)
+        _check_not_clustered(kernels)
         before = [kernel.gzipped for kernel in kernels]
         if user and examples:
-            rounds = FineTuner(keras_model, model, user, examples, target, request)
-            keras_model, tuned = _fine_tune(keras_model, kernels, rounds, request)
-            kernels = find_kernels(keras_model, request.clusters, request.layers)
+            tuner = FineTuner(keras_model, model, user, examples, target, settings, settings.seed)
+            keras_model, tuned = _fine_tune(keras_model, kernels, tuner, settings)
+            kernels = find_kernels(keras_model, settings.clusters, settings.layers)
         else:
-            _share(kernels, request)
+            _share(kernels, settings)
             tuned = {"reason": "no module: clustered after training, without fine-tuning"}
         with runtimes.load(model) as parent:
             keras_models.save(keras_model, target, output_names(model, parent, keras_model))
             verified = measure_parity(parent, KerasModel(target), examples, fix=FIX)
-    found = report.describe(keras_model, kernels, before)
-    for line in [*report.table(found), parity.describe_parity(verified["outputs"])]:
+    facts = report.describe(keras_model, kernels, before)
+    for line in [*report.table(facts), parity.describe_parity(verified["outputs"])]:
         log.info("%s", line)
-    return {"name": f"clustered {request.clusters}", "report": found, "fine_tuned": tuned, "verified": verified}
+    return {"name": f"clustered {settings.clusters}", "report": facts, "fine_tuned": tuned, "verified": verified}
 
 
-def _check_plain(kernels: list[Kernel]) -> None:
-    """Refuse a model that came without a card and was clustered all the same."""
-    done = [kernel.path for kernel in kernels if not kernel.left and is_clustered(kernel.values)]
-    if len(done) == sum(kernel.left is None for kernel in kernels):
+def _check_not_clustered(kernels: list[Kernel]) -> None:
+    """Refuse a model that is clustered although it has no model card."""
+    clustered = [kernel.path for kernel in kernels if not kernel.left and is_clustered(kernel.values)]
+    if len(clustered) == sum(kernel.left is None for kernel in kernels):
         raise ComponentError(
-            f"{', '.join(done[:5])}: weights that are shared already",
+            f"{', '.join(clustered[:5])}: weights that are already shared",
             "a model that was not clustered",
             "give the model from before it was clustered",
         )
 
 
-def _share(kernels: list[Kernel], request: Request) -> None:
-    for place, kernel in enumerate(kernels):
+def _share(kernels: list[Kernel], settings: Settings) -> None:
+    for position, kernel in enumerate(kernels):
         if kernel.left is None:
-            zeros = request.keep_zeros and is_sparse(kernel.values)
-            seed = request.seed + place
+            zeros = settings.keep_zeros and is_sparse(kernel.values)
+            seed = settings.seed + position
             kernel.variable.assign(
-                share(kernel.values, request.clusters, request.initialization, keep_zeros=zeros, seed=seed)
+                share(kernel.values, settings.clusters, settings.initialization, keep_zeros=zeros, seed=seed)
             )
 
 
-def _fine_tune(model: Any, kernels: list[Kernel], rounds: FineTuner, request: Request) -> tuple[Any, dict[str, Any]]:
-    """Return the model, plain again, with the best shared weights it had, and what that took."""
-    before = rounds.evaluate(model)
-    learner = rounds.compile(_guarded(model, kernels, request))
-    start = rounds.evaluate(learner)
-    learner, facts = rounds.fine_tune(learner)
-    if learner is not model:
+def _fine_tune(model: Any, kernels: list[Kernel], tuner: FineTuner, settings: Settings) -> tuple[Any, dict[str, Any]]:
+    """Return the model without wrappers, with its best shared weights, and the facts for its model card."""
+    before = tuner.evaluate(model)
+    trainee = tuner.compile(_constrained(model, kernels, settings))
+    start = tuner.evaluate(trainee)
+    trainee, facts = tuner.fine_tune(trainee)
+    if trainee is not model:
         from tfopt.components.cluster import tfmot as toolkit
 
-        model = rounds.compile(toolkit.strip(learner))
-    return model, facts | {"float": before, "before": start, "after": rounds.evaluate(model)}
+        model = tuner.compile(toolkit.strip(trainee))
+    return model, facts | {"float": before, "before": start, "after": tuner.evaluate(model)}
 
 
-def _guarded(model: Any, kernels: list[Kernel], request: Request) -> Any:
-    """Return what learns: the model whose optimizer keeps its weights shared, or one with the toolkit's wrappers."""
-    sparse = [request.keep_zeros and is_sparse(kernel.values) for kernel in kernels]
+def _constrained(model: Any, kernels: list[Kernel], settings: Settings) -> Any:
+    """Return the model to train. Its weights stay shared by projections, or by the toolkit's wrappers (Keras 2)."""
+    sparse = [settings.keep_zeros and is_sparse(kernel.values) for kernel in kernels]
     if keras_models.is_keras_2(model):
         from tfopt.components.cluster import tfmot as toolkit
 
-        return toolkit.wrap(model, kernels, request.clusters, request.initialization, keep_zeros=any(sparse))
-    _share(kernels, request)
+        return toolkit.wrap(model, kernels, settings.clusters, settings.initialization, keep_zeros=any(sparse))
+    _share(kernels, settings)
     for kernel, zeros in zip(kernels, sparse, strict=True):
         if zeros or not kernel.left:
             add_projection(kernel.variable, Projection(kernel.values, zeros=zeros, clusters=not kernel.left))

@@ -1,4 +1,4 @@
-"""Which weights of a model are clustered: the kernels of its layers, and why some are left as they are."""
+"""Find the kernels of a model that are clustered, and the reasons why others are not."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,31 +13,31 @@ from tfopt.keras_models.weight_constraints import MIN_WEIGHTS_PER_VALUE
 NAMES = ("kernel", "pointwise_kernel")
 
 
-def find_kernels(model: Any, clusters: int, chosen: Sequence[str]) -> list[Kernel]:
-    """Return every kernel of the model, nested layers included, each once.
+def find_kernels(model: Any, clusters: int, patterns: Sequence[str]) -> list[Kernel]:
+    """Return every kernel of the model once, nested layers included.
 
     Args:
         model: A Keras model.
-        clusters: How many values a kernel is to have.
-        chosen: Names of the layers to cluster, ``*`` and ``?`` stand for other letters; all when empty.
+        clusters: Number of distinct values of a kernel.
+        patterns: Names of the layers to cluster, with ``*`` and ``?``. When empty: all.
 
     Raises:
-        ComponentError: When there is none to cluster, or a name fits no layer.
+        ComponentError: If there is none to cluster, or a name matches no layer.
     """
-    found = [replace(kernel, left=_unfit(kernel, clusters, chosen)) for kernel in kernels_of(model, NAMES)]
-    check_patterns(chosen, found)
-    if all(kernel.left for kernel in found):
-        why = "; ".join(f"{kernel.path}: {kernel.left}" for kernel in found[:3]) or "no layer has a kernel"
+    kernels = [replace(kernel, left=_reason(kernel, clusters, patterns)) for kernel in kernels_of(model, NAMES)]
+    check_patterns(patterns, kernels)
+    if all(kernel.left for kernel in kernels):
+        why = "; ".join(f"{kernel.path}: {kernel.left}" for kernel in kernels[:3]) or "no layer has a kernel"
         raise ComponentError(
             f"model {model.name}: nothing to cluster ({why})",
             f"a kernel of at least {MIN_WEIGHTS_PER_VALUE} times {clusters} weights",
-            "ask for fewer clusters, or leave this step out",
+            "pass fewer clusters, or leave this step out",
         )
-    return found
+    return kernels
 
 
-def _unfit(kernel: Kernel, clusters: int, chosen: Sequence[str]) -> str | None:
+def _reason(kernel: Kernel, clusters: int, patterns: Sequence[str]) -> str | None:
     size = int(np.prod(kernel.variable.shape))
-    if chosen and not matches(kernel.path, chosen):
-        return "not among the layers chosen"
+    if patterns and not matches(kernel.path, patterns):
+        return "not one of the selected layers"
     return f"{size} weights, too few for {clusters} values" if size < MIN_WEIGHTS_PER_VALUE * clusters else None

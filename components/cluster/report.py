@@ -1,4 +1,4 @@
-"""What clustering did, layer by layer: for the model card, and as a small table."""
+"""Report of a clustered model, by layer: for the model card, and as a table for the log."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from tfopt.formatting import data_size
-from tfopt.keras_models import layer_graph as keras_graph
 from tfopt.keras_models.kernels import Kernel, table_lines
+from tfopt.keras_models.layer_graph import calls, is_graph
 
 Report = dict[str, Any]
 
@@ -17,8 +17,8 @@ def describe(model: Any, kernels: Sequence[Kernel], gzipped_before: Sequence[int
 
     Args:
         model: The model.
-        kernels: Every kernel, with its weights as they are now.
-        gzipped_before: Bytes of each before clustering.
+        kernels: Every kernel, after clustering.
+        gzipped_before: Bytes of each kernel before clustering.
     """
     layers: list[Report] = [
         {
@@ -34,39 +34,39 @@ def describe(model: Any, kernels: Sequence[Kernel], gzipped_before: Sequence[int
         }
         for kernel, before in zip(kernels, gzipped_before, strict=True)
     ]
-    done = sum(kernel.left is None for kernel in kernels)
-    summary = f"{done} of {len(kernels)} kernels clustered, {data_size(sum(gzipped_before))} gzipped before and "
+    count = sum(kernel.left is None for kernel in kernels)
+    summary = f"{count} of {len(kernels)} kernels clustered, {data_size(sum(gzipped_before))} gzipped before and "
     summary += f"{data_size(sum(layer['gzipped'] for layer in layers))} now"
     folded = _folded(model, [kernel for kernel in kernels if not kernel.left])
     return {"summary": summary, "unshared_when_folded": folded, "layers": layers}
 
 
 def table(report: Mapping[str, Any]) -> list[str]:
-    """Return the lines to print: each layer's values and bytes, and what would undo it."""
-    found = table_lines(report["layers"], "{values:5} values")
+    """Return the lines to print: values and bytes of each layer, and the batch norms that would undo the sharing."""
+    rows = table_lines(report["layers"], "{values:5} values")
     folded = report["unshared_when_folded"]
     if folded:
-        found.append(
+        rows.append(
             f"  batch norms follow {', '.join(folded[:3])}{' and others' if len(folded) > 3 else ''}: exporters fold "
-            "them in, and channels no longer share weights; run fold_batch_norm before this step"
+            "them into the kernels, and channels no longer share weights; run fold_batch_norm before this step"
         )
-    return [report["summary"], *found]
+    return [report["summary"], *rows]
 
 
 def _folded(model: Any, kernels: Sequence[Kernel]) -> list[str]:
-    """The clustered layers whose answer goes to a batch norm."""
+    """Return the clustered layers whose output is the input of a batch norm."""
     paths = {id(kernel.layer): kernel.path for kernel in kernels}
     return sorted({paths[id(layer)] for layer in _before_batch_norms(model) if id(layer) in paths})
 
 
 def _before_batch_norms(model: Any) -> list[Any]:
-    if not keras_graph.is_graph(model):
+    if not is_graph(model):
         return []
-    found: list[Any] = []
+    layers: list[Any] = []
     makers: dict[int, Any] = {}
-    for call in keras_graph.calls(model):
+    for call in calls(model):
         makers |= {id(tensor): call.layer for tensor in call.outputs}
         if type(call.layer).__name__ == "BatchNormalization":
-            found += [makers[id(tensor)] for tensor in call.inputs if id(tensor) in makers]
-        found += _before_batch_norms(call.layer)
-    return found
+            layers += [makers[id(tensor)] for tensor in call.inputs if id(tensor) in makers]
+        layers += _before_batch_norms(call.layer)
+    return layers

@@ -1,4 +1,4 @@
-"""Keras 2: weights that share a value learn together with TensorFlow's Model Optimization Toolkit."""
+"""Clustering of Keras 2 models with TensorFlow's Model Optimization Toolkit, which trains shared values."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,33 +14,33 @@ INITIALIZATIONS = {"linear": "LINEAR", "kmeans_plus_plus": "KMEANS_PLUS_PLUS", "
 
 
 def wrap(model: Any, kernels: Sequence[Kernel], clusters: int, initialization: str, *, keep_zeros: bool) -> Any:
-    """Return the model with a clustering wrapper around each layer that is clustered.
+    """Return the model with a clustering wrapper around each clustered layer.
 
     Raises:
-        ComponentError: When a model in it is a subclassed one, whose layers nobody can put others in place of.
+        ComponentError: If it contains a subclassed model, whose layers cannot be replaced.
     """
     start = getattr(tfmot.clustering.keras.CentroidInitialization, INITIALIZATIONS[initialization])
     options = {"number_of_clusters": clusters, "cluster_centroids_init": start, "preserve_sparsity": keep_zeros}
-    chosen = {id(kernel.layer) for kernel in kernels if not kernel.left}
+    selected = {id(kernel.layer) for kernel in kernels if not kernel.left}
 
     def replace(layer: Any) -> Any:
         if isinstance(layer, Model):
             if not layer._is_graph_network and not isinstance(layer, Sequential):
                 raise ComponentError(
                     f"model {layer.name}: a subclassed Keras 2 model",
-                    "Sequential and Functional models, the only ones that TensorFlow's toolkit clusters",
+                    "Sequential and Functional models, which TensorFlow's toolkit can cluster",
                     "make it with the functional API or in Keras 3, or leave the module out to cluster untrained",
                 )
             return models.clone_model(layer, clone_function=replace)
-        if id(layer) not in chosen:
+        if id(layer) not in selected:
             return layer
         wrapper = experimental.cluster_weights(layer, **options)
-        wrapper._name = layer.name  # losses and metrics may be given by the names of the outputs
+        wrapper._name = layer.name  # losses and metrics may be named by outputs
         return wrapper
 
     return replace(model)
 
 
 def strip(model: Any) -> Any:
-    """Return the model without its wrappers, its weights shared."""
+    """Return the model without wrappers, with shared weights."""
     return tfmot.clustering.keras.strip_clustering(model)

@@ -1,1 +1,1 @@
-"""Zero weights, or remove channels."""
+"""Set weights to zero, or remove channels, and fine-tune the others."""

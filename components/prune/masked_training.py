@@ -1,80 +1,159 @@
-"""Masks that hold through training: exact after every step of any optimizer, and in what the optimizer remembers.
+"""Fine-tuning of a pruned model whose zeros stay exact after every step of any optimizer (Keras 3).
 
-The gradients of pruned weights are set to zero before the optimizer sees them, so that neither momentum nor clipping by
-a norm knows them, and the weights are masked again after it, so that no optimizer can move them. Both happen inside the
-training step's own graph, whether compiled by XLA or not: a multiplication for each kernel.
+Before the optimizer sees them, gradients of pruned weights are set to zero, so that they influence neither momentum nor
+clipping by norm. After the step, the weights are masked again, so that weight decay cannot change them. Both happen
+inside the graph of the training step, with or without XLA, and cost one multiplication per kernel.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfopt.components.prune import patterns as masks
-from tfopt.components.prune.kernels import Prunable
-from tfopt.components.prune.pattern import Pattern
-from tfopt.components.prune.schedule import Schedule
+from tfopt import keras_models
+from tfopt.components.prune.kernels import PrunableKernel
+from tfopt.components.prune.parameters import Pattern, Settings
+from tfopt.components.prune.patterns import Schedule, draw_mask, plan_schedule
+from tfopt.training.fine_tuner import FineTuner
+from tfopt.training.fit_loop import fit_model
+from tfopt.training.second_round import SECOND_ROUND
+
+GRADUAL = ("magnitude", "block")  # patterns whose sparsity can grow; that of N:M is fixed
+
+log = logging.getLogger(__name__)
 
 
 class Masks:
     """The masks of a model's kernels."""
 
-    def __init__(self, kernels: Sequence[Prunable], pattern: Pattern) -> None:
-        """Mask nothing yet."""
+    def __init__(self, kernels: Sequence[PrunableKernel], pattern: Pattern) -> None:
+        """Create masks of ones."""
         self.kernels = [kernel for kernel in kernels if not kernel.left]
         self.pattern = pattern
         self._masks = [tf.Variable(tf.ones(kernel.variable.shape), trainable=False) for kernel in self.kernels]
 
-    def draw(self, sparsity: float) -> None:
-        """Draw every mask anew from the weights as they are, and set to zero what it leaves out."""
+    def update(self, sparsity: float) -> None:
+        """Compute every mask from the current weights, and apply it."""
         for kernel, mask in zip(self.kernels, self._masks, strict=True):
-            mask.assign(masks.mask(kernel.values.astype(np.float32), self.pattern, sparsity, kernel.axis))
+            mask.assign(draw_mask(kernel.values.astype(np.float32), self.pattern, sparsity, kernel.axis))
         self.apply()
 
     def apply(self) -> None:
-        """Set to zero what the masks leave out."""
+        """Set the masked weights to zero."""
         for kernel, mask in zip(self.kernels, self._masks, strict=True):
             kernel.variable.assign(kernel.variable * tf.cast(mask, kernel.variable.dtype))
 
-    def guard(self, optimizer: Any) -> None:
-        """Make a Keras 3 optimizer leave pruned weights alone, from its next step on."""
-        known = {id(kernel.variable): mask for kernel, mask in zip(self.kernels, self._masks, strict=True)}
+    def attach(self, optimizer: Any) -> None:
+        """Make a Keras 3 optimizer mask gradients and weights in each step."""
+        masks = {id(kernel.variable): mask for kernel, mask in zip(self.kernels, self._masks, strict=True)}
         step = optimizer.apply
 
         def apply(grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> Any:
             variables = trainable_variables if trainable_variables is not None else optimizer._trainable_variables
-            masked = [_masked(grad, known.get(id(variable))) for grad, variable in zip(grads, variables, strict=True)]
+            masked = [_masked(grad, masks.get(id(variable))) for grad, variable in zip(grads, variables, strict=True)]
             result = step(masked, trainable_variables)
             self.apply()
             return result
 
         optimizer.apply = apply
 
-    def forget(self, optimizer: Any) -> None:
-        """Set to zero what the optimizer remembers of pruned weights: momentum, averages, gradients added up."""
+    def mask_optimizer_state(self, optimizer: Any) -> None:
+        """Set the optimizer's state of pruned weights to zero: momentum, averages, accumulated gradients."""
         inner = getattr(optimizer, "inner_optimizer", optimizer)
-        places = {id(variable): place for place, variable in enumerate(inner._trainable_variables)}
-        slots = [slot for slot in vars(inner).values() if isinstance(slot, list) and len(slot) == len(places)]
+        positions = {id(variable): position for position, variable in enumerate(inner._trainable_variables)}
+        slots = [slot for slot in vars(inner).values() if isinstance(slot, list) and len(slot) == len(positions)]
         for kernel, mask in zip(self.kernels, self._masks, strict=True):
-            place = places.get(id(kernel.variable), -1)
-            for slot in slots if place >= 0 else ():
-                if hasattr(slot[place], "assign") and slot[place].shape == kernel.variable.shape:
-                    slot[place].assign(slot[place] * tf.cast(mask, slot[place].dtype))
+            position = positions.get(id(kernel.variable), -1)
+            for slot in slots if position >= 0 else ():
+                if hasattr(slot[position], "assign") and slot[position].shape == kernel.variable.shape:
+                    slot[position].assign(slot[position] * tf.cast(mask, slot[position].dtype))
 
     def callback(self, model: Any, schedule: Schedule) -> Any:
-        """Return what draws the masks anew in time, while the model fits."""
+        """Return a Keras 3 callback that updates the masks by the schedule."""
         import keras
 
         steps = iter(range(1, 2**62))
 
         def begin(batch: int, logs: object = None) -> None:
             step = next(steps)
-            if schedule.due(step):
-                self.draw(schedule.sparsity(step))
-                self.forget(model.optimizer)
+            if schedule.is_due(step):
+                self.update(schedule.sparsity(step))
+                self.mask_optimizer_state(model.optimizer)
 
         return keras.callbacks.LambdaCallback(on_train_batch_begin=begin)
+
+
+def fine_tune(
+    model: Any, kernels: Sequence[PrunableKernel], tuner: FineTuner, settings: Settings
+) -> tuple[Any, dict[str, Any]]:
+    """Return the model without wrappers, with its best weights at the final sparsity, and facts for its model card.
+
+    Args:
+        model: Loaded and compiled; its weights change.
+        kernels: All of its kernels; none to train without masks.
+        tuner: Has the module and the examples. A second round uses the same zeros.
+        settings: Schedule, epochs and batch size.
+    """
+    before = tuner.evaluate(model)
+    steps = -(-tuner.sources["train"].count // settings.batch_size)
+    kind = settings.schedule if settings.pattern in GRADUAL else "constant"
+    schedule = plan_schedule(kind, settings.sparsity, steps=steps * settings.epochs)
+
+    def fit(model: Any, schedule: Schedule, folder: Path, epochs: int, seed: int) -> tuple[Any, dict[str, Any]]:
+        trainee, callbacks, finish = _add_masks(model, kernels, tuner, schedule, settings)
+        history = fit_model(
+            trainee,
+            tuner.user,
+            tuner.sources,
+            folder,
+            epochs=epochs,
+            batch_size=settings.batch_size,
+            patience=epochs,
+            seed=seed,
+            start_from_epoch=(schedule.end - 1) // steps,
+            first_callbacks=callbacks,
+        )
+        plain = finish()
+        return plain if plain is model else tuner.compile(plain), history
+
+    def fit_again(model: Any) -> tuple[Any, dict[str, Any]]:
+        # the smallest weights are those that are zero, so that the masks do not change
+        same_zeros = plan_schedule("constant", settings.sparsity, steps=1)
+        folder = tuner.folder / SECOND_ROUND
+        return fit(tuner.compile(model), same_zeros, folder, settings.recover, settings.seed + 1)
+
+    model, first = fit(model, schedule, tuner.folder, settings.epochs, settings.seed)
+    model, second, recovery = tuner.second.run(model, fit_again)
+    history = second or first
+    best = history["epochs"][history["best_epoch"] - 1]
+    after = {name: best[name] for name in before if best.get(name) is not None}
+    log.info("%s", ", ".join(f"{name} {before[name]:.4g} -> {after[name]:.4g}" for name in sorted(after)))
+    facts = {"best_epoch": history["best_epoch"], "epochs": settings.recover if second else settings.epochs}
+    return model, {**facts, "before": before, "after": after, **({"recovery": recovery} if recovery else {})}
+
+
+def _add_masks(
+    model: Any, kernels: Sequence[PrunableKernel], tuner: FineTuner, schedule: Schedule, settings: Settings
+) -> tuple[Any, list[Any], Callable[[], Any]]:
+    """Return the model to train, the callbacks that prune it, and a function that returns it without wrappers."""
+    masks = Masks(kernels, settings.parsed_pattern)
+    if not masks.kernels:
+        return model, [], lambda: model
+    if keras_models.is_keras_2(model):
+        from tfopt.components.prune import tfmot as toolkit
+
+        wrapped = tuner.compile(toolkit.wrap(model, kernels, settings.parsed_pattern, schedule))
+        return wrapped, [toolkit.callback()], lambda: toolkit.strip(wrapped)
+    masks.attach(model.optimizer)
+
+    def finish() -> Any:
+        masks.apply()  # since the weights of the best epoch may have been restored
+        return model
+
+    return model, [masks.callback(model, schedule)], finish
 
 
 def _masked(gradient: Any, mask: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The whole of the work: mask, fine-tune where there is a module, write, and say what it cost."""
+"""Prune the weights of a model, fine-tune it, save it, and compare it with its parent."""
 
 import logging
 from pathlib import Path
@@ -7,10 +7,9 @@ from typing import Any
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.prune import report
-from tfopt.components.prune.fine_tuning import fine_tune
-from tfopt.components.prune.kernels import check_untouched, find_kernels
-from tfopt.components.prune.masked_training import Masks
-from tfopt.components.prune.request import Request
+from tfopt.components.prune.kernels import check_not_shrunk, find_kernels
+from tfopt.components.prune.masked_training import Masks, fine_tune
+from tfopt.components.prune.parameters import Settings
 from tfopt.keras_models.quantization_aware import check_not_quantized
 from tfopt.measurement import parity
 from tfopt.measurement.parity import measure_parity
@@ -21,45 +20,45 @@ from tfopt.training.user_module import UserModule
 
 FIX = "lower the sparsity, or fine-tune: pass module=PATH and examples=PATH"
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
 
 def prune_weights(
-    model: KerasModel, examples: Examples | None, module: Path | None, target: Path, request: Request
+    model: KerasModel, examples: Examples | None, module: Path | None, target: Path, settings: Settings
 ) -> dict[str, Any]:
-    """Write the pruned model into the staging folder ``target`` and return what the model card should say.
+    """Write the pruned model into the staging folder ``target`` and return the facts for its model card.
 
     Raises:
-        ComponentError: When it was pruned, clustered or quantized before, nothing can be pruned so, the module and
-            the model do not fit, or the model no longer tells its inputs apart.
+        ComponentError: If the model was pruned, clustered or quantized before, no kernel fits the pattern, the module
+            and the model do not fit, or the outputs of the pruned model no longer depend on its inputs.
     """
     check_not_quantized(model)
-    with reproducible(request.seed):
-        user = UserModule(module) if module else None  # first: it registers the layers of its own
-        set_seeds(request.seed)
+    with reproducible(settings.seed):
+        user = UserModule(module) if module else None  # first: it registers the user's own layers
+        set_seeds(settings.seed)
         keras_model = keras_models.load(model)
         keras_models.check_weights(keras_model)
-        kernels = find_kernels(keras_model, request.pattern, request.layers)
-        check_untouched(kernels)
+        kernels = find_kernels(keras_model, settings.parsed_pattern, settings.layers)
+        check_not_shrunk(kernels)
         before = [kernel.gzipped for kernel in kernels]
         if user and examples:
-            rounds = FineTuner(keras_model, model, user, examples, target, request)
-            keras_model, tuned = fine_tune(keras_model, kernels, rounds, request)
+            tuner = FineTuner(keras_model, model, user, examples, target, settings, settings.seed)
+            keras_model, tuned = fine_tune(keras_model, kernels, tuner, settings)
         else:
-            Masks(kernels, request.pattern).draw(request.sparsity)
+            Masks(kernels, settings.parsed_pattern).update(settings.sparsity)
             tuned = {"reason": "no module: pruned after training, without fine-tuning"}
     with runtimes.load(model) as parent:
         keras_models.save(keras_model, target, output_names(model, parent, keras_model))
         verified = measure_parity(parent, KerasModel(target), examples, fix=FIX)
-    found = report.describe(kernels, before)
-    for line in [*report.table(found), parity.describe_parity(verified["outputs"])]:
+    facts = report.describe(kernels, before)
+    for line in [*report.table(facts), parity.describe_parity(verified["outputs"])]:
         log.info("%s", line)
-    return {"name": _name(request), "report": found, "fine_tuned": tuned, "verified": verified}
+    return {"name": _name(settings), "report": facts, "fine_tuned": tuned, "verified": verified}
 
 
-def _name(request: Request) -> str:
-    pattern = request.pattern
+def _name(settings: Settings) -> str:
+    pattern = settings.parsed_pattern
     if pattern.name == "n_m":
         return f"pruned {pattern.ratio[0]}:{pattern.ratio[1]}"
     shape = f" in {pattern.block[0]}x{pattern.block[1]} blocks" if pattern.name == "block" else ""
-    return f"pruned {request.sparsity:.0%}{shape}"
+    return f"pruned {settings.sparsity:.0%}{shape}"

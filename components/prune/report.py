@@ -1,4 +1,11 @@
-"""What pruning did, layer by layer: for the model card, and as a small table."""
+"""Report of a pruned model, by layer: for the model card, and as a table for the log.
+
+Each layer has the runtimes that are faster with its zeros, or the reason why they are not.
+
+References:
+    XNNPACK's delegate, "Sparse inference" in its README: 1x1 convolutions of a network that starts with a 3x3
+    convolution of stride 2 on 3 channels. TensorRT, "Working with structured sparsity": 2:4 along the input channels.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,19 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.components.prune.kernels import Prunable
-from tfopt.components.prune.speed import RUNTIMES, in_words, speed
+from tfopt.components.prune.kernels import TRANSPOSED, PrunableKernel
+from tfopt.components.prune.patterns import is_n_m
 from tfopt.keras_models.kernels import Kernel, table_lines
 
 Report = dict[str, Any]
+RUNTIMES = ("xnnpack", "tensorrt", "others")
+MIN_ZEROS = 2 / 3  # fraction from which XNNPACK uses its sparse kernels
+OTHER_RUNTIMES = "no: it multiplies zeros like other weights"
 
 
-def describe(kernels: Sequence[Prunable], gzipped_before: Sequence[int]) -> Report:
+def describe(kernels: Sequence[PrunableKernel], gzipped_before: Sequence[int]) -> Report:
     """Return the report of a pruned model.
 
     Args:
-        kernels: Every kernel, with its weights as they are now.
-        gzipped_before: Bytes of each before pruning.
+        kernels: Every kernel, after pruning.
+        gzipped_before: Bytes of each kernel before pruning.
     """
     layers: list[Report] = [
         {
@@ -30,7 +40,7 @@ def describe(kernels: Sequence[Prunable], gzipped_before: Sequence[int]) -> Repo
             "gzipped": kernel.gzipped,
             "gzipped_before": before,
             "left": kernel.left,
-            "speed": dict(speed(kernel, kernels[0])),
+            "speed": speedups(kernel, kernels[0]),
         }
         for kernel, before in zip(kernels, gzipped_before, strict=True)
     ]
@@ -38,16 +48,16 @@ def describe(kernels: Sequence[Prunable], gzipped_before: Sequence[int]) -> Repo
     zeros = sum(int(np.count_nonzero(kernel.values == 0)) for kernel in kernels)
     pruned = sum(kernel.left is None for kernel in kernels)
     summary = f"{pruned} of {len(kernels)} kernels pruned, {zeros / total:.1%} of their weights are zero"
-    return {"summary": summary, "sparsity": zeros / total, "speed": in_words(layers), "layers": layers}
+    return {"summary": summary, "sparsity": zeros / total, "speed": summarize_speedups(layers), "layers": layers}
 
 
 def describe_channels(before: Iterable[Kernel], after: Iterable[Kernel]) -> Report:
-    """Return what the report of a model with fewer channels says of each kernel: its size, and who gains by it."""
+    """Return the report of a model with fewer channels: the size of each kernel before and after."""
     parents = {(kernel.path, kernel.name): kernel for kernel in before}
     layers: list[Report] = []
     for kernel in after:
         parent = parents[kernel.path, kernel.name]
-        went = kernel.values.nbytes < parent.values.nbytes
+        is_smaller = kernel.values.nbytes < parent.values.nbytes
         layers.append(
             {
                 "layer": kernel.path,
@@ -59,21 +69,70 @@ def describe_channels(before: Iterable[Kernel], after: Iterable[Kernel]) -> Repo
                 "bytes": kernel.values.nbytes,
                 "gzipped_before": parent.gzipped,
                 "gzipped": kernel.gzipped,
-                "speed": dict.fromkeys(RUNTIMES, "yes: dense and smaller" if went else "no: it kept its channels"),
+                "speed": dict.fromkeys(RUNTIMES, "yes: dense and smaller" if is_smaller else "no: unchanged channels"),
             }
         )
     smaller = sum(layer["bytes"] < layer["bytes_before"] for layer in layers)
-    said = f"every runtime multiplies less, in {smaller} of {len(layers)} kernels: benchmark says how much faster it is"
-    return {"speed": said, "layers": layers}
+    speed = f"every runtime multiplies less, in {smaller} of {len(layers)} kernels: benchmark measures the speedup"
+    return {"speed": speed, "layers": layers}
 
 
 def table(report: Mapping[str, Any]) -> list[str]:
-    """Return the lines to print: each layer's zeros and bytes, and what keeps the rest; who gains, and why not."""
-    done = [layer for layer in report["layers"] if not layer["left"]]
-    why = Counter((runtime, layer["speed"][runtime]) for runtime in RUNTIMES for layer in done)
+    """Return the lines to print: zeros and bytes of each layer, and the runtimes that are faster, or the reasons."""
+    pruned = [layer for layer in report["layers"] if not layer["left"]]
+    reasons = Counter((runtime, layer["speed"][runtime]) for runtime in RUNTIMES for layer in pruned)
     return [
         report["summary"],
         *table_lines(report["layers"], "{sparsity:6.1%} zeros"),
         report["speed"],
-        *(f"  {runtime}, {count} of {len(done)} pruned kernels: {said}" for (runtime, said), count in why.items()),
+        *(
+            f"  {runtime}, {count} of {len(pruned)} pruned kernels: {reason}"
+            for (runtime, reason), count in reasons.items()
+        ),
     ]
+
+
+def speedups(kernel: PrunableKernel, first: PrunableKernel) -> dict[str, str]:
+    """Return ``yes`` with a condition, or ``no`` with the reason, for each runtime.
+
+    Args:
+        kernel: The kernel after pruning.
+        first: The model's first kernel, which decides whether XNNPACK uses sparse kernels.
+    """
+    return {"xnnpack": _xnnpack(kernel, first), "tensorrt": _tensorrt(kernel), "others": OTHER_RUNTIMES}
+
+
+def _xnnpack(kernel: PrunableKernel, first: PrunableKernel) -> str:
+    shape, kind = tuple(kernel.variable.shape), type(kernel.layer).__name__
+    if kind != "Conv2D" or shape[:2] != (1, 1):
+        return "no: it has sparse 1x1 convolutions only"
+    if np.mean(kernel.values == 0) < MIN_ZEROS:
+        return f"no: under {MIN_ZEROS:.0%} zeros"
+    first_shape = tuple(first.variable.shape)
+    stride = tuple(getattr(first.layer, "strides", ()))
+    if first_shape[:3] != (3, 3, 3) or stride != (2, 2):
+        return "no: only in a network that starts with a 3x3 convolution of stride 2 on 3 channels"
+    return "yes: if the file is exported sparse in float32; measure it"
+
+
+def _tensorrt(kernel: PrunableKernel) -> str:
+    kind: str = type(kernel.layer).__name__
+    if kind in TRANSPOSED or not any(word in kind for word in ("Conv", "Dense")):
+        return "no: it has sparse convolutions and matrix products only"
+    if not is_n_m(kernel.values, 2, 4, kernel.axis):
+        return "no: it needs 2 zeros in every 4 input channels (pattern='n_m')"
+    return "yes: in float16 or int8, on a GPU of compute capability 8.0 or later"
+
+
+def summarize_speedups(layers: Sequence[Mapping[str, Any]]) -> str:
+    """Return one line with the runtimes that are faster with the zeros."""
+    counts = {
+        runtime: sum(layer["speed"][runtime].startswith("yes") for layer in layers)
+        for runtime in ("xnnpack", "tensorrt")
+    }
+    faster = [f"{runtime} in {count} of {len(layers)} layers" for runtime, count in counts.items() if count]
+    return (
+        f"faster with these zeros: {', '.join(faster)}"
+        if faster
+        else "zeros make the compressed file smaller, and no runtime faster"
+    )

@@ -1,19 +1,19 @@
-"""Keras 2 models learn under their masks with TensorFlow's own pruning toolkit."""
+"""Pruning of Keras 2 models with TensorFlow's Model Optimization Toolkit."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from tfopt.components.prune.kernels import Prunable
-from tfopt.components.prune.pattern import Pattern
-from tfopt.components.prune.schedule import Schedule
+from tfopt.components.prune.kernels import PrunableKernel
+from tfopt.components.prune.parameters import Pattern
+from tfopt.components.prune.patterns import POWER, Schedule
 from tfopt.errors import ComponentError
 
 
-def wrap(model: Any, kernels: Sequence[Prunable], pattern: Pattern, schedule: Schedule) -> Any:
-    """Return the model with a pruning wrapper around each layer that is pruned. The two share their weights.
+def wrap(model: Any, kernels: Sequence[PrunableKernel], pattern: Pattern, schedule: Schedule) -> Any:
+    """Return the model with a pruning wrapper around each pruned layer. Both models share their weights.
 
     Raises:
-        ComponentError: When a model in it is a subclassed one, whose layers nobody can put others in place of.
+        ComponentError: If it contains a subclassed model, whose layers cannot be replaced.
     """
     import tf_keras
     from tensorflow_model_optimization.sparsity import keras as sparsity
@@ -30,7 +30,7 @@ def wrap(model: Any, kernels: Sequence[Prunable], pattern: Pattern, schedule: Sc
             if not layer._is_graph_network and not isinstance(layer, tf_keras.Sequential):
                 raise ComponentError(
                     f"model {layer.name}: a subclassed Keras 2 model",
-                    "Sequential and Functional models, the only ones that TensorFlow's toolkit prunes",
+                    "Sequential and Functional models, which TensorFlow's toolkit can prune",
                     "make it with the functional API or in Keras 3, or leave the module out to prune without training",
                 )
             return tf_keras.models.clone_model(layer, clone_function=replace)
@@ -40,31 +40,29 @@ def wrap(model: Any, kernels: Sequence[Prunable], pattern: Pattern, schedule: Sc
             return layer
         layer.get_prunable_weights = lambda: pruned
         wrapper = sparsity.prune_low_magnitude(layer, **options)
-        wrapper._name = layer.name  # losses and metrics may be given by the names of the outputs
+        wrapper._name = layer.name  # losses and metrics may be named by outputs
         return wrapper
 
     return replace(model)
 
 
 def strip(model: Any) -> Any:
-    """Return the model without its wrappers, the zeros in its weights."""
+    """Return the model without wrappers, with zeros in its weights."""
     from tensorflow_model_optimization.sparsity import keras as sparsity
 
     return sparsity.strip_pruning(model)
 
 
 def callback() -> Any:
-    """Return what tells the wrappers which step it is, and masks the weights after each epoch."""
+    """Return the callback that passes the step to the wrappers, and masks the weights after each epoch."""
     from tensorflow_model_optimization.sparsity import keras as sparsity
 
     return sparsity.UpdatePruningStep()
 
 
 def _toolkit_schedule(schedule: Schedule) -> Any:
-    """The same schedule in the toolkit's words; it counts steps from 1 as well."""
+    """Return the schedule as the toolkit's object, which counts steps from 1 too."""
     from tensorflow_model_optimization.sparsity import keras as sparsity
-
-    from tfopt.components.prune.schedule import POWER
 
     if schedule.end == 1:
         return sparsity.ConstantSparsity(schedule.goal, begin_step=1, end_step=1, frequency=1)

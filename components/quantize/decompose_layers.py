@@ -1,5 +1,6 @@
-"""A Keras 3 model of simple layers only: each compound one becomes the layers that do its work one after the other."""
+"""Replace each compound layer of a Keras 3 model by a chain of simple layers that computes the same."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from keras import Model, Sequential, layers
@@ -8,29 +9,29 @@ from tfopt.components.quantize.layer_kinds import ACTIVATIONS, CLIPPING, KERNEL,
 from tfopt.keras_models.layer_graph import Layer, is_graph, rebuild
 
 
-def take_apart(model: Layer, keep: list[str]) -> Layer:
-    """Return the model with, say, a softmax Dense layer as a linear one and an Activation.
+def decompose(model: Layer, keep: Sequence[str]) -> Layer:
+    """Return the model with compound layers replaced: a softmax Dense becomes a linear Dense and an Activation.
 
     Args:
-        model: A graph model; a Sequential becomes Functional.
-        keep: Names of layers that stay as they are.
+        model: A graph model. A Sequential model becomes a Functional one.
+        keep: Names of layers that are not replaced.
     """
 
     def substitute(layer: Layer) -> Layer:
         if layer.name in keep:
             return layer
-        if id(layer) not in made:
-            found = [] if is_graph(layer) else _parts(layer)
-            made[id(layer)] = take_apart(layer, keep) if is_graph(layer) else _Chain(found) if found else layer
-        return made[id(layer)]
+        if id(layer) not in replacements:
+            parts = [] if is_graph(layer) else _parts(layer)
+            replacements[id(layer)] = decompose(layer, keep) if is_graph(layer) else _Chain(parts) if parts else layer
+        return replacements[id(layer)]
 
-    made: dict[int, Layer] = {}
+    replacements: dict[int, Layer] = {}
     flat = Model(model.inputs[0], model.outputs[0], name=model.name) if isinstance(model, Sequential) else model
     return rebuild(flat, substitute)
 
 
 class _Chain:
-    """Layers called one after the other, each with the weights it is to have once it is built."""
+    """A chain of layers, each with the weights that are set after it is built."""
 
     def __init__(self, parts: list[tuple[Layer, list[Any]]]) -> None:
         self.parts = parts
@@ -43,9 +44,9 @@ class _Chain:
 
 
 def _parts(layer: Layer) -> list[tuple[Layer, list[Any]]]:
-    """The parts and their weights, the last named as the layer; none for a layer that is simple."""
+    """Return the parts of a layer and their weights; the last part has the layer's name. Empty for a simple layer."""
     if type(layer) is layers.SeparableConv2D:
-        return _halves(layer)
+        return _separable_parts(layer)
     if type(layer) is layers.Rescaling and layer.offset and layer.scale != 1:
         scale = layers.Rescaling(layer.scale, name=f"{layer.name}_scale", dtype=layer.dtype_policy)
         return [(scale, []), (layers.Rescaling(1.0, layer.offset, name=layer.name, dtype=layer.dtype_policy), [])]
@@ -55,13 +56,13 @@ def _parts(layer: Layer) -> list[tuple[Layer, list[Any]]]:
     return []
 
 
-def _halves(layer: Layer) -> list[tuple[Layer, list[Any]]]:
-    """A separable convolution is a depthwise one and a pointwise one."""
+def _separable_parts(layer: Layer) -> list[tuple[Layer, list[Any]]]:
+    """Return a depthwise convolution, a pointwise one, and the activation."""
     config = layer.get_config()
     shared = {key: config[key] for key in ("data_format", "dtype", "trainable")}
-    of_depth = ("kernel_size", "strides", "padding", "dilation_rate", "depth_multiplier")
+    depthwise_keys = ("kernel_size", "strides", "padding", "dilation_rate", "depth_multiplier")
     depthwise = layers.DepthwiseConv2D(
-        **shared, **{key: config[key] for key in of_depth}, use_bias=False, name=f"{layer.name}_depthwise"
+        **shared, **{key: config[key] for key in depthwise_keys}, use_bias=False, name=f"{layer.name}_depthwise"
     )
     linear = activation(layer) == "linear"
     pointwise = layers.Conv2D(

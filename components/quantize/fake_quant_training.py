@@ -1,6 +1,6 @@
-"""Keras 3: a model with tfopt's own fake quantization, from its first ranges to its last."""
+"""Quantization-aware training of Keras 3 models with the layers of `tfopt.keras_models.fake_quantization`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,71 +10,71 @@ from tfopt.errors import ComponentError
 from tfopt.keras_models.weight_constraints import Projection, add_projection, is_clustered, is_sparse
 
 
-class Learner:
-    """What is trained.
+class Trainee:
+    """A Keras 3 model with fake quantization, to be trained.
 
     Attributes:
-        model: With fake quantization, not compiled.
+        model: The model, not compiled.
     """
 
-    def __init__(self, model: Any, keep_float: list[str], *, zeros: bool, clusters: bool) -> None:
-        """Take over a model's layers.
+    def __init__(self, model: Any, keep_float: Sequence[str], *, zeros: bool, clusters: bool) -> None:
+        """Insert fake quantization. The layers of the model become part of the new one.
 
         Args:
             model: A Keras 3 graph model.
-            keep_float: Names of layers that are left in floats.
-            zeros: Keep the zeros of kernels that were pruned.
-            clusters: Keep the shared weights of kernels that were clustered.
+            keep_float: Names of layers that stay in floats.
+            zeros: Preserve the zeros of pruned kernels.
+            clusters: Preserve the shared weights of clustered kernels.
 
         Raises:
-            ComponentError: When no layer has an 8-bit form.
+            ComponentError: If no layer has an 8-bit form.
         """
-        self._made = rewrite(model, keep_float, one_scale=clusters)
-        self.model = self._made.model
-        if not self._made.kernels:
-            why = "; ".join(f"{name}: {reason}" for name, reason in list(self._made.left.items())[:5])
+        self._rewritten = rewrite(model, keep_float, one_scale=clusters)
+        self.model = self._rewritten.model
+        if not self._rewritten.kernels:
+            why = "; ".join(f"{name}: {reason}" for name, reason in list(self._rewritten.left.items())[:5])
             raise ComponentError(
                 f"model {model.name}: nothing to quantize ({why or 'no layer has a kernel'})",
                 "a Dense, Conv1D, Conv2D, DepthwiseConv2D or SeparableConv2D layer",
                 "leave this step out",
             )
-        self._kept: dict[str, list[str]] = {"zeros": [], "clusters": []}
-        for layer in self._made.kernels:
-            self._keep(layer, zeros, clusters)
+        self._preserved: dict[str, list[str]] = {"zeros": [], "clusters": []}
+        for layer in self._rewritten.kernels:
+            self._add_projection(layer, zeros, clusters)
 
     def observe(self, batches: Iterable[Any]) -> None:
-        """Set the ranges to what passes through the model, which computes exactly meanwhile."""
+        """Set the ranges of activations to the minimum and maximum over the batches, without rounding."""
         self._set_observing(True)
         for inputs, _ in batches:
             self.model(inputs, training=False)
         self._set_observing(False)
 
     def finish(self) -> None:
-        """Set the limits of the kernels to their last values: training changed those after it had measured them."""
-        for layer in self._made.kernels:
+        """Set the limits of the kernels from their final weights, which changed after the last measurement."""
+        for layer in self._rewritten.kernels:
             layer.measure()
 
     def report(self) -> dict[str, Any]:
-        """What is quantized, what is not and why, and what was kept."""
-        kernels = [_facts(layer) for layer in self._made.kernels]
-        left = self._made.left
-        summary = f"{len(kernels)} kernels and {len(self._made.ranges)} activations in 8 bits"
+        """Return the quantized kernels, the layers in floats with reasons, and the preserved zeros and clusters."""
+        kernels = [_facts(layer) for layer in self._rewritten.kernels]
+        left = self._rewritten.left
+        summary = f"{len(kernels)} kernels and {len(self._rewritten.ranges)} activations in 8 bits"
         summary += f", {len(left)} layers in floats" if left else ""
-        return {"summary": summary, "left": left, "kept": self._kept, "kernels": kernels}
+        return {"summary": summary, "left": left, "kept": self._preserved, "kernels": kernels}
 
-    def _keep(self, layer: Any, zeros: bool, clusters: bool) -> None:
+    def _add_projection(self, layer: Any, zeros: bool, clusters: bool) -> None:
         kernel = layer.kernel.numpy()
         zeros, clusters = zeros and is_sparse(kernel), clusters and is_clustered(kernel)
         if zeros or clusters:
             add_projection(layer.kernel, Projection(kernel, zeros=zeros, clusters=clusters))
         if zeros:
-            self._kept["zeros"].append(layer.layer.name)
+            self._preserved["zeros"].append(layer.layer.name)
         if clusters:
-            self._kept["clusters"].append(layer.layer.name)
+            self._preserved["clusters"].append(layer.layer.name)
 
     def _set_observing(self, observing: bool) -> None:
-        both: list[Any] = [*self._made.kernels, *self._made.ranges]
-        for layer in both:
+        quantizers: list[Any] = [*self._rewritten.kernels, *self._rewritten.ranges]
+        for layer in quantizers:
             layer.observing = observing
 
 

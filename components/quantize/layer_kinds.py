@@ -1,4 +1,4 @@
-"""What each Keras 3 layer is to 8-bit arithmetic."""
+"""Classify Keras 3 layers by their form in LiteRT's 8-bit arithmetic."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ CALCULATING = (
     *(layers.Add, layers.Subtract, layers.Multiply, layers.Average, layers.Maximum, layers.Minimum),
     *(layers.Concatenate, layers.GlobalAveragePooling2D, layers.GlobalAveragePooling1D, layers.Rescaling),
 )
-# The answer lies within the range of the question, so it keeps the scale; some do something only while training.
+# The output lies within the range of the input, so it has the same scale. Some of these act only during training.
 SAME_RANGE = (
     *(layers.Flatten, layers.Reshape, layers.Permute, layers.RepeatVector, layers.Identity),
     *(layers.MaxPooling1D, layers.MaxPooling2D, layers.AveragePooling2D, layers.GlobalMaxPooling2D),
@@ -21,19 +21,30 @@ SAME_RANGE = (
     *(layers.RandomFlip, layers.RandomTranslation, layers.RandomRotation, layers.RandomZoom, layers.RandomContrast),
 )
 OPERATIONS = ("Add", "Subtract", "Multiply", "Maximum", "Minimum", "Concatenate")  # of keras.ops
-MOVING = ("ConvertToTensor", "Reshape", "ExpandDims", "Squeeze", "Transpose", "Copy")  # as well, only the shape changes
-CLIPPING = ("relu", "relu6")  # LiteRT does these within the op before them
-FIXED = {"softmax": (0.0, 255 / 256), "sigmoid": (0.0, 255 / 256), "tanh": (-1.0, 127 / 128)}  # LiteRT's own scales
+MOVING = (
+    "ConvertToTensor",
+    "Reshape",
+    "ExpandDims",
+    "Squeeze",
+    "Transpose",
+    "Copy",
+)  # of keras.ops too; only the shape changes
+CLIPPING = ("relu", "relu6")  # LiteRT fuses these into the op before them
+FIXED = {
+    "softmax": (0.0, 255 / 256),
+    "sigmoid": (0.0, 255 / 256),
+    "tanh": (-1.0, 127 / 128),
+}  # scales prescribed by LiteRT
 WITH_SCALE = ("leaky_relu", "silu")
 ACTIVATIONS = ("linear", *CLIPPING, *FIXED, *WITH_SCALE)
 
 
-def kind(layer: Layer) -> str:
-    """Return what it is.
+def layer_kind(layer: Layer) -> str:
+    """Return the kind of a layer.
 
-    ``kernel``: multiplies by a kernel; ``norm``: batch norm; ``clip``: an activation done within the op before it;
-    ``fixed``: an op whose scale LiteRT prescribes; ``calculate``: one whose answer needs a scale of its own; ``same``:
-    one whose answer keeps the scale; ``float``: any other, which stays in floats.
+    ``kernel``: multiplies by a kernel. ``norm``: batch norm. ``clip``: an activation that is fused into the op before
+    it. ``fixed``: an op whose output scale LiteRT prescribes. ``calculate``: an op whose output needs its own scale.
+    ``same``: an op whose output has the scale of its input. ``float``: any other; it stays in floats.
     """
     if type(layer) in KERNEL:
         return "kernel" if activation(layer) == "linear" and getattr(layer, "groups", 1) == 1 else "float"
@@ -54,23 +65,23 @@ def kind(layer: Layer) -> str:
 
 
 def fixed_range(layer: Layer) -> tuple[float, float]:
-    """The range that LiteRT prescribes for a layer of kind ``fixed``."""
+    """Return the range that LiteRT prescribes for a layer of kind ``fixed``."""
     return FIXED[_applied(layer)]
 
 
 def activation(layer: Layer) -> str:
-    """The name of a layer's ``activation``."""
+    """Return the name of a layer's ``activation``."""
     function = layer.activation
     return "linear" if function is None else str(getattr(function, "__name__", type(function).__name__))
 
 
 def is_custom(layer: Layer) -> bool:
-    """Whether neither Keras nor tfopt made its class."""
+    """Return True if the layer's class is defined neither in Keras nor in tfopt."""
     return not type(layer).__module__.startswith(("keras.", "tfopt.keras_models.fake_quantization"))
 
 
 def _applied(layer: Layer) -> str:
-    """The function that a layer or operation without weights applies; empty for others."""
+    """Return the name of the function that a layer or operation without weights applies, or an empty string."""
     if type(layer) is layers.ReLU:
         plain = not layer.negative_slope and not layer.threshold
         return {None: "relu", 6: "relu6"}.get(layer.max_value, "") if plain else ""
@@ -84,7 +95,7 @@ def _applied(layer: Layer) -> str:
 
 
 def _is_simple(layer: Layer) -> bool:
-    """One multiplication or one addition, by a number."""
+    """Return True for one multiplication or one addition with a scalar."""
     numbers = all(isinstance(value, int | float) for value in (layer.scale, layer.offset))
     return numbers and (layer.scale == 1 or not layer.offset)
 

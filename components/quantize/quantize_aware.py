@@ -1,94 +1,85 @@
-"""The whole of the work: fake quantization, ranges, fine-tuning, writing, and what it cost."""
+"""Quantization-aware training: add fake quantization, set ranges, fine-tune, save, and compare with the parent."""
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel
+from tfopt.components.quantize.parameters import Settings
 from tfopt.errors import ComponentError, nearest
-from tfopt.keras_models import layer_graph as keras_graph
+from tfopt.keras_models.layer_graph import is_graph
 from tfopt.keras_models.quantization_aware import check_not_quantized
 from tfopt.measurement import parity
 from tfopt.measurement.parity import measure_parity
 from tfopt.runtimes.keras_outputs import output_names
 from tfopt.training.determinism import reproducible, set_seeds
-from tfopt.training.fine_tuner import FineTuner, FineTuningSettings
+from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.user_module import UserModule
 
-BATCH = 64  # of the examples that set the first ranges
+CALIBRATION_BATCH = 64
 
-log = logging.getLogger("tfopt")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request(FineTuningSettings):
-    """The parameters of `quantize`, under the same names."""
-
-    keep_float: list[str]
-    keep_zeros: bool
-    keep_clusters: bool
-    calibration_count: int
+log = logging.getLogger(__name__)
 
 
 def quantize_model(
-    model: KerasModel, examples: Examples, module: Path, target: Path, request: Request
+    model: KerasModel, examples: Examples, module: Path, target: Path, settings: Settings
 ) -> dict[str, Any]:
-    """Write the quantized model into the staging folder ``target`` and return what the model card should say.
+    """Write the quantized model into the staging folder ``target`` and return the facts for its model card.
 
     Raises:
-        ComponentError: When nothing can be quantized, or module, examples and model do not fit.
+        ComponentError: If nothing can be quantized, or module, examples and model do not fit.
     """
     check_not_quantized(model)
-    with reproducible(request.seed):
-        user = UserModule(module)  # first: it registers the layers of its own
-        set_seeds(request.seed)
+    with reproducible(settings.seed):
+        user = UserModule(module)  # first: it registers the user's own layers
+        set_seeds(settings.seed)
         keras_model = keras_models.load(model)
-        _check(keras_model, request.keep_float)
+        _check_layers(keras_model, settings.keep_float)
         with runtimes.load(model) as parent:
             names = output_names(model, parent, keras_model)
-            rounds = FineTuner(keras_model, model, user, examples, target, request)
-            learner, tuned = _learn(keras_model, rounds, request)
-            keras_models.save(learner.model, target, names)
-            if keras_models.is_keras_2(learner.model):  # the toolkit's layers cannot be read from a .keras file
-                learner.model.save(target / "Format-Keras" / "model.h5")
+            tuner = FineTuner(keras_model, model, user, examples, target, settings, settings.seed)
+            trainee, tuned = _fine_tune(keras_model, tuner, settings)
+            keras_models.save(trainee.model, target, names)
+            if keras_models.is_keras_2(trainee.model):  # the toolkit's layers cannot be loaded from a .keras file
+                trainee.model.save(target / "Format-Keras" / "model.h5")
                 (target / "Format-Keras" / "model.keras").unlink()
-            fix = "lower the learning rate, or name layers to keep in floats"
+            fix = "lower the learning rate, or name layers in keep_float"
             verified = measure_parity(parent, KerasModel(target), examples, fix=fix)
-    report = learner.report()
+    report = trainee.report()
     for line in (report["summary"], *(f"  {name} stays in floats: {why}" for name, why in report["left"].items())):
         log.info("%s", line)
     log.info("%s", parity.describe_parity(verified["outputs"]))
     return {"name": "quantized", "report": report, "fine_tuned": tuned, "verified": verified}
 
 
-def _check(model: Any, keep_float: list[str]) -> None:
+def _check_layers(model: Any, keep_float: Sequence[str]) -> None:
     keras_models.check_weights(model)
-    if not keras_graph.is_graph(model):
+    if not is_graph(model):
         raise ComponentError(
             f"model {model.name}: a subclassed model",
-            "a Sequential or Functional model, whose layers can be looked through",
+            "a Sequential or Functional model, whose graph of layers is known",
             "call its layers in a keras.Model, or quantize after training with export_tflite precision=int8",
         )
-    known = [layer.name for layer in model._flatten_layers()]
+    names = [layer.name for layer in model._flatten_layers()]
     for name in keep_float:
-        if name not in known:
-            raise ComponentError(f"keep_float: {name!r}", "names of the model's layers", nearest(name, known))
+        if name not in names:
+            raise ComponentError(f"keep_float: {name!r}", "names of the model's layers", nearest(name, names))
 
 
-def _learn(model: Any, rounds: FineTuner, request: Request) -> tuple[Any, dict[str, Any]]:
-    """Return what learned, with its best weights, and how well it does before and after."""
-    before = rounds.evaluate(model)
+def _fine_tune(model: Any, tuner: FineTuner, settings: Settings) -> tuple[Any, dict[str, Any]]:
+    """Return the fine-tuned model with its best weights, and the facts for its model card."""
+    before = tuner.evaluate(model)
     if keras_models.is_keras_2(model):
-        from tfopt.components.quantize.tfmot import ToolkitLearner as Learner
+        from tfopt.components.quantize.tfmot import ToolkitTrainee as Trainee
     else:
-        from tfopt.components.quantize.fake_quant_training import Learner  # type: ignore[assignment]
-    learner = Learner(model, request.keep_float, zeros=request.keep_zeros, clusters=request.keep_clusters)
-    blocks = rounds.sources["train"].in_order().unbatch().take(request.calibration_count).batch(BATCH)
-    learner.observe(blocks)
-    start = rounds.evaluate(rounds.compile(learner.model))
-    _, facts = rounds.fine_tune(learner.model)
-    learner.finish()
-    after = rounds.evaluate(rounds.compile(learner.model))  # which may be another one now
-    return learner, facts | {"float": before, "before": start, "after": after}
+        from tfopt.components.quantize.fake_quant_training import Trainee  # type: ignore[assignment]
+    trainee = Trainee(model, settings.keep_float, zeros=settings.keep_zeros, clusters=settings.keep_clusters)
+    batches = tuner.sources["train"].in_order().unbatch().take(settings.calibration_count).batch(CALIBRATION_BATCH)
+    trainee.observe(batches)
+    start = tuner.evaluate(tuner.compile(trainee.model))
+    _, facts = tuner.fine_tune(trainee.model)
+    trainee.finish()
+    after = tuner.evaluate(tuner.compile(trainee.model))  # the attribute may refer to another model now
+    return trainee, facts | {"float": before, "before": start, "after": after}

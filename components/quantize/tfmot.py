@@ -1,12 +1,12 @@
-"""Keras 2: quantization-aware training with TensorFlow's Model Optimization Toolkit.
+"""Quantization-aware training of Keras 2 models with TensorFlow's Model Optimization Toolkit.
 
-The toolkit refuses a model with any layer it does not know. Here it is told which layers to take, and to round what the
-others hand on; and its ranges, which it would start at -6 to 6, start at what the float model computes. Zeros and
-shared weights are kept as in Keras 3 models, by a projection after each step: what the toolkit's own schemes for that
-add to a layer, a file could not be read into again, and its scales for each channel would take shared weights apart.
+The toolkit refuses a model with any layer that it does not support. Here only supported layers are annotated, and the
+outputs of the others are rounded. The ranges start at the minimum and maximum in the float model, instead of -6 to 6.
+Zeros and shared weights are preserved by a projection after each step, as in Keras 3 models: with the toolkit's own
+schemes the saved file cannot be loaded, and its scales per channel separate shared weights.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,29 +24,33 @@ from tfopt.errors import ComponentError
 from tfopt.keras_models.layer_graph import Layer, calls, is_graph, rebuild
 from tfopt.keras_models.weight_constraints import Projection, add_projection, is_clustered, is_sparse
 
-FOLDED = (layers.Conv2D, layers.DepthwiseConv2D, layers.Dense)  # with the batch norm right after them
+FOLDED = (layers.Conv2D, layers.DepthwiseConv2D, layers.Dense)  # a batch norm right after them is folded in
 PREFIX, RANGE = "quant_", "_range"
 
 
-class ToolkitLearner:
-    """What is trained; the same names as `tfopt.components.quantize.fake_quant_training.Learner`.
+class ToolkitTrainee:
+    """A Keras 2 model with fake quantization, with the methods of `fake_quant_training.Trainee`.
 
     Attributes:
-        model: With fake quantization, not compiled.
+        model: The model, not compiled.
     """
 
-    def __init__(self, model: Layer, keep_float: list[str], *, zeros: bool, clusters: bool) -> None:
-        """Take over a model's layers; the arguments are those of ``Learner``.
+    def __init__(self, model: Layer, keep_float: Sequence[str], *, zeros: bool, clusters: bool) -> None:
+        """Insert fake quantization; the arguments are those of ``Trainee``.
 
         Raises:
-            ComponentError: When no layer has an 8-bit form, or a model is nested in this one.
+            ComponentError: If no layer has an 8-bit form, or the model contains another model.
         """
-        _check(model)
-        self._float = Model(model.inputs[0], model.outputs[0], name=model.name) if _is_plain(model) else model
+        _check_not_nested(model)
+        self._float = Model(model.inputs[0], model.outputs[0], name=model.name) if _is_sequential(model) else model
         self._names = keras_models.served_names(model)
         self.left: dict[str, str] = {}
-        taken = {id(layer) for layer in self._taken(keep_float)}
-        if not any(hasattr(layer, "kernel") or hasattr(layer, "depthwise_kernel") for layer in self._of(taken)):
+        quantized = {id(layer) for layer in self._quantized_layers(keep_float)}
+        if not any(
+            hasattr(layer, "kernel") or hasattr(layer, "depthwise_kernel")
+            for layer in self._float.layers
+            if id(layer) in quantized
+        ):
             why = "; ".join(f"{name}: {reason}" for name, reason in list(self.left.items())[:5])
             raise ComponentError(
                 f"model {model.name}: nothing to quantize ({why or 'no layer has a kernel'})",
@@ -54,103 +58,100 @@ class ToolkitLearner:
                 "leave this step out",
             )
         with tfmot.quantization.keras.quantize_scope():
-            annotated = rebuild(self._float, lambda layer: _annotated(layer, id(layer) in taken))
+            annotated = rebuild(self._float, lambda layer: _annotate(layer, id(layer) in quantized))
             self._quantized = tfmot.quantization.keras.quantize_apply(annotated)
-        self._kept: dict[str, list[str]] = {"zeros": [], "clusters": []}
+        self._preserved: dict[str, list[str]] = {"zeros": [], "clusters": []}
         for layer in self._quantized.layers:
-            self._keep(layer, zeros, clusters)
-        self.model = _named(self._quantized, self._names)
+            self._add_projection(layer, zeros, clusters)
+        self.model = _name_outputs(self._quantized, self._names)
 
     def observe(self, batches: Iterable[Any]) -> None:
-        """Start the ranges at what the float model computes on these."""
-        ends = dict(_ends(self._quantized))
-        seen = {name: tensor for name, tensor in _tensors(self._float).items() if name in ends}
-        watching = Model(self._float.inputs, seen)
-        low, high = dict.fromkeys(seen, 0.0), dict.fromkeys(seen, 0.0)
+        """Set the initial ranges to the minimum and maximum in the float model over the batches."""
+        ranges = dict(_range_variables(self._quantized))
+        tensors = {name: tensor for name, tensor in _tensors(self._float).items() if name in ranges}
+        observer = Model(self._float.inputs, tensors)
+        low, high = dict.fromkeys(tensors, 0.0), dict.fromkeys(tensors, 0.0)
         for inputs, _ in batches:
-            for name, values in watching(inputs, training=False).items():
+            for name, values in observer(inputs, training=False).items():
                 low[name] = min(low[name], float(tf.reduce_min(values)))
                 high[name] = max(high[name], float(tf.reduce_max(values)))
-        for name in seen:
-            least, most = ends[name]
-            least.assign(low[name])
-            most.assign(max(high[name], low[name] + 1e-6))
+        for name in tensors:
+            minimum, maximum = ranges[name]
+            minimum.assign(low[name])
+            maximum.assign(max(high[name], low[name] + 1e-6))
 
     def finish(self) -> None:
-        """Set the limits of the kernels to their last values: training changed those after it had measured them."""
+        """Set the limits of the kernels from their final weights, which changed after the last measurement."""
         for layer in self._quantized.layers:
             for weight, quantizer, limits in getattr(layer, "_weight_vars", ()):
                 quantizer(weight, True, weights=limits)
 
     def report(self) -> dict[str, Any]:
-        """What is quantized, what is not and why, and what was kept."""
+        """Return the quantized kernels, the layers in floats with reasons, and the preserved zeros and clusters."""
         wrapped = [layer for layer in self._quantized.layers if layer.name.startswith(PREFIX)]
         kernels = [_facts(layer) for layer in wrapped if hasattr(layer.layer, "kernel")]
         summary = f"{len(kernels)} kernels in 8 bits"
         summary += f", {len(self.left)} layers in floats" if self.left else ""
-        return {"summary": summary, "left": self.left, "kept": self._kept, "kernels": kernels}
+        return {"summary": summary, "left": self.left, "kept": self._preserved, "kernels": kernels}
 
-    def _keep(self, layer: Layer, zeros: bool, clusters: bool) -> None:
-        found = []
+    def _add_projection(self, layer: Layer, zeros: bool, clusters: bool) -> None:
+        quantizers = []
         for weight, quantizer, limits in getattr(layer, "_weight_vars", ()):
             values, name = weight.numpy(), layer.name.removeprefix(PREFIX)
             sparse, shared = zeros and is_sparse(values), clusters and is_clustered(values)
             if sparse or shared:
                 add_projection(weight, Projection(values, zeros=sparse, clusters=shared))
-            self._kept["zeros"] += [name] * sparse
-            self._kept["clusters"] += [name] * shared
-            found.append((weight, _one_scale if shared and limits["max_var"].shape.rank else quantizer, limits))
-        if found:
-            layer._weight_vars = found  # put in as a whole: a list changed in place, a SavedModel would not hold
+            self._preserved["zeros"] += [name] * sparse
+            self._preserved["clusters"] += [name] * shared
+            quantizers.append((weight, _one_scale if shared and limits["max_var"].shape.rank else quantizer, limits))
+        if quantizers:
+            layer._weight_vars = quantizers  # assigned, since a SavedModel cannot track a list changed in place
 
-    def _taken(self, keep_float: list[str]) -> Iterator[Layer]:
-        """The layers that the toolkit takes; a batch norm only right after what it is folded into."""
+    def _quantized_layers(self, keep_float: Sequence[str]) -> Iterator[Layer]:
+        """Yield the layers that the toolkit quantizes; a batch norm only directly after the layer it is folded into."""
         registry = default_8bit_quantize_registry.Default8BitQuantizeRegistry()
-        before = {id(call.layer): _maker(call.inputs[0]) for call in calls(self._float) if call.inputs}
+        previous = {id(call.layer): _maker(call.inputs[0]) for call in calls(self._float) if call.inputs}
         for layer in self._float.layers:
-            folded = isinstance(layer, layers.BatchNormalization) and type(before[id(layer)]) in FOLDED
-            if layer.name in keep_float or (folded and before[id(layer)].name in keep_float):
-                self.left[layer.name] = "as asked"
+            folded = isinstance(layer, layers.BatchNormalization) and type(previous[id(layer)]) in FOLDED
+            if layer.name in keep_float or (folded and previous[id(layer)].name in keep_float):
+                self.left[layer.name] = "in keep_float"
             elif isinstance(layer.input, list | dict) and _reads_input(layer):
-                self.left[layer.name] = "joins inputs of the model, which the toolkit does not round here"
+                self.left[layer.name] = "merges inputs of the model, which the toolkit does not round here"
             elif (folded or registry.supports(layer)) and not isinstance(layer, layers.InputLayer):
                 yield layer
             elif not isinstance(layer, layers.InputLayer):
                 self.left[layer.name] = f"{type(layer).__name__} is not quantized by TensorFlow's toolkit"
 
-    def _of(self, taken: set[int]) -> list[Layer]:
-        return [layer for layer in self._float.layers if id(layer) in taken]
 
-
-def _check(model: Layer) -> None:
+def _check_not_nested(model: Layer) -> None:
     nested = [layer.name for layer in model.layers if isinstance(layer, Model)]
     if nested:
         raise ComponentError(
-            f"model {model.name}: models nested in it ({', '.join(nested)})",
-            "one flat Keras 2 model, which is all that TensorFlow's toolkit quantizes",
-            "call the nested model's layers in the outer one, or make the model in Keras 3",
+            f"model {model.name}: nested models ({', '.join(nested)})",
+            "a Keras 2 model without nested models, as TensorFlow's toolkit requires",
+            "call the nested model's layers in the outer one, or build the model in Keras 3",
         )
 
 
-def _is_plain(model: Layer) -> bool:
+def _is_sequential(model: Layer) -> bool:
     return isinstance(model, Sequential) and is_graph(model)
 
 
-def _annotated(layer: Layer, taken: bool) -> Layer:
-    if taken:
-        known = tfmot.quantization.keras.quantize_annotate_layer(layer)
-        return _FromInput(layer.name, known) if _reads_input(layer) else known
-    return _Rounded(layer) if _hands_on_floats(layer) else layer
+def _annotate(layer: Layer, quantized: bool) -> Layer:
+    if quantized:
+        annotated = tfmot.quantization.keras.quantize_annotate_layer(layer)
+        return _RoundedInput(layer.name, annotated) if _reads_input(layer) else annotated
+    return _RoundedOutput(layer) if _has_float_output(layer) else layer
 
 
 def _reads_input(layer: Layer) -> bool:
     return any(isinstance(_maker(tensor), layers.InputLayer) for tensor in tf.nest.flatten(layer.input))
 
 
-class _FromInput:
-    """A layer that reads an input, which is rounded as `_Rounded` rounds answers.
+class _RoundedInput:
+    """A layer whose input, an input of the model, is rounded.
 
-    The toolkit's own layer for that, QuantizeLayer, makes its variables twice when a ``.keras`` file is read.
+    The toolkit's layer for that, QuantizeLayer, creates its variables twice when a ``.keras`` file is loaded.
     """
 
     def __init__(self, name: str, layer: Layer) -> None:
@@ -160,8 +161,8 @@ class _FromInput:
         return self.layer(_range(f"{self.name}_input")(tensor))
 
 
-class _Rounded:
-    """A layer that stays in floats, with something after it whose answer is rounded for those that do not."""
+class _RoundedOutput:
+    """A layer that stays in floats, and a layer that rounds its output for quantized layers."""
 
     def __init__(self, layer: Layer) -> None:
         self.layer = layer
@@ -171,59 +172,58 @@ class _Rounded:
 
 
 def _range(name: str) -> Layer:
-    """Hands on what it is given, rounded. Annotated it would not be: the toolkit gives no range to what is linear."""
-    handing_on = layers.Activation("linear", name=f"{name}{RANGE}")
-    rounded = default_8bit_quantize_configs.Default8BitOutputQuantizeConfig()
-    return quantize_wrapper.QuantizeWrapperV2(handing_on, rounded, name_prefix=PREFIX)
+    """Return a layer that rounds its input. It is wrapped here because the toolkit gives linear layers no range."""
+    identity = layers.Activation("linear", name=f"{name}{RANGE}")
+    config = default_8bit_quantize_configs.Default8BitOutputQuantizeConfig()
+    return quantize_wrapper.QuantizeWrapperV2(identity, config, name_prefix=PREFIX)
 
 
-def _hands_on_floats(layer: Layer) -> bool:
-    one = not isinstance(layer.input, list | dict) and not isinstance(layer.output, list | dict)
-    followed = bool(layer._outbound_nodes)
-    return one and followed and layer.output.dtype == tf.float32
+def _has_float_output(layer: Layer) -> bool:
+    is_single = not isinstance(layer.input, list | dict) and not isinstance(layer.output, list | dict)
+    return is_single and bool(layer._outbound_nodes) and layer.output.dtype == tf.float32
 
 
 def _maker(tensor: Any) -> Layer:
     return tensor._keras_history.layer
 
 
-def _named(model: Layer, names: list[str]) -> Layer:
-    """The outputs called as before: the toolkit calls layers otherwise, and outputs are called as their layers."""
-    places = {id(tensor): name for tensor, name in zip(model.outputs, names, strict=True)}
+def _name_outputs(model: Layer, names: list[str]) -> Layer:
+    """Restore the names of the outputs: outputs are named by their layers, and the toolkit renames layers."""
+    names_by_id = {id(tensor): name for tensor, name in zip(model.outputs, names, strict=True)}
 
-    def named(tensor: Any) -> Any:
-        name = places[id(tensor)]
+    def rename(tensor: Any) -> Any:
+        name = names_by_id[id(tensor)]
         return tensor if _maker(tensor).name == name else layers.Activation("linear", name=name)(tensor)
 
-    return Model(model.input, tf.nest.map_structure(named, model.output), name=model.name)
+    return Model(model.input, tf.nest.map_structure(rename, model.output), name=model.name)
 
 
-def _ends(model: Layer) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """The variables of each activation's range, by the name under which `_tensors` has what passes there."""
+def _range_variables(model: Layer) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Yield the minimum and maximum variables of each activation, with the tensor's name in `_tensors`."""
     for layer in model.layers:
-        found = {weight.name.split("/")[-1].split(":")[0]: weight for weight in layer.non_trainable_weights}
+        variables = {weight.name.split("/")[-1].split(":")[0]: weight for weight in layer.non_trainable_weights}
         name = layer.name.removeprefix(PREFIX).removesuffix(RANGE)
-        for place in ("output", "post_activation", "pre_activation"):
-            if f"{place}_min" in found and f"{place}_max" in found:
-                key = f"{name} before" if place == "pre_activation" else name
-                yield key, (found[f"{place}_min"], found[f"{place}_max"])
+        for tensor in ("output", "post_activation", "pre_activation"):
+            if f"{tensor}_min" in variables and f"{tensor}_max" in variables:
+                key = f"{name} before" if tensor == "pre_activation" else name
+                yield key, (variables[f"{tensor}_min"], variables[f"{tensor}_max"])
 
 
 def _tensors(model: Layer) -> dict[str, Any]:
-    """What each layer of the float model answers, and what it has before its activation."""
-    found = {layer.name: layer.output for layer in model.layers if not isinstance(layer.output, list | dict)}
+    """Return inputs and outputs of each layer of the float model, and the values before its activation."""
+    tensors = {layer.name: layer.output for layer in model.layers if not isinstance(layer.output, list | dict)}
     for layer in model.layers:
         if not isinstance(layer.input, list | dict):
-            found[f"{layer.name}_input"] = layer.input
+            tensors[f"{layer.name}_input"] = layer.input
         if getattr(layer, "activation", None) and hasattr(layer, "kernel"):
             linear = type(layer).from_config({**layer.get_config(), "activation": "linear", "name": f"{layer.name}_"})
-            found[f"{layer.name} before"] = linear(layer.input)
+            tensors[f"{layer.name} before"] = linear(layer.input)
             linear.set_weights(layer.get_weights())
-    return found
+    return tensors
 
 
 def _one_scale(kernel: Any, training: bool, weights: dict[str, Any]) -> Any:
-    """Round a convolution's kernel as the toolkit does, with one scale for all channels: then they share values."""
+    """Round a convolution's kernel as the toolkit does, but with one scale for all channels: values stay shared."""
     if training:
         limits = tf.fill(weights["max_var"].shape, tf.reduce_max(tf.abs(kernel)))
         weights["min_var"].assign(-limits)

@@ -8,10 +8,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.components.channel_models import build, programs
-from tfopt.components.prune.channels.cost import cost
-from tfopt.components.prune.channels.groups import find_groups, follow
-from tfopt.components.prune.channels.selection import Wanted, remove_channels
-from tfopt.components.prune.channels.surgery import silenced, without
+from tfopt.components.prune.channels.cost import count_cost
+from tfopt.components.prune.channels.groups import find_groups, follow_channels
+from tfopt.components.prune.channels.selection import remove_channels
+from tfopt.components.prune.channels.surgery import build_smaller_model, zero_channels
+from tfopt.components.prune.parameters import PruningSettings
 
 # Programs are small, and every further try of a failing one makes three models: nothing is shrunk.
 FEW = settings(
@@ -50,12 +51,12 @@ def test_dead_channels_of_known_architectures_are_removed_without_a_difference(l
         if type(layer).__name__ == "BatchNormalization":
             gamma, beta, mean, variance = (rng.uniform(-0.1, 0.1, weight.shape) for weight in layer.weights)
             layer.set_weights([1 + 5 * gamma, beta, mean, 1 + 5 * variance])
-    book = follow(model)
-    kept = some(book, rng)
-    small, dead = without(model, book, kept), silenced(model, book, kept, MAKERS)
+    graph = follow_channels(model)
+    kept = some(graph, rng)
+    small, dead = build_smaller_model(model, graph, kept), zero_channels(model, graph, kept, MAKERS)
     records = 255 * rng.random((2, 96, 96, 3)).astype("float32")
     np.testing.assert_allclose(small(records, training=False), dead(records, training=False), rtol=1e-4, atol=1e-5)
-    assert small.count_params() == cost(model, book, kept).parameters < model.count_params()
+    assert small.count_params() == count_cost(model, graph, kept).parameters < model.count_params()
 
 
 @pytest.mark.nightly
@@ -65,7 +66,7 @@ def test_half_the_flops_of_a_known_architecture_go_and_it_still_answers(library,
     keras = importlib.import_module(library)
     keras.utils.set_random_seed(0)
     model = getattr(keras.applications, name)(weights=None, input_shape=(96, 96, 3), classes=10)
-    removal = remove_channels(model, Wanted(0.5))
+    removal = remove_channels(model, PruningSettings(0.5))
     answer = np.asarray(removal.model(255 * np.random.default_rng(0).random((2, 96, 96, 3)), training=False))
     assert answer.shape == (2, 10)
     assert np.isfinite(answer).all()
@@ -77,26 +78,26 @@ def check(library, program, seed):
     keras = importlib.import_module(library)
     keras.backend.clear_session()
     model = build(keras, program)
-    book = follow(model)
-    kept = some(book, np.random.default_rng(seed))
-    small = without(model, book, kept)
-    dead = silenced(model, book, kept, MAKERS)
+    graph = follow_channels(model)
+    kept = some(graph, np.random.default_rng(seed))
+    small = build_smaller_model(model, graph, kept)
+    dead = zero_channels(model, graph, kept, MAKERS)
     records = np.random.default_rng(seed).normal(size=(3, 8, 8, 2)).astype("float32")
     for expected, received in zip(dead(records, training=False), small(records, training=False), strict=True):
         np.testing.assert_allclose(received, expected, rtol=1e-5, atol=1e-5)
-    foretold = cost(model, book, kept)
-    again = follow(small)
-    assert cost(small, again, np.ones(len(again.roots()), bool)) == foretold
+    foretold = count_cost(model, graph, kept)
+    again = follow_channels(small)
+    assert count_cost(small, again, np.ones(len(again.roots()), bool)) == foretold
     assert small.count_params() == foretold.parameters
     assert [tensor.shape for tensor in small.outputs] == [tensor.shape for tensor in model.outputs]
     assert [layer.name for layer in small.layers] == [layer.name for layer in model.layers]
 
 
-def some(book, rng):
+def some(graph, rng):
     """A random choice that leaves each group at least one channel; it must remove something where it may."""
-    kept = np.ones(len(book.roots()), bool)
-    for group in find_groups(book):
+    kept = np.ones(len(graph.roots()), bool)
+    for group in find_groups(graph):
         if not group.frozen:
             gone = rng.permutation(group.bundles)[: rng.integers(1, len(group.bundles))]
             kept[gone] = False
-    return kept[book.roots()]
+    return kept[graph.roots()]

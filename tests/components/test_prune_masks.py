@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfopt.components.prune import patterns as masks
+from tfopt.components.prune import patterns
 from tfopt.components.prune.kernels import find_kernels
 from tfopt.components.prune.masked_training import Masks
-from tfopt.components.prune.pattern import Pattern, parse_block, parse_ratio
-from tfopt.components.prune.schedule import plan
+from tfopt.components.prune.parameters import Pattern, parse_block, parse_ratio
+from tfopt.components.prune.patterns import plan_schedule
 from tfopt.components.prune.tfmot import _toolkit_schedule
 from tfopt.errors import ComponentError
 
@@ -40,12 +40,12 @@ def test_masks_are_those_of_the_toolkit_for_the_same_weights(name):
     theirs = [mask.numpy() for layer in wrapped.layers for _, mask, _ in getattr(layer, "pruning_vars", [])]
     assert len(theirs) == len(kernels) > 0
     for weights, mask in zip(kernels, theirs, strict=True):
-        np.testing.assert_array_equal(masks.mask(weights, pattern, 0.7, -2), mask)
+        np.testing.assert_array_equal(patterns.draw_mask(weights, pattern, 0.7, -2), mask)
 
 
 @pytest.mark.parametrize(("kind", "steps"), [("polynomial", 1000), ("polynomial", 50), ("constant", 70)])
 def test_the_schedule_is_that_of_the_toolkit_step_by_step(kind, steps):
-    ours = plan(kind, 0.8, steps=steps)
+    ours = plan_schedule(kind, 0.8, steps=steps)
     theirs = _toolkit_schedule(ours)
     for step in range(1, steps + 1):
         due, sparsity = theirs(tf.constant(step, tf.int64))
@@ -59,25 +59,25 @@ def test_the_schedule_is_that_of_the_toolkit_step_by_step(kind, steps):
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 7])
 def test_a_short_training_still_reaches_its_sparsity(steps):
-    schedule = plan("polynomial", 0.8, steps=steps)
+    schedule = plan_schedule("polynomial", 0.8, steps=steps)
     assert schedule.due(schedule.end)
     assert schedule.end <= steps
     assert schedule.sparsity(schedule.end) == pytest.approx(0.8)
 
 
 def test_equal_weights_are_pruned_to_the_sparsity_asked_for():
-    assert masks.magnitude(np.ones((10, 10)), 0.8).sum() == 20
-    assert masks.magnitude(np.zeros((10, 10)), 0.8).sum() == 20
-    assert masks.n_m(np.ones((8, 3)), 1, 4, axis=0).sum() == 6
-    assert masks.blocks(np.ones((8, 8)), 0.75, 2, 2).sum() == 16
+    assert patterns.magnitude_mask(np.ones((10, 10)), 0.8).sum() == 20
+    assert patterns.magnitude_mask(np.zeros((10, 10)), 0.8).sum() == 20
+    assert patterns.n_m_mask(np.ones((8, 3)), 1, 4, axis=0).sum() == 6
+    assert patterns.block_mask(np.ones((8, 8)), 0.75, 2, 2).sum() == 16
 
 
 def test_groups_lie_along_the_axis():
     weights = np.random.default_rng(0).normal(size=(3, 3, 8, 5))
-    pruned = weights * masks.n_m(weights, 2, 4, axis=2)
-    assert masks.is_n_m(pruned, 2, 4, 2)
-    assert not masks.is_n_m(pruned, 2, 4, 0)
-    assert not masks.is_n_m(weights, 2, 4, 2)
+    pruned = weights * patterns.n_m_mask(weights, 2, 4, axis=2)
+    assert patterns.is_n_m(pruned, 2, 4, 2)
+    assert not patterns.is_n_m(pruned, 2, 4, 0)
+    assert not patterns.is_n_m(weights, 2, 4, 2)
     kept = np.abs(pruned).reshape(9, 2, 4, 5).sum(2)
     np.testing.assert_allclose(kept, np.sort(np.abs(weights).reshape(9, 2, 4, 5), axis=2)[:, :, 2:].sum(2))
 
@@ -129,7 +129,7 @@ def test_masked_weights_stay_zero_after_every_step_and_the_optimizer_knows_nothi
     counting = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda batch, logs: zeros.append(sum((kernel.values == 0).sum() for kernel in kernels))
     )
-    schedule = plan("constant", 0.75, steps=12)
+    schedule = plan_schedule("constant", 0.75, steps=12)
     model.fit(*data, epochs=3, batch_size=8, verbose=0, callbacks=[pruning.callback(model, schedule), counting])
     assert zeros == [84] * 12  # 75 % of 8x8 and 8x6
     for kernel, was in zip(kernels, before, strict=True):
@@ -148,7 +148,7 @@ def test_the_polynomial_schedule_prunes_more_and_more_and_then_leaves_the_masks(
     pruning = Masks(kernels, Pattern("magnitude"))
     model.compile("adam", "mse")
     pruning.guard(model.optimizer)
-    schedule = plan("polynomial", 0.75, steps=40)
+    schedule = plan_schedule("polynomial", 0.75, steps=40)
     patterns = []
     import keras
 

@@ -13,9 +13,9 @@ from tfopt.components.cluster.centroids import share
 from tfopt.components.prune.component import prune
 from tfopt.components.prune.kernels import find_kernels
 from tfopt.components.prune.masked_training import Masks
-from tfopt.components.prune.pattern import Pattern
+from tfopt.components.prune.parameters import Pattern
 from tfopt.components.prune.patterns import is_n_m
-from tfopt.components.quantize.fake_quant_training import Learner
+from tfopt.components.quantize.fake_quant_training import Trainee
 from tfopt.errors import ComponentError
 
 OWN = """
@@ -100,7 +100,7 @@ def test_recurrent_attention_and_convolution_kernels_are_found_with_their_input_
     assert len([name for name in axes if name.endswith("recurrent_kernel")]) == 2
     assert not [name for name in axes if "embedding" in name]
     assert kernels["transposed.kernel"].left == "a transposed convolution, which no runtime has with sparse groups"
-    Masks(list(kernels.values()), Pattern("n_m")).draw(0.5)
+    Masks(list(kernels.values()), Pattern("n_m")).update(0.5)
     for kernel in kernels.values():
         assert kernel.left or is_n_m(kernel.values, 2, 4, kernel.axis)
 
@@ -175,9 +175,9 @@ def test_without_a_card_the_weights_say_what_was_done_before(tmp_path, pattern, 
         for kernel in find_kernels(model, Pattern("magnitude"), []):
             kernel.variable.assign(share(kernel.values, 8, "density", keep_zeros=False, seed=0))
     elif before:
-        Masks(find_kernels(model, Pattern("magnitude"), []), Pattern("magnitude")).draw(0.5)
+        Masks(find_kernels(model, Pattern("magnitude"), []), Pattern("magnitude")).update(0.5)
     else:
-        model = Learner(model, [], zeros=False, clusters=False).model
+        model = Trainee(model, [], zeros=False, clusters=False).model
     model.save(tmp_path / "m.keras")
     with pytest.raises(ComponentError, match=says):
         prune(tmp_path / "m.keras", tmp_path / "out", pattern=pattern)
@@ -248,7 +248,7 @@ def test_a_model_that_answers_the_same_to_everything_is_not_handed_on(tmp_path):
 def test_a_subclassed_keras_2_model_inside_is_refused_for_training_with_the_way_out(tmp_path):
     import tf_keras
 
-    from tfopt.components.prune.schedule import plan
+    from tfopt.components.prune.patterns import plan_schedule
     from tfopt.components.prune.tfmot import wrap
 
     class Inner(tf_keras.Model):
@@ -263,7 +263,7 @@ def test_a_subclassed_keras_2_model_inside_is_refused_for_training_with_the_way_
     model = tf_keras.Model(given, Inner()(given))
     kernels = find_kernels(model, Pattern("magnitude"), [])
     with pytest.raises(ComponentError, match="leave the module out"):
-        wrap(model, kernels, Pattern("magnitude"), plan("constant", 0.5, steps=1))
+        wrap(model, kernels, Pattern("magnitude"), plan_schedule("constant", 0.5, steps=1))
 
 
 def keras_of(module):

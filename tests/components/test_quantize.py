@@ -199,7 +199,7 @@ def test_layers_named_stay_in_floats_and_the_card_says_so(folder, digits_model, 
     given = {"epochs": 1, "keep_float": ["depthwise_conv2d"]}
     made = quantize(digits_model, digits_examples, folder / "module.py", folder / "partly", **given)["quantized"]
     left = made.card.facts["report"]["left"]
-    assert left["depthwise_conv2d"] == "as asked"
+    assert left["depthwise_conv2d"] == "in keep_float"
     assert {kernel["layer"] for kernel in made.card.facts["report"]["kernels"]} == {"conv2d", "digit_linear"}
 
 

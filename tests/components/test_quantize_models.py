@@ -15,7 +15,7 @@ from tfopt.artifacts import KerasModel
 from tfopt.components.export_onnx.component import export_onnx
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.quantize.component import quantize
-from tfopt.components.quantize.fake_quant_training import Learner
+from tfopt.components.quantize.fake_quant_training import Trainee
 from tfopt.errors import ComponentError
 
 MODULE = """
@@ -39,8 +39,8 @@ def module_of(folder, name):
     return folder / f"{name}.py"
 
 
-def learner_of(model, keep_float=(), **kept) -> Learner:
-    return Learner(model, list(keep_float), **{"zeros": True, "clusters": True, **kept})
+def learner_of(model, keep_float=(), **kept) -> Trainee:
+    return Trainee(model, list(keep_float), **{"zeros": True, "clusters": True, **kept})
 
 
 def moved(model):
@@ -102,9 +102,9 @@ def test_taking_a_model_apart_changes_no_answer_until_it_is_rounded():
 
 def test_every_layer_that_stays_in_floats_is_named_with_the_reason():
     assert learner_of(everything(), ["gate"]).report()["left"] == {
-        "gate": "as asked",
+        "gate": "in keep_float",
         "normal": "LayerNormalization has no 8-bit form here",
-        "own": "a layer of your own",
+        "own": "a custom layer",
     }
 
 
@@ -124,7 +124,9 @@ def test_a_batch_norm_with_no_convolution_before_it_stays_in_floats():
     image = layers.Input((4, 4, 3))
     flow = layers.BatchNormalization(name="alone")(layers.MaxPooling2D()(image))
     report = learner_of(keras.Model(image, layers.Conv2D(2, 1)(flow))).report()
-    assert report["left"] == {"alone": "no convolution right before this batch norm takes it in"}
+    assert report["left"] == {
+        "alone": "this batch norm does not directly follow a convolution that it can be folded into"
+    }
 
 
 def dense_block():
@@ -231,14 +233,14 @@ def test_a_sequential_model_of_keras_2_keeps_its_names_zeros_shared_weights_and_
 
 
 def test_ranges_of_keras_2_start_at_what_the_float_model_computes():
-    from tfopt.components.quantize.tfmot import ToolkitLearner
+    from tfopt.components.quantize.tfmot import ToolkitTrainee
 
     flow = image = tf_keras.Input((5,), name="image")
     flow = tf_keras.layers.Dense(7, "relu", name="hidden")(flow)
     model = moved(tf_keras.Model(image, tf_keras.layers.Dense(3, activation="softmax", name="kind")(flow)))
     given = np.random.default_rng(0).normal(0, 20, (40, 5)).astype("float32")
     hidden = tf_keras.Model(image, flow).predict(given, verbose=0)
-    learner = ToolkitLearner(model, [], zeros=True, clusters=True)
+    learner = ToolkitTrainee(model, [], zeros=True, clusters=True)
     learner.observe([(given, None)])
     found = {weight.name: float(weight.numpy()) for weight in learner.model.weights if weight.shape.rank == 0}
     assert found["quant_hidden/post_activation_max:0"] == pytest.approx(hidden.max())
@@ -250,7 +252,7 @@ def test_a_nested_model_of_keras_2_is_refused_by_name(tmp_path, digits_examples,
     image = tf_keras.Input((8, 8, 1), name="image")
     model = tf_keras.Model(image, tf_keras.layers.Dense(10, activation="softmax")(inner(image)))
     keras_models.save(model, tmp_path / "model")
-    with pytest.raises(ComponentError, match="models nested in it \\(inner\\)"):
+    with pytest.raises(ComponentError, match="nested models \\(inner\\)"):
         quantize(tmp_path / "model", digits_examples, module["tf_keras"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

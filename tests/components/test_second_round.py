@@ -13,7 +13,8 @@ from tfopt.components.prune.component import prune
 from tfopt.components.quantize.component import quantize
 from tfopt.errors import ComponentError
 from tfopt.training.compile_like_module import HELD_OUT, compile_like, read_splits
-from tfopt.training.second_round import Recovery, SecondRound
+from tfopt.training.fine_tuning_inputs import FineTuningSettings
+from tfopt.training.second_round import SecondRound
 from tfopt.training.user_module import UserModule
 
 STRICT, EASY = ["accuracy threshold 1.0"], ["latency threshold 5", "quality max_degradation 90%"]
@@ -97,7 +98,9 @@ def test_a_model_that_meets_its_goals_is_left_alone(digits_model, digits_example
 
 def test_a_second_round_that_gains_nothing_is_dropped(desk, digits_model, digits_examples):
     model, sources = desk
-    second = SecondRound(Recovery(1, STRICT), KerasModel(digits_model), Examples(digits_examples), model, sources)
+    second = SecondRound(
+        FineTuningSettings(recover=1, goals=STRICT), KerasModel(digits_model), Examples(digits_examples), model, sources
+    )
     before = model.get_weights()
 
     def ruin(model):
@@ -124,7 +127,7 @@ def test_what_cannot_be_judged_is_refused(desk, digits_model, digits_examples, t
         ([], "recover with the goals none"),
     ):
         with pytest.raises(ComponentError) as refusal:
-            SecondRound(Recovery(1, goals), *given)
+            SecondRound(FineTuningSettings(recover=1, goals=goals), *given)
         assert refusal.value.received == received
         assert "accuracy" in refusal.value.expected
     with pytest.raises(ComponentError, match="recover=1 without a module"):

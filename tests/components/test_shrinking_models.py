@@ -8,11 +8,11 @@ import pytest
 from tfopt import keras_models
 from tfopt.components.cluster.centroids import share
 from tfopt.components.cluster.kernels import find_kernels as cluster_kernels
-from tfopt.components.prune.channels.selection import Wanted, remove_channels
+from tfopt.components.prune.channels.selection import remove_channels
 from tfopt.components.prune.kernels import find_kernels
 from tfopt.components.prune.masked_training import Masks
-from tfopt.components.prune.pattern import Pattern
-from tfopt.components.quantize import quantize_aware as quantizing
+from tfopt.components.prune.parameters import Pattern, PruningSettings
+from tfopt.components.quantize import quantize_aware
 from tfopt.errors import ComponentError
 
 MAKES = ("sequential", "functional", "nested", "subclassed", "two by two")
@@ -22,7 +22,7 @@ REFUSED = {
     ("channels", "tf_keras", "subclassed"): "own call",
     ("quantize", "keras", "subclassed"): "a subclassed model",
     ("quantize", "tf_keras", "subclassed"): "a subclassed model",
-    ("quantize", "tf_keras", "nested"): "models nested in it",
+    ("quantize", "tf_keras", "nested"): "nested models",
 }
 TABLE = [
     (way, library, make, REFUSED.get((way, library, make)))
@@ -90,14 +90,14 @@ def answers(model, given):
 
 def zeros(model):
     kernels = find_kernels(model, Pattern("magnitude"), [])
-    Masks(kernels, Pattern("magnitude")).draw(0.5)
+    Masks(kernels, Pattern("magnitude")).update(0.5)
     for kernel in kernels:
         assert (kernel.values == 0).mean() == 0.5
     return model
 
 
 def channels(model):
-    removal = remove_channels(model, Wanted(0.3, multiple=1))
+    removal = remove_channels(model, PruningSettings(0.3, multiple=1))
     assert removal.model.count_params() < model.count_params()
     return removal.model
 
@@ -111,12 +111,12 @@ def shared(model):
 
 
 def aware(model):
-    quantizing._check(model, [])
+    quantize_aware._check_layers(model, [])
     if keras_models.is_keras_2(model):
-        from tfopt.components.quantize.tfmot import ToolkitLearner as Learner
+        from tfopt.components.quantize.tfmot import ToolkitTrainee as Trainee
     else:
-        from tfopt.components.quantize.fake_quant_training import Learner
-    learner = Learner(model, [], zeros=True, clusters=True)
+        from tfopt.components.quantize.fake_quant_training import Trainee
+    learner = Trainee(model, [], zeros=True, clusters=True)
     count = len(inputs(model))
     drawn = [np.random.default_rng(0).normal(size=(20, 6)).astype("float32") for _ in range(count)]
     learner.observe([(drawn if count > 1 else drawn[0], None)])

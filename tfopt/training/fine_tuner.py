@@ -3,36 +3,20 @@
 with reproducible(seed):
     user = UserModule(module)            # first: it registers the user's own layers
     model = keras_models.load(parent)
-    tuner = FineTuner(model, parent, user, examples, folder, settings)
+    tuner = FineTuner(model, parent, user, examples, folder, settings, seed)
     before = tuner.evaluate(model)
     model, facts = tuner.fine_tune(model)
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.training.compile_like_module import compile_like, evaluate_model, read_splits
+from tfopt.training.fine_tuning_inputs import FineTuningSettings
 from tfopt.training.fit_loop import fit_model
-from tfopt.training.second_round import SECOND_ROUND, Recovery, SecondRound
+from tfopt.training.second_round import SECOND_ROUND, SecondRound
 from tfopt.training.user_module import UserModule
-
-
-@dataclass(frozen=True, kw_only=True)
-class FineTuningSettings:
-    """Settings that every fine-tuning component has, named like its parameters.
-
-    Attributes:
-        recovery: The parameters ``recover`` and ``goals``.
-    """
-
-    label: str
-    epochs: int
-    recovery: Recovery
-    batch_size: int
-    learning_rate: float | None
-    seed: int
 
 
 class FineTuner:
@@ -51,6 +35,7 @@ class FineTuner:
         examples: Examples,
         folder: Path,
         settings: FineTuningSettings,
+        seed: int,
     ) -> None:
         """Compile the model, and evaluate it if there may be a second round.
 
@@ -61,14 +46,15 @@ class FineTuner:
             examples: The examples to train on.
             folder: Where ``history.json`` and ``logs/`` are written.
             settings: How to fine-tune.
+            seed: Seed of the order of the examples; the second round uses ``seed + 1``.
 
         Raises:
             ComponentError: If the module, the examples, the goals and the model do not fit.
         """
-        self.user, self.folder, self.settings = user, folder, settings
+        self.user, self.folder, self.settings, self.seed = user, folder, settings, seed
         self.compile(model)
-        self.sources = read_splits(model, examples, settings.label, held_out=settings.recovery.epochs > 0)
-        self.second = SecondRound(settings.recovery, parent, examples, model, self.sources)
+        self.sources = read_splits(model, examples, settings.label, held_out=settings.recover > 0)
+        self.second = SecondRound(settings, parent, examples, model, self.sources)
 
     def compile(self, model: Any) -> Any:
         """Compile a model as the module does, with a new optimizer and schedule, and return it."""
@@ -100,10 +86,9 @@ class FineTuner:
             )
 
         def fit_again(model: Any) -> tuple[Any, dict[str, Any]]:
-            folder, epochs = self.folder / SECOND_ROUND, settings.recovery.epochs
-            return self.compile(model), fit(model, folder, epochs, settings.seed + 1)
+            return self.compile(model), fit(model, self.folder / SECOND_ROUND, settings.recover, self.seed + 1)
 
-        first = fit(model, self.folder, settings.epochs, settings.seed)
+        first = fit(model, self.folder, settings.epochs, self.seed)
         model, second, recovery = self.second.run(model, fit_again)
         history = second or first
         facts = {"best_epoch": history["best_epoch"], "epochs": len(history["epochs"])}

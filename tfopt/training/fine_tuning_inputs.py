@@ -1,8 +1,39 @@
-"""Input checks of components that fine-tune, made before anything heavy is imported."""
+"""Parameters of components that fine-tune, and checks of their inputs made before anything heavy is imported."""
+
+from dataclasses import dataclass
+from typing import Annotated
 
 from tfopt.artifacts import Examples, PythonModule
+from tfopt.declaration.parameters import Between, Reads
 from tfopt.errors import ComponentError
+from tfopt.measurement.goals import read_goals
 from tfopt.training.user_module import check_syntax
+
+
+@dataclass(frozen=True)
+class FineTuningSettings:
+    """Parameters that every fine-tuning component has.
+
+    Attributes:
+        label: The label feature.
+        epochs: Number of passes over the split ``train``.
+        recover: Epochs of a second round of fine-tuning, which runs if the model misses a goal on examples of ``train``
+            that are held out of both rounds. When 0: no second round.
+        goals: Goals on the held-out examples, such as "accuracy max_degradation 0.5%"; quality is the module's first
+            metric.
+        batch_size: Examples per step.
+        learning_rate: Learning rate that replaces the one of the module's optimizer, which a schedule may have reduced
+            to almost zero.
+    """
+
+    label: str = "label"
+    epochs: Annotated[int, Between(1, None)] = 5
+    recover: Annotated[int, Between(0, None)] = 0
+    goals: Annotated[tuple[str, ...], Reads(read_goals, ("quality max_degradation 1%",))] = (
+        "quality max_degradation 1%",
+    )
+    batch_size: Annotated[int, Between(1, None)] = 64
+    learning_rate: Annotated[float, Between(0, None)] | None = 1e-4
 
 
 def check_fine_tuning_inputs(

@@ -7,7 +7,7 @@ not used for it: selecting between two models there would make its metrics look 
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tfopt.artifacts import Examples, Model
@@ -18,6 +18,7 @@ from tfopt.measurement.goals import QUALITY, Goal, read_goals
 from tfopt.measurement.model_measurements import ModelMeasurements, from_quality
 from tfopt.training.compile_like_module import HELD_OUT
 from tfopt.training.dataset import Source
+from tfopt.training.fine_tuning_inputs import FineTuningSettings
 
 SECOND_ROUND = "second_round"  # the folder of its history
 HIGHER_IS_BETTER = ("accuracy", "acc", "auc", "precision", "recall")  # endings of metric names
@@ -27,29 +28,21 @@ log = logging.getLogger(__name__)
 Metrics = dict[str, float]
 
 
-@dataclass(frozen=True)
-class Recovery:
-    """Settings of the second round.
-
-    Attributes:
-        epochs: Epochs of the second round; 0 for none.
-        goals: The goals, as text.
-    """
-
-    epochs: int
-    goals: Sequence[str]
-
-
 class SecondRound:
     """Evaluate a fine-tuned model on held-out examples, and fine-tune it again if it misses a goal."""
 
     def __init__(
-        self, settings: Recovery, parent: Model, examples: Examples, baseline: Any, sources: Mapping[str, Source]
+        self,
+        settings: FineTuningSettings,
+        parent: Model,
+        examples: Examples,
+        baseline: Any,
+        sources: Mapping[str, Source],
     ) -> None:
         """Evaluate the baseline, if a second round is requested.
 
         Args:
-            settings: The epochs and the goals.
+            settings: Has the epochs (``recover``) and the goals.
             parent: The model that is fine-tuned. If a component with a second round made it, its model card contains
                 the metrics of the first baseline.
             examples: The examples to train on.
@@ -59,8 +52,8 @@ class SecondRound:
         Raises:
             ComponentError: If none of the goals is on a metric of the module.
         """
-        self.settings, self.data = settings, examples.digest if settings.epochs else ""
-        if settings.epochs:
+        self.epochs, self.data = settings.recover, examples.digest if settings.recover else ""
+        if self.epochs:
             self.held_out = sources[HELD_OUT]
             self.baseline = _first_baseline(parent, self.data) or _evaluate(baseline, self.held_out)
             self.goals = _name_metrics(read_goals(settings.goals), self.baseline)
@@ -76,7 +69,7 @@ class SecondRound:
             The better model, the history of the second round (None if the first model is used), and the facts for the
             model card.
         """
-        if not self.settings.epochs:
+        if not self.epochs:
             return model, None, {}
         first = _evaluate(model, self.held_out)
         facts: dict[str, Any] = {
@@ -89,7 +82,7 @@ class SecondRound:
         if not missed:
             return model, None, facts
         (goal, failure), *_ = missed
-        epochs, count = self.settings.epochs, self.held_out.count
+        epochs, count = self.epochs, self.held_out.count
         log.info("a second round of %d epochs, since on %d held-out examples it %s", epochs, count, failure)
         weights = model.get_weights()
         tuned, history_of_second = fit_again(model)

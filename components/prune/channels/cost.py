@@ -1,48 +1,99 @@
-"""What a model costs with some of its channels: numbers worked out from the labels, without making the model."""
+"""Parameters, FLOPs and latency of a model with some of its channels.
 
+Parameters and FLOPs are computed from the labels, without building the smaller model. The latency is relative to the
+parent: both are served as SavedModels and timed alternately in this process. It guides the search; `benchmark` measures
+the result in separate processes.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from tfopt.components.prune.channels.labels import Book, Kept
+from tfopt import keras_models, runtimes
+from tfopt.artifacts import SavedModel
+from tfopt.components.prune.channels.labels import ChannelGraph, Remaining
+from tfopt.data.batches import Batch
+from tfopt.data.sample_inputs import random_batch
 from tfopt.keras_models.layer_graph import Layer
+from tfopt.runtimes import Runtime
+
+REPETITIONS, BURST_S, WARMUP_CALLS = 9, 0.15, 3
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Sizes of a model.
+    """The size of a model.
 
     Attributes:
-        parameters: Numbers in all weights, those that are not trained included.
-        flops: Multiplications and additions of the kernels that are followed, for one record; the additions of biases
-            and whatever has no kernel are not counted. None where the model leaves a size open.
+        parameters: Number of elements of all weights, trainable or not.
+        flops: Multiplications and additions of the kernels that are followed, for one record. Additions of biases and
+            ops without a kernel are not counted. None if a size is unknown.
     """
 
     parameters: int
     flops: int | None
 
 
-def cost(model: Layer, book: Book, kept: Kept) -> Cost:
-    """Return what the model costs when only these labels are kept."""
+def count_cost(model: Layer, graph: ChannelGraph, remaining: Remaining) -> Cost:
+    """Return the cost of the model with the remaining channels."""
     saved, sizes = 0, {}
-    for (key, place), lengths in _lengths(book, kept).items():
-        layer = book.followed.get(key) or next(cut.layer for cut in book.cuts.values() if id(cut.layer) == key)
-        shape = [int(size) for size in layer.weights[place].shape]
-        full = int(np.prod(shape))
-        sizes[key, place] = int(np.prod([lengths.get(axis, size) for axis, size in enumerate(shape)]))
-        saved += full - sizes[key, place]
+    for (key, weight), lengths in _lengths(graph, remaining).items():
+        layer = graph.followed.get(key) or next(cut.layer for cut in graph.cuts.values() if id(cut.layer) == key)
+        shape = [int(size) for size in layer.weights[weight].shape]
+        sizes[key, weight] = int(np.prod([lengths.get(axis, size) for axis, size in enumerate(shape)]))
+        saved += int(np.prod(shape)) - sizes[key, weight]
     total = sum(int(np.prod([int(size) for size in weight.shape])) for weight in model.weights)
     flops = 0
-    for layer, place, times in book.uses:
-        if times is None:
+    for layer, weight, positions in graph.uses:
+        if positions is None:
             return Cost(total - saved, None)
-        flops += 2 * times * sizes[id(layer), place]
+        flops += 2 * positions * sizes[id(layer), weight]
     return Cost(total - saved, flops)
 
 
-def _lengths(book: Book, kept: Kept) -> dict[tuple[int, int], dict[int, int]]:
-    """How long each axis of a weight is afterwards, where it is cut."""
-    found: dict[tuple[int, int], dict[int, int]] = {}
-    for (key, place, axis), cut in book.cuts.items():
-        found.setdefault((key, place), {})[axis] = int(np.count_nonzero(kept[cut.labels]))
-    return found
+def _lengths(graph: ChannelGraph, remaining: Remaining) -> dict[tuple[int, int], dict[int, int]]:
+    """Return the remaining length of each axis that is cut, by layer and weight."""
+    lengths: dict[tuple[int, int], dict[int, int]] = {}
+    for (key, weight, axis), cut in graph.cuts.items():
+        lengths.setdefault((key, weight), {})[axis] = int(np.count_nonzero(remaining[cut.labels]))
+    return lengths
+
+
+def relative_latency(parent: Layer) -> Callable[[Layer], float]:
+    """Return a function that measures the latency of a model as a fraction of the parent's.
+
+    The fraction is the median over pairs of measurements, at batch size 1 with random inputs and TensorFlow's default
+    threads.
+    """
+    served_parent = _serve(parent)
+    batch = random_batch(served_parent.inputs, records=1, seed=0)
+
+    def measure(model: Layer) -> float:
+        served = _serve(model)
+        for runtime in (served_parent, served):
+            for _ in range(WARMUP_CALLS):
+                runtime.run(batch)
+        return float(np.median([_latency(served, batch) / _latency(served_parent, batch) for _ in range(REPETITIONS)]))
+
+    return measure
+
+
+def _serve(model: Layer) -> Runtime:
+    with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
+        keras_models.save(model, Path(folder))
+        return runtimes.load(SavedModel(Path(folder)))
+
+
+def _latency(runtime: Runtime, batch: Batch) -> float:
+    """Return the median latency of calls in a short interval, in seconds."""
+    times: list[float] = []
+    end = time.perf_counter() + BURST_S
+    while not times or time.perf_counter() < end:
+        start = time.perf_counter()
+        runtime.run(batch)
+        times.append(time.perf_counter() - start)
+    return float(np.median(times))

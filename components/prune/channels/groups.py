@@ -1,7 +1,7 @@
-"""The dependency groups of a Keras model: which output channels of which layers live and die together, or must stay.
+"""Groups of channels of a Keras model that are produced by the same layers, and the reasons why some are frozen.
 
-The idea is that of Fang et al., "DepGraph: Towards Any Structural Pruning" (CVPR 2023); here the groups follow from
-labels of single channels, so that concatenations, Flatten and partly shared channels need no offsets of their own.
+The idea is that of Fang et al., "DepGraph: Towards Any Structural Pruning" (CVPR 2023). Here the groups follow from
+labels of single channels, so that concatenations, Flatten and partly shared channels need no offsets.
 """
 
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.components.prune.channels.labels import Book, Channels, Kept, Labels, NotFollowedError
+from tfopt.components.prune.channels.labels import ChannelGraph, Channels, Labels, Remaining, UnsupportedLayerError
 from tfopt.components.prune.channels.propagation import rule_of
 from tfopt.errors import ComponentError
 from tfopt.keras_models.layer_graph import Call, Layer, calls, is_graph
 
 
 @dataclass(frozen=True)
-class Group:
-    """Bundles of channels that the same layers make; any of them may go by itself.
+class ChannelGroup:
+    """Bundles of channels that the same layers make. Each bundle can be removed separately.
 
     Attributes:
-        makers: Names of the layers that make them, with the models these are in.
-        members: Names of all layers with weights for them: the makers, batch norms, depthwise convolutions.
+        makers: Paths of the layers that make the channels.
+        members: Paths of all layers with weights for them: makers, batch norms, depthwise convolutions.
         bundles: One label for each bundle.
-        frozen: Why none may go; None where they may.
+        frozen: Why none can be removed; None if they can.
     """
 
     makers: tuple[str, ...]
@@ -31,105 +31,106 @@ class Group:
     bundles: Labels
     frozen: str | None
 
-    def facts(self, kept: Kept) -> dict[str, Any]:
-        """Return what the report says of it."""
-        after = int(kept[self.bundles].sum())
-        said = {"members": list(self.members), "before": len(self.bundles), "after": after}
-        return said | ({"frozen": self.frozen} if self.frozen else {})
+    def facts(self, remaining: Remaining) -> dict[str, Any]:
+        """Return the group's entry in the report."""
+        after = int(remaining[self.bundles].sum())
+        facts = {"members": list(self.members), "before": len(self.bundles), "after": after}
+        return facts | ({"frozen": self.frozen} if self.frozen else {})
 
 
-def follow(model: Layer) -> Book:
-    """Follow the channels through a model and the models in it.
+def follow_channels(model: Layer) -> ChannelGraph:
+    """Follow the channels through a model and its nested models.
 
     Raises:
-        ComponentError: When its graph is not known: a subclassed model, or one with a `call` of its own.
+        ComponentError: If its graph is unknown: a subclassed model, or one with its own ``call``.
     """
     if not is_graph(model):
         raise ComponentError(
             f"{model.name}: {type(model).__name__}, a model with its own call()",
-            "a Sequential or Functional model, whose graph says which channels meet",
-            "call its layers on a keras.Input and make a keras.Model of it, or choose another pattern",
+            "a Sequential or Functional model, whose graph shows which channels meet",
+            "call its layers on a keras.Input and build a keras.Model, or choose another pattern",
         )
-    book = Book()
-    entries = [_unknown(book, tensor, "they are an input of the model") for tensor in model.inputs]
-    for channels in _walk(book, model, entries, ""):
-        book.freeze(channels.labels, "they are an output of the model")
-    return book
+    graph = ChannelGraph()
+    entries = [_frozen_channels(graph, tensor, "they are an input of the model") for tensor in model.inputs]
+    for channels in _follow(graph, model, entries, ""):
+        graph.freeze(channels.labels, "they are an output of the model")
+    return graph
 
 
-def find_groups(book: Book) -> list[Group]:
-    """Return the groups, in the order of the graph."""
-    roots = book.roots()
+def find_groups(graph: ChannelGraph) -> list[ChannelGroup]:
+    """Return the groups in the order of the layers that make them."""
+    roots = graph.roots()
     makers: list[set[int]] = [set() for _ in roots]
     members: list[set[int]] = [set() for _ in roots]
-    for place, cut in enumerate(book.cuts.values()):
+    cuts = list(graph.cuts.values())
+    for index, cut in enumerate(cuts):
         for root in np.unique(roots[cut.labels]).tolist():
             if cut.role == "makes":
-                makers[root].add(place)
+                makers[root].add(index)
             if cut.role != "reads":
                 members[root].add(id(cut.layer))
     reasons: dict[int, str] = {}
-    for label, reason in book.reasons.items():
+    for label, reason in graph.reasons.items():
         reasons.setdefault(int(roots[label]), reason)
-    found: dict[Any, list[int]] = {}
+    bundles_by_makers: dict[Any, list[int]] = {}
     for root in np.unique(roots).tolist():
         if makers[root]:
-            found.setdefault((tuple(sorted(makers[root])), reasons.get(root)), []).append(root)
-    cuts = list(book.cuts.values())
+            bundles_by_makers.setdefault((tuple(sorted(makers[root])), reasons.get(root)), []).append(root)
     return [
-        Group(
-            tuple(book.names[id(cuts[place].layer)] for place in made_by),
-            tuple(name for key, name in book.names.items() if any(key in members[root] for root in bundles)),
+        ChannelGroup(
+            tuple(graph.names[id(cuts[index].layer)] for index in indices),
+            tuple(name for key, name in graph.names.items() if any(key in members[root] for root in bundles)),
             np.array(bundles, np.int64),
-            reason or ("all its channels hang together" if len(bundles) == 1 else None),
+            reason or ("all of its channels are tied to each other" if len(bundles) == 1 else None),
         )
-        for (made_by, reason), bundles in sorted(found.items(), key=lambda item: item[0][0])
+        for (indices, reason), bundles in sorted(bundles_by_makers.items(), key=lambda item: item[0][0])
     ]
 
 
-def _walk(book: Book, model: Layer, entries: list[Channels], path: str) -> list[Channels]:
-    """Follow the channels from a model's inputs to its outputs."""
-    known = {id(tensor): channels for tensor, channels in zip(model.inputs, entries, strict=True)}
+def _follow(graph: ChannelGraph, model: Layer, entries: list[Channels], path: str) -> list[Channels]:
+    """Follow the channels from a model's inputs to its outputs, and return those of the outputs."""
+    by_tensor = {id(tensor): channels for tensor, channels in zip(model.inputs, entries, strict=True)}
     for call in calls(model):
-        name = book.names.setdefault(id(call.layer), path + call.layer.name)
-        given = [known[id(tensor)] for tensor in call.inputs]
+        name = graph.names.setdefault(id(call.layer), path + call.layer.name)
+        inputs = [by_tensor[id(tensor)] for tensor in call.inputs]
         try:
-            made = _enter(book, call, given, name) if is_graph(call.layer) else _one(book, call, given)
-        except NotFollowedError as refusal:
-            reason = f"{name!r} ({type(call.layer).__name__}): {refusal}"
-            book.abandon(call.layer, reason)
-            for channels in given:
-                book.freeze(channels.labels, reason)
-            made = [_unknown(book, tensor, reason) for tensor in call.outputs]
-        known |= {id(tensor): channels for tensor, channels in zip(call.outputs, made, strict=True)}
-    return [known[id(tensor)] for tensor in model.outputs]
+            is_model = is_graph(call.layer)
+            outputs = _follow_model(graph, call, inputs, name) if is_model else _follow_layer(graph, call, inputs)
+        except UnsupportedLayerError as error:
+            reason = f"{name!r} ({type(call.layer).__name__}): {error}"
+            graph.abandon(call.layer, reason)
+            for channels in inputs:
+                graph.freeze(channels.labels, reason)
+            outputs = [_frozen_channels(graph, tensor, reason) for tensor in call.outputs]
+        by_tensor |= {id(tensor): channels for tensor, channels in zip(call.outputs, outputs, strict=True)}
+    return [by_tensor[id(tensor)] for tensor in model.outputs]
 
 
-def _one(book: Book, call: Call, given: list[Channels]) -> list[Channels]:
-    if id(call.layer) in book.abandoned:
-        raise NotFollowedError("an earlier call of it is not followed")
+def _follow_layer(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> list[Channels]:
+    if id(call.layer) in graph.abandoned:
+        raise UnsupportedLayerError("an earlier call of it is not followed")
     rule = rule_of(call.layer)
     if len(call.outputs) != 1:
-        raise NotFollowedError("it has several outputs")
-    book.followed[id(call.layer)] = call.layer
-    return [rule(book, call, given)]
+        raise UnsupportedLayerError("it has several outputs")
+    graph.followed[id(call.layer)] = call.layer
+    return [rule(graph, call, inputs)]
 
 
-def _enter(book: Book, call: Call, given: list[Channels], name: str) -> list[Channels]:
-    """A model in the model; called again, its channels are tied to those of the first call."""
+def _follow_model(graph: ChannelGraph, call: Call, inputs: list[Channels], name: str) -> list[Channels]:
+    """Follow a call of a nested model. In a second call its channels are tied to those of the first one."""
     inner = call.layer
-    if len(given) > 1 and any(isinstance(leaf, dict) for leaf in call.args):
-        raise NotFollowedError("it takes its inputs by name")
-    entries = book.entries.setdefault(id(inner), given)
-    for known, channels in zip(entries, given, strict=True):
-        if known.axis != channels.axis:
-            raise NotFollowedError("its channels are on another axis than in an earlier call")
-        book.tie(known.labels, channels.labels)
-    return _walk(book, inner, given, f"{name}/")
+    if len(inputs) > 1 and any(isinstance(leaf, dict) for leaf in call.args):
+        raise UnsupportedLayerError("it takes its inputs by name")
+    entries = graph.entries.setdefault(id(inner), inputs)
+    for entry, channels in zip(entries, inputs, strict=True):
+        if entry.axis != channels.axis:
+            raise UnsupportedLayerError("its channels are on another axis than in an earlier call")
+        graph.tie(entry.labels, channels.labels)
+    return _follow(graph, inner, inputs, f"{name}/")
 
 
-def _unknown(book: Book, tensor: Any, reason: str) -> Channels:
+def _frozen_channels(graph: ChannelGraph, tensor: Any, reason: str) -> Channels:
     rank = len(tensor.shape)
-    labels = book.fresh((tensor.shape[-1] if rank > 1 else None) or 1)
-    book.freeze(labels, reason)
+    labels = graph.new_labels((tensor.shape[-1] if rank > 1 else None) or 1)
+    graph.freeze(labels, reason)
     return Channels(max(rank - 1, 0), labels)

@@ -1,7 +1,9 @@
-"""How channels pass through each kind of layer: one rule a kind, the same for Keras 3 and Keras 2.
+"""Propagation of channels through layers: one rule per class of layer, the same for Keras 3 and Keras 2.
 
-A rule is given the channels of the call's inputs, notes what it knows, and returns the channels of the output. Layouts
-of the kernels are those of TensorFlow's ops (tf.nn.conv2d, depthwise_conv2d, separable_conv2d, conv2d_transpose).
+A rule gets the channels of a call's inputs, records cuts and ties in the graph, and returns the channels of the output.
+Kernel layouts are those of TensorFlow's ops: conv2d [H, W, in, out], depthwise_conv2d [H, W, in, multiplier],
+separable_conv2d (one of each), conv2d_transpose [H, W, out, in]. Which layers propagate channels follows Fang et al.,
+"DepGraph: Towards Any Structural Pruning", CVPR 2023.
 """
 
 from collections.abc import Callable
@@ -9,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.components.prune.channel_shapes import flatten, permute, reshape
-from tfopt.components.prune.channels.labels import Book, Channels, NotFollowedError
+from tfopt.components.prune.channels.labels import ChannelGraph, Channels, UnsupportedLayerError
+from tfopt.components.prune.channels.shape_layers import flatten, permute, reshape
 from tfopt.keras_models.layer_graph import LIBRARIES, Call, Layer
 
-Rule = Callable[[Book, Call, list[Channels]], Channels]
+Rule = Callable[[ChannelGraph, Call, list[Channels]], Channels]
 
-# Functions of one number; a softmax, say, mixes the channels.
+# Functions of one element. A softmax, for example, mixes the channels.
 ELEMENTWISE = {
     *("linear", "relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "swish", "sigmoid", "tanh"),
     *("hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh", "softplus", "softsign", "exponential", "mish", "relu_6"),
@@ -28,144 +30,144 @@ def rule_of(layer: Layer) -> Rule:
     """Return the rule of a layer or an operation.
 
     Raises:
-        NotFollowedError: When there is none.
+        UnsupportedLayerError: If there is none.
     """
     kind = type(layer).__name__
     symbol = str(getattr(layer, "symbol", "")).rpartition(".")[2] if kind == "TFOpLambda" else ""
     rule = RULES.get(kind) or FUNCTIONS.get(symbol)
     if rule is None or not type(layer).__module__.startswith(LIBRARIES):
-        raise NotFollowedError(NORMALIZING if kind in NORMS else f"{kind} is no kind that is followed")
+        raise UnsupportedLayerError(NORMALIZING if kind in NORMS else f"layers of class {kind} are not followed")
     if getattr(layer, "quantization_mode", None) or getattr(layer, "lora_enabled", False):
-        raise NotFollowedError("it is quantized or has LoRA weights")
+        raise UnsupportedLayerError("it is quantized or has LoRA weights")
     return rule
 
 
 NORMS = ("LayerNormalization", "GroupNormalization", "UnitNormalization", "RMSNormalization", "Softmax")
-NORMALIZING = "it normalizes over its channels together, so that removing one would change the others"
+NORMALIZING = "it normalizes over all of its channels, so that removing one would change the others"
 
 
-def _dense(book: Book, call: Call, given: list[Channels]) -> Channels:
+def _dense(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
     layer, rank = call.layer, len(call.inputs[0].shape)
-    _on_axis(given[0], rank - 1)
-    book.use(layer, layer.kernel, call.outputs[0].shape[1:-1])
-    book.cut(layer, layer.kernel, 0, given[0].labels, "reads")
-    return _makes(book, layer, layer.kernel, 1, "units", rank - 1)
+    _on_axis(inputs[0], rank - 1)
+    graph.count_use(layer, layer.kernel, call.outputs[0].shape[1:-1])
+    graph.add_cut(layer, layer.kernel, 0, inputs[0].labels, "reads")
+    return _makes(graph, layer, layer.kernel, 1, "units", rank - 1)
 
 
-def _convolution(book: Book, call: Call, given: list[Channels]) -> Channels:
+def _convolution(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
     layer, axis = call.layer, _channel_axis(call)
-    _on_axis(given[0], axis)
+    _on_axis(inputs[0], axis)
     if getattr(layer, "groups", 1) > 1:
-        raise NotFollowedError(f"its channels are in {layer.groups} groups, and each must keep as many")
+        raise UnsupportedLayerError(f"its channels are in {layer.groups} groups of equal size")
     transposed = type(layer).__name__.endswith("Transpose")
-    book.use(layer, layer.kernel, _positions(call.inputs[0] if transposed else call.outputs[0], axis))
-    book.cut(layer, layer.kernel, -1 if transposed else -2, given[0].labels, "reads")
-    return _makes(book, layer, layer.kernel, -2 if transposed else -1, "filters", axis)
+    graph.count_use(layer, layer.kernel, _positions(call.inputs[0] if transposed else call.outputs[0], axis))
+    graph.add_cut(layer, layer.kernel, -1 if transposed else -2, inputs[0].labels, "reads")
+    return _makes(graph, layer, layer.kernel, -2 if transposed else -1, "filters", axis)
 
 
-def _depthwise(book: Book, call: Call, given: list[Channels]) -> Channels:
+def _depthwise(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
     layer, axis = call.layer, _channel_axis(call)
     kernel = layer.kernel if hasattr(layer, "kernel") else layer.depthwise_kernel
-    labels = _filter(book, call, given[0], kernel, axis)
+    labels = _filter(graph, call, inputs[0], kernel, axis)
     if layer.use_bias:
-        book.cut(layer, layer.bias, 0, labels, "bias")
-    _freeze_mixed(book, layer, labels)
+        graph.add_cut(layer, layer.bias, 0, labels, "bias")
+    _freeze_mixed(graph, layer, labels)
     return Channels(axis, labels)
 
 
-def _separable(book: Book, call: Call, given: list[Channels]) -> Channels:
+def _separable(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
     layer, axis = call.layer, _channel_axis(call)
-    labels = _filter(book, call, given[0], layer.depthwise_kernel, axis)
-    book.use(layer, layer.pointwise_kernel, _positions(call.outputs[0], axis))
-    book.cut(layer, layer.pointwise_kernel, -2, labels, "reads")
-    return _makes(book, layer, layer.pointwise_kernel, -1, "filters", axis)
+    labels = _filter(graph, call, inputs[0], layer.depthwise_kernel, axis)
+    graph.count_use(layer, layer.pointwise_kernel, _positions(call.outputs[0], axis))
+    graph.add_cut(layer, layer.pointwise_kernel, -2, labels, "reads")
+    return _makes(graph, layer, layer.pointwise_kernel, -1, "filters", axis)
 
 
-def _filter(book: Book, call: Call, channels: Channels, kernel: Any, axis: int) -> Any:
-    """A depthwise kernel [*window, in, multiplier] makes ``multiplier`` neighbours of each channel."""
+def _filter(graph: ChannelGraph, call: Call, channels: Channels, kernel: Any, axis: int) -> Any:
+    """Return the output labels of a depthwise kernel [*window, in, multiplier]: each label ``multiplier`` times."""
     _on_axis(channels, axis)
-    book.use(call.layer, kernel, _positions(call.outputs[0], axis))
-    book.cut(call.layer, kernel, -2, channels.labels, "filters")
+    graph.count_use(call.layer, kernel, _positions(call.outputs[0], axis))
+    graph.add_cut(call.layer, kernel, -2, channels.labels, "filters")
     return np.repeat(channels.labels, int(kernel.shape[-1]))
 
 
-def _embedding(book: Book, call: Call, given: list[Channels]) -> Channels:
-    book.freeze(given[0].labels, "they are looked up in a table")
-    return _makes(book, call.layer, call.layer.embeddings, 1, "output_dim", len(call.outputs[0].shape) - 1)
+def _embedding(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
+    graph.freeze(inputs[0].labels, "they are looked up in a table")
+    return _makes(graph, call.layer, call.layer.embeddings, 1, "output_dim", len(call.outputs[0].shape) - 1)
 
 
-def _batch_norm(book: Book, call: Call, given: list[Channels]) -> Channels:
+def _batch_norm(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
     norm, rank = call.layer, len(call.inputs[0].shape)
     axes = [norm.axis] if isinstance(norm.axis, int) else list(norm.axis)
     if len(axes) > 1 or getattr(norm, "virtual_batch_size", None) or getattr(norm, "renorm", False):
-        raise NotFollowedError("it is no plain batch norm of one axis")
-    _on_axis(given[0], axes[0] % rank)
+        raise UnsupportedLayerError("it is not a standard batch norm over one axis")
+    _on_axis(inputs[0], axes[0] % rank)
     for variable in (norm.gamma, norm.beta, norm.moving_mean, norm.moving_variance):
         if variable is not None:
             role = "scales" if variable is norm.gamma else "bias" if variable is norm.beta else "follows"
-            book.cut(norm, variable, 0, given[0].labels, role)  # type: ignore[arg-type]
-    return given[0]
+            graph.add_cut(norm, variable, 0, inputs[0].labels, role)  # type: ignore[arg-type]
+    return inputs[0]
 
 
-def _prelu(book: Book, call: Call, given: list[Channels]) -> Channels:
-    alpha, axis = call.layer.alpha, given[0].axis - 1
+def _prelu(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
+    alpha, axis = call.layer.alpha, inputs[0].axis - 1
     if int(alpha.shape[axis]) > 1:
-        book.cut(call.layer, alpha, axis, given[0].labels, "follows")
-    return given[0]
+        graph.add_cut(call.layer, alpha, axis, inputs[0].labels, "follows")
+    return inputs[0]
 
 
-def _keep(book: Book, call: Call, given: list[Channels]) -> Channels:
-    return given[0]
+def _pass_through(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
+    return inputs[0]
 
 
-def _activation(book: Book, call: Call, given: list[Channels]) -> Channels:
-    if _mixing(call.layer):
-        raise NotFollowedError(f"its activation {_mixing(call.layer)} may mix the channels")
-    return given[0]
+def _activation(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
+    if _mixing_activation(call.layer):
+        raise UnsupportedLayerError(f"its activation {_mixing_activation(call.layer)} may mix the channels")
+    return inputs[0]
 
 
-def _rescaling(book: Book, call: Call, given: list[Channels]) -> Channels:
+def _rescaling(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
     if np.ndim(call.layer.scale) or np.ndim(call.layer.offset):
-        raise NotFollowedError("it scales each channel by another constant")
-    return given[0]
+        raise UnsupportedLayerError("it scales each channel by a different constant")
+    return inputs[0]
 
 
-def _spatial(book: Book, call: Call, given: list[Channels]) -> Channels:
-    _on_axis(given[0], _channel_axis(call))
-    return given[0]
+def _spatial(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
+    _on_axis(inputs[0], _channel_axis(call))
+    return inputs[0]
 
 
-def _global_pooling(book: Book, call: Call, given: list[Channels]) -> Channels:
-    _on_axis(given[0], _channel_axis(call))
-    return given[0] if call.layer.keepdims else Channels(1, given[0].labels)
+def _global_pooling(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
+    _on_axis(inputs[0], _channel_axis(call))
+    return inputs[0] if call.layer.keepdims else Channels(1, inputs[0].labels)
 
 
-def _elementwise(book: Book, call: Call, given: list[Channels]) -> Channels:
-    """Sums, products, maxima: channels at the same place live and die together; a single one is spread over all."""
+def _elementwise(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
+    """Tie the channels at the same index of all inputs (sums, products, maxima); a single channel is broadcast."""
     constants = [leaf for leaf in (*call.args, *call.kwargs.values()) if _is_array(leaf)]
     if constants:
-        raise NotFollowedError("it takes a constant for each channel")
+        raise UnsupportedLayerError("it has a constant for each channel")
     if len({len(tensor.shape) for tensor in call.inputs}) > 1:
-        raise NotFollowedError("its inputs differ in rank")
-    widest = max(given, key=lambda channels: len(channels.labels))
-    for channels in given:
+        raise UnsupportedLayerError("its inputs differ in rank")
+    widest = max(inputs, key=lambda channels: len(channels.labels))
+    for channels in inputs:
         _on_axis(channels, widest.axis)
         if len(channels.labels) == 1 < len(widest.labels):
-            book.freeze(channels.labels, "it is spread over all channels of another")
+            graph.freeze(channels.labels, "it is broadcast over all channels of another input")
         else:
-            book.tie(widest.labels, channels.labels)
+            graph.tie(widest.labels, channels.labels)
     return widest
 
 
-def _concatenate(book: Book, call: Call, given: list[Channels]) -> Channels:
+def _concatenate(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
     axis = int(call.layer.axis) % len(call.outputs[0].shape)
-    for channels in given[1:]:
-        _on_axis(channels, given[0].axis)
-    if axis == given[0].axis:
-        return Channels(axis, np.concatenate([channels.labels for channels in given]))
-    for channels in given[1:]:
-        book.tie(given[0].labels, channels.labels)
-    return given[0]
+    for channels in inputs[1:]:
+        _on_axis(channels, inputs[0].axis)
+    if axis == inputs[0].axis:
+        return Channels(axis, np.concatenate([channels.labels for channels in inputs]))
+    for channels in inputs[1:]:
+        graph.tie(inputs[0].labels, channels.labels)
+    return inputs[0]
 
 
 def _is_array(leaf: Any) -> bool:
@@ -174,29 +176,30 @@ def _is_array(leaf: Any) -> bool:
     return bool(np.ndim(leaf.numpy() if hasattr(leaf, "numpy") else leaf if isinstance(leaf, np.ndarray) else 0))
 
 
-def _makes(book: Book, layer: Layer, kernel: Any, axis: int, width: str, place: int) -> Channels:
-    labels = book.made(layer, kernel, axis)
+def _makes(graph: ChannelGraph, layer: Layer, kernel: Any, axis: int, width: str, output_axis: int) -> Channels:
+    """Return the channels that a kernel makes along an axis; ``width`` is their number in the configuration."""
+    labels = graph.produce(layer, kernel, axis)
     if getattr(layer, "use_bias", False):
-        book.cut(layer, layer.bias, 0, labels, "bias")
-    book.widths.setdefault(id(layer), {})[width, None] = labels
-    _freeze_mixed(book, layer, labels)
-    return Channels(place, labels)
+        graph.add_cut(layer, layer.bias, 0, labels, "bias")
+    graph.widths.setdefault(id(layer), {})[width, None] = labels
+    _freeze_mixed(graph, layer, labels)
+    return Channels(output_axis, labels)
 
 
-def _freeze_mixed(book: Book, layer: Layer, labels: Any) -> None:
-    if _mixing(layer):
-        book.freeze(labels, f"the activation {_mixing(layer)} of {book.names[id(layer)]!r} may mix them")
+def _freeze_mixed(graph: ChannelGraph, layer: Layer, labels: Any) -> None:
+    if _mixing_activation(layer):
+        graph.freeze(labels, f"the activation {_mixing_activation(layer)} of {graph.names[id(layer)]!r} may mix them")
 
 
-def _mixing(layer: Layer) -> str | None:
-    """The name of an activation that is not known to take each number by itself."""
+def _mixing_activation(layer: Layer) -> str | None:
+    """Return the name of the activation, unless it is known to be elementwise."""
     activation = getattr(layer, "activation", None)
     name = getattr(activation, "__name__", type(activation).__name__)
-    known = activation is None or (
+    is_elementwise = activation is None or (
         name in ELEMENTWISE
         and str(getattr(activation, "__module__", type(activation).__module__)).startswith((*LIBRARIES, "tensorflow."))
     )
-    return None if known else name
+    return None if is_elementwise else name
 
 
 def _channel_axis(call: Call) -> int:
@@ -205,11 +208,11 @@ def _channel_axis(call: Call) -> int:
 
 def _on_axis(channels: Channels, axis: int) -> None:
     if channels.axis != axis:
-        raise NotFollowedError(f"what it takes for channels is axis {axis}, and they are axis {channels.axis}")
+        raise UnsupportedLayerError(f"its channel axis is {axis}, but the channels are on axis {channels.axis}")
 
 
 def _positions(tensor: Any, axis: int) -> list[int | None]:
-    return [size for place, size in enumerate(tensor.shape) if place not in (0, axis)]
+    return [size for index, size in enumerate(tensor.shape) if index not in (0, axis)]
 
 
 def _each(rule: Rule, *names: str, ranks: tuple[int, ...] = ()) -> dict[str, Rule]:
@@ -220,7 +223,7 @@ _ALL = (1, 2, 3)
 FUNCTIONS: dict[str, Rule] = {  # TensorFlow's functions on Keras 2 tensors
     **_each(_elementwise, "add", "sub", "subtract", "multiply", "mul", "maximum", "minimum"),
     **_each(_elementwise, "__add__", "__radd__", "__mul__", "__rmul__"),
-    **_each(_keep, "relu", "relu6", "sigmoid", "tanh", "silu", "swish", "elu", "selu", "gelu", "identity"),
+    **_each(_pass_through, "relu", "relu6", "sigmoid", "tanh", "silu", "swish", "elu", "selu", "gelu", "identity"),
 }
 RULES: dict[str, Rule] = {
     **_each(_dense, "Dense"),
@@ -233,8 +236,8 @@ RULES: dict[str, Rule] = {
     **_each(_prelu, "PReLU"),
     **_each(_activation, "Activation"),
     **_each(_rescaling, "Rescaling"),
-    **_each(_keep, "ReLU", "LeakyReLU", "ELU", "ThresholdedReLU", "ActivityRegularization", "Identity"),
-    **_each(_keep, "Dropout", "AlphaDropout", "GaussianDropout", "GaussianNoise"),
+    **_each(_pass_through, "ReLU", "LeakyReLU", "ELU", "ThresholdedReLU", "ActivityRegularization", "Identity"),
+    **_each(_pass_through, "Dropout", "AlphaDropout", "GaussianDropout", "GaussianNoise"),
     **_each(_spatial, "SpatialDropout", "MaxPooling", "AveragePooling", ranks=_ALL),
     **_each(_spatial, "UpSampling", "ZeroPadding", "Cropping", ranks=_ALL),
     **_each(_global_pooling, "GlobalAveragePooling", "GlobalMaxPooling", ranks=_ALL),
@@ -242,7 +245,9 @@ RULES: dict[str, Rule] = {
     **_each(reshape, "Reshape"),
     **_each(permute, "Permute"),
     **_each(_elementwise, "Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum"),  # layers and operations
-    **_each(_keep, "Relu", "Relu6", "Sigmoid", "Silu", "Tanh", "HardSigmoid", "HardSilu", "HardTanh", "Elu", "Selu"),
-    **_each(_keep, "Gelu", "Celu", "LeakyRelu", "Softplus", "Softsign", "LogSigmoid", "Square"),
+    **_each(
+        _pass_through, "Relu", "Relu6", "Sigmoid", "Silu", "Tanh", "HardSigmoid", "HardSilu", "HardTanh", "Elu", "Selu"
+    ),
+    **_each(_pass_through, "Elu", "Selu", "Gelu", "Celu", "LeakyRelu", "Softplus", "Softsign", "LogSigmoid", "Square"),
     **_each(_concatenate, "Concatenate"),
 }

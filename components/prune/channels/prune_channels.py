@@ -1,7 +1,6 @@
-"""The whole of the work for the pattern ``channel``: remove, verify, fine-tune where there is a module, and write."""
+"""Remove channels of a model, verify the smaller model, fine-tune it, save it, and compare it with its parent."""
 
 import logging
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,13 @@ import numpy as np
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.prune import report
-from tfopt.components.prune.channel_latency import stopwatch
-from tfopt.components.prune.channel_losses import compiled_losses, own_losses
-from tfopt.components.prune.channels import selection as channels
-from tfopt.components.prune.fine_tuning import fine_tune
-from tfopt.components.prune.kernels import NAMES, check_untouched
+from tfopt.components.prune.channels.cost import relative_latency
+from tfopt.components.prune.channels.importance import Losses, label_free_losses, labeled_losses
+from tfopt.components.prune.channels.selection import Removal, remove_channels
+from tfopt.components.prune.kernels import NAMES, check_not_shrunk
+from tfopt.components.prune.masked_training import fine_tune
+from tfopt.components.prune.parameters import Settings
 from tfopt.components.prune.prune_weights import FIX
-from tfopt.components.prune.request import Request
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs
 from tfopt.errors import ComponentError
@@ -31,41 +30,42 @@ from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.user_module import UserModule
 
-EXAMPLES, COMPARED, SHOWN = 256, 16, 12
+EXAMPLES = 256  # for the importance of channels
+COMPARED = 16  # records on which the smaller model is verified
+MAX_LINES = 12  # of the table
+REPORTED = ("sparsity", "measure", "scope", "importance", "multiple", "layers")
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
 
 def prune_channels(
-    model: KerasModel, examples: Examples | None, module: Path | None, target: Path, request: Request
+    model: KerasModel, examples: Examples | None, module: Path | None, target: Path, settings: Settings
 ) -> dict[str, Any]:
-    """Write the smaller model into the staging folder ``target`` and return what the model card should say.
+    """Write the smaller model into the staging folder ``target`` and return the facts for its model card.
 
     Raises:
-        ComponentError: When it was pruned, clustered or quantized before, no channel may go, the budget cannot be
-            met, the module and the model do not fit, or the smaller model does not answer as its parent with those
-            channels zeroed.
+        ComponentError: If the model was pruned, clustered or quantized before, no channel can be removed, the sparsity
+            cannot be reached, the module and the model do not fit, or the outputs of the smaller model differ from
+            those of its parent with these channels set to zero.
     """
     check_not_quantized(model)
-    with reproducible(request.seed):
-        user = UserModule(module) if module else None  # first: it registers the layers of its own
-        set_seeds(request.seed)
+    with reproducible(settings.seed):
+        user = UserModule(module) if module else None  # first: it registers the user's own layers
+        set_seeds(settings.seed)
         parent = keras_models.load(model)
         keras_models.check_weights(parent)
-        check_untouched(list(kernels_of(parent, NAMES)))
-        rounds = FineTuner(parent, model, user, examples, target, request) if user and examples else None
-        inputs, _ = draw_inputs(examples, _specs(parent), records=EXAMPLES, seen="eval")  # ranked on what was learnt
-        wanted = request.channels
-        taylor = compiled_losses(parent, rounds.sources["train"], count=EXAMPLES, seed=request.seed) if rounds else None
-        losses = (taylor or own_losses(parent, inputs)) if wanted.importance == "taylor" else ()
-        timing = stopwatch(parent) if wanted.measure == "latency" else None
-        removal = channels.remove_channels(parent, wanted, losses=losses, timing=timing)
+        check_not_shrunk(list(kernels_of(parent, NAMES)))
+        tuner = FineTuner(parent, model, user, examples, target, settings, settings.seed) if user and examples else None
+        inputs, _ = draw_inputs(examples, _specs(parent), records=EXAMPLES, seen="eval")  # importance: from ``train``
+        losses = _losses(parent, inputs, tuner, settings) if settings.importance == "taylor" else ()
+        latency = relative_latency(parent) if settings.measure == "latency" else None
+        removal = remove_channels(parent, settings, losses=losses, latency=latency)
         surgery = _verify(removal, inputs)
         smaller = removal.model
         tuned: dict[str, Any] = {"reason": "no module: pruned after training, without fine-tuning"}
-        if rounds:
-            before = rounds.evaluate(parent)
-            smaller, tuned = fine_tune(rounds.compile(smaller), [], rounds, request)
+        if tuner:
+            before = tuner.evaluate(parent)
+            smaller, tuned = fine_tune(tuner.compile(smaller), [], tuner, settings)
             tuned |= {"parent": before}
     with runtimes.load(model) as served:
         keras_models.save(smaller, target, output_names(model, served, parent))
@@ -74,54 +74,60 @@ def prune_channels(
     for line in [*_table(removal.report), layers["speed"], parity.describe_parity(verified["outputs"])]:
         log.info("%s", line)
     return {
-        "name": f"pruned {1 - removal.report['ratio']:.0%} of {wanted.measure}",
-        "report": removal.report | layers | {"asked": asdict(wanted)},
+        "name": f"pruned {1 - removal.report['ratio']:.0%} of {settings.measure}",
+        "report": removal.report | layers | {"asked": {name: getattr(settings, name) for name in REPORTED}},
         "fine_tuned": tuned,
         "verified": verified | {"surgery": surgery},
     }
+
+
+def _losses(model: Layer, inputs: Batch, tuner: FineTuner | None, settings: Settings) -> Losses:
+    if tuner is None:
+        return label_free_losses(model, inputs)
+    return labeled_losses(model, tuner.sources["train"], count=EXAMPLES, seed=settings.seed)
 
 
 def _specs(model: Layer) -> dict[str, Any]:
     return {name: to_tensor_spec(spec) for name, spec in keras_models.serving_function(model)[1].items()}
 
 
-def _verify(removal: channels.Removal, inputs: Batch) -> dict[str, float]:
-    """The smaller model must answer as its parent does with zeros for all that went."""
+def _verify(removal: Removal, inputs: Batch) -> dict[str, float]:
+    """Compare the outputs of the smaller model with those of its parent with the removed channels set to zero."""
     import tensorflow as tf
 
-    few = {name: tf.constant(array[:COMPARED]) for name, array in inputs.items()}
+    records = {name: tf.constant(array[:COMPARED]) for name, array in inputs.items()}
     expected, received = (
         [
             np.asarray(result, np.float64)
-            for result in tf.nest.flatten(model(keras_models.pack_inputs(model, few), training=False))
+            for result in tf.nest.flatten(model(keras_models.pack_inputs(model, records), training=False))
         ]
         for model in (removal.parent, removal.model)
     )
-    found = {"difference": 0.0, "records": float(len(next(iter(few.values()))))}
+    facts = {"difference": 0.0, "records": float(len(next(iter(records.values()))))}
     for before, after in zip(expected, received, strict=True):
         difference = float(np.abs(before - after).max(initial=0) / max(np.abs(before).max(initial=0), 1e-12))
-        found["difference"] = max(found["difference"], difference)
+        facts["difference"] = max(facts["difference"], difference)
         if not difference <= _tolerance(removal.model):
             raise ComponentError(
-                f"the smaller model differs by {difference:.2g} from its parent with those channels zeroed",
+                f"the smaller model differs by {difference:.2g} from its parent with these channels set to zero",
                 f"at most {_tolerance(removal.model):g}",
-                "report this, with the model: its channels were not followed rightly",
+                "report this as a bug, with the model: its channels were not followed correctly",
             )
-    return found
+    return facts
 
 
 def _tolerance(model: Layer) -> float:
-    """In parts of the largest answer: the sums are the same without their zeros, but not their order."""
-    halves = any("16" in str(getattr(layer, "compute_dtype", "")) for layer in model._flatten_layers())
-    return 5e-2 if halves else 1e-4
+    """Return the tolerance as a fraction of the largest output: terms are added in another order."""
+    is_half_precision = any("16" in str(getattr(layer, "compute_dtype", "")) for layer in model._flatten_layers())
+    return 5e-2 if is_half_precision else 1e-4
 
 
-def _table(found: dict[str, Any]) -> list[str]:
-    groups = found["groups"][:SHOWN]
+def _table(report: dict[str, Any]) -> list[str]:
+    groups = report["groups"][:MAX_LINES]
     lines = [
         f"  {group['members'][0]:24}  {group['before']:5} -> {group['after']:5} channels"
-        + (f"  stays: {group['frozen']}" if "frozen" in group else "")
+        + (f"  unchanged: {group['frozen']}" if "frozen" in group else "")
         for group in groups
     ]
-    more = len(found["groups"]) - len(groups)
-    return [found["summary"], *lines, *([f"  {more} more: see report in the model card"] if more > 0 else [])]
+    more = len(report["groups"]) - len(groups)
+    return [report["summary"], *lines, *([f"  {more} more: see report in the model card"] if more > 0 else [])]

@@ -1,56 +1,41 @@
-"""Channels removed physically: follow, rank, choose within the budget, and make the smaller model."""
+"""Selection of the channels to remove: the smallest cut that meets a budget, and the smaller model without them.
+
+One number, the fraction of channels that are removed, is searched by bisection. In ``group`` scope every group loses
+that fraction of its channels. In ``global`` scope that fraction of all channels is removed, the least important ones of
+the whole model, and every group retains at least a tenth. Numbers of channels are rounded up to a multiple.
+"""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from tfopt.components.prune.channel_budget import Scope, choose
-from tfopt.components.prune.channels.cost import cost
-from tfopt.components.prune.channels.groups import Group, find_groups, follow
-from tfopt.components.prune.channels.importance import Importance, Losses, Scores, importance
-from tfopt.components.prune.channels.labels import Book, Kept, Labels
-from tfopt.components.prune.channels.surgery import silenced, without
+from tfopt.components.prune.channels.cost import count_cost
+from tfopt.components.prune.channels.groups import ChannelGroup, find_groups, follow_channels
+from tfopt.components.prune.channels.importance import Losses, Scores, score_bundles
+from tfopt.components.prune.channels.labels import ChannelGraph, Labels, Remaining
+from tfopt.components.prune.channels.surgery import build_smaller_model, zero_channels
+from tfopt.components.prune.parameters import PruningSettings
 from tfopt.errors import ComponentError
 from tfopt.keras_models.kernels import matches
 from tfopt.keras_models.layer_graph import Layer
 
-Measure = Literal["parameters", "flops", "latency"]
-Timing = Callable[[Layer], float]  # how long a model takes, in units of what its parent takes
+Latency = Callable[[Layer], float]  # latency of a model as a fraction of its parent's
 
-LATENCY_STEPS = 6  # of the bisection: each makes, exports and times a model
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What is to go, under the names of the component's parameters.
-
-    Attributes:
-        sparsity: The part of the measure that goes.
-        measure: What is to become less: ``parameters``, ``flops`` or ``latency``.
-        scope: Where the least important channels are looked for: in each ``group``, or ``global``.
-        importance: By what channels are ranked.
-        multiple: Counts of channels stay multiples of this where they can.
-        layers: Patterns of the names of layers whose channels may go; all when empty.
-    """
-
-    sparsity: float = 0.5
-    measure: Measure = "flops"
-    scope: Scope = "global"
-    importance: Importance = "l2"
-    multiple: int = 8
-    layers: tuple[str, ...] = ()
+MIN_FRACTION = 0.1  # of a group's channels: a layer of one channel would block the information flow
+STEPS = 30  # of the bisection
+LATENCY_STEPS = 6  # of the bisection for latency: each step builds, exports and times a model
 
 
 @dataclass(frozen=True)
 class Removal:
-    """What became of it.
+    """A model before and after the removal of channels.
 
     Attributes:
         model: The smaller model.
-        parent: The parent with zeros for every weight of the channels that went: it answers as the smaller one does.
-        report: Of every group the members and the channels before and after, or why it is frozen; parameters and FLOPs.
+        parent: The parent with zeros for every weight of the removed channels. It has the smaller model's outputs.
+        report: Members and channels of every group, before and after, or why it is frozen; parameters and FLOPs.
     """
 
     model: Layer
@@ -58,112 +43,180 @@ class Removal:
     report: dict[str, Any]
 
 
-def remove_channels(model: Layer, wanted: Wanted, *, losses: Losses = (), timing: Timing | None = None) -> Removal:
+def remove_channels(
+    model: Layer, settings: PruningSettings, *, losses: Losses = (), latency: Latency | None = None
+) -> Removal:
     """Return a smaller model with the same inputs and outputs.
 
     Args:
-        model: A Sequential or Functional model of Keras 3 or Keras 2; it stays as it is. Layers whose channels are not
-            followed are the same objects in the smaller model.
-        wanted: What is to go.
-        losses: For the importance ``taylor``: the loss of one example each.
-        timing: For the measure ``latency``.
+        model: A Sequential or Functional model of Keras 3 or Keras 2, which does not change. Layers through which
+            channels are not followed are the same objects in the smaller model.
+        settings: Sparsity, measure, scope, importance, multiple and layers.
+        losses: For the importance ``taylor``: one function per example that returns the loss.
+        latency: For the measure ``latency``.
 
     Raises:
-        ComponentError: When the graph is not known, no channel may go, or the budget cannot be met.
+        ComponentError: If the graph is unknown, no channel can be removed, or the sparsity cannot be reached.
     """
-    book = follow(model)
-    roots, scores = book.roots(), importance(wanted.importance, model, book, losses)
-    groups = [_judged(group, scores, wanted) for group in find_groups(book)]
-    _check_any(model, groups)
-    measured, whole = _measure(model, book, wanted, timing)
-    before = measured(whole)
-    kept = choose(
+    graph = follow_channels(model)
+    roots, scores = graph.roots(), score_bundles(settings.importance, graph, losses)
+    groups = [_freeze_excluded(group, scores, settings) for group in find_groups(graph)]
+    _check_any_removable(model, groups)
+    cost, all_channels = _cost_function(model, graph, settings, latency)
+    before = cost(all_channels)
+    remaining = select_remaining(
         groups,
         roots,
         scores,
-        measured,
-        budget=before * (1 - wanted.sparsity),
-        scope=wanted.scope,
-        multiple=wanted.multiple,
-        steps=LATENCY_STEPS if wanted.measure == "latency" else 30,
+        cost,
+        budget=before * (1 - settings.sparsity),
+        settings=settings,
+        steps=LATENCY_STEPS if settings.measure == "latency" else STEPS,
     )
-    if kept is None:
-        raise _beyond(groups, roots, scores, wanted, measured, before)
-    report = _report(model, book, groups, whole, kept) | {"measure": wanted.measure, "ratio": measured(kept) / before}
-    return Removal(without(model, book, kept), silenced(model, book, kept), report)
+    if remaining is None:
+        raise _unreachable(groups, roots, scores, settings, cost, before)
+    report = _report(model, graph, groups, all_channels, remaining)
+    report |= {"measure": settings.measure, "ratio": cost(remaining) / before}
+    return Removal(build_smaller_model(model, graph, remaining), zero_channels(model, graph, remaining), report)
 
 
-def _judged(group: Group, scores: Scores, wanted: Wanted) -> Group:
+def select_remaining(
+    groups: Sequence[ChannelGroup],
+    roots: Labels,
+    scores: Scores,
+    cost: Callable[[Remaining], float],
+    *,
+    budget: float,
+    settings: PruningSettings,
+    steps: int = STEPS,
+) -> Remaining | None:
+    """Return the channels that remain so that the cost is within the budget, or None if that is impossible.
+
+    Args:
+        groups: The groups of the model; only groups that are not frozen lose channels.
+        roots: The bundle of each label, shape [labels].
+        scores: The importance of each bundle, shape [labels].
+        cost: Computes the cost of a selection.
+        budget: The maximum cost.
+        settings: ``scope``, and ``multiple``: numbers of channels are multiples of it, and a group that is not larger
+            does not change.
+        steps: Number of steps of the bisection.
+    """
+    bundles = [group.bundles for group in groups if not group.frozen]
+    ranked = np.sort(scores[np.concatenate(bundles)]) if bundles else np.zeros(0)
+
+    def select(fraction: float) -> Remaining:
+        remaining = np.ones(len(roots), np.bool_)
+        for group in bundles:
+            best_first = group[np.argsort(-scores[group], kind="stable")]
+            remaining[best_first[_count(scores[group], ranked, fraction, settings) :]] = False
+        return remaining[roots]
+
+    low, high, smallest = 0.0, 1.0, select(1.0)
+    if cost(smallest) > budget:
+        return None
+    for _ in range(steps):
+        middle = (low + high) / 2
+        remaining = select(middle)
+        if cost(remaining) <= budget:
+            high, smallest = middle, remaining
+        else:
+            low = middle
+    return smallest
+
+
+def _count(scores: Scores, ranked: Scores, fraction: float, settings: PruningSettings) -> int:
+    """Return how many channels of a group remain.
+
+    Args:
+        scores: The importance of the group's bundles.
+        ranked: The importance of all bundles that can be removed, in ascending order.
+        fraction: The fraction of channels to remove.
+        settings: Scope and multiple.
+    """
+    if settings.scope == "group":
+        count = int(np.ceil(len(scores) * (1 - fraction)))
+    else:
+        removed = int(fraction * len(ranked))
+        threshold = ranked[removed - 1] if removed else -np.inf
+        count = max(int(np.sum(scores > threshold)), int(np.ceil(MIN_FRACTION * len(scores))))
+    return min(max(-(-count // settings.multiple), 1) * settings.multiple, len(scores))
+
+
+def _freeze_excluded(group: ChannelGroup, scores: Scores, settings: PruningSettings) -> ChannelGroup:
+    """Freeze a group without importance, of layers that were not selected, or not larger than the multiple."""
     reason = group.frozen
     if not reason and np.isnan(scores[group.bundles]).any():
-        reason = f"nothing gives it an importance by {wanted.importance}"
-    if not reason and wanted.layers and not any(matches(name, wanted.layers) for name in group.makers):
-        reason = "no layer that makes it is among those that were named"
-    if not reason and len(group.bundles) <= wanted.multiple:
-        reason = f"it has no more than {wanted.multiple} channels"
-    return Group(group.makers, group.members, group.bundles, reason)
+        reason = f"it has no importance by {settings.importance}"
+    if not reason and settings.layers and not any(matches(name, settings.layers) for name in group.makers):
+        reason = "none of the layers that make it is one of the selected layers"
+    if not reason and len(group.bundles) <= settings.multiple:
+        reason = f"it has no more than {settings.multiple} channels"
+    return replace(group, frozen=reason)
 
 
-def _check_any(model: Layer, groups: Sequence[Group]) -> None:
+def _check_any_removable(model: Layer, groups: Sequence[ChannelGroup]) -> None:
     if all(group.frozen for group in groups):
         reasons = sorted({f"{', '.join(group.makers[:2])}: {group.frozen}" for group in groups})
         raise ComponentError(
-            f"{model.name}: no channel may go: {'; '.join(reasons[:3]) or 'no layer makes channels'}",
+            f"{model.name}: no channel can be removed: {'; '.join(reasons[:3]) or 'no layer makes channels'}",
             "a layer whose channels end in another layer with a kernel",
             "choose another pattern, another importance, or a smaller multiple",
         )
 
 
-def _measure(model: Layer, book: Book, wanted: Wanted, timing: Timing | None) -> tuple[Callable[[Kept], float], Kept]:
-    """What a choice costs, and the choice that keeps all."""
-    whole = np.ones(len(book.roots()), np.bool_)
-    if wanted.measure == "latency":
-        if timing is None:
-            raise TypeError("the measure latency needs a timing")
-        return (lambda kept: timing(without(model, book, kept))), whole
-    if wanted.measure == "flops" and cost(model, book, whole).flops is None:
+def _cost_function(
+    model: Layer, graph: ChannelGraph, settings: PruningSettings, latency: Latency | None
+) -> tuple[Callable[[Remaining], float], Remaining]:
+    """Return the function that computes the cost of a selection, and the selection of all channels."""
+    all_channels = np.ones(len(graph.roots()), np.bool_)
+    if settings.measure == "latency":
+        if latency is None:
+            raise TypeError("the measure latency needs a function that measures it")
+        return (lambda remaining: latency(build_smaller_model(model, graph, remaining))), all_channels
+    if settings.measure == "flops" and count_cost(model, graph, all_channels).flops is None:
         raise ComponentError(
-            f"{model.name}: FLOPs of a model that leaves a size open",
-            "an input of fixed size, the batch apart",
+            f"{model.name}: FLOPs of a model with an unknown size",
+            "an input of fixed size, apart from the batch",
             "pass measure=parameters",
         )
-    return (lambda kept: float(getattr(cost(model, book, kept), wanted.measure))), whole
+    return (lambda remaining: float(getattr(count_cost(model, graph, remaining), settings.measure))), all_channels
 
 
-def _beyond(
-    groups: Sequence[Group],
+def _unreachable(
+    groups: Sequence[ChannelGroup],
     roots: Labels,
     scores: Scores,
-    wanted: Wanted,
-    measured: Callable[[Kept], float],
+    settings: PruningSettings,
+    cost: Callable[[Remaining], float],
     before: float,
 ) -> ComponentError:
-    least = choose(
-        groups, roots, scores, measured, budget=np.inf, scope=wanted.scope, multiple=wanted.multiple, steps=0
-    )
-    share = 1 - measured(least) / before if least is not None else 0.0
+    smallest = select_remaining(groups, roots, scores, cost, budget=np.inf, settings=settings, steps=0)
+    fraction = 1 - cost(smallest) / before if smallest is not None else 0.0
     frozen = sum(len(group.bundles) for group in groups if group.frozen)
     total = sum(len(group.bundles) for group in groups)
     return ComponentError(
-        f"sparsity={wanted.sparsity:g} of {wanted.measure}",
-        f"at most {share:.2f}: {frozen} of {total} channels are frozen, and every group keeps some",
-        f"pass sparsity={max(share - 0.01, 0):.2f}, or a smaller multiple",
+        f"sparsity={settings.sparsity:g} of {settings.measure}",
+        f"at most {fraction:.2f}: {frozen} of {total} channels are frozen, and every group retains some",
+        f"pass sparsity={max(fraction - 0.01, 0):.2f}, or a smaller multiple",
     )
 
 
-def _report(model: Layer, book: Book, groups: Sequence[Group], whole: Kept, kept: Kept) -> dict[str, Any]:
-    sizes = {name: cost(model, book, choice) for name, choice in (("before", whole), ("after", kept))}
-    open_groups = [group for group in groups if not group.frozen]
-    went = sum(int(np.count_nonzero(~kept[group.bundles])) for group in groups)
+def _report(
+    model: Layer, graph: ChannelGraph, groups: Sequence[ChannelGroup], all_channels: Remaining, remaining: Remaining
+) -> dict[str, Any]:
+    before, after = count_cost(model, graph, all_channels), count_cost(model, graph, remaining)
+    reducible = [group for group in groups if not group.frozen]
+    removed = sum(int(np.count_nonzero(~remaining[group.bundles])) for group in groups)
     total = sum(len(group.bundles) for group in groups)
-    less = [f"{sizes['after'].parameters / sizes['before'].parameters:.0%} of the parameters"]
-    if sizes["before"].flops:
-        less.append(f"{(sizes['after'].flops or 0) / sizes['before'].flops:.0%} of the FLOPs")
+    fractions = [f"{after.parameters / before.parameters:.0%} of the parameters"]
+    if before.flops:
+        fractions.append(f"{(after.flops or 0) / before.flops:.0%} of the FLOPs")
     return {
-        "summary": f"{went} of {total} channels removed from {len(open_groups)} of {len(groups)} groups: "
-        + " and ".join(less),
-        "parameters": {name: found.parameters for name, found in sizes.items()},
-        "flops": {name: found.flops for name, found in sizes.items()},
-        "groups": [group.facts(kept) for group in groups],
-        "not_followed": sorted(set(book.abandoned.values())),
+        "summary": f"{removed} of {total} channels removed from {len(reducible)} of {len(groups)} groups: "
+        + f"{' and '.join(fractions)} remain",
+        "parameters": {"before": before.parameters, "after": after.parameters},
+        "flops": {"before": before.flops, "after": after.flops},
+        "groups": [group.facts(remaining) for group in groups],
+        "not_followed": sorted(set(graph.abandoned.values())),
     }

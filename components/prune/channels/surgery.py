@@ -1,7 +1,7 @@
-"""The smaller model: layers made anew from their configurations with fewer channels, and what is left of their weights.
+"""Build the smaller model: layers with fewer channels, created from their configurations, with the remaining weights.
 
-Layers keep their names, and the model its inputs and outputs. Layers that are not followed are the same objects in both
-models (their sizes do not change), as in `tfopt.keras_models.layer_graph.rebuild`.
+Layers retain their names, and the model its inputs and outputs. Layers through which channels are not followed do not
+change in size; they are the same objects in both models, as in `tfopt.keras_models.layer_graph.rebuild`.
 """
 
 from typing import Any
@@ -9,88 +9,92 @@ from typing import Any
 import numpy as np
 
 from tfopt import keras_models
-from tfopt.components.prune.channels.labels import Book, Channels, Kept
+from tfopt.components.prune.channels.labels import ChannelGraph, Channels, Remaining
 from tfopt.keras_models.layer_graph import LIBRARIES, Layer, is_graph, rebuild
 
 OBJECTS = ("activation", "_initializer", "_regularizer", "_constraint")
 
 
-def without(model: Layer, book: Book, kept: Kept) -> Layer:
-    """Return the model without the channels whose labels are not kept; the model given stays as it is."""
-    made: dict[int, Layer] = {}
-    result = _made(model, book, kept, made)
-    _fill(book, made, lambda array, axis, stays: np.compress(stays, array, axis), kept)
+def build_smaller_model(model: Layer, graph: ChannelGraph, remaining: Remaining) -> Layer:
+    """Return the model with the remaining channels only; the original model does not change."""
+    copies: dict[int, Layer] = {}
+    result = _copy_model(model, graph, remaining, copies)
+    _set_weights(graph, copies, lambda array, axis, mask: np.compress(mask, array, axis), remaining)
     return result
 
 
-def silenced(model: Layer, book: Book, kept: Kept, roles: tuple[str, ...] = ()) -> Layer:
-    """Return the model as large as it was, with zeros for the weights of channels that are not kept.
+def zero_channels(model: Layer, graph: ChannelGraph, remaining: Remaining, roles: tuple[str, ...] = ()) -> Layer:
+    """Return a copy of the model with zeros for the weights of all other channels.
 
     Args:
-        model: The model that was followed.
-        book: What is known of its channels.
-        kept: The labels that stay.
-        roles: Of which cuts; all when empty.
+        model: The model whose channels were followed.
+        graph: The labels of its channels.
+        remaining: The channels that remain, shape [labels].
+        roles: Roles of the weights that become zero; all when empty.
     """
-    made: dict[int, Layer] = {}
-    result = _made(model, book, np.ones_like(kept), made)
+    copies: dict[int, Layer] = {}
+    result = _copy_model(model, graph, np.ones_like(remaining), copies)
 
-    def silence(array: Any, axis: int, stays: Kept) -> Any:
-        return array * stays.reshape([-1 if place == axis else 1 for place in range(array.ndim)]).astype(array.dtype)
+    def zero(array: Any, axis: int, mask: Remaining) -> Any:
+        shape = [-1 if index == axis else 1 for index in range(array.ndim)]
+        return array * mask.reshape(shape).astype(array.dtype)
 
-    _fill(book, made, silence, kept, roles)
+    _set_weights(graph, copies, zero, remaining, roles)
     return result
 
 
-def _made(model: Layer, book: Book, kept: Kept, made: dict[int, Layer]) -> Layer:
+def _copy_model(model: Layer, graph: ChannelGraph, remaining: Remaining, copies: dict[int, Layer]) -> Layer:
     def substitute(layer: Layer) -> Layer:
-        if id(layer) not in made:
-            made[id(layer)] = new(layer)
-        return made[id(layer)]
+        if id(layer) not in copies:
+            copies[id(layer)] = copy(layer)
+        return copies[id(layer)]
 
-    def new(layer: Layer) -> Layer:
-        if is_graph(layer) and id(layer) in book.entries:
-            return rebuild(layer, substitute, _inputs(layer, book.entries[id(layer)], kept))
-        if id(layer) in book.followed and isinstance(layer, keras_models.library(model).layers.Layer):
-            return type(layer).from_config(_config(layer, book, kept))
+    def copy(layer: Layer) -> Layer:
+        if is_graph(layer) and id(layer) in graph.entries:
+            return rebuild(layer, substitute, _new_inputs(layer, graph.entries[id(layer)], remaining))
+        if id(layer) in graph.followed and isinstance(layer, keras_models.library(model).layers.Layer):
+            return type(layer).from_config(_config(layer, graph, remaining))
         return layer
 
     return rebuild(model, substitute)
 
 
-def _inputs(model: Layer, entries: list[Channels], kept: Kept) -> list[Any]:
-    """New inputs of a model in the model, as wide as what it is given now."""
-    made = []
+def _new_inputs(model: Layer, entries: list[Channels], remaining: Remaining) -> list[Any]:
+    """Return new inputs of a nested model, with the number of channels that remain."""
+    inputs = []
     for name, tensor, channels in zip(keras_models.input_names(model), model.inputs, entries, strict=True):
         shape = list(tensor.shape)
         if channels.axis and shape[channels.axis] is not None:
-            shape[channels.axis] = int(np.count_nonzero(kept[channels.labels]))
-        made.append(keras_models.library(model).Input(shape[1:], batch_size=shape[0], dtype=tensor.dtype, name=name))
-    return made
+            shape[channels.axis] = int(np.count_nonzero(remaining[channels.labels]))
+        inputs.append(keras_models.library(model).Input(shape[1:], batch_size=shape[0], dtype=tensor.dtype, name=name))
+    return inputs
 
 
-def _config(layer: Layer, book: Book, kept: Kept) -> dict[str, Any]:
+def _config(layer: Layer, graph: ChannelGraph, remaining: Remaining) -> dict[str, Any]:
     config = dict(layer.get_config())
-    for key in config:  # functions and objects of the user's own need not be registered anywhere
-        given = getattr(layer, key, None) if key.endswith(OBJECTS) else None
-        if callable(given) and not str(getattr(given, "__module__", "")).startswith(LIBRARIES):
-            config[key] = given
-    for (key, place), labels in book.widths.get(id(layer), {}).items():
-        width = int(np.count_nonzero(kept[labels]))
-        if place is None:
+    for key in config:  # functions and objects of the user need not be registered with Keras
+        value = getattr(layer, key, None) if key.endswith(OBJECTS) else None
+        if callable(value) and not str(getattr(value, "__module__", "")).startswith(LIBRARIES):
+            config[key] = value
+    for (key, index), labels in graph.widths.get(id(layer), {}).items():
+        width = int(np.count_nonzero(remaining[labels]))
+        if index is None:
             config[key] = width
         else:
             sizes = list(config[key])
-            config[key] = [width if at == place and size != -1 else size for at, size in enumerate(sizes)]
+            config[key] = [width if at == index and size != -1 else size for at, size in enumerate(sizes)]
     return config
 
 
-def _fill(book: Book, made: dict[int, Layer], change: Any, kept: Kept, roles: tuple[str, ...] = ()) -> None:
-    for key, layer in book.followed.items():
-        if not getattr(layer, "weights", None) or made[key] is layer:
+def _set_weights(
+    graph: ChannelGraph, copies: dict[int, Layer], change: Any, remaining: Remaining, roles: tuple[str, ...] = ()
+) -> None:
+    """Set the weights of the copied layers to those of the original layers, changed along each cut axis."""
+    for key, layer in graph.followed.items():
+        if not getattr(layer, "weights", None) or copies[key] is layer:
             continue
         arrays = layer.get_weights()
-        for cut in (cut for (owner, _, _), cut in book.cuts.items() if owner == key):
+        for cut in (cut for (owner, _, _), cut in graph.cuts.items() if owner == key):
             if not roles or cut.role in roles:
-                arrays[cut.weight] = change(arrays[cut.weight], cut.axis, kept[cut.labels])
-        made[key].set_weights(arrays)
+                arrays[cut.weight] = change(arrays[cut.weight], cut.axis, remaining[cut.labels])
+        copies[key].set_weights(arrays)
