@@ -1,11 +1,11 @@
-"""What removing channels costs and gives: half of the FLOPs gone, the accuracy after fine-tuning, the speed in float32.
+"""Measure channel pruning: accuracy after the removal of half of the FLOPs and fine-tuning, and speed in float32.
 
     python benchmarks/channels.py [--only mnist MobileNetV2 …] [--importance l2 …] [--no-latency] [--json FILE]
 
-`mnist` is the network of docs/mnist/model.py, trained on 4,044 real digits, fine-tuned after pruning and judged on the
-956 others, with the 95 % interval of the difference. Any other name is one of keras.applications, 224x224, with random
-weights and batch norms: its accuracy means nothing and is left out. Speed is the parent's time over the smaller model's
-in the same runtime, batch size 1, with the benchmark's verdict.
+`mnist` is the network of docs/mnist/model.py, trained on 4,044 real digits, fine-tuned after pruning and evaluated
+on the 956 others, with the 95 % interval of the difference. Any other name is one of keras.applications, 224x224, with
+random weights and batch norms, for which no accuracy is reported. Speed is the parent's latency divided by the smaller
+model's in the same runtime, batch size 1, with the benchmark's verdict.
 """
 
 import argparse
@@ -20,37 +20,39 @@ from tfopt.artifacts import Benchmark, Evaluation, KerasModel
 from tfopt.component import find
 
 MODULE = Path(__file__).parent.parent / "docs" / "mnist" / "model.py"
-POINTS, TIMES = 0.015, 1.6
+MAX_LOSS, MIN_SPEEDUP = 0.015, 1.6  # goals
 
 
 def main() -> None:
-    """Measure, print a table, and write JSON when asked."""
+    """Measure, print a table, and write JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=["mnist", "MobileNetV2"], metavar="MODEL")
     parser.add_argument("--importance", nargs="+", default=["l2"], choices=["l1", "l2", "batch_norm", "taylor"])
-    parser.add_argument("--sparsity", type=float, default=0.5, help="the part of the FLOPs that goes")
-    parser.add_argument("--multiple", type=int, default=8, help="of which channel counts are multiples")
-    parser.add_argument("--no-latency", action="store_true", help="leave speed out: it means nothing on a busy machine")
-    parser.add_argument("--json", type=Path, help="write the figures there")
-    given = parser.parse_args()
+    parser.add_argument("--sparsity", type=float, default=0.5, help="fraction of the FLOPs to remove")
+    parser.add_argument("--multiple", type=int, default=8, help="channel counts are multiples of this")
+    parser.add_argument(
+        "--no-latency", action="store_true", help="do not measure speed, which is unreliable on a busy machine"
+    )
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    arguments = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("tfopt").setLevel(logging.INFO)
     rows: list[dict[str, Any]] = []
-    for name in given.only:
+    for name in arguments.only:
         with tempfile.TemporaryDirectory(prefix="tfopt-channels-") as folder:
-            options = {"sparsity": given.sparsity, "multiple": given.multiple}
-            rows += measure(Path(folder), name, given.importance, options, latency=not given.no_latency)
+            options = {"sparsity": arguments.sparsity, "multiple": arguments.multiple}
+            rows += measure(Path(folder), name, arguments.importance, options, latency=not arguments.no_latency)
     print("\n" + "\n".join(table(rows)) + "\n")
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=1))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=1))
     for row in rows:
-        print("\n".join(judge(row)))
+        print("\n".join(check_goals(row)))
 
 
 def measure(
     folder: Path, name: str, importances: list[str], options: dict[str, Any], *, latency: bool
 ) -> list[dict[str, Any]]:
-    """Make the parent, prune it by each importance, judge and time them all; return a row each."""
+    """Build the parent, prune it by each importance, evaluate and benchmark the models, and return a row for each."""
     parent, examples = _mnist(folder) if name == "mnist" else (_application(folder, name), None)
     tuned = {"module": MODULE, "examples": examples, "epochs": 20} if examples else {}
     models = [
@@ -60,8 +62,8 @@ def measure(
     rows = [_row(name, kind, model) for kind, model in zip(importances, models, strict=True)]
     if examples:
         find("evaluate")(parent, models, examples, folder / "evaluation")
-        for row, judged in zip(rows, Evaluation(folder / "evaluation").read()["models"][1:], strict=True):
-            row |= {"accuracy": judged["metrics"]["accuracy"]["value"], "difference": judged["delta"]["accuracy"]}
+        for row, evaluated in zip(rows, Evaluation(folder / "evaluation").read()["models"][1:], strict=True):
+            row |= {"accuracy": evaluated["metrics"]["accuracy"]["value"], "difference": evaluated["delta"]["accuracy"]}
     if latency:
         lite = [_run("export_tflite", folder / f"{model.name}.lite", model=model) for model in (parent, *models)]
         for runtime, (first, *others) in {"saved_model": [parent, *models], "tflite": lite}.items():
@@ -73,12 +75,12 @@ def measure(
 
 
 def table(rows: list[dict[str, Any]]) -> Iterable[str]:
-    """Markdown: one line a model."""
+    """Yield a Markdown table with one line per model."""
     runtimes = ["saved_model", "tflite"]
     yield f"| model | importance | FLOPs | parameters | accuracy | difference, points | {' | '.join(runtimes)} |"
     yield "|" + "---|" * (6 + len(runtimes))
     for row in rows:
-        moved = row.get("difference")
+        difference = row.get("difference")
         cells = [
             row["model"],
             row["importance"],
@@ -86,23 +88,26 @@ def table(rows: list[dict[str, Any]]) -> Iterable[str]:
                 f"{row[key]['before'] / 1e6:.3g} M -> {row[key]['after'] / 1e6:.3g} M"
                 for key in ("flops", "parameters")
             ),
-            f"{row['accuracy']:.2%}" if moved else "-",
-            f"{100 * moved['value']:+.2f} ({100 * moved['low']:+.2f} to {100 * moved['high']:+.2f})" if moved else "-",
+            f"{row['accuracy']:.2%}" if difference else "-",
+            f"{100 * difference['value']:+.2f} ({100 * difference['low']:+.2f} to {100 * difference['high']:+.2f})"
+            if difference
+            else "-",
             *(_speed(row["speed"].get(runtime)) for runtime in runtimes),
         ]
         yield f"| {' | '.join(cells)} |"
 
 
-def judge(row: dict[str, Any]) -> Iterable[str]:
-    """Say of each goal that was measured whether it was met."""
-    said = f"{row['model']}, {row['importance']}"
+def check_goals(row: dict[str, Any]) -> Iterable[str]:
+    """Yield for each measured goal whether it was met."""
+    name = f"{row['model']}, {row['importance']}"
     if "difference" in row:
         lost = -row["difference"]["value"]
-        yield f"{said}: {100 * lost:.2f} points lost, goal {100 * POINTS:g}: {'met' if lost <= POINTS else 'MISSED'}"
+        verdict = "met" if lost <= MAX_LOSS else "MISSED"
+        yield f"{name}: {100 * lost:.2f} points lost, goal {100 * MAX_LOSS:g}: {verdict}"
     for runtime, speedup in row["speed"].items():
         if speedup:
-            verdict = "met" if speedup["value"] >= TIMES else "MISSED"
-            yield f"{said}: {speedup['value']:.2f}x on {runtime}, goal {TIMES:g}x: {verdict}"
+            verdict = "met" if speedup["value"] >= MIN_SPEEDUP else "MISSED"
+            yield f"{name}: {speedup['value']:.2f}x on {runtime}, goal {MIN_SPEEDUP:g}x: {verdict}"
 
 
 def _mnist(folder: Path) -> tuple[Path, Path]:
@@ -122,10 +127,10 @@ def _application(folder: Path, name: str) -> Path:
     keras.utils.set_random_seed(0)
     model, rng = getattr(keras.applications, name)(weights=None, input_shape=(224, 224, 3)), np.random.default_rng(0)
     for layer in model.layers:
-        if isinstance(layer, keras.layers.BatchNormalization):  # as if it had been trained: no two channels alike
+        if isinstance(layer, keras.layers.BatchNormalization):  # as if trained: no two channels are equal
             gamma, beta, mean, variance = (rng.uniform(-0.1, 0.1, weight.shape) for weight in layer.weights)
             layer.set_weights([1 + 5 * gamma, beta, mean, 1 + 5 * variance])
-    model.save(folder / "as built.keras")  # Keras names an unnamed input anew when it loads a model
+    model.save(folder / "as built.keras")  # Keras renames an unnamed input when it loads a model
     keras_models.save(keras_models.load(KerasModel(folder / "as built.keras")), folder / "trained")
     return folder / "trained"
 

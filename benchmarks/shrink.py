@@ -1,21 +1,21 @@
-"""What shrinking costs and gives: accuracy, bytes, zeros, and speed on every runtime, technique by technique.
+"""Measure each technique that shrinks a model: accuracy, bytes, zeros, and speed on every runtime.
 
     python benchmarks/shrink.py [--data mnist flights] [--only NAME …] [--epochs N] [--no-latency] [--folder FOLDER]
-    python benchmarks/shrink.py --data wide [--only NAME …]        # the digits by a network bound by its arithmetic
+    python benchmarks/shrink.py --data wide [--only NAME …]        # the digits with a compute-bound network
     python benchmarks/shrink.py --data MobileNetV2 ResNet50 [--only NAME …]                # or any other backbone
 
 Two real data sets: 5,000 digits (docs/mnist/model.py, 34 thousand weights) and 327,346 flights (docs/flights, 345
-thousand). A network is trained on each, each technique fine-tunes a copy, every copy is exported, and all are judged on
-a split that no training saw: `train` is learnt, `eval` chooses the best epoch, `test` judges. Differences are to the
-trained model, with 95 % intervals. Sizes are those of the TFLite file. Speed is the trained model's time over the
-copy's in the same runtime, at batch size 1 or --batch. With --folder what was made stays there and is not made again:
-accuracy can be found on a busy machine, and the same command without --no-latency later measures speed on a quiet one.
+thousand). A network is trained on each, each technique fine-tunes a copy, and every copy is exported. `eval`
+selects the best epoch of a training on `train`, and all models are evaluated on `test`. Differences are to the trained
+model, with 95 % intervals. Sizes are those of the TFLite file. Speed is the trained model's latency divided by the copy's in the
+same runtime, at batch size 1 or --batch. With --folder the models are stored and reused: accuracy can be measured on a
+busy machine, and the same command without --no-latency measures speed later on a quiet one.
 
-Backbones of keras.applications learn random images of 128x128 for an epoch: for their sizes, zeros and speed. What they
-answer means nothing, and is left out.
+Backbones of keras.applications are trained for an epoch on random images of 128x128, to measure sizes, zeros and speed.
+No accuracy is reported for them.
 
-The goal for int8, 3.7x smaller, is one for networks whose file is their weights. An 8-bit file has 12 bytes of scale
-and zero point for each channel, and as many for its bias, unless it is a dense layer's: 14 of the digits' 54 kB.
+The goal for int8, 3.7x smaller, applies to networks whose file consists mostly of weights. An 8-bit file has 12 bytes of
+scale and zero point for each channel, and as many for its bias, unless it is a dense layer's: 14 of the digits' 54 kB.
 """
 
 import argparse
@@ -41,12 +41,12 @@ Step = tuple[str, dict[str, Any]]
 SPLITS = ["train:7", "eval:1", "test:2"]
 
 PARENT = "trained"
-FOLD: Step = ("fold_batch_norm", {})  # before values are shared: an exporter would give each channel others
+FOLD: Step = ("fold_batch_norm", {})  # before clustering: an exporter would give each channel other values
 ZEROS = "prune", {"sparsity": 0.8}
 SLIM = "prune", {"pattern": "channel", "sparsity": 0.5}
 SHARE = "cluster", {"clusters": 32}
 AWARE: Step = ("quantize", {})
-# What is done to the trained model, and how it is exported to TFLite.
+# Steps applied to the trained model, and the precision of its TFLite file.
 VARIANTS: dict[str, tuple[list[Step], str]] = {
     PARENT: ([], "float32"),
     "80% zeros": ([ZEROS], "float32"),
@@ -67,54 +67,58 @@ VARIANTS: dict[str, tuple[list[Step], str]] = {
     "80% zeros, 32 values, QAT": ([FOLD, ZEROS, SHARE, AWARE], "int8"),
 }
 TFLITE: dict[str, dict[str, Any]] = {"sparse": {"precision": "float32", "sparse": True}}
-ONNX = ("float32", "int8")  # the kinds of the above that export_onnx has
+ONNX = ("float32", "int8")  # precisions of the above that export_onnx supports
 
 
 def main() -> None:
-    """Measure, print a table for each data set, say which goals were met, and write JSON when asked."""
+    """Measure, print a table for each data set and which goals were met, and write JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", nargs="+", choices=list(DATA), default=["mnist", "flights"])
-    parser.add_argument("--only", nargs="+", choices=list(VARIANTS), help="these techniques alone")
-    parser.add_argument("--epochs", type=int, help="of each fine-tuning, not 20 (mnist), 6 (wide), 5 (flights) or 1")
-    parser.add_argument("--no-latency", action="store_true", help="leave speed out: it means nothing on a busy machine")
-    parser.add_argument("--seconds", type=float, default=6.0, help="of measuring the speed of each model")
+    parser.add_argument("--only", nargs="+", choices=list(VARIANTS), help="only these techniques")
+    parser.add_argument(
+        "--epochs", type=int, help="of each fine-tuning, instead of 20 (mnist), 6 (wide), 5 (flights) or 1"
+    )
+    parser.add_argument(
+        "--no-latency", action="store_true", help="do not measure speed, which is unreliable on a busy machine"
+    )
+    parser.add_argument("--seconds", type=float, default=6.0, help="time to measure the speed of each model")
     parser.add_argument("--batch", type=int, default=1, help="rows in a call whose speed is measured")
-    parser.add_argument("--folder", type=Path, help="keep what is made here, and go on from what is there")
-    parser.add_argument("--json", type=Path, help="write the figures there")
-    given = parser.parse_args()
+    parser.add_argument("--folder", type=Path, help="store the models here, and reuse those that are there")
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    arguments = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("tfopt").setLevel(logging.INFO)
-    names = [name for name in VARIANTS if not given.only or name in given.only or name == PARENT]
-    found: dict[str, list[Row]] = {}
-    for data in given.data:
-        with _folder(given.folder and given.folder / data) as folder:
-            bench = Bench(folder, DATA[data], given.epochs)
-            found[data] = bench.rows(names, None if given.no_latency else given.seconds, given.batch)
-        print(f"\n{data}\n\n" + "\n".join(table(found[data])) + "\n")
-        print("\n".join(judge({row["technique"]: row for row in found[data]})), flush=True)
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=1))
+    names = [name for name in VARIANTS if not arguments.only or name in arguments.only or name == PARENT]
+    results: dict[str, list[Row]] = {}
+    for data in arguments.data:
+        with _folder(arguments.folder and arguments.folder / data) as folder:
+            bench = Bench(folder, DATA[data], arguments.epochs)
+            results[data] = bench.rows(names, None if arguments.no_latency else arguments.seconds, arguments.batch)
+        print(f"\n{data}\n\n" + "\n".join(table(results[data])) + "\n")
+        print("\n".join(check_goals({row["technique"]: row for row in results[data]})), flush=True)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=1))
 
 
 class Bench:
-    """One data set, and what was made of it so far."""
+    """A data set with its examples, models and files."""
 
     def __init__(self, folder: Path, data: Data, epochs: int | None) -> None:
-        """Prepare the examples and train the parent, unless they are there."""
+        """Prepare the examples and train the parent, unless they exist."""
         self.folder, self.data, self.epochs = folder, data, epochs
         self.examples = self._once("prepare_examples", "examples", splits=SPLITS, **data.prepared)
         self.module = data.module(folder)
         self.parent = self._once("train", PARENT, examples=self.examples, module=self.module, **data.train)
 
     def rows(self, names: list[str], seconds: float | None, batch: int) -> list[Row]:
-        """Shrink, export and judge; return a row for each technique, the trained model first."""
+        """Shrink, export and evaluate; return a row for each technique, the trained model first."""
         shrunk = {name: self._shrunk(name) for name in names}
         lite = {name: self._exported("tflite", name, shrunk[name]) for name in names}
         onnx = {name: self._exported("onnx", name, shrunk[name]) for name in names}
         files = [file for file in (*lite.values(), *onnx.values()) if file]
-        found: dict[Path, Row] = {file: {} for file in files}
+        evaluated: dict[Path, Row] = {file: {} for file in files}
         if self.data.real:
-            found = dict(
+            evaluated = dict(
                 zip(files, self._report("evaluate", Evaluation, files, split="test")["models"][1:], strict=True)
             )
         rows: list[Row] = [
@@ -122,25 +126,29 @@ class Bench:
                 "technique": name,
                 "zeros": zeros(shrunk[name]),
                 "speed": {},
-                **{key: _facts(file, found) for key, file in (("tflite", lite[name]), ("onnx", onnx[name]))},
+                **{key: _facts(file, evaluated) for key, file in (("tflite", lite[name]), ("onnx", onnx[name]))},
             }
             for name in names
         ]
         if seconds:
-            made: dict[str, dict[str, Path | None]] = {"saved_model": {**shrunk}, "tflite": lite, "onnx": onnx}
-            for runtime, models in made.items():
-                unlike = list(dict.fromkeys(model for model in models.values() if model))  # one SavedModel, many files
+            models_by_runtime: dict[str, dict[str, Path | None]] = {
+                "saved_model": {**shrunk},
+                "tflite": lite,
+                "onnx": onnx,
+            }
+            for runtime, models in models_by_runtime.items():
+                unique = list(dict.fromkeys(model for model in models.values() if model))  # one SavedModel, many files
                 report = self._report(
-                    f"benchmark {runtime}", Benchmark, unlike, seconds=seconds, batch_sizes=[str(batch)]
+                    f"benchmark {runtime}", Benchmark, unique, seconds=seconds, batch_sizes=[str(batch)]
                 )
-                speed = {m: row.get("speedup") for m, row in zip(unlike, report["models"], strict=True)}
+                speed = {m: row.get("speedup") for m, row in zip(unique, report["models"], strict=True)}
                 for row in rows:
                     model = models[row["technique"]]
                     row["speed"][runtime] = ((speed[model] if model else None) or {}).get(str(batch))
         return rows
 
     def _shrunk(self, name: str) -> Path:
-        """The model after every step; equal steps of two techniques are done once."""
+        """Return the model after every step; steps that two techniques share run once."""
         model, tuned = self.parent, {**self.data.tuned, **({"epochs": self.epochs} if self.epochs else {})}
         for component, options in VARIANTS[name][0]:
             more = {**tuned, **(self.data.pruned if component == "prune" else {}), "module": self.module}
@@ -152,7 +160,7 @@ class Bench:
         return model
 
     def _exported(self, kind: str, name: str, model: Path) -> Path | None:
-        """The file; None where the format cannot hold such a model, which is told."""
+        """Return the exported file, or None (with a message) if the format does not support the model."""
         precision = VARIANTS[name][1]
         if kind == "onnx" and precision not in ONNX:
             return None
@@ -164,12 +172,12 @@ class Bench:
             return None
 
     def _report(self, step: str, kind: type[Any], models: list[Path], **options: Any) -> dict[str, Any]:
-        """Made anew each time: what is compared may be more than last time."""
+        """Run a comparison, and return its report. It is not reused, since there may be more models than last time."""
         target = self.folder / f"report {step}"
         shutil.rmtree(target, ignore_errors=True)
         baseline, candidates = (self.parent, models) if step == "evaluate" else (models[0], models[1:])
-        made = {step.split()[0] if step != "evaluate" else "evaluation": target}
-        find(step.split()[0])(baseline=baseline, candidates=candidates, examples=self.examples, **made, **options)
+        output = {step.split()[0] if step != "evaluate" else "evaluation": target}
+        find(step.split()[0])(baseline=baseline, candidates=candidates, examples=self.examples, **output, **options)
         return dict(kind(target).read())
 
     def _once(self, component: str, name: str, **arguments: Any) -> Path:
@@ -177,13 +185,13 @@ class Bench:
         if not target.exists():
             if component == "prepare_examples":
                 arguments["data"] = self.data.rows(self.folder)
-            found = find(component)
-            found(**arguments, **{next(iter(found.outputs)): target})
+            declared = find(component)
+            declared(**arguments, **{next(iter(declared.outputs)): target})
         return target
 
 
 def zeros(model: Path) -> float:
-    """The part of the weights with two or more dimensions that is zero, as the SavedModel stores them."""
+    """Return the fraction of zeros in the SavedModel's weights with two or more dimensions."""
     import tensorflow as tf
 
     file = tf.train.load_checkpoint(str(model / "Format-Serving" / "variables" / "variables"))
@@ -192,7 +200,7 @@ def zeros(model: Path) -> float:
 
 
 def table(rows: list[Row]) -> Iterable[str]:
-    """Markdown: one line a technique."""
+    """Yield a Markdown table with one line per technique."""
     runtimes = list(rows[0]["speed"])
     head = ["technique", "accuracy", "difference, points", "zeros", "size", "gzipped", "smaller"]
     head += ["ONNX: difference", "gzipped", *(f"{runtime} speed" for runtime in runtimes)]
@@ -202,24 +210,24 @@ def table(rows: list[Row]) -> Iterable[str]:
         lite, onnx = row["tflite"], row["onnx"]
         cells = [row["technique"], "-", "-", f"{row['zeros']:.0%}", "-", "-", "-", "-", "-"]
         if lite:
-            cells[1:3] = f"{lite['accuracy']:.2%}" if "accuracy" in lite else "-", _moved(lite)
+            cells[1:3] = f"{lite['accuracy']:.2%}" if "accuracy" in lite else "-", _difference(lite)
             cells[4:7] = f"{lite['raw'] / 1e3:.1f} kB", f"{lite['gzipped'] / 1e3:.1f} kB", f"{_less(rows[0], row):.2f}x"
         if onnx:
-            cells[7:] = _moved(onnx), f"{onnx['gzipped'] / 1e3:.1f} kB"
+            cells[7:] = _difference(onnx), f"{onnx['gzipped'] / 1e3:.1f} kB"
         yield f"| {' | '.join([*cells, *(_speed(row['speed'][runtime]) for runtime in runtimes)])} |"
 
 
-def judge(rows: Mapping[str, Row]) -> Iterator[str]:
-    """Say of each goal whether it was met, as far as it was measured."""
+def check_goals(rows: Mapping[str, Row]) -> Iterator[str]:
+    """Yield for each measured goal whether it was met."""
     points = {"80% zeros": 1.0, "half the FLOPs": 1.5, "QAT": 0.5}
     real = "accuracy" in rows[PARENT]["tflite"]
     for name, most in points.items():
         if real and name in rows and rows[name]["tflite"]:
             lost = -100 * rows[name]["tflite"]["difference"]["value"]
-            yield _said(name, f"{lost:.2f} points lost, goal at most {most:g}", lost <= most)
+            yield _verdict(name, f"{lost:.2f} points lost, goal at most {most:g}", lost <= most)
     for name in ("80% zeros", "80% zeros, sparse file", "80% zeros, 32 values", "80% zeros, int8"):
         if name in rows and rows[name]["tflite"]:
-            yield _said(
+            yield _verdict(
                 name,
                 f"{_less(rows[PARENT], rows[name]):.2f}x smaller gzipped, goal 3x",
                 _less(rows[PARENT], rows[name]) >= 3,
@@ -227,21 +235,21 @@ def judge(rows: Mapping[str, Row]) -> Iterator[str]:
     for name in ("int8", "QAT"):
         if name in rows and rows[name]["tflite"]:
             ratio = rows[PARENT]["tflite"]["raw"] / rows[name]["tflite"]["raw"]
-            yield _said(name, f"{ratio:.2f}x smaller, goal 3.7x", ratio >= 3.7)
+            yield _verdict(name, f"{ratio:.2f}x smaller, goal 3.7x", ratio >= 3.7)
     if real and {"int8", "QAT"} <= set(rows):
         gained = 100 * (rows["QAT"]["tflite"]["accuracy"] - rows["int8"]["tflite"]["accuracy"])
-        yield _said("QAT", f"{gained:+.2f} points against int8 calibrated, goal +0", gained >= 0)
+        yield _verdict("QAT", f"{gained:+.2f} points against int8 calibrated, goal +0", gained >= 0)
     for runtime in ("saved_model", "tflite"):
         speed = rows.get("half the FLOPs", {}).get("speed", {}).get(runtime)
         if speed:
-            yield _said("half the FLOPs", f"{speed['value']:.2f}x on {runtime}, goal 1.6x", speed["value"] >= 1.6)
+            yield _verdict("half the FLOPs", f"{speed['value']:.2f}x on {runtime}, goal 1.6x", speed["value"] >= 1.6)
 
 
-def _facts(file: Path | None, judged: Mapping[Path, Row]) -> Row | None:
-    """Of a file that was made and could be run: how well it answers, where that was judged, and its bytes."""
-    if file is None or judged[file].get("error"):
+def _facts(file: Path | None, evaluated: Mapping[Path, Row]) -> Row | None:
+    """Return the accuracy and the bytes of a file, or None if it does not exist or could not be run."""
+    if file is None or evaluated[file].get("error"):
         return None
-    row = judged[file]
+    row = evaluated[file]
     metrics = {"accuracy": row["metrics"]["accuracy"]["value"], "difference": row["delta"]["accuracy"]} if row else {}
     return {**metrics, **Model(file).sizes()}
 
@@ -250,17 +258,17 @@ def _less(parent: Row, row: Row) -> float:
     return float(parent["tflite"]["gzipped"] / row["tflite"]["gzipped"])
 
 
-def _moved(file: Row) -> str:
-    moved = file.get("difference")
+def _difference(file: Row) -> str:
+    difference = file.get("difference")
     return (
         "-"
-        if moved is None
-        else f"{100 * moved['value']:+.2f} ({100 * moved['low']:+.2f} to {100 * moved['high']:+.2f})"
+        if difference is None
+        else f"{100 * difference['value']:+.2f} ({100 * difference['low']:+.2f} to {100 * difference['high']:+.2f})"
     )
 
 
-def _said(name: str, what: str, met: bool) -> str:
-    return f"{name}: {what}: {'met' if met else 'MISSED'}"
+def _verdict(name: str, measured: str, is_met: bool) -> str:
+    return f"{name}: {measured}: {'met' if is_met else 'MISSED'}"
 
 
 def _speed(measured: Mapping[str, Any] | None) -> str:
@@ -268,13 +276,13 @@ def _speed(measured: Mapping[str, Any] | None) -> str:
 
 
 @contextlib.contextmanager
-def _folder(wanted: Path | None) -> Iterator[Path]:
-    if wanted:
-        wanted.mkdir(parents=True, exist_ok=True)
-        yield wanted
+def _folder(path: Path | None) -> Iterator[Path]:
+    if path:
+        path.mkdir(parents=True, exist_ok=True)
+        yield path
     else:
-        with tempfile.TemporaryDirectory(prefix="tfopt-shrink-") as made:
-            yield Path(made)
+        with tempfile.TemporaryDirectory(prefix="tfopt-shrink-") as folder:
+            yield Path(folder)
 
 
 if __name__ == "__main__":

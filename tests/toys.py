@@ -19,7 +19,7 @@ def count(
     scale: Annotated[float, Between(0, 10)] = 1.0,
     unit: Literal["bytes", "lines"] = "bytes",
     loud: bool = False,
-    notes: list[str] = [],  # noqa: B006
+    notes: tuple[str, ...] = (),
     limit: Annotated[int, Between(1)] | None = None,
 ) -> None:
     """Count bytes or lines of a file.
@@ -122,11 +122,11 @@ def copy_model(model: Input[Model], copied: Output[Model], *, note: str = "as it
 
 
 @component(image="tf")
-def take_keras(model: Input[KerasModel], examples: Input[Examples], taken: Output[TFLiteModel]) -> None:
+def take_keras(model: Input[KerasModel], examples: Input[Examples], exported: Output[TFLiteModel]) -> None:
     """Declare a Keras model as input.
 
     Args:
         model: A Keras model.
         examples: Examples.
-        taken: Never written.
+        exported: Never written.
     """

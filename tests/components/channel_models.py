@@ -1,9 +1,9 @@
-"""Random Keras graphs whose channels meet in every way that is followed, for the properties of channel pruning."""
+"""Random Keras graphs with all supported layers and connections, for property tests of channel pruning."""
 
 import numpy as np
 from hypothesis import strategies as st
 
-ACTIVATIONS = ["relu", "tanh", "gelu", "swish", None]  # all zero at zero, so that a channel of zeros is a dead one
+ACTIVATIONS = ["relu", "tanh", "gelu", "swish", None]  # all are zero at zero, so that a channel of zeros is dead
 BLOCKS = ["conv", "strided", "residual", "concat", "dense_block", "depthwise", "separable", "squeeze"]
 BLOCKS += ["transposed", "nested", "twice", "norm", "prelu", "pool", "reshape", "permute", "operations", "layer_norm"]
 HEADS = ["average", "max", "flatten", "reshape"]
@@ -18,24 +18,24 @@ programs = st.fixed_dictionaries(
 
 
 def build(keras, program):
-    """A model with non-trivial weights and statistics; two outputs, the second taken in the middle."""
+    """Build a model with random weights and statistics, and two outputs at different depths."""
     rng = np.random.default_rng(program["seed"])
     image = keras.layers.Input((8, 8, 2), name="image")
     flow = _conv(keras, rng, image, 4)
     for kind, width in program["blocks"]:
         flow = _block(keras, rng, flow, kind, width)
-    ended = _head(keras, flow, program["head"])
-    hidden = keras.layers.Dense(5, activation="relu")(ended)
+    features = _head(keras, flow, program["head"])
+    hidden = keras.layers.Dense(5, activation="relu")(features)
     outputs = [
         keras.layers.Dense(3, activation="softmax", name="kind")(hidden),
-        keras.layers.Dense(1, name="size")(ended),
+        keras.layers.Dense(1, name="size")(features),
     ]
     model = keras.Model(image, outputs)
-    shake(model, rng)
+    randomize_weights(model, rng)
     return model
 
 
-def shake(model, rng):
+def randomize_weights(model, rng):
     """Give every weight random values: none is zero or one, and variances are positive."""
     for layer in model._flatten_layers(include_self=False):
         if getattr(layer, "layers", None) or not getattr(layer, "weights", None):

@@ -1,4 +1,4 @@
-"""What `cluster` promises: few values in each kernel, exact after learning and in the exported file."""
+"""Test `cluster`: each kernel has few values, exactly, after fine-tuning and in the exported file."""
 
 import gzip
 from pathlib import Path
@@ -37,7 +37,7 @@ def module(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def pruned(tmp_path_factory, digits_model) -> Path:
-    """Half of the dense layer's weights are zero."""
+    """A model whose dense layer has 50 % zeros."""
     model = keras_models.load(KerasModel(digits_model))
     kernel = model.get_layer("digit").kernel.numpy()
     model.get_layer("digit").kernel.assign(np.where(np.abs(kernel) < np.median(np.abs(kernel)), 0, kernel))
@@ -56,19 +56,19 @@ def dense(model: KerasModel | Path) -> np.ndarray:
     return keras_models.load(KerasModel(getattr(model, "path", model))).get_layer("digit").kernel.numpy()
 
 
-def test_after_learning_each_kernel_has_no_more_values_than_asked_for(clustered):
+def test_each_kernel_has_the_requested_number_of_values_after_fine_tuning(clustered):
     assert [layer["values"] for layer in clustered.card.facts["report"]["layers"]] == [8, 8]
     assert len(np.unique(dense(clustered))) == 8
 
 
-def test_learning_moves_the_values_and_keeps_together_what_shares_one(clustered, pruned):
+def test_fine_tuning_moves_values_and_weights_stay_shared(clustered, pruned):
     start = share(dense(pruned), 8, "kmeans_plus_plus", keep_zeros=True, seed=1)
     learned = dense(clustered)
     assert not np.array_equal(start, learned)
     assert all(len(np.unique(learned[start == value])) == 1 for value in np.unique(start))
 
 
-def test_zeros_stay_zero_and_no_other_weight_becomes_one(clustered, pruned):
+def test_zeros_stay_zero_and_no_other_weight_becomes_zero(clustered, pruned):
     np.testing.assert_array_equal(dense(clustered) == 0, dense(pruned) == 0)
 
 
@@ -81,7 +81,7 @@ def test_the_values_survive_export_to_tflite_and_onnx(clustered, tmp_path):
     np.testing.assert_array_equal(next(array for array in arrays if array.shape == (128, 10)), dense(clustered))
 
 
-def test_the_card_tells_values_and_bytes_and_what_a_folded_batch_norm_would_undo(clustered):
+def test_the_model_card_has_values_bytes_and_batch_norms_that_would_undo_the_sharing(clustered):
     report = clustered.card.facts["report"]
     convolution, digit = report["layers"]
     assert digit["gzipped"] == len(gzip.compress(dense(clustered).tobytes(), 6, mtime=0))
@@ -92,20 +92,20 @@ def test_the_card_tells_values_and_bytes_and_what_a_folded_batch_norm_would_undo
 
 
 @pytest.mark.parametrize("initialization", INITIALIZATIONS)
-def test_every_start_ends_where_no_weight_is_nearer_to_another_value(initialization):
+def test_each_initialization_converges_to_the_nearest_values(initialization):
     weights = np.random.default_rng(3).normal(size=(40, 50)).astype("float32")
     shared = share(weights, 12, initialization, keep_zeros=True, seed=0)
     values = np.unique(shared)
     assert 10 <= len(values) <= 12
     nearest = values[np.abs(weights[..., None] - values).argmin(-1)]
-    assert (nearest == shared).mean() > 0.999  # float32 ties apart
+    assert (nearest == shared).mean() > 0.999  # apart from float32 ties
     for value in values:
         assert value == pytest.approx(float(weights[shared == value].mean()), abs=1e-6)
     assert ((weights - shared) ** 2).mean() < 0.02 * weights.var()
 
 
 @pytest.mark.parametrize("initialization", INITIALIZATIONS)
-def test_two_values_of_which_one_is_zero(initialization):
+def test_two_values_one_is_zero(initialization):
     weights = np.array([[0, 0.5, -0.25], [0, 2.0, 0]], "float32")
     shared = share(weights, 2, initialization, keep_zeros=True, seed=0)
     np.testing.assert_allclose(shared, [[0, 0.75, 0.75], [0, 0.75, 0]])
@@ -128,15 +128,15 @@ def test_nested_models_with_several_inputs_and_outputs_are_clustered(library, tm
     both = keras.layers.Concatenate()([inner(left), inner(right)])
     outputs = [keras.layers.Dense(size, name=f"out{size}")(both) for size in (3, 1)]
     keras_models.save(keras.Model([left, right], outputs), tmp_path / "model")
-    made = cluster(tmp_path / "model", tmp_path / "out", clusters=10)["clustered"]
-    found = {layer["layer"]: (layer["values"], layer["left"]) for layer in made.card.facts["report"]["layers"]}
-    assert found["inner/inside"] == (10, None)
-    assert found["out3"] == (10, None)
-    assert found["out1"] == (40, "40 weights, too few for 10 values") or found["out1"][0] == 10
-    assert made.card.facts["fine_tuned"] == {"reason": "no module: clustered after training, without fine-tuning"}
+    child = cluster(tmp_path / "model", tmp_path / "out", clusters=10)["clustered"]
+    layers = {layer["layer"]: (layer["values"], layer["left"]) for layer in child.card.facts["report"]["layers"]}
+    assert layers["inner/inside"] == (10, None)
+    assert layers["out3"] == (10, None)
+    assert layers["out1"] == (40, "40 weights, too few for 10 values") or layers["out1"][0] == 10
+    assert child.card.facts["fine_tuned"] == {"reason": "no module: clustered after training, without fine-tuning"}
 
 
-def test_keras_2_models_learn_with_the_toolkit(tmp_path, digits_examples, module):
+def test_keras_2_models_are_fine_tuned_with_the_toolkit(tmp_path, digits_examples, module):
     import tf_keras
 
     flow = image = tf_keras.Input((8, 8, 1), name="image")
@@ -146,29 +146,31 @@ def test_keras_2_models_learn_with_the_toolkit(tmp_path, digits_examples, module
     model.get_layer("hidden").kernel.assign(np.where(np.abs(kernel) < np.median(np.abs(kernel)), 0, kernel))
     keras_models.save(model, tmp_path / "model")
     (tmp_path / "module.py").write_text(MODULE.replace("import keras", "import tf_keras as keras"))
-    given = {"clusters": 8, "epochs": 1, "initialization": "linear"}
-    made = cluster(tmp_path / "model", tmp_path / "out", digits_examples, tmp_path / "module.py", **given)["clustered"]
-    hidden = keras_models.load(made).get_layer("hidden").kernel.numpy()
+    options = {"clusters": 8, "epochs": 1, "initialization": "linear"}
+    child = cluster(tmp_path / "model", tmp_path / "out", digits_examples, tmp_path / "module.py", **options)[
+        "clustered"
+    ]
+    hidden = keras_models.load(child).get_layer("hidden").kernel.numpy()
     assert len(np.unique(hidden)) <= 8
     np.testing.assert_array_equal(hidden[kernel.__abs__() < np.median(np.abs(kernel))], 0)
-    assert [layer["values"] <= 8 for layer in made.card.facts["report"]["layers"]] == [True, True]
+    assert [layer["values"] <= 8 for layer in child.card.facts["report"]["layers"]] == [True, True]
 
 
-def test_layers_can_be_chosen(digits_model, tmp_path):
-    made = cluster(digits_model, tmp_path / "out", layers=["dig*"])["clustered"]
-    left = {layer["layer"]: layer["left"] for layer in made.card.facts["report"]["layers"]}
-    assert left == {"conv2d": "not among the layers chosen", "digit": None}
+def test_layers_can_be_selected(digits_model, tmp_path):
+    child = cluster(digits_model, tmp_path / "out", layers=["dig*"])["clustered"]
+    left = {layer["layer"]: layer["left"] for layer in child.card.facts["report"]["layers"]}
+    assert left == {"conv2d": "not one of the selected layers", "digit": None}
 
 
-def test_clustering_twice_is_refused_by_the_card_and_without_one_by_the_weights(clustered, tmp_path):
+def test_clustering_twice_is_refused_with_and_without_a_model_card(clustered, tmp_path):
     with pytest.raises(ComponentError, match="cluster after cluster"):
         cluster(clustered.path, tmp_path / "out")
-    with pytest.raises(ComponentError, match="shared already"):
+    with pytest.raises(ComponentError, match="already shared"):
         cluster(clustered.keras, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("options", "message"),
     [
         ({"clusters": 1}, "clusters"),
         ({"clusters": 257}, "clusters"),
@@ -176,9 +178,9 @@ def test_clustering_twice_is_refused_by_the_card_and_without_one_by_the_weights(
         ({"layers": ["digits"]}, "did you mean digit"),
     ],
 )
-def test_what_cannot_be_clustered_is_refused(digits_model, tmp_path, given, words):
-    with pytest.raises(ComponentError, match=words):
-        cluster(digits_model, tmp_path / "out", **given)
+def test_invalid_options_are_refused(digits_model, tmp_path, options, message):
+    with pytest.raises(ComponentError, match=message):
+        cluster(digits_model, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 
 

@@ -20,7 +20,7 @@ from tfopt.training.user_module import UserModule
 
 KERAS_2 = DIGITS.replace("keras", "tf_keras").replace("tf_tf_", "tf_")
 TUNED = {"epochs": 6, "batch_size": 32}
-# What becomes a file is the SavedModel, whichever Keras wrote it.
+# Exporters read the SavedModel, which does not depend on the Keras version.
 NIGHTLY_KERAS_2 = pytest.mark.parametrize(
     "parent", ["keras 3", pytest.param("keras 2", marks=pytest.mark.nightly)], indirect=True
 )
@@ -28,7 +28,7 @@ NIGHTLY_KERAS_2 = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module", params=["keras 3", "keras 2"])
 def parent(request, tmp_path_factory, digits_examples) -> KerasModel:
-    """Digits, with its preprocessing inside and its module beside it."""
+    """A digits model with preprocessing; its module is in the same folder."""
     folder = tmp_path_factory.mktemp(request.param)
     module = write(folder / "module.py", DIGITS if request.param == "keras 3" else KERAS_2)
     return train(digits_examples, module, folder / "trained", epochs=8, batch_size=32)["trained"]
@@ -40,27 +40,27 @@ def pruned(parent, digits_examples) -> KerasModel:
     return prune(parent, parent.path.parent / "pruned", digits_examples, module, sparsity=0.6, **TUNED)["pruned"]
 
 
-def test_fine_tuning_heals_what_pruning_took(pruned, parent, digits_examples):
+def test_fine_tuning_recovers_the_accuracy(pruned, parent, digits_examples):
     raw = prune(parent, parent.path.parent / "raw", digits_examples, sparsity=0.6)["pruned"]
-    before, hurt, healed = (accuracy(model, digits_examples) for model in (parent, raw, pruned))
-    assert healed > before - 0.03
-    assert healed > hurt
+    before, without_tuning, with_tuning = (accuracy(model, digits_examples) for model in (parent, raw, pruned))
+    assert with_tuning > before - 0.03
+    assert with_tuning > without_tuning
     tuned = pruned.metadata["fine_tuned"]
     assert tuned["before"]["val_accuracy"] == pytest.approx(before, abs=1e-6)
-    assert tuned["after"]["val_accuracy"] == pytest.approx(healed, abs=1e-6)
+    assert tuned["after"]["val_accuracy"] == pytest.approx(with_tuning, abs=1e-6)
     assert tuned["best_epoch"] >= 4  # the masks are final from the middle of six epochs on
 
 
-def test_zeros_are_exact_in_both_forms_and_weights_beside_them_learnt(pruned, parent):
+def test_zeros_are_exact_in_both_forms_and_the_other_weights_are_trained(pruned, parent):
     model, dense = keras_models.load(pruned), keras_models.load(parent)
     assert zeros(model) == {"conv2d": 43, "digit": 768}  # 60 % of 3x3x1x8 and of 128x10
     moved = kernel(model, "digit") != kernel(dense, "digit")
     assert moved[kernel(model, "digit") != 0].all()
     stored = tf.train.load_checkpoint(str(pruned.path / "Format-Serving" / "variables" / "variables"))
     tensors = [stored.get_tensor(name) for name in stored.get_variable_to_shape_map() if name.startswith("variables")]
-    found = {tensor.shape: int((tensor == 0).sum()) for tensor in tensors}
-    assert found[(3, 3, 1, 8)] == 43
-    assert found[(128, 10)] == 768
+    zeros_by_shape = {tensor.shape: int((tensor == 0).sum()) for tensor in tensors}
+    assert zeros_by_shape[(3, 3, 1, 8)] == 43
+    assert zeros_by_shape[(128, 10)] == 768
 
 
 @NIGHTLY_KERAS_2
@@ -77,7 +77,7 @@ def test_zeros_survive_the_export_in_the_bytes_of_tflite_and_onnx(pruned, tmp_pa
 
 
 def zeros_of(arrays: list[np.ndarray]) -> dict[int, int]:
-    """In kernels of 3x3x1x8 and 128x10, by how many weights they have."""
+    """Count the zeros in kernels of 3x3x1x8 and 128x10, by number of weights."""
     return {array.size: int((array == 0).sum()) for array in arrays if array.size in (72, 1280)}
 
 
@@ -90,7 +90,7 @@ def test_the_result_is_a_plain_model_of_the_same_layers_and_signature(pruned, pa
     assert (served.inputs, served.outputs) == (before.inputs, before.outputs)
 
 
-def test_the_report_says_what_each_layer_has_and_who_can_use_it(pruned):
+def test_the_report_has_zeros_bytes_and_speedups_of_each_layer(pruned):
     report = KerasModel.open(pruned.path).card.facts["report"]
     conv, dense = report["layers"]
     assert (conv["layer"], dense["layer"]) == ("conv2d", "digit")
@@ -98,12 +98,12 @@ def test_the_report_says_what_each_layer_has_and_who_can_use_it(pruned):
     assert dense["bytes"] == 5120
     assert dense["gzipped"] < 0.6 * dense["gzipped_before"]
     assert dense["speed"]["xnnpack"] == "no: it has sparse 1x1 convolutions only"
-    assert dense["speed"]["tensorrt"].startswith("no: it takes 2 zeros in every 4")
-    assert report["speed"] == "zeros make the file smaller, and no runtime faster"
+    assert dense["speed"]["tensorrt"].startswith("no: it needs 2 zeros in every 4")
+    assert report["speed"] == "zeros make the compressed file smaller, and no runtime faster"
     assert report["sparsity"] == pytest.approx(811 / 1352)
 
 
-def test_two_of_four_are_zero_along_the_input_channels_and_tensorrt_can_use_it(
+def test_two_of_four_weights_are_zero_along_the_input_channels_and_tensorrt_supports_it(
     parent, digits_examples, tmp_path, caplog
 ):
     module = parent.path.parent / "module.py"
@@ -121,7 +121,7 @@ def test_two_of_four_are_zero_along_the_input_channels_and_tensorrt_can_use_it(
     assert accuracy(out, digits_examples) > 0.93
 
 
-def test_blocks_go_or_stay_together(parent, digits_examples, tmp_path):
+def test_blocks_are_pruned_entirely(parent, digits_examples, tmp_path):
     module = parent.path.parent / "module.py"
     options = {"pattern": "block", "block": "4x2", "schedule": "constant", "epochs": 1, "batch_size": 128}
     out = prune(parent, tmp_path / "out", digits_examples, module, **options)["pruned"]
@@ -130,7 +130,7 @@ def test_blocks_go_or_stay_together(parent, digits_examples, tmp_path):
     assert (tiles == 0).sum() == 80
 
 
-def test_without_a_module_the_card_says_what_it_cost(digits_model, digits_examples, tmp_path):
+def test_without_a_module_the_model_card_has_the_differences(digits_model, digits_examples, tmp_path):
     out = prune(digits_model, tmp_path / "out", digits_examples, sparsity=0.7)["pruned"]
     dense, model = keras_models.load(KerasModel(digits_model)), keras_models.load(out)
     same = kernel(model, "digit") != 0
@@ -148,8 +148,8 @@ def test_without_a_module_the_card_says_what_it_cost(digits_model, digits_exampl
     assert not (out.path / "history.json").exists()
 
 
-def test_a_learning_rate_of_zero_leaves_the_weights_that_stay(parent, digits_examples, tmp_path):
-    """So the module's optimizer was really given another one."""
+def test_a_learning_rate_of_zero_does_not_change_remaining_weights(parent, digits_examples, tmp_path):
+    """Check that the learning rate replaces that of the module's optimizer."""
     module = parent.path.parent / "module.py"
     options = {"epochs": 1, "learning_rate": 0.0, "schedule": "constant"}
     out = prune(parent, tmp_path / "out", digits_examples, module, **options)["pruned"]
@@ -160,7 +160,7 @@ def test_a_learning_rate_of_zero_leaves_the_weights_that_stay(parent, digits_exa
 
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
 def test_two_inputs_and_two_outputs_named_in_the_loss(tmp_path, library):
-    """The toolkit's wrappers would give the outputs other names."""
+    """Check that the toolkit's wrappers do not change the names of the outputs."""
     text = TWO_BY_TWO.replace("INPUTS", "{'mean': mean, 'image': image}").replace(
         "WEIGHTS", "{'main': 1, 'early': 0.3}"
     )

@@ -3,7 +3,7 @@ import importlib
 import numpy as np
 import pytest
 
-from tests.components.channel_models import shake
+from tests.components.channel_models import randomize_weights
 from tests.components.train_modules import DIGITS, write
 from tfopt import keras_models
 from tfopt.artifacts import KerasModel
@@ -20,7 +20,7 @@ BOTH = pytest.mark.parametrize("library", ["keras", "tf_keras"])
 
 
 def residual(library="keras", **conv):
-    """Two convolutions in a residual sum, a batch norm, a depthwise convolution, Flatten, Dense; 4x4 images."""
+    """Build two convolutions in a residual sum, a batch norm, a depthwise convolution, Flatten, Dense; 4x4 images."""
     keras = importlib.import_module(library)
     layers = keras.layers
     image = layers.Input((4, 4, 3), name="image")
@@ -30,20 +30,20 @@ def residual(library="keras", **conv):
     flow = layers.DepthwiseConv2D(3, strides=2, padding="same", name="depthwise")(flow)
     answer = layers.Dense(5, name="answer")(layers.Flatten()(flow))
     model = keras.Model(image, answer, name="residual")
-    shake(model, np.random.default_rng(0))
+    randomize_weights(model, np.random.default_rng(0))
     return model
 
 
 def group(model, maker):
-    return next(found for found in find_groups(follow_channels(model)) if maker in found.makers)
+    return next(group for group in find_groups(follow_channels(model)) if maker in group.makers)
 
 
 def facts(removal, member):
-    return next(found for found in removal.report["groups"] if member in found["members"])
+    return next(group for group in removal.report["groups"] if member in group["members"])
 
 
 @BOTH
-def test_a_group_is_all_that_must_keep_the_same_channels(library):
+def test_a_group_has_all_layers_that_must_have_the_same_channels(library):
     first, second, last = find_groups(follow_channels(residual(library)))
     assert first.makers == ("stem", "outer")
     assert first.members == ("stem", "norm", "outer", "depthwise")
@@ -55,7 +55,7 @@ def test_a_group_is_all_that_must_keep_the_same_channels(library):
 
 
 @BOTH
-def test_costs_are_those_worked_out_by_hand(library):
+def test_costs_match_a_calculation_by_hand(library):
     model = residual(library)
     graph = follow_channels(model)
     whole = count_cost(model, graph, np.ones(len(graph.roots()), bool))
@@ -74,7 +74,7 @@ def test_costs_are_those_worked_out_by_hand(library):
 
 
 @BOTH
-def test_the_least_important_channels_go_and_what_stays_keeps_its_weights(library):
+def test_the_least_important_channels_are_removed_and_the_others_keep_their_weights(library):
     model = residual(library)
     kernel, bias = model.get_layer("inner").get_weights()
     kernel[..., 3:11] *= 0.01
@@ -89,13 +89,13 @@ def test_the_least_important_channels_go_and_what_stays_keeps_its_weights(librar
     assert facts(removal, "stem") == {
         "members": ["stem", "norm", "outer", "depthwise"], "before": 16, "after": 16, "frozen": stays,
     }  # fmt: skip
-    assert model.get_layer("inner").filters == 24  # the parent is as it was
+    assert model.get_layer("inner").filters == 24  # the parent did not change
 
 
-def test_counts_are_multiples_and_the_smaller_model_answers_as_the_silenced_parent():
+def test_counts_are_multiples_and_outputs_match_the_parent_with_zeroed_channels():
     model = residual()
     removal = remove_channels(model, PruningSettings(0.4, multiple=8))
-    assert all(found["after"] % 8 == 0 for found in removal.report["groups"] if "frozen" not in found)
+    assert all(group["after"] % 8 == 0 for group in removal.report["groups"] if "frozen" not in group)
     records = np.random.default_rng(1).normal(size=(4, 4, 4, 3)).astype("float32")
     np.testing.assert_allclose(removal.model(records), removal.parent(records), rtol=1e-5, atol=1e-5)
     assert np.abs(removal.model(records) - model(records)).max() > 0.1
@@ -118,7 +118,7 @@ def test_l1_and_l2_rank_by_norms_and_batch_norm_by_its_scale():
 
 
 @BOTH
-def test_taylor_is_the_gradient_times_the_activation_of_each_example(library):
+def test_taylor_scores_are_gradient_times_activation_of_each_example(library):
     import tensorflow as tf
 
     model, keras = residual(library), importlib.import_module(library)
@@ -164,19 +164,19 @@ def cost_of(model):
 
 FROZEN = {
     "softmax": "may mix",
-    "layer_norm": "normalizes over its channels together",
+    "layer_norm": "normalizes over all of its channels",
     "grouped": "in 2 groups",
-    "attention": "MultiHeadAttention is no kind that is followed",
-    "lambda": "Lambda is no kind that is followed",
+    "attention": "layers of class MultiHeadAttention are not followed",
+    "lambda": "layers of class Lambda are not followed",
     "constants": "a constant for each channel",
     "custom activation": "may mix",
-    "other axis": "what it takes for channels is axis",
+    "other axis": "its channel axis is",
     "input": "an input of the model",
 }
 
 
 @pytest.mark.parametrize("kind", FROZEN)
-def test_what_is_not_understood_keeps_its_channels_and_says_why(kind):
+def test_unsupported_layers_freeze_their_channels_with_a_reason(kind):
     import keras
     from keras import layers
 
@@ -206,7 +206,7 @@ def _twisted(tensor):
     return tensor[..., ::-1]
 
 
-def test_channels_survive_a_dense_layer_that_is_reshaped_into_an_image():
+def test_channels_are_followed_through_a_reshape_into_an_image():
     import keras
     from keras import layers
 
@@ -219,7 +219,7 @@ def test_channels_survive_a_dense_layer_that_is_reshaped_into_an_image():
     assert removal.model.output_shape == model.output_shape
 
 
-def test_a_branch_with_its_own_channels_is_cut_by_itself_in_a_concatenation():
+def test_one_branch_of_a_concatenation_loses_channels():
     import keras
     from keras import layers
 
@@ -227,14 +227,14 @@ def test_a_branch_with_its_own_channels_is_cut_by_itself_in_a_concatenation():
     left, right = (layers.Conv1D(16, 1, name=name)(image) for name in ("left", "right"))
     wide = layers.BatchNormalization(name="norm")(layers.Concatenate()([left, right]))
     model = keras.Model(image, layers.Dense(1, name="answer")(wide))
-    shake(model, np.random.default_rng(0))
+    randomize_weights(model, np.random.default_rng(0))
     removal = remove_channels(model, PruningSettings(0.2, layers=("right",)))
     assert (facts(removal, "left")["after"], facts(removal, "right")["after"]) == (16, 8)
     assert removal.model.get_layer("norm").gamma.shape == (24,)
     np.testing.assert_array_equal(removal.model.get_layer("norm").gamma[:16], model.get_layer("norm").gamma[:16])
 
 
-def test_refusals_say_what_to_do():
+def test_impossible_removals_are_refused():
     import keras
     from keras import layers
 
@@ -268,10 +268,10 @@ def parent(request, tmp_path_factory, digits_examples) -> KerasModel:
     return train(digits_examples, module, folder / "trained", epochs=6, batch_size=32)["trained"]
 
 
-def test_the_component_removes_half_and_fine_tuning_keeps_the_accuracy(parent, digits_examples, tmp_path):
-    given = {"pattern": "channel", "sparsity": 0.5, "importance": "taylor", "epochs": 6, "batch_size": 32}
+def test_half_of_the_flops_are_removed_and_fine_tuning_recovers_the_accuracy(parent, digits_examples, tmp_path):
+    options = {"pattern": "channel", "sparsity": 0.5, "importance": "taylor", "epochs": 6, "batch_size": 32}
     module = parent.path.parent / "module.py"
-    pruned = prune(parent, tmp_path / "pruned", digits_examples, module, **given)["pruned"]
+    pruned = prune(parent, tmp_path / "pruned", digits_examples, module, **options)["pruned"]
     tuned, report = pruned.card.facts["fine_tuned"], pruned.card.facts["report"]
     assert tuned["after"]["val_accuracy"] > tuned["parent"]["val_accuracy"] - 0.015
     assert report["flops"]["after"] <= report["flops"]["before"] / 2
@@ -281,9 +281,9 @@ def test_the_component_removes_half_and_fine_tuning_keeps_the_accuracy(parent, d
     assert [layer.name for layer in small.layers] == [layer.name for layer in model.layers]
 
 
-def test_without_a_module_channels_go_and_the_card_says_so(digits_model, digits_examples, tmp_path):
-    given = {"pattern": "channel", "sparsity": 0.3, "multiple": 1}
-    raw = prune(digits_model, tmp_path / "raw", digits_examples, **given)["pruned"]
+def test_without_a_module_channels_are_removed_without_fine_tuning(digits_model, digits_examples, tmp_path):
+    options = {"pattern": "channel", "sparsity": 0.3, "multiple": 1}
+    raw = prune(digits_model, tmp_path / "raw", digits_examples, **options)["pruned"]
     assert "no module" in raw.card.facts["fine_tuned"]["reason"]
     report = raw.card.facts["report"]
     assert report["flops"]["after"] <= 0.7 * report["flops"]["before"]
@@ -297,22 +297,22 @@ def test_without_a_module_channels_go_and_the_card_says_so(digits_model, digits_
 
 
 @BOTH
-def test_costs_of_transposed_and_separable_convolutions_are_those_worked_out_by_hand(library):
+def test_costs_of_transposed_and_separable_convolutions_match_a_calculation_by_hand(library):
     layers = importlib.import_module(library).layers
     model = importlib.import_module(library).Sequential(
         [
             layers.Input((5, 6, 2)),
-            layers.Conv2DTranspose(8, 3, strides=2, name="up"),  # every pixel of the input spreads over 3x3
+            layers.Conv2DTranspose(8, 3, strides=2, name="up"),  # every input pixel contributes to 3x3 output pixels
             layers.SeparableConv2D(4, 3, depth_multiplier=2, padding="same", strides=2, name="apart"),  # to 6x7
         ]
     )
     graph = follow_channels(model)
-    found = count_cost(model, graph, np.ones(len(graph.roots()), bool))
+    cost = count_cost(model, graph, np.ones(len(graph.roots()), bool))
     assert model.output_shape == (None, 6, 7, 4)
-    assert found.flops == 2 * (9 * 2 * 8 * 5 * 6 + (9 * 8 * 2 + 16 * 4) * 6 * 7)
+    assert cost.flops == 2 * (9 * 2 * 8 * 5 * 6 + (9 * 8 * 2 + 16 * 4) * 6 * 7)
 
 
-def test_global_scope_takes_from_the_weakest_group_and_leaves_a_tenth():
+def test_global_scope_removes_from_the_weakest_group_and_leaves_a_tenth():
     first, second = (ChannelGroup((name,), (name,), np.arange(20) + 20 * at, None) for at, name in enumerate("ab"))
     scores = np.concatenate([np.linspace(1, 2, 20), np.linspace(10, 20, 20)])
 

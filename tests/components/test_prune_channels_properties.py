@@ -1,4 +1,4 @@
-"""What holds for any graph: shapes stay consistent, costs are as foretold, and dead channels are removed unnoticed."""
+"""Test properties of channel pruning on random graphs: shapes, computed costs, and outputs without dead channels."""
 
 import importlib
 
@@ -14,7 +14,7 @@ from tfopt.components.prune.channels.selection import remove_channels
 from tfopt.components.prune.channels.surgery import build_smaller_model, zero_channels
 from tfopt.components.prune.parameters import PruningSettings
 
-# Programs are small, and every further try of a failing one makes three models: nothing is shrunk.
+# Programs are small, and each further try of a failing one builds three models: examples are not shrunk.
 FEW = settings(
     max_examples=6,
     suppress_health_check=list(HealthCheck),
@@ -22,7 +22,13 @@ FEW = settings(
 )
 MANY = settings(FEW, max_examples=150, derandomize=False)
 LIBRARIES = pytest.mark.parametrize("library", ["keras", "tf_keras"])
-MAKERS = ("makes", "filters", "bias", "scales", "follows")  # their zeros make a channel zero; its readers stay
+MAKERS = (
+    "makes",
+    "filters",
+    "bias",
+    "scales",
+    "follows",
+)  # zeros in these weights make a channel zero; weights that read it remain
 
 
 @LIBRARIES
@@ -52,17 +58,17 @@ def test_dead_channels_of_known_architectures_are_removed_without_a_difference(l
             gamma, beta, mean, variance = (rng.uniform(-0.1, 0.1, weight.shape) for weight in layer.weights)
             layer.set_weights([1 + 5 * gamma, beta, mean, 1 + 5 * variance])
     graph = follow_channels(model)
-    kept = some(graph, rng)
-    small, dead = build_smaller_model(model, graph, kept), zero_channels(model, graph, kept, MAKERS)
+    remaining = random_selection(graph, rng)
+    small, dead = build_smaller_model(model, graph, remaining), zero_channels(model, graph, remaining, MAKERS)
     records = 255 * rng.random((2, 96, 96, 3)).astype("float32")
     np.testing.assert_allclose(small(records, training=False), dead(records, training=False), rtol=1e-4, atol=1e-5)
-    assert small.count_params() == count_cost(model, graph, kept).parameters < model.count_params()
+    assert small.count_params() == count_cost(model, graph, remaining).parameters < model.count_params()
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["MobileNetV2", "ResNet50", "EfficientNetB0"])
 @LIBRARIES
-def test_half_the_flops_of_a_known_architecture_go_and_it_still_answers(library, name):
+def test_half_of_the_flops_of_known_architectures_are_removed_and_outputs_are_finite(library, name):
     keras = importlib.import_module(library)
     keras.utils.set_random_seed(0)
     model = getattr(keras.applications, name)(weights=None, input_shape=(96, 96, 3), classes=10)
@@ -79,25 +85,25 @@ def check(library, program, seed):
     keras.backend.clear_session()
     model = build(keras, program)
     graph = follow_channels(model)
-    kept = some(graph, np.random.default_rng(seed))
-    small = build_smaller_model(model, graph, kept)
-    dead = zero_channels(model, graph, kept, MAKERS)
+    remaining = random_selection(graph, np.random.default_rng(seed))
+    small = build_smaller_model(model, graph, remaining)
+    dead = zero_channels(model, graph, remaining, MAKERS)
     records = np.random.default_rng(seed).normal(size=(3, 8, 8, 2)).astype("float32")
     for expected, received in zip(dead(records, training=False), small(records, training=False), strict=True):
         np.testing.assert_allclose(received, expected, rtol=1e-5, atol=1e-5)
-    foretold = count_cost(model, graph, kept)
+    expected_cost = count_cost(model, graph, remaining)
     again = follow_channels(small)
-    assert count_cost(small, again, np.ones(len(again.roots()), bool)) == foretold
-    assert small.count_params() == foretold.parameters
+    assert count_cost(small, again, np.ones(len(again.roots()), bool)) == expected_cost
+    assert small.count_params() == expected_cost.parameters
     assert [tensor.shape for tensor in small.outputs] == [tensor.shape for tensor in model.outputs]
     assert [layer.name for layer in small.layers] == [layer.name for layer in model.layers]
 
 
-def some(graph, rng):
-    """A random choice that leaves each group at least one channel; it must remove something where it may."""
-    kept = np.ones(len(graph.roots()), bool)
+def random_selection(graph, rng):
+    """Select random channels; each group that is not frozen loses some and retains at least one."""
+    remaining = np.ones(len(graph.roots()), bool)
     for group in find_groups(graph):
         if not group.frozen:
-            gone = rng.permutation(group.bundles)[: rng.integers(1, len(group.bundles))]
-            kept[gone] = False
-    return kept[graph.roots()]
+            removed = rng.permutation(group.bundles)[: rng.integers(1, len(group.bundles))]
+            remaining[removed] = False
+    return remaining[graph.roots()]

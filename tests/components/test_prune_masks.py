@@ -29,7 +29,7 @@ def test_masks_are_those_of_the_toolkit_for_the_same_weights(name):
     pattern, options = PATTERNS[name]
     tf_keras.utils.set_random_seed(7)
     layers = [tf_keras.layers.Flatten(), tf_keras.layers.Dense(23)]
-    if pattern.name != "block":  # the toolkit takes matrices only there
+    if pattern.name != "block":  # for blocks the toolkit supports matrices only
         layers.insert(0, tf_keras.layers.Conv2D(5, 3))
     model = tf_keras.Sequential([tf_keras.Input((4, 4, 8)), *layers])
     kernels = [kernel.values for kernel in find_kernels(model, Pattern("magnitude"), [])]
@@ -49,10 +49,10 @@ def test_the_schedule_is_that_of_the_toolkit_step_by_step(kind, steps):
     theirs = _toolkit_schedule(ours)
     for step in range(1, steps + 1):
         due, sparsity = theirs(tf.constant(step, tf.int64))
-        assert bool(due) == ours.due(step)
+        assert bool(due) == ours.is_due(step)
         if due:
             assert float(sparsity) == pytest.approx(ours.sparsity(step), abs=1e-6)
-    assert ours.due(ours.end)
+    assert ours.is_due(ours.end)
     assert ours.sparsity(ours.end) == pytest.approx(0.8)
     assert ours.end <= steps / 2 + 1
 
@@ -60,12 +60,12 @@ def test_the_schedule_is_that_of_the_toolkit_step_by_step(kind, steps):
 @pytest.mark.parametrize("steps", [1, 2, 3, 7])
 def test_a_short_training_still_reaches_its_sparsity(steps):
     schedule = plan_schedule("polynomial", 0.8, steps=steps)
-    assert schedule.due(schedule.end)
+    assert schedule.is_due(schedule.end)
     assert schedule.end <= steps
     assert schedule.sparsity(schedule.end) == pytest.approx(0.8)
 
 
-def test_equal_weights_are_pruned_to_the_sparsity_asked_for():
+def test_equal_weights_are_pruned_to_the_requested_sparsity():
     assert patterns.magnitude_mask(np.ones((10, 10)), 0.8).sum() == 20
     assert patterns.magnitude_mask(np.zeros((10, 10)), 0.8).sum() == 20
     assert patterns.n_m_mask(np.ones((8, 3)), 1, 4, axis=0).sum() == 6
@@ -78,18 +78,18 @@ def test_groups_lie_along_the_axis():
     assert patterns.is_n_m(pruned, 2, 4, 2)
     assert not patterns.is_n_m(pruned, 2, 4, 0)
     assert not patterns.is_n_m(weights, 2, 4, 2)
-    kept = np.abs(pruned).reshape(9, 2, 4, 5).sum(2)
-    np.testing.assert_allclose(kept, np.sort(np.abs(weights).reshape(9, 2, 4, 5), axis=2)[:, :, 2:].sum(2))
+    sums = np.abs(pruned).reshape(9, 2, 4, 5).sum(2)
+    np.testing.assert_allclose(sums, np.sort(np.abs(weights).reshape(9, 2, 4, 5), axis=2)[:, :, 2:].sum(2))
 
 
 @pytest.mark.parametrize("text", ["4:2", "2:2", "0:4", "2-4", "two:four", ""])
-def test_a_ratio_that_is_none_is_refused(text):
+def test_an_invalid_ratio_is_refused(text):
     with pytest.raises(ComponentError, match="write 2:4"):
         parse_ratio(text)
 
 
 @pytest.mark.parametrize("text", ["1x1", "0x4", "4", "x", "axb"])
-def test_a_block_that_is_none_is_refused(text):
+def test_an_invalid_block_is_refused(text):
     with pytest.raises(ComponentError, match="write 1x4"):
         parse_block(text)
 
@@ -99,14 +99,14 @@ OPTIMIZERS = {
     "adam": lambda keras: keras.optimizers.Adam(0.05),
     "adamw": lambda keras: keras.optimizers.AdamW(0.05, weight_decay=0.1, global_clipnorm=0.5),
     "lamb": lambda keras: keras.optimizers.Lamb(0.05),
-    "muon": lambda keras: keras.optimizers.Muon(0.05),  # its steps mix every weight of a matrix
+    "muon": lambda keras: keras.optimizers.Muon(0.05),  # its steps combine all weights of a matrix
     "accumulating": lambda keras: keras.optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=2),
     "scaled": lambda keras: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.05)),
     "averaging": lambda keras: keras.optimizers.Adam(0.05, use_ema=True, ema_overwrite_frequency=3),
 }
 
 
-NIGHTLY = {("adamw", False), ("lamb", False), ("adam", True)}  # what the others show as well
+NIGHTLY = {("adamw", False), ("lamb", False), ("adam", True)}  # covered by the other cases
 OPTIMIZED = [
     pytest.param(*case, marks=[pytest.mark.nightly] if case in NIGHTLY else [])
     for case in [*((name, False) for name in OPTIMIZERS), ("sgd", True), ("adam", True)]
@@ -114,15 +114,17 @@ OPTIMIZED = [
 
 
 @pytest.mark.parametrize(("optimizer", "jit"), OPTIMIZED)
-def test_masked_weights_stay_zero_after_every_step_and_the_optimizer_knows_nothing_of_them(optimizer, jit):
+def test_masked_weights_and_their_optimizer_state_stay_zero_after_every_step(optimizer, jit):
     import keras
 
     model, data = small()
     kernels = find_kernels(model, Pattern("magnitude"), [])
     pruning = Masks(kernels, Pattern("magnitude"))
     model.compile(OPTIMIZERS[optimizer](keras), "mse", jit_compile=jit)
-    model.fit(*data, epochs=1, batch_size=8, verbose=0)  # momentum is there when the masks come
-    pruning.guard(model.optimizer)
+    model.fit(
+        *data, epochs=1, batch_size=8, verbose=0
+    )  # so that the optimizer has momentum before the masks are attached
+    pruning.attach(model.optimizer)
     model.make_train_function(force=True)
     before = [kernel.values for kernel in kernels]
     zeros: list[int] = []
@@ -132,9 +134,9 @@ def test_masked_weights_stay_zero_after_every_step_and_the_optimizer_knows_nothi
     schedule = plan_schedule("constant", 0.75, steps=12)
     model.fit(*data, epochs=3, batch_size=8, verbose=0, callbacks=[pruning.callback(model, schedule), counting])
     assert zeros == [84] * 12  # 75 % of 8x8 and 8x6
-    for kernel, was in zip(kernels, before, strict=True):
+    for kernel, initial in zip(kernels, before, strict=True):
         live = kernel.values != 0
-        assert (kernel.values != was)[live].all()
+        assert (kernel.values != initial)[live].all()
         slots = [v for v in model.optimizer.variables if v.shape == kernel.variable.shape and "iter" not in v.path]
         own = [v for v in slots if kernel.variable.path.replace("/", "_") in v.path]
         assert own
@@ -142,33 +144,33 @@ def test_masked_weights_stay_zero_after_every_step_and_the_optimizer_knows_nothi
             assert not slot.numpy()[~live].any(), slot.path
 
 
-def test_the_polynomial_schedule_prunes_more_and_more_and_then_leaves_the_masks():
+def test_the_polynomial_schedule_grows_and_then_masks_do_not_change():
     model, data = small()
     kernels = find_kernels(model, Pattern("magnitude"), [])
     pruning = Masks(kernels, Pattern("magnitude"))
     model.compile("adam", "mse")
-    pruning.guard(model.optimizer)
+    pruning.attach(model.optimizer)
     schedule = plan_schedule("polynomial", 0.75, steps=40)
-    patterns = []
+    live_weights = []
     import keras
 
     seen = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda batch, logs: patterns.append(kernels[0].values != 0)
+        on_train_batch_end=lambda batch, logs: live_weights.append(kernels[0].values != 0)
     )
     model.fit(*data, epochs=10, batch_size=8, verbose=0, callbacks=[pruning.callback(model, schedule), seen])
-    counts = [int(pattern.sum()) for pattern in patterns]
+    counts = [int(live.sum()) for live in live_weights]
     assert counts[0] == 64
     assert counts == sorted(counts, reverse=True)
     assert len(set(counts)) > 10
     assert counts[schedule.end - 1] == 16
-    for pattern in patterns[schedule.end :]:
-        np.testing.assert_array_equal(pattern, patterns[schedule.end - 1])
-    for earlier, later in itertools.pairwise(patterns):
-        assert not (later & ~earlier).any()  # what is gone stays gone
+    for live in live_weights[schedule.end :]:
+        np.testing.assert_array_equal(live, live_weights[schedule.end - 1])
+    for earlier, later in itertools.pairwise(live_weights):
+        assert not (later & ~earlier).any()  # pruned weights stay pruned
 
 
 def small():
-    """Two dense layers of 8x8 and 8x6, and 32 records."""
+    """Build two dense layers of 8x8 and 8x6, and 32 records."""
     import keras
 
     keras.utils.set_random_seed(1)

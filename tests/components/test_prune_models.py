@@ -1,4 +1,4 @@
-"""`prune` on models of every make, and what it refuses."""
+"""Test `prune` on models of every kind, and the models that it refuses."""
 
 import json
 
@@ -48,7 +48,7 @@ def build_model():
 """
 
 
-def test_a_subclassed_model_inside_is_pruned_with_its_own_weights_and_those_in_it(tmp_path, digits_examples):
+def test_a_nested_subclassed_model_is_pruned_with_all_of_its_weights(tmp_path, digits_examples):
     module = write(tmp_path / "module.py", OWN)
     model = saved(tmp_path / "model", keras_of(module))
     options = {"sparsity": 0.75, "epochs": 2, "batch_size": 64}
@@ -70,15 +70,15 @@ def test_a_nested_model_that_is_used_twice_is_pruned_once_in_place(tmp_path, lib
     model = saved(tmp_path / "model", keras_of(module))
     options = {"sparsity": 0.5, "epochs": 1, "batch_size": 128, "layers": ["inner"], "schedule": "constant"}
     out = prune(model, tmp_path / "out", digits_examples, module, **options)["pruned"]
-    found = {layer["layer"]: (layer["sparsity"], layer["left"]) for layer in out.metadata["report"]["layers"]}
-    inner = {name: facts for name, facts in found.items() if name.startswith("inner/")}
+    layers = {layer["layer"]: (layer["sparsity"], layer["left"]) for layer in out.metadata["report"]["layers"]}
+    inner = {name: facts for name, facts in layers.items() if name.startswith("inner/")}
     assert list(inner.values()) == [(0.5, None), (0.5, None)]
-    assert found["digit"] == (0.0, "not among the layers chosen")
-    learnt = {k.path: k.values for k in find_kernels(keras_models.load(out), Pattern("magnitude"), [])}
+    assert layers["digit"] == (0.0, "not one of the selected layers")
+    trained = {k.path: k.values for k in find_kernels(keras_models.load(out), Pattern("magnitude"), [])}
     before = {k.path: k.values for k in find_kernels(keras_models.load(model), Pattern("magnitude"), [])}
     for name in inner:
-        live = learnt[name] != 0
-        assert (learnt[name] != before[name])[live].all()
+        live = trained[name] != 0
+        assert (trained[name] != before[name])[live].all()
 
 
 def test_recurrent_attention_and_convolution_kernels_are_found_with_their_input_axis():
@@ -99,31 +99,31 @@ def test_recurrent_attention_and_convolution_kernels_are_found_with_their_input_
     assert axes["separable.pointwise_kernel"] == ((1, 8, 8), 1)
     assert len([name for name in axes if name.endswith("recurrent_kernel")]) == 2
     assert not [name for name in axes if "embedding" in name]
-    assert kernels["transposed.kernel"].left == "a transposed convolution, which no runtime has with sparse groups"
+    assert kernels["transposed.kernel"].left == "a transposed convolution, for which no runtime has sparse groups"
     Masks(list(kernels.values()), Pattern("n_m")).update(0.5)
     for kernel in kernels.values():
         assert kernel.left or is_n_m(kernel.values, 2, 4, kernel.axis)
 
 
-def test_a_layer_that_two_models_share_is_one_kernel():
+def test_a_layer_shared_by_two_models_is_one_kernel():
     import keras
     from keras import layers
 
     shared = layers.Dense(4)
     first, second = (keras.Sequential([keras.Input((4,)), shared, layers.ReLU()]) for _ in range(2))
-    given = keras.Input((4,))
-    model = keras.Model(given, [first(given), second(layers.ReLU()(given))])
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, [first(inputs), second(layers.ReLU()(inputs))])
     assert len(find_kernels(model, Pattern("magnitude"), [])) == 1
 
 
-def test_a_bare_keras_file_is_pruned_on_random_inputs_and_the_card_says_so(tmp_path):
+def test_a_bare_keras_file_is_compared_on_random_inputs(tmp_path):
     small_digits_model().save(tmp_path / "digits.keras")
     out = prune(tmp_path / "digits.keras", tmp_path / "out", sparsity=0.3)["pruned"]
     assert out.metadata["verified"]["inputs"] == "random inputs"
     assert runtimes.load(out).inputs["image"].shape == (None, 8, 8, 1)
 
 
-def test_xnnpack_gains_in_pointwise_convolutions_of_the_networks_it_knows(tmp_path):
+def test_xnnpack_is_faster_in_pointwise_convolutions_of_supported_networks(tmp_path):
     import keras
     from keras import layers
 
@@ -133,43 +133,43 @@ def test_xnnpack_gains_in_pointwise_convolutions_of_the_networks_it_knows(tmp_pa
         flow = layers.Conv2D(16, 1, name="pointwise")(flow)
         return keras.Model(image, layers.Dense(4)(layers.GlobalAveragePooling2D()(flow)))
 
-    said = {}
+    speedups = {}
     for stride, sparsity in ((2, 0.8), (2, 0.5), (1, 0.8)):
         path = tmp_path / f"{stride}{sparsity}.keras"
         build(stride).save(path)
         out = prune(path, tmp_path / f"out{stride}{sparsity}", sparsity=sparsity)["pruned"]
         layer = next(row for row in out.metadata["report"]["layers"] if row["layer"] == "pointwise")
-        said[stride, sparsity] = layer["speed"]["xnnpack"]
-    assert said[2, 0.8] == "yes: if the file is exported sparse in float32; measure it"
-    assert said[2, 0.5] == "no: under 67% zeros"
-    assert said[1, 0.8].startswith("no: only in a network that starts with a 3x3 convolution of stride 2")
+        speedups[stride, sparsity] = layer["speed"]["xnnpack"]
+    assert speedups[2, 0.8] == "yes: if the file is exported sparse in float32; measure it"
+    assert speedups[2, 0.5] == "no: under 67% zeros"
+    assert speedups[1, 0.8].startswith("no: only in a network that starts with a 3x3 convolution of stride 2")
 
 
 @pytest.mark.parametrize(
-    ("component", "says"),
+    ("component", "message"),
     [("prune", "prune after prune"), ("cluster", "after cluster"), ("quantize", "after quantize")],
 )
-def test_a_model_that_was_pruned_clustered_or_quantized_is_refused_at_once(tmp_path, component, says):
+def test_a_model_that_was_pruned_clustered_or_quantized_is_refused_at_once(tmp_path, component, message):
     small_digits_model().save(tmp_path / "model.keras")
     folder = tmp_path / "model"
     (folder / "Format-Keras").mkdir(parents=True)
     (tmp_path / "model.keras").rename(folder / "Format-Keras" / "model.keras")
     (folder / CARD).write_text(json.dumps({"component": component, "parameters": {"pattern": "magnitude"}}))
-    with pytest.raises(ComponentError, match=says):
+    with pytest.raises(ComponentError, match=message):
         prune(folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("pattern", ["magnitude", "channel"])
 @pytest.mark.parametrize(
-    ("before", "says"),
+    ("before", "message"),
     [
-        ({"sparsity": 0.5}, "many of whose weights are zero already"),
-        ({"clusters": 8}, "that share their weights"),
+        ({"sparsity": 0.5}, "with many weights that are zero already"),
+        ({"clusters": 8}, "with shared weights"),
         ({}, "a model that was quantized already"),
     ],
 )
-def test_without_a_card_the_weights_say_what_was_done_before(tmp_path, pattern, before, says):
+def test_a_shrunk_model_without_a_model_card_is_refused(tmp_path, pattern, before, message):
     model = small_digits_model()
     if "clusters" in before:
         for kernel in find_kernels(model, Pattern("magnitude"), []):
@@ -179,13 +179,13 @@ def test_without_a_card_the_weights_say_what_was_done_before(tmp_path, pattern, 
     else:
         model = Trainee(model, [], zeros=False, clusters=False).model
     model.save(tmp_path / "m.keras")
-    with pytest.raises(ComponentError, match=says):
+    with pytest.raises(ComponentError, match=message):
         prune(tmp_path / "m.keras", tmp_path / "out", pattern=pattern)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"sparsity": 1.0}, "from 0 to 0.99"),
         ({"sparsity": -0.1}, "from 0 to 0.99"),
@@ -197,9 +197,9 @@ def test_without_a_card_the_weights_say_what_was_done_before(tmp_path, pattern, 
         ({"layers": ["digits"]}, "did you mean digit"),
     ],
 )
-def test_what_cannot_be_pruned_so_is_refused_with_the_reason(tmp_path, options, says):
+def test_invalid_options_are_refused_with_the_reason(tmp_path, options, message):
     small_digits_model().save(tmp_path / "digits.keras")
-    with pytest.raises(ComponentError, match=says):
+    with pytest.raises(ComponentError, match=message):
         prune(tmp_path / "digits.keras", tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 
@@ -233,7 +233,7 @@ def test_a_module_without_examples_or_of_the_other_keras_or_not_compiled_is_refu
         prune(digits_model, tmp_path / "out", digits_examples, good, label="digit")
 
 
-def test_a_model_that_answers_the_same_to_everything_is_not_handed_on(tmp_path):
+def test_a_model_with_constant_outputs_is_refused(tmp_path):
     import keras
 
     model = keras.Sequential([keras.Input((50,)), keras.layers.Dense(1, "relu"), keras.layers.Dense(1)])
@@ -245,7 +245,7 @@ def test_a_model_that_answers_the_same_to_everything_is_not_handed_on(tmp_path):
         prune(tmp_path / "m.keras", tmp_path / "out", sparsity=0.97)
 
 
-def test_a_subclassed_keras_2_model_inside_is_refused_for_training_with_the_way_out(tmp_path):
+def test_fine_tuning_a_nested_subclassed_keras_2_model_is_refused(tmp_path):
     import tf_keras
 
     from tfopt.components.prune.patterns import plan_schedule
@@ -259,8 +259,8 @@ def test_a_subclassed_keras_2_model_inside_is_refused_for_training_with_the_way_
         def call(self, inputs):
             return self.dense(inputs)
 
-    given = tf_keras.Input((4,))
-    model = tf_keras.Model(given, Inner()(given))
+    inputs = tf_keras.Input((4,))
+    model = tf_keras.Model(inputs, Inner()(inputs))
     kernels = find_kernels(model, Pattern("magnitude"), [])
     with pytest.raises(ComponentError, match="leave the module out"):
         wrap(model, kernels, Pattern("magnitude"), plan_schedule("constant", 0.5, steps=1))

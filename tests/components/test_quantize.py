@@ -1,4 +1,4 @@
-"""What `quantize` promises: real 8-bit files from trained ranges, with zeros and shared weights as they were."""
+"""Test `quantize`: 8-bit files have the trained ranges, and the zeros and shared weights of the parent."""
 
 import subprocess
 import sys
@@ -50,7 +50,7 @@ def exported(folder, quantized) -> TFLiteModel:
 
 @pytest.fixture(scope="module")
 def sparse_and_shared(folder, digits_model, digits_examples) -> KerasModel:
-    """Seven of ten weights zero, the others in seven groups, a convolution with its batch norm among them."""
+    """A quantized model with 70 % zeros and few shared values, also in a convolution before a batch norm."""
     model = keras_models.load(KerasModel(digits_model))
     for layer in model.layers:
         if type(layer).__name__ in ("Conv2D", "Dense"):
@@ -79,12 +79,12 @@ def test_the_exported_file_computes_in_8_bits_throughout_and_needs_no_calibratio
     assert [kernel.dtype for kernel in kernels(exported.tflite)] == [np.int8] * 3
 
 
-def test_the_exported_file_answers_as_the_quantized_model(exported, digits_examples, folder, quantized):
-    found = export_tflite(quantized.path, folder / "compared", digits_examples, precision="int8", integer_io=True)
-    verified = found["exported"].card.facts["verified"]["outputs"]["digit"]
+def test_outputs_of_the_exported_file_match_the_quantized_model(exported, digits_examples, folder, quantized):
+    outputs = export_tflite(quantized.path, folder / "compared", digits_examples, precision="int8", integer_io=True)
+    verified = outputs["exported"].card.facts["verified"]["outputs"]["digit"]
     assert verified["agreement"] >= 0.99
     assert verified["mean_abs_error"] < 2e-3
-    assert found["exported"].card.facts["ops"]["io"] == {"image": "INT8", "digit": "INT8"}
+    assert outputs["exported"].card.facts["ops"]["io"] == {"image": "INT8", "digit": "INT8"}
 
 
 def test_training_for_8_bits_is_at_least_as_accurate_as_calibrating_afterwards(
@@ -96,12 +96,12 @@ def test_training_for_8_bits_is_at_least_as_accurate_as_calibrating_afterwards(
     assert accuracy(exported, digits_examples) >= floats - 0.005
 
 
-def test_the_quantized_model_serves_what_its_parent_serves(quantized, digits_model):
+def test_the_quantized_model_has_the_signature_of_its_parent(quantized, digits_model):
     with runtimes.load(quantized) as child, runtimes.load(KerasModel(digits_model)) as parent:
         assert (child.inputs, list(child.outputs)) == (parent.inputs, list(parent.outputs))
 
 
-def test_a_fresh_process_loads_it_and_both_forms_agree(quantized):
+def test_both_forms_agree_in_a_new_process(quantized):
     code = f"""
 import numpy as np
 from tfopt import runtimes
@@ -116,17 +116,17 @@ with keras.load(model, signature="", threads=None) as form, runtimes.load(model)
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_file_takes_its_scales_from_the_trained_ranges(quantized, exported, folder):
+def test_the_scales_of_the_file_are_the_trained_ranges(quantized, exported, folder):
     model = keras_models.load(quantized)
-    chosen = next(layer for layer in model.layers if layer.name.startswith("re_lu") and layer.name.endswith("_range"))
-    chosen.high.assign(2 * chosen.high)
+    layer = next(layer for layer in model.layers if layer.name.startswith("re_lu") and layer.name.endswith("_range"))
+    layer.high.assign(2 * layer.high)
     keras_models.save(model, folder / "wider")
     wider = export_tflite(folder / "wider", folder / "wider_lite", precision="int8")["exported"]
     before, after = scales(exported.tflite)["CONV_2D"][0], scales(wider.tflite)["CONV_2D"][0]
     assert after == pytest.approx(2 * before)
 
 
-def test_ranges_are_those_of_the_data_not_of_some_default(quantized):
+def test_ranges_are_those_of_the_data(quantized):
     model = keras_models.load(quantized)
     assert float(model.get_layer("image_range").low.numpy()) == 0
     assert float(model.get_layer("image_range").high.numpy()) == pytest.approx(16, rel=0.02)
@@ -154,7 +154,7 @@ def test_zeros_stay_zero_and_shared_weights_stay_shared_in_the_model_and_in_the_
 def test_the_onnx_file_has_the_trained_ranges_and_the_levels_with_their_zeros_and_shared_weights(
     quantized, sparse_and_shared, digits_examples, folder
 ):
-    """Without examples: nothing is calibrated."""
+    """Export without examples, so that no range is calibrated."""
     plain = export_onnx(quantized.path, folder / "onnx", precision="int8")["exported"]
     assert plain.card.facts["ranges"] == "trained"
     assert "calibration" not in plain.card.facts
@@ -163,7 +163,7 @@ def test_the_onnx_file_has_the_trained_ranges_and_the_levels_with_their_zeros_an
     batch = {"image": next(images(digits_examples))}
     with runtimes.load(plain) as file, runtimes.load(quantized) as model:
         difference = np.abs(file.run(batch)["digit"] - model.run(batch)["digit"])
-    assert difference.mean() < 1e-4  # where two levels are as near, one takes the other
+    assert difference.mean() < 1e-4  # ties between two levels are rounded differently
     made = export_onnx(sparse_and_shared.path, folder / "pcqat_onnx", digits_examples, precision="int8")["exported"]
     conv, _, dense = whole_numbers(made.onnx)
     assert len(np.unique(dense)) <= 9
@@ -176,10 +176,10 @@ def images(examples: Path):
     return (batch["image"] for batch in read_batches(Examples(examples).split("eval"), specs, batch_size=397))
 
 
-@pytest.mark.parametrize("given", [{"precision": "float32"}, {"precision": "float16"}, {"reduce_range": "on"}])
-def test_onnx_refuses_to_undo_the_trained_ranges(quantized, digits_examples, tmp_path, given):
+@pytest.mark.parametrize("options", [{"precision": "float32"}, {"precision": "float16"}, {"reduce_range": "on"}])
+def test_export_onnx_refuses_to_discard_the_trained_ranges(quantized, digits_examples, tmp_path, options):
     with pytest.raises(ComponentError, match="8-bit ranges were trained"):
-        export_onnx(quantized.path, tmp_path / "out", digits_examples, **{"precision": "int8", **given})
+        export_onnx(quantized.path, tmp_path / "out", digits_examples, **{"precision": "int8", **options})
 
 
 def is_dense(layer) -> bool:
@@ -187,23 +187,23 @@ def is_dense(layer) -> bool:
     return type(inner).__name__ in ("Conv2D", "Dense")
 
 
-def test_plain_training_on_a_sparse_model_would_fill_its_zeros(folder, digits_examples, sparse_and_shared):
-    given = {"epochs": 1, "keep_zeros": False, "keep_clusters": False}
-    plain = quantize(folder / "coarse", digits_examples, folder / "module.py", folder / "plain", **given)["quantized"]
+def test_without_keep_zeros_the_zeros_are_lost(folder, digits_examples, sparse_and_shared):
+    options = {"epochs": 1, "keep_zeros": False, "keep_clusters": False}
+    plain = quantize(folder / "coarse", digits_examples, folder / "module.py", folder / "plain", **options)["quantized"]
     assert all(
         kernel["sparsity"] < 0.01 for kernel in plain.card.facts["report"]["kernels"] if kernel["layer"] == "conv2d"
     )
 
 
-def test_layers_named_stay_in_floats_and_the_card_says_so(folder, digits_model, digits_examples):
-    given = {"epochs": 1, "keep_float": ["depthwise_conv2d"]}
-    made = quantize(digits_model, digits_examples, folder / "module.py", folder / "partly", **given)["quantized"]
+def test_layers_in_keep_float_stay_in_floats(folder, digits_model, digits_examples):
+    options = {"epochs": 1, "keep_float": ["depthwise_conv2d"]}
+    made = quantize(digits_model, digits_examples, folder / "module.py", folder / "partly", **options)["quantized"]
     left = made.card.facts["report"]["left"]
     assert left["depthwise_conv2d"] == "in keep_float"
     assert {kernel["layer"] for kernel in made.card.facts["report"]["kernels"]} == {"conv2d", "digit_linear"}
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16", "dynamic", "int16x8"])
-def test_an_exporter_refuses_to_undo_the_trained_ranges(quantized, digits_examples, tmp_path, precision):
+def test_export_tflite_refuses_to_discard_the_trained_ranges(quantized, digits_examples, tmp_path, precision):
     with pytest.raises(ComponentError, match="8-bit ranges were trained"):
         export_tflite(quantized.path, tmp_path / "out", digits_examples, precision=precision)

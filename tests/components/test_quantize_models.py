@@ -1,4 +1,4 @@
-"""Which models `quantize` takes, what of them it leaves in floats, and what it refuses."""
+"""Test the models that `quantize` supports, the layers that stay in floats, and the models that it refuses."""
 
 import importlib
 
@@ -39,12 +39,12 @@ def module_of(folder, name):
     return folder / f"{name}.py"
 
 
-def learner_of(model, keep_float=(), **kept) -> Trainee:
-    return Trainee(model, list(keep_float), **{"zeros": True, "clusters": True, **kept})
+def trainee_of(model, keep_float=()) -> Trainee:
+    return Trainee(model, list(keep_float), zeros=True, clusters=True)
 
 
 def moved(model):
-    """The model with weights and statistics that nothing can be mistaken for, negative scales among them."""
+    """Set distinct weights and statistics, with negative scales."""
     draw = np.random.default_rng(0)
     for weight in model.weights:
         name = weight.name.split("/")[-1].split(":")[0]
@@ -62,8 +62,8 @@ class Doubled(layers.Layer):
         return 2 * inputs
 
 
-def everything():
-    """Each kind of layer: compound, nested twice called, fixed, custom, operations; two inputs and two outputs."""
+def model_of_all_kinds():
+    """Build a model with each kind of layer: compound, nested and called twice, fixed, custom, operations."""
     keras.utils.set_random_seed(3)
     image, extra = layers.Input((8, 8, 2), name="image"), layers.Input((6,), name="extra")
     flow = layers.Rescaling(1 / 8, -1.0, name="rescaling")(image)
@@ -88,34 +88,34 @@ def inputs(records=32):
     return [draw.uniform(0, 16, (records, 8, 8, 2)).astype("float32"), draw.normal(size=(records, 6)).astype("float32")]
 
 
-def test_taking_a_model_apart_changes_no_answer_until_it_is_rounded():
-    model, given = everything(), inputs()
-    before = [answer.numpy() for answer in model(given)]
-    learner = learner_of(model)
-    learner._set_observing(True)
-    for old, new in zip(before, learner.model(given), strict=True):
+def test_decomposed_layers_change_no_output_without_rounding():
+    model, records = model_of_all_kinds(), inputs()
+    before = [answer.numpy() for answer in model(records)]
+    trainee = trainee_of(model)
+    trainee._set_observing(True)
+    for old, new in zip(before, trainee.model(records), strict=True):
         np.testing.assert_allclose(new, old, atol=1e-5 * np.ptp(old))
-    learner._set_observing(False)
-    for old, new in zip(before, learner.model(given), strict=True):
+    trainee._set_observing(False)
+    for old, new in zip(before, trainee.model(records), strict=True):
         assert 1e-5 < np.abs(new - old).max() / np.ptp(old) < 0.3
 
 
-def test_every_layer_that_stays_in_floats_is_named_with_the_reason():
-    assert learner_of(everything(), ["gate"]).report()["left"] == {
+def test_every_layer_in_floats_has_a_reason():
+    assert trainee_of(model_of_all_kinds(), ["gate"]).report()["left"] == {
         "gate": "in keep_float",
         "normal": "LayerNormalization has no 8-bit form here",
         "own": "a custom layer",
     }
 
 
-def test_inputs_and_outputs_are_called_as_before():
-    model = learner_of(everything()).model
+def test_inputs_and_outputs_keep_their_names():
+    model = trainee_of(model_of_all_kinds()).model
     assert keras_models.input_names(model) == ["image", "extra"]
     assert keras_models.served_names(model) == ["kind", "value"]
 
 
-def test_no_range_lies_between_a_convolution_its_batch_norm_and_its_clipping():
-    names = {layer.name for layer in learner_of(everything()).model.layers}
+def test_no_range_between_a_convolution_its_batch_norm_and_its_clipping():
+    names = {layer.name for layer in trainee_of(model_of_all_kinds()).model.layers}
     assert "clipped_range" in names
     assert not {"first_range", "folded_range"} & names
 
@@ -123,14 +123,14 @@ def test_no_range_lies_between_a_convolution_its_batch_norm_and_its_clipping():
 def test_a_batch_norm_with_no_convolution_before_it_stays_in_floats():
     image = layers.Input((4, 4, 3))
     flow = layers.BatchNormalization(name="alone")(layers.MaxPooling2D()(image))
-    report = learner_of(keras.Model(image, layers.Conv2D(2, 1)(flow))).report()
+    report = trainee_of(keras.Model(image, layers.Conv2D(2, 1)(flow))).report()
     assert report["left"] == {
         "alone": "this batch norm does not directly follow a convolution that it can be folded into"
     }
 
 
 def dense_block():
-    """Batch norms after a concatenation, of which others take too and after a pool, as in DenseNet."""
+    """Build batch norms after a pool and after a concatenation that other layers read too, as in DenseNet."""
     keras.utils.set_random_seed(4)
     flow = image = layers.Input((8, 8, 3), name="image")
     flow = layers.Conv2D(6, 3, padding="same", activation="relu")(flow)
@@ -142,12 +142,12 @@ def dense_block():
 
 
 @pytest.mark.parametrize("exporter", [export_tflite, export_onnx], ids=["tflite", "onnx"])
-def test_a_batch_norm_between_8_bits_is_a_convolution_in_8_bits(tmp_path, exporter):
-    learner = learner_of(dense_block())
+def test_a_batch_norm_between_8_bit_ops_becomes_an_8_bit_convolution(tmp_path, exporter):
+    trainee = trainee_of(dense_block())
     images = inputs(64)[0][..., [0, 1, 0]]
-    learner.observe([([images], None)])
-    assert learner.report()["left"] == {}
-    keras_models.save(learner.model, tmp_path / "model")
+    trainee.observe([([images], None)])
+    assert trainee.report()["left"] == {}
+    keras_models.save(trainee.model, tmp_path / "model")
     exported = exporter(tmp_path / "model", tmp_path / "file", precision="int8")["exported"]
     if exporter is export_tflite:
         assert [kernel.dtype for kernel in kernels(exported.tflite)] == [np.int8] * 7
@@ -156,25 +156,25 @@ def test_a_batch_norm_between_8_bits_is_a_convolution_in_8_bits(tmp_path, export
     assert np.abs(answer - made).mean() < 0.02 * np.ptp(answer)
 
 
-def test_ones_before_a_batch_norm_change_no_answer_and_do_not_learn():
+def test_ones_before_a_batch_norm_change_no_output_and_are_not_trained():
     model, images = dense_block(), inputs()[0][..., [0, 1, 0]]
-    before, learner = model(images).numpy(), learner_of(model)
-    learner._set_observing(True)
-    np.testing.assert_allclose(learner.model(images), before, atol=1e-5 * np.ptp(before))
-    assert not [weight for weight in learner.model.trainable_weights if "alone_0_kernel" in weight.path]
+    before, trainee = model(images).numpy(), trainee_of(model)
+    trainee._set_observing(True)
+    np.testing.assert_allclose(trainee.model(images), before, atol=1e-5 * np.ptp(before))
+    assert not [weight for weight in trainee.model.trainable_weights if "alone_0_kernel" in weight.path]
 
 
-def test_the_file_of_a_model_of_every_kind_answers_as_the_model(tmp_path):
-    learner = learner_of(everything())
-    learner.observe([(inputs(64), None)])
-    keras_models.save(learner.model, tmp_path / "model")
+def test_outputs_of_the_exported_file_match_the_model_of_all_kinds(tmp_path):
+    trainee = trainee_of(model_of_all_kinds())
+    trainee.observe([(inputs(64), None)])
+    keras_models.save(trainee.model, tmp_path / "model")
     exported = export_tflite(tmp_path / "model", tmp_path / "lite", precision="int8")["exported"]
     assert [kernel.dtype for kernel in kernels(exported.tflite)] == [np.int8] * 8
     batch = dict(zip(("image", "extra"), inputs(), strict=True))
     with runtimes.load(KerasModel(tmp_path / "model")) as model, runtimes.load(exported) as lite:
         for name, answer in model.run(batch).items():
             error = np.abs(answer - lite.run(batch)[name]).mean()
-            assert error < 0.02 * np.abs(answer).max()  # a range always has zero in it, these answers may not
+            assert error < 0.02 * np.abs(answer).max()  # a range always contains zero, these outputs may not
 
 
 def test_shared_weights_are_rounded_with_one_scale_and_others_with_one_for_each_channel():
@@ -183,9 +183,9 @@ def test_shared_weights_are_rounded_with_one_scale_and_others_with_one_for_each_
     model = keras.Model(image, layers.Conv2D(8, 3, name="free")(flow))
     kernel = model.get_layer("shared").kernel
     kernel.assign(np.round(kernel.numpy() * 8) / 8)
-    found = {layer.layer.name: layer.high.numpy() for layer in learner_of(model)._made.kernels}
-    assert len(np.unique(found["shared"])) == 1
-    assert len(np.unique(found["free"])) == 8
+    limits = {layer.layer.name: layer.high.numpy() for layer in trainee_of(model)._rewritten.kernels}
+    assert len(np.unique(limits["shared"])) == 1
+    assert len(np.unique(limits["free"])) == 8
 
 
 def test_a_sequential_model_of_keras_2_keeps_its_names_zeros_shared_weights_and_accuracy(
@@ -209,18 +209,18 @@ def test_a_sequential_model_of_keras_2_keeps_its_names_zeros_shared_weights_and_
     assert 6 < len(np.unique(conv.numpy())) < 18
     before = {name: model.get_layer(name).kernel.numpy() for name in ("conv", "digit")}
     keras_models.save(model, tmp_path / "model")
-    given = {"epochs": 2, "learning_rate": 3e-3}
-    made = quantize(tmp_path / "model", digits_examples, module["tf_keras"], tmp_path / "out", **given)["quantized"]
+    options = {"epochs": 2, "learning_rate": 3e-3}
+    made = quantize(tmp_path / "model", digits_examples, module["tf_keras"], tmp_path / "out", **options)["quantized"]
     assert made.card.facts["report"]["left"] == {"rescaling": "Rescaling is not quantized by TensorFlow's toolkit"}
-    kept = made.card.facts["report"]["kept"]
-    assert (kept["clusters"], "digit" in kept["zeros"]) == (["conv"], True)
-    assert made.card.facts["fine_tuned"]["after"]["val_accuracy"] > 0.4  # after 44 steps, from random weights
+    preserved = made.card.facts["report"]["kept"]
+    assert (preserved["clusters"], "digit" in preserved["zeros"]) == (["conv"], True)
+    assert made.card.facts["fine_tuned"]["after"]["val_accuracy"] > 0.4  # after 44 steps from random weights
     loaded = keras_models.load(made)
     assert (keras_models.input_names(loaded), keras_models.served_names(loaded)) == (["image"], ["digit"])
-    learnt = {name: loaded.get_layer(f"quant_{name}")._weight_vars[0][0].numpy() for name in before}
-    assert not np.array_equal(learnt["conv"], before["conv"])
-    assert all(len(np.unique(learnt["conv"][before["conv"] == value])) == 1 for value in np.unique(before["conv"]))
-    np.testing.assert_array_equal(learnt["digit"] == 0, before["digit"] == 0)
+    trained = {name: loaded.get_layer(f"quant_{name}")._weight_vars[0][0].numpy() for name in before}
+    assert not np.array_equal(trained["conv"], before["conv"])
+    assert all(len(np.unique(trained["conv"][before["conv"] == value])) == 1 for value in np.unique(before["conv"]))
+    np.testing.assert_array_equal(trained["digit"] == 0, before["digit"] == 0)
     lite = export_tflite(made.path, tmp_path / "lite", precision="int8")["exported"]
     assert set(lite.card.facts["ops"]["float"]) <= {"MUL"}  # the rescaling
     first, last = kernels(lite.tflite)
@@ -232,19 +232,19 @@ def test_a_sequential_model_of_keras_2_keeps_its_names_zeros_shared_weights_and_
     assert (whole_numbers(onnx.onnx)[1] == 0).mean() >= 0.5
 
 
-def test_ranges_of_keras_2_start_at_what_the_float_model_computes():
+def test_initial_ranges_of_keras_2_are_those_of_the_float_model():
     from tfopt.components.quantize.tfmot import ToolkitTrainee
 
     flow = image = tf_keras.Input((5,), name="image")
     flow = tf_keras.layers.Dense(7, "relu", name="hidden")(flow)
     model = moved(tf_keras.Model(image, tf_keras.layers.Dense(3, activation="softmax", name="kind")(flow)))
-    given = np.random.default_rng(0).normal(0, 20, (40, 5)).astype("float32")
-    hidden = tf_keras.Model(image, flow).predict(given, verbose=0)
-    learner = ToolkitTrainee(model, [], zeros=True, clusters=True)
-    learner.observe([(given, None)])
-    found = {weight.name: float(weight.numpy()) for weight in learner.model.weights if weight.shape.rank == 0}
-    assert found["quant_hidden/post_activation_max:0"] == pytest.approx(hidden.max())
-    assert found["quant_hidden_input_range/output_min:0"] == pytest.approx(given.min())
+    records = np.random.default_rng(0).normal(0, 20, (40, 5)).astype("float32")
+    hidden = tf_keras.Model(image, flow).predict(records, verbose=0)
+    trainee = ToolkitTrainee(model, [], zeros=True, clusters=True)
+    trainee.observe([(records, None)])
+    values = {weight.name: float(weight.numpy()) for weight in trainee.model.weights if weight.shape.rank == 0}
+    assert values["quant_hidden/post_activation_max:0"] == pytest.approx(hidden.max())
+    assert values["quant_hidden_input_range/output_min:0"] == pytest.approx(records.min())
 
 
 def test_a_nested_model_of_keras_2_is_refused_by_name(tmp_path, digits_examples, module):
@@ -267,16 +267,16 @@ def test_a_model_with_nothing_to_quantize_is_refused_with_the_reasons(library, t
         quantize(tmp_path / "model", digits_examples, module[library], tmp_path / "out")
 
 
-def test_quantizing_twice_is_refused_by_the_file_alone(tmp_path, digits_examples, module):
+def test_quantizing_twice_is_refused_without_a_model_card(tmp_path, digits_examples, module):
     image = layers.Input((8, 8, 1), name="image")
-    learner = learner_of(keras.Model(image, layers.Dense(10)(layers.Flatten()(image))))
-    keras_models.save(learner.model, tmp_path / "model")
-    for given in (tmp_path / "model", tmp_path / "model" / "Format-Keras" / "model.keras"):
+    trainee = trainee_of(keras.Model(image, layers.Dense(10)(layers.Flatten()(image))))
+    keras_models.save(trainee.model, tmp_path / "model")
+    for file in (tmp_path / "model", tmp_path / "model" / "Format-Keras" / "model.keras"):
         with pytest.raises(ComponentError, match="quantized already"):
-            quantize(given, digits_examples, module["keras"], tmp_path / "out")
+            quantize(file, digits_examples, module["keras"], tmp_path / "out")
 
 
-def test_a_name_that_fits_no_layer_is_refused_with_the_nearest(digits_model, digits_examples, module, tmp_path):
+def test_an_unknown_layer_name_is_refused_with_the_nearest_name(digits_model, digits_examples, module, tmp_path):
     with pytest.raises(ComponentError, match="did you mean conv2d"):
         quantize(digits_model, digits_examples, module["keras"], tmp_path / "out", keep_float=["conv2"])
 

@@ -1,4 +1,4 @@
-"""Every make of model, of both Keras versions, for each way to shrink one: it is done, or refused with the reason."""
+"""Test each way to shrink a model on each kind of model, of both Keras versions."""
 
 import importlib
 
@@ -15,8 +15,8 @@ from tfopt.components.prune.parameters import Pattern, PruningSettings
 from tfopt.components.quantize import quantize_aware
 from tfopt.errors import ComponentError
 
-MAKES = ("sequential", "functional", "nested", "subclassed", "two by two")
-# What is refused, and with which words; everything else is done.
+KINDS = ("sequential", "functional", "nested", "subclassed", "two by two")
+# Combinations that are refused, with the message; all others are supported.
 REFUSED = {
     ("channels", "keras", "subclassed"): "own call",
     ("channels", "tf_keras", "subclassed"): "own call",
@@ -25,43 +25,43 @@ REFUSED = {
     ("quantize", "tf_keras", "nested"): "nested models",
 }
 TABLE = [
-    (way, library, make, REFUSED.get((way, library, make)))
+    (way, library, kind, REFUSED.get((way, library, kind)))
     for way in ("prune", "channels", "cluster", "quantize")
     for library in ("keras", "tf_keras")
-    for make in MAKES
+    for kind in KINDS
 ]
 
 
-@pytest.mark.parametrize(("way", "library", "make", "refused"), TABLE)
-def test_a_model_is_shrunk_or_refused_with_the_reason(way, library, make, refused):
-    model = made(importlib.import_module(library), make)
-    given = [np.random.default_rng(1).normal(size=(5, 6)).astype("float32") for _ in inputs(model)]
-    given = given if len(given) > 1 else given[0]
-    before = answers(model, given)
+@pytest.mark.parametrize(("way", "library", "kind", "refused"), TABLE)
+def test_a_model_is_shrunk_or_refused_with_the_reason(way, library, kind, refused):
+    model = build_model(importlib.import_module(library), kind)
+    records = [np.random.default_rng(1).normal(size=(5, 6)).astype("float32") for _ in inputs(model)]
+    records = records if len(records) > 1 else records[0]
+    before = outputs(model, records)
     if refused:
         with pytest.raises(ComponentError, match=refused):
             WAYS[way](model)
         return
-    after = answers(WAYS[way](model), given)
+    after = outputs(WAYS[way](model), records)
     assert [answer.shape for answer in after] == [answer.shape for answer in before]
     assert all(np.isfinite(answer).all() for answer in after)
     assert any(np.abs(new - old).max() > 1e-6 for new, old in zip(after, before, strict=True))
 
 
-def made(keras, make):
-    """A model with at least two kernels of 48 weights or more."""
+def build_model(keras, kind):
+    """Build a model with at least two kernels of 48 weights or more."""
     keras.utils.set_random_seed(0)
     dense = keras.layers.Dense
     left, right = keras.layers.Input((6,), name="left"), keras.layers.Input((6,), name="right")
-    if make == "sequential":
+    if kind == "sequential":
         return keras.Sequential([left, dense(16, "relu"), dense(8, name="answer")])
-    if make == "functional":
+    if kind == "functional":
         flow = dense(16, "relu")(left)
         return keras.Model(left, dense(8, name="answer")(keras.layers.Concatenate()([flow, dense(8, "relu")(flow)])))
-    if make == "nested":
+    if kind == "nested":
         inner = keras.Sequential([keras.layers.Input((6,)), dense(16, "relu"), dense(6)], name="inner")
         return keras.Model(left, dense(8, name="answer")(inner(inner(left))))
-    if make == "two by two":
+    if kind == "two by two":
         hidden = [dense(16, "relu")(left), dense(16, "relu")(right)]
         flow = dense(16, "relu")(keras.layers.Concatenate()(hidden))
         return keras.Model([left, right], [dense(8, name="first")(flow), dense(4, name="second")(flow)])
@@ -71,8 +71,8 @@ def made(keras, make):
             super().__init__()
             self.hidden, self.answer = dense(16, "relu"), dense(8)
 
-        def call(self, given):
-            return self.answer(self.hidden(given))
+        def call(self, inputs):
+            return self.answer(self.hidden(inputs))
 
     model = Own()
     model(np.zeros((1, 6), "float32"))
@@ -83,12 +83,12 @@ def inputs(model):
     return list(model.inputs) if getattr(model, "inputs", None) else [None]
 
 
-def answers(model, given):
-    found = model(given, training=False)
-    return [np.asarray(answer) for answer in (found if isinstance(found, list | tuple) else [found])]
+def outputs(model, records):
+    results = model(records, training=False)
+    return [np.asarray(result) for result in (results if isinstance(results, list | tuple) else [results])]
 
 
-def zeros(model):
+def prune_half(model):
     kernels = find_kernels(model, Pattern("magnitude"), [])
     Masks(kernels, Pattern("magnitude")).update(0.5)
     for kernel in kernels:
@@ -96,13 +96,13 @@ def zeros(model):
     return model
 
 
-def channels(model):
+def prune_channels(model):
     removal = remove_channels(model, PruningSettings(0.3, multiple=1))
     assert removal.model.count_params() < model.count_params()
     return removal.model
 
 
-def shared(model):
+def cluster_kernels_to_four(model):
     for kernel in cluster_kernels(model, 4, []):
         assert kernel.left is None
         kernel.variable.assign(share(kernel.values, 4, "linear", keep_zeros=False, seed=0))
@@ -110,20 +110,20 @@ def shared(model):
     return model
 
 
-def aware(model):
+def quantize_model(model):
     quantize_aware._check_layers(model, [])
     if keras_models.is_keras_2(model):
         from tfopt.components.quantize.tfmot import ToolkitTrainee as Trainee
     else:
         from tfopt.components.quantize.fake_quant_training import Trainee
-    learner = Trainee(model, [], zeros=True, clusters=True)
+    trainee = Trainee(model, [], zeros=True, clusters=True)
     count = len(inputs(model))
-    drawn = [np.random.default_rng(0).normal(size=(20, 6)).astype("float32") for _ in range(count)]
-    learner.observe([(drawn if count > 1 else drawn[0], None)])
-    learner.finish()
-    assert keras_models.served_names(learner.model) == keras_models.served_names(model)
-    assert len(learner.report()["kernels"]) >= 2
-    return learner.model
+    records = [np.random.default_rng(0).normal(size=(20, 6)).astype("float32") for _ in range(count)]
+    trainee.observe([(records if count > 1 else records[0], None)])
+    trainee.finish()
+    assert keras_models.served_names(trainee.model) == keras_models.served_names(model)
+    assert len(trainee.report()["kernels"]) >= 2
+    return trainee.model
 
 
-WAYS = {"prune": zeros, "channels": channels, "cluster": shared, "quantize": aware}
+WAYS = {"prune": prune_half, "channels": prune_channels, "cluster": cluster_kernels_to_four, "quantize": quantize_model}

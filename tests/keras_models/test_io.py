@@ -20,7 +20,7 @@ B = np.random.default_rng(2).normal(size=(3, 2)).astype(np.float32)
 
 @keras.saving.register_keras_serializable("tests")
 class Subclass(keras.Model):
-    """A subclass whose inputs are known, since it is built from them."""
+    """A subclassed Functional model."""
 
 
 def sequential(kit):
@@ -64,7 +64,7 @@ def fixed_batch(kit):
 
 @keras.saving.register_keras_serializable("tests")
 class Noise(keras.layers.Layer):
-    """Random numbers at inference too: their generator's state has to be saved."""
+    """A layer with random numbers at inference, whose generator state must be saved."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -89,7 +89,7 @@ MODELS = {
 
 @pytest.mark.parametrize("kit", [keras, tf_keras], ids=["keras", "tf_keras"])
 @pytest.mark.parametrize(("make", "batch", "widths"), MODELS.values(), ids=MODELS)
-def test_both_forms_answer_as_the_model_did(kit, make, batch, widths, tmp_path):
+def test_outputs_of_both_forms_match_the_model(kit, make, batch, widths, tmp_path):
     model = make(kit)
     moved(model)
     keras_models.save(model, tmp_path)
@@ -136,13 +136,13 @@ def test_subclass_with_known_inputs_is_saved_and_loaded(tmp_path):
     assert runtimes.load(KerasModel.open(tmp_path)).inputs == {"a": TensorSpec("float32", (None, 4))}
 
 
-def test_given_output_names_are_kept(tmp_path):
+def test_output_names_are_used(tmp_path):
     keras_models.save(two_by_two(keras), tmp_path, output_names=["first", "second"])
     served = runtimes.load(KerasModel.open(tmp_path))
     assert {name: spec.shape[1] for name, spec in served.outputs.items()} == {"first": 3, "second": 2}
 
 
-def test_given_output_names_rename_a_dict_in_the_order_of_the_models_outputs(tmp_path):
+def test_output_names_rename_a_dict_in_the_order_of_the_models_outputs(tmp_path):
     model = two_by_two(keras, dict, dict)
     assert keras_models.served_names(model) == ["extra", "score"]
     keras_models.save(model, tmp_path, output_names=["narrow", "wide"])
@@ -165,7 +165,7 @@ def test_h5_is_loaded_with_the_keras_that_wrote_it(kit, tmp_path):
     np.testing.assert_array_equal(loaded.get_weights()[0], model.get_weights()[0])
 
 
-def test_saved_model_that_keras_2_wrote_is_loaded(tmp_path):
+def test_saved_model_written_by_keras_2_is_loaded(tmp_path):
     model = sequential(tf_keras)
     model.save(tmp_path / "saved", save_format="tf")
     loaded = keras_models.load(KerasModel.open(tmp_path / "saved"))
@@ -174,12 +174,12 @@ def test_saved_model_that_keras_2_wrote_is_loaded(tmp_path):
 
 @pytest.mark.parametrize("kit", [keras, tf_keras], ids=["keras", "tf_keras"])
 @pytest.mark.parametrize("suffix", ["keras", "h5"])
-@pytest.mark.parametrize("kept", [0, 0.5, 0.97])
-def test_truncated_file_is_refused(kit, suffix, kept, tmp_path):
+@pytest.mark.parametrize("fraction", [0, 0.5, 0.97])
+def test_truncated_file_is_refused(kit, suffix, fraction, tmp_path):
     file = tmp_path / f"model.{suffix}"
     sequential(kit).save(file)
     content = file.read_bytes()
-    file.write_bytes(content[: int(len(content) * kept)])
+    file.write_bytes(content[: int(len(content) * fraction)])
     with pytest.raises(ComponentError) as caught:
         keras_models.load(KerasModel.open(file))
     assert str(file) in caught.value.received
@@ -255,7 +255,7 @@ def test_model_that_keras_cannot_write_is_refused(tmp_path):
         keras_models.save(keras.Model(a, Closed(object())(a)), tmp_path)
 
 
-def test_parity_of_the_two_forms_notices_one_changed_weight(tmp_path):
+def test_parity_of_the_two_forms_detects_one_changed_weight(tmp_path):
     model = sequential(keras)
     keras_models.save(model, tmp_path / "one")
     model.layers[0].kernel.assign_add(model.layers[0].kernel * 0 + 0.001)
@@ -265,7 +265,7 @@ def test_parity_of_the_two_forms_notices_one_changed_weight(tmp_path):
 
 
 def moved(model):
-    """Give batch norms statistics that would show if they were lost."""
+    """Set statistics of batch norms that change the outputs."""
     for weight in model.weights:
         if "moving" in weight.name:
             weight.assign(np.linspace(0.5, 2, int(np.prod(weight.shape))))
