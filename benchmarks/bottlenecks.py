@@ -53,7 +53,7 @@ def diagnose_case(case: Planted, pace: Pace) -> tuple[StepTimes, Bottleneck]:
 def _numbers(times: StepTimes) -> str:
     names = ("step", "model", "graph", "larger", "usual", "input", "epoch_start", "fixed")
     parts = {name: getattr(times, name) for name in names} | dict(times.stages)
-    lines = {f"line {loop['line']} ({loop['kind']})": loop["ms"] for loop in times.loops}
+    lines = {f"line {loop.line} ({loop.kind})": loop.ms for loop in times.loops}
     sums = {"forward": times.forward, "operations": sum(times.spent.values())}
     return ", ".join(f"{name} {ms:.3g}" for name, ms in (parts | lines | sums).items() if ms is not None) + " ms"
 

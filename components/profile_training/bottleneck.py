@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from tfopt.artifacts.training_plan import Bottleneck
+from tfopt.artifacts.training_plan import Bottleneck, LoopTime
 
 MIN_WAIT = 0.25  # of a step; with a shorter wait it is not input-bound
 MIN_CODE = 0.25  # of a step: what Python that the graph calls, or a loop, must take to be the bottleneck
@@ -61,7 +60,7 @@ class StepTimes:
     beginning: float
     cached: bool
     eager: bool
-    loops: Sequence[Mapping[str, Any]]
+    loops: Sequence[LoopTime]
     spent: Mapping[str, float]
     forward: float
 
@@ -123,9 +122,9 @@ def _input_bottleneck(times: StepTimes, share: float) -> Bottleneck:
         reason = f"examples are cached, and shuffling and batching alone take {times.input:.3g} ms"
         return Bottleneck(name, share, summary + reason)
     reason = f"{name.split()[1]} alone takes {stages[slowest]:.3g} ms a batch"
-    loops = [loop for loop in times.loops if loop["where"] == "preprocess"]
+    loops = [loop for loop in times.loops if loop.where == "preprocess"]
     if name == "slow preprocessing" and loops:
-        reason += f"; line {loops[0]['line']} of the module is {LOOP_KINDS[loops[0]['kind']]}"
+        reason += f"; line {loops[0].line} of the module is {LOOP_KINDS[loops[0].kind]}"
     return Bottleneck(name, share, summary + reason)
 
 
@@ -136,30 +135,30 @@ def _code_bottleneck(times: StepTimes) -> Bottleneck | None:
             f"the module runs eagerly: Python creates each of a step's operations again, {times.step:.3g} ms in all"
         )
         return Bottleneck("python", min(1.0, times.model / times.step), f"bound by Python: {reason}")
-    own = [loop for loop in times.loops if loop["where"] == "step"]
-    calls = [loop for loop in own if loop["kind"] == "python"]
-    python = sum(loop["ms"] for loop in calls)
+    own = [loop for loop in times.loops if loop.where == "step"]
+    calls = [loop for loop in own if loop.kind == "python"]
+    python = sum(loop.ms or 0.0 for loop in calls)
     if python >= MIN_CODE * times.step:
-        line = max(calls, key=lambda loop: float(loop["ms"]))["line"]
+        line = max(calls, key=lambda loop: loop.ms or 0.0).line
         reason = f"{python:.3g} ms of a step of {times.step:.3g} ms, at line {line} of the module"
         return Bottleneck("python", min(1.0, python / times.step), f"bound by Python that the graph calls: {reason}")
-    loops = [loop for loop in own if loop["independent"]]
+    loops = [loop for loop in own if loop.independent]
     if loops:
         slowest = max(loops, key=lambda loop: _forward_share(loop, times))
         part = _forward_share(slowest, times)  # its gradient has the same share of all gradients
         share = part * times.device / times.step
         if share >= max(MIN_CODE, times.host / times.step):
             text = f"{part:.0%} of what the operations of a step of {times.step:.3g} ms take"
-            reason = f"line {slowest['line']} of the module is {LOOP_KINDS[slowest['kind']]}, {text}: {slowest['code']}"
+            reason = f"line {slowest.line} of the module is {LOOP_KINDS[slowest.kind]}, {text}: {slowest.code}"
             return Bottleneck("loop", share, f"bound by a loop over slices: {reason}")
     return None
 
 
-def _forward_share(loop: Mapping[str, Any], times: StepTimes) -> float:
+def _forward_share(loop: LoopTime, times: StepTimes) -> float:
     """Return a loop's share of the forward pass. Time missing in the trace is divided evenly among all operations."""
     missing = max(0.0, times.device - sum(times.spent.values()))
-    forward = times.forward + missing * loop["forward"]
-    return min(1.0, (loop["ms"] + missing * loop["runs"]) / forward) if forward else 0.0
+    forward = times.forward + missing * loop.forward
+    return min(1.0, ((loop.ms or 0.0) + missing * loop.runs) / forward) if forward else 0.0
 
 
 def _small_step_bottleneck(times: StepTimes) -> Bottleneck | None:

@@ -4,7 +4,7 @@ import ast
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ class Loop:
     forward: float = 0.0
 
 
-def scan_graphs(model: Any, source: Source, batch: Any, module: Path) -> list[dict[str, Any]]:
+def scan_graphs(model: Any, source: Source, batch: Any, module: Path) -> list[Loop]:
     """Return the loops of the step and of the preprocessing, in this order; none of a graph that cannot be traced."""
     import tensorflow as tf
 
@@ -61,7 +61,7 @@ def scan_graphs(model: Any, source: Source, batch: Any, module: Path) -> list[di
         model.run_eagerly = eager
     records = source.stage_datasets(1)["read"].element_spec
     loops += _scan("preprocess", source.prepare, [records], module)
-    return [asdict(loop) for loop in loops if loop.kind != "python" or loop.line or eager]
+    return [loop for loop in loops if loop.kind != "python" or loop.line or eager]
 
 
 def _scan(where: str, function: Any, specs: Sequence[Any], module: Path) -> list[Loop]:

@@ -4,7 +4,7 @@ import logging
 import random
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tfopt.artifacts.training_plan import (
     VariationResult,
 )
 from tfopt.components.profile_training.bottleneck import LARGER, USUAL, StepTimes, find_bottleneck
+from tfopt.components.profile_training.graph_scan import Loop
 from tfopt.components.profile_training.interleaving import VariationRun, compare_variations, start_process
 from tfopt.components.profile_training.parameters import Pace
 from tfopt.components.profile_training.report import write_findings
@@ -79,7 +80,7 @@ def profile_steps(base: TrainingVariant, pace: Pace, target: Path) -> TrainingPl
         stages_ms=dict(times.stages),
         fixed_ms=times.fixed,
         operations_ms=dict(list(times.spent.items())[:MAX_LISTED]),
-        loops=[LoopTime(**loop) for loop in times.loops],
+        loops=list(times.loops),
         trials=results,
         memory_bytes=memory,
         examples=facts["count"],
@@ -103,13 +104,13 @@ def diagnose(
         slow = (
             {part: [process.call("burst", part, pace.turn_seconds)] for part in READING_PARTS} if facts["slow"] else {}
         )
-        loops = process.call("loops")
+        loops: list[Loop] = process.call("loops")
         stages = process.call("stages")
         is_small = LARGER * base.batch_size < USUAL
         parts = [part for part in PARTS if part not in slow and (is_small or part != "usual")]
         seconds = slow | _measure_parts(process, pace, parts)
         beginning = process.call("beginning")
-        lines = {loop["line"]: loop["operations"] for loop in loops if loop["where"] == "step"}
+        lines = {loop.line: loop.operations for loop in loops if loop.where == "step"}
         steps = min(TRACED_STEPS, max(2, int(2 / np.median(seconds["real"]))))
         spent, forward, line_ms = process.call("trace", str(trace), steps, lines)
     except CallFailed as failure:
@@ -133,7 +134,7 @@ def diagnose(
         beginning=beginning * 1e3,
         cached=facts["cached"],
         eager=facts["eager"],
-        loops=[_with_milliseconds(loop, line_ms) for loop in loops],
+        loops=[_loop_time(loop, line_ms) for loop in loops],
         spent=spent,
         forward=forward,
     )
@@ -178,9 +179,10 @@ def _measure_parts(process: WorkerProcess, pace: Pace, parts: list[str]) -> dict
     return seconds
 
 
-def _with_milliseconds(loop: dict[str, Any], line_ms: Mapping[int, float]) -> dict[str, Any]:
-    facts = {name: value for name, value in loop.items() if name != "operations"}
-    return facts | {"ms": line_ms.get(loop["line"], 0.0) if loop["where"] == "step" else None}
+def _loop_time(loop: Loop, line_ms: Mapping[int, float]) -> LoopTime:
+    facts = asdict(loop)
+    del facts["operations"]
+    return LoopTime(**facts, ms=line_ms.get(loop.line, 0.0) if loop.where == "step" else None)
 
 
 def _ratio(real: list[float], part: list[float]) -> TimeRatio:

@@ -9,7 +9,7 @@ import jinja2
 
 import tfopt
 from tfopt import formatting
-from tfopt.artifacts.training_plan import Bottleneck, Finding, StepParts, TrainingPlanReport, VariationResult
+from tfopt.artifacts.training_plan import Bottleneck, Finding, LoopTime, StepParts, TrainingPlanReport, VariationResult
 from tfopt.components.profile_training.bottleneck import LOOP_KINDS, StepTimes
 
 PARTS = {
@@ -75,7 +75,7 @@ def write_findings(
     findings = [Finding("bottleneck", _sentence(bottleneck.sentence))]
     fastest_first = sorted(results, key=lambda result: -(result.speedup.value if result.speedup else 0))
     findings += [_variation_finding(result, settings) for result in fastest_first]
-    findings += [Finding("loop", _loop_finding(loop, results)) for loop in times.loops if loop["line"]]
+    findings += [Finding("loop", _loop_finding(loop, results)) for loop in times.loops if loop.line]
     if facts["odd_sizes"] and any("16" in result.name for result in results):
         sizes = ", ".join(facts["odd_sizes"])
         findings.append(Finding("hint", f"16 bits are fastest with multiples of 8; these are not: {sizes}."))
@@ -101,17 +101,17 @@ def _variation_finding(result: VariationResult, settings: Mapping[str, Any]) -> 
     return Finding(speedup.verdict, _sentence(text))
 
 
-def _loop_finding(loop: Mapping[str, Any], results: Sequence[VariationResult]) -> str:
-    where = "preprocess()" if loop["where"] == "preprocess" else "the step"
-    text = f"Line {loop['line']} of the module, in {where}, is {LOOP_KINDS[loop['kind']]}: {loop['code']}."
-    if loop["kind"] == "python":
+def _loop_finding(loop: LoopTime, results: Sequence[VariationResult]) -> str:
+    where = "preprocess()" if loop.where == "preprocess" else "the step"
+    text = f"Line {loop.line} of the module, in {where}, is {LOOP_KINDS[loop.kind]}: {loop.code}."
+    if loop.kind == "python":
         return f"{text} Write it with TensorFlow's operations, on the whole batch."
-    if loop["kind"] == "unrolled":
-        return f"{text} {loop['copies']} copies, which are independent: stack them into one operation."
-    if not loop["independent"]:
+    if loop.kind == "unrolled":
+        return f"{text} {loop.copies} copies, which are independent: stack them into one operation."
+    if not loop.independent:
         return f"{text} Each round needs the one before, so it cannot be batched as it is."
     gain = next((result.speedup for result in results if result.name == "maps vectorized" and result.speedup), None)
-    if gain and loop["kind"] == "map_fn":
+    if gain and loop.kind == "map_fn":
         ratio = formatting.ratio(gain.value)
         return f"{text} Its rounds are independent; all at once the step is {ratio} as fast."
     return f"{text} Its rounds are independent: run them at once. The gain was not measured."

@@ -134,8 +134,8 @@ def _code_variations(base: TrainingVariant, times: StepTimes) -> Iterator[Variat
         note = "remove run_eagerly=True from compile()"
         yield Variation("compiled into a graph", replace(base, graph=True), "module", note)
     for loop in times.loops:
-        if loop["kind"] == "map_fn" and loop["where"] == "step":
-            note = f"use tf.vectorized_map at line {loop['line']}, or operations on the whole batch"
+        if loop.kind == "map_fn" and loop.where == "step":
+            note = f"use tf.vectorized_map at line {loop.line}, or operations on the whole batch"
             yield Variation("maps vectorized", replace(base, vectorized=True), "module", note)
             return
 

@@ -15,6 +15,7 @@ import psutil
 
 from tfopt.components.profile_training import module_patches
 from tfopt.components.profile_training.bottleneck import LARGER, USUAL
+from tfopt.components.profile_training.graph_scan import Loop, scan_graphs
 from tfopt.components.profile_training.steps import ENDLESS, LONG_EPOCH_S, Epochs, time_endless, training_steps
 from tfopt.components.profile_training.training_variant import TrainingVariant
 from tfopt.processes.rpc import peak_memory, serve_calls
@@ -104,10 +105,8 @@ class Worker:
 
         return time_stages(self._source, self._variant.batch_size)
 
-    def loops(self) -> list[dict[str, Any]]:
+    def loops(self) -> list[Loop]:
         """Return loops and Python calls in the user's step and preprocessing, by line."""
-        from tfopt.components.profile_training.graph_scan import scan_graphs
-
         batch = self._batch(self._variant.batch_size)
         return scan_graphs(self._model, self._source, batch, Path(self._variant.module))
 

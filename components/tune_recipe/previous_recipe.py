@@ -54,7 +54,7 @@ def read_previous(artifact: RecipeArtifact | None) -> PreviousRecipe | None:
         return None
     try:
         content = artifact.read()
-        if "examples" not in content:  # an old version; its measurements are not comparable
+        if isinstance(content, dict) and "examples" not in content:  # an old version, not comparable
             return PreviousRecipe(_winner_choices(content), content.get("served"))
         report = artifact.load()
         _check_parent(report)

@@ -1,17 +1,17 @@
 """Test the bottleneck that `profile_training` finds, with made-up times on both sides of each threshold."""
 
-import dataclasses
+from dataclasses import replace
 
 import pytest
 
+from tfopt.artifacts.training_plan import LoopTime
 from tfopt.components.profile_training.bottleneck import StepTimes, find_bottleneck
 
-MAP = {
-    "where": "step", "kind": "map_fn", "line": 8, "code": "tf.map_fn(f, x)", "independent": True, "copies": 1, "ms": 6,
-    "runs": 0.4, "forward": 0.8,
-}  # fmt: skip
-PYTHON = MAP | {"kind": "python", "independent": None}
-COPIES = MAP | {"kind": "unrolled", "copies": 64}
+MAP = LoopTime(
+    where="step", kind="map_fn", line=8, code="tf.map_fn(f, x)", independent=True, copies=1, ms=6, runs=0.4, forward=0.8
+)
+PYTHON = replace(MAP, kind="python", independent=None)
+COPIES = replace(MAP, kind="unrolled", copies=64)
 TIMES = StepTimes(
     batch_size=64, prefetch=2, step=10, model=10, graph=9.5, larger=38, usual=None, input=1, cached=False, eager=False,
     loops=[], stages={"read": 0.2, "parse": 0.4, "preprocess": 0.1, "batch": 0.3}, forward=12.0, epoch=100, beginning=0,
@@ -59,22 +59,22 @@ def fixed(ms: float, per_example: float, size: int) -> dict:
         ("slow reading", {"step": 19, "input": 9, "prefetch": 0, "stages": TIMES.stages | {"read": 11.3}}),
         ("no overlap", {"step": 19, "input": 9, "prefetch": 0, "stages": TIMES.stages | {"read": 11.2}}),
         # Python that the graph calls: a quarter of the step.
-        ("python", {"loops": [PYTHON | {"ms": 2.6}]}),
-        ("model", {"loops": [PYTHON | {"ms": 2.4}]}),
-        ("model", {"loops": [PYTHON | {"where": "preprocess", "ms": None}]}),
+        ("python", {"loops": [replace(PYTHON, ms=2.6)]}),
+        ("model", {"loops": [replace(PYTHON, ms=2.4)]}),
+        ("model", {"loops": [replace(PYTHON, where="preprocess", ms=None)]}),
         # A module that runs eagerly, unless the wait is longer.
         ("python", {"eager": True, "graph": None}),
         ("slow reading", {"eager": True, "graph": None, "stages": TIMES.stages | {"read": 26}} | WAITING),
         # Loops: a quarter of the step, by their share of the operations' time, with independent rounds.
-        ("loop", {"loops": [MAP | {"ms": 3.2}]}),
-        ("model", {"loops": [MAP | {"ms": 3.1}]}),
+        ("loop", {"loops": [replace(MAP, ms=3.2)]}),
+        ("model", {"loops": [replace(MAP, ms=3.1)]}),
         ("loop", {"loops": [COPIES]}),
-        ("model", {"loops": [MAP | {"kind": "while", "independent": False}]}),
+        ("model", {"loops": [replace(MAP, kind="while", independent=False)]}),
         # Time missing in the trace is divided among all operations: 8 ms here, 3.2 of them the loop's.
-        ("loop", {"loops": [MAP | {"ms": 0}], "spent": {"MatMul": 1.5}, "forward": 1.0}),
-        ("model", {"loops": [MAP | {"ms": 0}], "spent": {"MatMul": 7.5}, "forward": 6.0}),
-        ("loop", {"graph": 6.1, "loops": [MAP | {"ms": 8}]}),  # longer or shorter than the part of Python
-        ("model", {"graph": 5.9, "loops": [MAP | {"ms": 8}]}),
+        ("loop", {"loops": [replace(MAP, ms=0)], "spent": {"MatMul": 1.5}, "forward": 1.0}),
+        ("model", {"loops": [replace(MAP, ms=0)], "spent": {"MatMul": 7.5}, "forward": 6.0}),
+        ("loop", {"graph": 6.1, "loops": [replace(MAP, ms=8)]}),  # longer or shorter than the part of Python
+        ("model", {"graph": 5.9, "loops": [replace(MAP, ms=8)]}),
         # The fixed cost is half of a step; and half of a step with a usual batch.
         ("small batch", fixed(1.1, 0.5, 2)),
         ("model", fixed(0.9, 0.5, 2)),
@@ -92,33 +92,33 @@ def fixed(ms: float, per_example: float, size: int) -> dict:
     ],
 )  # fmt: skip
 def test_find_bottleneck_returns_the_longest_part(name, measured):
-    bottleneck = find_bottleneck(dataclasses.replace(TIMES, **measured))
+    bottleneck = find_bottleneck(replace(TIMES, **measured))
     assert bottleneck.name == name
     assert 0 <= bottleneck.share <= 1
     assert any(letter.isdigit() for letter in bottleneck.sentence)
 
 
 def test_a_step_is_the_sum_of_input_python_and_model():
-    times = dataclasses.replace(TIMES, step=30)
+    times = replace(TIMES, step=30)
     assert (times.wait, times.host, times.device) == (20, 0.5, 9.5)
     assert times.fixed == pytest.approx(10 - 28 / 3)
-    uneven = dataclasses.replace(TIMES, model=14, graph=2)  # steps were faster in one turn than in another
+    uneven = replace(TIMES, model=14, graph=2)  # steps were faster in one turn than in another
     assert (uneven.wait, uneven.host, uneven.device) == (0, 10, 0)
 
 
 def test_the_beginnings_of_epochs_are_part_of_the_wait_and_not_of_a_stage():
-    times = dataclasses.replace(TIMES, **SHORT_EPOCHS)
+    times = replace(TIMES, **SHORT_EPOCHS)
     assert times.epoch_start == 7.55
-    assert dataclasses.replace(times, beginning=90).epoch_start == times.wait == 20
+    assert replace(times, beginning=90).epoch_start == times.wait == 20
     sentence = find_bottleneck(times).sentence
     assert "each epoch, of 2 steps, begins with a wait of 15.1 ms" in sentence
     assert "all stages of the input together take 1 ms a batch" in sentence
 
 
 def test_a_sentence_names_the_line_and_its_share():
-    sentence = find_bottleneck(dataclasses.replace(TIMES, loops=[MAP])).sentence
+    sentence = find_bottleneck(replace(TIMES, loops=[MAP])).sentence
     assert "line 8 of the module is a map over slices" in sentence
     assert "50% of what the operations of a step of 10 ms take" in sentence
-    calls = [PYTHON | {"ms": 1}, PYTHON | {"line": 9, "ms": 5}]
-    sentence = find_bottleneck(dataclasses.replace(TIMES, loops=calls)).sentence
+    calls = [replace(PYTHON, ms=1), replace(PYTHON, line=9, ms=5)]
+    sentence = find_bottleneck(replace(TIMES, loops=calls)).sentence
     assert "6 ms of a step of 10 ms, at line 9" in sentence

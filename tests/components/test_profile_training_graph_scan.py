@@ -78,27 +78,27 @@ ROUNDS = {
 def test_loops_and_python_calls_are_found_by_line_and_consecutive_layers_are_not(tmp_path):
     loops = scan(tmp_path, LOOPS)
     expected = [number for number, line in enumerate(LOOPS.splitlines(), 1) if "map_fn" in line or "while_loop" in line]
-    assert [(loop["kind"], loop["independent"]) for loop in loops] == [
+    assert [(loop.kind, loop.independent) for loop in loops] == [
         ("map_fn", True), ("while", False), ("unrolled", True), ("python", None),
     ]  # fmt: skip
-    assert [loop["line"] for loop in loops[:2]] == expected
-    assert loops[2]["copies"] >= 64
-    assert all("while" in name for loop in loops[:2] for name in loop["operations"])
-    assert len(loops[2]["operations"]) >= 64
-    assert {loop["where"] for loop in loops} == {"step"}
+    assert [loop.line for loop in loops[:2]] == expected
+    assert loops[2].copies >= 64
+    assert all("while" in name for loop in loops[:2] for name in loop.operations)
+    assert len(loops[2].operations) >= 64
+    assert {loop.where for loop in loops} == {"step"}
 
 
 @pytest.mark.parametrize(("round", "independent"), ROUNDS.values(), ids=ROUNDS)
 def test_rounds_are_independent_if_they_pass_only_a_counter_and_results(tmp_path, round, independent):
     (loop,) = scan(tmp_path, LAYER.replace("BODY", WHILE.replace("ROUND", round)))
-    assert (loop["kind"], loop["independent"], loop["where"]) == ("while", independent, "step")
-    assert loop["code"].endswith("# here")
+    assert (loop.kind, loop.independent, loop.where) == ("while", independent, "step")
+    assert loop.code.endswith("# here")
 
 
 def test_operations_of_a_loop_count_per_round_and_gradients_are_not_forward(tmp_path):
     """A batch of 16 examples makes 16 rounds: most of the forward operations."""
     (loop,) = scan(tmp_path, LAYER.replace("BODY", WHILE.replace("ROUND", ROUNDS[next(iter(ROUNDS))][0])))
-    assert 0.3 < loop["runs"] <= loop["forward"] < 1
+    assert 0.3 < loop.runs <= loop.forward < 1
 
 
 def test_repeated_operations_outside_a_python_loop_are_not_a_loop(tmp_path):

@@ -193,7 +193,7 @@ def test_loops_are_found_in_a_model_with_sparse_inputs(tmp_path, examples):
         setup = prepare_training(UserModule(write(tmp_path / "l.py", text)), Examples(examples), **settings)
         source = setup.sources["train"]
         (loop,) = scan_graphs(setup.parts.model, source, source.first_batch(16), tmp_path / "l.py")
-    assert (loop["kind"], loop["where"], loop["independent"]) == ("map_fn", "step", True)
+    assert (loop.kind, loop.where, loop.independent) == ("map_fn", "step", True)
 
 
 def test_a_model_whose_outputs_depend_on_padding_is_refused_before_training(tmp_path, examples):
