@@ -1,1 +1,1 @@
-"""Models that compute in 16 bits inside, and take and give what they did."""
+"""Cast the inside of a model to float16 or bfloat16, with unchanged inputs and outputs."""

@@ -1,6 +1,7 @@
-"""The whole of the work: choose, cast, measure, take back what is too far off, write, and measure again."""
+"""Cast a model: choose operations, cast them, revert layers with large errors, write the model and verify it."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,21 @@ from tfopt.graph.report import Report
 from tfopt.graph.saved_model import opened, write
 from tfopt.serving.saved_model_assets import copy_assets
 
-# Before anything is cast: constants that are computed from constants are computed in float32.
+# Run before the cast, so that constants computed from constants are computed in float32.
 FIRST = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
 
 def cast_model(
-    model: SavedModel, target: Path, examples: Examples | None, precision: str, keep: list[str], tolerance: float | None
+    model: SavedModel,
+    target: Path,
+    examples: Examples | None,
+    precision: str,
+    keep: Sequence[str],
+    tolerance: float | None,
 ) -> dict[str, Any]:
-    """Write the cast model into the staging folder ``target`` and return what the model card should say.
+    """Write the cast model into the staging folder ``target`` and return the content of its model card.
 
     Raises:
         ComponentError: See `cast_precision`.
@@ -37,7 +43,7 @@ def cast_model(
         chosen, stays = candidates(parent, precision, keep)
         if not chosen:
             raise ComponentError(
-                f"nothing to cast: {_why(stays)}",
+                f"nothing to cast: {_reasons(stays)}",
                 "operations in float32 with a 16-bit kernel",
                 "leave the model as it is",
             )
@@ -47,7 +53,7 @@ def cast_model(
             child = rewritten(parent, nodes, precision)
             try:
                 return largest_error(comparison.errors(lambda key: FrozenRuntime(child, key)))[1]
-            except ComponentError:  # a NaN or infinity, where the parent gives a number
+            except ComponentError:  # NaN or infinity where the output of the parent is finite
                 return float("inf")
 
         taken_back, errors = revert(chosen, error, allowed)
@@ -61,12 +67,18 @@ def cast_model(
         write(rewritten(parent, left, precision), target / "Format-Serving")
         copy_assets(model, target / "Format-Serving")
     verified = comparison.errors(lambda key: runtimes.load(SavedModel(target), signature=key))
-    where, off = largest_error(verified)
-    if off > allowed:
+    output, error_written = largest_error(verified)
+    if error_written > allowed:
         raise ComponentError(
-            f"{where} differs by {off:.2g} of its range", f"at most {allowed:g}", "pass a larger tolerance"
+            f"{output} differs by {error_written:.2g} of its range", f"at most {allowed:g}", "pass a larger tolerance"
         )
-    log.info("%d operations in %s, %d layers taken back; off by %.2g", len(left), precision, len(taken_back), off)
+    log.info(
+        "%d operations in %s, %d layers reverted; largest error %.2g",
+        len(left),
+        precision,
+        len(taken_back),
+        error_written,
+    )
     report = {
         "cast": len(left),
         "stays": stays,
@@ -77,5 +89,5 @@ def cast_model(
     return {"name": f"cast {precision}", "precision": precision, "report": report, "verified": facts}
 
 
-def _why(stays: dict[str, dict[str, int]]) -> str:
+def _reasons(stays: dict[str, dict[str, int]]) -> str:
     return "; ".join(f"{reason}: {', '.join(ops)}" for reason, ops in stays.items()) or "it computes nothing in float32"

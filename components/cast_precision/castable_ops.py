@@ -1,6 +1,7 @@
-"""Which operations may compute in 16 bits: those in float32 with a kernel for it, and whose constants fit."""
+"""Select the operations to cast: float32 operations with a 16-bit kernel whose constants are in range."""
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,14 @@ from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.mutable_graph import Graph, Node
 from tfopt.graph.op_registry import definition, is_pure
 
-NEVER = {"Cast", "Const", "Placeholder", "PlaceholderWithDefault"}  # they have a type because of what is around them
+NEVER = {"Cast", "Const", "Placeholder", "PlaceholderWithDefault"}  # their dtype follows from their neighbors
 
 
-def candidates(frozen: Frozen, precision: str, keep: list[str]) -> tuple[set[str], dict[str, dict[str, int]]]:
-    """Return the nodes to cast, and the operations that stay in float32 by reason, with how often.
+def candidates(frozen: Frozen, precision: str, keep: Sequence[str]) -> tuple[set[str], dict[str, dict[str, int]]]:
+    """Return the nodes to cast, and the counts of operations that stay in float32, by reason.
 
     Raises:
-        ComponentError: When an operation to keep is none of TensorFlow's.
+        ComponentError: If an operation to keep is not an operation of TensorFlow.
     """
     _check_ops(keep)
     stays: dict[str, Counter[str]] = defaultdict(Counter)
@@ -35,7 +36,7 @@ def candidates(frozen: Frozen, precision: str, keep: list[str]) -> tuple[set[str
     return chosen, {reason: dict(ops.most_common()) for reason, ops in stays.items()}
 
 
-def _check_ops(keep: list[str]) -> None:
+def _check_ops(keep: Sequence[str]) -> None:
     import tensorflow as tf
 
     for op in keep:
@@ -52,8 +53,8 @@ def _largest(precision: str) -> float:
 def _computes_in_float(node: Node) -> bool:
     import tensorflow as tf
 
-    found = definition(node.op)
-    named = [entry.name for entry in found.attr if entry.type == "type"] if found else []
+    op_def = definition(node.op)
+    named = [entry.name for entry in op_def.attr if entry.type == "type"] if op_def else []
     return any(node.attr[name].type == tf.float32.as_datatype_enum for name in named if name in node.attr)
 
 
@@ -77,11 +78,11 @@ def _has_kernel(node: Node, attributes: list[str], precision: str) -> bool:
     import tensorflow as tf
     from tensorflow.python.framework import kernels
 
-    wanted = tf.as_dtype(precision).as_datatype_enum
+    dtype = tf.as_dtype(precision).as_datatype_enum
 
     def takes(kernel: Any) -> bool:
         limits = {limit.name: limit.allowed_values.list.type for limit in kernel.constraint}
-        return all(name not in limits or wanted in limits[name] for name in attributes)
+        return all(name not in limits or dtype in limits[name] for name in attributes)
 
     registered = kernels.get_registered_kernels_for_op(node.op).kernel
     return any(kernel.device_type == "CPU" and not kernel.label and takes(kernel) for kernel in registered)

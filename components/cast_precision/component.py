@@ -1,4 +1,4 @@
-"""The door of `cast_precision`: what it promises."""
+"""Declaration of the `cast_precision` component."""
 
 from typing import Annotated, Literal
 
@@ -6,7 +6,7 @@ from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Between, Input, Output, component
 from tfopt.execution.failed_models import OnFailure
 
-KEPT = ["Exp", "Expm1", "Log", "Log1p", "LogSoftmax", "Mean", "Pow", "Prod", "Softmax", "Sum", "Cumsum"]
+SENSITIVE_OPS = ("Exp", "Expm1", "Log", "Log1p", "LogSoftmax", "Mean", "Pow", "Prod", "Softmax", "Sum", "Cumsum")
 
 
 @component(image="tf")
@@ -16,37 +16,38 @@ def cast_precision(
     examples: Input[Examples] | None = None,
     *,
     precision: Literal["float16", "bfloat16"] = "float16",
-    keep: list[str] = KEPT,
+    keep: tuple[str, ...] = SENSITIVE_OPS,
     tolerance: Annotated[float, Between(0, 1)] | None = None,
     on_failure: OnFailure = "raise",
 ) -> None:
-    """Compute in 16 bits inside a model, whose inputs and outputs stay as they are.
+    """Compute in 16 bits inside a model; inputs and outputs stay as they are.
 
-    Weights are stored in 16 bits, which halves the file. What is sensitive to rounding stays in float32: the operations
-    in `keep`, whatever has no 16-bit kernel here, constants outside the range, and the inside of If and While. When the
-    outputs still differ by more than the tolerance, each layer is cast alone and measured, and the worst are taken back
-    to float32, as few as needed. What was taken back and why the rest stayed is in the model card under ``report``.
+    Weights are stored in 16 bits, which halves the file. These stay in float32: the operations in `keep`, operations
+    without a 16-bit kernel here, constants outside the range, and the bodies of If and While. If the outputs still
+    differ by more than the tolerance, each layer is cast alone and measured, and the layers with the largest errors
+    return to float32, as few as needed. The model card lists under ``report`` which layers returned, and why operations
+    stayed.
 
-    Whether it is faster depends on the machine: on a CPU without 16-bit instructions it is slower. See `benchmark`.
-    The result is frozen: it has no variables. It is loaded again and compared with the model before it is handed on.
+    The speed depends on the machine: a CPU without 16-bit instructions becomes slower. Measure it with `benchmark`.
+    The result is frozen: it has no variables. It is loaded again and compared with the model.
 
     Args:
         model: A SavedModel or a Keras model.
         cast: The same model with 16-bit arithmetic inside.
-        examples: Real inputs to measure the error on, found by input name; random ones are used without them.
-        precision: ``float16`` is eight times as exact; ``bfloat16`` has the range of float32.
-        keep: TensorFlow operations that stay in float32, such as Softmax; the default are those that sum or grow.
-        tolerance: How far an output may be off, as a fraction of its range: 0.01 for float16 and 0.05 for bfloat16
-            when not given.
-        on_failure: With ``row``, a model that cannot be made is no error: the output then says why, and evaluate,
-            benchmark and select_model list it as a row that is never chosen, with the reason.
+        examples: Real inputs to measure the error on, matched by input name; without them, random inputs.
+        precision: ``float16`` is eight times as precise; ``bfloat16`` has the range of float32.
+        keep: TensorFlow operations that stay in float32, such as Softmax; by default sums and exponential functions.
+        tolerance: Largest allowed error of an output, as a fraction of its range. The default is 0.01 for float16 and
+            0.05 for bfloat16.
+        on_failure: With ``row``, a model that cannot be made does not fail the step: the output records the reason, and
+            evaluate, benchmark and select_model list it as a failed model, which is never selected.
 
     Raises:
-        ComponentError: When an operation to keep is unknown, the model cannot be frozen or run, nothing in it can be
-            cast, or no layer keeps within the tolerance.
+        ComponentError: If an operation to keep is unknown, the model cannot be frozen or run, nothing in it can be
+            cast, or no layer can be cast within the tolerance.
 
     Reference:
-        Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3, for what stays in float32.
+        Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3, for the operations that stay in float32.
     """
     from tfopt.components.cast_precision.cast import cast_model
 

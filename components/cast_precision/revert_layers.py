@@ -1,4 +1,4 @@
-"""Selective revert: which layers go back to float32, as few as needed, the worst first."""
+"""Selective revert: choose the fewest layers that return to float32, those with the largest errors first."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -7,22 +7,22 @@ from collections.abc import Callable
 def revert(
     chosen: set[str], error: Callable[[set[str]], float], allowed: float
 ) -> tuple[dict[str, set[str]], dict[str, float]]:
-    """Return the layers to take back, with their nodes, and the error of each layer cast alone (when it was needed).
+    """Return the layers to revert with their nodes, and the error of each layer cast alone (empty if not measured).
 
     Args:
         chosen: The nodes that can be cast.
         error: The error of a model in which these nodes are cast.
         allowed: The largest error.
 
-    The layers are ordered by what they cost alone, and halving finds how many of the worst must go back: errors mostly
-    add up, so that fewer cast layers mean less of it. Returns all of them when even the last one costs too much.
+    Layers are ordered by their error alone. Bisection finds how many of the worst must be reverted: errors mostly add
+    up, so fewer cast layers give a smaller error. All layers are returned if even the last one exceeds the limit.
     """
     if error(chosen) <= allowed:
         return {}, {}
     layers = _layers(chosen)
     alone = {name: error(nodes) for name, nodes in layers.items()}
     order = sorted(layers, key=lambda name: (-alone[name], name))
-    low, high = 0, len(order)  # taking back `low` is too few; `high` is enough, or all there are
+    low, high = 0, len(order)  # reverting `low` layers is too few; `high` is enough, or all
     while high - low > 1:
         middle = (low + high) // 2
         left = set().union(*(layers[name] for name in order[middle:]))
@@ -31,8 +31,8 @@ def revert(
 
 
 def _layers(nodes: set[str]) -> dict[str, set[str]]:
-    """Nodes by the layer, the scope that their name begins with."""
-    found: dict[str, set[str]] = defaultdict(set)
+    """Group nodes by layer: the scope of their name."""
+    layers: dict[str, set[str]] = defaultdict(set)
     for name in nodes:
-        found[name.rpartition("/")[0] or name].add(name)
-    return dict(found)
+        layers[name.rpartition("/")[0] or name].add(name)
+    return dict(layers)

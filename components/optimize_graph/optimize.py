@@ -1,14 +1,16 @@
-"""The whole of the work: freeze, try pass after pass, compare after each, write, verify, and say what was done."""
+"""Freeze a model, run the passes with a comparison after each, write and verify the result, and report."""
 
 import logging
 import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import CARD, Examples, SavedModel
 from tfopt.artifacts.staging import link_tree
-from tfopt.components.optimize_graph.verified_passes import Trial
+from tfopt.components.optimize_graph.parameters import Optimization
+from tfopt.components.optimize_graph.pass_names import read_passes
+from tfopt.components.optimize_graph.verified_passes import VerifiedPasses
 from tfopt.errors import ComponentError
 from tfopt.formatting import distance
 from tfopt.graph import saved_model
@@ -20,59 +22,45 @@ from tfopt.graph.pass_manager import graph_of, unmet_requirements
 from tfopt.graph.rewrites import laws
 from tfopt.serving.saved_model_assets import copy_assets
 
-log = logging.getLogger("tfopt")
+log = logging.getLogger(__name__)
 
 
-class Ends(NamedTuple):
-    """Of a frozen graph that comes in: its inputs and outputs; whether one goes out."""
-
-    inputs: list[str]
-    outputs: list[str]
-    written: bool
-
-
-def optimize(
-    model: SavedModel,
-    target: Path,
-    examples: Examples | None,
-    passes: list[str],
-    tolerance: float | None,
-    explain: bool,
-    ends: Ends,
-) -> dict[str, Any]:
-    """Write the optimized model into the staging folder ``target`` and return what the model card should say.
+def optimize(model: SavedModel, target: Path, examples: Examples | None, optimization: Optimization) -> dict[str, Any]:
+    """Write the optimized model into the staging folder ``target`` and return the content of its model card.
 
     Raises:
-        ComponentError: When the model cannot be frozen or run, or what was written answers otherwise.
+        ComponentError: If the model cannot be frozen or run, or the outputs of the written model differ.
     """
+    passes = read_passes(optimization.passes)
     with tempfile.TemporaryDirectory() as folder:
-        source = _exported(model, Path(folder), ends)
+        source = _exported(model, Path(folder), optimization)
         parent = saved_model.read(source.saved_model or source.path)
-        allowed = tolerance_of(parent) if tolerance is None else tolerance
+        allowed = tolerance_of(parent) if optimization.tolerance is None else optimization.tolerance
         comparison = Comparison(parent.signatures, lambda key: FrozenRuntime(parent, key), examples)
-        trial = Trial(parent, comparison, allowed)
-        trial.run(passes)
-        _say(trial, explain)
-        facts = {"name": "optimized", "nodes": len(trial.model.graph.node), "report": _report(parent, trial, passes)}
-        if explain:
+        run = VerifiedPasses(parent, comparison, allowed)
+        run.run_all(passes)
+        _log(run, explain=optimization.explain)
+        facts = {"name": "optimized", "nodes": len(run.model.graph.node), "report": _report(parent, run, passes)}
+        if optimization.explain:
             link_tree(source.saved_model or source.path, target / "Format-Serving")
             (target / "Format-Serving" / CARD).unlink(missing_ok=True)
             return {**facts, "name": model.name, "nodes": len(parent.graph.node), "explained": True}
-        verified = _write_verified(source, trial.model, target, examples, allowed)
-        if ends.written:
-            saved_model.write_graph(trial.model, target / "frozen.pb")
-            facts["frozen_graph"] = {key: _names(signature) for key, signature in trial.model.signatures.items()}
+        verified = _write_verified(source, run.model, target, examples, allowed)
+        if optimization.frozen_graph:
+            saved_model.write_graph(run.model, target / "frozen.pb")
+            facts["frozen_graph"] = {key: _names(signature) for key, signature in run.model.signatures.items()}
     return {**facts, "verified": verified}
 
 
-def _exported(model: SavedModel, folder: Path, ends: Ends) -> SavedModel:
+def _exported(model: SavedModel, folder: Path, optimization: Optimization) -> SavedModel:
+    inputs, outputs = list(optimization.inputs), list(optimization.outputs)
     if model.frozen_graph:
-        saved_model.write(saved_model.read_graph(model.frozen_graph, ends.inputs, ends.outputs), folder / "exported")
+        saved_model.write(saved_model.read_graph(model.frozen_graph, inputs, outputs), folder / "exported")
         return SavedModel(folder / "exported")
-    if ends.inputs or ends.outputs:
+    if inputs or outputs:
         raise ComponentError(
-            f"inputs={ends.inputs}, outputs={ends.outputs} for a model with signatures",
-            "such names for a frozen graph only",
+            f"{inputs=}, {outputs=} for a model with signatures",
+            "inputs and outputs for a frozen graph only",
             "leave them out",
         )
     if model.saved_model is not None:
@@ -86,32 +74,32 @@ def _names(signature: Signature) -> dict[str, dict[str, str]]:
     return {side: {name: end.tensor for name, end in ends.items()} for side, ends in sides.items()}
 
 
-def _report(parent: Frozen, trial: Trial, passes: list[str]) -> dict[str, Any]:
-    graph = graph_of(trial.model)
+def _report(parent: Frozen, run: VerifiedPasses, passes: list[str]) -> dict[str, Any]:
+    graph = graph_of(run.model)
     missing = unmet_requirements([name for name in passes if name in laws()])
     return {
         "summary": f"{len(parent.graph.node)} nodes became {len(graph.nodes)}",
-        "passes": trial.rows,
-        "taken_back": trial.taken_back,
-        **trial.report.facts(),
-        "batch_norms_left": {name: why_left(graph, at, trial.report) for name, at in batch_norms(graph).items()},
+        "passes": run.rows,
+        "taken_back": run.taken_back,
+        **run.report.facts(),
+        "batch_norms_left": {name: why_left(graph, at, run.report) for name, at in batch_norms(graph).items()},
         "expected_before": missing,
     }
 
 
-def _say(trial: Trial, explain: bool) -> None:
-    for row in trial.rows:
-        would = "would make" if explain else "made"
+def _log(run: VerifiedPasses, *, explain: bool) -> None:
+    for row in run.rows:
+        verb = "would make" if explain else "made"
         error = f", largest difference {distance('error', row['error'])}" if "error" in row else ""
-        log.info("%s %s %d nodes %d%s", row["pass"], would, row["nodes"][0], row["nodes"][1], error)
-    for name, reason in trial.taken_back.items():
-        log.info("%s is taken back: %s", name, reason)
+        log.info("%s %s %d nodes %d%s", row["pass"], verb, row["nodes"][0], row["nodes"][1], error)
+    for name, reason in run.taken_back.items():
+        log.info("%s is undone: %s", name, reason)
 
 
 def _write_verified(
     source: SavedModel, child: Frozen, target: Path, examples: Examples | None, allowed: float
 ) -> dict[str, Any]:
-    """Write, load again, and run beside the parent as TensorFlow serves both."""
+    """Write and load the model, compare it with the source as TensorFlow serves both, and return the parity facts."""
     written = SavedModel(target / "Format-Serving")
     saved_model.write(child, written.path)
     copy_assets(source, written.path)
@@ -122,6 +110,6 @@ def _write_verified(
         raise ComponentError(
             f"output {name!r} of the written model differs by {error:.2g} of its range",
             f"at most {allowed:g}",
-            "pass a larger tolerance if that is harmless, or leave passes out: explain=True reports the error of each",
+            "pass a larger tolerance if acceptable, or leave passes out: explain=True reports the error of each",
         )
     return {"inputs": comparison.source, "tolerance": allowed, "outputs": outputs, "not_compared": comparison.skipped}

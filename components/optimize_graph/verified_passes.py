@@ -1,4 +1,4 @@
-"""Pass after pass on one model: each is kept if the model still answers as its parent, and taken back if not."""
+"""Run passes on a model and undo each pass after which the outputs differ from those of the parent."""
 
 from collections import Counter
 from typing import Any
@@ -13,26 +13,26 @@ from tfopt.graph.pass_manager import ROUNDS, names_in, optimize
 from tfopt.graph.report import Report
 
 
-class Trial:
-    """A model on its way through the passes.
+class VerifiedPasses:
+    """A model and the passes that were run on it.
 
     Attributes:
-        model: As it is now.
-        rows: What each pass did that did something: nodes before and after, in all and by operation, and the error
-            against the parent, in units of the range of the worst output.
-        taken_back: Why a pass was taken back, by its name. It is not tried again.
-        report: What the laws found and refused.
+        model: The model after the passes so far.
+        rows: One row per pass that changed the model: nodes before and after, in total and by operation, and the
+            largest error of an output against the parent, as a fraction of its range.
+        taken_back: The reasons why passes were undone, by name. They are not tried again.
+        report: Firings and refusals of the laws.
     """
 
     def __init__(self, parent: Frozen, comparison: Comparison, tolerance: float) -> None:
-        """Start from the parent."""
+        """Start with the parent; a pass may change outputs by at most ``tolerance``."""
         self.model, self.report = parent, Report()
         self.rows: list[dict[str, Any]] = []
         self.taken_back: dict[str, str] = {}
         self._comparison, self._tolerance = comparison, tolerance
 
-    def run(self, passes: list[str]) -> None:
-        """Try the passes in order, and the laws among them again until none finds anything."""
+    def run_all(self, passes: list[str]) -> None:
+        """Run the passes in order, and the laws among them again until none applies."""
         for number in range(ROUNDS):
             changed = [self._try(name) for name in passes if not (number and name.startswith(GRAPPLER))]
             if not any(changed):
@@ -48,22 +48,24 @@ class Trial:
             if child is None:
                 self.report.add(report)
                 return False
-            error = largest_error(self._comparison.errors(lambda key: FrozenRuntime(child, key)))[1]
-            if not error <= self._tolerance:
-                raise ComponentError(f"an output differs by {error:.2g} of its range", f"{self._tolerance:g}", "")
-        except ComponentError as refusal:
-            self.taken_back[name] = refusal.received
+            relative_error = largest_error(self._comparison.errors(lambda key: FrozenRuntime(child, key)))[1]
+            if not relative_error <= self._tolerance:
+                raise ComponentError(
+                    f"an output differs by {relative_error:.2g} of its range", f"{self._tolerance:g}", ""
+                )
+        except ComponentError as error:
+            self.taken_back[name] = error.received
             return False
-        except Exception as error:  # a pass that fails, or whose graph TensorFlow refuses, must not cost the others
+        except Exception as error:  # one pass that fails, or whose graph TensorFlow refuses, must not stop the others
             self.taken_back[name] = f"{type(error).__name__}: {first_line(error)}"
             return False
         self.report.add(report)
-        self.rows.append({"pass": name, **_effect(self.model, child), "error": error})
+        self.rows.append({"pass": name, **_effect(self.model, child), "error": relative_error})
         self.model = child
         return True
 
     def _apply(self, name: str, report: Report) -> Frozen | None:
-        """The model after a pass; None where that changes nothing."""
+        """Return the model after a pass; None if the pass changes nothing."""
         if name.startswith(GRAPPLER):
             child = grappler.run(self.model, [name.removeprefix(GRAPPLER)])
             return child if _content(child) != _content(self.model) else None

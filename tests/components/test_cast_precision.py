@@ -1,3 +1,5 @@
+"""Tests of `cast_precision`: dtypes, errors within tolerance, reverted layers and refusals."""
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -19,7 +21,7 @@ def cast(digits_model, digits_examples, tmp_path_factory):
     return cast_precision(model=digits_model, cast=target, examples=digits_examples)["cast"]
 
 
-def test_weights_and_arithmetic_are_16_bit_and_the_signature_is_not(cast, digits_model):
+def test_weights_and_arithmetic_are_16_bit_and_the_signature_is_unchanged(cast, digits_model):
     before, after = (runtimes.load(SavedModel(path)) for path in (digits_model, cast.path))
     assert (after.inputs, after.outputs) == (before.inputs, before.outputs)
     kinds = types(cast.saved_model)
@@ -33,7 +35,7 @@ def test_weights_and_arithmetic_are_16_bit_and_the_signature_is_not(cast, digits
     assert {tf.as_dtype(node.attr["dtype"].type).name for node in large} == {"float16"}
 
 
-def test_the_answers_are_the_parents_but_for_rounding_and_the_card_says_how_close(cast, digits_model):
+def test_outputs_match_within_rounding_and_the_card_has_the_error(cast, digits_model):
     image = np.random.default_rng(0).uniform(0, 16, (20, 8, 8, 1)).astype(np.float32)
     expected, received = (
         runtimes.load(SavedModel(path)).run({"image": image})["digit"] for path in (digits_model, cast.path)
@@ -46,7 +48,7 @@ def test_the_answers_are_the_parents_but_for_rounding_and_the_card_says_how_clos
     assert cast.card.facts["report"]["taken_back"] == {}
 
 
-def test_bfloat16_and_another_list_of_what_to_keep(digits_model, tmp_path):
+def test_bfloat16_with_other_operations_in_float32(digits_model, tmp_path):
     made = cast_precision(model=digits_model, cast=tmp_path / "cast", precision="bfloat16", keep=["Conv2D", "Softmax"])
     kinds = types(made["cast"].saved_model)
     assert kinds["Conv2D"] == kinds["Softmax"] == {"float32"}
@@ -54,7 +56,7 @@ def test_bfloat16_and_another_list_of_what_to_keep(digits_model, tmp_path):
 
 
 def delicate(folder):
-    """Three layers: the second takes the small difference of two large numbers, which 16 bits do not hold."""
+    """Export three layers; the second computes a small difference of large numbers, which 16 bits cannot represent."""
     draw = np.random.default_rng(0)
     first, last = (tf.constant(draw.normal(size=(4, 4)).astype(np.float32)) for _ in range(2))
 
@@ -70,7 +72,7 @@ def delicate(folder):
     tf.saved_model.save(tf.Module(), str(folder), signatures=serve)
 
 
-def test_only_the_layer_that_loses_too_much_is_taken_back(tmp_path):
+def test_only_the_layer_with_a_large_error_is_reverted(tmp_path):
     delicate(tmp_path / "model")
     made = cast_precision(model=tmp_path / "model", cast=tmp_path / "cast")["cast"]
     report = made.card.facts["report"]
@@ -81,7 +83,7 @@ def test_only_the_layer_that_loses_too_much_is_taken_back(tmp_path):
     assert kinds["Sub"] == {"float32"}
 
 
-def test_several_signatures_unknown_dimensions_and_text_stay(tmp_path):
+def test_signatures_unknown_dimensions_and_strings_are_preserved(tmp_path):
     two_ends(tmp_path / "model")
     columns = {"zebra": np.random.default_rng(0).normal(size=(8, 6)), "animal": np.array(["dog", "fish"] * 4)}
     write_examples(tmp_path / "examples" / "Split-eval" / "data.gz", columns)
@@ -93,7 +95,7 @@ def test_several_signatures_unknown_dimensions_and_text_stay(tmp_path):
     assert set(measured) == {"serving_default/number", "serving_default/scores", "embed/embedding"}
 
 
-def test_a_constant_out_of_range_stays_with_its_reason(tmp_path):
+def test_constant_out_of_range_stays_in_float32(tmp_path):
     @tf.function(input_signature=[tf.TensorSpec([None, 4], name="x")])
     def serve(x):
         return {"y": tf.tanh(x + 1.0) * 1e6}
@@ -103,7 +105,7 @@ def test_a_constant_out_of_range_stays_with_its_reason(tmp_path):
     assert made.card.facts["report"]["stays"] == {"has a constant out of the range of float16": {"Mul": 1}}
 
 
-def test_control_flow_keeps_its_inside_in_float32(tmp_path):
+def test_bodies_of_control_flow_stay_in_float32(tmp_path):
     control_flow(tmp_path / "model")
     made = cast_precision(model=tmp_path / "model", cast=tmp_path / "cast")["cast"]
     functions = read(made.saved_model).graph.library.function
@@ -112,19 +114,19 @@ def test_control_flow_keeps_its_inside_in_float32(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ({"keep": ["Softmaxx"]}, "did you mean Softmax"),
         ({"tolerance": 0.0}, "no layer can be cast within the tolerance"),
     ],
 )
-def test_what_cannot_be_done_is_refused(arguments, says, digits_model, tmp_path):
-    with pytest.raises(ComponentError, match=says):
+def test_invalid_arguments_are_refused(arguments, message, digits_model, tmp_path):
+    with pytest.raises(ComponentError, match=message):
         cast_precision(model=digits_model, cast=tmp_path / "cast", **arguments)
     assert not (tmp_path / "cast").exists()
 
 
-def test_a_model_of_integers_and_a_text_input_without_examples_are_refused(tmp_path):
+def test_integer_model_and_string_input_without_examples_are_refused(tmp_path):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int32, name="x")])
     def serve(x):
         return {"y": x + 1}
@@ -137,23 +139,23 @@ def test_a_model_of_integers_and_a_text_input_without_examples_are_refused(tmp_p
         cast_precision(model=tmp_path / "text", cast=tmp_path / "cast")
 
 
-def test_as_few_of_the_worst_as_needed_are_taken_back():
+def test_fewest_layers_with_the_largest_errors_are_reverted():
     costs = {"a/1": 0.1, "b/1": 4.0, "c/1": 0.2, "c/2": 0.1, "d/1": 2.0, "e": 0.05}
     taken_back, alone = revert(set(costs), lambda nodes: sum(costs[name] for name in nodes), 0.5)
     assert taken_back == {"b": {"b/1"}, "d": {"d/1"}}
     assert list(alone) == ["b", "d", "c", "a", "e"]
 
 
-def test_nothing_is_measured_alone_where_all_is_well():
+def test_layers_are_not_measured_alone_if_the_whole_is_within_tolerance():
     calls = []
     assert revert({"a/1", "b/1"}, lambda nodes: calls.append(nodes) or 0.1, 0.5) == ({}, {})
     assert calls == [{"a/1", "b/1"}]
 
 
 def types(folder) -> dict[str, set[str]]:
-    """The types in which each operation computes."""
-    found: dict[str, set[str]] = {}
+    """Return the names of the dtypes of each operation."""
+    dtypes: dict[str, set[str]] = {}
     for node in read(folder).graph.node:
         if node.attr["T"].type:
-            found.setdefault(node.op, set()).add(tf.as_dtype(node.attr["T"].type).name)
-    return found
+            dtypes.setdefault(node.op, set()).add(tf.as_dtype(node.attr["T"].type).name)
+    return dtypes

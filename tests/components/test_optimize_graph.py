@@ -1,4 +1,4 @@
-"""`optimize_graph` as a component: what is written, reported, kept, taken back and refused."""
+"""Tests of `optimize_graph`: written models, reports, presets, undone passes and errors."""
 
 import importlib
 import subprocess
@@ -21,7 +21,7 @@ from tfopt.graph.rewrite_order import OPT_IN
 from tfopt.graph.rewrites import laws
 from tfopt.graph.saved_model import read
 
-# What these promise hangs on no operation that one Keras writes and the other does not.
+# These tests do not depend on operations that only one Keras version writes.
 NIGHTLY_KERAS_2 = pytest.mark.parametrize(
     "exported", ["keras", pytest.param("tf_keras", marks=pytest.mark.nightly)], indirect=True
 )
@@ -48,7 +48,7 @@ def optimized(exported, tmp_path_factory) -> SavedModel:
     return optimize_graph(exported[0], tmp_path_factory.mktemp("optimized") / "optimized")["optimized"]
 
 
-def test_the_result_serves_the_same_under_the_same_names(exported, optimized):
+def test_signatures_and_outputs_are_preserved(exported, optimized):
     bare, images = exported
     for key in ("serving_default", "serve"):
         before, after = (runtimes.load(SavedModel(path), signature=key) for path in (bare, optimized.path))
@@ -58,52 +58,54 @@ def test_the_result_serves_the_same_under_the_same_names(exported, optimized):
             assert np.abs(before.run(images)[name] - after.run(images)[name]).max() < 1e-6
 
 
-def test_the_report_says_what_each_pass_did_and_what_was_left(optimized):
+def test_report_lists_effects_of_passes_and_remaining_batch_norms(optimized):
     card = SavedModel.open(optimized.path).card.facts
     report = card["report"]
     names = [row["pass"] for row in report["passes"]]
-    places = [LAWS.index(name) for name in names if name in LAWS]
-    rounds = 1 + sum(later <= earlier for earlier, later in pairwise(places))
-    assert rounds <= 3  # again only where a law made room for an earlier one
+    positions = [LAWS.index(name) for name in names if name in LAWS]
+    rounds = 1 + sum(later <= earlier for earlier, later in pairwise(positions))
+    assert rounds <= 3  # another round only if a law made an earlier one applicable
     assert {"drop_training_nodes", "fold_shift" if "fold_scale" in names else "fold_batch_norm"} <= set(names)
     assert all(row["error"] < 1e-5 for row in report["passes"])
     dropped = next(row for row in report["passes"] if row["pass"] == "drop_training_nodes")
     assert dropped["by_op"]["Identity"][0] > dropped["by_op"]["Identity"][1]
     assert dropped["nodes"][0] - dropped["nodes"][1] == sum(a - b for a, b in dropped["by_op"].values())
     assert report["taken_back"] == {}
-    assert len(report["batch_norms_left"]) == 2  # Keras serves the same under two keys
+    assert len(report["batch_norms_left"]) == 2  # Keras exports the same function under two keys
     assert all("follows Relu" in reason for reason in report["batch_norms_left"].values())
     assert card["verified"]["outputs"]
     assert report["passes"][-1]["nodes"][1] == card["nodes"] == int(report["summary"].split()[-1])
 
 
 @NIGHTLY_KERAS_2
-def test_explain_hands_the_model_on_and_says_what_would_be_done(exported, optimized, tmp_path):
+def test_explain_writes_the_unchanged_model_and_the_report(exported, optimized, tmp_path):
     explained = optimize_graph(exported[0], tmp_path / "explained", explain=True)["optimized"]
     assert (explained.saved_model / "saved_model.pb").read_bytes() == (exported[0] / "saved_model.pb").read_bytes()
     assert explained.card.facts["report"]["summary"] == optimized.card.facts["report"]["summary"]
     assert explained.card.facts["explained"]
 
 
-@pytest.mark.parametrize("exported", ["keras"], indirect=True)  # the other's batch norms are one operation, not two
-def test_a_pass_that_changes_the_answers_is_taken_back_and_named(exported, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "exported", ["keras"], indirect=True
+)  # tf_keras exports a batch norm as one operation, not two
+def test_pass_that_changes_outputs_is_undone_and_reported(exported, tmp_path, monkeypatch):
     from tfopt.graph.rewrites import fold_shift
 
     monkeypatch.setattr(fold_shift, "_moved", lambda match: fold_shift.shift(match) + 0.01)
     monkeypatch.setitem(laws(), "fold_shift", replace(laws()["fold_shift"], when=lambda match: None))
     bare, images = exported
     passes = ["drop_control_edges", "drop_training_nodes", "fold_constants", "fold_scale", "fold_shift"]
-    found = optimize_graph(bare, tmp_path / "optimized", passes=passes)["optimized"]
-    assert list(found.card.facts["report"]["taken_back"]) == ["fold_shift"]
-    assert "differs by" in found.card.facts["report"]["taken_back"]["fold_shift"]
-    assert "fold_scale" in [row["pass"] for row in found.card.facts["report"]["passes"]]
-    before, after = (runtimes.load(SavedModel(path)) for path in (bare, found.path))
+    result = optimize_graph(bare, tmp_path / "optimized", passes=passes)["optimized"]
+    assert list(result.card.facts["report"]["taken_back"]) == ["fold_shift"]
+    assert "differs by" in result.card.facts["report"]["taken_back"]["fold_shift"]
+    assert "fold_scale" in [row["pass"] for row in result.card.facts["report"]["passes"]]
+    before, after = (runtimes.load(SavedModel(path)) for path in (bare, result.path))
     for name in before.outputs:
         assert np.abs(before.run(images)[name] - after.run(images)[name]).max() < 1e-6
 
 
 @NIGHTLY_KERAS_2
-def test_a_pass_that_fails_costs_the_others_nothing(exported, tmp_path, monkeypatch):
+def test_failing_pass_does_not_affect_other_passes(exported, tmp_path, monkeypatch):
     def broken(match, make):
         return make.node("Relu", Tensor("nowhere"), like=match.node())
 
@@ -115,33 +117,33 @@ def test_a_pass_that_fails_costs_the_others_nothing(exported, tmp_path, monkeypa
     assert "share_equal_nodes" in [row["pass"] for row in report["passes"]]
 
 
-def test_checks_go_unless_they_are_left_in(tmp_path):
+def test_checks_are_removed_unless_excluded_from_the_preset(tmp_path):
     @tf.function(input_signature=[tf.TensorSpec([None], name="x")])
     def serve(x):
         tf.debugging.assert_less(tf.reduce_max(x), 100.0)
         return {"y": tf.debugging.check_numerics(x, "no number") * 2.0}
 
     tf.saved_model.save(tf.Module(), str(tmp_path / "bare"), serve)
-    wrong = [np.array([np.nan], "float32"), np.array([200.0], "float32")]
+    invalid = [np.array([np.nan], "float32"), np.array([200.0], "float32")]
     without = optimize_graph(tmp_path / "bare", tmp_path / "without")["optimized"]
-    for x in wrong:
+    for x in invalid:
         np.testing.assert_array_equal(runtimes.load(SavedModel(without.path)).run({"x": x})["y"], 2 * x)
     words = ["inference", "without:drop_assertions", "without:drop_numeric_checks"]
-    kept = optimize_graph(tmp_path / "bare", tmp_path / "with", passes=words)["optimized"]
-    for x in wrong:
+    checked = optimize_graph(tmp_path / "bare", tmp_path / "with", passes=words)["optimized"]
+    for x in invalid:
         with pytest.raises(tf.errors.InvalidArgumentError):
-            runtimes.load(SavedModel(kept.path)).run({"x": x})
+            runtimes.load(SavedModel(checked.path)).run({"x": x})
 
 
-def test_a_parent_that_answers_with_nan_is_refused_before_any_pass_is_blamed(tmp_path, caplog):
+def test_parent_with_nan_outputs_is_refused_before_any_pass(tmp_path, caplog):
     serve = tf.function(lambda x: {"y": x * np.float32("nan")}, input_signature=[tf.TensorSpec([None], name="x")])
     tf.saved_model.save(tf.Module(), str(tmp_path / "bare"), serve)
     with pytest.raises(ComponentError, match="the parent returns NaN"):
         optimize_graph(tmp_path / "bare", tmp_path / "optimized")
-    assert "taken back" not in caplog.text
+    assert "undone" not in caplog.text
 
 
-def test_tables_assets_and_text_stay(tmp_path):
+def test_tables_assets_and_strings_are_preserved(tmp_path):
     words = tmp_path / "words.txt"
     words.write_text("one\ntwo\nthree\n")
     module = tf.Module()
@@ -152,23 +154,24 @@ def test_tables_assets_and_text_stay(tmp_path):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, "index")])
     def call(index):
-        found = module.table.lookup(tf.gather(tf.constant(["two", "three"]), index))
-        return {"value": tf.gather(tf.identity(module.scale) * 1.0, found)}
+        number = module.table.lookup(tf.gather(tf.constant(["two", "three"]), index))
+        return {"value": tf.gather(tf.identity(module.scale) * 1.0, number)}
 
     tf.saved_model.save(module, str(tmp_path / "bare"), {"serving_default": call})
     words.unlink()
-    found = optimize_graph(tmp_path / "bare", tmp_path / "optimized")["optimized"]
+    result = optimize_graph(tmp_path / "bare", tmp_path / "optimized")["optimized"]
     (tmp_path / "bare").rename(tmp_path / "gone")
-    answer = runtimes.load(SavedModel(found.path)).run({"index": np.array([0, 1, 0])})["value"]
-    np.testing.assert_array_equal(answer, [2, 3, 2])
+    outputs = runtimes.load(SavedModel(result.path)).run({"index": np.array([0, 1, 0])})["value"]
+    np.testing.assert_array_equal(outputs, [2, 3, 2])
 
 
-def test_a_keras_file_is_exported_first(digits_model, tmp_path):
-    found = optimize_graph(digits_model / "Format-Keras/model.keras", tmp_path / "o", passes=["portable"])["optimized"]
-    assert found.card.facts["report"]["batch_norms_left"] == {}
+def test_keras_file_is_exported_first(digits_model, tmp_path):
+    source = digits_model / "Format-Keras/model.keras"
+    result = optimize_graph(source, tmp_path / "o", passes=["portable"])["optimized"]
+    assert result.card.facts["report"]["batch_norms_left"] == {}
 
 
-def test_passes_are_read_when_the_dag_is_built():
+def test_names_of_passes_are_expanded_and_checked():
     assert read_passes(["portable"]) == list(LAWS)
     assert set(LAWS) | {name for name, _ in OPT_IN} == set(laws())
     assert read_passes(["fold_zero_products"]) == ["fold_zero_products"]
@@ -181,7 +184,7 @@ def test_passes_are_read_when_the_dag_is_built():
             read_passes(wrong)
 
 
-def test_the_names_of_passes_are_known_without_numpy():
+def test_pass_names_import_no_numpy():
     code = (
         "import sys; from tfopt.components.optimize_graph.pass_names import read_passes; "
         "read_passes(['portable']); sys.exit('numpy' in sys.modules)"
@@ -189,7 +192,7 @@ def test_the_names_of_passes_are_known_without_numpy():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_bodies_of_loops_are_entered_and_what_nothing_calls_goes(tmp_path):
+def test_loop_bodies_are_optimized_and_unused_functions_removed(tmp_path):
     module = tf.Module()
     module.scale = tf.Variable([1.0, 2.0])
 
@@ -201,30 +204,30 @@ def test_the_bodies_of_loops_are_entered_and_what_nothing_calls_goes(tmp_path):
         return {"y": tf.identity(looped) * 1.0}
 
     tf.saved_model.save(module, str(tmp_path / "bare"), {"serving_default": call})
-    found = optimize_graph(tmp_path / "bare", tmp_path / "optimized", passes=["portable"])["optimized"]
-    report = found.card.facts["report"]
+    result = optimize_graph(tmp_path / "bare", tmp_path / "optimized", passes=["portable"])["optimized"]
+    report = result.card.facts["report"]
     assert "functions" not in report["refused"]
     assert report["fired"]["push_constants_into_bodies"]["times"] >= 1
-    library = read(found.saved_model).graph.library.function
+    library = read(result.saved_model).graph.library.function
     body = next(one for one in library if "body" in one.signature.name)
     assert [node.op for node in body.node_def].count("Mul") == 1
     assert len(library) == 2
-    answer = runtimes.load(SavedModel(found.path)).run({"x": np.ones((1, 2), "float32")})["y"]
-    np.testing.assert_array_equal(answer, [[1, 8]])
+    outputs = runtimes.load(SavedModel(result.path)).run({"x": np.ones((1, 2), "float32")})["y"]
+    np.testing.assert_array_equal(outputs, [[1, 8]])
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
-def test_recurrent_layers_keep_their_answers_and_their_loops_hold_their_weights(kind, tmp_path):
+def test_recurrent_layers_keep_their_outputs_and_get_constant_weights(kind, tmp_path):
     import keras
 
     x = keras.Input((None, 5), name="x")
     model = keras.Model(x, keras.layers.Dense(3)(getattr(keras.layers, kind)(6, return_sequences=True)(x)))
     model.export(str(tmp_path / "bare"))
-    found = optimize_graph(tmp_path / "bare", tmp_path / "optimized")["optimized"]
-    report = found.card.facts["report"]
+    result = optimize_graph(tmp_path / "bare", tmp_path / "optimized")["optimized"]
+    report = result.card.facts["report"]
     assert report["taken_back"] == {}
     assert report["fired"]["push_constants_into_bodies"]["times"] > 2
-    given = {"x": np.random.default_rng(0).normal(size=(2, 9, 5)).astype("float32")}
-    before, after = (runtimes.load(SavedModel(path)).run(given) for path in (tmp_path / "bare", found.path))
+    inputs = {"x": np.random.default_rng(0).normal(size=(2, 9, 5)).astype("float32")}
+    before, after = (runtimes.load(SavedModel(path)).run(inputs) for path in (tmp_path / "bare", result.path))
     for name, expected in before.items():
         np.testing.assert_allclose(after[name], expected, atol=1e-5)

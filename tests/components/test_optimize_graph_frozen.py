@@ -1,4 +1,4 @@
-"""`optimize_graph` on a frozen GraphDef, which has no signature of its own."""
+"""Tests of `optimize_graph` on a frozen GraphDef, which has no signatures."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ ENDS = {"inputs": ["in/a", "in/b"], "outputs": ["first", "second:0"]}
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
-    """A file with two inputs of an open batch and two outputs."""
+    """A file with two inputs of unknown batch size and two outputs."""
     draw = np.random.default_rng(0)
     with tf.Graph().as_default() as made:
         a, b = (tf.compat.v1.placeholder(tf.float32, [None, size], f"in/{name}") for name, size in (("a", 4), ("b", 3)))
@@ -27,17 +27,17 @@ def graph(tmp_path_factory):
     return file
 
 
-def test_a_frozen_graph_goes_in_with_the_names_of_its_ends_and_comes_out(graph, tmp_path):
-    found = optimize_graph(graph, tmp_path / "optimized", **ENDS, passes=["size"], frozen_graph=True)["optimized"]
+def test_frozen_graph_is_read_by_names_of_inputs_and_outputs_and_written(graph, tmp_path):
+    result = optimize_graph(graph, tmp_path / "optimized", **ENDS, passes=["size"], frozen_graph=True)["optimized"]
     a, b = (np.random.default_rng(1).normal(size=(5, size)).astype("float32") for size in (4, 3))
     before = evaluate(
         tf.compat.v1.GraphDef.FromString(graph.read_bytes()), ["first:0", "second:0"], {"in/a:0": a, "in/b:0": b}
     )
-    served = runtimes.load(SavedModel(found.path))
+    served = runtimes.load(SavedModel(result.path))
     assert served.inputs["a"].shape == (None, 4)
     answers = served.run({"a": a, "b": b})
-    names = found.card.facts["frozen_graph"]["serving_default"]
-    written = tf.compat.v1.GraphDef.FromString((found.path / "frozen.pb").read_bytes())
+    names = result.card.facts["frozen_graph"]["serving_default"]
+    written = tf.compat.v1.GraphDef.FromString((result.path / "frozen.pb").read_bytes())
     assert [node.op for node in written.node].count("Mul") == 1  # one of two: the factor went into the kernel
     feeds = {names["inputs"]["a"]: a, names["inputs"]["b"]: b}
     after = evaluate(written, [names["outputs"]["first"], names["outputs"]["second"]], feeds)
@@ -47,17 +47,17 @@ def test_a_frozen_graph_goes_in_with_the_names_of_its_ends_and_comes_out(graph, 
 
 
 @pytest.mark.parametrize(("missing", "named"), [("inputs", ["in/a", "in/b"]), ("outputs", ["first", "second"])])
-def test_a_frozen_graph_without_the_names_is_refused_with_those_it_has(graph, tmp_path, missing, named):
+def test_missing_names_are_refused_and_the_existing_ones_listed(graph, tmp_path, missing, named):
     with pytest.raises(ComponentError, match=f"names of its {missing}") as refusal:
         optimize_graph(graph, tmp_path / "optimized", **{**ENDS, missing: []})
     assert f"{missing}={named}" in refusal.value.fix
 
 
-def test_a_name_that_the_graph_lacks_is_refused_with_the_nearest(graph, tmp_path):
+def test_unknown_name_is_refused_with_the_nearest(graph, tmp_path):
     with pytest.raises(ComponentError, match="did you mean second"):
         optimize_graph(graph, tmp_path / "optimized", inputs=["in/a", "in/b"], outputs=["secnd"])
 
 
-def test_names_for_a_model_that_has_signatures_are_refused(digits_model, tmp_path):
+def test_names_for_a_model_with_signatures_are_refused(digits_model, tmp_path):
     with pytest.raises(ComponentError, match="a model with signatures"):
         optimize_graph(digits_model, tmp_path / "optimized", inputs=["x"])

@@ -1,0 +1,31 @@
+"""Parameters of `optimize_graph`."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from tfopt.component import Between, Reads
+from tfopt.components.optimize_graph.pass_names import read_passes
+
+
+@dataclass(frozen=True)
+class Optimization:
+    """Parameters of an optimization.
+
+    Attributes:
+        passes: Presets, laws and ``grappler:NAME``, in the order in which they are tried; ``without:NAME`` removes one
+            from a preset.
+        tolerance: Undo a pass if an output differs by more than this fraction of its range. The default is 0.0001, or
+            0.01 if the graph computes in float16, or 0.05 if it computes in bfloat16.
+        explain: Pass the model through unchanged; the report describes what each pass would do.
+        inputs: For a frozen graph: the nodes that are fed. They become the inputs of the signature.
+        outputs: For a frozen graph: the nodes that are fetched.
+        frozen_graph: Also write the optimized graph as ``frozen.pb``; the model card lists the names of its inputs and
+            outputs under ``frozen_graph``.
+    """
+
+    passes: Annotated[tuple[str, ...], Reads(read_passes, ("inference",))] = ("inference",)
+    tolerance: Annotated[float, Between(0, 1)] | None = None
+    explain: bool = False
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    frozen_graph: bool = False
