@@ -5,17 +5,18 @@
     python benchmarks/shrink.py --data MobileNetV2 ResNet50 [--only NAME …]                # or any other backbone
 
 Two real data sets: 5,000 digits (docs/mnist/model.py, 34 thousand weights) and 327,346 flights (docs/flights, 345
-thousand). A network is trained on each, each technique fine-tunes a copy, and every copy is exported. `eval`
-selects the best epoch of a training on `train`, and all models are evaluated on `test`. Differences are to the trained
-model, with 95 % intervals. Sizes are those of the TFLite file. Speed is the trained model's latency divided by the copy's in the
-same runtime, at batch size 1 or --batch. With --folder the models are stored and reused: accuracy can be measured on a
-busy machine, and the same command without --no-latency measures speed later on a quiet one.
+thousand). A network is trained on each, each technique fine-tunes a copy, and every copy is exported. `eval` selects
+the best epoch of a training on `train`, and all models are evaluated on `test`. Differences are to the trained model,
+with 95 % intervals. Sizes are those of the TFLite file. Speed is the trained model's latency divided by the copy's in
+the same runtime, at batch size 1 or --batch. With --folder the models are stored and reused: accuracy can be measured
+on a busy machine, and the same command without --no-latency measures speed later on a quiet one.
 
 Backbones of keras.applications are trained for an epoch on random images of 128x128, to measure sizes, zeros and speed.
 No accuracy is reported for them.
 
-The goal for int8, 3.7x smaller, applies to networks whose file consists mostly of weights. An 8-bit file has 12 bytes of
-scale and zero point for each channel, and as many for its bias, unless it is a dense layer's: 14 of the digits' 54 kB.
+The goal for int8, 3.7x smaller, applies to networks whose file consists mostly of weights. An 8-bit file has 12 bytes
+of scale and zero point for each channel, and as many for its bias, unless it is a dense layer's: 14 of the digits'
+54 kB.
 """
 
 import argparse

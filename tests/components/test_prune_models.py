@@ -229,7 +229,7 @@ def test_a_module_without_examples_or_of_the_other_keras_or_not_compiled_is_refu
     bare = write(tmp_path / "bare.py", DIGITS.replace("    model.compile", "    0 and model.compile"))
     with pytest.raises(ComponentError, match="not compiled"):
         prune(digits_model, tmp_path / "out", digits_examples, bare)
-    with pytest.raises(ComponentError, match="no feature 'digit' to learn"):
+    with pytest.raises(ComponentError, match="no feature 'digit' to train on"):
         prune(digits_model, tmp_path / "out", digits_examples, good, label="digit")
 
 
