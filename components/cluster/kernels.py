@@ -27,9 +27,9 @@ def find_kernels(model: Any, clusters: int, patterns: Sequence[str]) -> list[Ker
     kernels = [replace(kernel, left=_reason(kernel, clusters, patterns)) for kernel in kernels_of(model, NAMES)]
     check_patterns(patterns, kernels)
     if all(kernel.left for kernel in kernels):
-        why = "; ".join(f"{kernel.path}: {kernel.left}" for kernel in kernels[:3]) or "no layer has a kernel"
+        reasons = "; ".join(f"{kernel.path}: {kernel.left}" for kernel in kernels[:3]) or "no layer has a kernel"
         raise ComponentError(
-            f"model {model.name}: nothing to cluster ({why})",
+            f"model {model.name}: nothing to cluster ({reasons})",
             f"a kernel of at least {MIN_WEIGHTS_PER_VALUE} times {clusters} weights",
             "pass fewer clusters, or leave this step out",
         )

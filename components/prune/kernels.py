@@ -45,9 +45,9 @@ def find_kernels(model: Any, pattern: Pattern, names: Sequence[str]) -> list[Pru
                 "leave the layer out, or choose pattern='magnitude', which fits every kernel",
             )
     if all(kernel.left for kernel in kernels):
-        why = "; ".join(f"{kernel.path}: {kernel.left}" for kernel in kernels[:3]) or "no layer has a kernel"
+        reasons = "; ".join(f"{kernel.path}: {kernel.left}" for kernel in kernels[:3]) or "no layer has a kernel"
         raise ComponentError(
-            f"model {model.name}: nothing to prune ({why})",
+            f"model {model.name}: nothing to prune ({reasons})",
             f"a layer that pattern={pattern.name!r} fits",
             "choose pattern='magnitude', which fits every kernel" if kernels else "give a model with trainable layers",
         )

@@ -1,6 +1,6 @@
 """Report of a pruned model, by layer: for the model card, and as a table for the log.
 
-Each layer has the runtimes that are faster with its zeros, or the reason why they are not.
+For each layer it contains whether a runtime can be faster with its zeros, or the reason why not.
 
 References:
     XNNPACK's delegate, "Sparse inference" in its README: 1x1 convolutions of a network that starts with a 3x3
@@ -78,7 +78,7 @@ def describe_channels(before: Iterable[Kernel], after: Iterable[Kernel]) -> Repo
 
 
 def table(report: Mapping[str, Any]) -> list[str]:
-    """Return the lines to print: zeros and bytes of each layer, and the runtimes that are faster, or the reasons."""
+    """Return the lines to print: zeros and bytes of each layer, and the runtimes that can be faster, or the reasons."""
     pruned = [layer for layer in report["layers"] if not layer["left"]]
     reasons = Counter((runtime, layer["speed"][runtime]) for runtime in RUNTIMES for layer in pruned)
     return [
@@ -125,14 +125,14 @@ def _tensorrt(kernel: PrunableKernel) -> str:
 
 
 def summarize_speedups(layers: Sequence[Mapping[str, Any]]) -> str:
-    """Return one line with the runtimes that are faster with the zeros."""
+    """Return one line with the runtimes that can be faster with the zeros."""
     counts = {
         runtime: sum(layer["speed"][runtime].startswith("yes") for layer in layers)
         for runtime in ("xnnpack", "tensorrt")
     }
     faster = [f"{runtime} in {count} of {len(layers)} layers" for runtime, count in counts.items() if count]
     return (
-        f"faster with these zeros: {', '.join(faster)}"
+        f"runtimes that can use the zeros: {', '.join(faster)}"
         if faster
         else "zeros make the compressed file smaller, and no runtime faster"
     )

@@ -32,9 +32,9 @@ class Trainee:
         self._rewritten = rewrite(model, keep_float, one_scale=clusters)
         self.model = self._rewritten.model
         if not self._rewritten.kernels:
-            why = "; ".join(f"{name}: {reason}" for name, reason in list(self._rewritten.left.items())[:5])
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in list(self._rewritten.left.items())[:5])
             raise ComponentError(
-                f"model {model.name}: nothing to quantize ({why or 'no layer has a kernel'})",
+                f"model {model.name}: nothing to quantize ({reasons or 'no layer has a kernel'})",
                 "a Dense, Conv1D, Conv2D, DepthwiseConv2D or SeparableConv2D layer",
                 "leave this step out",
             )

@@ -51,9 +51,9 @@ class ToolkitTrainee:
             for layer in self._float.layers
             if id(layer) in quantized
         ):
-            why = "; ".join(f"{name}: {reason}" for name, reason in list(self.left.items())[:5])
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in list(self.left.items())[:5])
             raise ComponentError(
-                f"model {model.name}: nothing to quantize ({why or 'no layer has a kernel'})",
+                f"model {model.name}: nothing to quantize ({reasons or 'no layer has a kernel'})",
                 "a layer that TensorFlow's toolkit quantizes, such as Dense or Conv2D",
                 "leave this step out",
             )
