@@ -1,16 +1,16 @@
-"""The graph laws: time against nodes, what is left of six backbones, and what that is worth.
+"""Measure the graph laws: time by number of nodes, remaining nodes of six backbones, and speedup.
 
     python benchmarks/graph.py                                # nodes 1,000 to 100,000, then all models of both Kerases
     python benchmarks/graph.py --models MobileNetV2 --keras keras
-    python benchmarks/graph.py --models MobileNetV2 --keras keras --side 96    # smaller images: the same graph, sooner
+    python benchmarks/graph.py --models MobileNetV2 --keras keras --side 96    # smaller images: the same graph, faster
     python benchmarks/graph.py --keras keras --latency [--seconds 12]          # a quiet machine; minutes for each model
-    python benchmarks/graph.py --keras keras --latency --contenders grappler optimized    # XLA takes most of them
+    python benchmarks/graph.py --keras keras --latency --contenders grappler optimized    # no XLA: faster
 
-The models have random weights, and batch norms whose statistics are those of random images, moved at random. They
-return logits, since a softmax of them would hide errors. ``error`` is the largest difference from the parent, in units
-of the range of the worst output. ``--latency`` holds the plain SavedModel against what Grappler alone, `optimize_graph`
-and XLA make of it, with oneDNN off and on (speed.py). Goals: under 10 s at 50,000 nodes; no batch norm left that can be
-folded; error at most 1e-4; what speed.py says of the speed.
+The models have random weights, and batch norms with statistics of random images, randomly perturbed. They return
+logits, since softmax would hide errors. ``error`` is the largest difference from the parent, as a fraction of the range
+of the output. ``--latency`` compares the plain SavedModel with the results of Grappler alone, `optimize_graph` and XLA,
+with oneDNN off and on (speed.py). Goals: under 10 s at 50,000 nodes; no foldable batch norm left; error at most 1e-4;
+the speed goals of speed.py.
 """
 
 import argparse
@@ -30,45 +30,47 @@ from speed import BATCHES, CONTENDERS, Timing, compare
 from tfopt.measurement.speedup import FEWEST_ROUNDS
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 50_000, 100_000)
-SCALES = {"EfficientNetB0": 255}  # takes pixels, where the others take 0 to 1: smaller inputs drown in rounding
+SCALES = {"EfficientNetB0": 255}  # inputs are pixels from 0 to 255, not 0 to 1: smaller inputs would vanish in rounding
 MODELS = ("MobileNetV2", "ResNet50", "EfficientNetB0", "DenseNet121", "Xception", "InceptionV3")
 
 
 def main() -> None:
-    """Measure, print tables, and write JSON when asked."""
+    """Measure, print tables, and write JSON if ``--json`` is given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="*", default=None, choices=MODELS, help="only these, and no time table")
+    parser.add_argument(
+        "--models", nargs="*", default=None, choices=MODELS, help="only these, without the table of times"
+    )
     parser.add_argument("--keras", nargs="*", default=["keras", "tf_keras"], choices=["keras", "tf_keras"])
     parser.add_argument("--latency", action="store_true", help="measure latency too")
     parser.add_argument("--contenders", nargs="+", default=list(CONTENDERS), choices=CONTENDERS, help="only these")
     parser.add_argument(
         "--batches", nargs="+", default=list(BATCHES), choices=BATCHES, help="only these sizes of batch"
     )
-    parser.add_argument("--side", type=int, help="height and width of the images, in place of each model's own")
-    parser.add_argument("--seconds", type=float, default=12.0, help="how long each contender is measured")
-    parser.add_argument("--rounds", type=int, default=8, help="how often each contender is loaded for that")
+    parser.add_argument("--side", type=int, help="height and width of the images, instead of those of each model")
+    parser.add_argument("--seconds", type=float, default=12.0, help="time of measurement for each contender")
+    parser.add_argument("--rounds", type=int, default=8, help="number of loads of each contender")
     parser.add_argument("--threads", type=int, default=min(2, len(os.sched_getaffinity(0))), help="of each contender")
-    parser.add_argument("--json", type=Path, help="write the figures there")
-    given = parser.parse_args()
-    if given.rounds < FEWEST_ROUNDS:
-        parser.error(f"--rounds {given.rounds}: an interval needs at least {FEWEST_ROUNDS}")
-    timing = Timing(given.contenders, given.batches, given.seconds, given.rounds, given.threads)
-    found: dict[str, Any] = {} if given.models else {"seconds by nodes": times()}
-    for name in given.models or MODELS:
-        for library in given.keras:
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    arguments = parser.parse_args()
+    if arguments.rounds < FEWEST_ROUNDS:
+        parser.error(f"--rounds {arguments.rounds}: an interval needs at least {FEWEST_ROUNDS}")
+    timing = Timing(arguments.contenders, arguments.batches, arguments.seconds, arguments.rounds, arguments.threads)
+    results: dict[str, Any] = {} if arguments.models else {"seconds by nodes": times()}
+    for name in arguments.models or MODELS:
+        for library in arguments.keras:
             with tempfile.TemporaryDirectory(prefix="tfopt-bench-") as folder:
-                row = one_model(name, library, Path(folder), given.side)
-                if given.latency:
+                row = one_model(name, library, Path(folder), arguments.side)
+                if arguments.latency:
                     row["speed"] = compare(name, Path(folder), timing)
-            found[f"{name}, {library}"] = row
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=1) + "\n")
+            results[f"{name}, {library}"] = row
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=1) + "\n")
 
 
 def times() -> dict[int, float]:
-    """Seconds that all laws take on graphs of dense layers, each with its batch norm, by number of nodes.
+    """Return the seconds of all laws on graphs of dense layers with batch norms, by number of nodes.
 
-    On a machine that does something else as well, the time of the processor says more than the clock.
+    On a busy machine, processor time is more meaningful than elapsed time.
     """
     from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
     from tfopt.graph.pass_manager import optimize
@@ -77,7 +79,7 @@ def times() -> dict[int, float]:
 
     x, y = (Endpoint(f"{name}:0", "float32", (None, 8)) for name in "xy")
     print(f"{'nodes':>8} {'after':>8} {'seconds':>8} {'processor':>9} {'microseconds a node':>20}")
-    found = {}
+    seconds_by_nodes = {}
     for size in SIZES:
         graph_def = layers(size)
         start, busy = time.perf_counter(), time.process_time()
@@ -85,16 +87,16 @@ def times() -> dict[int, float]:
             Frozen(graph_def, {"serve": Signature({"x": x}, {"y": y})}), [name for name, _ in ORDER], Report()
         )
         after = len(made.graph.node)
-        found[len(graph_def.node)] = seconds = time.perf_counter() - start
+        seconds_by_nodes[len(graph_def.node)] = seconds = time.perf_counter() - start
         busy = time.process_time() - busy
         print(
             f"{len(graph_def.node):8} {after:8} {seconds:8.2f} {busy:9.2f} {1e6 * seconds / len(graph_def.node):20.0f}"
         )
-    return found
+    return seconds_by_nodes
 
 
 def layers(size: int) -> Any:
-    """About so many nodes: MatMul, the batch norm as Keras 3 exports it, Relu, Identity. Copies of one block."""
+    """Return a graph of about ``size`` nodes: copies of MatMul, batch norm as exported by Keras 3, Relu, Identity."""
     import numpy as np
     import tensorflow as tf
 
@@ -120,7 +122,7 @@ def layers(size: int) -> Any:
 
 
 def one_model(name: str, library: str, folder: Path, side: int | None = None) -> dict[str, Any]:
-    """Export a model, optimize it, and print a row; contenders for the latency stay in the folder."""
+    """Export a model, optimize it, and print and return a row; the models stay in the folder."""
     import logging
 
     from tfopt.artifacts import SavedModel
@@ -146,16 +148,16 @@ def one_model(name: str, library: str, folder: Path, side: int | None = None) ->
     for reason, count in left.items():
         print(f"    {count} batch norms left: {reason}")
     for law, reason in row["taken back"].items():
-        print(f"    {law} taken back: {reason}")
+        print(f"    {law} undone: {reason}")
     logging.getLogger("tfopt").debug("%s", report["fired"])
     return row
 
 
 def export(name: str, library: str, folder: Path, side: int | None = None) -> None:
-    """Write a backbone with random weights, whose batch norms have seen images and were moved from what they saw.
+    """Export a backbone with random weights and batch norms with perturbed statistics of random images.
 
-    They take away a random part of the mean only: all random images look alike to random kernels, and what is left
-    without the mean is little but rounding, which every further layer would make larger, in the parent as in the child.
+    Only a random part of the mean is subtracted: random kernels give nearly equal outputs for all random images, so
+    that without the mean mostly rounding would remain, which every further layer amplifies in parent and child.
     """
     import numpy as np
 
@@ -165,7 +167,7 @@ def export(name: str, library: str, folder: Path, side: int | None = None) -> No
     model = getattr(keras.applications, name)(weights=None, classifier_activation=None, input_shape=shape)
     norms = [layer for layer in model.layers if "BatchNormalization" in type(layer).__name__]
     for norm in norms:
-        norm.momentum = 0.0  # one look is enough
+        norm.momentum = 0.0  # one batch determines the statistics
         for weight, low, high in ((norm.gamma, 0.5, 1.5), (norm.beta, -1, 1)):
             if weight is not None:
                 weight.assign(draw.uniform(low, high, weight.shape))

@@ -1,11 +1,11 @@
-"""Each of Grappler's optimizers, run offline on a model and saved: is the effect kept, and what is it worth?
+"""Measure the effect of each Grappler optimizer that is run offline and stored in a model.
 
     python benchmarks/grappler.py                      # the table of docs/grappler.md, MobileNetV2 with random weights
     python benchmarks/grappler.py --model PATH         # another SavedModel
 
-Nodes are those of the graph that was written. *Offline* is the latency of the model that is read, frozen and written
-without any optimizer, over that of the model with this one alone, on the same inputs, taking turns, with its 99 %
-interval; Grappler runs at start for both, as it always does.
+Nodes are those of the written graph. *Offline* is the latency of the model that is read, frozen and written without any
+optimizer, divided by that of the model with this optimizer alone, on the same inputs in alternating calls, with its
+99 % interval. Grappler runs at start for both models.
 """
 
 import argparse
@@ -32,33 +32,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--rounds", type=int, default=30)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        model = given.model or mobile_net(Path(scratch, "model"))
+        model = arguments.model or mobile_net(Path(scratch, "model"))
         folder = SavedModel.open(model).saved_model
         assert folder
         frozen = read(folder)
         write(frozen, Path(scratch, "frozen"))
         before = Counter(node.op for node in nodes(frozen.graph))
         print(f"frozen: {before.total()} nodes\n")
-        print(
-            "| optimizer | nodes | ops gone | ops new | kept in the saved model | offline |\n|---|---|---|---|---|---|"
-        )
+        print("| optimizer | nodes | ops gone | ops new | stored in the file | offline |\n|---|---|---|---|---|---|")
         for names in (*((name,) for name in grappler.OPTIMIZERS), grappler.PORTABLE, (*grappler.PORTABLE, "remapper")):
             written = Path(scratch, "-".join(names))
             write(grappler.run(frozen, names), written)
             after = Counter(node.op for node in nodes(read(written).graph))
-            kept = "yes" if after != before else "nothing to do here"
-            speed = measured(Path(scratch, "frozen"), written, given.rounds)
+            stored = "yes" if after != before else "nothing to do here"
+            speed = measure(Path(scratch, "frozen"), written, arguments.rounds)
             print(
-                f"| {said(names)} | {after.total()} | {listed(before - after)} | {listed(after - before)} "
-                f"| {kept} | {speed.value:.2f} ({speed.low:.2f} to {speed.high:.2f}) {speed.verdict} |",
+                f"| {title(names)} | {after.total()} | {listed(before - after)} | {listed(after - before)} "
+                f"| {stored} | {speed.value:.2f} ({speed.low:.2f} to {speed.high:.2f}) {speed.verdict} |",
                 flush=True,
             )
 
 
 def mobile_net(folder: Path) -> Path:
-    """MobileNetV2 as Keras 3 exports it, with random weights."""
+    """Export MobileNetV2 by Keras 3 with random weights, and return the folder."""
     import keras
 
     keras.utils.set_random_seed(0)
@@ -66,8 +64,8 @@ def mobile_net(folder: Path) -> Path:
     return folder
 
 
-def measured(parent: Path, child: Path, rounds: int) -> Speedup:
-    """How much faster the child is at batch 1, call by call in turns; a difference under 3 % is noise."""
+def measure(parent: Path, child: Path, rounds: int) -> Speedup:
+    """Return the speedup of the child at batch size 1, in alternating calls; a difference under 3 % is noise."""
     models = [runtimes.load(SavedModel(path)) for path in (parent, child)]
     batch = random_batch(models[0].inputs, records=1, seed=0)
     times: list[list[float]] = [[], []]
@@ -80,15 +78,15 @@ def measured(parent: Path, child: Path, rounds: int) -> Speedup:
     return speedup(np.array(times[0]), np.array(times[1]), min_effect=0.03)
 
 
-def said(names: tuple[str, ...]) -> str:
-    """Which optimizers."""
+def title(names: tuple[str, ...]) -> str:
+    """Return the row title of some optimizers."""
     if len(names) == 1:
         return f"`{names[0]}`"
     return "the default (all that are portable)" + (", and `remapper`" if "remapper" in names else "")
 
 
 def listed(ops: Counter[str]) -> str:
-    """The three most frequent ops."""
+    """Return the three most frequent ops with their counts."""
     return ", ".join(f"{count} {op}" for op, count in ops.most_common(3)) or "-"
 
 

@@ -1,10 +1,10 @@
-"""What it is worth to do a loop over slices at once: time of a graph before and after `fuse_map_loops`.
+"""Measure the speedup of `fuse_map_loops`, which replaces a loop over slices by batched operations.
 
     python benchmarks/loops.py                       # tf.map_fn of softmax(x @ k) over 64 slices
     python benchmarks/loops.py --slices 512 --rounds 50
 
-Both graphs run in turn in one process, on 2 threads, and the ratio is that of the median times. The answers are
-compared first.
+Both graphs run alternately in one process on 2 threads. The ratio is that of the median times. The outputs are compared
+first.
 """
 
 import argparse
@@ -21,7 +21,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--slices", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=30)
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     import tensorflow as tf
 
     from tfopt.graph.mutable_graph import Graph
@@ -29,21 +29,22 @@ def main() -> None:
     from tfopt.graph.report import Report
 
     draw = np.random.default_rng(0)
-    with tf.Graph().as_default() as made:
+    with tf.Graph().as_default() as source:
         x = tf.compat.v1.placeholder(tf.float32, [None, 16, 32], name="x")
         kernel = tf.constant(draw.normal(size=(32, 32)), tf.float32)
         tf.identity(tf.map_fn(lambda part: tf.nn.softmax(part @ kernel), x), name="y")
-    before, report = made.as_graph_def(), Report()
+    before, report = source.as_graph_def(), Report()
     graph = Graph.of(before, fed=["x"], fetched=["y"])
     run(LAWS, graph, report)
-    given = {"x:0": draw.normal(size=(chosen.slices, 16, 32)).astype("float32")}
+    feeds = {"x:0": draw.normal(size=(arguments.slices, 16, 32)).astype("float32")}
     loop, fused = (_session(tf, each) for each in (before, graph.to_graph_def()))
-    error = np.abs(loop.run("y:0", given) - fused.run("y:0", given)).max()
-    times = np.asarray([[_time(each, given) for each in (loop, fused)] for _ in range(chosen.rounds)])
+    error = np.abs(loop.run("y:0", feeds) - fused.run("y:0", feeds)).max()
+    times = np.asarray([[_time(each, feeds) for each in (loop, fused)] for _ in range(arguments.rounds)])
     slow, fast = np.median(times, axis=0) * 1e3
     fired = len(report.fired["fuse_map_loops"])
     print(
-        f"{chosen.slices} slices, {fired} loop fused: {slow:.2f} ms -> {fast:.2f} ms, {slow / fast:.1f}x; {error=:.1e}"
+        f"{arguments.slices} slices, {fired} loop fused: "
+        f"{slow:.2f} ms -> {fast:.2f} ms, {slow / fast:.1f}x; {error=:.1e}"
     )
 
 
@@ -54,9 +55,9 @@ def _session(tf: Any, graph_def: Any) -> Any:
     return tf.compat.v1.Session(graph=graph, config=config)
 
 
-def _time(session: Any, given: dict[str, Any]) -> float:
+def _time(session: Any, feeds: dict[str, Any]) -> float:
     start = time.perf_counter()
-    session.run("y:0", given)
+    session.run("y:0", feeds)
     return time.perf_counter() - start
 
 

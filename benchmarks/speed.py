@@ -1,11 +1,11 @@
-"""What a graph optimization is worth: load time, nodes and latency of a SavedModel and what is made of it, as a table.
+"""Measure graph optimizations: load time, nodes and latency of a SavedModel and its optimized forms, as a table.
 
-`benchmarks/graph.py --latency` calls this. Each setting of oneDNN has a process of its own, and each contender one in
-that. What XLA compiles is kept in a folder, so that loading anew in every round does not compile anew. At last the laws
-and oneDNN together are held against the SavedModel without oneDNN, in one run again.
+`benchmarks/graph.py --latency` calls this. Each setting of oneDNN has its own process, and each contender a process in
+it. Programs compiled by XLA are cached in a folder, so that later rounds do not compile again. At the end, the
+optimized model with oneDNN is compared with the SavedModel without oneDNN.
 
-A goal with oneDNN on is judged against both SavedModels: of the figures known before, one was of laws alone and one of
-laws with oneDNN, both ratios to "the SavedModel", which had one speed.
+A goal with oneDNN on is checked against the SavedModel with and without oneDNN, because earlier published ratios used
+either of them.
 """
 
 import json
@@ -20,20 +20,20 @@ from typing import Any
 CONTENDERS = {"grappler": "Grappler alone", "optimized": "optimize_graph", "xla": "XLA"}
 SETTINGS = {"0": "oneDNN off", "1": "oneDNN on"}
 BATCHES = ("1", "32")
-# At least so many times as fast as the SavedModel, by batch size; the others may not be slower than within noise.
+# Minimal speedup over the SavedModel, by batch size; all others must not be slower.
 GOALS = {"MobileNetV2": {"oneDNN off": {"1": 1.3, "32": 1.1}, "oneDNN on": {"1": 1.6, "32": 2.5}}}
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What is measured, and how.
+    """Settings of a measurement.
 
     Attributes:
-        contenders: Against the plain SavedModel.
-        batches: Examples in a call.
-        seconds: How long each is measured with each setting, over all sizes of batch; loading comes on top.
-        rounds: How often each is loaded.
-        threads: And cores, of each.
+        contenders: Models that are compared with the plain SavedModel.
+        batches: Batch sizes.
+        seconds: Time of measurement per model and oneDNN setting, for all batch sizes together, without loading.
+        rounds: Number of loads of each model.
+        threads: Threads and cores of each model.
     """
 
     contenders: list[str]
@@ -44,32 +44,32 @@ class Timing:
 
 
 def compare(name: str, folder: Path, timing: Timing) -> dict[str, Any]:
-    """Measure what is in a folder, ``plain`` and ``optimized`` and what is made of plain here, and print a table each.
+    """Measure the models ``plain`` and ``optimized`` in a folder and the other contenders, and print tables.
 
     Args:
-        name: The model's, for its goals.
-        folder: Grappler's and XLA's SavedModels are written there too.
-        timing: What is measured, and how.
+        name: The name of the model, which selects its goals.
+        folder: The folder; the SavedModels of Grappler and XLA are written there too.
+        timing: Settings of the measurement.
     """
     prepare(folder, timing.contenders)
     nodes = {name: count(folder / name) for name in ("plain", *timing.contenders)}
-    found: dict[str, Any] = {"nodes": nodes}
+    results: dict[str, Any] = {"nodes": nodes}
     goals = GOALS.get(name, {})
     for value, setting in SETTINGS.items():
-        words = [sys.executable, __file__, str(folder), json.dumps(asdict(timing))]
-        kept = folder / f"compiled-{value}"
-        kept.mkdir()
-        flags = f"--tf_xla_persistent_cache_directory={kept}"
-        subprocess.run(words, check=True, env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": value, "TF_XLA_FLAGS": flags})
-        found[setting] = rows = json.loads((folder / "measured.json").read_text())
+        command = [sys.executable, __file__, str(folder), json.dumps(asdict(timing))]
+        cache = folder / f"compiled-{value}"
+        cache.mkdir()
+        flags = f"--tf_xla_persistent_cache_directory={cache}"
+        subprocess.run(command, check=True, env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": value, "TF_XLA_FLAGS": flags})
+        results[setting] = rows = json.loads((folder / "measured.json").read_text())
         print_table(rows, nodes, timing.batches, setting, goals.get(setting, {}))
     if "optimized" in timing.contenders:
-        found["together"] = together(folder, timing, goals.get(SETTINGS["1"], {}))
-    return found
+        results["together"] = together(folder, timing, goals.get(SETTINGS["1"], {}))
+    return results
 
 
 def prepare(folder: Path, contenders: list[str]) -> None:
-    """Write what Grappler and XLA make of the plain model, those of them that are wanted."""
+    """Write the contenders of Grappler and XLA, if they are measured."""
     from tfopt.components.compile_xla.compile import PASSES
     from tfopt.components.compile_xla.saved_model import write_compiled
     from tfopt.graph import grappler
@@ -85,7 +85,7 @@ def prepare(folder: Path, contenders: list[str]) -> None:
 
 
 def count(folder: Path) -> int:
-    """The nodes of a SavedModel as it is served, without those that save and restore its variables."""
+    """Count the nodes of a SavedModel as it is served, without those that save and restore variables."""
     from tfopt.artifacts import SavedModel
     from tfopt.graph.frozen_model import nodes
     from tfopt.graph.saved_model import opened
@@ -97,7 +97,7 @@ def count(folder: Path) -> int:
 def print_table(
     rows: list[dict[str, Any]], nodes: dict[str, int], batches: list[str], setting: str, goals: dict[str, float]
 ) -> None:
-    """Print a row for each contender, and whether the goals are met."""
+    """Print a row for each contender, and the verdicts on the goals."""
     width = 44
     print(
         f"  {setting:<15}{'nodes':>7}{'load':>9}{'first call':>12}",
@@ -109,29 +109,29 @@ def print_table(
             print(f"  {title:<15}{nodes[name]:>7}  {row['error'].splitlines()[0][:90]}")
             continue
         times = f"{row['load_seconds']:>7.2f} s{row['first_call_seconds']:>10.2f} s"
-        print(f"  {title:<15}{nodes[name]:>7}{times}", *(f"  {said(row, size):<{width}}" for size in batches))
+        print(f"  {title:<15}{nodes[name]:>7}{times}", *(f"  {call_time(row, size):<{width}}" for size in batches))
         if row["notes"]:
             print(f"      {'; '.join(row['notes'])}")
     for optimized in (row for row in rows if row["name"] == "optimized"):
-        verdicts = [f"batch {size}: {judged(optimized, size, goals.get(size))}" for size in batches]
+        verdicts = [f"batch {size}: {goal_verdict(optimized, size, goals.get(size))}" for size in batches]
         print(f"  optimize_graph: {'; '.join(verdicts)}", flush=True)
 
 
 def together(folder: Path, timing: Timing, goals: dict[str, float]) -> dict[str, Any]:
-    """Measure what laws and oneDNN are worth together, print it, and return the row."""
+    """Measure the speedup of laws and oneDNN together, print it, and return the row."""
     from tfopt.components.configure_runtime.component import configure_runtime
 
     configure_runtime(folder / "plain", folder / "off", onednn="off")
     configure_runtime(folder / "optimized", folder / "on", onednn="on")
     _, row = benchmarked(folder / "off", [folder / "on"], timing)
-    print("  optimize_graph, oneDNN on, against the SavedModel, oneDNN off")
+    print("  optimize_graph, oneDNN on, compared with the SavedModel, oneDNN off")
     for size in timing.batches:
-        print(f"    batch {size}: {said(row, size)}; {judged(row, size, goals.get(size))}", flush=True)
+        print(f"    batch {size}: {call_time(row, size)}; {goal_verdict(row, size, goals.get(size))}", flush=True)
     return row
 
 
-def said(row: dict[str, Any], size: str) -> str:
-    """The time of a call, and how much faster than the SavedModel that is."""
+def call_time(row: dict[str, Any], size: str) -> str:
+    """Return the time of a call and the speedup over the SavedModel as text."""
     if size not in row["latency"]:
         return "not measured"
     call = f"{row['latency'][size]['p50']:#.3g} ms"
@@ -141,8 +141,8 @@ def said(row: dict[str, Any], size: str) -> str:
     return f"{call}, {ratio['value']:.2f}x ({ratio['low']:.2f} to {ratio['high']:.2f}) {ratio['verdict']}"
 
 
-def judged(row: dict[str, Any], size: str, goal: float | None) -> str:
-    """Whether a goal is met: a ratio where one is given, or else not to be slower."""
+def goal_verdict(row: dict[str, Any], size: str, goal: float | None) -> str:
+    """Return the verdict on a goal as text: a minimal speedup, or not to be slower if ``goal`` is None."""
     if size not in row["speedup"]:
         return "missed, not measured"
     ratio, verdict = row["speedup"][size]["value"], row["speedup"][size]["verdict"]
@@ -152,7 +152,7 @@ def judged(row: dict[str, Any], size: str, goal: float | None) -> str:
 
 
 def benchmarked(plain: Path, candidates: list[Path], timing: Timing) -> list[dict[str, Any]]:
-    """A row for each model, the plain one first."""
+    """Benchmark the models and return a row for each, the plain one first."""
     from tfopt.artifacts import Benchmark
     from tfopt.components.benchmark.component import benchmark
 
@@ -168,8 +168,8 @@ def benchmarked(plain: Path, candidates: list[Path], timing: Timing) -> list[dic
 
 
 if __name__ == "__main__":
-    wanted = Timing(**json.loads(sys.argv[2]))
-    place = Path(sys.argv[1])
-    (place / "measured.json").write_text(
-        json.dumps(benchmarked(place / "plain", [place / name for name in wanted.contenders], wanted))
+    timing = Timing(**json.loads(sys.argv[2]))
+    folder = Path(sys.argv[1])
+    (folder / "measured.json").write_text(
+        json.dumps(benchmarked(folder / "plain", [folder / name for name in timing.contenders], timing))
     )

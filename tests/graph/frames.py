@@ -1,4 +1,4 @@
-"""Control flow of version 1, as frozen graphs have it: branches are switches and merges, loops are frames."""
+"""Build control flow of TensorFlow 1 (Switch, Merge, Enter, Exit), as old frozen graphs have it."""
 
 from contextlib import contextmanager
 
@@ -7,25 +7,25 @@ from tests.graph.table import feed
 
 @contextmanager
 def version_1():
-    """Build `tf.compat.v1.cond` and `while_loop` as version 1 did."""
+    """Make `tf.compat.v1.cond` and `while_loop` build control flow of TensorFlow 1."""
     import tensorflow as tf
 
-    was = tf.compat.v1.control_flow_v2_enabled()
+    was_enabled = tf.compat.v1.control_flow_v2_enabled()
     tf.compat.v1.disable_control_flow_v2()
     try:
         yield
     finally:
-        if was:
+        if was_enabled:
             tf.compat.v1.enable_control_flow_v2()
 
 
 def in_frames(build):
-    """The graph of a builder in a branch in a loop: the branch is taken in as many of two rounds as are fed."""
+    """Return a graph with the built nodes in a branch in a loop; ``rounds`` of two iterations take the branch."""
     import tensorflow as tf
 
     def number():
-        made = tf.reshape(build(), [-1])
-        flat = tf.cast(tf.math.real(made) if made.dtype.is_complex else made, tf.float64)
+        values = tf.reshape(build(), [-1])
+        flat = tf.cast(tf.math.real(values) if values.dtype.is_complex else values, tf.float64)
         count = flat.shape[0] or tf.size(flat)
         return tf.reduce_sum(flat * tf.sin(tf.cast(tf.range(1, count + 1), tf.float64)))
 

@@ -1,4 +1,4 @@
-"""Channels first, computed with channels last: without oneDNN, TensorFlow's CPU has no other convolutions."""
+"""Convert convolutions to channels last: on CPUs without oneDNN, TensorFlow has no others."""
 
 import numpy as np
 import tensorflow as tf
@@ -8,7 +8,7 @@ DATA = {"Conv2D": 0, "Conv3D": 0, "DepthwiseConv2dNative": 0, "Conv2DBackpropInp
 
 
 def channels_last(graph_def):
-    """The graph with each such operation between two transpositions, under the names that there were."""
+    """Return the graph with each channels-first convolution between two transpositions, under its own name."""
     made = type(graph_def).FromString(graph_def.SerializeToString())
     del made.node[:]
     for node in graph_def.node:
@@ -19,7 +19,7 @@ def channels_last(graph_def):
 
 def _between_transpositions(node):
     rank = len(node.attr["data_format"].s)
-    to_last, to_first = [0, *range(2, rank), 1], [0, rank - 1, *range(1, rank - 1)]  # where each axis is found
+    to_last, to_first = [0, *range(2, rank), 1], [0, rank - 1, *range(1, rank - 1)]  # permutations of the axes
     data, kind = node.input[DATA[node.op]], node.attr["T"]
     last, first = _constant(f"{node.name}/last", to_last), _constant(f"{node.name}/first", to_first)
     turned = _transposed(f"{node.name}/turned", data, last.name, kind)
@@ -30,7 +30,7 @@ def _between_transpositions(node):
         if name in inner.attr:
             inner.attr[name].list.i[:] = [inner.attr[name].list.i[axis] for axis in to_last]
     made = [last, first, turned, inner, _transposed(node.name, inner.name, first.name, kind)]
-    if DATA[node.op] == 2:  # it is told the sizes of its result
+    if DATA[node.op] == 2:  # this op has the sizes of its result as an input
         axis = _constant(f"{node.name}/axis", 0)
         sizes = type(node)(name=f"{node.name}/sizes", op="GatherV2", input=[node.input[0], last.name, axis.name])
         for name in ("Tparams", "Tindices", "Taxis"):

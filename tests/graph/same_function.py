@@ -1,4 +1,4 @@
-"""Whether two graphs compute the same, on random inputs."""
+"""Compare the outputs of two graphs on random inputs."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ TOLERANCE = {"float64": 1e-14, "float32": 1e-6, "float16": 4e-3, "bfloat16": 3e-
 
 
 def assert_same_function(before, after, outputs: Sequence[str] = ("y",), *, seed: int = 0) -> None:
-    """Run both on the same random inputs; infinite and NaN values must be in the same places."""
+    """Assert equal outputs on the same random inputs, with infinity and NaN at the same positions."""
     feeds = probes(before, seed)
     fetches = [f"{name}:0" for name in outputs]
     ones, others = (evaluate(channels_last(graph), fetches, feeds) for graph in (before, after))
@@ -27,7 +27,7 @@ def assert_same_function(before, after, outputs: Sequence[str] = ("y",), *, seed
 
 
 def probes(graph_def, seed: int = 0) -> dict:
-    """Normal values for every placeholder; 2 where a size is open."""
+    """Return normally distributed values for every placeholder, with 2 for each unknown size."""
     import tensorflow as tf
 
     draw = np.random.default_rng(seed)

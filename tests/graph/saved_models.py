@@ -1,4 +1,4 @@
-"""SavedModels of every kind that the graph tools must read: exported once, by TensorFlow 2 and by TensorFlow 1."""
+"""Export SavedModels of every kind that the graph tools must read, with TensorFlow 2 and TensorFlow 1."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def two_ends(folder: Path) -> None:
-    """Two inputs of two dtypes, two outputs, dynamic batch and length, a table, two signatures with one kernel."""
+    """Export two inputs of two dtypes, two outputs, unknown sizes, a table, two signatures with one kernel."""
     import tensorflow as tf
 
     class Model(tf.Module):
@@ -42,7 +42,7 @@ def two_ends(folder: Path) -> None:
 
 
 def control_flow(folder: Path) -> None:
-    """A While whose body reads a variable and gathers rows of another, and an If with a variable in one branch."""
+    """Export a While whose body reads a variable, an If with a variable in one branch, and a lookup of rows."""
     import tensorflow as tf
 
     class Model(tf.Module):
@@ -66,7 +66,7 @@ def control_flow(folder: Path) -> None:
 
 
 def counter(folder: Path) -> None:
-    """Counts its calls."""
+    """Export a model that counts its calls."""
     import tensorflow as tf
 
     class Model(tf.Module):
@@ -82,7 +82,7 @@ def counter(folder: Path) -> None:
 
 
 def mutable_table(folder: Path) -> None:
-    """Looks up in a table that its checkpoint fills."""
+    """Export a model with a table that is filled by its checkpoint."""
     import tensorflow as tf
 
     class Model(tf.Module):
@@ -99,7 +99,7 @@ def mutable_table(folder: Path) -> None:
 
 
 def estimator(folder: Path) -> None:
-    """TensorFlow 1: reference variables, a table filled by the main op from an asset, batch norm, two signatures."""
+    """Export with TensorFlow 1: a reference variable, a table filled from an asset by the main op, two signatures."""
     import tensorflow as tf
 
     v1 = tf.compat.v1

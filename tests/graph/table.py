@@ -1,4 +1,4 @@
-"""The table that every law has: `tests/graph/rewrites/LAW.py` holds its rows, `test_laws.py` runs them all."""
+"""Test tables of laws: `tests/graph/rewrites/LAW.py` has the rows of a law, `test_laws.py` runs them."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -15,16 +15,16 @@ draw = np.random.default_rng(7)
 
 @dataclass(frozen=True)
 class Row:
-    """An example of a law.
+    """A test case of a law.
 
     Attributes:
-        name: What it shows.
-        build: Makes the graph from placeholders, in the default graph; returns the output, which becomes ``y``.
-        fires: How often the law fires; 0 where it refuses.
-        because: Part of the reason, where it refuses.
-        gone: Operations of which none is left.
-        outputs: Names of nodes that are asked for beside ``y``.
-        unfed: Names of placeholders that nothing feeds; false, where the graph is run as it was.
+        name: A description.
+        build: Function that builds the graph in the default graph and returns the output, which is named ``y``.
+        fires: Expected number of firings; 0 if the law refuses.
+        because: Part of the reason, if the law refuses.
+        gone: Operations that must be absent from the result.
+        outputs: Names of fetched nodes besides ``y``.
+        unfed: Names of placeholders that are not fed; they are false when the graph is run.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Row:
     unfed: tuple[str, ...] = ()
 
     def graph_def(self):
-        """Build it."""
+        """Build the graph."""
         import tensorflow as tf
 
         with tf.Graph().as_default() as graph:
@@ -45,31 +45,31 @@ class Row:
 
 
 def holds(name: str, build: Callable, *, fires: int = 1, gone=(), outputs=(), unfed=()) -> Row:
-    """The law fires so often, leaves none of some operations, and the function as it was."""
+    """Return a case in which the law fires, removes the operations ``gone``, and preserves the function."""
     gone = (gone,) if isinstance(gone, str) else tuple(gone)
     return Row(name, build, fires, gone=gone, outputs=tuple(outputs), unfed=tuple(unfed))
 
 
 def refuses(name: str, build: Callable, *, because: str, outputs=(), unfed=()) -> Row:
-    """The law gives this reason and changes nothing."""
+    """Return a case in which the law refuses with this reason and changes nothing."""
     return Row(name, build, 0, because, outputs=tuple(outputs), unfed=tuple(unfed))
 
 
 def view(graph_def, outputs=("y",), unfed=()) -> Graph:
-    """The graph as the engine sees it: placeholders are fed."""
+    """Return a mutable graph whose placeholders are fed."""
     fed = {node.name for node in graph_def.node if node.op == "Placeholder"} - set(unfed)
     return Graph.of(graph_def, fed=fed, fetched=outputs)
 
 
 def law_applied(law: str, graph_def, outputs=("y",), unfed=()):
-    """Return the graph after a law, how often it fired, and the reasons it gave."""
+    """Return the graph after a law, the number of firings, and the reasons for refusals."""
     graph, report = view(graph_def, outputs, unfed), Report()
     fired = run_law(law, graph, report)
     return graph.to_graph_def(), fired, list(report.refused[law].values())
 
 
 def answering(graph_def, unfed=()):
-    """The graph as it can be run: false for each placeholder that nothing feeds."""
+    """Return a graph that can be run: unfed placeholders become the constant false."""
     import tensorflow as tf
 
     made = type(graph_def).FromString(graph_def.SerializeToString())
@@ -84,12 +84,12 @@ def answering(graph_def, unfed=()):
 
 
 def ops(graph_def) -> Counter:
-    """How many nodes there are of each operation."""
+    """Count the nodes of each operation."""
     return Counter(node.op for node in graph_def.node)
 
 
 def feed(*shape, dtype="float32", name="x"):
-    """A placeholder, outside of any loop or branch that is being built."""
+    """Return a placeholder outside any loop or branch that is being built."""
     import tensorflow as tf
 
     with tf.control_dependencies(None):
@@ -97,16 +97,18 @@ def feed(*shape, dtype="float32", name="x"):
 
 
 def unknown(tensor):
-    """A tensor of whose shape nothing is known, not even how many axes: at most one size is open."""
+    """Return a tensor of unknown rank with the values of ``tensor``, which may have one unknown size."""
     import tensorflow as tf
 
     sizes = [-1 if size is None else size for size in tf.convert_to_tensor(tensor).shape]
     none = feed(1, dtype="int32", name="u") * 0 - 2
-    return tf.reshape(tensor, tf.raw_ops.ListDiff(x=sizes, y=none)[0])  # all of them, but nobody counts them before
+    return tf.reshape(
+        tensor, tf.raw_ops.ListDiff(x=sizes, y=none)[0]
+    )  # all sizes, but shape inference does not see their number
 
 
 def weights(*shape, dtype="float32", low=None):
-    """A constant with values far from trivial; uniform from ``low`` to 2 where that is given."""
+    """Return a constant with normally distributed values, or uniform ones from ``low`` to 2."""
     import tensorflow as tf
 
     values = draw.normal(0, 0.7, shape) if low is None else draw.uniform(low, 2, shape)

@@ -1,4 +1,4 @@
-"""Known architectures through every law: no batch norm is left that can be folded, and the answers stay."""
+"""Tests of all laws on common backbones: batch norms are folded, and outputs stay within tolerance."""
 
 import sys
 from importlib.util import find_spec
@@ -11,14 +11,13 @@ from tfopt.components.optimize_graph.component import optimize_graph
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from graph import MODELS, one_model
 
-# Two signatures, as Keras exports them. In a DenseNet an activation follows each batch norm, and what is before it has
-# no kernel of its own.
-LEFT = {"DenseNet121": {"it follows ConcatV2": 116, "it follows MaxPool": 2, "it follows AvgPool": 6}}
+# For the two signatures that Keras exports. In a DenseNet, most batch norms follow operations without a kernel.
+REMAINING = {"DenseNet121": {"it follows ConcatV2": 116, "it follows MaxPool": 2, "it follows AvgPool": 6}}
 
 
 def check(name, library, folder, side):
     row = one_model(name, library, folder, side)
-    assert row["batch norms left"] == LEFT.get(name, {})
+    assert row["batch norms left"] == REMAINING.get(name, {})
     assert row["taken back"] == {}
     assert row["error"] <= 1e-4
     assert row["nodes"][1] < row["nodes"][0] / 3
@@ -31,15 +30,15 @@ def test_mobile_net_has_no_batch_norm_left(tmp_path):
 @pytest.mark.nightly
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
 @pytest.mark.parametrize("name", MODELS)
-def test_backbones_of_both_kerases_have_none_left_that_can_be_folded(name, library, tmp_path):
+def test_backbones_of_both_keras_versions_have_no_foldable_batch_norm(name, library, tmp_path):
     check(name, library, tmp_path, 96)
 
 
 @pytest.mark.nightly
-def test_a_pretrained_model_that_nobody_here_wrote_keeps_its_answers(tmp_path):
+def test_third_party_pretrained_model_keeps_its_outputs(tmp_path):
     folder = Path(find_spec("basic_pitch").origin).parent / "saved_models/icassp_2022/nmp"
     card = optimize_graph(folder, tmp_path / "optimized", passes=["portable"])["optimized"].card.facts
     assert card["report"]["taken_back"] == {}
     assert max(facts["relative_error"] for facts in card["verified"]["outputs"].values()) <= 1e-4
-    (why,) = card["report"]["batch_norms_left"].values()  # two of three are gone
-    assert why.startswith("it follows ExpandDims")
+    (reason,) = card["report"]["batch_norms_left"].values()  # two of three are gone
+    assert reason.startswith("it follows ExpandDims")

@@ -1,4 +1,4 @@
-"""Every form of a batch norm, in every position around every linear operation, is gone after all laws together."""
+"""Tests that all laws together fold every form of batch norm next to every linear operation."""
 
 import pytest
 import tensorflow as tf
@@ -13,7 +13,7 @@ from tfopt.graph.rewrite_order import ORDER
 
 
 def decomposed(x, layout="NHWC"):
-    """What Keras 3 exports: every factor computed from variables, which are constants by then."""
+    """Apply a batch norm as Keras 3 exports it: arithmetic on variables, which are constants after freezing."""
     shape = [4, 1, 1] if layout == "NCHW" else [4]
     gamma, beta, mean, variance = weights(*shape), weights(*shape), weights(*shape), weights(*shape, low=0.2)
     factor = gamma * tf.math.rsqrt(variance + 1e-3)
@@ -21,7 +21,7 @@ def decomposed(x, layout="NHWC"):
 
 
 def rows(x):
-    """A batch norm of rows, as TF-Slim laid them out."""
+    """Apply a fused batch norm to a matrix with reshapes, as TF-Slim does."""
     return tf.reshape(norm(tf.reshape(x, [-1, 1, 1, 4])), [-1, 4])
 
 
@@ -54,21 +54,21 @@ AFTER += [("Conv2D", norm_, between) for norm_ in NORMS for between in BETWEEN]
 
 
 @pytest.mark.parametrize(("linear", "form", "between"), AFTER)
-def test_after(linear, form, between):
+def test_batch_norm_after_a_linear_operation_is_folded(linear, form, between):
     check(lambda: NORMS[form](BETWEEN[between](LINEAR[linear](feed(2, 6, 6, 4)))))
 
 
 @pytest.mark.parametrize("form", NORMS)
 @pytest.mark.parametrize("linear", ["Conv2D", "grouped", "dilated"])
-def test_before_without_a_padding(linear, form):
+def test_batch_norm_before_an_unpadded_convolution_is_folded(linear, form):
     check(lambda: LINEAR[linear](NORMS[form](image())))
 
 
 @pytest.mark.parametrize("kind", ["float64", "float16", "bfloat16"])
-def test_in_other_precisions(kind):
+def test_batch_norm_in_other_precisions_is_folded(kind):
     def network():
-        factor, moved = weights(4, dtype=kind), weights(4, dtype=kind)
-        return conv(image(dtype=kind), dtype=kind) * factor + moved
+        factor, offset = weights(4, dtype=kind), weights(4, dtype=kind)
+        return conv(image(dtype=kind), dtype=kind) * factor + offset
 
     check(network)
 
@@ -96,7 +96,7 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
-def test_in_networks(network):
+def test_batch_norms_in_networks_are_folded(network):
     check(network)
 
 

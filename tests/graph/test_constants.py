@@ -1,3 +1,5 @@
+"""Tests of the conversion between TensorProto and NumPy arrays."""
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -18,10 +20,10 @@ ARRAYS = [
 
 
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda array: array.dtype.name)
-def test_constants_go_in_and_out_as_tensorflow_would_have_them(array):
-    given, theirs = proto_of(array), tf.make_tensor_proto(array)
-    assert given.SerializeToString(deterministic=True) == theirs.SerializeToString(deterministic=True)
-    for proto in (given, tf.compat.v1.AttrValue(tensor=theirs).tensor):
+def test_conversions_equal_those_of_tensorflow(array):
+    actual, expected = proto_of(array), tf.make_tensor_proto(array)
+    assert actual.SerializeToString(deterministic=True) == expected.SerializeToString(deterministic=True)
+    for proto in (actual, tf.compat.v1.AttrValue(tensor=expected).tensor):
         received = array_of(proto)
         assert received.dtype == array.dtype
         np.testing.assert_array_equal(received, array)

@@ -1,4 +1,4 @@
-"""What the engine guarantees beside the laws: an end, linear time, untouched inputs, and a report of it all."""
+"""Tests of the rewriter: termination, linear time, unchanged inputs, and the report."""
 
 import gc
 import time
@@ -22,7 +22,7 @@ from tfopt.graph.rewrites import laws
 ALL = [name for name, _ in ORDER]
 
 
-def test_laws_that_undo_each_other_are_stopped():
+def test_laws_that_undo_each_other_raise():
     def swap(to):
         return Rule(
             (op("Relu" if to == "Elu" else "Elu", "x"),),
@@ -35,7 +35,7 @@ def test_laws_that_undo_each_other_are_stopped():
         apply({"there": swap("Elu"), "back": swap("Relu")}, graph, Report())
 
 
-def test_a_law_that_changes_the_data_type_is_stopped():
+def test_law_that_changes_the_dtype_raises():
     wrong = Rule(
         (op("Relu", "x"),),
         lambda match: None,
@@ -46,14 +46,14 @@ def test_a_law_that_changes_the_data_type_is_stopped():
         apply({"wrong": wrong}, graph, Report())
 
 
-def test_the_graph_that_was_read_is_not_changed():
+def test_source_graph_is_not_changed():
     before = holds("", lambda: norm(biased(conv(image())))).graph_def()
     bytes_before = before.SerializeToString(deterministic=True)
     run(ALL, view(before), Report())
     assert before.SerializeToString(deterministic=True) == bytes_before
 
 
-def test_what_was_folded_into_keeps_its_name_and_the_result_takes_the_roots():
+def test_folded_convolution_and_root_keep_their_names():
     def network():
         x = tf.nn.conv2d(image(), weights(3, 3, 4, 4), 1, "SAME", name="conv")
         return tf.nn.relu(tf.identity(norm(x), name="normed"))
@@ -65,7 +65,7 @@ def test_what_was_folded_into_keeps_its_name_and_the_result_takes_the_roots():
     assert graph.nodes[graph.nodes["normed"].inputs[0].node].op == "BiasAdd"
 
 
-def test_the_report_counts_what_fired_and_gives_reasons_for_the_rest():
+def test_report_counts_firings_and_lists_reasons():
     def network():
         x = biased(conv(image()))
         return norm(norm(x)) + tf.nn.relu(x)
@@ -79,7 +79,7 @@ def test_the_report_counts_what_fired_and_gives_reasons_for_the_rest():
     assert facts["fired"] == {}
 
 
-def test_a_refusal_is_forgotten_once_the_law_holds():
+def test_refusal_is_removed_after_the_law_fires():
     def network():
         x = conv(image())
         tf.nn.relu(x, name="unread")
@@ -92,7 +92,7 @@ def test_a_refusal_is_forgotten_once_the_law_holds():
     assert ops(graph.to_graph_def())["FusedBatchNormV3"] == 0
 
 
-def test_attributes_that_a_file_leaves_out_are_their_operations_defaults():
+def test_missing_attributes_have_the_defaults_of_the_operation():
     before = holds("", lambda: norm(conv(image()), epsilon=1e-4)).graph_def()
     node = next(node for node in before.node if node.op == "FusedBatchNormV3")
     del node.attr["epsilon"], node.attr["data_format"]
@@ -102,14 +102,14 @@ def test_attributes_that_a_file_leaves_out_are_their_operations_defaults():
     assert_same_function(before, graph.to_graph_def())
 
 
-def test_every_law_meets_what_it_requires_in_the_order():
+def test_requirements_of_laws_are_met_in_the_order():
     assert unmet_requirements(ALL) == {}
     assert unmet_requirements(["fold_scale"]) == {"fold_scale": ["direct edges", "folded constants"]}
     with pytest.raises(ComponentError, match="did you mean fold_scale"):
         run_law("fold_scales", view(holds("", dense).graph_def()), Report())
 
 
-def test_a_law_in_a_while_loop_of_version_1_keeps_the_loop_whole():
+def test_laws_preserve_while_loops_of_tensorflow_1():
     def network():
         tf.compat.v1.disable_control_flow_v2()
         try:
@@ -128,7 +128,7 @@ def test_a_law_in_a_while_loop_of_version_1_keeps_the_loop_whole():
     assert_same_function(before, graph.to_graph_def())
 
 
-def test_time_grows_as_the_graph_does():
+def test_time_is_linear_in_the_size_of_the_graph():
     def seconds(blocks):
         with tf.Graph().as_default() as made:
             x = feed(None, 4)
@@ -145,7 +145,7 @@ def test_time_grows_as_the_graph_does():
     assert large < 3 * 4 * small  # four times the nodes; a quadratic law takes sixteen times as long
 
 
-def test_every_law_has_its_theorem_and_says_what_it_needs():
+def test_every_law_documents_its_equation():
     import importlib
 
     for name in laws():
@@ -155,7 +155,7 @@ def test_every_law_has_its_theorem_and_says_what_it_needs():
         assert name.split("_")[0] in {"fold", "fuse", "push", "drop", "cancel", "share", "strip", "freeze"}
 
 
-def test_the_collector_of_cycles_runs_again_afterwards_unless_it_was_off():
+def test_garbage_collection_is_restored():
     with pytest.raises(ZeroDivisionError), garbage_collection_disabled():
         assert not gc.isenabled()
         raise ZeroDivisionError

@@ -1,4 +1,4 @@
-"""In branches and loops of version 1 every law keeps what it keeps elsewhere, and no node leaves its frame or side."""
+"""Tests that laws preserve functions with TensorFlow 1 control flow, and move no node out of its frame or branch."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from tfopt.graph.session import evaluate, session
 
 
 def check(names, before) -> int:
-    """Apply laws, and run both graphs with the branch taken in none, one, and both of two rounds."""
+    """Apply laws, and compare both graphs with the branch taken in zero, one and two of two iterations."""
     kinds = {tf.as_dtype(node.attr["dtype"].type).name for node in before.node if node.op == "Const"}
     rounding = max(1e-5, *(TOLERANCE.get(kind, 0) for kind in kinds - {"float32"}))
     graph = view(before)
@@ -35,16 +35,16 @@ LOCAL = [
     for name in NAMES
     if isinstance(laws()[name], Rule)
 ]
-SEVERAL = ("fold_constants", "share_equal_nodes", "drop_control_edges", "push_list_constants")
+GLOBAL_LAWS = ("fold_constants", "share_equal_nodes", "drop_control_edges", "push_list_constants")
 
 
 @pytest.mark.parametrize(("law", "row"), LOCAL, ids=[law for law, _ in LOCAL])
-def test_a_law_keeps_the_function_of_a_branch_in_a_loop(law, row):
+def test_local_law_preserves_the_function_of_a_branch_in_a_loop(law, row):
     check([law], in_frames(row.build))
 
 
-@pytest.mark.parametrize("law", SEVERAL)
-def test_a_law_on_whole_graphs_keeps_the_function_of_a_branch_in_a_loop(law):
+@pytest.mark.parametrize("law", GLOBAL_LAWS)
+def test_global_law_preserves_the_function_of_a_branch_in_a_loop(law):
     row = next(row for name, row in TABLE if name == law and row.fires and not row.unfed)
     check([law], in_frames(row.build))
 
@@ -53,12 +53,12 @@ def test_a_law_on_whole_graphs_keeps_the_function_of_a_branch_in_a_loop(law):
 @pytest.mark.parametrize(
     "row", [row for law, row in TABLE if row.fires and not row.unfed and isinstance(laws()[law], Rule)]
 )
-def test_all_laws_keep_the_function_of_a_branch_in_a_loop(row):
+def test_all_laws_preserve_the_function_of_a_branch_in_a_loop(row):
     check([name for name, _ in ORDER], in_frames(row.build))
 
 
 def two_loops():
-    """Two loops that are alike but for their names, and read the same constant."""
+    """Return the sum of two loops that differ in their names only and read the same constant."""
     x, kernel = feed(3, 4), tf.constant(np.eye(4) * 0.5 + 0.1, tf.float32)
 
     def rounds(count):
@@ -69,7 +69,7 @@ def two_loops():
         return rounds(3) + 2 * rounds(4)
 
 
-def test_equal_nodes_of_two_loops_stay_apart_and_constants_enter_both():
+def test_equal_nodes_of_two_loops_stay_separate_and_constants_enter_both():
     with tf.Graph().as_default() as made:
         tf.identity(two_loops(), name="y")
     before = made.as_graph_def()
@@ -83,14 +83,14 @@ def test_equal_nodes_of_two_loops_stay_apart_and_constants_enter_both():
     assert not ops(after)["Exp"]  # a constant of the body
 
 
-def neutral(_, comes):
-    """A sum of what always comes with what comes on one side only."""
-    with tf.control_dependencies([comes]):
+def neutral(_, branch_value):
+    """Add zero, computed in one branch only, to a tensor from outside."""
+    with tf.control_dependencies([branch_value]):
         return tf.math.add(feed(3, 4, name="outside"), tf.constant(0.0))
 
 
 def absorbed(side, _):
-    """A product of one side with zeros from outside, straight behind the switch."""
+    """Combine one branch, directly after the Switch, with false from outside."""
     return side & tf.constant(False)
 
 
@@ -99,13 +99,13 @@ def absorbed(side, _):
     ("law", "dtype", "on"),
     [("drop_neutral_elements", "float32", neutral), ("fold_absorbing_elements", "bool", absorbed)],
 )
-def test_what_no_longer_reads_a_side_of_a_switch_comes_only_where_that_side_does(law, dtype, on, holds):
+def test_result_that_no_longer_reads_a_branch_is_still_computed_only_in_it(law, dtype, on, holds):
     with tf.Graph().as_default() as made:
         condition = tf.reduce_sum(feed(3, name="p")) > 0
         data = feed(3, 4) if dtype == "float32" else feed(3, 4) > 0
-        off, taken = tf.raw_ops.Switch(data=data, pred=condition)
+        off, branch = tf.raw_ops.Switch(data=data, pred=condition)
         other = tf.exp(off) if dtype == "float32" else tf.logical_not(off)
-        tf.identity(tf.raw_ops.Merge(inputs=[on(taken, tf.identity(taken)), other])[0], name="y")
+        tf.identity(tf.raw_ops.Merge(inputs=[on(branch, tf.identity(branch)), other])[0], name="y")
     before = made.as_graph_def()
     after, fired, _ = law_applied(law, before)
     assert fired == 1
@@ -115,7 +115,7 @@ def test_what_no_longer_reads_a_side_of_a_switch_comes_only_where_that_side_does
     assert law_applied(law, after)[1] == 0
 
 
-def test_a_constant_that_is_dropped_leaves_behind_what_it_waited_for():
+def test_control_inputs_of_a_dropped_constant_are_preserved():
     with tf.Graph().as_default() as made:
         with tf.control_dependencies([tf.raw_ops.Assert(condition=feed(name="p") < 0, data=["positive"])]):
             nothing = tf.constant(0.0)
@@ -129,13 +129,13 @@ def test_a_constant_that_is_dropped_leaves_behind_what_it_waited_for():
 
 
 def output_on_the_dead_side():
-    """An output that never comes."""
+    """Return a graph with an output that is never computed."""
     off, on = tf.raw_ops.Switch(data=feed(3, 4), pred=tf.constant(False))
-    return tf.identity(tf.raw_ops.Merge(inputs=[off, tf.exp(on, name="asked")])[0])
+    return tf.identity(tf.raw_ops.Merge(inputs=[off, tf.exp(on, name="fetched")])[0])
 
 
 def later_rounds():
-    """A loop whose first round is dead, and to which another one brings life."""
+    """Return a loop with a dead first input that gets a value from NextIteration."""
     off, on = tf.raw_ops.Switch(data=feed(3, 4), pred=tf.constant(True))
     entered = tf.raw_ops.Enter(data=off, frame_name="frame")
     living = tf.raw_ops.NextIteration(data=tf.raw_ops.Enter(data=tf.sin(on), frame_name="frame"))
@@ -144,7 +144,7 @@ def later_rounds():
 
 
 def merged_constant():
-    """A Merge of what enters as a constant: it brings a value to each round."""
+    """Return a loop with a Merge of a constant Enter, which has a value in each iteration."""
     x = tf.raw_ops.Enter(data=feed(), frame_name="frame")
     constant = tf.raw_ops.Enter(data=tf.constant(2.0), frame_name="frame", is_constant=True)
     merge = tf.raw_ops.Merge(inputs=[x, x])[0]
@@ -154,7 +154,7 @@ def merged_constant():
 
 
 def waited_switch():
-    """Something waits for a switch of a constant."""
+    """Return a graph with a control edge from a Switch of a constant."""
     condition = tf.reduce_sum(feed(3, name="p")) > 0
     off, on = tf.raw_ops.Switch(data=tf.constant([1.0, 2.0]), pred=condition)
     merged = tf.raw_ops.Merge(inputs=[off, tf.exp(on)])[0]
@@ -171,10 +171,10 @@ def waited_switch():
         ("push_constants_through_switch", waited_switch, "carries a control edge"),
     ],
 )
-def test_what_cannot_be_told_is_left_alone(law, build, because):
+def test_undecidable_control_flow_is_not_changed(law, build, because):
     with tf.Graph().as_default() as made:
         tf.identity(build(), name="y")
-    outputs = [node.name for node in made.as_graph_def().node if node.name in ("y", "asked")]
+    outputs = [node.name for node in made.as_graph_def().node if node.name in ("y", "fetched")]
     after, fired, reasons = law_applied(law, made.as_graph_def(), outputs)
     assert not fired
     assert any(because in reason for reason in reasons), reasons

@@ -1,4 +1,4 @@
-"""A function that is read as a graph and written back is the function that it was; laws reach bodies in bodies."""
+"""Tests of function bodies: reading and writing preserves a function, and laws are applied to nested bodies."""
 
 import tensorflow as tf
 from google.protobuf import text_format
@@ -13,7 +13,7 @@ from tfopt.graph.rewrite_order import ORDER
 
 
 def rich():
-    """A function with nearly everything: state, a control output, several outputs, functions in functions."""
+    """Return a function with state, a control output, several outputs, and nested functions."""
     state = tf.Variable([1.0, 2.0, 3.0])
 
     @tf.function
@@ -28,14 +28,14 @@ def rich():
         state.assign_add(tf.reduce_sum(x, 0))
         parts = tf.unstack(tf.reshape(x, [2, -1]))
         both = tf.concat([parts[1], parts[0]], 0)
-        found = inner(x, tf.reduce_mean(both))
-        picked = tf.switch_case(which, [lambda: found, lambda: found * state, lambda: x])
+        looped = inner(x, tf.reduce_mean(both))
+        picked = tf.switch_case(which, [lambda: looped, lambda: looped * state, lambda: x])
         return picked, tf.cond(which > 0, lambda: both, lambda: both * 2.0), which
 
     return call.get_concrete_function(), state
 
 
-def test_reading_and_writing_gives_the_same_function():
+def test_reading_and_writing_preserves_the_function():
     concrete, _ = rich()
     made = concrete.graph.as_graph_def()
     library = {one.signature.name: one for one in [*made.library.function, concrete.function_def]}
@@ -50,7 +50,7 @@ def test_reading_and_writing_gives_the_same_function():
 
 
 def plain(function):
-    """All that a function says but where in a program it was written; nodes in the order of their names."""
+    """Return the text of a FunctionDef without debug information, with nodes sorted by name."""
     copy = type(function)()
     copy.CopyFrom(function)
     nodes = sorted(copy.node_def, key=lambda node: node.name)
@@ -64,14 +64,14 @@ def plain(function):
 
 
 def loops():
-    """A loop in a loop, of which both read one constant that the outer one captured."""
+    """Return nested loops that read the same captured constant."""
     kernel = weights(4, 4)
     inner = lambda j, z: (j + 1, tf.tanh(z @ (kernel * 2.0)))  # noqa: E731
     outer = lambda i, y: (i + 1, tf.while_loop(lambda j, _: j < 2, inner, (0, y))[1] + y @ kernel)  # noqa: E731
     return tf.while_loop(lambda i, _: i < 3, outer, (0, feed(3, 4)))[1]
 
 
-def test_constants_reach_a_loop_in_a_loop_and_are_folded_there():
+def test_constants_are_folded_in_nested_loops():
     with tf.Graph().as_default() as made:
         tf.identity(loops(), name="y")
     before, report = made.as_graph_def(), Report()
@@ -80,14 +80,14 @@ def test_constants_reach_a_loop_in_a_loop_and_are_folded_there():
     after = optimize(Frozen(before, {"s": signature}), [name for name, _ in ORDER], report).graph
     assert_same_function(before, after)
     bodies = {one.signature.name: ops(Plain(one)) for one in after.library.function}
-    assert not any(found["Mul"] for found in bodies.values())  # kernel * 2 is a constant
-    assert sum(found["MatMul"] for found in bodies.values()) == 2
-    for one in after.library.function:  # of numbers no body has more than what it computes
+    assert not any(counts["Mul"] for counts in bodies.values())  # kernel * 2 is a constant
+    assert sum(counts["MatMul"] for counts in bodies.values()) == 2
+    for one in after.library.function:  # the constants are no longer arguments
         assert sum(argument.type == tf.float32.as_datatype_enum for argument in one.signature.input_arg) == 1
 
 
 class Plain:
-    """A function, as `ops` counts the nodes of a graph."""
+    """A FunctionDef with the attribute ``node`` of a GraphDef, for `ops`."""
 
     def __init__(self, function) -> None:
         self.node = function.node_def

@@ -1,4 +1,4 @@
-"""Each of Grappler's optimizers: what it does offline is kept in the SavedModel, or it does nothing there."""
+"""Tests that the effect of each Grappler optimizer is stored in the SavedModel."""
 
 from collections import Counter
 
@@ -66,8 +66,8 @@ def waits(x):
         return x * 2.0
 
 
-# What it is tried on, and an op of which fewer or more (signed) are left.
-KEPT = {
+# By optimizer: a function, an operation, and the minimal change of its count.
+STORED = {
     "function": (called, "PartitionedCall", -1),
     "pruning": (training_leftovers, "StopGradient", -1),
     "debug_stripper": (checked, "CheckNumerics", -1),
@@ -81,12 +81,12 @@ KEPT = {
     "remapper": (conv, "_FusedConv2D", +1),
     "auto_mixed_precision_cpu": (conv, "Cast", +1),
 }
-ONLY_ELSEWHERE = {"auto_mixed_precision": "acts on nodes placed on a GPU"}
+NO_EFFECT_ON_CPU = {"auto_mixed_precision": "acts on nodes placed on a GPU"}
 
 
-@pytest.mark.parametrize("name", KEPT)
-def test_what_it_does_is_kept_in_the_saved_model_and_computes_the_same(name, tmp_path):
-    function, op, change = KEPT[name]
+@pytest.mark.parametrize("name", STORED)
+def test_effect_is_stored_and_outputs_are_unchanged(name, tmp_path):
+    function, op, change = STORED[name]
     before = frozen(function)
     after = grappler.run(before, [name])
     write(before, tmp_path / "before")
@@ -100,8 +100,8 @@ def test_what_it_does_is_kept_in_the_saved_model_and_computes_the_same(name, tmp
     np.testing.assert_allclose(child.run({"x": x})["y"], parent.run({"x": x})["y"], rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("name", ONLY_ELSEWHERE)
-def test_what_it_would_do_elsewhere_it_does_not_do_here(name):
+@pytest.mark.parametrize("name", NO_EFFECT_ON_CPU)
+def test_optimizer_for_other_devices_has_no_effect(name):
     before = frozen(conv)
     assert ops(grappler.run(before, [name])) == ops(before)
 
@@ -115,15 +115,15 @@ LINEAR = {
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("fused", LINEAR)
-def test_the_remapper_writes_bias_and_activation_into_what_is_linear(fused, activation):
+def test_remapper_fuses_bias_and_activation(fused, activation):
     act, linear = ACTIVATIONS[activation], LINEAR[fused]
     after = grappler.run(frozen(lambda x: act(tf.nn.bias_add(linear(x), BIAS))), ["remapper"])
-    (made,) = [node for node in after.graph.node if node.op == fused]
-    assert list(made.attr["fused_ops"].list.s) == [b"BiasAdd", activation.encode()]
+    (fused_node,) = [node for node in after.graph.node if node.op == fused]
+    assert list(fused_node.attr["fused_ops"].list.s) == [b"BiasAdd", activation.encode()]
     assert not {"BiasAdd", activation} & set(ops(after))
 
 
-def test_the_remapper_writes_a_batch_norm_and_a_bias_behind_a_squeeze_into_a_convolution():
+def test_remapper_fuses_batch_norm_and_bias_after_squeeze_into_convolution():
     def norm(x):
         flow = tf.nn.conv2d(x, KERNEL, 1, "SAME")
         return tf.compat.v1.nn.fused_batch_norm(flow, BIAS, BIAS, BIAS, BIAS**2, is_training=False)[0]
@@ -133,20 +133,20 @@ def test_the_remapper_writes_a_batch_norm_and_a_bias_behind_a_squeeze_into_a_con
 
     for function, inside in ((norm, b"FusedBatchNorm"), (squeezed, b"BiasAdd")):
         after = grappler.run(frozen(function), ["remapper"])
-        (made,) = [node for node in after.graph.node if node.op == "_FusedConv2D"]
-        assert list(made.attr["fused_ops"].list.s) == [inside]
+        (fused_node,) = [node for node in after.graph.node if node.op == "_FusedConv2D"]
+        assert list(fused_node.attr["fused_ops"].list.s) == [inside]
 
 
-def test_every_optimizer_has_its_test():
-    assert set(grappler.OPTIMIZERS) == {*KEPT, *ONLY_ELSEWHERE}
+def test_every_optimizer_is_tested():
+    assert set(grappler.OPTIMIZERS) == {*STORED, *NO_EFFECT_ON_CPU}
 
 
-def test_the_default_leaves_only_ops_that_converters_read():
+def test_default_writes_no_private_ops():
     after = grappler.run(frozen(conv))
     assert not [op for op in ops(after) if op.startswith("_")]
 
 
-def test_the_model_given_stays_as_it_is_and_nodes_keep_no_device():
+def test_input_model_is_unchanged_and_result_has_no_devices():
     before = frozen(conv)
     copy = before.graph.SerializeToString(deterministic=True)
     after = grappler.run(before, ["remapper"])
@@ -154,7 +154,7 @@ def test_the_model_given_stays_as_it_is_and_nodes_keep_no_device():
     assert not {node.device for node in nodes(after.graph)} - {""}
 
 
-def test_a_model_read_from_disk_keeps_its_signature(digits_model, tmp_path):
+def test_model_from_disk_keeps_its_signature(digits_model, tmp_path):
     parent = read(digits_model / "Format-Serving")
     write(grappler.run(parent), tmp_path / "model")
     before, after = (runtimes.load(SavedModel(path)) for path in (digits_model, tmp_path / "model"))
@@ -162,7 +162,7 @@ def test_a_model_read_from_disk_keeps_its_signature(digits_model, tmp_path):
     assert len(on_disk(tmp_path / "model").node) < len(parent.graph.node)
 
 
-def test_an_unknown_optimizer_is_refused_with_the_nearest():
+def test_unknown_optimizer_is_refused_with_the_nearest():
     with pytest.raises(ComponentError, match="did you mean remapper"):
         grappler.run(frozen(conv), ["remaper"])
 

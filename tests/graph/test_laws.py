@@ -1,4 +1,4 @@
-"""Every law keeps its promises: it fires, changes no function, refuses what it must, and is done after one run."""
+"""Tests of every law: firings, unchanged function, refusals, and no further firing in a second run."""
 
 import importlib
 import pkgutil
@@ -22,13 +22,13 @@ LOCAL = [(law, row) for law, row in FIRST if isinstance(laws()[law], Rule)]
 EACH = pytest.mark.parametrize(("law", "row"), LOCAL, ids=[law for law, _ in LOCAL])
 
 
-def test_every_law_has_its_table_and_its_place_in_the_order():
+def test_every_law_has_a_table_and_a_position_in_the_order():
     assert set(NAMES) == set(laws())
     assert sorted(name for name, _ in (*ORDER, *OPT_IN)) == sorted(laws())
 
 
 @ROWS
-def test_a_law_fires_as_often_as_it_says_and_keeps_the_function(law: str, row: Row):
+def test_law_fires_as_expected_and_preserves_the_function(law: str, row: Row):
     before = row.graph_def()
     after, fired, reasons = law_applied(law, before, ("y", *row.outputs), row.unfed)
     assert fired == row.fires, reasons
@@ -36,20 +36,20 @@ def test_a_law_fires_as_often_as_it_says_and_keeps_the_function(law: str, row: R
         assert not row.because or any(row.because in reason for reason in reasons), reasons
         assert ops(after) == ops(before)
     assert not set(row.gone) & set(ops(after))
-    answers = (answering(graph, row.unfed) for graph in (before, after))
-    assert_same_function(*answers, ("y", *row.outputs))
+    graphs = (answering(graph, row.unfed) for graph in (before, after))
+    assert_same_function(*graphs, ("y", *row.outputs))
     again, more, _ = law_applied(law, after, ("y", *row.outputs), row.unfed)
     assert more == 0
     assert ops(again) == ops(after)
 
 
 @EACH
-def test_a_law_refuses_where_others_see_what_it_would_remove(law: str, row: Row):
+def test_law_refuses_if_a_removed_node_has_other_readers(law: str, row: Row):
     for interior in _interior(law, row):
         _, fired, reasons = law_applied(law, row.graph_def(), ("y", *row.outputs, interior))
         assert fired < row.fires
         assert any("is an output of the graph" in reason for reason in reasons), reasons
-        for control, why in ((False, "consumers"), (True, "waits for")):
+        for control, reason_part in ((False, "consumers"), (True, "waits for")):
             before = row.graph_def()
             other = before.node.add(name="other", op="NoOp" if control else "Shape")
             other.input.append(f"^{interior}" if control else interior)
@@ -57,11 +57,11 @@ def test_a_law_refuses_where_others_see_what_it_would_remove(law: str, row: Row)
                 other.attr["T"].CopyFrom(next(node for node in before.node if node.name == interior).attr["T"])
             _, fired, reasons = law_applied(law, before, ("y", *row.outputs))
             assert fired < row.fires
-            assert any(why in reason for reason in reasons), reasons
+            assert any(reason_part in reason for reason in reasons), reasons
 
 
 @EACH
-def test_a_law_refuses_what_is_no_constant(law: str, row: Row):
+def test_law_refuses_if_a_constant_is_not_constant(law: str, row: Row):
     for constant in _constants(law, row):
         before = row.graph_def()
         node = next(node for node in before.node if node.name == constant)
@@ -74,7 +74,7 @@ def test_a_law_refuses_what_is_no_constant(law: str, row: Row):
 
 
 @EACH
-def test_a_law_copies_constants_that_others_read(law: str, row: Row):
+def test_law_copies_constants_with_other_readers(law: str, row: Row):
     for constant in _constants(law, row):
         before = row.graph_def()
         node = next(node for node in before.node if node.name == constant)
@@ -87,7 +87,7 @@ def test_a_law_copies_constants_that_others_read(law: str, row: Row):
 
 
 @EACH
-def test_a_law_keeps_control_edges(law: str, row: Row):
+def test_law_preserves_control_edges(law: str, row: Row):
     for name in [*_interior(law, row), _matches(law, row)[0].nodes["root"].name]:
         before = row.graph_def()
         before.node.add(name="first", op="NoOp")
@@ -97,7 +97,7 @@ def test_a_law_keeps_control_edges(law: str, row: Row):
         assert_same_function(before, after, ("y", *row.outputs))
 
 
-def test_the_bias_of_a_matrix_has_the_layout_that_every_converter_reads():
+def test_bias_of_a_matrix_has_the_layout_nhwc():
     row = next(row for law, row in TABLE if law == "fold_shift" and row.name == "subtracted from it, without a bias")
     after, _, _ = law_applied("fold_shift", row.graph_def())
     assert [node.attr["data_format"].s for node in after.node if node.op == "BiasAdd"] == [b"NHWC"]

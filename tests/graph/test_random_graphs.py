@@ -1,4 +1,4 @@
-"""Whatever is built of these operations, all laws together leave its function as it is."""
+"""Property tests: all laws together preserve the function of random graphs."""
 
 from contextlib import nullcontext
 
@@ -18,7 +18,7 @@ from tfopt.graph.rewrite_order import ORDER
 from tfopt.graph.session import evaluate
 
 CHANNELS = 3
-TOLERANCE = 1e-12  # of the largest value, in float64: what is left of an error is only rounding
+TOLERANCE = 1e-12  # of the largest value, in float64: only rounding
 STEPS = (
     "conv", "depthwise", "norm", "bias", "scale", "shift", "divide", "less", "from", "relu", "identity", "pad",
     "branch", "join", "concat", "transpose", "reshape", "cast", "neutral", "wait", "computed",
@@ -30,7 +30,7 @@ INNER = [{"from": "from_"}.get(step, step) for step in STEPS if step not in ("co
 
 
 class Builder:
-    """A graph that grows step by step; all tensors are [2, 5, 5, 3], so that any step may follow any other."""
+    """A graph that grows step by step; all tensors are [2, 5, 5, 3], so any step can follow any other."""
 
     def __init__(self, seed: int) -> None:
         self.draw = np.random.default_rng(seed)
@@ -138,15 +138,15 @@ class Builder:
         return tf.nn.dropout(x, rate=tf.constant(0.0, tf.float64))
 
     def inside(self, x, other):
-        """A few steps of a body: of what it is given, with what it captures and constants of its own."""
+        """Add a few steps to a body, with its arguments, captured tensors and constants."""
         outer, self.seen = self.seen, [x, other]
         for _ in range(self.draw.integers(1, 4)):
             self.add(str(self.draw.choice(INNER)), int(self.draw.integers(8)))
-        made, self.seen = self.seen[-1], outer
-        return tf.tanh(made)
+        result, self.seen = self.seen[-1], outer
+        return tf.tanh(result)
 
     def condition(self, other):
-        """Whether something holds, which may be known before."""
+        """Return a condition: computed, or constant."""
         kinds = [tf.reduce_mean(other) > 0.1, tf.constant(True), tf.constant(False)]
         return kinds[self.draw.integers(3)]
 
@@ -169,18 +169,18 @@ class Builder:
 @st.composite
 def graphs(draw, steps=STEPS, most=9):
     steps = draw(st.lists(st.tuples(st.sampled_from(steps), st.integers(0, 7)), min_size=1, max_size=most))
-    asked = draw(st.sets(st.integers(1, len(steps)), max_size=2))
+    extra_outputs = draw(st.sets(st.integers(1, len(steps)), max_size=2))
     with tf.Graph().as_default() as graph:
         builder = Builder(draw(st.integers(0, 2**16)))
         for step, source in steps:
             builder.add({"from": "from_"}.get(step, step), source)
         tf.identity(builder.seen[-1], name="y")
-        outputs = ["y", *sorted({builder.seen[index].op.name for index in asked})]
+        outputs = ["y", *sorted({builder.seen[index].op.name for index in extra_outputs})]
     return graph.as_graph_def(), outputs
 
 
-def check(found) -> None:
-    before, outputs = found
+def check(example) -> None:
+    before, outputs = example
     graph, report = view(before, outputs), Report()
     run([name for name, _ in ORDER], graph, report)
     after = graph.to_graph_def()
@@ -194,20 +194,20 @@ def check(found) -> None:
 
 @settings(max_examples=200, suppress_health_check=list(HealthCheck))
 @given(graphs())
-def test_all_laws_together_keep_the_function_of_random_graphs(found):
-    check(found)
+def test_all_laws_together_preserve_the_function_of_random_graphs(example):
+    check(example)
 
 
 @pytest.mark.nightly
 @settings(max_examples=2500, derandomize=False, suppress_health_check=list(HealthCheck))
 @given(graphs())
-def test_all_laws_together_keep_the_function_of_thousands_of_random_graphs(found):
-    check(found)
+def test_all_laws_together_preserve_the_function_of_thousands_of_random_graphs(example):
+    check(example)
 
 
-def check_flow(found, *, frames: bool) -> None:
-    """The same of a model with bodies of functions, or of version 1, in which these are parts of the graph."""
-    before, outputs = found
+def check_flow(example, *, frames: bool) -> None:
+    """Check a model with functional control flow, or with frames of TensorFlow 1."""
+    before, outputs = example
     fetched = [name for name in outputs if name == "y"]
     if frames:
         return check((before, fetched))
@@ -228,12 +228,12 @@ def flows(draw):
 
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(flows())
-def test_all_laws_together_keep_the_function_of_random_graphs_with_branches_and_loops(found):
-    check_flow(found[0], frames=found[1])
+def test_all_laws_together_preserve_the_function_of_random_graphs_with_branches_and_loops(example):
+    check_flow(example[0], frames=example[1])
 
 
 @pytest.mark.nightly
 @settings(max_examples=600, derandomize=False, suppress_health_check=list(HealthCheck))
 @given(flows())
-def test_all_laws_together_keep_the_function_of_hundreds_of_random_graphs_with_branches_and_loops(found):
-    check_flow(found[0], frames=found[1])
+def test_all_laws_together_preserve_the_function_of_hundreds_of_random_graphs_with_branches_and_loops(example):
+    check_flow(example[0], frames=example[1])

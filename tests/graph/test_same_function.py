@@ -1,4 +1,4 @@
-"""The comparison that every law is judged by sees what it must see."""
+"""Tests of `assert_same_function`, the comparison that the tests of laws use."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def altered(graph_def, change):
     raise AssertionError("no constant")
 
 
-def test_a_graph_is_the_same_as_itself(network):
+def test_graph_equals_itself(network):
     assert_same_function(network, network)
 
 
@@ -38,12 +38,12 @@ def test_a_graph_is_the_same_as_itself(network):
     ],
     ids=["scaled by 1e-5", "another sign", "one weight moved by 1e-4", "NaN"],
 )
-def test_a_slightly_perturbed_weight_is_another_function(network, change):
+def test_slightly_changed_weight_is_detected(network, change):
     with pytest.raises(AssertionError):
         assert_same_function(network, altered(network, change))
 
 
-def test_another_epsilon_is_another_function(network):
+def test_changed_epsilon_is_detected(network):
     other = type(network)()
     other.CopyFrom(network)
     next(node for node in other.node if node.op == "FusedBatchNormV3").attr["epsilon"].f = 0.011
@@ -51,7 +51,7 @@ def test_another_epsilon_is_another_function(network):
         assert_same_function(network, other)
 
 
-def test_infinity_and_nan_must_be_in_the_same_places():
+def test_infinity_and_nan_must_be_at_the_same_positions():
     one, other = (holds("", lambda v=v: tf.constant([1.0, v])).graph_def() for v in (np.inf, np.nan))
     with pytest.raises(AssertionError):
         assert_same_function(one, other)

@@ -1,3 +1,5 @@
+"""Tests of reading and writing SavedModels and GraphDefs as frozen models."""
+
 import shutil
 import subprocess
 import sys
@@ -34,15 +36,15 @@ KINDS = pytest.mark.parametrize("kind", INPUTS)
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory) -> dict[str, Path]:
-    """A folder for each kind of SavedModel; what they were made from (the vocabulary) is gone."""
-    found = {}
+    """Export each kind of SavedModel, and delete the vocabulary files that they were made from."""
+    folders = {}
     for kind in (*INPUTS, "counter", "mutable_table"):
         folder = tmp_path_factory.mktemp(kind)
         getattr(saved_models, kind)(folder / "model")
         for file in folder.glob("*.txt"):
             file.unlink()
-        found[kind] = folder / "model"
-    return found
+        folders[kind] = folder / "model"
+    return folders
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +61,7 @@ def written(frozen, tmp_path_factory) -> dict[str, Path]:
 
 
 @KINDS
-def test_every_signature_answers_exactly_as_before(kind, exported, written):
+def test_outputs_of_every_signature_are_unchanged(kind, exported, written):
     for key, arrays in INPUTS[kind].items():
         before, after = (runtimes.load(SavedModel(one[kind]), signature=key) for one in (exported, written))
         for name, expected in before.run(arrays).items():
@@ -71,14 +73,14 @@ def test_every_signature_answers_exactly_as_before(kind, exported, written):
 
 
 @KINDS
-def test_names_dtypes_and_shapes_stay_with_their_unknown_dimensions(kind, exported, written):
+def test_names_dtypes_and_shapes_are_preserved(kind, exported, written):
     for key in INPUTS[kind]:
         before, after = (runtimes.load(SavedModel(one[kind]), signature=key) for one in (exported, written))
         assert (after.inputs, after.outputs) == (before.inputs, before.outputs)
 
 
 @KINDS
-def test_a_written_model_is_read_again_as_it_is(kind, frozen, written, tmp_path):
+def test_written_model_is_read_unchanged(kind, frozen, written, tmp_path):
     again = read(written[kind])
     assert {key: (dict(one.inputs), list(one.outputs)) for key, one in again.signatures.items()} == {
         key: (dict(one.inputs), list(one.outputs)) for key, one in frozen[kind].signatures.items()
@@ -86,7 +88,7 @@ def test_a_written_model_is_read_again_as_it_is(kind, frozen, written, tmp_path)
     assert len(again.graph.node) <= len(frozen[kind].graph.node) + len(again.outputs)
 
 
-def test_the_signature_on_disk_says_what_the_parents_said(exported, written):
+def test_signature_on_disk_equals_that_of_the_parent(exported, written):
     def on_disk(folder):
         from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
 
@@ -113,16 +115,16 @@ def test_signatures_share_their_constants(frozen):
     assert shapes.count((3, 4)) == 1
 
 
-def test_nothing_is_left_of_variables_calls_and_custom_gradients(frozen):
+def test_variables_calls_and_custom_gradients_are_removed(frozen):
     for model in frozen.values():
-        found = [*model.graph.node, *(node for one in model.graph.library.function for node in one.node_def)]
-        assert not {node.op for node in found} & {
+        nodes = [*model.graph.node, *(node for one in model.graph.library.function for node in one.node_def)]
+        assert not {node.op for node in nodes} & {
             "VarHandleOp",
             "VariableV2",
             "ReadVariableOp",
             "StatefulPartitionedCall",
         }
-        assert not any("_gradient_op_type" in node.attr for node in found)
+        assert not any("_gradient_op_type" in node.attr for node in nodes)
 
 
 def test_while_and_if_keep_their_functions(frozen):
@@ -134,7 +136,7 @@ def test_while_and_if_keep_their_functions(frozen):
     assert not ops & {"Switch", "Merge", "Enter"}
 
 
-def test_a_written_model_serves_from_a_fresh_process_without_the_files_it_came_from(written, tmp_path):
+def test_written_model_serves_in_a_new_process_without_its_source_files(written, tmp_path):
     moved = tmp_path / "moved"
     shutil.copytree(written["two_ends"], moved)
     code = f"""
@@ -147,7 +149,7 @@ assert answer["number"].numpy().tolist() == [2.0], answer
     assert [file.name for file in (moved / "assets").iterdir()] == ["vocabulary.txt"]
 
 
-def test_two_models_with_tables_of_one_name_do_not_mix_in_a_process(exported, written, tmp_path):
+def test_tables_of_the_same_name_are_separate_in_one_process(exported, written, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(written["two_ends"], other)
     (other / "assets" / "vocabulary.txt").write_text("bird\ncat\n")
@@ -164,7 +166,7 @@ def test_writing_is_deterministic(exported, tmp_path):
     assert files[0] == files[1]
 
 
-def test_an_unused_input_stays_and_each_output_is_its_own(tmp_path):
+def test_unused_input_stays_and_equal_outputs_are_separate(tmp_path):
     import tensorflow as tf
 
     @tf.function(input_signature=[tf.TensorSpec([2], tf.float32, name="used"), tf.TensorSpec([2], name="unused")])
@@ -180,7 +182,7 @@ def test_an_unused_input_stays_and_each_output_is_its_own(tmp_path):
     assert (answer["double"].tolist(), answer["triple"].tolist()) == ([2, 4], [3, 6])
 
 
-def test_what_is_written_converts_to_tflite(digits_model, tmp_path):
+def test_written_model_converts_to_tflite(digits_model, tmp_path):
     from tfopt.components.export_tflite.component import export_tflite
 
     write(read(digits_model / "Format-Serving"), tmp_path / "model")
@@ -189,15 +191,15 @@ def test_what_is_written_converts_to_tflite(digits_model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "says"),
+    ("kind", "message"),
     [("counter", "changes its variables while it serves.*Assign"), ("mutable_table", "MutableHashTable")],
 )
-def test_state_that_a_graph_cannot_hold_is_refused_by_name(kind, says, exported):
-    with pytest.raises(ComponentError, match=says):
+def test_mutable_state_is_refused_by_name(kind, message, exported):
+    with pytest.raises(ComponentError, match=message):
         read(exported[kind])
 
 
-def test_a_folder_without_a_model_or_with_a_cut_one_is_refused(tmp_path, exported):
+def test_folder_without_a_model_or_with_a_truncated_one_is_refused(tmp_path, exported):
     with pytest.raises(ComponentError, match=r"saved_model\.pb"):
         read(tmp_path)
     (tmp_path / "saved_model.pb").write_bytes((exported["counter"] / "saved_model.pb").read_bytes()[:-20])
@@ -205,14 +207,14 @@ def test_a_folder_without_a_model_or_with_a_cut_one_is_refused(tmp_path, exporte
         read(tmp_path)
 
 
-def test_a_missing_asset_is_refused_when_written(frozen, tmp_path):
+def test_missing_asset_is_refused_when_written(frozen, tmp_path):
     model = frozen["two_ends"]
     lost = replace(model, assets={tensor: tmp_path / "lost.txt" for tensor in model.assets})
     with pytest.raises(ComponentError, match=r"lost\.txt"):
         write(lost, tmp_path / "written")
 
 
-def test_a_graph_goes_out_and_comes_in_with_named_ends(exported, tmp_path, digits_model):
+def test_graph_def_is_written_and_read_by_names_of_inputs_and_outputs(exported, tmp_path, digits_model):
     model = read(digits_model / "Format-Serving")
     signature = model.signatures["serving_default"]
     write_graph(model, tmp_path / "digits.pb")
@@ -226,7 +228,7 @@ def test_a_graph_goes_out_and_comes_in_with_named_ends(exported, tmp_path, digit
     np.testing.assert_allclose(received, expected, atol=1e-6)
 
 
-def test_several_outputs_of_one_node_and_nodes_of_one_name_are_told_apart(tmp_path):
+def test_outputs_with_equal_short_names_get_distinct_names(tmp_path):
     import tensorflow as tf
 
     with tf.Graph().as_default() as graph:
@@ -239,7 +241,7 @@ def test_several_outputs_of_one_node_and_nodes_of_one_name_are_told_apart(tmp_pa
     assert {name: array.tolist() for name, array in answer.items()} == {"n": [2, 2], "n_1": [3, 3], "scope_n": [2, 2]}
 
 
-def test_a_graph_with_wrong_names_or_without_its_tables_is_refused(tmp_path, frozen):
+def test_graph_with_tables_or_wrong_names_is_refused(tmp_path, frozen):
     with pytest.raises(ComponentError, match="lookup tables"):
         write_graph(frozen["two_ends"], tmp_path / "graph.pb")
     write_graph(frozen["control_flow"], tmp_path / "graph.pb")

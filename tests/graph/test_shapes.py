@@ -1,18 +1,20 @@
+"""Tests of shape inference."""
+
 import tensorflow as tf
 
 from tfopt.graph.shape_inference import shapes_of
 
 
-def test_shapes_follow_from_what_placeholders_say_of_themselves():
+def test_shapes_follow_from_the_shapes_of_placeholders():
     with tf.Graph().as_default() as graph:
         x = tf.compat.v1.placeholder("float32", [None, 5, 4], name="x")
         tf.compat.v1.placeholder("string", None, name="words")
         tf.compat.v1.placeholder("int64", [], name="number")
         tf.matmul(x[:, 2], tf.ones((4, 3)), name="product")
         tf.unstack(x, axis=1, name="parts")
-    found = shapes_of(graph.as_graph_def())
-    assert found["x", 0] == (None, 5, 4)
-    assert found["number", 0] == ()
-    assert found["product", 0] == (None, 3)
-    assert found["parts", 4] == (None, 4)
-    assert ("words", 0) not in found
+    shapes = shapes_of(graph.as_graph_def())
+    assert shapes["x", 0] == (None, 5, 4)
+    assert shapes["number", 0] == ()
+    assert shapes["product", 0] == (None, 3)
+    assert shapes["parts", 4] == (None, 4)
+    assert ("words", 0) not in shapes
