@@ -72,7 +72,7 @@ class PruningSettings:
         scope: For channel: remove the least important channels of the whole model (global), or the same fraction of
             every group.
         multiple: For channel: numbers of channels are multiples of this; groups that are not larger do not change.
-        schedule: Sparsity during fine-tuning: constant, or polynomial growth in the first half.
+        schedule: Sparsity during fine-tuning: constant from the first step, or polynomial growth in the first half.
         layers: Names of the layers to prune; * matches any letters. When empty: every layer with a kernel.
     """
 

@@ -24,6 +24,8 @@ ELEMENTWISE = {
     *("log_sigmoid", "square", "squareplus", "sparse_plus", "hard_shrink", "soft_shrink", "tanh_shrink"),
     *("ReLU", "LeakyReLU", "ELU"),
 }
+NORMS = ("LayerNormalization", "GroupNormalization", "UnitNormalization", "RMSNormalization", "Softmax")
+NORMALIZING = "it normalizes over all of its channels, so that removing one would change the others"
 
 
 def rule_of(layer: Layer) -> Rule:
@@ -42,21 +44,19 @@ def rule_of(layer: Layer) -> Rule:
     return rule
 
 
-NORMS = ("LayerNormalization", "GroupNormalization", "UnitNormalization", "RMSNormalization", "Softmax")
-NORMALIZING = "it normalizes over all of its channels, so that removing one would change the others"
-
-
 def _dense(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
+    """Return the units of a kernel [in, units], which reads the channels of the last axis."""
     layer, rank = call.layer, len(call.inputs[0].shape)
-    _on_axis(inputs[0], rank - 1)
+    _check_axis(inputs[0], rank - 1)
     graph.count_use(layer, layer.kernel, call.outputs[0].shape[1:-1])
     graph.add_cut(layer, layer.kernel, 0, inputs[0].labels, "reads")
     return _makes(graph, layer, layer.kernel, 1, "units", rank - 1)
 
 
 def _convolution(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
+    """Return the filters of a kernel [*window, in, out], or [*window, out, in] if transposed."""
     layer, axis = call.layer, _channel_axis(call)
-    _on_axis(inputs[0], axis)
+    _check_axis(inputs[0], axis)
     if getattr(layer, "groups", 1) > 1:
         raise UnsupportedLayerError(f"its channels are in {layer.groups} groups of equal size")
     transposed = type(layer).__name__.endswith("Transpose")
@@ -66,6 +66,7 @@ def _convolution(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Cha
 
 
 def _depthwise(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
+    """Return the channels of a kernel [*window, in, multiplier], which filters each of them separately."""
     layer, axis = call.layer, _channel_axis(call)
     kernel = layer.kernel if hasattr(layer, "kernel") else layer.depthwise_kernel
     labels = _filter(graph, call, inputs[0], kernel, axis)
@@ -76,6 +77,7 @@ def _depthwise(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Chann
 
 
 def _separable(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
+    """Return the filters of a pointwise kernel [1, 1, in * multiplier, out] after a depthwise one."""
     layer, axis = call.layer, _channel_axis(call)
     labels = _filter(graph, call, inputs[0], layer.depthwise_kernel, axis)
     graph.count_use(layer, layer.pointwise_kernel, _positions(call.outputs[0], axis))
@@ -85,23 +87,25 @@ def _separable(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Chann
 
 def _filter(graph: ChannelGraph, call: Call, channels: Channels, kernel: Any, axis: int) -> Any:
     """Return the output labels of a depthwise kernel [*window, in, multiplier]: each label ``multiplier`` times."""
-    _on_axis(channels, axis)
+    _check_axis(channels, axis)
     graph.count_use(call.layer, kernel, _positions(call.outputs[0], axis))
     graph.add_cut(call.layer, kernel, -2, channels.labels, "filters")
     return np.repeat(channels.labels, int(kernel.shape[-1]))
 
 
 def _embedding(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
+    """Return the columns of a table [rows, columns]."""
     graph.freeze(inputs[0].labels, "they are looked up in a table")
     return _makes(graph, call.layer, call.layer.embeddings, 1, "output_dim", len(call.outputs[0].shape) - 1)
 
 
 def _batch_norm(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
+    """Return the channels, to which gamma, beta, mean and variance [channels] belong."""
     norm, rank = call.layer, len(call.inputs[0].shape)
     axes = [norm.axis] if isinstance(norm.axis, int) else list(norm.axis)
     if len(axes) > 1 or getattr(norm, "virtual_batch_size", None) or getattr(norm, "renorm", False):
         raise UnsupportedLayerError("it is not a standard batch norm over one axis")
-    _on_axis(inputs[0], axes[0] % rank)
+    _check_axis(inputs[0], axes[0] % rank)
     for variable in (norm.gamma, norm.beta, norm.moving_mean, norm.moving_variance):
         if variable is not None:
             role = "scales" if variable is norm.gamma else "bias" if variable is norm.beta else "follows"
@@ -110,6 +114,7 @@ def _batch_norm(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Chan
 
 
 def _prelu(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
+    """Return the channels, to which alpha [..., channels] belongs unless it is shared."""
     alpha, axis = call.layer.alpha, inputs[0].axis - 1
     if int(alpha.shape[axis]) > 1:
         graph.add_cut(call.layer, alpha, axis, inputs[0].labels, "follows")
@@ -133,12 +138,12 @@ def _rescaling(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Chann
 
 
 def _spatial(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
-    _on_axis(inputs[0], _channel_axis(call))
+    _check_axis(inputs[0], _channel_axis(call))
     return inputs[0]
 
 
 def _global_pooling(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
-    _on_axis(inputs[0], _channel_axis(call))
+    _check_axis(inputs[0], _channel_axis(call))
     return inputs[0] if call.layer.keepdims else Channels(1, inputs[0].labels)
 
 
@@ -151,7 +156,7 @@ def _elementwise(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Cha
         raise UnsupportedLayerError("its inputs differ in rank")
     widest = max(inputs, key=lambda channels: len(channels.labels))
     for channels in inputs:
-        _on_axis(channels, widest.axis)
+        _check_axis(channels, widest.axis)
         if len(channels.labels) == 1 < len(widest.labels):
             graph.freeze(channels.labels, "it is broadcast over all channels of another input")
         else:
@@ -160,9 +165,10 @@ def _elementwise(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Cha
 
 
 def _concatenate(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
+    """Return the labels of all inputs one after another, or tie them if another axis is concatenated."""
     axis = int(call.layer.axis) % len(call.outputs[0].shape)
     for channels in inputs[1:]:
-        _on_axis(channels, inputs[0].axis)
+        _check_axis(channels, inputs[0].axis)
     if axis == inputs[0].axis:
         return Channels(axis, np.concatenate([channels.labels for channels in inputs]))
     for channels in inputs[1:]:
@@ -206,7 +212,7 @@ def _channel_axis(call: Call) -> int:
     return 1 if getattr(call.layer, "data_format", None) == "channels_first" else len(call.inputs[0].shape) - 1
 
 
-def _on_axis(channels: Channels, axis: int) -> None:
+def _check_axis(channels: Channels, axis: int) -> None:
     if channels.axis != axis:
         raise UnsupportedLayerError(f"its channel axis is {axis}, but the channels are on axis {channels.axis}")
 
