@@ -38,8 +38,11 @@ class Scoring:
         """The names of the metrics that are means over records, in the order of `values`."""
         if self.task == "regression":
             return ["mean_absolute_error", "mean_squared_error"]
-        top = [f"top_{self.top_k}_accuracy"] if self.task == "classification" and self.width > self.top_k else []
-        return ["accuracy", *top, "log_loss"]
+        return ["accuracy", *([f"top_{self.top_k}_accuracy"] if self._has_top_k else []), "log_loss"]
+
+    @property
+    def _has_top_k(self) -> bool:
+        return self.task == "classification" and self.width > self.top_k
 
     @property
     def class_count(self) -> int:
@@ -66,7 +69,7 @@ class Scoring:
         probabilities = _softmax(predictions) if self.is_logits else predictions
         loss = _log_loss(probabilities[np.arange(len(labels)), labels])
         columns = [self.classes(predictions) == labels]
-        if len(self.metrics) == 3:
+        if self._has_top_k:
             columns.append(_rank(predictions, labels) < self.top_k)
         return np.stack([*columns, loss], 1)
 

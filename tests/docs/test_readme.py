@@ -47,7 +47,7 @@ def test_a_command_of_the_readme_runs(command: str, workspace: Path):
     )
     assert done.returncode == 0, done.stderr
     if command.startswith("tfopt run"):
-        assert "chosen" in done.stdout
+        assert "selected" in done.stdout
         assert list((workspace / "pushed").iterdir())
 
 

@@ -108,7 +108,7 @@ class Model(Artifact):
             return [self.tensorrt, *([tag] if tag.is_file() else [])]
         if self.format == "onnx" and self.onnx:
             return [self.onnx, *external_data(self.onnx)]
-        return [self.tflite or self.keras or self.path]
+        return [getattr(self, self.format, None) or self.path]
 
     def files(self) -> Iterator[Path]:
         """Yield all files, sorted; for a bare file also its ``.bin`` file, tag or external ONNX weights."""

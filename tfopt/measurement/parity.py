@@ -125,7 +125,7 @@ def check_same_signature(parent: Runtime, child: Runtime) -> None:
             raise ComponentError(
                 f"{side} became {describe_specs(after)}",
                 f"the parent's {describe_specs(before)}",
-                "report this: a step may not change a signature",
+                "keep the parent's names, dtypes and shapes; in a component of tfopt, report this with the model",
             )
 
 
