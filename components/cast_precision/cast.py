@@ -13,6 +13,7 @@ from tfopt.components.cast_precision.revert_layers import revert
 from tfopt.errors import ComponentError
 from tfopt.graph import pass_manager as passes
 from tfopt.graph.comparison import TOLERANCE, Comparison, largest_error
+from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.frozen_runtime import FrozenRuntime
 from tfopt.graph.report import Report
 from tfopt.graph.saved_model import opened, write
@@ -48,15 +49,9 @@ def cast_model(
                 "leave the model as it is",
             )
         comparison = Comparison(parent.signatures, lambda key: FrozenRuntime(frozen, key), examples)
-
-        def error(nodes: set[str]) -> float:
-            child = rewritten(parent, nodes, precision)
-            try:
-                return largest_error(comparison.errors(lambda key: FrozenRuntime(child, key)))[1]
-            except ComponentError:  # NaN or infinity where the output of the parent is finite
-                return float("inf")
-
-        taken_back, errors = revert(chosen, error, allowed)
+        taken_back, errors = revert(
+            chosen, lambda nodes: _error(rewritten(parent, nodes, precision), comparison), allowed
+        )
         left = chosen.difference(*taken_back.values())
         if not left:
             raise ComponentError(
@@ -66,27 +61,36 @@ def cast_model(
             )
         write(rewritten(parent, left, precision), target / "Format-Serving")
         copy_assets(model, target / "Format-Serving")
-    verified = comparison.errors(lambda key: runtimes.load(SavedModel(target), signature=key))
-    output, error_written = largest_error(verified)
-    if error_written > allowed:
-        raise ComponentError(
-            f"{output} differs by {error_written:.2g} of its range", f"at most {allowed:g}", "pass a larger tolerance"
-        )
-    log.info(
-        "%d operations in %s, %d layers reverted; largest error %.2g",
-        len(left),
-        precision,
-        len(taken_back),
-        error_written,
-    )
     report = {
         "cast": len(left),
         "stays": stays,
         "taken_back": {name: errors[name] for name in taken_back},
         "errors_alone": errors,
     }
-    facts = {"inputs": comparison.source, "tolerance": allowed, "skipped": comparison.skipped, "outputs": verified}
-    return {"name": f"cast {precision}", "precision": precision, "report": report, "verified": facts}
+    verified, error = _verify(SavedModel(target), comparison, allowed)
+    log.info(
+        "%d operations in %s, %d layers reverted; largest error %.2g", len(left), precision, len(taken_back), error
+    )
+    return {"name": f"cast {precision}", "precision": precision, "report": report, "verified": verified}
+
+
+def _error(child: Frozen, comparison: Comparison) -> float:
+    try:
+        return largest_error(comparison.errors(lambda key: FrozenRuntime(child, key)))[1]
+    except ComponentError:  # NaN or infinity where the output of the parent is finite
+        return float("inf")
+
+
+def _verify(written: SavedModel, comparison: Comparison, allowed: float) -> tuple[dict[str, Any], float]:
+    """Return the parity facts of the written model and its largest error."""
+    outputs = comparison.errors(lambda key: runtimes.load(written, signature=key))
+    output, error = largest_error(outputs)
+    if error > allowed:
+        raise ComponentError(
+            f"{output} differs by {error:.2g} of its range", f"at most {allowed:g}", "pass a larger tolerance"
+        )
+    facts = {"inputs": comparison.source, "tolerance": allowed, "skipped": comparison.skipped, "outputs": outputs}
+    return facts, error
 
 
 def _reasons(stays: dict[str, dict[str, int]]) -> str:

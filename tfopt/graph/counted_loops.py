@@ -46,13 +46,13 @@ def skip_identities(body: Body, tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _returned(loop: Loop, place: int) -> Tensor:
-    return skip_identities(loop.body, loop.body.returned[place])
+def _returned(loop: Loop, position: int) -> Tensor:
+    return skip_identities(loop.body, loop.body.returned[position])
 
 
-def is_invariant(loop: Loop, place: int) -> bool:
+def is_invariant(loop: Loop, position: int) -> bool:
     """Return whether an argument is loop-invariant: the body returns it unchanged."""
-    return _returned(loop, place) == Tensor(loop.body.arguments[place])
+    return _returned(loop, position) == Tensor(loop.body.arguments[position])
 
 
 def scalar_value(graph: Graph, tensor: Tensor) -> int | None:
@@ -63,33 +63,33 @@ def scalar_value(graph: Graph, tensor: Tensor) -> int | None:
     return int(array) if array.ndim == 0 and array.dtype.kind in "iu" else None
 
 
-def is_iteration_count(loop: Loop, place: int) -> bool:
+def is_iteration_count(loop: Loop, position: int) -> bool:
     """Return whether an argument counts the iterations: it starts at 0, and the body adds 1."""
-    if scalar_value(loop.graph, loop.node.inputs[place]) != 0:
+    if scalar_value(loop.graph, loop.node.inputs[position]) != 0:
         return False
-    node = loop.body.graph.nodes[_returned(loop, place).node]
+    node = loop.body.graph.nodes[_returned(loop, position).node]
     if node.op not in ("AddV2", "Add"):
         return False
     for one, other in (node.inputs, node.inputs[::-1]):
         if (
-            skip_identities(loop.body, one) == Tensor(loop.body.arguments[place])
+            skip_identities(loop.body, one) == Tensor(loop.body.arguments[position])
             and scalar_value(loop.body.graph, other) == 1
         ):
             return True
     return False
 
 
-def list_of(loop: Loop, place: int) -> Tensor | None:
+def list_of(loop: Loop, position: int) -> Tensor | None:
     """Return the tensor whose slices are the elements of a list argument; None for other arguments."""
-    node = loop.graph.nodes[loop.node.inputs[place].node]
-    if node.op != "TensorListFromTensor" or not is_invariant(loop, place):
+    node = loop.graph.nodes[loop.node.inputs[position].node]
+    if node.op != "TensorListFromTensor" or not is_invariant(loop, position):
         return None
     return node.inputs[0]
 
 
 def sources(loop: Loop) -> list[Tensor]:
     """Return the outer tensors from which each iteration reads one slice."""
-    lists = [slices for place in range(len(loop.node.inputs)) if (slices := list_of(loop, place))]
+    lists = [slices for position in range(len(loop.node.inputs)) if (slices := list_of(loop, position))]
     indexed_tensors = [slices for node in loop.body.graph.nodes.values() if (slices := indexed_tensor(loop, node))]
     return list(dict.fromkeys([*lists, *indexed_tensors]))
 
@@ -110,8 +110,8 @@ def indexed_tensor(loop: Loop, node: Node) -> Tensor | None:
     source = skip_identities(loop.body, node.inputs[0])
     if source.node not in loop.body.arguments or not is_counter(loop, index):
         return None
-    place = loop.body.arguments.index(source.node)
-    return loop.node.inputs[place] if is_invariant(loop, place) else None
+    position = loop.body.arguments.index(source.node)
+    return loop.node.inputs[position] if is_invariant(loop, position) else None
 
 
 def check_bounds(loop: Loop, slices: Tensor) -> None:
@@ -137,8 +137,8 @@ def check_bounds(loop: Loop, slices: Tensor) -> None:
 def _is_bound(loop: Loop, high: Tensor, slices: Tensor) -> bool:
     graph = loop.cond.graph
     if high.node in loop.cond.arguments:
-        place = loop.cond.arguments.index(high.node)
-        return is_invariant(loop, place) and _is_length(loop.graph, loop.node.inputs[place], slices)
+        position = loop.cond.arguments.index(high.node)
+        return is_invariant(loop, position) and _is_length(loop.graph, loop.node.inputs[position], slices)
     bound, shape = scalar_value(graph, high), loop.graph.shape(slices)
     return bound is not None and bool(shape) and bound == shape[0]  # type: ignore[index]  # it has a rank
 
@@ -159,9 +159,9 @@ def _is_length(graph: Graph, tensor: Tensor, slices: Tensor) -> bool:
     return bool(graph.array(begin).tolist() == [0])
 
 
-def writer_of(loop: Loop, place: int) -> Node:
+def writer_of(loop: Loop, position: int) -> Node:
     """Return the body node that computes an argument for the next iteration."""
-    return loop.body.graph.nodes[_returned(loop, place).node]
+    return loop.body.graph.nodes[_returned(loop, position).node]
 
 
 def is_counter(loop: Loop, tensor: Tensor) -> bool:
@@ -170,12 +170,12 @@ def is_counter(loop: Loop, tensor: Tensor) -> bool:
     return source.node in loop.body.arguments and loop.body.arguments.index(source.node) in loop.counters
 
 
-def check_written(loop: Loop, place: int) -> None:
+def check_written(loop: Loop, position: int) -> None:
     """Raise `Refusal` unless each iteration only writes its own element of a new list, and the body never reads it."""
-    made = loop.graph.nodes[loop.node.inputs[place].node]
-    if made.op != "TensorListReserve":
-        raise Refusal(f"the results go into what {made.op} makes, which may hold something already")
-    node, argument = writer_of(loop, place), loop.body.arguments[place]
+    creator = loop.graph.nodes[loop.node.inputs[position].node]
+    if creator.op != "TensorListReserve":
+        raise Refusal(f"the results go into what {creator.op} makes, which may hold something already")
+    node, argument = writer_of(loop, position), loop.body.arguments[position]
     if node.op != "TensorListSetItem" or skip_identities(loop.body, node.inputs[0]) != Tensor(argument):
         raise Refusal("a result is not written as one element of its list")
     if not is_counter(loop, node.inputs[1]):
@@ -187,5 +187,5 @@ def check_written(loop: Loop, place: int) -> None:
                 ahead.append(reader.name)
             elif reader is not node:
                 raise Refusal("a round reads the results of others")
-    if not any(_is_length(loop.graph, made.inputs[1], slices) for slices in sources(loop)):
+    if not any(_is_length(loop.graph, creator.inputs[1], slices) for slices in sources(loop)):
         raise Refusal("the list of results is not known to be as long as that of slices")

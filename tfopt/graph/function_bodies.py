@@ -87,42 +87,42 @@ def write_body(body: Body, like: Any, name: str | None = None) -> Any:
     Arguments that the body no longer has are removed from the signature.
     """
     graph = body.graph
-    made = type(like)()
-    made.CopyFrom(like)
-    made.signature.name = name or like.signature.name
-    del made.node_def[:]
+    function = type(like)()
+    function.CopyFrom(like)
+    function.signature.name = name or like.signature.name
+    del function.node_def[:]
     remaining = [place for place, one in enumerate(like.signature.input_arg) if one.name in body.arguments]
     if len(remaining) < len(like.signature.input_arg):
-        del made.signature.input_arg[:]
-        made.signature.input_arg.extend(like.signature.input_arg[place] for place in remaining)
-        made.arg_attr.clear()
+        del function.signature.input_arg[:]
+        function.signature.input_arg.extend(like.signature.input_arg[place] for place in remaining)
+        function.arg_attr.clear()
         for place, old in enumerate(remaining):
             if old in like.arg_attr:
-                made.arg_attr[place].CopyFrom(like.arg_attr[old])
-        made.resource_arg_unique_id.clear()
+                function.arg_attr[place].CopyFrom(like.arg_attr[old])
+        function.resource_arg_unique_id.clear()
     ends = {tensor.node for tensor in body.returned}
     for node in graph.nodes.values():
         plain_end = node.name in ends and not node.controls
         if node.name in body.arguments or plain_end:
             continue
-        proto = made.node_def.add(name=node.name, op=node.op, device=node.device)
+        proto = function.node_def.add(name=node.name, op=node.op, device=node.device)
         proto.input.extend([*(_nested(body, one) for one in node.inputs), *(f"^{other}" for other in node.controls)])
         for key in node.attr:
             proto.attr[key].CopyFrom(node.attr[key])
     for output, tensor in zip(like.signature.output_arg, body.returned, strict=True):
         end = graph.nodes[tensor.node]
-        made.ret[output.name] = _nested(body, tensor if end.controls else end.inputs[0])
-    return made
+        function.ret[output.name] = _nested(body, tensor if end.controls else end.inputs[0])
+    return function
 
 
 def _flat(function: Any) -> tuple[GraphDef, dict[str, str]]:
     """Return a function as a GraphDef, and the GraphDef name of each FunctionDef tensor (``node:output:index``)."""
     from tensorflow.core.framework.graph_pb2 import GraphDef as Proto
 
-    made, flat = Proto(), {}
+    graph_def, flat = Proto(), {}
     for place, argument in enumerate(function.signature.input_arg):
         flat[argument.name] = argument.name
-        node = made.node.add(name=argument.name, op="Placeholder")
+        node = graph_def.node.add(name=argument.name, op="Placeholder")
         node.attr["dtype"].type = argument.type
         node.attr["shape"].shape.unknown_rank = True
         attributes = function.arg_attr[place].attr if place in function.arg_attr else {}
@@ -137,10 +137,10 @@ def _flat(function: Any) -> tuple[GraphDef, dict[str, str]]:
                 flat[f"{node.name}:{output.name}:{index}"] = f"{node.name}:{place}" if place else node.name
                 place += 1
     for node in function.node_def:
-        copy = made.node.add()
+        copy = graph_def.node.add()
         copy.CopyFrom(node)
         copy.input[:] = [name if name.startswith("^") else flat[name] for name in node.input]
-    return made, flat
+    return graph_def, flat
 
 
 def _nested(body: Body, tensor: Tensor) -> str:

@@ -222,15 +222,15 @@ class Graph:
         yield from (name for name, count in left.items() if count > 0)
 
     def _graph_def(self, nodes: Iterable[Node], *, controls: bool = True) -> GraphDef:
-        made = type(self._source)()
-        made.versions.CopyFrom(self._source.versions)
-        made.library.CopyFrom(self._source.library)
+        graph_def = type(self._source)()
+        graph_def.versions.CopyFrom(self._source.versions)
+        graph_def.library.CopyFrom(self._source.library)
         for node in nodes:
-            proto = made.node.add(name=node.name, op=node.op, device=node.device)
+            proto = graph_def.node.add(name=node.name, op=node.op, device=node.device)
             proto.input.extend([*map(str, node.inputs), *(f"^{name}" for name in node.controls if controls)])
             for key in node.attr:
                 proto.attr[key].CopyFrom(node.attr[key])
-        return made
+        return graph_def
 
     def _forget(self, name: str, reader: str) -> None:
         readers = self._readers[name]
