@@ -130,9 +130,9 @@ def table(head: str, unit: str, seconds: Seconds) -> Iterator[str]:
     """Yield a Markdown table with a line for each setting."""
     yield f"| {head} | {unit}/s | against {NAIVE} | against {TUNED} | verdict |"
     yield "|---|---|---|---|---|"
-    for name, took in seconds.items():
+    for name, durations in seconds.items():
         naive, tuned = (_ratio(seconds, base, name) for base in (NAIVE, TUNED))
-        cells = [name, f"{1 / np.median(took):.0f}", "-" if name == NAIVE else _format(naive)]
+        cells = [name, f"{1 / np.median(durations):.0f}", "-" if name == NAIVE else _format(naive)]
         yield f"| {' | '.join([*cells, *(('-', '-') if name == TUNED else (_format(tuned), tuned.verdict))])} |"
 
 

@@ -40,7 +40,7 @@ CLUSTER = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "in
 
 
 @pytest.mark.parametrize(
-    ("kind", "config", "said"),
+    ("kind", "config", "message"),
     [
         ("mirrored", None, "distribution=mirrored with 0 GPUs"),
         ("tpu", None, "without a TPU"),
