@@ -1,4 +1,4 @@
-"""The door of `fold_batch_norm`: what it promises."""
+"""Declaration of the `fold_batch_norm` component."""
 
 from typing import Annotated
 
@@ -16,32 +16,31 @@ def fold_batch_norm(
     tolerance: Annotated[float, Between(0, 1)] | None = None,
     on_failure: OnFailure = "raise",
 ) -> None:
-    """Fold batch normalization into the layers before it: fewer operations, the same answers.
+    """Fold batch normalization into the layers before it: fewer operations, the same outputs.
 
-    In inference a batch norm multiplies each channel by a number and adds another, and so does the convolution or dense
-    layer right before it: the two become one layer with other weights. This holds for Conv1D/2D/3D, their transposes,
+    In inference a batch norm is an affine function of each channel, and the convolution or dense layer before it is
+    linear in each channel: both become one layer with other weights. This applies to Conv1D/2D/3D, their transposes,
     depthwise and separable convolutions and Dense, in Sequential, Functional and nested models of both Keras versions,
-    and for the TensorFlow operations they are made of in a SavedModel without a Keras form, whoever exported it.
+    and to the corresponding TensorFlow operations in a SavedModel without a Keras form.
 
-    What was folded into what, and why any batch norm stays, is in the model card under ``report``. Layers keep their
-    names, those that nothing is folded into keep their exact weights, and inputs and outputs keep names, types and
-    shapes. The result is loaded again and run beside the model before it is handed on. A SavedModel without a Keras
-    form is frozen: its variables become constants, and all of its signatures stay. A model without a batch norm that
-    can be folded, or one that cannot be frozen, is handed on unchanged, and the report says why.
+    The model card lists under ``report`` which batch norm was folded into which layer, and why others stay. Layers keep
+    their names, layers without a folded batch norm keep their exact weights, and inputs and outputs keep names, types
+    and shapes. The result is loaded again and compared with the model. A SavedModel without a Keras form is frozen: its
+    variables become constants, and it keeps all signatures. A model without a batch norm that can be folded, or one
+    that cannot be frozen, is passed through unchanged, and the report has the reason.
 
     Args:
         model: A SavedModel with its Keras form, or a .keras or .h5 file.
-        folded: The same model with fewer batch norms, as a SavedModel, and a Keras file where there was a Keras form.
-        examples: Real inputs for the comparison, found by input name; random ones are used without them.
-        tolerance: Refuse the result when an output differs by more than this fraction of its range. When not given:
-            0.00001 for each layer with a kernel and 0.0001 at most, 0.01 where layers compute in float16, and 0.05
-            where they compute in bfloat16.
-        on_failure: With ``row``, a model that cannot be made is no error: the output then says why, and evaluate,
-            benchmark and select_model list it as a row that is never chosen, with the reason.
+        folded: The same model with fewer batch norms, as a SavedModel, and as a Keras file if it had a Keras form.
+        examples: Real inputs for the comparison, matched by input name. Without them inputs are random.
+        tolerance: Fail if an output differs by more than this fraction of its range. By default 0.00001 for each layer
+            with a kernel and 0.0001 at most, 0.01 if layers compute in float16, and 0.05 if they compute in bfloat16.
+        on_failure: With ``row``, a model that cannot be made does not fail the step: the output records the reason, and
+            evaluate, benchmark and select_model list it as a failed model, which is never selected.
 
     Raises:
-        ComponentError: When the Keras form cannot be read, a weight is NaN, the SavedModel serves something else than
-            its Keras form computes, or the folded model answers otherwise.
+        ComponentError: If the Keras form cannot be read, a weight is NaN, the SavedModel and its Keras form compute
+            different outputs, or the outputs of the folded model differ from those of the model.
 
     Reference:
         Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference",

@@ -1,4 +1,4 @@
-"""What the theorem of `algebra` needs, a condition each: the reason to refuse in words, or None."""
+"""Conditions of the folding in `algebra`; each function returns the reason for a refusal, or None."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,17 +12,17 @@ BATCH_NORMS = ("BatchNormalization", "BatchNormalizationBase")
 
 
 def is_batch_norm(layer: Layer) -> bool:
-    """Whether it is a batch norm of either Keras, or derived from one."""
+    """Return True for a batch norm of Keras 2 or 3, or a class derived from one."""
     return any(base.__name__ in BATCH_NORMS and _is_library(base) for base in type(layer).__mro__)
 
 
-def named(layer: Layer) -> str:
-    """A layer as reasons call it."""
+def describe(layer: Layer) -> str:
+    """Return the name and class of a layer."""
     return f"{layer.name!r} ({type(layer).__name__})"
 
 
-def of_batch_norm(norm: Layer, times: int) -> str | None:
-    """Conditions on the batch norm alone, which is called so many times."""
+def check_batch_norm(norm: Layer, times: int) -> str | None:
+    """Check the batch norm, which is called ``times`` times."""
     if not _is_library(type(norm)):
         return f"{type(norm).__name__} is derived from BatchNormalization and may compute something else"
     if times > 1:
@@ -35,12 +35,12 @@ def of_batch_norm(norm: Layer, times: int) -> str | None:
     return f"its variance plus epsilon is not above zero in {broken} channels" if broken else None
 
 
-def of_layer(layer: Layer, times: int) -> str | None:
-    """Conditions on the layer before it alone, which is called so many times."""
+def check_layer(layer: Layer, times: int) -> str | None:
+    """Check the layer before it, which is called ``times`` times."""
     if is_batch_norm(layer):
         return f"it follows {layer.name!r}, which could not be folded itself"
     if type(layer).__name__ not in CHANNEL_AXES or not _is_library(type(layer)):
-        return f"it follows {named(layer)}, which is no convolution or dense layer"
+        return f"it follows {describe(layer)}, which is no convolution or dense layer"
     activation = getattr(layer.activation, "__name__", str(layer.activation))
     if layer.activation is not None and activation != "linear":
         return f"{layer.name!r} applies its activation {activation} first"
@@ -51,15 +51,15 @@ def of_layer(layer: Layer, times: int) -> str | None:
     return None
 
 
-def of_tensor(layer: Layer, others: Sequence[str], *, is_output: bool) -> str | None:
-    """Nobody but the batch norm may read what is between the two."""
+def check_tensor(layer: Layer, others: Sequence[str], *, is_output: bool) -> str | None:
+    """Check that only the batch norm reads the tensor between the two."""
     if is_output:
-        return f"the output of {layer.name!r} is an output of the model as well"
+        return f"the output of {layer.name!r} is also an output of the model"
     return f"the output of {layer.name!r} also goes to {', '.join(map(repr, others))}" if others else None
 
 
-def of_pair(norm: Layer, layer: Layer, rank: int) -> str | None:
-    """The two must agree on which axis the channels are, and on the precision they compute in."""
+def check_pair(norm: Layer, layer: Layer, rank: int) -> str | None:
+    """Check that both have the same channel axis and compute dtype."""
     axis, channels = _axes(norm)[0] % rank, 1 if getattr(layer, "data_format", None) == "channels_first" else rank - 1
     if axis != channels:
         return f"it normalizes axis {axis}, but the channels of {layer.name!r} are axis {channels}"
@@ -68,8 +68,8 @@ def of_pair(norm: Layer, layer: Layer, rank: int) -> str | None:
     return None
 
 
-def of_weights(layer: Layer, folded: Weights) -> str | None:
-    """The new weights must have a place in the layer's precision."""
+def check_weights(layer: Layer, folded: Weights) -> str | None:
+    """Check that the new weights are in the range of the layer's dtypes."""
     import tensorflow as tf
 
     limit = min(float(tf.as_dtype(dtype).max) for dtype in (layer.compute_dtype, layer.variable_dtype))

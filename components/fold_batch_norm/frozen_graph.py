@@ -1,11 +1,11 @@
-"""A model without a Keras form: its graph is frozen, and the batch norms fold into the operations before them."""
+"""Folding in a frozen graph, for models without a Keras form."""
 
 from pathlib import Path
 from typing import Any
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
-from tfopt.components.fold_batch_norm.plan import Verdict
+from tfopt.components.fold_batch_norm.plan import FoldResult
 from tfopt.errors import ComponentError
 from tfopt.graph import saved_model
 from tfopt.graph.batch_norms import batch_norms, why_left
@@ -19,37 +19,37 @@ from tfopt.serving.saved_model_assets import copy_assets
 FOLDING = (*NORMALIZING, "fold_batch_norm", "fold_scale", "fold_shift", "strip_unused", "share_equal_nodes")
 
 
-def fold_frozen(frozen: Frozen) -> tuple[Frozen, list[Verdict]]:
-    """Return a frozen model with its batch norms folded, and what became of each.
+def fold_frozen(frozen: Frozen) -> tuple[Frozen, list[FoldResult]]:
+    """Return a frozen model with its batch norms folded, and the result for each batch norm.
 
-    Batch norms are looked for after the constants are folded: before that Keras 3 has them in eight operations each.
+    Batch norms are searched after constants are folded, because Keras 3 exports each as eight operations.
     """
     plain, report = optimize(frozen, NORMALIZING, Report()), Report()
-    found = batch_norms(graph_of(plain))
+    before = batch_norms(graph_of(plain))
     child = optimize(plain, FOLDING, report)
     graph = graph_of(child)
-    left = batch_norms(graph)
-    verdicts = []
-    for name in found:
-        if name in left:
-            verdicts.append(Verdict(name, refused=why_left(graph, left[name], report)))
+    remaining = batch_norms(graph)
+    results = []
+    for name in before:
+        if name in remaining:
+            results.append(FoldResult(name, refused=why_left(graph, remaining[name], report)))
         else:
             node = graph.nodes.get(name)
             into = node.inputs[0].node if node is not None and node.op == "BiasAdd" else "an operation before it"
-            verdicts.append(Verdict(name, folded_into=into))
-    return child, verdicts
+            results.append(FoldResult(name, folded_into=into))
+    return child, results
 
 
 def write_verified(
     model: SavedModel, child: Frozen, target: Path, examples: Examples | None, tolerance: float | None
 ) -> dict[str, Any]:
-    """Write a frozen model as a SavedModel below ``target``, load it again, and run it beside its parent.
+    """Write a frozen model as a SavedModel below ``target``, load it again, and compare it with its parent.
 
     Returns:
-        The parity of each output of each signature, and what it was measured on.
+        The parity of each output of each signature, and the source of the inputs.
 
     Raises:
-        ComponentError: When an output differs by more than the tolerance, or the parent cannot be run.
+        ComponentError: If an output differs by more than the tolerance, or the parent cannot be run.
     """
     allowed = tolerance_of(child) if tolerance is None else tolerance
     written = SavedModel(target / "Format-Serving")
@@ -62,6 +62,6 @@ def write_verified(
         raise ComponentError(
             f"output {name!r} of the folded model differs by {error:.2g} of its range",
             f"at most {allowed:g}",
-            "pass a larger tolerance if that is harmless, as in a network that its own rounding moves as far",
+            "pass a larger tolerance if that is harmless, as in a network whose own rounding errors are as large",
         )
     return {"inputs": comparison.source, "tolerance": allowed, "outputs": outputs, "not_compared": comparison.skipped}

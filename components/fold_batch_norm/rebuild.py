@@ -1,4 +1,4 @@
-"""The folded model, made from a plan: new layers where weights are folded in, the same objects everywhere else."""
+"""Rebuild a model by a plan: new layers where batch norms are folded in, the same layer objects elsewhere."""
 
 from typing import Any
 
@@ -7,23 +7,23 @@ from tfopt.components.fold_batch_norm.plan import Plan
 from tfopt.keras_models.layer_graph import Layer, calls, is_graph, rebuild
 
 
-def folded(model: Layer, plan: Plan) -> Layer:
-    """Return the model without the batch norms that the plan folds; the model given stays as it is.
+def rebuild_folded(model: Layer, plan: Plan) -> Layer:
+    """Return the model without the batch norms that the plan folds; the argument is not changed.
 
-    A batch norm that gives an output its name leaves a linear Activation of that name behind.
+    A batch norm that gives an output its name is replaced by a linear Activation of that name.
     """
-    makers = {id(tensor): call.layer for call in calls(model) for tensor in call.outputs}
-    named = {id(makers[id(tensor)]) for tensor in model.outputs if id(tensor) in makers}
-    made: dict[int, Layer] = {}
+    producers = {id(tensor): call.layer for call in calls(model) for tensor in call.outputs}
+    named = {id(producers[id(tensor)]) for tensor in model.outputs if id(tensor) in producers}
+    new_layers: dict[int, Layer] = {}
 
     def substitute(layer: Layer) -> Layer | None:
         if id(layer) in plan.folded and id(layer) not in named:
             return None
-        if id(layer) not in made:
-            made[id(layer)] = new(layer)
-        return made[id(layer)]
+        if id(layer) not in new_layers:
+            new_layers[id(layer)] = new_layer(layer)
+        return new_layers[id(layer)]
 
-    def new(layer: Layer) -> Layer:
+    def new_layer(layer: Layer) -> Layer:
         if id(layer) in plan.folded:
             config = layer.get_config()
             linear = keras_models.library(layer).layers.Activation
@@ -36,11 +36,11 @@ def folded(model: Layer, plan: Plan) -> Layer:
 
     result = rebuild(model, substitute)
     for key, weights in plan.weights.items():
-        _set(made[key], weights)
+        _set_weights(new_layers[key], weights)
     return result
 
 
-def _set(layer: Layer, arrays: list[Any]) -> None:
+def _set_weights(layer: Layer, arrays: list[Any]) -> None:
     import tensorflow as tf
 
     types = [tf.as_dtype(weight.dtype).as_numpy_dtype for weight in layer.weights]

@@ -1,4 +1,4 @@
-"""Whether the folded model answers as its parent does: what was written is loaded again and run beside it."""
+"""Comparison of the saved folded model with its parent, as served and as Keras models."""
 
 from typing import Any
 
@@ -13,34 +13,34 @@ from tfopt.measurement.parity import Parity, compare
 from tfopt.runtimes import Runtime
 
 RECORDS, BATCH = 64, 16
-LEAST_RANGE = 0.01  # of the largest value: an output that hardly varies is not measured by how little it does
+MIN_RANGE = 0.01  # of the largest value: a lower bound for the range of an output that hardly varies
 
 
 def verify(
     model: SavedModel, served: Runtime, written: SavedModel, examples: Examples | None, tolerance: float
 ) -> dict[str, Any]:
-    """Run the parent and what was written on the same inputs: what is served, and the Keras forms.
+    """Run the parent and the folded model on the same inputs: the SavedModels, and the Keras forms.
 
     Args:
         model: The parent.
         served: The parent, loaded.
         written: The folded model.
-        examples: Real inputs; random ones when None.
-        tolerance: The largest difference allowed, in units of the parent's output range.
+        examples: Real inputs; random ones if None.
+        tolerance: The largest difference, as a fraction of the parent's output range.
 
     Returns:
-        The parity of each output that is served, and what it was measured on.
+        The parity of each served output, and the source of the inputs.
 
     Raises:
-        ComponentError: When an output differs by more, or the parent cannot be run.
+        ComponentError: If an output differs by more, or the parent cannot be run.
     """
     inputs, source = draw_inputs(examples, served.inputs, records=RECORDS)
     batches = list(split_batches(inputs, served.inputs, BATCH))
-    found = _compare(served, written, batches, source, tolerance)
-    alone = model.keras in (model.path, model.saved_model)
-    keras_form = served if alone or not model.keras else runtimes.load(SavedModel(model.keras))
+    parities = _compare(served, written, batches, source, tolerance)
+    only_keras = model.keras in (model.path, model.saved_model)
+    keras_form = served if only_keras or not model.keras else runtimes.load(SavedModel(model.keras))
     _compare(keras_form, SavedModel(written.keras or written.path), batches, source, tolerance)
-    outputs = {name: parity.facts() for name, parity in found.items()}
+    outputs = {name: parity.facts() for name, parity in parities.items()}
     return {"inputs": source, "tolerance": tolerance, "outputs": outputs}
 
 
@@ -49,30 +49,30 @@ def _compare(
 ) -> dict[str, Parity]:
     largest = _largest(parent, batches, source)
     with runtimes.load(written) as child:
-        found = compare(parent, child, batches)
-    for name, parity in found.items():
-        if not parity.max_abs_error <= tolerance * max(parity.output_range, LEAST_RANGE * largest[name]):
+        parities = compare(parent, child, batches)
+    for name, parity in parities.items():
+        if not parity.max_abs_error <= tolerance * max(parity.output_range, MIN_RANGE * largest[name]):
             raise ComponentError(
                 f"output {name!r} of the folded model differs by {parity.relative_error:.2g} of its range",
                 f"at most {tolerance:g}",
-                "pass a larger tolerance if that is harmless, as with half precision, or in a network so sensitive "
-                "that its own rounding moves it as far",
+                "pass a larger tolerance if that is harmless, as with half precision, or in a network whose own "
+                "rounding errors are as large",
             )
-    return found
+    return parities
 
 
 def _largest(parent: Runtime, batches: list[Batch], source: str) -> dict[str, float]:
-    """The largest absolute value of each output; the parent runs here first, so that its own faults show here."""
+    """Return the largest absolute value of each output of the parent, or raise the error of the parent."""
     try:
-        answers = [parent.run(batch) for batch in batches]
+        results = [parent.run(batch) for batch in batches]
     except ComponentError:
         raise
     except Exception as error:
         raise ComponentError(
             f"the model fails on {source}: {first_line(error)}",
-            "a model that can be run here, to compare it with the folded one",
+            "a model that runs on this machine, for the comparison with the folded one",
             "pass examples=PATH with real inputs; fold a model made for another device on that device",
         ) from error
     floats = [name for name, spec in parent.outputs.items() if "float" in spec.dtype]
-    largest = {name: [np.abs(answer[name].astype(np.float64)).max(initial=0) for answer in answers] for name in floats}
+    largest = {name: [np.abs(result[name].astype(np.float64)).max(initial=0) for result in results] for name in floats}
     return {name: float(max(largest.get(name, [0.0]))) for name in parent.outputs}

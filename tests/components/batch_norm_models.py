@@ -1,14 +1,14 @@
-"""Models with batch norms whose statistics are far from trivial, for the tests of `fold_batch_norm`."""
+"""Models with batch norms with non-trivial statistics, for the tests of `fold_batch_norm`."""
 
 import numpy as np
 
 from tfopt.components.fold_batch_norm.conditions import is_batch_norm
 from tfopt.components.fold_batch_norm.plan import make_plan
-from tfopt.components.fold_batch_norm.rebuild import folded
+from tfopt.components.fold_batch_norm.rebuild import rebuild_folded
 
 
 def randomized(model, seed=0):
-    """Move every weight away from what it starts as; scales of both signs."""
+    """Set every weight to a value other than its initial one; scales have both signs."""
     draw = np.random.default_rng(seed)
     for layer in model._flatten_layers():
         if is_batch_norm(layer):
@@ -25,10 +25,10 @@ def randomized(model, seed=0):
 
 
 def fold(model):
-    """Return the folded model and the verdicts, by name: the layer folded into, or the reason for refusing."""
+    """Return the folded model, and by batch norm the layer it was folded into, or the reason why it stays."""
     plan = make_plan(model)
-    return folded(model, plan), {
-        verdict.batch_norm: verdict.folded_into or verdict.refused for verdict in plan.verdicts
+    return rebuild_folded(model, plan), {
+        result.batch_norm: result.folded_into or result.refused for result in plan.results
     }
 
 
@@ -37,14 +37,14 @@ def batch_norms(model):
 
 
 def inputs_for(model, records=8, seed=1):
-    """Normal values for every input, in the order of the model's inputs."""
+    """Return normally distributed inputs, in the order of the model's inputs."""
     draw = np.random.default_rng(seed)
     arrays = [draw.normal(0, 1, [records, *tensor.shape[1:]]).astype("float32") for tensor in model.inputs]
     return arrays[0] if len(arrays) == 1 else arrays
 
 
 def difference(before, after, inputs=None):
-    """The largest difference of any output, in units of its range."""
+    """Return the largest difference of any output, as a fraction of its range."""
     inputs = inputs_for(before) if inputs is None else inputs
     pairs = zip(_outputs(before, inputs), _outputs(after, inputs), strict=True)
     return max(float(np.abs(a - b).max() / np.ptp(a)) for a, b in pairs)

@@ -1,4 +1,4 @@
-"""`fold_batch_norm` as a component: what is written, reported, kept and refused."""
+"""Test `fold_batch_norm` as a component: written files, report, unchanged parts, refusals."""
 
 import importlib
 import json
@@ -53,9 +53,9 @@ def test_both_forms_answer_as_the_parent_on_inputs_never_seen(folded_digits, dig
 def test_signature_names_and_layer_names_stay(folded_digits, digits_model):
     before, after = runtimes.load(SavedModel(digits_model)), runtimes.load(SavedModel(folded_digits.path))
     assert (before.inputs, before.outputs) == (after.inputs, after.outputs)
-    kept = [layer.name for layer in keras_models.load(SavedModel(digits_model)).layers]
+    names = [layer.name for layer in keras_models.load(SavedModel(digits_model)).layers]
     assert [layer.name for layer in keras_models.load(folded_digits).layers] == [
-        name for name in kept if "batch_norm" not in name
+        name for name in names if "batch_norm" not in name
     ]
 
 
@@ -82,7 +82,7 @@ def test_a_saved_model_without_a_keras_form_is_folded_on_its_graph(keras, tmp_pa
         folded = fold_batch_norm(bare, tmp_path / "folded")["folded"]
     assert "6 of 8 batch norms folded" in caplog.text  # Keras serves the same under two keys
     report = SavedModel.open(folded.path).card.facts["report"]
-    reasons = [found["refused"] for found in report["batch_norms"] if "refused" in found]
+    reasons = [row["refused"] for row in report["batch_norms"] if "refused" in row]
     assert len(reasons) == 2
     assert all("follows Relu" in reason for reason in reasons)
     assert SavedModel(folded.path).sizes()["raw"] < SavedModel(bare).sizes()["raw"]
@@ -94,7 +94,7 @@ def test_a_saved_model_without_a_keras_form_is_folded_on_its_graph(keras, tmp_pa
         assert np.abs(after.run(images)[name] - expected).max() < 1e-5 * np.ptp(expected)
 
 
-def test_a_saved_model_that_cannot_be_frozen_is_handed_on_with_the_reason(tmp_path):
+def test_a_saved_model_that_cannot_be_frozen_is_passed_through_with_the_reason(tmp_path):
     counter = tf.Module()
     counter.calls = tf.Variable(0.0)
     counter.call = tf.function(lambda: {"calls": counter.calls.assign_add(1.0)}, input_signature=[])
@@ -185,7 +185,7 @@ def test_a_saved_model_of_keras_2_is_its_own_keras_form(tmp_path):
 
 
 @KERAS
-def test_a_subclassed_model_is_handed_on_with_the_reason(keras, tmp_path):
+def test_a_subclassed_model_is_passed_through_with_the_reason(keras, tmp_path):
     model = _subclassed(keras)
     randomized(model)
     serve = tf.function(lambda x: {"y": model(x, training=False)})
@@ -215,7 +215,7 @@ def test_a_truncated_file_is_refused(digits_model, tmp_path):
     _refused(tmp_path, tmp_path / "m.keras", "m.keras")
 
 
-def test_an_answer_beyond_the_tolerance_is_refused(digits_model, tmp_path):
+def test_an_output_beyond_the_tolerance_is_refused(digits_model, tmp_path):
     _refused(tmp_path, digits_model, "of the folded model differs by", tolerance=0.0)
 
 
@@ -223,7 +223,7 @@ def test_a_signature_the_keras_form_does_not_account_for_is_refused(digits_model
     def serve(**arguments):
         return {"digit": tf.reduce_sum(next(iter(arguments.values())), [1, 2, 3])}
 
-    for name, names, also, said in (("inputs", "picture", {}, "serving_default takes picture"),
+    for name, names, also, message in (("inputs", "picture", {}, "serving_default takes picture"),
                                     ("signatures", "image", {"raw": "image"}, "signatures raw beside")):  # fmt: skip
         parent = tmp_path / name
         (parent / "Format-Keras").mkdir(parents=True)
@@ -231,7 +231,7 @@ def test_a_signature_the_keras_form_does_not_account_for_is_refused(digits_model
         signatures = {key: tf.function(serve).get_concrete_function(**{each: tf.TensorSpec([None, 8, 8, 1], name=each)})
                       for key, each in {"serving_default": names, **also}.items()}  # fmt: skip
         tf.saved_model.save(tf.Module(), str(parent / "Format-Serving"), signatures=signatures)
-        _refused(tmp_path, parent, said)
+        _refused(tmp_path, parent, message)
 
 
 def test_examples_without_the_model_s_input_are_refused_with_the_nearest_name(digits_examples, tmp_path):
@@ -250,7 +250,7 @@ def _refused(folder: Path, model: Path, received: str, **arguments) -> Component
     assert received in refusal.value.received
     assert refusal.value.expected
     assert refusal.value.fix
-    assert not list(folder.glob("*folded*")), "something was left behind"
+    assert not list(folder.glob("*folded*")), "files were left"
     return refusal.value
 
 

@@ -1,4 +1,4 @@
-"""The algebra of `fold_batch_norm`, in memory: every kind of layer, every refusal, deep and random networks."""
+"""Test the algebra of `fold_batch_norm` in memory: every kind of layer, every refusal, deep and random networks."""
 
 import importlib
 
@@ -51,7 +51,7 @@ LAYERS = {
 
 @KERAS
 @pytest.mark.parametrize("case", LAYERS)
-def test_a_batch_norm_vanishes_into_every_kind_of_layer(keras, case):
+def test_a_batch_norm_is_folded_into_every_kind_of_layer(keras, case):
     shape, options, axis = LAYERS[case]
     layer = getattr(keras.layers, case.split()[0])(**options, name="layer")
     norm = keras.layers.BatchNormalization(axis=axis, epsilon=1e-2, name="norm")
@@ -201,7 +201,7 @@ REFUSALS = {
                               lambda k, x: _norm(k)(k.layers.ReLU(name="r")(_conv(k)(x)))),
     "another reader": ("the output of 'c' also goes to 'add'",
                        lambda k, x: _with(_conv(k)(x), lambda c: k.layers.Add(name="add")([c, _norm(k)(c)]))),
-    "an output of the model": ("the output of 'c' is an output of the model as well",
+    "an output of the model": ("the output of 'c' is also an output of the model",
                                lambda k, x: _with(_conv(k)(x), lambda c: [c, _norm(k)(c)])),
     "training mode": ("it is called with training=True", lambda k, x: _norm(k)(_conv(k)(x), training=True)),
     "a shared layer": ("'c' is shared: called 2 times",
@@ -210,7 +210,7 @@ REFUSALS = {
                             lambda k, x: _with(_norm(k), lambda n: n(k.layers.ReLU()(n(_conv(k)(x)))))),
     "another axis": ("it normalizes axis 2, but the channels of 'c' are axis 3",
                      lambda k, x: _norm(k, axis=2)(_conv(k)(x))),
-    "an input before it": ("nothing is before it but an input", lambda k, x: _conv(k)(_norm(k)(x))),
+    "an input before it": ("it follows an input", lambda k, x: _conv(k)(_norm(k)(x))),
     "another precision": ("it computes in float32, but 'c' in float16",
                           lambda k, x: _norm(k)(_conv(k, dtype="mixed_float16")(x))),
     "a batch norm that stays": ("it follows 'r' (ReLU)",
@@ -343,10 +343,10 @@ def test_any_network_computes_the_same_and_every_batch_norm_is_accounted_for(ste
     for step in steps:
         flow, earlier = (layers.Add()([flow, earlier]), flow) if step == "branch" else (make[step]()(flow), earlier)
     model = randomized(keras.Model(image, layers.GlobalAveragePooling2D()(flow)), seed)
-    after, verdicts = fold(model)
-    kept = [name for name, verdict in verdicts.items() if " " in verdict]
-    assert len(verdicts) == len(batch_norms(model))
-    assert sorted(batch_norms(after)) == sorted(kept)
+    after, results = fold(model)
+    remaining = [name for name, result in results.items() if " " in result]
+    assert len(results) == len(batch_norms(model))
+    assert sorted(batch_norms(after)) == sorted(remaining)
     assert difference(model, after) < DEEP
 
 

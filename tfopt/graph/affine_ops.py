@@ -1,7 +1,7 @@
-"""Operations that multiply by constants and add constants, element by element: ``factor * x + summand`` in many forms.
+"""Affine operations with constants, ``scale * x + bias`` element by element, in all forms that graphs have.
 
 Mul, RealDiv, Add, AddV2, Sub, BiasAdd        with one constant
-FusedBatchNorm to V3, BatchNormWithGlobalNormalization        with four, at inference
+FusedBatchNorm to V3, BatchNormWithGlobalNormalization        with four, in inference
 """
 
 from typing import Any, NamedTuple
@@ -21,27 +21,27 @@ Floats = NDArray[np.float64]
 
 
 class Affine(NamedTuple):
-    """What multiplies and what is added, each with as many axes as the data; None where there is no such thing."""
+    """The constants of ``scale * x + bias``, each with the rank of the data; None stands for 1 and for 0."""
 
-    factor: Floats | None
-    summand: Floats | None
+    scale: Floats | None
+    bias: Floats | None
 
 
 def batch_norm_patterns(data: Pattern, role: str = "root") -> tuple[Op, Op]:
-    """A batch norm in its two forms that are one operation, with constants named as everybody names them."""
+    """Return the patterns of a batch norm that is one operation; the constants have their usual names as roles."""
     roles = [const(name) for name in ("gamma", "beta", "mean", "variance")]
     gamma, beta, mean, variance = roles
     return op(FUSED, data, *roles, role=role), op(GLOBAL, data, mean, variance, beta, gamma, role=role)
 
 
 def affine_patterns(data: Pattern, role: str = "root") -> tuple[Op, ...]:
-    """Every form; the constant of those that have one has the role ``constant``."""
-    one = op(ELEMENTWISE, data, const("constant"), role=role)
-    return one, op("Sub", const("constant"), data, role=role), *batch_norm_patterns(data, role)
+    """Return the patterns of all forms; those with a single constant give it the role ``constant``."""
+    elementwise = op(ELEMENTWISE, data, const("constant"), role=role)
+    return elementwise, op("Sub", const("constant"), data, role=role), *batch_norm_patterns(data, role)
 
 
 def read_affine(match: Match, role: str, data: Tensor) -> Affine | str:
-    """The factor and the summand of what has a role in a match, on data; or why it is no line of constants."""
+    """Return the scale and bias of the operation with a role in a match, or why they are not constants."""
     node, shape = match.node(role), match.graph.shape(data)
     if node.op in (*FUSED, GLOBAL):
         if match.attr("is_training", role):
@@ -59,26 +59,26 @@ def read_affine(match: Match, role: str, data: Tensor) -> Affine | str:
         axis = 1 if attr(node, "data_format") == "NCHW" else len(shape) - 1
         return Affine(None, _along(array.astype(np.float64), axis, len(shape)))
     sizes = (1,) * (len(shape) - array.ndim) + array.shape
-    if len(sizes) > len(shape) or any(one not in (1, other) for one, other in zip(sizes, shape, strict=True)):
+    if len(sizes) > len(shape) or any(size not in (1, other) for size, other in zip(sizes, shape, strict=True)):
         return "the constant may make the shape larger"
     return _elementwise(match, node, array.astype(np.float64).reshape(sizes))
 
 
 def batch_norm_scale_bias(match: Match, role: str = "root") -> tuple[Floats, Floats]:
-    """The factor and the summand of a batch norm, one number per channel."""
+    """Return the scale and bias of a batch norm, one number per channel."""
     gamma, beta, mean, variance = (
         match.array(name).astype(np.float64) for name in ("gamma", "beta", "mean", "variance")
     )
-    old = match.node(role).op == GLOBAL
-    if old and not match.attr("scale_after_normalization", role):
+    is_global = match.node(role).op == GLOBAL
+    if is_global and not match.attr("scale_after_normalization", role):
         gamma = np.ones_like(gamma)
     with np.errstate(invalid="ignore", divide="ignore"):
-        factor = gamma / np.sqrt(variance + match.attr("variance_epsilon" if old else "epsilon", role))
-    return factor, beta - factor * mean
+        scale = gamma / np.sqrt(variance + match.attr("variance_epsilon" if is_global else "epsilon", role))
+    return scale, beta - scale * mean
 
 
 def batch_norm_axis(norm: Node, rank: int) -> int:
-    """The axis that a batch norm takes for that of the channels."""
+    """Return the channel axis of a batch norm."""
     return 1 if attr(norm, "data_format", "NHWC").startswith("NC") else rank - 1
 
 
@@ -97,24 +97,24 @@ def _elementwise(match: Match, node: Node, array: Floats) -> Affine:
     return Affine(array, None) if node.op == "Mul" else Affine(None, array)
 
 
-def add_affine_nodes(make: Maker, line: Affine, data: Tensor, like: Node) -> Tensor:
-    """The operations of a line on data, in the type of a node that has one."""
+def add_affine_nodes(make: Maker, affine: Affine, data: Tensor, like: Node) -> Tensor:
+    """Add the operations of an affine function after a tensor, with the dtype of the node ``like``."""
     from tensorflow import as_dtype
 
-    kind = np.empty(0, as_dtype(attr(like, "T")).as_numpy_dtype)
-    for op_name, array in (("Mul", line.factor), ("AddV2", line.summand)):
+    dtype_like = np.empty(0, as_dtype(attr(like, "T")).as_numpy_dtype)
+    for op_name, array in (("Mul", affine.scale), ("AddV2", affine.bias)):
         if array is not None:
-            made = make.node(op_name, data, make.constant("constant", array, kind), like=like)
-            make.graph.know_shape(made, data)
-            data = made
+            result = make.node(op_name, data, make.constant("constant", array, dtype_like), like=like)
+            make.graph.know_shape(result, data)
+            data = result
     return data
 
 
-def overflows(line: Affine, kernel: NDArray[Any]) -> bool:
-    """Whether a kernel may leave its range when it is multiplied by the factor, or the summand has no place in it."""
+def overflows(affine: Affine, kernel: NDArray[Any]) -> bool:
+    """Return True if the kernel times the scale, or the bias, may be out of range of the kernel's dtype."""
     most = float(np.abs(kernel.astype(np.float64)).max(initial=0))
     with np.errstate(over="ignore", invalid="ignore"):
         arrays = [np.zeros(1)]
-        arrays += [] if line.factor is None else [line.factor, line.factor * most]
-        arrays += [] if line.summand is None else [line.summand]
+        arrays += [] if affine.scale is None else [affine.scale, affine.scale * most]
+        arrays += [] if affine.bias is None else [affine.bias]
         return not all(np.isfinite(array.astype(kernel.dtype).astype(np.float64)).all() for array in arrays)

@@ -1,31 +1,31 @@
-"""The batch norms of a graph, in each of the forms they are exported in."""
+"""Find the batch norms of a graph in all forms that exporters write."""
 
 from tfopt.graph.mutable_graph import Graph, Tensor
 from tfopt.graph.pattern import bindings, const, op
 from tfopt.graph.report import Report
 
 FUSED = {"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", "BatchNormWithGlobalNormalization"}
-DECOMPOSED = op(("Add", "AddV2", "Sub"), op("Mul", "x", const("scale"), role="product"), const("shift"))
+DECOMPOSED = op(("Add", "AddV2", "Sub"), op("Mul", "x", const("scale"), role="product"), const("bias"))
 
 
 def batch_norms(graph: Graph) -> dict[str, str]:
-    """Return the node that ends each batch norm, and the one it starts with.
+    """Return the first node of each batch norm, by the name of its last node.
 
-    A constant product and sum per channel is taken for one: that is what Keras 3 exports, and what a batch norm is.
+    A product and a sum with constants per channel count as a batch norm, because Keras 3 exports it so.
     """
-    found = {}
+    starts = {}
     for name, node in graph.nodes.items():
         if node.op in FUSED:
-            found[name] = name
+            starts[name] = name
         for binding in bindings(DECOMPOSED, graph, Tensor(name)):
             constants = [binding.tensors[role] for role in binding.constants]
             if all(graph.is_constant(tensor) and graph.array(tensor).size > 1 for tensor in constants):
-                found[name] = binding.nodes["product"].name
-    return found
+                starts[name] = binding.nodes["product"].name
+    return starts
 
 
 def why_left(graph: Graph, start: str, report: Report) -> str:
-    """Why a batch norm is still there, from the node it starts with."""
+    """Return why a batch norm remains, given its first node."""
     for law in ("fold_batch_norm", "fold_scale", "fold_scale_before"):
         if start in report.refused[law]:
             return report.refused[law][start]

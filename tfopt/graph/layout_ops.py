@@ -1,8 +1,8 @@
-"""Operations that lay out the same elements in another way, and where a constant that meets them is before and after.
+"""Layout operations, which keep the elements: move a constant operand from one side of the operation to the other.
 
-Squeeze, ExpandDims, Transpose, Reshape       as they stand
-BatchToSpaceND        what a dilated convolution ends with: moves and drops elements of the axes in the middle
-SpaceToBatchND, Pad   what it begins with: moves elements, and adds zeros
+Squeeze, ExpandDims, Transpose, Reshape
+BatchToSpaceND        the end of a dilated convolution: moves and drops elements of the middle axes
+SpaceToBatchND, Pad   its beginning: move elements, and add zeros
 """
 
 import math
@@ -17,11 +17,11 @@ from tfopt.graph.pattern import Op, Pattern, const, op
 from tfopt.graph.rewrite_rule import Match, attr
 
 KEEPING = ("Squeeze", "ExpandDims", "Transpose", "Reshape", "BatchToSpaceND")
-FURTHEST = 8  # operations between a kernel and a view
+MAX_DISTANCE = 8  # operations between a kernel and a layout operation
 
 
 def views_of(data: Pattern) -> tuple[Op, ...]:
-    """Every form, with the role ``view``; constants that say how have the role ``how``, and ``edges``."""
+    """Return the patterns of all layout operations, role ``view``, with constants ``how`` and ``edges``."""
     return (
         op("Squeeze", data, role="view"),
         op("Reshape", data, "shape", role="view"),
@@ -31,12 +31,12 @@ def views_of(data: Pattern) -> tuple[Op, ...]:
 
 
 def before(match: Match, constant: Floats, data: Tensor) -> Floats | str:
-    """What meets the data of a view, given the constant that meets its result; or why there is no such thing.
+    """Convert a constant operand of a layout operation's result to one of its input, or return why that is impossible.
 
     Args:
-        match: Of a pattern with `views_of`.
-        constant: As many axes as the result.
-        data: What the view reads.
+        match: The match of a pattern with `views_of`.
+        constant: An array with the rank of the result.
+        data: The input of the layout operation.
     """
     view, shape = match.node("view"), match.graph.shape(data)
     if view.op == "Squeeze":
@@ -52,12 +52,12 @@ def before(match: Match, constant: Floats, data: Tensor) -> Floats | str:
 
 
 def after(match: Match, constant: Floats, data: Tensor) -> Floats | str:
-    """What meets the result of a view, given the constant that meets its data; or why there is no such thing.
+    """Convert a constant operand of a layout operation's input to one of its result, or return why that is impossible.
 
     Args:
-        match: Of a pattern with `views_of`.
-        constant: As many axes as the data.
-        data: What the view reads.
+        match: The match of a pattern with `views_of`.
+        constant: An array with the rank of the input.
+        data: The input of the layout operation.
     """
     view, shape = match.node("view"), match.graph.shape(data)
     if view.op == "Squeeze":
@@ -73,31 +73,31 @@ def after(match: Match, constant: Floats, data: Tensor) -> Floats | str:
 
 
 def adds_zeros(match: Match) -> bool:
-    """Whether some elements of the result are zeros that were not in the data."""
+    """Return True if the result has zeros that are not in the input."""
     edges = {"Pad": "how", "SpaceToBatchND": "edges"}.get(match.node("view").op)
     return edges is not None and bool(match.array(edges).any())
 
 
 def kernel_behind(graph: Graph, tensor: Tensor) -> NDArray[np.generic] | str:
-    """The kernel of the linear operation behind a tensor, to which nobody else listens on the way."""
-    for _ in range(FURTHEST):
+    """Return the kernel of the linear operation before a tensor, or why it cannot be used."""
+    for _ in range(MAX_DISTANCE):
         node = graph.nodes[tensor.node]
         if graph.uses(node.name) != 1 or node.name in graph.fetched or graph.waiting(node.name):
-            return f"the {node.op} behind the view is read elsewhere"
+            return f"the {node.op} before the view is read elsewhere"
         if node.op in (*PLAIN, *TRANSPOSED):
             constant = graph.is_constant(node.inputs[1]) and graph.array(node.inputs[1]).dtype.name in FLOATS
-            return graph.array(node.inputs[1]) if constant else f"the {node.op} behind the view has no constant kernel"
-        others = [one for one in node.inputs if not graph.is_constant(one)]
+            return graph.array(node.inputs[1]) if constant else f"the {node.op} before the view has no constant kernel"
+        others = [tensor for tensor in node.inputs if not graph.is_constant(tensor)]
         if node.op not in KEEPING and (node.op not in ELEMENTWISE or len(others) != 1):
             break
         tensor = node.inputs[0] if node.op in KEEPING else others[0]
-    return "there is no kernel behind the view"
+    return "there is no kernel before the view"
 
 
 def _squeezed(match: Match, data: Tensor) -> tuple[int, ...] | str:
     shape, axes = match.graph.shape(data), attr(match.node("view"), "squeeze_dims")
     if shape is None or (not axes and None in shape):
-        return "the shape of what is squeezed is not known"
+        return "the shape of the squeezed tensor is not known"
     named = {axis % len(shape) for axis in axes}
     return tuple(axis for axis, size in enumerate(shape) if (axis in named if named else size == 1))
 
@@ -107,19 +107,19 @@ def _new_axis(match: Match) -> int:
 
 
 def _reshaped(constant: Floats, old: tuple[int | None, ...] | None, new: tuple[int | None, ...] | None) -> Floats | str:
-    """A constant of one shape laid out in another; the first axis is the batch, and stays."""
+    """Reshape a constant as the Reshape does with the data; the first axis is the batch and stays."""
     if not old or not new:
         return "the shapes around the Reshape are not known"
     if constant.size == 1 or (old[-1] == new[-1] and constant.size == constant.shape[-1]):
         return constant.reshape((1,) * (len(new) - 1) + (-1,))
-    one, other = ([side or 0 for side in shape[1:]] for shape in (old, new))  # 0 where it is not known
-    if 0 in one or math.prod(one) != math.prod(other) or constant.shape[0] != 1:
+    sizes, new_sizes = ([size or 0 for size in shape[1:]] for shape in (old, new))  # 0: unknown
+    if 0 in sizes or math.prod(sizes) != math.prod(new_sizes) or constant.shape[0] != 1:
         return "the Reshape may move elements from one part of the batch to another"
-    found = np.broadcast_to(constant, (1, *one)).reshape((1, *other))
-    for axis in range(found.ndim):  # as few numbers as there are
-        first = found.take([0], axis)
-        found = first if (found == first).all() else found
-    return found
+    reshaped = np.broadcast_to(constant, (1, *sizes)).reshape((1, *new_sizes))
+    for axis in range(reshaped.ndim):  # an axis along which it is constant gets size 1
+        first = reshaped.take([0], axis)
+        reshaped = first if (reshaped == first).all() else reshaped
+    return reshaped
 
 
 def _same_place(match: Match, constant: Floats) -> Floats | str:

@@ -1,6 +1,6 @@
-"""Operations that are linear in their data and have a kernel, and where the channels of their output are.
+"""Linear operations with a kernel: the channel axis of the output, and the kernel axes that produce the channels.
 
-The channel's number s multiplies the part of the kernel that makes the channel (tf.raw_ops):
+The scale of a channel multiplies the part of the kernel that produces it (layouts of tf.raw_ops):
 
     Conv2D, Conv3D                               [*window, in / groups, out]    the last axis
     DepthwiseConv2dNative                        [h, w, in, multiplier]         the last two: in * multiplier + m
@@ -33,22 +33,22 @@ RANKS = {"Conv3D": 5, "Conv3DBackpropInputV2": 5, "MatMul": 2}
 
 
 def refusal(match: Match) -> str | None:
-    """Why nothing can be folded into the linear operation of a match, or None."""
+    """Return why nothing can be folded into the linear operation of a match, or None."""
     if match.has("add") and existing_bias(match) is None:
-        return "the shift before is not one number per channel"
+        return "the bias before it is not one number per channel"
     return None
 
 
 def existing_bias(match: Match) -> Vector | None:
-    """What is added to the linear operation of a match, per channel; 0 where nothing is, None where it is no vector."""
+    """Return the bias per channel after the linear operation of a match; zeros without one, None if it is no vector."""
     if not match.has("add"):
         return np.zeros(channels(match))
-    found = along_channels(match, match.node("add"), "shift")
-    return -found if found is not None and match.node("add").op == "Sub" else found
+    bias = along_channels(match, match.node("add"), "shift")
+    return -bias if bias is not None and match.node("add").op == "Sub" else bias
 
 
 def along_channels(match: Match, node: Node, role: str) -> Vector | None:
-    """A constant of an elementwise operation as one number per channel; None where it varies along another axis."""
+    """Return a constant of an elementwise operation as a vector ``[channels]``; None if it is no such vector."""
     array, linear = match.array(role), match.node("linear")
     rank, count = RANKS.get(linear.op, 4), channels(match)
     axis = channel_axis(linear)
@@ -64,24 +64,24 @@ def along_channels(match: Match, node: Node, role: str) -> Vector | None:
 
 
 def channel_axis(linear: Node) -> int:
-    """The axis that the channels are, of the data and of the output."""
+    """Return the channel axis, of the data and of the output."""
     return 1 if attr(linear, "data_format", "NHWC").startswith("NC") else RANKS.get(linear.op, 4) - 1
 
 
 def channels(match: Match) -> int:
-    """How many channels the output of the linear operation has."""
+    """Return the number of output channels of the linear operation."""
     return int(np.prod([match.array("kernel").shape[axis] for axis in _axes(match.node("linear"))]))
 
 
 def scaled(match: Match, scale: Vector) -> NDArray[np.float64]:
-    """The kernel with each channel's part multiplied by its number."""
+    """Return the kernel with the part of each output channel multiplied by its scale."""
     kernel, axes = match.array("kernel"), _axes(match.node("linear"))
     sizes = [size if axis - kernel.ndim in axes or axis in axes else 1 for axis, size in enumerate(kernel.shape)]
     return kernel.astype(np.float64) * scale.reshape(sizes)
 
 
 def range_refusal(match: Match, *arrays: NDArray[Any]) -> str | None:
-    """Why the new weights have no place in the type of the old, or None; integers wrap around, which no float does."""
+    """Return why new weights do not fit the kernel's dtype, or None; integers would wrap around."""
     dtype = match.array("kernel").dtype
     if dtype.name not in FLOATS:
         return f"the weights are {dtype.name}"
@@ -90,17 +90,17 @@ def range_refusal(match: Match, *arrays: NDArray[Any]) -> str | None:
     return None if fits else f"the weights would not be finite in {dtype.name}"
 
 
-def affine(match: Match, make: Maker, kernel: NDArray[Any], moved: Vector | None) -> Tensor:
-    """The linear operation of a match with another kernel, and what is added to it, unless that is None."""
+def affine(match: Match, make: Maker, kernel: NDArray[Any], bias: Vector | None) -> Tensor:
+    """Add the linear operation of a match with another kernel, followed by a bias unless that is None."""
     linear, like = match.node("linear"), match.array("kernel")
     weights = make.constant("kernel", kernel, like)
     others = [match.tensor("sizes")] if match.has("sizes") else []
     product = make.again(linear, *([*others, weights, match.tensor("x")] if others else [match.tensor("x"), weights]))
-    return product if moved is None else add_bias(make, linear, product, moved, like)
+    return product if bias is None else add_bias(make, linear, product, bias, like)
 
 
 def add_bias(make: Maker, linear: Node, product: Tensor, bias: Vector, like: NDArray[Any]) -> Tensor:
-    """A bias after a linear operation, in its layout."""
+    """Add a BiasAdd after a linear operation, in its data format."""
     layout = "NCHW" if channel_axis(linear) == 1 and linear.op != "MatMul" else "NHWC"
     return make.node("BiasAdd", product, make.constant("bias", bias, like), like=linear, data_format=layout)
 

@@ -1,8 +1,8 @@
-"""Left-hand sides, written as they are read: operations in operations, every part with the name of its role.
+"""Patterns of operations in a graph: nested operations in which every part has a role name.
 
     op("Mul", op("Conv2D", "x", const("kernel"), role="conv"), const("scale"))
 
-is a convolution with a constant kernel, times a constant. A bare word stands for any tensor.
+matches a convolution with a constant kernel, times a constant. A plain string matches any tensor.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,21 +15,21 @@ COMMUTING = {"Add", "AddV2", "LogicalAnd", "LogicalOr", "Maximum", "Minimum", "M
 
 @dataclass(frozen=True)
 class Const:
-    """A constant, whose value the law uses."""
+    """A constant whose value the law uses."""
 
     role: str
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """Any of these, the first that fits."""
+    """Alternatives; the first that matches is used."""
 
     choices: tuple["Pattern", ...]
 
 
 @dataclass(frozen=True)
 class Op:
-    """The first output of a node of one of some operations, with these inputs; both orders of those that commute."""
+    """The first output of a node with one of these operations and these inputs, in both orders if it commutes."""
 
     ops: tuple[str, ...]
     inputs: tuple["Pattern", ...]
@@ -37,7 +37,7 @@ class Op:
 
     @property
     def depth(self) -> int:
-        """How many operations lie in each other."""
+        """Return the number of nested operations."""
         return 1 + max(map(depth, self.inputs), default=0)
 
 
@@ -45,22 +45,22 @@ Pattern = str | Const | OneOf | Op
 
 
 def op(ops: str | tuple[str, ...], *inputs: Pattern, role: str = "root") -> Op:
-    """A node of an operation, or of one of several."""
+    """Return a pattern for a node with one of these operations."""
     return Op((ops,) if isinstance(ops, str) else ops, inputs, role)
 
 
 def const(role: str) -> Const:
-    """A constant."""
+    """Return a pattern for a constant."""
     return Const(role)
 
 
 def one_of(*choices: Pattern) -> OneOf:
-    """Any of these, the first that fits."""
+    """Return a pattern of alternatives; the first that matches is used."""
     return OneOf(choices)
 
 
 def depth(pattern: Pattern) -> int:
-    """How many operations lie in each other, at most."""
+    """Return the largest number of nested operations of a pattern."""
     if isinstance(pattern, OneOf):
         return max(map(depth, pattern.choices))
     return pattern.depth if isinstance(pattern, Op) else 0
@@ -68,12 +68,12 @@ def depth(pattern: Pattern) -> int:
 
 @dataclass(frozen=True)
 class Binding:
-    """What the roles of a pattern stand for, somewhere in a graph.
+    """The nodes and tensors that the roles of a pattern match at one place of a graph.
 
     Attributes:
-        nodes: Of operations, the root among them.
-        tensors: Of anything else, constants among them.
-        constants: Which of the tensors must be constants.
+        nodes: The node of each role that is an operation, including the root.
+        tensors: The tensor of each other role, including constants.
+        constants: The roles that must be constants.
     """
 
     nodes: Mapping[str, Node] = field(default_factory=dict)
@@ -81,20 +81,20 @@ class Binding:
     constants: tuple[str, ...] = ()
 
     def joined(self, other: "Binding") -> "Binding":
-        """Both."""
+        """Return the union of two bindings."""
         return Binding(
             {**self.nodes, **other.nodes}, {**self.tensors, **other.tensors}, self.constants + other.constants
         )
 
 
 def bindings(pattern: Pattern, graph: Graph, tensor: Tensor) -> Iterator[Binding]:
-    """Yield every way in which the operations at a tensor are those of a pattern; constants are not yet looked at."""
+    """Yield all matches of a pattern at a tensor; the caller checks that the constants are constant."""
     if _fits(pattern, graph, tensor):
-        yield from _ways(pattern, graph, tensor)
+        yield from _matches(pattern, graph, tensor)
 
 
 def _fits(pattern: Pattern, graph: Graph, tensor: Tensor) -> bool:
-    """Whether there is a way; most patterns fit nowhere near, and to see that costs less than to begin a binding."""
+    """Return True if there is a match. This is faster than building a binding, and most patterns do not match."""
     if isinstance(pattern, Op):
         node = graph.nodes[tensor.node]
         if tensor.output or node.op not in pattern.ops or len(node.inputs) != len(pattern.inputs):
@@ -109,28 +109,28 @@ def _all_fit(pattern: Op, graph: Graph, tensors: list[Tensor]) -> bool:
     return all(_fits(inner, graph, tensor) for inner, tensor in zip(pattern.inputs, tensors, strict=True))
 
 
-def _ways(pattern: Pattern, graph: Graph, tensor: Tensor) -> Iterator[Binding]:
+def _matches(pattern: Pattern, graph: Graph, tensor: Tensor) -> Iterator[Binding]:
     if isinstance(pattern, str):
         yield Binding(tensors={pattern: tensor})
     elif isinstance(pattern, Const):
         yield Binding(tensors={pattern.role: tensor}, constants=(pattern.role,))
     elif isinstance(pattern, OneOf):
         for choice in pattern.choices:
-            yield from _ways(choice, graph, tensor)
+            yield from _matches(choice, graph, tensor)
     else:
         node = graph.nodes[tensor.node]
         if tensor.output or node.op not in pattern.ops or len(node.inputs) != len(pattern.inputs):
             return
-        yield from _of_inputs(pattern.inputs, graph, node.inputs, Binding({pattern.role: node}))
+        yield from _match_inputs(pattern.inputs, graph, node.inputs, Binding({pattern.role: node}))
         if node.op in COMMUTING:
-            yield from _of_inputs(pattern.inputs, graph, node.inputs[::-1], Binding({pattern.role: node}))
+            yield from _match_inputs(pattern.inputs, graph, node.inputs[::-1], Binding({pattern.role: node}))
 
 
-def _of_inputs(
-    patterns: tuple[Pattern, ...], graph: Graph, tensors: list[Tensor], so_far: Binding
+def _match_inputs(
+    patterns: tuple[Pattern, ...], graph: Graph, tensors: list[Tensor], bound: Binding
 ) -> Iterator[Binding]:
     if not patterns:
-        yield so_far
+        yield bound
         return
-    for binding in _ways(patterns[0], graph, tensors[0]):
-        yield from _of_inputs(patterns[1:], graph, tensors[1:], so_far.joined(binding))
+    for binding in _matches(patterns[0], graph, tensors[0]):
+        yield from _match_inputs(patterns[1:], graph, tensors[1:], bound.joined(binding))

@@ -109,7 +109,7 @@ TABLE = [
     refuses("training mode", lambda: norm(dilated(), training=True), because="training mode"),
     refuses("numbers along the blocks", lambda: dilated() * weights(7, 1), because="BatchToSpaceND moves"),
     refuses(
-        "no kernel", lambda: tf.squeeze(tf.exp(feed(None, 1, 4)), [1]) * weights(4), because="no kernel behind the view"
+        "no kernel", lambda: tf.squeeze(tf.exp(feed(None, 1, 4)), [1]) * weights(4), because="no kernel before the view"
     ),
     refuses(
         "a kernel that is computed",
