@@ -1,4 +1,4 @@
-"""Build control flow of TensorFlow 1 (Switch, Merge, Enter, Exit), as old frozen graphs have it."""
+"""Build control flow of TensorFlow 1 (Switch, Merge, Enter, Exit), as in old frozen graphs."""
 
 from contextlib import contextmanager
 
@@ -20,10 +20,10 @@ def version_1():
 
 
 def in_frames(build):
-    """Return a graph with the built nodes in a branch in a loop; ``rounds`` of two iterations take the branch."""
+    """Build nodes in a branch in a loop of two iterations; the first ``rounds`` iterations take the branch."""
     import tensorflow as tf
 
-    def number():
+    def weighted_sum():
         values = tf.reshape(build(), [-1])
         flat = tf.cast(tf.math.real(values) if values.dtype.is_complex else values, tf.float64)
         count = flat.shape[0] or tf.size(flat)
@@ -33,8 +33,8 @@ def in_frames(build):
         rounds, start = feed(name="rounds"), feed(name="start", dtype="float64")
 
         def body(i, total):
-            side = tf.compat.v1.cond(i < tf.cast(rounds, tf.int32), number, lambda: tf.tanh(total))
-            return i + 1, total * 0.5 + side
+            value = tf.compat.v1.cond(i < tf.cast(rounds, tf.int32), weighted_sum, lambda: tf.tanh(total))
+            return i + 1, total * 0.5 + value
 
         tf.identity(tf.compat.v1.while_loop(lambda i, _: i < 2, body, [0, start * 0.1])[1], name="y")
     return graph.as_graph_def()

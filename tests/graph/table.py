@@ -1,4 +1,4 @@
-"""Test tables of laws: `tests/graph/rewrites/LAW.py` has the rows of a law, `test_laws.py` runs them."""
+"""Test cases of laws: `tests/graph/rewrites/LAW.py` declares those of a law, and `test_laws.py` runs them."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class Row:
         build: Function that builds the graph in the default graph and returns the output, which is named ``y``.
         fires: Expected number of firings; 0 if the law refuses.
         because: Part of the reason, if the law refuses.
-        gone: Operations that must be absent from the result.
+        gone: Operations that are absent from the result.
         outputs: Names of fetched nodes besides ``y``.
         unfed: Names of placeholders that are not fed; they are false when the graph is run.
     """
@@ -72,15 +72,15 @@ def answering(graph_def, unfed=()):
     """Return a graph that can be run: unfed placeholders become the constant false."""
     import tensorflow as tf
 
-    made = type(graph_def).FromString(graph_def.SerializeToString())
-    for node in made.node:
+    result = type(graph_def).FromString(graph_def.SerializeToString())
+    for node in result.node:
         if node.name in unfed:
-            kind = node.attr["dtype"].type
+            dtype = node.attr["dtype"].type
             node.op = "Const"
             node.attr.clear()
-            node.attr["dtype"].type = kind
-            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(np.zeros([], tf.as_dtype(kind).as_numpy_dtype)))
-    return made
+            node.attr["dtype"].type = dtype
+            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(np.zeros([], tf.as_dtype(dtype).as_numpy_dtype)))
+    return result
 
 
 def ops(graph_def) -> Counter:
@@ -101,10 +101,9 @@ def unknown(tensor):
     import tensorflow as tf
 
     sizes = [-1 if size is None else size for size in tf.convert_to_tensor(tensor).shape]
-    none = feed(1, dtype="int32", name="u") * 0 - 2
-    return tf.reshape(
-        tensor, tf.raw_ops.ListDiff(x=sizes, y=none)[0]
-    )  # all sizes, but shape inference does not see their number
+    absent = feed(1, dtype="int32", name="u") * 0 - 2
+    shape = tf.raw_ops.ListDiff(x=sizes, y=absent)[0]  # all sizes, but shape inference does not know how many
+    return tf.reshape(tensor, shape)
 
 
 def weights(*shape, dtype="float32", low=None):

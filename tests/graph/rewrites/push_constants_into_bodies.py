@@ -1,4 +1,4 @@
-"""Rows for `push_constants_into_bodies`."""
+"""Test cases of `push_constants_into_bodies`."""
 
 import tensorflow as tf
 
@@ -7,52 +7,52 @@ from tests.graph.table import feed, holds, refuses, weights
 
 
 def loop(kernel, body=None, *, rounds=3, x=None):
-    """A loop that captured a matrix: the body hands it on."""
+    """Build a loop that captures a matrix; the body returns it unchanged."""
     x = feed(3, 4) if x is None else x
-    start = tf.stack(tf.cast(feed(name="start"), tf.int32))  # no constant
-    given = [start, x, kernel]
+    start = tf.stack(tf.cast(feed(name="start"), tf.int32))  # not a constant
+    arguments = [start, x, kernel]
     body = body or (lambda i, x, kernel: (i + 1, tf.tanh(x @ kernel), tf.identity(kernel)))
     functions = {
-        "cond": captured(lambda i, x, kernel: i < rounds, *given),
-        "body": captured(body, *given),
+        "cond": captured(lambda i, x, kernel: i < rounds, *arguments),
+        "body": captured(body, *arguments),
     }
-    return tf.raw_ops.StatelessWhile(input=given, output_shapes=[[], [None, 4], [4, 4]], **functions)
+    return tf.raw_ops.StatelessWhile(input=arguments, output_shapes=[[], [None, 4], [4, 4]], **functions)
 
 
-def changes(i, x, kernel):
-    """A body that changes what it was given."""
+def scale_kernel(i, x, kernel):
+    """Return a kernel that differs from the argument."""
     return i + 1, tf.tanh(x @ kernel), kernel * 2.0
 
 
 def branches(condition=None):
-    """An If whose branches read one matrix."""
+    """Build an If whose branches read one matrix."""
     x, kernel = feed(3, 4), weights(4, 2)
     condition = tf.reduce_sum(feed(3, name="p")) > 0 if condition is None else condition
     return either(condition, relu, tanh, x, kernel)[0]
 
 
 def call():
-    """A call that was not inlined."""
+    """Build a call that is not inlined."""
     x, kernel = feed(3, 4), weights(4, 2)
     return tf.raw_ops.PartitionedCall(args=[x, kernel], Tout=[tf.float32], f=captured(tanh, x, kernel))[0]
 
 
 def large_in_both():
-    """A large constant that two branches read."""
+    """Build two branches that read a large constant."""
     return either(tf.reduce_sum(feed(3, name="p")) > 0, relu, tanh, feed(3, 40), weights(40, 20))[0]
 
 
 def large_and_outside():
-    """A large constant that something else reads as well."""
+    """Build a call whose large constant has another reader."""
     kernel = weights(40, 40)
-    found = tf.raw_ops.PartitionedCall(
+    result = tf.raw_ops.PartitionedCall(
         args=[feed(3, 40), kernel], Tout=[tf.float32], f=captured(tanh, feed(3, 40, name="like"), kernel)
     )[0]
-    return found + kernel[0]
+    return result + kernel[0]
 
 
-def both():
-    """Two calls with the same constants: one function serves both."""
+def two_calls():
+    """Build two calls with the same constant, which share one function."""
     kernel = weights(40, 40)
     function = captured(tanh, feed(3, 40, name="like"), kernel)
     x = feed(3, 40)
@@ -61,8 +61,8 @@ def both():
     return x
 
 
-def each(*sliced, captured_inputs):
-    """A function of each slice of some tensors, and of others as they are."""
+def map_slices(*sliced, captured_inputs):
+    """Build a MapDefun over slices of some tensors, which captures others."""
     like = [feed(*tensor.shape[1:], name="like") for tensor in sliced]
     return tf.raw_ops.MapDefun(
         arguments=sliced,
@@ -74,16 +74,23 @@ def each(*sliced, captured_inputs):
 
 
 TABLE = [
-    holds("what a map captures", lambda: each(feed(3, 4, 4), captured_inputs=[feed(2, name="p"), weights(4, 2)])),
-    holds("all that it captures", lambda: each(feed(3, 4, 4), captured_inputs=[weights(4, 2)])),
-    refuses("what it slices", lambda: each(weights(3, 4, 4), captured_inputs=[feed(4, 2)]), because=""),
+    holds(
+        "MapDefun with a captured constant",
+        lambda: map_slices(feed(3, 4, 4), captured_inputs=[feed(2, name="p"), weights(4, 2)]),
+    ),
+    holds("MapDefun with captured constants only", lambda: map_slices(feed(3, 4, 4), captured_inputs=[weights(4, 2)])),
+    refuses(
+        "MapDefun with a sliced constant",
+        lambda: map_slices(weights(3, 4, 4), captured_inputs=[feed(4, 2)]),
+        because="",
+    ),
     holds("a loop", lambda: loop(weights(4, 4))[1]),
     holds("a loop whose constant is read after it", lambda: tf.matmul(*loop(weights(4, 4))[1:])),
     holds("two branches", branches),
     holds("a call", call),
-    holds("two calls", both, fires=2),
-    refuses("a larger one for two branches", large_in_both, because="would be held 2 times"),
-    refuses("a larger one that is read elsewhere", large_and_outside, because="would be held 2 times"),
-    refuses("a body that changes it", lambda: loop(weights(4, 4), changes)[1], because=""),
-    refuses("what is no constant", lambda: loop(feed(4, 4, name="k"))[1], because=""),
+    holds("two calls", two_calls, fires=2),
+    refuses("a large constant in two branches", large_in_both, because="would be stored 2 times"),
+    refuses("a large constant with another reader", large_and_outside, because="would be stored 2 times"),
+    refuses("a body that changes the constant", lambda: loop(weights(4, 4), scale_kernel)[1], because=""),
+    refuses("a placeholder", lambda: loop(feed(4, 4, name="k"))[1], because=""),
 ]

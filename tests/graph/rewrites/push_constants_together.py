@@ -1,4 +1,4 @@
-"""Rows for `push_constants_together`."""
+"""Test cases of `push_constants_together`."""
 
 import tensorflow as tf
 
@@ -6,12 +6,12 @@ from tests.graph.table import feed, holds, refuses, unknown, weights
 
 
 def x():
-    """Nothing that a constant could be folded into."""
+    """Build a tensor whose operation absorbs no constant."""
     return tf.exp(feed(None, 4))
 
 
 def never_taken():
-    """Constants of which no shape holds both, on a side that is not taken."""
+    """Build constants whose shapes cannot be broadcast, in a branch that is not executed."""
     data = x()
     alive, dead = tf.raw_ops.Switch(data=unknown(data), pred=tf.reduce_sum(data) < 0)
     return tf.raw_ops.Merge(inputs=[(dead + weights(2)) + weights(3), alive])[0]
@@ -19,30 +19,32 @@ def never_taken():
 
 TABLE = [
     holds("two sums", lambda: (x() + weights(4, low=1)) + weights(4, low=1)),
-    holds("the constants first", lambda: weights(4, low=1) + (weights(4, low=1) + x())),
-    holds("less, then more", lambda: (x() - weights(4, low=1)) + tf.constant(9.0), gone="Sub"),
-    holds("more, then less", lambda: (x() + weights(4, low=1)) - tf.constant(9.0), gone="Sub"),
-    holds("less and less", lambda: (x() - weights(4, low=1)) - weights(4, low=1), gone="Sub"),
-    holds("less, then less of one number", lambda: (x() - weights(4, low=1)) - 3.0, gone="Sub"),
+    holds("constants as first operands", lambda: weights(4, low=1) + (weights(4, low=1) + x())),
+    holds("a difference, then a sum", lambda: (x() - weights(4, low=1)) + tf.constant(9.0), gone="Sub"),
+    holds("a sum, then a difference", lambda: (x() + weights(4, low=1)) - tf.constant(9.0), gone="Sub"),
+    holds("two differences", lambda: (x() - weights(4, low=1)) - weights(4, low=1), gone="Sub"),
+    holds("two differences, one by a scalar", lambda: (x() - weights(4, low=1)) - 3.0, gone="Sub"),
     holds("two products", lambda: (x() * weights(4)) * weights(1, 4)),
     holds("a quotient, then a product", lambda: (x() / weights(4, low=1)) * weights(4), gone="RealDiv"),
     holds("a product, then a quotient", lambda: (x() * weights(4)) / weights(4, low=2), gone="RealDiv"),
     holds("a quotient of a quotient", lambda: (x() / weights(4, low=1)) / weights(4, low=2), gone="RealDiv"),
-    holds("four in a row", lambda: x() * weights(4) * weights() * weights(4) * weights(), fires=3),
+    holds("four products", lambda: x() * weights(4) * weights() * weights(4) * weights(), fires=3),
     holds("integers", lambda: (feed(3, dtype="int32") + (2**31 - 1)) + 5),
-    holds("a product with a zero in it", lambda: (x() * tf.constant([0.0, 1, 2, 3])) * weights(4)),
-    holds("a sum that is nothing where nothing was added", lambda: (x() + tf.constant([0.0, 1, 2, 3])) + tf.zeros([4])),
+    holds("a product with a zero factor", lambda: (x() * tf.constant([0.0, 1, 2, 3])) * weights(4)),
+    holds(
+        "a sum that is zero where both summands are zero", lambda: (x() + tf.constant([0.0, 1, 2, 3])) + tf.zeros([4])
+    ),
     refuses(
-        "some that cancel",
+        "summands that cancel in some elements",
         lambda: (x() + tf.constant([1.0, 1e8, 1, 1])) - tf.constant([0.5, 1e8, 0, 0]),
         because="cancel",
     ),
-    refuses("most of it cancels", lambda: (x() + 1000.0) - 999.5, because="cancel"),
+    refuses("summands that cancel except for a small rest", lambda: (x() + 1000.0) - 999.5, because="cancel"),
     refuses("complex numbers", lambda: (feed(3, dtype="complex64") * 2j) * 3j, because="complex64"),
-    refuses("constants that never meet", never_taken, because="do not meet"),
+    refuses("shapes that cannot be broadcast", never_taken, because="cannot be broadcast"),
     refuses("a larger constant", lambda: (x() + weights(2, 1, low=1)) + weights(4, low=1), because="would be larger"),
     refuses("an overflow", lambda: (x() * tf.constant(1e30)) * tf.constant(1e30), because="not be finite"),
     refuses("an underflow", lambda: (x() * tf.constant(1e-30)) * tf.constant(1e-30), because="would be zero"),
-    refuses("what cancels", lambda: (x() + 1e8) - 1e8, because="cancel"),
+    refuses("summands that cancel", lambda: (x() + 1e8) - 1e8, because="cancel"),
     refuses("a division by zero", lambda: (x() / tf.constant(0.0)) * tf.constant(2.0), because="not be finite"),
 ]

@@ -1,13 +1,22 @@
-"""A constant behind a switch is a constant on each side of it.
+"""Push constants through the Switch nodes of TensorFlow 1 conditions.
 
     switch(c, p) = (c if not p, c if p)
 
-    before    Const(kernel) -> Switch(p) -> MatMul on a side
-    after     Const(kernel), after that side's Identity -> MatMul on a side
+    before    Const(kernel) -> Switch(p) -> MatMul in a branch
+    after     Const(kernel), control edge from the Identity of the branch -> MatMul in a branch
 
-On a side of a switch of version 1 nothing is a constant that was captured from outside, and no law for constants finds
-it. Which side the constant belongs to is what it then waits for: the Identity behind the switch of the condition itself
-that ``tf.cond`` makes, or a new one. Needs: no larger constant that would then be held twice.
+In a branch of a TensorFlow 1 condition, captured constants are outputs of a Switch, so laws for constants do not match.
+The new constants need a control edge so that they belong to the branch. It comes from the Identity that ``tf.cond``
+creates after the Switch of the condition itself, or from a new Identity.
+
+Requires:
+    - The condition is not constant; `fold_switches` folds constant conditions.
+    - No control edge enters or leaves the Switch, and it is not fed or fetched.
+    - The Switch does not compute the condition of another Switch.
+    - The constant waits for nothing that the condition does not wait for.
+    - A constant of more than 1,024 bytes is stored once afterwards.
+
+Source: tf.raw_ops.Switch; Yu et al., "Dynamic Control Flow in Large-Scale Machine Learning", EuroSys 2018.
 """
 
 from tfopt.graph.control_flow_v1 import conditions, controls_of
@@ -21,58 +30,57 @@ NAME = "push_constants_through_switch"
 
 
 def run(graph: Graph, report: Report) -> int:
-    """Make constants of every output of a Switch of a constant that is not only waited for."""
-    fired, ahead = 0, [node.name for node in graph.of_op("Switch")]
-    while ahead:
-        switch = graph.nodes[ahead.pop()]
+    """Replace the outputs of each Switch of a constant that have readers by constants."""
+    fired, queue = 0, [node.name for node in graph.of_op("Switch")]
+    while queue:
+        switch = graph.nodes[queue.pop()]
         if not graph.is_constant(switch.inputs[0]) or graph.is_constant(switch.inputs[1]):
-            continue  # of a constant condition `fold_switches` takes one side
-        sides = [side for side in (0, 1) if _readers(graph, Tensor(switch.name, side))]
-        if not sides:
+            continue  # `fold_switches` folds constant conditions
+        branches = [branch for branch in (0, 1) if _readers(graph, Tensor(switch.name, branch))]
+        if not branches:
             continue
-        if reason := _refusal(graph, switch, len(sides)):
+        if reason := _refusal(graph, switch, len(branches)):
             report.refuse(NAME, switch.name, reason)
             continue
-        ahead += [reader.name for reader in graph.readers(switch.name) if reader.op == "Switch"]
-        for side in sides:
-            _push(graph, switch, side)
+        queue += [reader.name for reader in graph.readers(switch.name) if reader.op == "Switch"]
+        for branch in branches:
+            _push(graph, switch, branch)
         report.fire(NAME, switch.name)
         fired += 1
     return fired
 
 
-def _readers(graph: Graph, side: Tensor) -> list[Node]:
-    """Who reads a side of a switch, but an Identity that only says that it is this side."""
+def _readers(graph: Graph, output: Tensor) -> list[Node]:
+    """Return the readers of an output of a Switch, except Identities that only start control edges."""
     return [
         reader
-        for reader in graph.readers(side.node)
-        if side in reader.inputs
+        for reader in graph.readers(output.node)
+        if output in reader.inputs
         and (reader.op != "Identity" or graph.readers(reader.name) or reader.name in graph.fetched)
     ]
 
 
-def _refusal(graph: Graph, switch: Node, sides: int) -> str | None:
+def _refusal(graph: Graph, switch: Node, branches: int) -> str | None:
     if switch.controls or graph.waiting(switch.name) or switch.name in graph.fetched | graph.fed:
-        return "it carries a control edge, or is asked for or fed from outside"
+        return "it carries a control edge, or is fed or fetched"
     if any(reader.op == "Switch" and reader.inputs[1].node == switch.name for reader in graph.readers(switch.name)):
-        return "it is the condition of another"
+        return "it is the condition of another Switch"
     source = switch.inputs[0].node
     size = graph.nodes[source].attr["value"].tensor.ByteSize()
-    if size > SMALL and (sides > 1 or graph.uses(source) > 1 or source in graph.fetched):
-        return f"a constant of {size:,} bytes would be held more than once"
-    held = conditions(graph, controls_of(graph, source))
-    return (
-        None if held <= conditions(graph, [switch.inputs[1]]) else "the constant waits for what the condition does not"
-    )
+    if size > SMALL and (branches > 1 or graph.uses(source) > 1 or source in graph.fetched):
+        return f"a constant of {size:,} bytes would be stored more than once"
+    if not conditions(graph, controls_of(graph, source)) <= conditions(graph, [switch.inputs[1]]):
+        return "the constant waits for what the condition does not wait for"
+    return None
 
 
-def _push(graph: Graph, switch: Node, side: int) -> None:
-    old = Tensor(switch.name, side)
+def _push(graph: Graph, switch: Node, branch: int) -> None:
+    old = Tensor(switch.name, branch)
     readers = _readers(graph, old)
     constant = graph.nodes[switch.inputs[0].node]
-    waited = _pivot(graph, switch, side)
-    name = graph.fresh(f"{switch.name}/constant_{side}")
-    graph.insert(Node(name, "Const", [], [waited], constant.attr, switch.device))
+    pivot = _pivot(graph, switch, branch)
+    name = graph.fresh(f"{switch.name}/constant_{branch}")
+    graph.insert(Node(name, "Const", [], [pivot], constant.attr, switch.device))
     graph.know_shape(Tensor(name), Tensor(constant.name))
     for reader in readers:
         inputs = [Tensor(name) if tensor == old else tensor for tensor in reader.inputs]
@@ -80,16 +88,16 @@ def _push(graph: Graph, switch: Node, side: int) -> None:
         graph.insert(Node(reader.name, reader.op, inputs, reader.controls, reader.attr, reader.device))
 
 
-def _pivot(graph: Graph, switch: Node, side: int) -> str:
-    """An Identity that comes exactly where a side of a switch does."""
+def _pivot(graph: Graph, switch: Node, branch: int) -> str:
+    """Return an Identity that runs if and only if a branch of a Switch is taken."""
     condition = switch.inputs[1]
     for other in graph.readers(condition.node):
         if other.op == "Switch" and other.inputs == [condition, condition] and not other.controls:
             for reader in graph.readers(other.name):
-                if reader.op == "Identity" and reader.inputs == [Tensor(other.name, side)] and not reader.controls:
+                if reader.op == "Identity" and reader.inputs == [Tensor(other.name, branch)] and not reader.controls:
                     return reader.name
-    name = graph.fresh(f"{switch.name}/side_{side}")
-    graph.insert(identity(name, Tensor(switch.name, side), switch.attr["T"].type, device=switch.device))
+    name = graph.fresh(f"{switch.name}/side_{branch}")
+    graph.insert(identity(name, Tensor(switch.name, branch), switch.attr["T"].type, device=switch.device))
     return name
 
 

@@ -1,4 +1,4 @@
-"""Constants that are added one after another are one constant, and so are factors.
+"""Join constants that are added, or multiplied, one after another.
 
     (x + c) + d = x + (c + d)        (x * c) * d = x * (c d)
     (x - c) + d = x + (d - c)        (x / c) * d = x * (d / c)
@@ -6,10 +6,15 @@
     before    x -> AddV2(c) -> AddV2(d) -> y
     after     x -> AddV2(c + d) -> y
 
-Grappler calls this constant push-down. The sum is rounded once rather than twice. Needs: constants that meet in a shape
-no larger than the larger of them, a sum that is finite, a product that is not too small for the type, and floats that
-do not cancel: (x + 1e8) - 1e8 is no x to begin with, and stays as it is. Integers are added modulo their range, where
-the law holds as it stands; their quotients are not touched.
+The float result is rounded once instead of twice. Integer sums and products are exact modulo the range of the type.
+
+Requires:
+    - The shape of both constants, broadcast, is not larger than the larger constant.
+    - The joined constant is finite, and a product of nonzero factors does not underflow to zero.
+    - Float summands do not cancel: (x + 1e8) - 1e8 differs from x by rounding.
+    - Integers are not divided.
+
+Source: `ConstantPushDown` in Grappler's constant folding.
 """
 
 import numpy as np
@@ -24,11 +29,11 @@ SUMS, PRODUCTS = ("AddV2", "Add", "Sub"), ("Mul", "RealDiv")
 PATTERNS = tuple(
     op(ops, op(ops, "x", const("first"), role="inner"), const("second")) for ops in (SUMS, PRODUCTS)
 )  # fmt: skip
-CANCELLED = 1e-3  # of the larger constant
+MIN_SUM = 1e-3  # smallest sum of two floats, as a fraction of the larger summand
 
 
 def when(match: Match) -> str | None:
-    """Refuse what would grow, overflow, vanish or cancel."""
+    """Refuse constants whose join grows, overflows, underflows or cancels."""
     first, second = match.array("first"), match.array("second")
     integers = np.issubdtype(first.dtype, np.integer)
     if not integers and first.dtype.name not in FLOATS:
@@ -38,35 +43,35 @@ def when(match: Match) -> str | None:
     try:
         size = int(np.prod(np.broadcast_shapes(first.shape, second.shape)))
     except ValueError:
-        return "the constants do not meet in one shape"
+        return "the shapes of the constants cannot be broadcast"
     if size > max(first.size, second.size):
-        return "together the constants would be larger"
+        return "the joined constant would be larger"
     return None if integers else _float_refusal(match)
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """One operation and one constant."""
-    constant = make.constant("constant", _together(match), match.array("first"))
-    kind = "Mul" if match.node().op in PRODUCTS else "AddV2"
-    return make.node(kind, match.tensor("x"), constant, like=match.node())
+    """Create one operation with one constant."""
+    constant = make.constant("constant", _joined(match), match.array("first"))
+    operation = "Mul" if match.node().op in PRODUCTS else "AddV2"
+    return make.node(operation, match.tensor("x"), constant, like=match.node())
 
 
 def _float_refusal(match: Match) -> str | None:
     first, second = (match.array(role).astype(np.float64) for role in ("first", "second"))
-    together = _together(match)
+    joined = _joined(match)
     with np.errstate(over="ignore"):
-        if not np.isfinite(together.astype(match.array("first").dtype).astype(np.float64)).all():
-            return "together the constants would not be finite"
+        if not np.isfinite(joined.astype(match.array("first").dtype).astype(np.float64)).all():
+            return "the joined constant would not be finite"
     is_sum = match.node().op in SUMS
-    if not is_sum and np.any((together.astype(match.array("first").dtype) == 0) & (first * second != 0)):
-        return "together the constants would be zero"
-    if is_sum and np.any(np.abs(together) < CANCELLED * np.maximum(np.abs(first), np.abs(second))):
-        return "the constants cancel, and what they round away would come back"
+    if not is_sum and np.any((joined.astype(match.array("first").dtype) == 0) & (first * second != 0)):
+        return "the joined constant would be zero"
+    if is_sum and np.any(np.abs(joined) < MIN_SUM * np.maximum(np.abs(first), np.abs(second))):
+        return "the constants cancel, and the result would be rounded differently"
     return None
 
 
-def _together(match: Match) -> NDArray[np.float64]:
-    """Both constants as one to add, or to multiply by; integers in their own type, where they wrap around."""
+def _joined(match: Match) -> NDArray[np.float64]:
+    """Compute the joined summand or factor, for integers in their own type, so that they wrap around."""
     first, second = match.array("first"), match.array("second")
     if not np.issubdtype(first.dtype, np.integer):
         first, second = first.astype(np.float64), second.astype(np.float64)

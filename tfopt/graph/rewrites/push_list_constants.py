@@ -1,4 +1,4 @@
-"""Constants in a list of summands, or next to each other in a concatenation, are one constant.
+"""Join the constants of an AddN, and adjacent constants of a concatenation.
 
     c + x + d + y = x + y + (c + d)
     [x, c, d, y] = [x, (c, d), y]
@@ -6,7 +6,12 @@
     before    AddN(c, x, d, y)            ConcatV2(x, c, d, y)
     after     AddN(x, y, c + d)           ConcatV2(x, cd, y)
 
-Needs: finite numbers whose sum is finite, as infinities of both signs depend on the order.
+Requires:
+    - The joined float constant is finite: a sum that contains infinities of both signs depends on the order.
+    - The axis of a ConcatV2 is a constant.
+    - The constants wait for nothing.
+
+Source: `PartialAssocOpConstFolding` and `PartialConcatConstFolding` in Grappler's constant folding.
 """
 
 from collections.abc import Iterator
@@ -28,7 +33,7 @@ def run(graph: Graph, report: Report) -> int:
     """Join the constants of every AddN and ConcatV2."""
     fired = 0
     for node in graph.of_op("AddN", "ConcatV2"):
-        groups = list(_summands(graph, node) if node.op == "AddN" else _neighbours(graph, node))
+        groups = list(_summands(graph, node) if node.op == "AddN" else _concatenated(graph, node))
         if all(len(group) == 1 for group in groups):
             continue
         if node.op == "ConcatV2" and not graph.is_constant(node.inputs[-1]):
@@ -44,19 +49,19 @@ def run(graph: Graph, report: Report) -> int:
     return fired
 
 
-def _free(graph: Graph, tensor: Tensor) -> bool:
+def _is_joinable(graph: Graph, tensor: Tensor) -> bool:
     return graph.is_constant(tensor) and not graph.nodes[tensor.node].controls
 
 
 def _summands(graph: Graph, node: Node) -> Iterator[Group]:
-    yield from ([tensor] for tensor in node.inputs if not _free(graph, tensor))
-    if constants := [tensor for tensor in node.inputs if _free(graph, tensor)]:
+    yield from ([tensor] for tensor in node.inputs if not _is_joinable(graph, tensor))
+    if constants := [tensor for tensor in node.inputs if _is_joinable(graph, tensor)]:
         yield constants
 
 
-def _neighbours(graph: Graph, node: Node) -> Iterator[Group]:
-    for constant, group in groupby(node.inputs[:-1], lambda tensor: _free(graph, tensor)):
-        if constant:
+def _concatenated(graph: Graph, node: Node) -> Iterator[Group]:
+    for is_joinable, group in groupby(node.inputs[:-1], lambda tensor: _is_joinable(graph, tensor)):
+        if is_joinable:
             yield list(group)
         else:
             yield from ([tensor] for tensor in group)
