@@ -13,6 +13,7 @@ Requires:
     - The operation is not an output of the graph.
     - A loop body returns the constant unchanged.
     - MapDefun captures the constant; it does not slice it.
+    - The constant has no control inputs.
     - A constant of more than 1,024 bytes is stored once afterwards.
 
 Source: tf.raw_ops.While, If, Case, PartitionedCall and MapDefun.

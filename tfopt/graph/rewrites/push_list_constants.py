@@ -9,7 +9,7 @@
 Requires:
     - The joined float constant is finite: a sum that contains infinities of both signs depends on the order.
     - The axis of a ConcatV2 is a constant.
-    - The constants wait for nothing.
+    - The constants have no control inputs.
 
 Source: `PartialAssocOpConstFolding` and `PartialConcatConstFolding` in Grappler's constant folding.
 """
