@@ -25,8 +25,8 @@ TABLE = [
     refuses("reflections", lambda: tf.pad(feed(None, 4), [[0, 0], [1, 0]], "REFLECT"), because="larger"),
     refuses("repeated", lambda: tf.tile(feed(None, 4), [1, 2]), because="larger"),
     refuses("not repeated at all", lambda: tf.tile(feed(None, 4), [1, 0]), because="larger"),
-    refuses("an axis less", lambda: tf.squeeze(feed(3, 1)), because="takes axes away"),
-    refuses("axes that may be 1", lambda: tf.squeeze(feed(None, 3)), because="takes axes away"),
+    refuses("an axis less", lambda: tf.squeeze(feed(3, 1)), because="removes axes"),
+    refuses("axes that may be 1", lambda: tf.squeeze(feed(None, 3)), because="removes axes"),
     refuses("a larger shape", lambda: tf.broadcast_to(feed(1, 4), [3, 4]), because="larger"),
     refuses(
         "a shape that may be larger",

@@ -130,5 +130,5 @@ TABLE = [
     holds("false in a loop", lambda: in_loop(False), gone="Tanh"),
     holds("a merge that waits for the dead", after_dead, gone="Exp"),
     refuses("an unknown condition", lambda: cond(tf.reduce_sum(feed(3, name="p")) > 0), because="not a constant"),
-    refuses("the way to the next round", to_next_round, because="a loop that lives on"),
+    refuses("the way to the next round", to_next_round, because="a remaining loop reads the dead side"),
 ]

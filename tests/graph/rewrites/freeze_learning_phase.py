@@ -17,6 +17,6 @@ TABLE = [
         for name in ("keras_learning_phase", "is_training", "scope/phase_train")
     ),
     holds("an input of the signature", lambda: phase("is_training"), fires=0),
-    refuses("another name", lambda: phase("flipped"), because="says nothing of training", unfed=["flipped"]),
+    refuses("another name", lambda: phase("flipped"), because="is not one of a learning phase", unfed=["flipped"]),
     holds("a number", lambda: phase("is_training", "float32"), fires=0, unfed=["is_training"]),
 ]

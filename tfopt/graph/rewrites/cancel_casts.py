@@ -1,12 +1,12 @@
-"""A cast to a type that holds every value, and back, changes nothing; neither does a cast to the same type.
+"""Remove a cast to a wider dtype followed by a cast back, and a cast to the same dtype.
 
-    Cast(Cast(x, a to b), b to a) = x    where every value of a is one of b
+    Cast(Cast(x, a to b), b to a) = x    if b represents every value of a
 
     before    x (float16) -> Cast(float32) -> Cast(float16) -> y
     after     x -> y
 
-Needs: b is wider. float32 to float16 and back rounds, and stays; so does a cast that saturates or truncates, and int64
-to float64, which holds whole numbers up to 2^53.
+Requires: b is wider. A pair that rounds stays: float32 to float16 and back, saturating or truncating casts, and int64
+to float64, which represents integers up to 2^53.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ LONG = ("int64", "uint64")
 
 
 def when(match: Match) -> str | None:
-    """Refuse what loses values on the way."""
+    """Refuse casts that lose values."""
     import tensorflow as tf
 
     source, target = (tf.as_dtype(match.attr(name)) for name in ("SrcT", "DstT"))
@@ -34,7 +34,7 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """What is cast."""
+    """Return the input of the first cast."""
     return match.tensor("x")
 
 
@@ -43,11 +43,11 @@ def _holds(inner: str, outer: str) -> bool:
         return outer in ("bfloat16", "float32", "float64")
     if "bfloat16" in (inner, outer):
         return inner == outer
-    if inner in LONG and outer not in LONG:  # numpy calls float64 safe for them
+    if inner in LONG and outer not in LONG:  # which numpy considers safe
         return False
     try:
         return bool(np.can_cast(inner, outer, casting="safe"))
-    except TypeError:  # quantized types, which numpy does not know
+    except TypeError:  # quantized dtypes, which numpy does not have
         return False
 
 

@@ -1,11 +1,13 @@
-"""An axis of size 1 that is added and taken away, or taken away and added, changes nothing.
+"""Remove an ExpandDims and a Squeeze of the same axis, in either order.
 
     Squeeze(ExpandDims(x, a), a) = ExpandDims(Squeeze(x, a), a) = x
 
     before    x -> Squeeze(1) -> ExpandDims(1) -> Conv2D
     after     x -> Conv2D
 
-What stands between two convolutions of one axis. Holds for shapes of which nothing is known. Needs: one axis, the same.
+Such pairs are between two one-dimensional convolutions. It holds for unknown shapes too.
+
+Requires: both have the same single axis.
 """
 
 from tfopt.graph.mutable_graph import Tensor
@@ -21,16 +23,16 @@ PATTERNS = (
 def when(match: Match) -> str | None:
     """Refuse two different axes."""
     added = int(match.array("axis").ravel()[0])
-    taken = match.attr("squeeze_dims", "root" if match.node().op == "Squeeze" else "inner")
-    wide = match.shape("inner" if match.node().op == "Squeeze" else "x")
-    same = taken == [added]  # counted from the same end in the same number of axes
-    if not same and wide is not None and len(taken) == 1:
-        same = taken[0] % len(wide) == added % len(wide)
-    return None if same else f"axes {taken} are taken away, and {added} is added"
+    removed = match.attr("squeeze_dims", "root" if match.node().op == "Squeeze" else "inner")
+    shape = match.shape("inner" if match.node().op == "Squeeze" else "x")
+    same = removed == [added]  # both counted from the same end
+    if not same and shape is not None and len(removed) == 1:
+        same = removed[0] % len(shape) == added % len(shape)
+    return None if same else f"axes {removed} are removed, and {added} is added"
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """What was there at first."""
+    """Return the input of the pair."""
     return match.tensor("x")
 
 

@@ -1,11 +1,13 @@
-"""Two permutations of axes are one, and none where they undo each other.
+"""Merge two Transposes into one, or remove both if they undo each other.
 
-    Transpose(Transpose(x, p), q) = Transpose(x, p[q]),    = x where p[q] is 0, 1, 2, …
+    Transpose(Transpose(x, p), q) = Transpose(x, p[q]),    = x if p[q] is 0, 1, 2, …
 
     before    x -> Transpose(0, 2, 3, 1) -> Transpose(0, 3, 1, 2) -> y
     after     x -> y
 
-A Transpose that permutes nothing, as every one of rank 1, equals its input. Needs: constant permutations.
+A Transpose that permutes nothing, such as every one of rank 1, equals its input.
+
+Requires: constant permutations.
 """
 
 import numpy as np
@@ -20,16 +22,16 @@ ALONE = op("Transpose", "x", const("second"))
 
 
 def when(match: Match) -> str | None:
-    """Refuse a lone Transpose that permutes something."""
+    """Refuse a single Transpose that permutes axes."""
     return None if match.has("inner") or _is_identity(_permutation(match)) else "it is the only one, and permutes axes"
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """One Transpose, or none."""
-    together = _permutation(match)
-    if _is_identity(together):
+    """Return one Transpose, or the input."""
+    combined = _permutation(match)
+    if _is_identity(combined):
         return match.tensor("x")
-    axes = make.constant("perm", together, match.array("second"))
+    axes = make.constant("perm", combined, match.array("second"))
     return make.node("Transpose", match.tensor("x"), axes, like=match.node())
 
 

@@ -1,12 +1,13 @@
-"""Nothing waits for a check: where it would have held, the answers are the same.
+"""Remove control edges from assertions, so that they are no longer run.
 
     before    Assert(x > 0) -> y = Relu(x), after Assert
     after     y = Relu(x)
 
-With `drop_numeric_checks` the end of checks in a served model: inputs that the model refused before it answers now.
-Whoever wants them kept leaves both out. Takes Assert and an If of which a branch does nothing but that, as TensorFlow 2
-writes it. Needs: neither the check nor anything before it has another effect, since what waits for the check waits for
-that as well.
+If the assertion holds, the outputs are the same. With `drop_numeric_checks` this removes the checks of a served model:
+inputs that the model rejected before now have outputs. Leave both laws out to retain the checks. It applies to Assert,
+and to an If with a branch that contains only an Assert, as TensorFlow 2 writes it.
+
+Requires: neither the assertion nor a node before it has another effect, because readers of the edge wait for those too.
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ BRANCHES = ("then_branch", "else_branch")
 
 
 def run(graph: Graph, report: Report) -> int:
-    """Remove control edges from checks, and from what is read by them alone."""
+    """Remove control edges from assertions, and from nodes that only assertions read."""
     bodies = {function.signature.name: function for function in graph.library.function}
     return release(graph, report, "drop_assertions", lambda node: is_pure(node) or _is_check(node, bodies))
 
@@ -30,8 +31,10 @@ def run(graph: Graph, report: Report) -> int:
 def _is_check(node: Node, bodies: Mapping[str, Any]) -> bool:
     if node.op not in ("If", "StatelessIf"):
         return node.op == "Assert"
-    inner = [one for branch in BRANCHES for one in bodies[attr(node, branch).name].node_def]
-    return all(one.op in ("Assert", "NoOp") or is_pure(Node(one.name, one.op, [], [], one.attr)) for one in inner)
+    protos = [proto for branch in BRANCHES for proto in bodies[attr(node, branch).name].node_def]
+    return all(
+        proto.op in ("Assert", "NoOp") or is_pure(Node(proto.name, proto.op, [], [], proto.attr)) for proto in protos
+    )
 
 
 LAW = Whole(run)

@@ -1,13 +1,15 @@
-"""A dropout that drops nothing equals its input.
+"""Remove a dropout with a rate of 0.
 
     select(u >= 0, x, 0) = x * cast(u >= 0) = x * floor(u + 1) = x    for u between 0 and 1
 
     before    RandomUniform -> GreaterEqual(0) -> SelectV2(x, 0) -> y
     after     x -> y
 
-The forms that TensorFlow 2, 1.14 and 1.0 wrote, as they are left when a rate, a keep_prob or a learning phase has
-become a constant. Needs: a rate of 0 (a dropout that does drop is part of the function, and is named), numbers drawn
-from 0 to 1, and that these are as many as x, by a static shape or because their shape is that of x.
+It matches the forms that TensorFlow 2, 1.14 and 1.0 wrote, after a rate, a keep_prob or a learning phase has become a
+constant.
+
+Requires: a rate of 0 (any other dropout is part of the function, and is reported); random numbers from 0 to 1; a mask
+with the shape of x, by static shapes or because it is drawn with the shape of x.
 """
 
 import numpy as np
@@ -26,21 +28,21 @@ PATTERNS = (
 
 
 def when(match: Match) -> str | None:
-    """Refuse what drops something, and what may make the shape larger."""
-    drawn = match.graph.nodes[match.tensor("random").node]
-    if drawn.op not in RANDOM:
-        return "what is compared are no random numbers from 0 to 1"
+    """Refuse other rates, and masks that may make the shape larger."""
+    random = match.graph.nodes[match.tensor("random").node]
+    if random.op not in RANDOM:
+        return "the compared values are no random numbers from 0 to 1"
     rates = np.asarray(1 - match.array("keep") if match.has("keep") else match.array("rate")).astype(np.float64)
     if (rates > 0).any() or (match.has("keep") and rates.any()):
         return f"it drops {rates.max():.0%} at random: export the model for inference"
-    shape, size = match.shape("x"), match.graph.nodes[drawn.inputs[0].node]
-    known = shape is not None and None not in shape and shape == match.shape("root")
-    same = size.op == "Shape" and size.inputs[0] == match.tensor("x")
-    return None if known or (same and rates.ndim == 0) else "the mask may make the shape larger"
+    shape, size = match.shape("x"), match.graph.nodes[random.inputs[0].node]
+    same_static = shape is not None and None not in shape and shape == match.shape("root")
+    same_dynamic = size.op == "Shape" and size.inputs[0] == match.tensor("x")
+    return None if same_static or (same_dynamic and rates.ndim == 0) else "the mask may make the shape larger"
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """What would have been dropped."""
+    """Return the input of the dropout."""
     return match.tensor("x")
 
 

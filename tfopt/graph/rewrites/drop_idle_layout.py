@@ -1,12 +1,13 @@
-"""What repeats once, adds an edge of nothing, takes away no axis, or adds up one thing equals its input.
+"""Remove layout operations that do nothing: tile by 1, pad by 0, a Squeeze without axes, and similar ones.
 
     tile(x, 1) = pad(x, 0) = squeeze(x without axes of size 1) = split(x, in 1) = addn([x]) = x
 
     before    x -> Pad(0, 0) -> Conv2D
     after     x -> Conv2D
 
-Keras leaves such a Pad behind where the size is divisible, and `push_list_constants` a list of one. Needs: constants
-that say so; for a Squeeze and a BroadcastTo static shapes.
+Keras exports such a Pad if the size is divisible, and `push_list_constants` leaves lists of one tensor.
+
+Requires: constant arguments; static shapes for Squeeze and BroadcastTo.
 """
 
 from tfopt.graph.mutable_graph import Tensor
@@ -23,13 +24,13 @@ PATTERNS = (
 
 
 def when(match: Match) -> str | None:
-    """Refuse what does something."""
+    """Refuse operations that change the data."""
     if match.has("how"):
         idle = 1 if match.node().op == "Tile" else 0
         return None if (match.array("how") == idle).all() else "it makes the data larger"
     before, after = match.shape("x"), match.shape("root")
     if match.node().op == "Squeeze":
-        return None if before is not None and after is not None and len(before) == len(after) else "it takes axes away"
+        return None if before is not None and after is not None and len(before) == len(after) else "it removes axes"
     if match.node().op == "BroadcastTo":
         same = before is not None and None not in before and before == after
         return None if same else "it may make the data larger"
@@ -37,7 +38,7 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """The input."""
+    """Return the input."""
     return match.tensor("x")
 
 

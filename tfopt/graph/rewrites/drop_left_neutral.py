@@ -1,13 +1,14 @@
-"""A difference from nothing is a sign, and a quotient of one is a reciprocal: no constant is needed.
+"""Replace 0 - y by Neg and 1 / y by Reciprocal, which need no constant.
 
     0 - y = Neg(y)        1 / y = Reciprocal(y)
 
     before    Const(0) -> Sub(y) -> z
     after     y -> Neg -> z
 
-NaN and infinity stay what they are. 0 - 0 is 0 and Neg(0) is -0: equal in every comparison, but 1 / -0 is -infinity.
-That is the one difference, and Grappler makes it too. Needs: a constant that does not make the shape larger, and a
-type that has a sign.
+NaN and infinity stay. 0 - 0 is 0 and Neg(0) is -0: they compare equal, but 1 / -0 is -infinity. That is the only
+difference, and Grappler makes it too.
+
+Requires: a constant that does not make the shape larger, and a signed dtype.
 """
 
 from tfopt.graph.linear_ops import FLOATS
@@ -22,7 +23,7 @@ PATTERN = op(tuple(UNARY), const("left"), "y")
 
 
 def when(match: Match) -> str | None:
-    """Refuse other numbers, types without a sign, and a larger shape."""
+    """Refuse other constants, unsigned dtypes, and a larger shape."""
     (unary, neutral), array = UNARY[match.node().op], match.array("left")
     if array.dtype.name not in (FLOATS | SIGNED if unary == "Neg" else FLOATS):
         return f"there is no {unary} of {array.dtype.name}"
@@ -32,7 +33,7 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """The operation of one input."""
+    """Return the unary operation."""
     return make.node(UNARY[match.node().op][0], match.tensor("y"), like=match.node())
 
 

@@ -1,14 +1,16 @@
-"""Adding nothing and multiplying by one equals the input.
+"""Remove additions of 0, multiplications by 1, and similar operations with a neutral element.
 
     x + 0 = 0 + x = x - 0 = x * 1 = 1 * x = x / 1 = x ** 1 = x and true = x or false = x
 
     before    x -> Mul(1) -> AddV2(0) -> Relu
     after     x -> Relu
 
-Where the constant makes the shape larger, what is left of it is that shape: x * ones(2, 3) = BroadcastTo(x, (2, 3)).
-NaN and infinity stay what they are in each of these. x + 0 turns -0 into 0: equal in every comparison, but 1 / -0 is
--infinity. That is the one difference, and Grappler makes it too. Needs: where the constant has axes of its own, a
-static shape of x that shows that it does not make the shape larger, or a static shape of the result.
+If the constant makes the shape larger, a BroadcastTo remains: x * ones(2, 3) = BroadcastTo(x, (2, 3)). NaN and infinity
+stay. x + 0 turns -0 into 0: they compare equal, but 1 / -0 is -infinity. That is the only difference, and Grappler
+makes it too.
+
+Requires, unless the constant is a scalar: a static shape of x that shows that the constant does not make it larger, or
+a static shape of the result.
 """
 
 import numpy as np
@@ -24,7 +26,7 @@ PATTERN = op(tuple(NEUTRAL), "x", const("neutral"))
 
 
 def when(match: Match) -> str | None:
-    """Refuse other numbers, and those that may make the shape larger."""
+    """Refuse other constants, and those that may make the shape larger."""
     array, node = match.array("neutral"), match.node()
     if array.dtype.kind in "OSU" or not array.size or not bool(np.all(array == NEUTRAL[node.op])):
         return "the constant is not neutral"
@@ -34,7 +36,7 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """The input, in a larger shape if need be."""
+    """Return the input, broadcast if the constant makes the shape larger."""
     array, node = match.array("neutral"), match.node()
     if node.op == "BiasAdd" or enlarges(array, match.shape("x")) is None:
         return match.tensor("x")
@@ -44,7 +46,7 @@ def rewrite(match: Match, make: Maker) -> Tensor:
 
 
 def enlarges(array: NDArray[np.generic], shape: tuple[int | None, ...] | None) -> str | None:
-    """Why an elementwise operation with a constant may give a larger shape than it is given, or None."""
+    """Return why an elementwise operation with a constant may have a result larger than its input, or None."""
     if array.ndim == 0:
         return None
     if shape is None:

@@ -1,12 +1,14 @@
-"""A check for NaN and infinity equals its input where it would have held.
+"""Remove checks for NaN and infinity.
 
     CheckNumerics(x) = x
 
     before    x -> CheckNumerics -> Relu
     after     x -> Relu
 
-With `drop_assertions` the end of checks in a served model: where this one stopped the graph, NaN is answered now.
-Needs: what `drop_training_nodes` needs.
+If the check holds, the outputs are the same. With `drop_assertions` this removes the checks of a served model: where
+the check stopped the graph, the outputs are now NaN.
+
+Requires: the conditions of `drop_training_nodes`.
 """
 
 from tfopt.graph.pattern import op

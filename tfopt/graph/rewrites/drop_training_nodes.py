@@ -1,13 +1,15 @@
-"""Nodes that matter only in training, or only name a tensor, equal their input at inference.
+"""Remove nodes that have an effect in training only, or only name a tensor.
 
     Identity(x) = StopGradient(x) = PreventGradient(x) = Snapshot(x) = PlaceholderWithDefault(x) = x
 
     before    x -> Identity -> Relu
     after     x -> Relu
 
-Dropout is an Identity by the time a model is exported. Checks are another law, `drop_numeric_checks`, as they may stop
-the graph. Needs: not an output itself, no control edge into it (its readers would no longer wait), and not the output
-of a Switch, whose Identity stands for the branch.
+A dropout is exported as an Identity. Numeric checks have a law of their own, `drop_numeric_checks`, because they may
+stop the graph.
+
+Requires: it is not an output itself, has no control edge into it (its readers would no longer wait), and does not read
+a Switch, whose Identity represents the branch.
 """
 
 from tfopt.graph.mutable_graph import Tensor
@@ -19,7 +21,7 @@ PATTERN = op(("Identity", "StopGradient", "PreventGradient", "Snapshot", "Placeh
 
 
 def when(match: Match) -> str | None:
-    """Refuse what a control edge or a branch depends on."""
+    """Refuse nodes that a control edge or a branch depends on."""
     node, graph = match.node(), match.graph
     if node.controls:
         return f"the {node.op} carries a control edge"
@@ -32,7 +34,7 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """What it reads."""
+    """Return the input."""
     return match.tensor("x")
 
 

@@ -1,14 +1,14 @@
-"""What is multiplied by zero is zero, where no value can be infinite or NaN.
+"""Replace a product with zero by zeros, if no value can be infinite or NaN.
 
     x * 0 = 0 * x = 0        x and false = false        x or true = true
 
     before    x (int32) -> Mul(0) -> y
     after     Const(0, …) -> y
 
-NaN * 0 and infinity * 0 are NaN. So the law holds for integers and truth values, and for floats that were cast from a
-type whose every value is finite in them. Off for all other floats: `fold_zero_products` does that where it is asked
-for. Needs: a static shape of the result, which a constant may have made larger than x, and no more than `LARGEST`
-bytes.
+NaN * 0 and infinity * 0 are NaN. The law therefore holds for integers and bools, and for floats cast from a dtype whose
+values are all finite in them. For all other floats there is `fold_zero_products`, which runs only if it is requested.
+
+Requires: a static shape of the result, and at most `LARGEST` bytes.
 """
 
 import math
@@ -23,24 +23,24 @@ from tfopt.graph.rewrites.fold_constants import LARGEST
 
 ABSORBING = {"Mul": 0, "LogicalAnd": 0, "LogicalOr": 1}
 PATTERN = op(tuple(ABSORBING), "x", const("absorbing"))
-SMALL = {"bool", "int8", "uint8", "int16"}  # finite in every float
+SMALL = {"bool", "int8", "uint8", "int16"}  # finite in every float dtype
 
 
 def when(match: Match) -> str | None:
-    """Refuse other numbers, floats that may be NaN or infinite, and unknown shapes."""
+    """Refuse other constants, floats that may be NaN or infinite, and unknown shapes."""
     if match.array("absorbing").dtype.name in FLOATS and not _is_finite(match):
-        return refusal(match) or "x * 0 is NaN where x is NaN or infinite"
+        return refusal(match) or "x * 0 is NaN if x is NaN or infinite"
     return refusal(match)
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Zeros."""
+    """Return the constant result."""
     array, shape = match.array("absorbing"), [side or 0 for side in match.shape("root") or ()]
     return make.constant("zeros", np.full(shape, ABSORBING[match.node().op], array.dtype))
 
 
 def refusal(match: Match) -> str | None:
-    """Why the result is not a constant of a known shape, whatever x is."""
+    """Return why the result is not a constant with a known shape for every x, or None."""
     array, shape = match.array("absorbing"), match.shape("root")
     if array.dtype.kind in "OSU" or not array.size or not bool(np.all(array == ABSORBING[match.node().op])):
         return "the constant does not absorb"

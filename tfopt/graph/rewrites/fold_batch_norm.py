@@ -1,15 +1,16 @@
-"""A batch norm right after an operation that is linear in each channel vanishes into its kernel and bias.
+"""Fold a batch norm into the kernel and bias of the linear operation before it.
 
-    bn(x * K + b) = x * (s K) + (s (b - mean) + beta),    s = gamma / sqrt(variance + epsilon)
+    bn(x * K + b) = x * (scale K) + (scale (b - mean) + beta),    scale = gamma / sqrt(variance + epsilon)
 
     before    x -> Conv2D(K) [-> BiasAdd(b)] -> FusedBatchNormV3(gamma, beta, mean, variance) -> y
-    after     x -> Conv2D(s K) -> BiasAdd(s (b - mean) + beta) -> y
+    after     x -> Conv2D(scale K) -> BiasAdd(scale (b - mean) + beta) -> y
 
-Two affine maps in a row are one. It holds for any padding, stride, dilation and number of groups. Needs: inference
-mode; constants; the batch norm's layout is that of the operation. The decomposed form that Keras 3 exports is two laws:
-`fold_scale` and `fold_shift`.
+The composition of two affine functions is affine. It holds for any padding, stride, dilation and number of groups. The
+decomposed form that Keras 3 exports is folded by two laws: `fold_scale` and `fold_shift`.
 
-Reference: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference",
+Requires: inference mode; constants; the batch norm has the data format of the operation.
+
+Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference",
 CVPR 2018, section 3.2; tf.raw_ops.FusedBatchNormV3, tf.raw_ops.BatchNormWithGlobalNormalization.
 """
 
@@ -36,23 +37,23 @@ def when(match: Match) -> str | None:
     if reason := refusal(match):
         return reason
     linear = match.node("linear")
-    own = batch_norm_axis(match.node(), RANKS.get(linear.op, 4))
-    if own != channel_axis(linear):
-        return f"the batch norm normalizes axis {own}, the channels of the {linear.op} are axis {channel_axis(linear)}"
-    scale, moved = _line(match)
-    return range_refusal(match, scaled(match, scale), moved)
+    axis = batch_norm_axis(match.node(), RANKS.get(linear.op, 4))
+    if axis != channel_axis(linear):
+        return f"the batch norm normalizes axis {axis}, the channels of the {linear.op} are axis {channel_axis(linear)}"
+    scale, bias = _combined_affine(match)
+    return range_refusal(match, scaled(match, scale), bias)
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """One linear operation and one bias."""
-    scale, moved = _line(match)
-    return affine(match, make, scaled(match, scale), moved)
+    """Return one linear operation with one bias."""
+    scale, bias = _combined_affine(match)
+    return affine(match, make, scaled(match, scale), bias)
 
 
-def _line(match: Match) -> tuple[Vector, Vector]:
-    scale, moved = batch_norm_scale_bias(match)
+def _combined_affine(match: Match) -> tuple[Vector, Vector]:
+    scale, bias = batch_norm_scale_bias(match)
     before = existing_bias(match)
-    return scale, moved if before is None else scale * before + moved
+    return scale, bias if before is None else scale * before + bias
 
 
 LAW = Rule(batch_norm_patterns(AFFINE), when, rewrite)

@@ -1,15 +1,17 @@
-"""A batch norm right before a linear operation vanishes into its kernel and a bias.
+"""Fold a batch norm into the kernel of the linear operation after it, and a bias.
 
-    (s x + t) * K = x * (s K) + (t * K),    s = gamma / sqrt(variance + epsilon),  t = beta - s mean
+    (scale x + bias) * K = x * (scale K) + (bias * K)
+        scale = gamma / sqrt(variance + epsilon),  bias = beta - scale mean
 
     before    x -> FusedBatchNormV3(gamma, beta, mean, variance) -> Conv2D(K, VALID) -> y
-    after     x -> Conv2D(s K, VALID) -> BiasAdd(sum of K t) -> y
+    after     x -> Conv2D(scale K, VALID) -> BiasAdd(sum of K bias) -> y
 
-The form that Keras 3 exports is two laws: `fold_scale_before` and `fold_shift_before`. Needs: inference mode;
-constants; the layout of the operation; no padding, whose zeros are not normalized (a window of 1 has none, and where
-all t are 0 any will do).
+The form that Keras 3 exports is folded by two laws: `fold_scale_before` and `fold_shift_before`.
 
-Reference: tf.raw_ops.FusedBatchNormV3, tf.raw_ops.BatchNormWithGlobalNormalization.
+Requires: inference mode; constants; the data format of the operation; no padding, whose zeros are not normalized (a
+window of 1 has none, and with a bias of 0 any padding is allowed).
+
+Source: tf.raw_ops.FusedBatchNormV3, tf.raw_ops.BatchNormWithGlobalNormalization.
 """
 
 from tfopt.graph.affine_ops import batch_norm_axis, batch_norm_patterns, batch_norm_scale_bias
@@ -26,23 +28,21 @@ def when(match: Match) -> str | None:
     """Refuse training mode, another layout, a padding, and weights that overflow."""
     if match.attr("is_training", "norm"):
         return "the batch norm is in training mode"
-    own, axis = batch_norm_axis(match.node("norm"), RANKS.get(match.node().op, 4)), channel_axis(match.node())
-    if own != axis:
-        return f"the batch norm normalizes axis {own}, the channels of the {match.node().op} are axis {axis}"
-    scale, moved = batch_norm_scale_bias(match, "norm")
-    if moved.any() and (reason := shift_refusal(match)):
+    norm_axis, axis = batch_norm_axis(match.node("norm"), RANKS.get(match.node().op, 4)), channel_axis(match.node())
+    if norm_axis != axis:
+        return f"the batch norm normalizes axis {norm_axis}, the channels of the {match.node().op} are axis {axis}"
+    scale, bias = batch_norm_scale_bias(match, "norm")
+    if bias.any() and (reason := shift_refusal(match)):
         return reason
-    return range_refusal(match, times_inputs(match, scale), bias_of(match, moved))
+    return range_refusal(match, times_inputs(match, scale), bias_of(match, bias))
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """One linear operation and one bias."""
-    scale, moved = batch_norm_scale_bias(match, "norm")
+    """Return one linear operation with one bias."""
+    scale, bias = batch_norm_scale_bias(match, "norm")
     kernel = make.constant("kernel", times_inputs(match, scale), match.array("kernel"))
     product = make.node(match.node().op, match.tensor("x"), kernel, like=match.node())
-    return (
-        add_bias(make, match.node(), product, bias_of(match, moved), match.array("kernel")) if moved.any() else product
-    )
+    return add_bias(make, match.node(), product, bias_of(match, bias), match.array("kernel")) if bias.any() else product
 
 
 LAW = Rule(PATTERNS, when, rewrite)

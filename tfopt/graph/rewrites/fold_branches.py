@@ -1,13 +1,14 @@
-"""A condition that is known leaves one branch.
+"""Replace an If or Case with a constant condition by the nodes of the chosen branch.
 
     if(true, f, g)(x) = f(x)        case(1, f, g, h)(x) = g(x)
 
     before    Const(true) -> If(f, g); x -> If -> y
     after     x -> the nodes of f -> y
 
-What dropout and other things that depend on a learning phase leave behind once that is a constant. Of a Case, a number
-that no branch has means the last one. Needs: a branch without effects, as nothing would say any more when they happen.
-`fold_switches` does the same for version 1.
+Such conditions remain after a learning phase, as of dropout, has become a constant. An index out of range selects the
+last branch of a Case. `fold_switches` does the same for control flow of version 1.
+
+Requires: a branch without effects, because their order would no longer be defined.
 """
 
 from typing import Any
@@ -23,12 +24,12 @@ CHOICES = ("If", "StatelessIf", "Case", "StatelessCase")
 
 
 def run(graph: Graph, report: Report) -> int:
-    """Replace every If and Case of a constant by the nodes of a branch."""
+    """Replace every If and Case with a constant condition."""
     library = {function.signature.name: function for function in graph.library.function}
     fired = 0
-    ahead = graph.of_op(*CHOICES)
-    while ahead:
-        node = ahead.pop()
+    pending = graph.of_op(*CHOICES)
+    while pending:
+        node = pending.pop()
         if not graph.is_constant(node.inputs[0]):
             report.refuse(NAME, node.name, "the condition is not a constant")
             continue
@@ -37,19 +38,19 @@ def run(graph: Graph, report: Report) -> int:
         if isinstance(body, str) or reason:
             report.refuse(NAME, node.name, str(reason))
             continue
-        ahead += [made for made in _inline(graph, node, body) if made.op in CHOICES]
+        pending += [inner for inner in _inline(graph, node, body) if inner.op in CHOICES]
         report.fire(NAME, node.name)
         fired += 1
     return fired
 
 
 def _chosen(graph: Graph, node: Node) -> str:
-    known = graph.array(node.inputs[0])
+    condition = graph.array(node.inputs[0])
     if "Case" in node.op:
         branches = node.attr["branches"].list.func
-        place = int(known)
-        return str(branches[place if 0 <= place < len(branches) else -1].name)
-    holds = known.item() if known.ndim == 0 else known.size  # as TensorFlow takes what is no scalar
+        index = int(condition)
+        return str(branches[index if 0 <= index < len(branches) else -1].name)
+    holds = condition.item() if condition.ndim == 0 else condition.size  # TensorFlow's rule for non-scalars
     return str(attr(node, "then_branch" if holds else "else_branch").name)
 
 
@@ -57,7 +58,7 @@ def _refusal(graph: Graph, node: Node, body: Body, library: dict[str, Any]) -> s
     if node.name in graph.fetched:
         return "it is an output of the graph itself"
     if is_inside(graph, node.name):
-        return "it lies in control flow of version 1, to which constants of its branch would not belong"
+        return "it is in control flow of version 1, to which constants of its branch would not belong"
     if node.controls or graph.waiting(node.name) or graph.nodes[node.inputs[0].node].controls:
         return "it carries a control edge"
     for inner in body.graph.nodes.values():
@@ -67,21 +68,21 @@ def _refusal(graph: Graph, node: Node, body: Body, library: dict[str, Any]) -> s
 
 
 def _inline(graph: Graph, node: Node, body: Body) -> list[Node]:
-    """Put a branch in the place of an If, and return its nodes."""
+    """Replace an If by the nodes of a branch, and return them."""
     nodes = body.graph.nodes
-    returned = [_behind(nodes[tensor.node], tensor) for tensor in body.returned]
+    returned = [_before_identity(nodes[tensor.node], tensor) for tensor in body.returned]
     ends = {end.node for end, tensor in zip(body.returned, returned, strict=True) if end != tensor}
-    given = dict(zip(body.arguments, node.inputs[1:], strict=True))
-    names = {name: graph.fresh(f"{node.name}/{name}") for name in nodes if name not in given and name not in ends}
+    arguments = dict(zip(body.arguments, node.inputs[1:], strict=True))
+    names = {name: graph.fresh(f"{node.name}/{name}") for name in nodes if name not in arguments and name not in ends}
 
-    def moved(tensor: Tensor) -> Tensor:
-        return given[tensor.node] if tensor.node in given else Tensor(names[tensor.node], tensor.output)
+    def outer(tensor: Tensor) -> Tensor:
+        return arguments[tensor.node] if tensor.node in arguments else Tensor(names[tensor.node], tensor.output)
 
-    made = [
+    inlined = [
         Node(
             names[inner.name],
             inner.op,
-            [moved(tensor) for tensor in inner.inputs],
+            [outer(tensor) for tensor in inner.inputs],
             [names[other] for other in inner.controls if other in names],
             inner.attr,
             node.device,
@@ -89,16 +90,16 @@ def _inline(graph: Graph, node: Node, body: Body) -> list[Node]:
         for inner in nodes.values()
         if inner.name in names
     ]
-    for inner in made:
+    for inner in inlined:
         graph.insert(inner)
     for index, tensor in enumerate(returned):
-        graph.know_shape(moved(tensor), Tensor(node.name, index))
-        graph.redirect(Tensor(node.name, index), moved(tensor))
+        graph.know_shape(outer(tensor), Tensor(node.name, index))
+        graph.redirect(Tensor(node.name, index), outer(tensor))
     graph.remove(node.name)
-    return made
+    return inlined
 
 
-def _behind(end: Node, tensor: Tensor) -> Tensor:
+def _before_identity(end: Node, tensor: Tensor) -> Tensor:
     return tensor if end.controls else end.inputs[0]
 
 

@@ -1,13 +1,14 @@
-"""A division by a power of two is a product, and a product is faster and meets other products.
+"""Replace a division by a power of two by a product, which is faster and can be folded with others.
 
-    x / c = x * (1 / c)    where 1 / c is exact
+    x / c = x * (1 / c)    if 1 / c is exact
 
     before    x -> RealDiv(256) -> y
     after     x -> Mul(1 / 256) -> y
 
-Both round the same number, so they are equal to the last bit. Off for any other c, whose 1 / c is rounded first; where
-the quotient goes into a kernel, `fold_scale` and `fold_scale_before` take it there. Needs: floats, and a c and a 1 / c
-that are neither infinite nor so small that processors take them for zero.
+Both round the same number, so that they are equal to the last bit. For any other c, 1 / c is rounded first;
+`fold_scale` and `fold_scale_before` fold such quotients into kernels.
+
+Requires: floats; c and 1 / c are neither infinite nor denormal, which some processors treat as zero.
 """
 
 import numpy as np
@@ -21,7 +22,7 @@ PATTERN = op(("RealDiv", "Div"), "x", const("divisor"))
 
 
 def when(match: Match) -> str | None:
-    """Refuse other numbers than powers of two."""
+    """Refuse divisors that are no powers of two."""
     array = match.array("divisor")
     if array.dtype.name not in FLOATS:
         return f"the divisor is {array.dtype.name}"
@@ -30,23 +31,23 @@ def when(match: Match) -> str | None:
         return "1 / c would be rounded"
     from tensorflow import as_dtype
 
-    kind = as_dtype(array.dtype)
-    least, most = (int(np.frexp(float(limit))[1]) for limit in (_tiny(array.dtype.name), kind.max))
-    inverse = 2 - exponents  # what frexp gives for 1 / c
+    dtype = as_dtype(array.dtype)
+    least, most = (int(np.frexp(float(limit))[1]) for limit in (_tiny(array.dtype.name), dtype.max))
+    inverse = 2 - exponents  # the exponents that frexp returns for 1 / c
     fits = (inverse >= least) & (inverse <= most) & (exponents >= least)
     return None if bool(fits.all()) else "c or 1 / c has not all its digits in the type"
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """A product."""
+    """Return the product."""
     array = match.array("divisor")
     inverse = make.constant("factor", 1 / array.astype(np.float64), array)
     return make.node("Mul", match.tensor("x"), inverse, like=match.node())
 
 
-def _tiny(kind: str) -> float:
-    """The smallest number of a type that has all its digits."""
-    return 2.0**-126 if kind == "bfloat16" else float(np.finfo(kind).tiny)
+def _tiny(dtype: str) -> float:
+    """Return the smallest normal number of a dtype."""
+    return 2.0**-126 if dtype == "bfloat16" else float(np.finfo(dtype).tiny)
 
 
 LAW = Rule((PATTERN,), when, rewrite)

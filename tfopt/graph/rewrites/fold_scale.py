@@ -1,12 +1,13 @@
-"""A constant factor per channel after a linear operation vanishes into its kernel.
+"""Fold a constant scale per channel into the kernel of the linear operation before it.
 
-    c (x * K + b) = x * (c K) + c b
+    scale (x * K + b) = x * (scale K) + scale b
 
-    before    x -> Conv2D(K) [-> BiasAdd(b)] -> Mul(c) -> y
-    after     x -> Conv2D(c K) [-> BiasAdd(c b)] -> y
+    before    x -> Conv2D(K) [-> BiasAdd(b)] -> Mul(scale) -> y
+    after     x -> Conv2D(scale K) [-> BiasAdd(scale b)] -> y
 
-The first half of the batch norm that Keras 3 exports. A division is a product with 1/c. Needs: c is one number per
-channel, or one number, and does not make the shape larger.
+It folds the first half of the batch norm that Keras 3 exports. A division is a product with 1 / scale.
+
+Requires: scale is one number per channel, or a single number, and does not make the shape larger.
 """
 
 import numpy as np
@@ -20,31 +21,31 @@ PATTERN = op(("Mul", "RealDiv"), AFFINE, const("scale"))
 
 
 def when(match: Match) -> str | None:
-    """Refuse a factor that is not one number per channel."""
+    """Refuse a scale that is not one number per channel."""
     if reason := refusal(match):
         return reason
     scale = _scale(match)
     if scale is None:
-        return "the factor is not one number per channel"
-    return range_refusal(match, scaled(match, scale), *_moved(match, scale))
+        return "the scale is not one number per channel"
+    return range_refusal(match, scaled(match, scale), *_scaled_bias(match, scale))
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """The same operations with other constants."""
+    """Return the linear operation with other constants."""
     scale = _scale(match)
-    assert scale is not None  # `when` saw to it
-    return affine(match, make, scaled(match, scale), next(iter(_moved(match, scale)), None))
+    assert scale is not None  # checked by `when`
+    return affine(match, make, scaled(match, scale), next(iter(_scaled_bias(match, scale)), None))
 
 
 def _scale(match: Match) -> Vector | None:
-    found = along_channels(match, match.node(), "scale")
+    scale = along_channels(match, match.node(), "scale")
     with np.errstate(divide="ignore"):
-        return 1 / found if found is not None and match.node().op == "RealDiv" else found
+        return 1 / scale if scale is not None and match.node().op == "RealDiv" else scale
 
 
-def _moved(match: Match, scale: Vector) -> list[Vector]:
-    before = existing_bias(match)
-    return [scale * before] if match.has("add") and before is not None else []
+def _scaled_bias(match: Match, scale: Vector) -> list[Vector]:
+    bias = existing_bias(match)
+    return [scale * bias] if match.has("add") and bias is not None else []
 
 
 LAW = Rule((PATTERN,), when, rewrite)

@@ -1,13 +1,14 @@
-"""A constant factor per channel before a linear operation vanishes into its kernel.
+"""Fold a constant scale per channel into the kernel of the linear operation after it.
 
-    (c x) * K = x * (c K)
+    (scale x) * K = x * (scale K)
 
-    before    x -> Mul(c) -> Conv2D(K) -> y
-    after     x -> Conv2D(c K) -> y
+    before    x -> Mul(scale) -> Conv2D(K) -> y
+    after     x -> Conv2D(scale K) -> y
 
-The zeros of a padding stay zeros under a factor, so that any padding will do. Here the number of a channel multiplies
-the part of the kernel that reads the channel; in a grouped convolution only the channel's own group does. A division is
-a product with 1/c. Needs: c is one number per channel, or one number, and does not make the shape larger.
+The zeros of a padding stay zeros, so any padding is allowed. The scale of a channel multiplies the part of the kernel
+that reads the channel; in a grouped convolution, only the channel's group does. A division is a product with 1 / scale.
+
+Requires: scale is one number per channel, or a single number, and does not make the shape larger.
 """
 
 import numpy as np
@@ -23,19 +24,19 @@ PATTERNS = (op(PLAIN, SCALED, const("kernel")), op(TRANSPOSED, "sizes", const("k
 
 
 def when(match: Match) -> str | None:
-    """Refuse a factor that is not one number per channel."""
+    """Refuse a scale that is not one number per channel."""
     if input_channels(match) is None:
         return INPUT_REFUSED
     scale = _scale(match)
     if scale is None:
-        return "the factor is not one number per channel"
+        return "the scale is not one number per channel"
     return range_refusal(match, times_inputs(match, scale))
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """The same operation with another kernel."""
+    """Return the operation with another kernel."""
     scale = _scale(match)
-    assert scale is not None  # `when` saw to it
+    assert scale is not None  # checked by `when`
     kernel = make.constant("kernel", times_inputs(match, scale), match.array("kernel"))
     sizes = [match.tensor("sizes")] if match.has("sizes") else []
     inputs = [*sizes, kernel, match.tensor("x")] if sizes else [match.tensor("x"), kernel]
@@ -43,9 +44,9 @@ def rewrite(match: Match, make: Maker) -> Tensor:
 
 
 def _scale(match: Match) -> Vector | None:
-    found = vector_before(match, "scale")
+    scale = vector_before(match, "scale")
     with np.errstate(divide="ignore"):
-        return 1 / found if found is not None and match.node("mul").op == "RealDiv" else found
+        return 1 / scale if scale is not None and match.node("mul").op == "RealDiv" else scale
 
 
 LAW = Rule(PATTERNS, when, rewrite)

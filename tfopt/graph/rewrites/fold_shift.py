@@ -1,12 +1,13 @@
-"""A constant added per channel after a linear operation vanishes into its bias, which it makes where there is none.
+"""Fold a constant bias per channel into the bias of the linear operation before it; add one if it has none.
 
-    (x * K + b) + c = x * K + (b + c)        c - (x * K + b) = x * (-K) + (c - b)
+    (x * K + b) + bias = x * K + (b + bias)        bias - (x * K + b) = x * (-K) + (bias - b)
 
-    before    x -> Conv2D(K) [-> BiasAdd(b)] -> AddV2(c) -> y
-    after     x -> Conv2D(K) -> BiasAdd(b + c) -> y
+    before    x -> Conv2D(K) [-> BiasAdd(b)] -> AddV2(bias) -> y
+    after     x -> Conv2D(K) -> BiasAdd(b + bias) -> y
 
-The second half of the batch norm that Keras 3 exports. Needs: c is one number per channel, or one number, and does not
-make the shape larger.
+It folds the second half of the batch norm that Keras 3 exports.
+
+Requires: bias is one number per channel, or a single number, and does not make the shape larger.
 """
 
 import numpy as np
@@ -29,37 +30,37 @@ from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERNS = (
-    op(("BiasAdd", "Add", "AddV2", "Sub"), SHIFTED, const("more")),
-    op(("Add", "AddV2", "Sub"), LINEAR, const("more")),
-    op("Sub", const("more"), AFFINE),
+    op(("BiasAdd", "Add", "AddV2", "Sub"), SHIFTED, const("bias")),
+    op(("Add", "AddV2", "Sub"), LINEAR, const("bias")),
+    op("Sub", const("bias"), AFFINE),
 )
 
 
 def when(match: Match) -> str | None:
-    """Refuse what is not one number per channel."""
+    """Refuse a bias that is not one number per channel."""
     if reason := refusal(match):
         return reason
-    moved = _moved(match)
-    return "what is added is not one number per channel" if moved is None else range_refusal(match, moved)
+    bias = _combined_bias(match)
+    return "the bias is not one number per channel" if bias is None else range_refusal(match, bias)
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """The linear operation and one bias."""
+    """Return the linear operation with one bias."""
     sign = -1.0 if _is_reversed(match) else 1.0
-    return affine(match, make, scaled(match, np.full(channels(match), sign)), _moved(match))
+    return affine(match, make, scaled(match, np.full(channels(match), sign)), _combined_bias(match))
 
 
-def _moved(match: Match) -> Vector | None:
-    more, before = along_channels(match, match.node(), "more"), existing_bias(match)
-    if more is None or before is None:
+def _combined_bias(match: Match) -> Vector | None:
+    bias, before = along_channels(match, match.node(), "bias"), existing_bias(match)
+    if bias is None or before is None:
         return None
     if match.node().op != "Sub":
-        return before + more
-    return more - before if _is_reversed(match) else before - more
+        return before + bias
+    return bias - before if _is_reversed(match) else before - bias
 
 
 def _is_reversed(match: Match) -> bool:
-    return match.node().op == "Sub" and match.node().inputs[0] == match.tensor("more")
+    return match.node().op == "Sub" and match.node().inputs[0] == match.tensor("bias")
 
 
 LAW = Rule(PATTERNS, when, rewrite)

@@ -1,12 +1,14 @@
-"""A constant added per channel before a linear operation is a bias after it.
+"""Move a constant bias per channel from before a linear operation to after it.
 
-    (x + c) * K = x * K + (c * K)
+    (x + bias) * K = x * K + (bias * K)
 
-    before    x -> AddV2(c) -> Conv2D(K, VALID) -> y
-    after     x -> Conv2D(K, VALID) -> BiasAdd(sum of K c) -> y
+    before    x -> AddV2(bias) -> Conv2D(K, VALID) -> y
+    after     x -> Conv2D(K, VALID) -> BiasAdd(sum of K bias) -> y
 
-With `fold_scale_before`, a batch norm before a convolution. Needs: no padding, whose zeros are not shifted (a window of
-1 has none); c is one number per channel, or one number, and does not make the shape larger.
+With `fold_scale_before` it folds a batch norm before a convolution.
+
+Requires: no padding, whose zeros do not have the bias (a window of 1 has none); bias is one number per channel, or a
+single number, and does not make the shape larger.
 """
 
 from tfopt.graph.linear_op_inputs import INPUT_REFUSED, bias_of, input_channels, shift_refusal, vector_before
@@ -17,32 +19,32 @@ from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERN = op(
     PLAIN,
-    op(("Add", "AddV2", "BiasAdd", "Sub"), "x", const("shift"), role="add"),
+    op(("Add", "AddV2", "BiasAdd", "Sub"), "x", const("bias"), role="add"),
     const("kernel"),
 )
 
 
 def when(match: Match) -> str | None:
-    """Refuse a padding, and what is not one number per channel."""
+    """Refuse padding, and a bias that is not one number per channel."""
     if input_channels(match) is None:
         return INPUT_REFUSED
     if reason := shift_refusal(match):
         return reason
-    if vector_before(match, "shift") is None:
-        return "what is added is not one number per channel"
-    return range_refusal(match, _bias(match))
+    if vector_before(match, "bias") is None:
+        return "the bias is not one number per channel"
+    return range_refusal(match, _bias_after(match))
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """The operation on what was not shifted, and its bias."""
+    """Return the operation with a bias after it."""
     product = make.node(match.node().op, match.tensor("x"), match.tensor("kernel"), like=match.node())
-    return add_bias(make, match.node(), product, _bias(match), match.array("kernel"))
+    return add_bias(make, match.node(), product, _bias_after(match), match.array("kernel"))
 
 
-def _bias(match: Match) -> Vector:
-    shift = vector_before(match, "shift")
-    assert shift is not None  # `when` saw to it
-    return bias_of(match, -shift if match.node("add").op == "Sub" else shift)
+def _bias_after(match: Match) -> Vector:
+    bias = vector_before(match, "bias")
+    assert bias is not None  # checked by `when`
+    return bias_of(match, -bias if match.node("add").op == "Sub" else bias)
 
 
 LAW = Rule((PATTERN,), when, rewrite)

@@ -1,13 +1,15 @@
-"""A switch whose condition is known has one live side, and the merge behind it nothing to choose.
+"""Remove Switch and Merge nodes with a constant condition, and the nodes of the dead side.
 
     merge(f(x if true), g(x if false)) = f(x)
 
     before    Const(true) -> Switch; x -> Switch -> f, g -> Merge -> y
     after     x -> f -> y
 
-The conditions of version 1, as `is_training` leaves them behind; `fold_branches` does the same for version 2. What is
-on the dead side goes, with what waits for it, loops too that lie on it with all their parts. Needs: no loop that lives
-on and reads what is dead, and no output of the graph there.
+These are conditions of control flow version 1, as a constant `is_training` leaves them; `fold_branches` does the same
+for version 2. Nodes of the dead side are removed, with the nodes that wait for them, and with loops that are entirely
+on it.
+
+Requires: no remaining loop reads the dead side, and no output of the graph is on it.
 """
 
 import numpy as np
@@ -22,33 +24,33 @@ AGAIN = "NextIteration"
 
 
 def run(graph: Graph, report: Report) -> int:
-    """Take one side of every switch on a constant."""
-    known: dict[str, int] = {}
+    """Fold every Switch with a constant condition."""
+    conditions: dict[str, int] = {}
     for switch in graph.of_op("Switch"):
         if graph.is_constant(switch.inputs[1]):
-            known[switch.name] = int(bool(graph.array(switch.inputs[1])))
+            conditions[switch.name] = int(bool(graph.array(switch.inputs[1])))
         else:
             report.refuse(NAME, switch.name, "the condition is not a constant")
-    fired = _fold(graph, known) if known else 0
-    if isinstance(fired, int):  # all of them at once, as each may leave a part of a loop to the others
-        for name in known:
+    fired = _fold(graph, conditions) if conditions else 0
+    if isinstance(fired, int):  # all at once, because one alone may leave parts of a loop
+        for name in conditions:
             report.fire(NAME, name)
         return fired
     total = 0
-    for name, live in known.items():
+    for name, live in conditions.items():
         if name in graph.nodes:  # else it was on the dead side of another
-            alone = _fold(graph, {name: live})
-            if isinstance(alone, str):
-                report.refuse(NAME, name, alone)
+            result = _fold(graph, {name: live})
+            if isinstance(result, str):
+                report.refuse(NAME, name, result)
             else:
                 report.fire(NAME, name)
-                total += alone
+                total += result
     return total
 
 
-def _fold(graph: Graph, known: dict[str, int]) -> int | str:
-    """Take the live sides of some switches, and return how many of these were not dead themselves; or why not."""
-    lost = {Tensor(name, 1 - live) for name, live in known.items()}
+def _fold(graph: Graph, conditions: dict[str, int]) -> int | str:
+    """Fold switches, and return how many of them were not on a dead side; or why it is impossible."""
+    lost = {Tensor(name, 1 - live) for name, live in conditions.items()}
     dead = _dead(graph, lost)
     if isinstance(dead, str):
         return dead
@@ -58,19 +60,19 @@ def _fold(graph: Graph, known: dict[str, int]) -> int | str:
         graph.wait_for(other, [name for name in graph.nodes[other].controls if name not in dead])
     for name in dead:
         graph.remove(name)
-    living = known.keys() - dead
+    living = conditions.keys() - dead
     for name in living:
-        graph.redirect(Tensor(name, known[name]), Tensor(name))
+        graph.redirect(Tensor(name, conditions[name]), Tensor(name))
         _become_identity(graph, graph.nodes[name], graph.nodes[name].inputs[0])
     return len(living)
 
 
 def _dead(graph: Graph, lost: set[Tensor]) -> set[str] | str:
-    """The nodes that never run when some tensors never come, merges excepted that another input reaches; or why not."""
+    """Return the nodes that never run without the lost tensors, except merges with another live input; or why not."""
     dead: set[str] = set()
-    ahead = [reader for tensor in lost for reader in graph.readers(tensor.node) if tensor in reader.inputs]
-    while ahead:
-        node = ahead.pop()
+    pending = [reader for tensor in lost for reader in graph.readers(tensor.node) if tensor in reader.inputs]
+    while pending:
+        node = pending.pop()
         if node.name in dead or node.op == "ControlTrigger":
             continue
         if node.op.startswith("Ref"):
@@ -82,11 +84,11 @@ def _dead(graph: Graph, lost: set[Tensor]) -> set[str] | str:
         if node.name in graph.fetched:
             return "an output of the graph is on the dead side"
         dead.add(node.name)
-        ahead += [*graph.readers(node.name), *graph.waiting(node.name)]
+        pending += [*graph.readers(node.name), *graph.waiting(node.name)]
     merges = [graph.nodes[name] for name in dead if graph.nodes[name].op == "Merge"]
     reached = [reader for name in dead if graph.nodes[name].op == AGAIN for reader in graph.readers(name)]
     if any(_living(merge, lost, dead) for merge in merges) or any(reader.name not in dead for reader in reached):
-        return "a loop that lives on reads the dead side, or another round brings it to life"
+        return "a remaining loop reads the dead side, or its next iteration does"
     return dead
 
 
@@ -95,23 +97,23 @@ def _living(merge: Node, lost: set[Tensor], dead: set[str]) -> list[int]:
 
 
 def _merges(graph: Graph, lost: set[Tensor], dead: set[str]) -> list[Node]:
-    """What reads the dead and lives on: merges, as `_dead` found."""
+    """Return the remaining nodes that read the dead side; they are merges."""
     readers = [reader for tensor in lost for reader in graph.readers(tensor.node) if tensor in reader.inputs]
     readers += [reader for name in dead for reader in graph.readers(name)]
     return list({node.name: node for node in readers if node.name not in dead}.values())
 
 
 def _choose(graph: Graph, merge: Node, living: list[int]) -> None:
-    """Leave a merge its living inputs, and whoever asks which one came the numbers that these had."""
-    if len(living) == 1:  # it waits for the merge, so that it is in its frame and comes when it does
+    """Leave a merge its live inputs; its output value_index still has their original numbers."""
+    if len(living) == 1:  # with a control edge from the merge, so that it is in its frame
         chosen = Maker(graph, merge, [merge.name]).constant("value_index", np.asarray(living[0], np.int32))
         graph.redirect(Tensor(merge.name, 1), chosen)
         _become_identity(graph, merge, merge.inputs[living[0]])
         return
-    made = attributes("Merge", merge.attr, {"N": len(living)})
+    attrs = attributes("Merge", merge.attr, {"N": len(living)})
     graph.remove(merge.name)
     inputs = [merge.inputs[at] for at in living]
-    graph.insert(Node(merge.name, "Merge", inputs, merge.controls, made, merge.device))
+    graph.insert(Node(merge.name, "Merge", inputs, merge.controls, attrs, merge.device))
     if not any(Tensor(merge.name, 1) in reader.inputs for reader in graph.readers(merge.name)):
         return
     name = graph.fresh(f"{merge.name}/old_index")
@@ -122,12 +124,12 @@ def _choose(graph: Graph, merge: Node, living: list[int]) -> None:
         make.constant("axis", np.asarray(0, np.int32)),
     )
     int32 = make.graph.nodes[axis.node].attr["dtype"].type
-    kinds = attributes("GatherV2", {}, {"Tparams": int32, "Tindices": int32, "Taxis": int32})
-    graph.insert(Node(name, "GatherV2", [numbers, Tensor(merge.name, 1), axis], [], kinds, merge.device))
+    gather_attrs = attributes("GatherV2", {}, {"Tparams": int32, "Tindices": int32, "Taxis": int32})
+    graph.insert(Node(name, "GatherV2", [numbers, Tensor(merge.name, 1), axis], [], gather_attrs, merge.device))
 
 
 def _become_identity(graph: Graph, node: Node, source: Tensor) -> None:
-    """Keep the name, what waits for it and what it waits for; `drop_training_nodes` takes it away where it can."""
+    """Replace a node by an Identity with its name and control edges; `drop_training_nodes` may remove it."""
     graph.remove(node.name)
     graph.insert(identity(node.name, source, node.attr["T"].type, node.controls, node.device))
 

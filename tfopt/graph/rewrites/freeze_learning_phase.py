@@ -1,13 +1,14 @@
-"""A switch between training and inference that nobody sets stands at inference.
+"""Set a learning phase that is not an input to inference.
 
     keras_learning_phase = false
 
     before    Placeholder(keras_learning_phase) -> Switch, If, …
     after     Const(false) -> Switch, If, …
 
-Such a graph could not run at all without being told. `fold_switches` and `fold_branches` then take the live side. Where
-it is a PlaceholderWithDefault, `drop_training_nodes` takes its default. Needs: one truth value, with one of the `NAMES`
-that TensorFlow's users give it, and not an input of a signature.
+Such a graph could not run without a value for it. `fold_switches` and `fold_branches` then select the live side. If it
+is a PlaceholderWithDefault, `drop_training_nodes` uses its default.
+
+Requires: a scalar bool with one of the usual `NAMES`, which is not an input of a signature.
 """
 
 import numpy as np
@@ -20,7 +21,7 @@ NAMES = {"keras_learning_phase", "learning_phase", "is_training", "is_train", "t
 
 
 def run(graph: Graph, report: Report) -> int:
-    """Make constants of them."""
+    """Replace the placeholders by constants."""
     from tensorflow import bool as boolean
 
     fired = 0
@@ -28,11 +29,11 @@ def run(graph: Graph, report: Report) -> int:
         if node.name in graph.fed or attr(node, "dtype") != boolean.as_datatype_enum:
             continue
         if node.name.rpartition("/")[-1] not in NAMES:
-            report.refuse("freeze_learning_phase", node.name, "its name says nothing of training")
+            report.refuse("freeze_learning_phase", node.name, "its name is not one of a learning phase")
             continue
-        made = Maker(graph, node, node.controls).constant("inference", np.asarray(False))
+        constant = Maker(graph, node, node.controls).constant("inference", np.asarray(False))
         graph.remove(node.name)
-        graph.rename(made.node, node.name)
+        graph.rename(constant.node, node.name)
         report.fire("freeze_learning_phase", node.name)
         fired += 1
     return fired

@@ -33,7 +33,7 @@ def when(match: Match) -> str | None:
         return line
     if any(constant is not None and not _per_channel(match, constant) for constant in line):
         return "the constant is not one number per channel"
-    if line.summand is not None and line.summand.any():
+    if line.bias is not None and line.bias.any():
         if adds_zeros(match):
             return f"the zeros of the {match.node('view').op} are not shifted"
         if reason := shift_refusal(match):
