@@ -166,7 +166,7 @@ def waited_switch():
     ("law", "build", "because"),
     [
         ("fold_switches", output_on_the_dead_side, "output of the graph is on the dead side"),
-        ("fold_switches", later_rounds, "brings it to life"),
+        ("fold_switches", later_rounds, "or its next iteration does"),
         ("push_constants_through_enter", merged_constant, "control flow reads it"),
         ("push_constants_through_switch", waited_switch, "carries a control edge"),
     ],
