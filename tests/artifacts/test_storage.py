@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-import tests.object_store  # noqa: F401  (Beam registers file systems when their classes are defined)
 
+import tests.object_store  # noqa: F401  (Beam registers file systems when their classes are defined)
 from tfopt.artifacts import storage
 from tfopt.components.evaluate.component import evaluate
 from tfopt.errors import ComponentError

@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 
 import pytest
-import tests.object_store  # noqa: F401  (Beam finds file systems among the defined classes)
 
+import tests.object_store  # noqa: F401  (Beam finds file systems among the defined classes)
 from tests import toys
 from tfopt.artifacts import Files, KerasModel, Model, TFLiteModel
 from tfopt.component import Input, components

@@ -12,7 +12,7 @@ def pair(inner, outer, last=None):
 
 
 def levels():
-    """Quantized values in a wider type and back; nobody feeds such, so they are made of integers."""
+    """Return quantized values cast to a wider dtype and back, made from integers because they cannot be fed."""
     return cast(cast(cast(cast(feed(4, dtype="int8"), tf.qint8), tf.qint32), tf.qint8), tf.int8)
 
 
@@ -32,7 +32,7 @@ TABLE = [
     refuses("the largest integers in a double", lambda: pair("int64", "float64"), because="does not hold every int64"),
     refuses("the same without a sign", lambda: pair("uint64", "float64"), because="does not hold every uint64"),
     holds("integers in longer ones", lambda: pair("uint32", "int64"), gone="Cast"),
-    refuses("levels, of which numpy knows nothing", levels, because="does not hold every qint8"),
+    refuses("quantized dtypes, which numpy does not have", levels, because="does not hold every qint8"),
     refuses("large integers in a float", lambda: pair("int32", "float32"), because="does not hold every int32"),
     refuses("a third type", lambda: pair("int8", "int32", "int64"), because="makes int64 of int8"),
 ]

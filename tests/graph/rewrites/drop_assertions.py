@@ -18,7 +18,7 @@ def plain(x):
 
 
 def branch(x):
-    """What TensorFlow 2 makes of tf.debugging.assert_less: an If of which one branch complains."""
+    """Return what TensorFlow 2 builds for tf.debugging.assert_less: an If with an Assert in one branch."""
 
     def body(x, wrong):
         if wrong:

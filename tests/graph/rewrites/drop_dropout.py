@@ -14,7 +14,7 @@ def uniform(shape, stateless=False):
 
 
 def selected(x, rate=0.0, random=None, select=tf.raw_ops.SelectV2, **kwargs):
-    """What TensorFlow 2 writes."""
+    """Return a dropout as TensorFlow 2 writes it."""
     mask = tf.greater_equal(uniform(tf.shape(x), **kwargs) if random is None else random, tf.constant(rate))
     if select is tf.raw_ops.Select:
         return select(condition=mask, x=x, y=tf.zeros_like(x))
@@ -22,12 +22,12 @@ def selected(x, rate=0.0, random=None, select=tf.raw_ops.SelectV2, **kwargs):
 
 
 def cast(x, rate=0.0):
-    """What TensorFlow 1.14 wrote."""
+    """Return a dropout as TensorFlow 1.14 wrote it."""
     return x * tf.cast(tf.greater_equal(uniform(tf.shape(x)), tf.constant(rate)), tf.float32)
 
 
 def floored(x, keep=1.0):
-    """What TensorFlow 1.0 wrote."""
+    """Return a dropout as TensorFlow 1.0 wrote it."""
     return x * tf.floor(tf.constant(keep) + uniform(tf.shape(x)))
 
 

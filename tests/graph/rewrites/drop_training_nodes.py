@@ -20,7 +20,7 @@ def waited_for():
 
 
 def learning():
-    """What depends on a learning phase that is false unless it is set."""
+    """Return a graph that depends on a learning phase with the default false."""
     x = feed(3)
     phase = tf.compat.v1.placeholder_with_default(False, [], name="keras_learning_phase")
     return tf.where(phase, tf.exp(x), tf.sin(x))
@@ -29,15 +29,17 @@ def learning():
 def branch():
     """Control flow of version 1."""
     x = feed(3)
-    _, taken = tf.raw_ops.Switch(data=x, pred=tf.reduce_sum(x) < 1e9)
-    return tf.nn.relu(tf.identity(taken))
+    _, selected = tf.raw_ops.Switch(data=x, pred=tf.reduce_sum(x) < 1e9)
+    return tf.nn.relu(tf.identity(selected))
 
 
 TABLE = [
     holds("Identity", lambda: tf.nn.relu(tf.identity(feed(3)))),
     holds("StopGradient", lambda: tf.nn.relu(tf.stop_gradient(feed(3))), gone="StopGradient"),
     holds("PreventGradient", lambda: tf.nn.relu(tf.raw_ops.PreventGradient(input=feed(3))), gone="PreventGradient"),
-    holds("a default nobody overrides", lambda: tf.compat.v1.placeholder_with_default(tf.exp(feed(3)), [3]) * 2.0),
+    holds(
+        "a default that is not overridden", lambda: tf.compat.v1.placeholder_with_default(tf.exp(feed(3)), [3]) * 2.0
+    ),
     holds("a learning phase that has a default", learning),
     holds("several in a row", lambda: tf.nn.relu(tf.identity(tf.identity(tf.stop_gradient(feed(3))))), fires=3),
     holds("one that another waits for", waited_for),

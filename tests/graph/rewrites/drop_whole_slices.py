@@ -6,12 +6,12 @@ from tests.graph.table import feed, holds, refuses
 
 
 def cube():
-    """Sizes of which one is open."""
+    """Slice with one open size."""
     return feed(None, 5, 4)
 
 
 def open_begin(mask):
-    """Begins of which those in the mask are not looked at."""
+    """Slice with a begin mask, which makes begins without effect."""
     whole = {"end": [0, 0, 0], "strides": [1, 1, 1], "end_mask": 7}
     return tf.raw_ops.StridedSlice(input=cube(), begin=[0, 3, 0], begin_mask=mask, **whole)
 

@@ -57,7 +57,7 @@ TABLE = [
     refuses("what moves too far for half precision", lambda: half(1.0, 1e5), because="not be finite"),
     refuses("what is scaled too far for half precision", lambda: half(1e6, 0.0), because="not be finite"),
     refuses("a volume of another layout", lambda: volume_first("NDHWC"), because="normalizes axis 4"),
-    holds("data of which only their reader knows something", lambda: conv(norm(unknown(image())))),
+    holds("data whose shape only the reader determines", lambda: conv(norm(unknown(image())))),
     holds("half precision", lambda: conv(norm(image(dtype="float16"), epsilon=0.1), dtype="float16")),
     holds("one on each side", lambda: norm(conv(norm(image()))), gone="FusedBatchNorm"),
     refuses("a padding", lambda: conv(norm(image()), padding="SAME"), because="padding"),

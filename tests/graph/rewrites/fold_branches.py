@@ -38,14 +38,14 @@ def either(condition, then, other, *tensors, outputs=1):
 
 
 def both_outputs(condition):
-    """A branch with two outputs, of which one goes straight through."""
-    known = tf.constant(condition)
-    first, second = either(known, lambda x: (tf.exp(x), x), lambda x: (x, tf.exp(x)), feed(3, 4), outputs=2)
+    """Return an If with a branch that passes one of its two outputs through."""
+    predicate = tf.constant(condition)
+    first, second = either(predicate, lambda x: (tf.exp(x), x), lambda x: (x, tf.exp(x)), feed(3, 4), outputs=2)
     return first - 2 * second
 
 
 def nested(x, kernel):
-    """A known condition in a branch."""
+    """A predicate condition in a branch."""
     return either(tf.constant(False), relu, tanh, x, kernel)[0]
 
 
@@ -81,8 +81,8 @@ def waiting(before):
 def on_a_side():
     """An If on one side of a switch of version 1: a constant of its branch would come on both."""
     off, on = tf.raw_ops.Switch(data=feed(3, 4), pred=tf.reduce_sum(feed(3, name="p")) > 0)
-    found = either(tf.constant(True), lambda x: x * 0.5, lambda x: x, on)[0]
-    return tf.raw_ops.Merge(inputs=[off, found])[0]
+    result = either(tf.constant(True), lambda x: x * 0.5, lambda x: x, on)[0]
+    return tf.raw_ops.Merge(inputs=[off, result])[0]
 
 
 TABLE = [

@@ -12,7 +12,7 @@ def two_outputs():
 
 
 def never_taken():
-    """Constants of which one cannot be computed, on a side that is not taken, and one can."""
+    """Return one constant operation that fails, in a branch that is not selected, and one that does not."""
     x = feed(3)
     dead, alive = tf.raw_ops.Switch(data=x, pred=tf.reduce_sum(x) < 1e9)
     with tf.control_dependencies([tf.identity(dead)]):

@@ -34,7 +34,7 @@ TABLE = [
     ),
     holds("a volume, channels first", lambda: volume(feed(None, 2, 3, 4, 4) * weights(2, 1, 1, 1)), gone="Mul"),
     refuses(
-        "data of which nothing is known",
+        "data of unknown shape",
         lambda: tf.nn.conv2d(unknown(image()) * weights(4), weights(3, 3, 4, 2), 1, "VALID"),
         because="not known",
     ),

@@ -8,17 +8,17 @@ from tests.graph.table import feed, holds, refuses
 
 
 def cond(condition, *, x=None, index=False):
-    """What tf.cond was in version 1: a switch for each tensor, a merge, and constants that wait for their side."""
+    """Return a tf.cond of version 1: Switches, a Merge, and constants with control edges from their sides."""
     x = feed(3, 4) if x is None else x
     off, on = tf.raw_ops.Switch(data=x, pred=condition)
     with tf.control_dependencies([tf.identity(on, name="pivot")]):
         scale = tf.constant([1.0, -2.0, 0.5, 3.0])
-    taken, other = tf.nn.relu(on) * scale, tf.tanh(off) + 1.0
-    merged = tf.raw_ops.Merge(inputs=[other, taken])
+    true_side, other = tf.nn.relu(on) * scale, tf.tanh(off) + 1.0
+    merged = tf.raw_ops.Merge(inputs=[other, true_side])
     return tf.cast(merged[1], tf.float32) * merged[0] if index else merged[0]
 
 
-def known(value):
+def constant_condition(value):
     """A condition."""
     return tf.constant(value)
 
@@ -26,26 +26,26 @@ def known(value):
 def straight(value):
     """The dead side is the switch itself: nothing is between it and the merge."""
     x = feed(3, 4)
-    off, on = tf.raw_ops.Switch(data=x, pred=known(value))
+    off, on = tf.raw_ops.Switch(data=x, pred=constant_condition(value))
     return tf.raw_ops.Merge(inputs=[off, tf.exp(on)])[0]
 
 
 def nested():
     """A condition on the live side of another."""
-    off, on = tf.raw_ops.Switch(data=feed(3, 4), pred=known(True))
-    return tf.raw_ops.Merge(inputs=[tf.exp(off), cond(known(False), x=on)])[0]
+    off, on = tf.raw_ops.Switch(data=feed(3, 4), pred=constant_condition(True))
+    return tf.raw_ops.Merge(inputs=[tf.exp(off), cond(constant_condition(False), x=on)])[0]
 
 
 def buried():
     """A condition on the dead side of another."""
-    off, on = tf.raw_ops.Switch(data=feed(3, 4), pred=known(True))
+    off, on = tf.raw_ops.Switch(data=feed(3, 4), pred=constant_condition(True))
     return tf.raw_ops.Merge(inputs=[cond(tf.reduce_sum(off) > 0, x=off), tf.sin(on)])[0]
 
 
 def three(index=False):
-    """A merge of three, of which two may come."""
+    """Return a Merge of three inputs, where two may be live."""
     x = feed(3, 4)
-    off, on = tf.raw_ops.Switch(data=x, pred=known(True))
+    off, on = tf.raw_ops.Switch(data=x, pred=constant_condition(True))
     first, second = tf.raw_ops.Switch(data=on, pred=tf.reduce_sum(x) > 0)
     merged, which = tf.raw_ops.Merge(inputs=[off, tf.exp(first), tf.sin(second)])
     return tf.cast(which, tf.float32) * merged if index else merged
@@ -53,7 +53,7 @@ def three(index=False):
 
 def frame():
     """The dead side enters a loop, and leaves it at once."""
-    off, on = tf.raw_ops.Switch(data=feed(3, 4), pred=known(True))
+    off, on = tf.raw_ops.Switch(data=feed(3, 4), pred=constant_condition(True))
     left = tf.raw_ops.Exit(data=tf.raw_ops.Enter(data=tf.exp(off), frame_name="frame"))
     return tf.raw_ops.Merge(inputs=[left, tf.sin(on)])[0]
 
@@ -67,7 +67,7 @@ def with_loop(value):
     def build():
         x = feed(3, 4)
         with version_1():
-            return tf.compat.v1.cond(known(value), lambda: rounds(x), lambda: tf.sin(x))
+            return tf.compat.v1.cond(constant_condition(value), lambda: rounds(x), lambda: tf.sin(x))
 
     return plain(build)
 
@@ -76,7 +76,7 @@ def in_loop(value):
     """A condition in each round, and what asks which side it was."""
 
     def body(i, y):
-        off, on = tf.raw_ops.Switch(data=y, pred=known(value))
+        off, on = tf.raw_ops.Switch(data=y, pred=constant_condition(value))
         merged, which = tf.raw_ops.Merge(inputs=[tf.exp(-off), tf.tanh(on) + 1.0])
         return i + 1, merged + tf.cast(which, tf.float32)
 
@@ -85,9 +85,9 @@ def in_loop(value):
 
 
 def after_dead():
-    """What lives on and waited for the dead."""
+    """Return nodes that remain, with a control edge from the dead side."""
     x = feed(3, 4)
-    off, on = tf.raw_ops.Switch(data=x, pred=known(True))
+    off, on = tf.raw_ops.Switch(data=x, pred=constant_condition(True))
     dead, living = tf.exp(off), tf.sin(on)
     with tf.control_dependencies([tf.abs(dead)]):
         merged = tf.raw_ops.Merge(inputs=[dead, living])[0]
@@ -113,10 +113,10 @@ def to_next_round():
 
 
 TABLE = [
-    holds("true", lambda: cond(known(True)), gone=("Switch", "Merge", "Tanh")),
-    holds("false", lambda: cond(known(False)), gone=("Switch", "Merge", "Relu")),
-    holds("which side it was", lambda: cond(known(True), index=True), gone=("Switch", "Merge")),
-    holds("the other side it was", lambda: cond(known(False), index=True), gone=("Switch", "Merge")),
+    holds("true", lambda: cond(constant_condition(True)), gone=("Switch", "Merge", "Tanh")),
+    holds("false", lambda: cond(constant_condition(False)), gone=("Switch", "Merge", "Relu")),
+    holds("which side it was", lambda: cond(constant_condition(True), index=True), gone=("Switch", "Merge")),
+    holds("the other side it was", lambda: cond(constant_condition(False), index=True), gone=("Switch", "Merge")),
     holds("a dead side with nothing on it", lambda: straight(True), gone=("Switch", "Merge")),
     holds("a live side with nothing on it", lambda: straight(False), gone=("Switch", "Merge", "Exp")),
     holds("one in the other", nested, fires=2, gone=("Switch", "Merge", "Exp", "Relu")),

@@ -32,7 +32,7 @@ def mapped(body, *shape):
 
 
 def dense(part, kernel):
-    """What people map."""
+    """Return a typical mapped function."""
     return tf.nn.relu(part @ kernel) * 2.0
 
 
@@ -42,7 +42,7 @@ def drawn(part, kernel):
 
 
 def written(body=None, *, first=0, step=1, going=None, size=None, shape=(None, 4)):
-    """What tf.map_fn is made of, each part of which may be another."""
+    """Build a loop as tf.map_fn does; each part can be replaced."""
 
     def build():
         x = feed(*shape)
@@ -61,7 +61,7 @@ def written(body=None, *, first=0, step=1, going=None, size=None, shape=(None, 4
     return lambda: plain(build)
 
 
-def beside(x):
+def adjacent(x):
     """A number of rounds that is that of another tensor."""
     count = tf.shape(feed(None, 4, name="other"))[0]
     return lambda i: i < count
@@ -80,12 +80,12 @@ def changing(i, x, results, count):
 
 
 def backwards(i, x, results, count):
-    """What is written from the end."""
+    """Write results from the end."""
     return x, results.write(count - 1 - i, tf.tanh(x.read(i)))
 
 
 def from_behind(i, x, results, count):
-    """What is read from the end."""
+    """Read slices from the end."""
     return x, results.write(i, tf.tanh(x.read(count - 1 - i)))
 
 
@@ -128,11 +128,11 @@ TABLE = [
     holds("slices by index", indexed(lambda x, i: x[i]), gone=("While", "StatelessWhile")),
     holds("slices by gather", indexed(tf.gather), gone=("While", "StatelessWhile")),
     refuses("a reshape to an open size", mapped(lambda x, k: tf.reshape(x, [-1]), None, 5, 4), because="not all known"),
-    refuses("a slice by another index", indexed(lambda x, i: x[i * 0]), because="no list of slices"),
+    refuses("a slice by another index", indexed(lambda x, i: x[i * 0]), because="loop-invariant list of slices"),
     refuses("a slice of one more", indexed(tf.gather, "other"), because="number of rounds"),
     refuses("what sorts a slice", mapped(lambda x, k: tf.math.cumsum(x), None, 5, 4), because="Cumsum"),
     holds("written by hand", written(), gone=("While", "StatelessWhile")),
-    refuses("more axes than a slice has", mapped(lambda x, k: x + k, 3, 2), because="of more axes"),
+    refuses("more axes than a slice has", mapped(lambda x, k: x + k, 3, 2), because="of higher rank"),
     refuses("a counter from 1", written(first=1), because="no counter from 0 by 1"),
     refuses("a counter by 2", written(step=2), because="no counter from 0 by 1"),
     refuses(
@@ -144,16 +144,16 @@ TABLE = [
         written(going=lambda x: lambda i: i < 2, shape=(3, 4)),
         because="number of rounds",
     ),
-    refuses("as many rounds as another has slices", written(going=beside), because="number of rounds"),
+    refuses("as many rounds as another has slices", written(going=adjacent), because="number of rounds"),
     refuses(
         "as many rounds as another axis is long", written(going=across, shape=(None, None)), because="number of rounds"
     ),
     refuses("more results than slices", written(size=lambda x: tf.shape(x)[0] + 1), because="as long as"),
     refuses("results from the end", written(backwards), because="not written at the counter"),
     refuses("slices from the end", written(from_behind), because="not at the counter"),
-    refuses("slices that change", written(changing), because="no list of slices"),
+    refuses("slices that change", written(changing), because="loop-invariant list of slices"),
     refuses("the number of the round", written(numbered), because="reads the counter"),
-    refuses("the same in each round", mapped(lambda x, k: tf.exp(k), 3, 4), because="the same in each round"),
+    refuses("the same in each round", mapped(lambda x, k: tf.exp(k), 3, 4), because="the same in each iteration"),
     refuses("a side of a switch", lambda: plain(framed), because="version 1"),
     refuses("an effect", mapped(drawn, 3, 5, 4), because="effect"),
     refuses("a sum over rounds", lambda: plain(lambda: tf.scan(lambda c, x: c + x, feed(3, 4))), because="condition"),

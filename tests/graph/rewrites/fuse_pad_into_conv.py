@@ -27,7 +27,7 @@ def first(paddings=((0, 0), (0, 0), (0, 1), (1, 1))):
     return tf.nn.conv2d(x, weights(3, 3, 4, 2), [1, 1, 2, 1], "VALID", data_format="NCHW")
 
 
-def beside():
+def around_channels():
     """A channel more, of zeros; oneDNN takes such a Pad for one around the image, but no PadV2."""
     x = tf.pad(feed(None, 8, 8, 3), [(0, 0), (1, 1), (1, 1), (0, 1)], constant_values=tf.constant(0.0))
     return tf.nn.conv2d(x, weights(3, 3, 4, 4), 1, "VALID")
@@ -57,12 +57,10 @@ TABLE = [
     holds("a stride that leaves some out", lambda: conv(image(), (0, 0), window=1, stride=3), gone="Pad"),
     holds("channels first", first, gone="Pad"),
     refuses("channels first, zeros of the other axis", lambda: first([(0, 0), (0, 0), (1, 1), (0, 1)]), because="adds"),
-    refuses("zeros beside the channels", beside, because="SAME adds"),
+    refuses("zeros around the channels", around_channels, because="SAME adds"),
     refuses("a window of unknown size", lambda: around(image(), feed(None, None, 4, 4, name="k")), because="not known"),
-    refuses(
-        "a window of which nothing is known", lambda: around(image(), unknown(weights(3, 3, 4, 4))), because="not known"
-    ),
-    holds("data of which only their reader knows something", lambda: around(unknown(image()), weights(3, 3, 4, 4))),
+    refuses("a window of unknown shape", lambda: around(image(), unknown(weights(3, 3, 4, 4))), because="not known"),
+    holds("data whose shape only the reader determines", lambda: around(unknown(image()), weights(3, 3, 4, 4))),
     refuses(
         "zeros by number on top",
         lambda: around(image(), weights(3, 3, 4, 4), [(0, 0), (1, 1), (1, 1), (0, 0)]),

@@ -6,7 +6,7 @@ from tests.graph.table import feed, holds, refuses, weights
 
 
 def loop(a=None, b=None, *, order=None, axis=0, stack=0, **kwargs):
-    """What people write."""
+    """Return stacked products in the usual form."""
     a = feed(3, 5, 4) if a is None else a
     b = weights(4, 2) if b is None else b
     order = range(a.shape[axis]) if order is None else order

@@ -22,7 +22,7 @@ def padded(x):
 
 
 def blocks(x, edge=0):
-    """What a dilated convolution begins with."""
+    """Return the first operations of a dilated convolution."""
     return tf.raw_ops.SpaceToBatchND(input=x, block_shape=[2, 2], paddings=[[edge, edge], [edge, edge]])
 
 
@@ -80,12 +80,16 @@ TABLE = [
     holds("joined blocks", lambda: joined(feed(4, 6, 6, 4) * weights(4))),
     refuses("zeros by number", lambda: conv1d(feed(None, 6, 4) + weights(4), padding=EDGES), because="padding"),
     holds(
-        "rows of which only their reader knows something",
+        "rows whose shape only the reader determines",
         lambda: tf.raw_ops.MatMul(a=tf.reshape(feed(2, 3) * weights(3), unknown([2, 3])), b=weights(3, 2)),
     ),
     refuses("a factor that half precision does not hold", lambda: half(1e5, 0.0), because="not be finite"),
     refuses("a summand that half precision does not hold", lambda: half(1.0, 1e5), because="not be finite"),
-    refuses("a kernel on both sides", lambda: dense(conv(image(), padding="SAME") * weights(4)), because="behind it"),
+    refuses(
+        "a kernel on both sides",
+        lambda: dense(conv(image(), padding="SAME") * weights(4)),
+        because="the kernel before it",
+    ),
     refuses("a sum before zeros", lambda: padded(image() + weights(4)), because="zeros of the Pad are not shifted"),
     refuses(
         "a sum before blocks with zeros",

@@ -53,7 +53,7 @@ def waited_for():
 
 
 def of_unknown_sizes():
-    """Rows and columns of a convolution that nobody knows the number of, laid out as pairs."""
+    """Reshape a convolution with unknown numbers of rows and columns into pairs."""
     x = feed(None, None, None, 4)
     return tf.reshape(conv(x, padding="SAME"), tf.stack([tf.shape(x)[0], -1, 2]))
 
@@ -77,7 +77,7 @@ TABLE = [
     holds("one number", lambda: conv1d() * weights()),
     holds("a bias", lambda: tf.nn.bias_add(conv1d(), weights(4)), gone="BiasAdd"),
     holds("one after the other", lambda: (conv1d() * weights(4)) + weights(4), fires=2),
-    holds("axes squeezed that nobody names", lambda: tf.squeeze(conv(feed(2, 3, 3, 4))) * weights(4)),
+    holds("squeezed axes without names", lambda: tf.squeeze(conv(feed(2, 3, 3, 4))) * weights(4)),
     holds("after depthwise blocks", lambda: norm(dilated()), gone="FusedBatchNormV3"),
     holds("the old batch norm after blocks", lambda: norm(dilated(), op="global"), gone=GLOBAL),
     holds("a sum after blocks", lambda: dilated() + weights(4)),
@@ -102,7 +102,7 @@ TABLE = [
     holds("a bias of it", lambda: tf.nn.bias_add(turned(), weights(4), data_format="NCDHW")),
     holds("a batch norm of a volume", lambda: norm(tf.reshape(dense(), [-1, 1, 1, 1, 5]), 5, layout="NDHWC")),
     refuses(
-        "rows of which nothing is known",
+        "rows of unknown shape",
         lambda: tf.reshape(tf.reshape(dense(), unknown([2, 5])), [-1, 5, 1]) * weights(5, 1),
         because="around the Reshape",
     ),
@@ -127,7 +127,9 @@ TABLE = [
     ),
     refuses("numbers along a cropped axis", lambda: one_axis([[1, 0], [0, 0]]) * weights(5, 1, 1), because="moves"),
     refuses("one of each batch of blocks", lambda: one_axis([[0, 0], [0, 0]]) * weights(2, 1, 1, 1), because="moves"),
-    refuses("a convolution asked for", lambda: named() * weights(4), because="read elsewhere", outputs=["conv"]),
+    refuses(
+        "a convolution that is an output", lambda: named() * weights(4), because="read elsewhere", outputs=["conv"]
+    ),
     refuses("a convolution that is waited for", waited_for, because="read elsewhere"),
     refuses("two data", lambda: tf.expand_dims(dense() + feed(2, 5, name="z"), 1) * weights(5), because="no kernel"),
     refuses("what is not linear", lambda: tf.expand_dims(tf.exp(dense()), 1) * weights(5), because="no kernel"),

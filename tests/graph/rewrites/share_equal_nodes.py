@@ -37,7 +37,7 @@ def waited_for():
 
 
 def outputs(*names):
-    """Equal nodes, of which those with a name are outputs of the graph."""
+    """Return equal nodes; those with a name are outputs of the graph."""
     x = feed(3)
     one, other = (tf.exp(x, name=name) for name in names)
     return one + 2.0 * other

@@ -5,8 +5,8 @@ import tensorflow as tf
 from tests.graph.table import feed, holds
 
 
-def beside():
-    """Two nodes that nobody reads, and a constant of theirs."""
+def unread_nodes():
+    """Return two nodes that no node reads, and their constant."""
     x = feed(None, 3)
     tf.nn.sigmoid(x + tf.constant(1.0))
     return tf.nn.relu(x)
@@ -18,4 +18,4 @@ def fed_only():
     return tf.nn.relu(feed(2))
 
 
-TABLE = [holds("a branch beside", beside, fires=3, gone="Sigmoid"), holds("nothing unused", fed_only, fires=0)]
+TABLE = [holds("a branch beside", unread_nodes, fires=3, gone="Sigmoid"), holds("nothing unused", fed_only, fires=0)]

@@ -1,16 +1,17 @@
-"""A loop that does the same to each slice of a tensor, and keeps the results, is done to all of them at once.
+"""Replace a loop that applies a function to each slice of a tensor by the function on the whole tensor.
 
-    stack(f(x[0]), f(x[1]), …) = F(x)        F is f with an axis more in front
+    stack(f(x[0]), f(x[1]), …) = F(x)        F is f with an additional leading axis
 
     before    x -> TensorListFromTensor -> While(i from 0 to n: result[i] = f(x[i])) -> TensorListStack -> y
     after     x -> F -> y
 
-What ``tf.map_fn`` and loops over a TensorArray become. Of f are known: elementwise operations with slices, and with
-what is the same in each round, of no more axes than the slice; products of matrices, of which one may stay the same;
-Softmax, reductions over known axes, transpositions and reshapes to known sizes. Slices come from a list, or are
-``a[i]``. Needs: lists that are read and written at the counter and nowhere else, a counter from 0 by 1, bounds that are
-the number of slices, nothing else of the loop that is read after it, and no effect. What is off: a sum over rounds, or
-a round that reads what another wrote.
+``tf.map_fn`` and loops over a TensorArray have this form. f may consist of elementwise operations on slices and on
+loop-invariant tensors of at most the slice's rank; matrix products with at most one invariant operand; Softmax;
+reductions over constant axes; transpositions; and reshapes to constant sizes. Slices come from a list, or are ``a[i]``.
+
+Requires: lists that are read and written at the counter only; a counter from 0 in steps of 1; bounds equal to the
+number of slices; no other result of the loop is read; no effects. Sums over iterations, and iterations that read
+results of others, are refused.
 """
 
 import numpy as np
@@ -44,12 +45,12 @@ UNARY |= {"Sqrt", "Square", "Tanh", "Inv", "LogicalNot", "Expm1", "Tan", "StopGr
 LAST_AXIS = {"Softmax", "LogSoftmax"}
 SHAPED = {"Sum", "Mean", "Max", "Min", "Prod", "All", "Any", "Transpose", "Reshape"}
 BINARY = {"Add", "AddV2", "Sub", "Mul", "RealDiv", "Div", "DivNoNan", "Maximum", "Minimum", "Pow", "SquaredDifference"}
-COMPLEX = {8, 18}  # a MatMul transposes them, a batched one conjugates them as well
+COMPLEX = {8, 18}  # complex dtypes, which BatchMatMulV2 conjugates when it transposes; MatMul does not
 BINARY |= {"FloorDiv", "FloorMod", "Greater", "GreaterEqual", "Less", "LessEqual", "LogicalAnd", "LogicalOr"}
 
 
 def run(graph: Graph, report: Report) -> int:
-    """Replace every loop that is known to be a map."""
+    """Replace every loop that is a map."""
     library = {function.signature.name: function for function in graph.library.function}
     fired = 0
     for node in graph.of_op("While", "StatelessWhile"):
@@ -77,10 +78,10 @@ def _fuse(loop: Loop) -> None:
     if node.controls or graph.waiting(node.name) or node.name in graph.fetched:
         raise Refusal("it carries a control edge, or is an output of the graph itself")
     if is_inside(graph, node.name):
-        raise Refusal("it lies in control flow of version 1, to which constants of its body would not belong")
+        raise Refusal("it is in control flow of version 1, to which constants of its body would not belong")
     for body in (loop.body, loop.cond):
         if body.graph.fetched - {tensor.node for tensor in body.returned}:
-            raise Refusal("a round has an effect")
+            raise Refusal("an iteration has an effect")
     loop.counters = {place for place in range(len(node.inputs)) if is_iteration_count(loop, place)}
     stacks: dict[int, list[Node]] = {}
     for reader in graph.readers(node.name):
@@ -91,17 +92,17 @@ def _fuse(loop: Loop) -> None:
                 stacks.setdefault(tensor.output, []).append(reader)
     if not stacks:
         raise Refusal("it makes no list of results")
-    given = sources(loop)
-    if not given:
-        raise Refusal("no list of slices goes in that stays as it is")
-    for slices in given:
+    inputs = sources(loop)
+    if not inputs:
+        raise Refusal("no loop-invariant list of slices is an input")
+    for slices in inputs:
         check_bounds(loop, slices)
     for place in stacks:
         check_written(loop, place)
     results = {place: _build(loop, writer_of(loop, place).inputs[2]) for place in stacks}
     for place, value in results.items():
         if not value.varies:
-            raise Refusal("a result that is the same in each round")
+            raise Refusal("a result that is the same in each iteration")
         for stack in stacks[place]:
             kind = stack.attr["element_dtype"].type
             graph.remove(stack.name)
@@ -110,28 +111,28 @@ def _fuse(loop: Loop) -> None:
 
 
 def _build(loop: Loop, tensor: Tensor) -> Value:
-    """Make outside what a tensor of the body is in all rounds together."""
-    ahead = [tensor]
-    while ahead:
-        one = ahead[-1]
-        if one in loop.values:
-            ahead.pop()
+    """Add nodes outside of the loop for a tensor of the body in all iterations, and return its value."""
+    pending = [tensor]
+    while pending:
+        current = pending[-1]
+        if current in loop.values:
+            pending.pop()
             continue
-        node = loop.body.graph.nodes[one.node]
-        if node.controls or one.output:
+        node = loop.body.graph.nodes[current.node]
+        if node.controls or current.output:
             raise Refusal(f"the body has {node.op} with a control edge or several outputs")
-        missing = [] if _is_leaf(loop, node) else [given for given in node.inputs if given not in loop.values]
+        missing = [] if _is_leaf(loop, node) else [source for source in node.inputs if source not in loop.values]
         if missing:
-            ahead += missing
+            pending += missing
             continue
-        loop.values[one] = _leaf(loop, node) if _is_leaf(loop, node) else _operation(loop, node)
-        ahead.pop()
+        loop.values[current] = _leaf(loop, node) if _is_leaf(loop, node) else _operation(loop, node)
+        pending.pop()
     return loop.values[tensor]
 
 
 def _is_leaf(loop: Loop, node: Node) -> bool:
-    known = node.op in ("Const", "TensorListGetItem") or node.name in loop.body.arguments
-    return known or indexed_tensor(loop, node) is not None
+    is_source = node.op in ("Const", "TensorListGetItem") or node.name in loop.body.arguments
+    return is_source or indexed_tensor(loop, node) is not None
 
 
 def _leaf(loop: Loop, node: Node) -> Value:
@@ -139,11 +140,11 @@ def _leaf(loop: Loop, node: Node) -> Value:
     if (whole := indexed_tensor(loop, node)) is not None:
         return Value(_rank(graph, whole) - 1, True, whole)
     if node.op == "TensorListGetItem":
-        found = skip_identities(loop.body, node.inputs[0]).node
-        place = loop.body.arguments.index(found) if found in loop.body.arguments else None
+        source = skip_identities(loop.body, node.inputs[0]).node
+        place = loop.body.arguments.index(source) if source in loop.body.arguments else None
         slices = list_of(loop, place) if place is not None else None
         if slices is None or not is_counter(loop, node.inputs[1]):
-            raise Refusal("a list is read that is written too, or not at the counter")
+            raise Refusal("a list is read that is also written, or not at the counter")
         return Value(_rank(graph, slices) - 1, True, slices)
     if node.op == "Const":
         name = graph.fresh(f"{loop.node.name}/{node.name}")
@@ -152,42 +153,42 @@ def _leaf(loop: Loop, node: Node) -> Value:
         return Value(loop.body.graph.array(Tensor(node.name)).ndim, False, Tensor(name))
     place = loop.body.arguments.index(node.name)
     if not is_invariant(loop, place):
-        raise Refusal("a round reads the counter, or what the one before it left")
+        raise Refusal("an iteration reads the counter, or a result of the previous iteration")
     return Value(_rank(graph, loop.node.inputs[place]), False, loop.node.inputs[place])
 
 
 def _rank(graph: Graph, tensor: Tensor) -> int:
     shape = graph.shape(tensor)
     if shape is None:
-        raise Refusal("the rank of a slice, or of what stays the same, is not known")
+        raise Refusal("the rank of a slice, or of a loop-invariant tensor, is not known")
     return len(shape)
 
 
 def _operation(loop: Loop, node: Node) -> Value:
-    given = [loop.values[tensor] for tensor in node.inputs]
-    varies = any(value.varies for value in given)
+    operands = [loop.values[tensor] for tensor in node.inputs]
+    varies = any(value.varies for value in operands)
     if node.op in UNARY:
-        return _make(loop, node, node.op, given, given[0].rank)
+        return _make(loop, node, node.op, operands, operands[0].rank)
     if node.op in BINARY:
-        rank = max(value.rank for value in given)
-        if varies and any(value.varies and value.rank != rank for value in given):
-            raise Refusal(f"{node.op} of a slice with something of more axes")
-        return _make(loop, node, node.op, given, rank)
-    if node.op == "BiasAdd" and attr(node, "data_format") != "NCHW" and not given[1].varies:
-        return _make(loop, node, "BiasAdd", given, given[0].rank)
+        rank = max(value.rank for value in operands)
+        if varies and any(value.varies and value.rank != rank for value in operands):
+            raise Refusal(f"{node.op} of a slice with a tensor of higher rank")
+        return _make(loop, node, node.op, operands, rank)
+    if node.op == "BiasAdd" and attr(node, "data_format") != "NCHW" and not operands[1].varies:
+        return _make(loop, node, "BiasAdd", operands, operands[0].rank)
     if node.op == "MatMul" and varies and attr(node, "T") not in COMPLEX:
         flags = {"adj_x": attr(node, "transpose_a"), "adj_y": attr(node, "transpose_b")}
-        return _make(loop, node, "BatchMatMulV2", given, 2, **flags)
-    if node.op in LAST_AXIS and given[0].rank:
-        return _make(loop, node, node.op, given, given[0].rank)
-    if node.op in SHAPED and given[0].varies and loop.body.graph.is_constant(node.inputs[1]):
-        return _shaped(loop, node, given[0])
-    raise Refusal(f"the body has {node.op}, of which it is not known what it does to all slices at once")
+        return _make(loop, node, "BatchMatMulV2", operands, 2, **flags)
+    if node.op in LAST_AXIS and operands[0].rank:
+        return _make(loop, node, node.op, operands, operands[0].rank)
+    if node.op in SHAPED and operands[0].varies and loop.body.graph.is_constant(node.inputs[1]):
+        return _shaped(loop, node, operands[0])
+    raise Refusal(f"the body has {node.op}, which has no known form for all slices at once")
 
 
-def _shaped(loop: Loop, node: Node, given: Value) -> Value:
-    """A reduction, transposition or reshape: its axes are one further behind, and the rounds stay in front."""
-    old, rank = loop.body.graph.array(node.inputs[1]), given.rank
+def _shaped(loop: Loop, node: Node, operand: Value) -> Value:
+    """Add a reduction, transposition or reshape; its axes move by one, and the axis of iterations stays first."""
+    old, rank = loop.body.graph.array(node.inputs[1]), operand.rank
     if node.op == "Reshape":
         if (old <= 0).any():
             raise Refusal("a slice is reshaped to sizes that are not all known")
@@ -199,16 +200,16 @@ def _shaped(loop: Loop, node: Node, given: Value) -> Value:
         rank = rank if attr(node, "keep_dims") else rank - new.size
     constant = Maker(loop.graph, loop.node, []).constant(node.name, new.astype(old.dtype))
     loop.made.append(constant.node)
-    return _make(loop, node, node.op, [given, Value(1, False, constant)], rank)
+    return _make(loop, node, node.op, [operand, Value(1, False, constant)], rank)
 
 
-def _make(loop: Loop, node: Node, op: str, given: list[Value], rank: int, **changed: bool) -> Value:
+def _make(loop: Loop, node: Node, op: str, operands: list[Value], rank: int, **changed: bool) -> Value:
     name = loop.graph.fresh(f"{loop.node.name}/{node.name}")
-    made = attributes(op, node.attr, changed)
-    inputs = [value.made for value in given]
-    loop.graph.insert(Node(name, op, inputs, [], made, loop.node.device))
+    attrs = attributes(op, node.attr, changed)
+    inputs = [value.made for value in operands]
+    loop.graph.insert(Node(name, op, inputs, [], attrs, loop.node.device))
     loop.made.append(name)
-    return Value(rank, any(value.varies for value in given), Tensor(name))
+    return Value(rank, any(value.varies for value in operands), Tensor(name))
 
 
 LAW = Whole(run, requires=("direct edges", "folded constants"))

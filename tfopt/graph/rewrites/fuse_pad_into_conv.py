@@ -1,13 +1,14 @@
-"""Zeros around the data of a convolution are its padding.
+"""Fold a Pad with zeros into the padding of the convolution after it.
 
     conv(pad(x), K, VALID) = conv(x, K, SAME)
 
     before    x -> Pad -> Conv2D(K, VALID) -> y
     after     x -> Conv2D(K, SAME) -> y
 
-What Keras's ZeroPadding2D before a strided convolution becomes. Needs: exactly the zeros that SAME adds, which for a
-stride other than 1 depends on the size of the data. Other paddings could be written as EXPLICIT, but the converters to
-other formats would have to make a Pad of that again.
+Keras's ZeroPadding2D before a strided convolution has this form. Other paddings could be written as EXPLICIT, but
+converters to other formats would have to convert that to a Pad again.
+
+Requires: exactly the zeros that SAME adds, which for a stride other than 1 depends on the size of the data.
 """
 
 from tfopt.graph.mutable_graph import Tensor
@@ -22,28 +23,28 @@ PATTERN = op(("Conv2D", "Conv3D", "DepthwiseConv2dNative"), PAD, "kernel")
 
 
 def when(match: Match) -> str | None:
-    """Refuse other zeros than those of SAME."""
+    """Refuse paddings that differ from SAME."""
     if match.attr("padding") != "VALID":
         return f"the convolution's own padding is {match.attr('padding')}"
     if match.node("pad").op == "MirrorPad" or (match.has("value") and match.array("value") != 0):
-        return "what is added is not zero"
-    wanted = _same(match)
-    if isinstance(wanted, str):
-        return wanted
-    found = [(int(before), int(after)) for before, after in match.array("paddings")]
-    return None if found == wanted else f"zeros {found}; SAME adds {wanted}"
+        return "the padding is not zero"
+    same = _same_padding(match)
+    if isinstance(same, str):
+        return same
+    padding = [(int(before), int(after)) for before, after in match.array("paddings")]
+    return None if padding == same else f"zeros {padding}; SAME adds {same}"
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """The convolution of what was padded."""
+    """Return the convolution of the unpadded data."""
     conv = match.node()
     return make.node(conv.op, match.tensor("x"), match.tensor("kernel"), like=conv, padding="SAME")
 
 
-def _same(match: Match) -> list[tuple[int, int]] | str:
-    """The zeros that SAME adds before and after, for each axis; or why that is not known.
+def _same_padding(match: Match) -> list[tuple[int, int]] | str:
+    """Return the zeros that SAME adds before and after each axis, or why they are unknown.
 
-    Reference: tf.nn.convolution, "Note on padding".
+    Source: tf.nn.convolution, "Note on padding".
     """
     layout = match.attr("data_format") or "NHWC"
     shape, kernel, strides = match.shape("x"), match.shape("kernel"), match.attr("strides")

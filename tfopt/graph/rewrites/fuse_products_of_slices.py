@@ -1,4 +1,4 @@
-"""The products of all slices with one matrix, stacked, are one product.
+"""Replace stacked products of all slices with one matrix by a single product.
 
     stack(A[0] B, A[1] B, …) = A B
 
@@ -6,9 +6,10 @@
               A -> StridedSlice 1 -> MatMul(B) ->
     after     A -> BatchMatMulV2(B) -> y
 
-What ``tf.stack([A[i] @ B for i in range(n)])`` becomes, or a loop over the time steps of ``A[:, t]`` with ``axis=1``. B
-need be no constant. Needs: every slice along one axis of a tensor of rank 3, in order, of a number that is known, and
-stacked along that axis.
+``tf.stack([A[i] @ B for i in range(n)])`` has this form, and a loop over the time steps ``A[:, t]`` with ``axis=1``. B
+need not be constant.
+
+Requires: all slices along one axis of a tensor of rank 3, in order, a known number of them, stacked along that axis.
 """
 
 from typing import NamedTuple
@@ -38,11 +39,11 @@ def run(graph: Graph, report: Report) -> int:
 
 
 class Slice(NamedTuple):
-    """One index of one axis of a tensor, all of the others."""
+    """A slice of a tensor: one index of one axis, and all of the other axes."""
 
     source: Tensor
     axis: int
-    place: int
+    number: int
 
 
 def _refusal(graph: Graph, stack: Node, products: list[Node]) -> str | None:
@@ -61,7 +62,7 @@ def _refusal(graph: Graph, stack: Node, products: list[Node]) -> str | None:
         return "not every factor is one slice of a tensor whose rank is 3, without a control edge"
     source, axis, _ = slices[0]  # type: ignore[misc]  # none of them is None
     shape = graph.shape(source)
-    if slices != [Slice(source, axis, place) for place in range(len(products))] or not shape:
+    if slices != [Slice(source, axis, index) for index in range(len(products))] or not shape:
         return "the slices are not those of one tensor, in order"
     if shape[axis] != len(products):
         return f"{len(products)} slices of {shape[axis] or 'an unknown number'}"
@@ -71,7 +72,7 @@ def _refusal(graph: Graph, stack: Node, products: list[Node]) -> str | None:
 
 
 def _slice(graph: Graph, tensor: Tensor) -> Slice | None:
-    """What a tensor is one index of; None when it is something else."""
+    """Return the slice that a tensor is; None if it is none."""
     node = graph.nodes[tensor.node]
     if node.op not in ("Unpack", "StridedSlice") or node.name in graph.fed:
         return None
@@ -94,21 +95,21 @@ def _strided(graph: Graph, node: Node, source: Tensor, shape: tuple[int | None, 
     axis = {1: 0, 2: 1}.get(attr(node, "shrink_axis_mask"))
     if axis is None or axis >= len(begin) or (stride != 1).any() or (attr(node, "begin_mask") >> axis) & 1:
         return None
-    others = sum(1 << place for place in range(len(begin)) if place != axis)
+    others = sum(1 << index for index in range(len(begin)) if index != axis)
     if others & ~attr(node, "begin_mask") or others & ~attr(node, "end_mask"):
         return None
-    place = int(begin[axis])
-    return Slice(source, axis, place if place >= 0 else place + (shape[axis] or 0))
+    index = int(begin[axis])
+    return Slice(source, axis, index if index >= 0 else index + (shape[axis] or 0))
 
 
 def _replace(graph: Graph, stack: Node, products: list[Node]) -> None:
     like = products[0]
     source = graph.nodes[like.inputs[0].node].inputs[0]
     changed = {"adj_x": False, "adj_y": attr(like, "transpose_b")}
-    made = attributes("BatchMatMulV2", like.attr, changed)
+    attrs = attributes("BatchMatMulV2", like.attr, changed)
     inputs = [source, like.inputs[1]]
     graph.remove(stack.name)
-    graph.insert(Node(stack.name, "BatchMatMulV2", inputs, stack.controls, made, stack.device))
+    graph.insert(Node(stack.name, "BatchMatMulV2", inputs, stack.controls, attrs, stack.device))
     for product in products:
         graph.remove(product.name)
 

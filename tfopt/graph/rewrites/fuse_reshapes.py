@@ -1,13 +1,15 @@
-"""Of two shapes in a row only the last matters.
+"""Merge two Reshapes into the last one, and remove a Reshape to the same shape.
 
-    Reshape(Reshape(x, s), t) = Reshape(x, t),    = x where x has that shape already
+    Reshape(Reshape(x, s), t) = Reshape(x, t),    = x if x has that shape
 
     before    x -> Reshape(-1, 4) -> Reshape(2, 2, -1) -> y
     after     x -> Reshape(2, 2, -1) -> y
 
-Holds for any shapes, constant or not: a Reshape keeps the order of the elements, and so do the Squeeze and the
-ExpandDims that may stand in the place of the first one. Needs, to drop the last one: static shapes that agree and leave
-at most one size open, which the number of elements then settles.
+It holds for any shapes, constant or not: a Reshape preserves the order of the elements, and so do Squeeze and
+ExpandDims, which may be in place of the first one.
+
+Requires, to remove the last one: equal static shapes with at most one unknown size, which the number of elements
+determines.
 """
 
 from tfopt.graph.mutable_graph import Tensor
@@ -20,12 +22,12 @@ ALONE = op("Reshape", "x", "shape")
 
 
 def when(match: Match) -> str | None:
-    """Refuse a lone Reshape that may change the shape."""
+    """Refuse a single Reshape that may change the shape."""
     return None if match.has("inner") or _is_same(match) else "it is the only one, and may change the shape"
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """One Reshape, or none."""
+    """Return one Reshape, or the input."""
     if _is_same(match):
         return match.tensor("x")
     return make.node("Reshape", match.tensor("x"), match.tensor("shape"), like=match.node())

@@ -1,14 +1,15 @@
-"""What multiplies and adds constants moves after an operation that only lays out elements, to the kernel before it.
+"""Move an affine operation from before a layout operation to after it, so that it can be folded into a kernel.
 
-    view(c x) * K = (c' view(x)) * K        view(x + c) * K = (view(x) + c') * K
+    view(scale x) * K = (scale' view(x)) * K        view(x + bias) * K = (view(x) + bias') * K
 
     before    x -> FusedBatchNormV3 -> Reshape (to one row) -> MatMul(K) -> y
     after     x -> Reshape -> Mul, AddV2 -> MatMul(K) -> y
 
-Then `fold_scale_before` and `fold_shift_before` find it. c' is c laid out as the result of the view. Needs: a c that
-stays the same for all elements that the view moves among each other, and that is one number per channel where it meets
-K; where the view adds zeros, as Pad and SpaceToBatchND do, no sum, since these zeros are not shifted; no kernel behind
-x, which `push_before_view` and the folds prefer.
+`fold_scale_before` and `fold_shift_before` then fold it. scale' and bias' have the layout of the view's result.
+
+Requires: constants that are equal for all elements that the view exchanges, and one number per channel of K; no bias if
+the view adds zeros, as Pad and SpaceToBatchND do, because these zeros do not have the bias; no kernel before x, which
+`push_before_view` and the folds prefer.
 """
 
 from tfopt.graph.affine_ops import Affine, Floats, add_affine_nodes, affine_patterns, overflows, read_affine
@@ -19,49 +20,49 @@ from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, one_of, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
-PATTERN = op(PLAIN, one_of(*views_of(one_of(*affine_patterns("x", role="line")))), const("kernel"))
+PATTERN = op(PLAIN, one_of(*views_of(one_of(*affine_patterns("x", role="affine")))), const("kernel"))
 
 
 def when(match: Match) -> str | None:
-    """Refuse what would not fold into the kernel."""
+    """Refuse operations that cannot be folded into the kernel."""
     if not isinstance(kernel_behind(match.graph, match.tensor("x")), str):
-        return "it folds into the kernel behind it"
+        return "it folds into the kernel before it"
     if input_channels(match, "view") is None:
         return INPUT_REFUSED
-    line = _line(match)
-    if isinstance(line, str):
-        return line
-    if any(constant is not None and not _per_channel(match, constant) for constant in line):
+    affine = _moved_affine(match)
+    if isinstance(affine, str):
+        return affine
+    if any(constant is not None and not _per_channel(match, constant) for constant in affine):
         return "the constant is not one number per channel"
-    if line.bias is not None and line.bias.any():
+    if affine.bias is not None and affine.bias.any():
         if adds_zeros(match):
             return f"the zeros of the {match.node('view').op} are not shifted"
         if reason := shift_refusal(match):
             return reason
-    return "the weights may not be finite" if overflows(line, match.array("kernel")) else None
+    return "the weights may not be finite" if overflows(affine, match.array("kernel")) else None
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """The operation on a product and a sum on the view."""
-    line = _line(match)
-    assert not isinstance(line, str)  # `when` saw to it
+    """Return the operation on the view, followed by a product and a sum."""
+    affine = _moved_affine(match)
+    assert not isinstance(affine, str)  # checked by `when`
     view = match.node("view")
-    seen = make.node(view.op, match.tensor("x"), *view.inputs[1:], like=view)
-    make.graph.know_shape(seen, Tensor(view.name))
-    drawn = add_affine_nodes(make, line, seen, match.node("line"))
-    return make.node(match.node().op, drawn, match.tensor("kernel"), like=match.node())
+    viewed = make.node(view.op, match.tensor("x"), *view.inputs[1:], like=view)
+    make.graph.know_shape(viewed, Tensor(view.name))
+    data = add_affine_nodes(make, affine, viewed, match.node("affine"))
+    return make.node(match.node().op, data, match.tensor("kernel"), like=match.node())
 
 
-def _line(match: Match) -> Affine | str:
-    line = read_affine(match, "line", match.tensor("x"))
-    if isinstance(line, str):
-        return line
+def _moved_affine(match: Match) -> Affine | str:
+    affine = read_affine(match, "affine", match.tensor("x"))
+    if isinstance(affine, str):
+        return affine
     moved = []
-    for constant in line:
-        found = None if constant is None else after(match, constant, Tensor(match.node("line").name))
-        if isinstance(found, str):
-            return found
-        moved.append(found)
+    for constant in affine:
+        array = None if constant is None else after(match, constant, Tensor(match.node("affine").name))
+        if isinstance(array, str):
+            return array
+        moved.append(array)
     return Affine(*moved)
 
 

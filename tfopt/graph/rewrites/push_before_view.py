@@ -1,15 +1,16 @@
-"""What multiplies and adds constants moves before an operation that only lays out elements, to the kernel behind it.
+"""Move an affine operation from after a layout operation to before it, so that it can be folded into a kernel.
 
-    c view(x * K) = view(c' (x * K))        view(x * K) + c = view(x * K + c')
+    scale view(x * K) = view(scale' (x * K))        view(x * K) + bias = view(x * K + bias')
 
     before    x -> Conv2D(K) -> Squeeze -> BiasAdd(b) -> FusedBatchNormV3 -> y
     after     x -> Conv2D(K) -> Mul, AddV2, AddV2 -> Squeeze -> y
 
-Then the folds find it. Convolutions of one axis end with a Squeeze, dilated ones of TensorFlow 1 and depthwise ones
-with BatchToSpaceND, matrix products of sequences with a Reshape, and other layouts with a Transpose; the batch norm of
-a matrix product lies between two Reshape. c' is c laid out as the data of the view. Needs: a constant kernel behind the
-view, and nothing but such operations in between; a c that stays the same for all elements that the view moves among
-each other.
+The folds then apply. One-dimensional convolutions end with a Squeeze, dilated ones of TensorFlow 1 and depthwise ones
+with BatchToSpaceND, matrix products of sequences with a Reshape, and other data formats with a Transpose; the batch
+norm of a matrix product is between two Reshapes. scale' and bias' have the layout of the view's input.
+
+Requires: a constant kernel before the view, with only such operations in between; constants that are equal for all
+elements that the view exchanges.
 """
 
 from tfopt.graph.affine_ops import Affine, add_affine_nodes, affine_patterns, overflows, read_affine
@@ -22,39 +23,39 @@ PATTERNS = affine_patterns(one_of(*views_of("x")))
 
 
 def when(match: Match) -> str | None:
-    """Refuse where there is no kernel behind, or no such constant."""
+    """Refuse views without a kernel before them, and constants that cannot be moved."""
     if match.node("view").op not in KEEPING:
         return f"{match.node('view').op} adds elements"
     kernel = kernel_behind(match.graph, match.tensor("x"))
     if isinstance(kernel, str):
         return kernel
-    line = _line(match)
-    if isinstance(line, str):
-        return line
-    return "the weights may not be finite" if overflows(line, kernel) else None
+    affine = _moved_affine(match)
+    if isinstance(affine, str):
+        return affine
+    return "the weights may not be finite" if overflows(affine, kernel) else None
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """The view of a product and a sum."""
-    line = _line(match)
-    assert not isinstance(line, str)  # `when` saw to it
+    """Return the view of a product and a sum."""
+    affine = _moved_affine(match)
+    assert not isinstance(affine, str)  # checked by `when`
     view = match.node("view")
-    drawn = add_affine_nodes(make, line, match.tensor("x"), match.node())
-    return make.node(view.op, drawn, *view.inputs[1:], like=view)
+    data = add_affine_nodes(make, affine, match.tensor("x"), match.node())
+    return make.node(view.op, data, *view.inputs[1:], like=view)
 
 
-def _line(match: Match) -> Affine | str:
-    line = read_affine(match, "root", Tensor(match.node("view").name))
-    if isinstance(line, str):
-        return line
+def _moved_affine(match: Match) -> Affine | str:
+    affine = read_affine(match, "root", Tensor(match.node("view").name))
+    if isinstance(affine, str):
+        return affine
     moved = []
-    for constant in line:
-        found = None if constant is None else before(match, constant, match.tensor("x"))
-        if isinstance(found, str):
-            return found
-        if found is not None and constant is not None and found.size > constant.size:
+    for constant in affine:
+        array = None if constant is None else before(match, constant, match.tensor("x"))
+        if isinstance(array, str):
+            return array
+        if array is not None and constant is not None and array.size > constant.size:
             return "the constant would be larger"
-        moved.append(found)
+        moved.append(array)
     return Affine(*moved)
 
 

@@ -1,11 +1,12 @@
-"""Equal expressions are computed once, and equal constants are kept once.
+"""Merge nodes that compute the same, and constants with the same value.
 
     before    Relu(x) -> y;  Relu(x) -> z
     after     Relu(x) -> y, z
 
-Two nodes are equal when operation, attributes, device, inputs and control edges are, the inputs of a sum or a product
-in any order; a constant is its value. It stands after every fold, since a fold needs what it changes to have one
-consumer. Needs: no effects, and nothing random.
+Two nodes are equal if operation, attributes, device, inputs and control edges are equal, with the inputs of commutative
+operations in any order. The law runs after all folds, because a fold requires nodes with one consumer.
+
+Requires: no effects, and no random operations.
 """
 
 import hashlib
@@ -16,11 +17,11 @@ from tfopt.graph.pattern import COMMUTING
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_rule import Whole
 
-NOTES = {"_output_shapes", "_has_manual_control_dependencies"}  # what a node remembers, not what it does
+NOTES = {"_output_shapes", "_has_manual_control_dependencies"}  # annotations without an effect
 
 
 def run(graph: Graph, report: Report) -> int:
-    """Give the readers of a node those of an equal one that comes before."""
+    """Redirect the readers of each node to an equal node before it."""
     first: dict[bytes, str] = {}
     fired = 0
     for name in list(graph.downstream()):
@@ -28,15 +29,15 @@ def run(graph: Graph, report: Report) -> int:
         if name in graph.fed or not is_pure(node):
             continue
         key = _key(node)
-        known = first.setdefault(key, name)
-        if known == name or {known, name} <= graph.fetched:
+        earlier = first.setdefault(key, name)
+        if earlier == name or {earlier, name} <= graph.fetched:
             continue
-        if name in graph.fetched:  # which keeps its name: the one before goes
-            first[key], name, known = name, known, name
+        if name in graph.fetched:  # an output must stay, so the earlier node is removed
+            first[key], name, earlier = name, earlier, name
         for index in range(max(1, len(output_types(node)))):
-            graph.redirect(Tensor(name, index), Tensor(known, index))
+            graph.redirect(Tensor(name, index), Tensor(earlier, index))
         for other in graph.waiting(name):
-            graph.wait_for(other.name, [known if control == name else control for control in other.controls])
+            graph.wait_for(other.name, [earlier if control == name else control for control in other.controls])
         graph.remove(name)
         report.fire("share_equal_nodes", name)
         fired += 1
@@ -45,11 +46,11 @@ def run(graph: Graph, report: Report) -> int:
 
 def _key(node: Node) -> bytes:
     inputs = sorted(node.inputs) if node.op in COMMUTING else node.inputs
-    found = hashlib.sha256(repr((node.op, inputs, sorted(node.controls), node.device)).encode())
+    digest = hashlib.sha256(repr((node.op, inputs, sorted(node.controls), node.device)).encode())
     for key in sorted(node.attr):
         if key not in NOTES:
-            found.update(key.encode() + node.attr[key].SerializeToString(deterministic=True))
-    return found.digest()
+            digest.update(key.encode() + node.attr[key].SerializeToString(deterministic=True))
+    return digest.digest()
 
 
 LAW = Whole(run, ensures=("no equal nodes",))

@@ -1,10 +1,11 @@
-"""What no output is computed from goes.
+"""Remove nodes that no output depends on.
 
-    before    x -> Relu -> y (asked for);  x -> Sigmoid (asked for by nobody)
+    before    x -> Relu -> y (an output);  x -> Sigmoid (not an output)
     after     x -> Relu -> y
 
-What an output waits for by a control edge stays, and so does what is fed from outside: it is part of the signature.
-Reference: tf.compat.v1.graph_util.extract_sub_graph.
+Nodes that an output waits for by a control edge stay. So do fed nodes, which are part of the signature.
+
+Source: tf.compat.v1.graph_util.extract_sub_graph.
 """
 
 from tfopt.graph.mutable_graph import Graph
@@ -13,17 +14,17 @@ from tfopt.graph.rewrite_rule import Whole
 
 
 def run(graph: Graph, report: Report) -> int:
-    """Remove what cannot be reached from what is asked for or fed."""
+    """Remove nodes that no fetched or fed node depends on."""
     if not graph.fetched:
         return 0
     needed: set[str] = set()
-    ahead = [name for name in [*graph.fetched, *graph.fed] if name in graph.nodes]
-    while ahead:
-        name = ahead.pop()
+    pending = [name for name in [*graph.fetched, *graph.fed] if name in graph.nodes]
+    while pending:
+        name = pending.pop()
         if name not in needed:
             needed.add(name)
             node = graph.nodes[name]
-            ahead += [*(tensor.node for tensor in node.inputs), *node.controls]
+            pending += [*(tensor.node for tensor in node.inputs), *node.controls]
     unused = [name for name in graph.nodes if name not in needed]
     for name in unused:
         report.fire("strip_unused", name)
