@@ -25,8 +25,8 @@ LINEAR = one_of(
     op(PLAIN, "x", const("kernel"), role="linear"), op(TRANSPOSED, "sizes", const("kernel"), "x", role="linear")
 )
 ADDING = ("BiasAdd", "Add", "AddV2", "Sub")
-SHIFTED = op(ADDING, LINEAR, const("shift"), role="add")
-AFFINE = one_of(SHIFTED, LINEAR)
+WITH_BIAS = op(ADDING, LINEAR, const("existing bias"), role="add")
+AFFINE = one_of(WITH_BIAS, LINEAR)
 
 FLOATS = {"float16", "bfloat16", "float32", "float64"}
 RANKS = {"Conv3D": 5, "Conv3DBackpropInputV2": 5, "MatMul": 2}
@@ -43,7 +43,7 @@ def existing_bias(match: Match) -> Vector | None:
     """Return the bias per channel after the linear operation of a match; zeros without one, None if it is no vector."""
     if not match.has("add"):
         return np.zeros(channels(match))
-    bias = along_channels(match, match.node("add"), "shift")
+    bias = along_channels(match, match.node("add"), "existing bias")
     return -bias if bias is not None and match.node("add").op == "Sub" else bias
 
 

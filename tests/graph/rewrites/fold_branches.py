@@ -45,7 +45,7 @@ def both_outputs(condition):
 
 
 def nested(x, kernel):
-    """A predicate condition in a branch."""
+    """A constant condition in a branch."""
     return either(tf.constant(False), relu, tanh, x, kernel)[0]
 
 

@@ -18,4 +18,4 @@ def fed_only():
     return tf.nn.relu(feed(2))
 
 
-TABLE = [holds("a branch beside", unread_nodes, fires=3, gone="Sigmoid"), holds("nothing unused", fed_only, fires=0)]
+TABLE = [holds("an unread branch", unread_nodes, fires=3, gone="Sigmoid"), holds("nothing unused", fed_only, fires=0)]

@@ -15,7 +15,7 @@ import numpy as np
 from tfopt.graph.linear_ops import (
     AFFINE,
     LINEAR,
-    SHIFTED,
+    WITH_BIAS,
     Vector,
     affine,
     along_channels,
@@ -30,7 +30,7 @@ from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERNS = (
-    op(("BiasAdd", "Add", "AddV2", "Sub"), SHIFTED, const("bias")),
+    op(("BiasAdd", "Add", "AddV2", "Sub"), WITH_BIAS, const("bias")),
     op(("Add", "AddV2", "Sub"), LINEAR, const("bias")),
     op("Sub", const("bias"), AFFINE),
 )
