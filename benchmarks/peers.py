@@ -17,6 +17,7 @@ it is at least 1.1 times as fast as the best single peer.
 import argparse
 import os
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ def compare_candidates(measurements: Measurements, peers: list[str], choice: str
         "unstable": [name for name in shown if not latency[name].get("stable", True)],
         "choice": choice,
         "best peer": best,
-        "against it": speedup(*pair, min_effect=EFFECT, systematic_error=difference).facts(),
+        "against it": asdict(speedup(*pair, min_effect=EFFECT, systematic_error=difference)),
     }
 
 

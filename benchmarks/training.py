@@ -27,10 +27,11 @@ from typing import Any
 import numpy as np
 from data_sets import DATA, DOCS, Data
 
+from tfopt.artifacts.benchmark_report import SpeedupEstimate
 from tfopt.component import find
 from tfopt.components.profile_training.training_variant import TrainingVariant
 from tfopt.errors import ComponentError
-from tfopt.measurement.speedup import FEWEST_ROUNDS, Speedup, speedup
+from tfopt.measurement.speedup import FEWEST_ROUNDS, speedup
 from tfopt.processes.rpc import CallFailed, WorkerProcess
 
 REAL = ("mnist", "flights")
@@ -174,11 +175,11 @@ def _settings_to_try(halves: Sequence[str]) -> Iterator[Setting]:
     yield Setting("all of these", FREE | XLA | ({"precision": halves[-1]} if halves else {}), ONE_THREAD)
 
 
-def _ratio(seconds: Seconds, base: str, name: str) -> Speedup:
+def _ratio(seconds: Seconds, base: str, name: str) -> SpeedupEstimate:
     return speedup(np.array(seconds[base]), np.array(seconds[name]), min_effect=MIN_EFFECT)
 
 
-def _format(ratio: Speedup) -> str:
+def _format(ratio: SpeedupEstimate) -> str:
     return f"{ratio.value:.2f}x ({ratio.low:.2f} to {ratio.high:.2f})"
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tfopt.artifacts.benchmark_report import Latency, ModelBenchmark, SaturationRange, SpeedupEstimate
+from tfopt.artifacts.benchmark_report import Latency, ModelBenchmark, SpeedupEstimate
 from tfopt.components.benchmark.measured_model import MeasuredModel
 from tfopt.components.benchmark.model_process import RUNTIME_DIFFERENCE, RuntimeConfig
-from tfopt.measurement.saturation import Saturation
+from tfopt.measurement.saturation import find_saturation
 from tfopt.measurement.speedup import speedup
 from tfopt.runtimes import environment
 
@@ -31,7 +31,6 @@ def summarize_model(model: MeasuredModel, baseline: MeasuredModel, min_effect: f
     """Return the measurements of one model, with its speedup over the baseline."""
     sizes = list(model.samples)
     rates = {size: size * 1e9 / model.round_medians(size) for size in sizes}
-    saturation = Saturation.of(rates)
     return ModelBenchmark(
         name=model.name,
         digest=model.model.digest,
@@ -43,7 +42,7 @@ def summarize_model(model: MeasuredModel, baseline: MeasuredModel, min_effect: f
         latency={str(size): _latency(model, size) for size in sizes},
         throughput={str(size): float(size * 1e9 / np.median(_round_means(model, size))) for size in sizes},
         speedup=_speedups(model, baseline, min_effect),
-        saturation=SaturationRange(**saturation.facts()) if saturation else None,
+        saturation=find_saturation(rates),
         notes=model.notes + [note for size in sizes for note in _instability(model, size)],
     )
 
@@ -63,10 +62,7 @@ def _speedups(model: MeasuredModel, baseline: MeasuredModel, min_effect: float) 
     is_same_runtime = RuntimeConfig.of(model.model) == RuntimeConfig.of(baseline.model)
     error = 0.0 if is_same_runtime else RUNTIME_DIFFERENCE
     rounds = {size: (baseline.round_medians(size), model.round_medians(size)) for size in common}
-    return {
-        str(size): SpeedupEstimate(**speedup(*pair, min_effect=min_effect, systematic_error=error).facts())
-        for size, pair in rounds.items()
-    }
+    return {str(size): speedup(*pair, min_effect=min_effect, systematic_error=error) for size, pair in rounds.items()}
 
 
 def _latency(model: MeasuredModel, batch_size: int) -> Latency:

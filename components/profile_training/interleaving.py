@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.artifacts.benchmark_report import SpeedupEstimate
 from tfopt.artifacts.training_plan import VariationResult
 from tfopt.components.profile_training.parameters import Pace
 from tfopt.components.profile_training.training_variant import Variation
@@ -85,10 +84,9 @@ def compare_variations(
 
 
 def _result(run: VariationRun, base: VariationRun, min_effect: float) -> VariationResult:
-    ratio: SpeedupEstimate | None = None
+    ratio = None
     if not run.error:
-        measured = speedup(np.array(base.seconds), np.array(run.seconds), min_effect=min_effect)
-        ratio = SpeedupEstimate(**measured.facts())
+        ratio = speedup(np.array(base.seconds), np.array(run.seconds), min_effect=min_effect)
     variation = run.variation
     return VariationResult(
         name=variation.name,

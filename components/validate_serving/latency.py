@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfopt.artifacts.benchmark_report import SaturationRange
 from tfopt.artifacts.serving_report import ClientSweep, ServedLatency
 from tfopt.components.validate_serving.servers import Client
 from tfopt.data.batches import Batch
-from tfopt.measurement.saturation import Saturation
+from tfopt.measurement.saturation import find_saturation
 
 ROUNDS = 15  # of a sweep: enough that the median ignores disturbed rounds
 
@@ -39,10 +38,9 @@ def sweep(clients: Sequence[Client], batches: list[Batch], seconds: float) -> Cl
             round_durations, total = _send_requests(clients[:count], batches, seconds / ROUNDS)
             durations[count] += round_durations
             rates[count].append(len(round_durations) / total)
-    saturation = Saturation.of({count: np.array(values) for count, values in rates.items()})
     return ClientSweep(
         [_percentiles(count, batches, durations[count], float(np.median(rates[count]))) for count in counts],
-        SaturationRange(**saturation.facts()) if saturation else None,
+        find_saturation({count: np.array(values) for count, values in rates.items()}),
     )
 
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+from dataclasses import asdict
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -18,7 +19,7 @@ from tfopt.components.benchmark.inputs import read_records
 from tfopt.components.benchmark.model_environment import describe_tensorflow
 from tfopt.components.configure_runtime.component import configure_runtime
 from tfopt.errors import ComponentError
-from tfopt.measurement.saturation import Saturation
+from tfopt.measurement.saturation import find_saturation
 from tfopt.measurement.speedup import speedup
 from tfopt.runtimes import environment
 
@@ -214,7 +215,7 @@ def test_the_saturation_can_be_recomputed_from_the_samples(models, tmp_path):
     samples = pq.read_table(tmp_path / "out" / "samples.parquet").to_pandas()
     calls = samples[samples["model"] == small["name"]].groupby(["batch_size", "round"])["nanoseconds"].median()
     rates = {size: size * 1e9 / calls[size].to_numpy() for size in (1, 2, 4)}
-    assert small["saturation"] == Saturation.of(rates).facts()
+    assert small["saturation"] == asdict(find_saturation(rates))
     assert fixed["saturation"] is None
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tfopt.measurement.saturation import GAIN, Saturation
+from tfopt.measurement.saturation import GAIN, find_saturation
 from tfopt.measurement.speedup import FEWEST_ROUNDS
 
 SIZES = (1, 2, 4, 8, 16)
@@ -36,24 +36,24 @@ def simulate(means, noise=0.01, rounds=30, seed=0):
 )
 def test_simulated_saturation_is_detected(means, low, high, text):
     for seed in range(5):
-        saturation = Saturation.of(simulate(means, 0.005, seed=seed))
-        assert (saturation.low, saturation.high, str(saturation)) == (low, high, text)
+        saturation = find_saturation(simulate(means, 0.005, seed=seed))
+        assert (saturation.low, saturation.high, saturation.summary) == (low, high, text)
 
 
 def test_noise_widens_the_range_of_sizes():
-    quiet, loud = (Saturation.of(simulate((100, 190, 300, 301, 300), noise)) for noise in (0.01, 0.2))
+    quiet, loud = (find_saturation(simulate((100, 190, 300, 301, 300), noise)) for noise in (0.01, 0.2))
     assert loud.low <= quiet.low == 4 == quiet.high
     assert loud.high is None or loud.high >= 4
 
 
 def test_fewer_than_two_sizes_have_no_saturation():
-    assert Saturation.of(simulate((100,))) is None
-    assert Saturation.of({}) is None
+    assert find_saturation(simulate((100,))) is None
+    assert find_saturation({}) is None
 
 
 @given(st.dictionaries(st.integers(1, 512), arrays(float, FEWEST_ROUNDS, elements=st.floats(1e-3, 1e9)), min_size=2))
 def test_the_bounds_are_ordered_sizes_and_independent_of_units(rates):
-    saturation = Saturation.of(rates)
+    saturation = find_saturation(rates)
     assert saturation.low in rates and saturation.largest == max(rates)
     assert saturation.high is None or saturation.low <= saturation.high < saturation.largest
-    assert Saturation.of({size: 1024 * rate for size, rate in rates.items()}) == saturation
+    assert find_saturation({size: 1024 * rate for size, rate in rates.items()}) == saturation

@@ -27,6 +27,9 @@ class Latency:
     stable: bool
 
 
+Verdict = Literal["faster", "slower", "within noise"]
+
+
 @dataclass(frozen=True)
 class SpeedupEstimate:
     """The baseline's time divided by the model's time, with its confidence interval.
@@ -41,17 +44,17 @@ class SpeedupEstimate:
     value: float
     low: float
     high: float
-    verdict: Literal["faster", "slower", "within noise"]
+    verdict: Verdict
 
 
 @dataclass(frozen=True)
 class SaturationRange:
-    """The batch sizes between which throughput saturates.
+    """The batch sizes, or numbers of clients, between which throughput saturates.
 
     Attributes:
-        low: Every smaller batch size is significantly too small.
-        high: From this batch size on saturation is proven; None if it is proven for none.
-        largest: The largest measured batch size.
+        low: Every smaller size has a throughput that is significantly lower than a larger one's, by more than `gain`.
+        high: No larger size has a throughput higher by `gain`, significantly; None if this holds for no size.
+        largest: The largest measured size.
         gain: Relative growth of throughput that counts.
         summary: The range in words.
     """

@@ -12,12 +12,12 @@ Reference: Hodges and Lehmann 1963, "Estimates of location based on rank tests";
 "Nonparametric statistical methods", sections 3.2 and 3.3.
 """
 
-from dataclasses import asdict, dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tfopt.artifacts.benchmark_report import SpeedupEstimate, Verdict
 
 # Several candidates are compared at several batch sizes at once, and each false "faster" may be pushed.
 LEVEL = 0.99
@@ -25,30 +25,9 @@ LEVEL = 0.99
 FEWEST_ROUNDS = 8
 
 
-@dataclass(frozen=True)
-class Speedup:
-    """The baseline's time divided by the candidate's time.
-
-    Attributes:
-        value: The estimate; 2 is twice as fast.
-        low: Lower end of the interval.
-        high: Upper end of the interval.
-        verdict: ``faster``, ``slower`` or ``within noise``.
-    """
-
-    value: float
-    low: float
-    high: float
-    verdict: str
-
-    def facts(self) -> dict[str, Any]:
-        """Return all values as a dictionary for the JSON report."""
-        return asdict(self)
-
-
 def speedup(
     baseline: NDArray[np.float64], candidate: NDArray[np.float64], *, min_effect: float, systematic_error: float = 0.0
-) -> Speedup:
+) -> SpeedupEstimate:
     """Compare the median times of two models, round by round.
 
     Args:
@@ -59,10 +38,10 @@ def speedup(
     """
     value, low, high = (float(end) for end in np.exp(hodges_lehmann(np.log(baseline) - np.log(candidate))))
     low, high = low / (1 + systematic_error), high * (1 + systematic_error)
-    return Speedup(value, low, high, verdict(low, high, min_effect))
+    return SpeedupEstimate(value, low, high, verdict(low, high, min_effect))
 
 
-def verdict(low: float, high: float, min_effect: float) -> str:
+def verdict(low: float, high: float, min_effect: float) -> Verdict:
     """Return the verdict for an interval of the speedup.
 
     >>> verdict(1.05, 1.12, 0.03), verdict(0.8, 0.9, 0.03), verdict(1.01, 1.12, 0.03)
