@@ -91,7 +91,7 @@ def test_explain_writes_the_unchanged_model_and_the_report(exported, optimized, 
 def test_pass_that_changes_outputs_is_undone_and_reported(exported, tmp_path, monkeypatch):
     from tfopt.graph.rewrites import fold_shift
 
-    monkeypatch.setattr(fold_shift, "_moved", lambda match: fold_shift.existing_bias(match) + 0.01)
+    monkeypatch.setattr(fold_shift, "_combined_bias", lambda match: fold_shift.existing_bias(match) + 0.01)
     monkeypatch.setitem(laws(), "fold_shift", replace(laws()["fold_shift"], when=lambda match: None))
     bare, images = exported
     passes = ["drop_control_edges", "drop_training_nodes", "fold_constants", "fold_scale", "fold_shift"]
