@@ -82,7 +82,7 @@ class CompatibilityTag:
                 f"{AGAIN}{once}",
             )
         if _numbers(self.driver) > _numbers(machine.driver):
-            logging.getLogger("tfopt").warning(
+            logging.getLogger(__name__).warning(
                 "%s was built with driver %s, and this machine has the older %s", where, self.driver, machine.driver
             )
 
