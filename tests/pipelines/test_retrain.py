@@ -50,7 +50,7 @@ def test_unchanged_data_skips_training_and_changed_data_trains_from_the_last_mod
 
     other, pushed, log = run("other", images // 2, plan=tmp_path / "plan")
     assert "training, because of changes: feature image: mean" in log
-    assert "as planned: prefetch=4" in log
+    assert "from the plan: prefetch=4" in log
     assert other.card.facts["start"]["digest"] == first.digest
     assert other.card.facts["planned"] == {"prefetch": 4}
     assert load_model(served).digest == (other if pushed["path"] else first).digest
