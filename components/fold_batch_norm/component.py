@@ -30,7 +30,7 @@ def fold_batch_norm(
     that cannot be frozen, is passed through unchanged, and the report has the reason.
 
     Args:
-        model: A SavedModel with its Keras form, or a .keras or .h5 file.
+        model: A SavedModel with its Keras form, or a .keras, .h5 or .hdf5 file.
         folded: The same model with fewer batch norms, as a SavedModel, and as a Keras file if it had a Keras form.
         examples: Real inputs for the comparison, matched by input name. Without them inputs are random.
         tolerance: Fail if an output differs by more than this fraction of its range. By default 0.00001 for each layer

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tests.graph.saved_models import two_ends
 from tfopt import keras_models
-from tfopt.artifacts import Inspection
+from tfopt.artifacts import Inspection, Model
 from tfopt.artifacts.inspection_report import CostBudget
 from tfopt.components.inspect_model.component import inspect_model
 from tfopt.components.inspect_model.flops import FREE, count_flops
@@ -184,8 +184,12 @@ def test_initialization_of_lookup_tables_is_not_counted(tmp_path):
     assert report["backbones"]["reason"] == "the model does not have exactly one input and one output"
 
 
-def test_keras_file_gives_the_same_counts(mixed, tmp_path):
+@pytest.mark.parametrize("suffix", ["keras", "hdf5"])
+def test_keras_file_gives_the_same_counts(mixed, suffix, tmp_path):
     keras_file = mixed["folder"] / "model" / "Format-Keras" / "model.keras"
+    if suffix == "hdf5":
+        keras_models.load(Model(keras_file)).save(tmp_path / "model.hdf5")
+        keras_file = tmp_path / "model.hdf5"
     inspect_model(model=keras_file, inspection=tmp_path / "keras")
     again = json.loads((tmp_path / "keras" / "inspection.json").read_text())
     assert (again["flops"], again["parameters"]) == (mixed["flops"], mixed["parameters"])

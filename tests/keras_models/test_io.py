@@ -157,10 +157,12 @@ def test_too_few_output_names_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("kit", [keras, tf_keras], ids=["keras", "tf_keras"])
-def test_h5_is_loaded_with_the_keras_that_wrote_it(kit, tmp_path):
+@pytest.mark.parametrize("name", ["model.h5", "model.hdf5", "Format-Keras/model.hdf5"])
+def test_h5_is_loaded_with_the_keras_that_wrote_it(kit, name, tmp_path):
     model = sequential(kit)
-    model.save(tmp_path / "model.h5")
-    loaded = keras_models.load(KerasModel.open(tmp_path / "model.h5"))
+    (tmp_path / "Format-Keras").mkdir()
+    model.save(tmp_path / name)
+    loaded = keras_models.load(KerasModel.open(tmp_path if "/" in name else tmp_path / name))
     assert keras_models.library(loaded) is kit
     np.testing.assert_array_equal(loaded.get_weights()[0], model.get_weights()[0])
 
@@ -173,7 +175,7 @@ def test_saved_model_written_by_keras_2_is_loaded(tmp_path):
 
 
 @pytest.mark.parametrize("kit", [keras, tf_keras], ids=["keras", "tf_keras"])
-@pytest.mark.parametrize("suffix", ["keras", "h5"])
+@pytest.mark.parametrize("suffix", ["keras", "h5", "hdf5"])
 @pytest.mark.parametrize("fraction", [0, 0.5, 0.97])
 def test_truncated_file_is_refused(kit, suffix, fraction, tmp_path):
     file = tmp_path / f"model.{suffix}"

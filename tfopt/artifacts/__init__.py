@@ -2,8 +2,8 @@
 
 A subclass is accepted wherever its base class is: wiring a `TFLiteModel` into an ``Input[KerasModel]`` fails when the
 DAG is built, wiring a `KerasModel` into an ``Input[SavedModel]`` does not. Files that tfopt did not write are artifacts
-too: a bare SavedModel folder, a ``.keras``, ``.h5``, ``.tflite``, ``.onnx`` or ``.plan`` file, an ``.xml`` file with
-its ``.bin`` file, a folder of TFRecords.
+too: a bare SavedModel folder, a ``.keras``, ``.h5``, ``.hdf5``, ``.tflite``, ``.onnx`` or ``.plan`` file, an ``.xml``
+file with its ``.bin`` file, a folder of TFRecords.
 """
 
 from tfopt.artifacts.base import CARD, FAILURE, Artifact

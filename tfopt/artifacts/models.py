@@ -20,8 +20,8 @@ class Model(Artifact):
     """A trained model in any format, with its ``model_card.json``."""
 
     contents = (
-        "a model: SavedModel folder, .keras, .h5, .tflite, .onnx, .plan, .xml with .bin, or an artifact folder with "
-        "Format-Serving/"
+        "a model: SavedModel folder, .keras, .h5, .hdf5, .tflite, .onnx, .plan, .xml with .bin, or an artifact folder "
+        "with Format-Serving/"
     )
     required: tuple[str, ...] = ()  # one of these properties must return a path; empty: any format
     missing = ""  # what the error says is missing, if it is not any format
@@ -35,7 +35,7 @@ class Model(Artifact):
 
     @cached_property
     def keras(self) -> Path | None:
-        """Return the Keras model: a ``.keras`` or ``.h5`` file, or a SavedModel that Keras 2 wrote."""
+        """Return the Keras model: a ``.keras``, ``.h5`` or ``.hdf5`` file, or a SavedModel that Keras 2 wrote."""
         file = FORMATS["keras"].find(self.path)
         if file is None and self.saved_model and (self.saved_model / "keras_metadata.pb").is_file():
             return self.saved_model
@@ -168,7 +168,7 @@ def _steps_between(baseline: Model, model: Model) -> list[str]:
 class SavedModel(Model):
     """A TensorFlow SavedModel, ``Format-Serving/saved_model.pb``, optionally with its Keras model."""
 
-    contents = "a SavedModel: Format-Serving/saved_model.pb, a bare SavedModel folder, or a .keras or .h5 file"
+    contents = "a SavedModel: Format-Serving/saved_model.pb, a bare SavedModel folder, or a .keras, .h5 or .hdf5 file"
     required: tuple[str, ...] = ("saved_model", "keras", "frozen_graph")
     missing = "saved_model.pb"
     fix = "export a SavedModel there"
@@ -180,9 +180,9 @@ class SavedModel(Model):
 
 
 class KerasModel(SavedModel):
-    """A Keras model, ``Format-Keras/model.keras`` or ``.h5``, next to its SavedModel."""
+    """A Keras model, ``Format-Keras/model.keras``, ``.h5`` or ``.hdf5``, next to its SavedModel."""
 
-    contents = "a Keras model: Format-Keras/model.keras or .h5, a bare .keras or .h5 file, or a Keras 2 SavedModel"
+    contents = "a Keras model: Format-Keras/model.keras, .h5 or .hdf5, such a bare file, or a Keras 2 SavedModel"
     required: tuple[str, ...] = ("keras",)
     missing = "Keras form"
     fix = "save the Keras model as Format-Keras/model.keras next to Format-Serving/"

@@ -27,7 +27,7 @@ def load(model: Model) -> KerasObject:
     if model.keras is None:
         raise ComponentError(
             f"{model.uri}: no Keras form",
-            "Format-Keras/model.keras or .h5, or such a file",
+            "Format-Keras/model.keras, .h5 or .hdf5, or such a file",
             "save the Keras model next to its SavedModel",
         )
     try:
