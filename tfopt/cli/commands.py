@@ -17,6 +17,7 @@ from tfopt.cli.arguments import (
     component_parser,
     parse_assignments,
 )
+from tfopt.cli.engines import ENGINES, check_engine, default_engine, load_engine
 from tfopt.cli.log_redirect import capture_library_logs, redirect_library_logs
 from tfopt.component import Component, components, find
 from tfopt.dag import tracing
@@ -65,7 +66,13 @@ def _add_run(subparsers: Subparsers) -> None:
     )
     parser.add_argument("pipeline", help="a shipped pipeline, or a .py file with a function of the file's name")
     parser.add_argument("--root", type=Path, help="the run's folder (default: runs/PIPELINE)")
-    parser.add_argument("--engine", choices=["beam", "local"], default="beam", help="the TFX runner (default: beam)")
+    parser.add_argument(
+        "--engine",
+        choices=list(ENGINES),
+        default=default_engine(),
+        help=f"{'; '.join(f'{name}: {text}' for name, text in ENGINES.items())} (default: %(default)s, because TFX is "
+        f"{'' if default_engine() == 'beam' else 'not '}installed)",
+    )
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a source's path or a parameter's value"
     )
@@ -87,11 +94,10 @@ def _run(arguments: argparse.Namespace) -> int:
         return 0
     values = parse_assignments(dag, arguments.set)
     root = (arguments.root or Path("runs", dag.name)).absolute()
+    check_engine(arguments.engine)
     dag.values(values)  # raises for a wrong value before the slow import of TFX
     with redirect_library_logs(root / "run.log"):
-        from tfopt.tfx import runner
-
-        outcomes = runner.run(dag, values, root, engine=arguments.engine, beam_args=arguments.beam_pipeline_arg)
+        outcomes = load_engine(arguments.engine)(dag, values, root, beam_args=arguments.beam_pipeline_arg)
     if arguments.json:
         steps = {
             step: {

@@ -5,7 +5,6 @@ import logging
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,27 +14,10 @@ from tfx.dsl.components.common.importer import Importer
 from tfx.orchestration import metadata
 from tfx.orchestration import pipeline as tfx_pipeline
 
-from tfopt.artifacts import Artifact
 from tfopt.artifacts.storage import content_digest, is_remote
 from tfopt.dag.dag import Dag, PipelineInput, Step, StepOutput, Wire
+from tfopt.dag.outcome import Outcome, log_end, log_start
 from tfopt.tfx.components import TYPES, Executor, node
-
-log = logging.getLogger(__name__)
-
-
-@dataclass
-class Outcome:
-    """The result of one step of a finished run.
-
-    Attributes:
-        reused: True if the outputs are those of an earlier run.
-        seconds: The time of the step in this run.
-        outputs: The step's artifacts by name.
-    """
-
-    reused: bool
-    seconds: float
-    outputs: dict[str, Artifact]
 
 
 def run(
@@ -157,13 +139,11 @@ class _Progress(logging.Handler):
             self._log_state(match[1], match[2])
 
     def _log_state(self, step: str, state: str) -> None:
-        number = f"[{list(self._dag.steps).index(step) + 1}/{len(self._dag.steps)}]"
         if state == "running":
             self._started, self._reused = time.monotonic(), False
-            log.info("%s %s …", number, step)
+            log_start(self._dag, step)
         else:
-            result = "reused" if self._reused else f"done in {time.monotonic() - self._started:.1f} s"
-            log.info("%s %s: %s", number, step, result)
+            log_end(self._dag, step, reused=self._reused, seconds=time.monotonic() - self._started)
 
 
 def _outcomes(dag: Dag, root: Path) -> dict[str, Outcome]:

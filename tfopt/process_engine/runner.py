@@ -1,0 +1,89 @@
+"""Execution of a DAG in this process, one step after another, with results and their records in the run's folder."""
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfopt.artifacts import Artifact, storage
+from tfopt.artifacts.folder_lock import lock_folder
+from tfopt.component import Component
+from tfopt.dag.dag import Dag, Step, Value
+from tfopt.dag.outcome import Outcome, log_end, log_start
+from tfopt.data import beam_runner
+from tfopt.process_engine.result_cache import StepResults, content_digest
+
+log = logging.getLogger(__name__)
+
+
+def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[str] = ()) -> dict[str, Outcome]:
+    """Run a DAG to its end and return the outcome of each step, in order.
+
+    Args:
+        dag: A DAG from `tfopt.dag.tracing`.
+        values: A path for each source, and values of parameters; the others have their defaults.
+        root: The run's folder. Steps of an earlier run there are reused if the content of their inputs, their
+            parameters and their code have not changed. A second run in it waits for the first one.
+        beam_args: Arguments for the Beam components' pipelines.
+
+    Raises:
+        ComponentError: If a value is not allowed, or a step raises it. Finished steps are reused by the next run.
+    """
+    values = dag.values(values)
+    root.mkdir(parents=True, exist_ok=True)
+    outcomes: dict[str, Outcome] = {}
+    with (
+        lock_folder(root, lambda: log.info("another run uses %s: waiting for its end", root)),
+        beam_runner.runner_arguments(beam_args),
+    ):
+        artifacts: dict[Value, Artifact] = {
+            source: source.type(values[name]) for name, source in dag.sources.items() if values[name] is not None
+        }
+        digests = {source: _source_digest(artifact) for source, artifact in artifacts.items()}
+        for step in dag.steps.values():
+            log_start(dag, step.id)
+            outcome = _run_step(step, artifacts, digests, dag.resolve(step, values), root)
+            log_end(dag, step.id, reused=outcome.reused, seconds=outcome.seconds)
+            outcomes[step.id] = outcome
+            for name, output in step.outputs.items():
+                artifacts[output] = outcome.outputs[name]
+                digests[output] = content_digest(outcome.outputs[name])
+    return outcomes
+
+
+def _run_step(
+    step: Step,
+    artifacts: Mapping[Value, Artifact],
+    digests: Mapping[Value, str | None],
+    parameters: Mapping[str, Any],
+    root: Path,
+) -> Outcome:
+    """Return the outcome of a step: an earlier result if there is one, else that of an execution."""
+    start, component = time.monotonic(), step.component
+    wires = {name: wire if isinstance(wire, tuple) else (wire,) for name, wire in step.inputs.items()}
+    # An optional source without a path is not among the artifacts.
+    present = {name: [value for value in wire if value in artifacts] for name, wire in wires.items()}
+    inputs = {name: [digests[value] for value in values] for name, values in present.items() if values}
+    results = StepResults(root, step, inputs, component.check(parameters))
+    outputs = results.find()
+    if outputs is not None:
+        return Outcome(True, time.monotonic() - start, outputs)
+    paths = {name: [_path(component, artifacts[value].uri) for value in present[name]] for name in inputs}
+    arguments = {name: listed if component.inputs[name].many else listed[0] for name, listed in paths.items()}
+    outputs = component(**arguments, **results.new_targets(), **parameters)
+    results.store(outputs, time.monotonic() - start)
+    return Outcome(False, time.monotonic() - start, outputs)
+
+
+def _path(component: Component, uri: str) -> str:
+    """Return a local path of an artifact; only Beam components read remote addresses themselves."""
+    return uri if component.beam else storage.local_copy(uri)
+
+
+def _source_digest(artifact: Artifact) -> str | None:
+    """Return a digest of a source's name, which may determine how it is read, and content; None if it is unknown."""
+    if not storage.is_remote(artifact.uri):
+        return f"{artifact.path.name} {content_digest(artifact)}"
+    digest = storage.content_digest(artifact.uri)
+    return digest and f"{artifact.uri} {digest}"
