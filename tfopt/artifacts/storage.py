@@ -47,12 +47,14 @@ def content_digest(uri: str) -> str | None:
     return None
 
 
-def local_copy(uri: str) -> str:
-    """Return a local path with the same content; an address is copied once per process."""
+def local_copy(uri: str, version: str = "") -> str:
+    """Return a local path with the same content; an address is copied once per process and version of its content."""
     if not is_remote(uri):
         return uri
     with _LOCK:
-        target = _cache() / hashlib.sha256(uri.encode()).hexdigest()[:16] / uri.rstrip("/").rpartition("/")[2]
+        target = (
+            _cache() / hashlib.sha256(f"{uri}{version}".encode()).hexdigest()[:16] / uri.rstrip("/").rpartition("/")[2]
+        )
         if not target.exists():
             partial = Path(tempfile.mkdtemp(dir=_cache())) / target.name
             files = list_remote_files(uri)

@@ -2,6 +2,7 @@
 
 import logging
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,16 +70,18 @@ def _run_step(
     outputs = results.find()
     if outputs is not None:
         return Outcome(True, time.monotonic() - start, outputs)
-    paths = {name: [_path(component, artifacts[value].uri) for value in present[name]] for name in inputs}
+    paths = {
+        name: [_path(component, artifacts[value].uri, digests[value]) for value in present[name]] for name in inputs
+    }
     arguments = {name: listed if component.inputs[name].many else listed[0] for name, listed in paths.items()}
     outputs = component(**arguments, **results.new_targets(), **parameters)
     results.store(outputs, time.monotonic() - start)
     return Outcome(False, time.monotonic() - start, outputs)
 
 
-def _path(component: Component, uri: str) -> str:
+def _path(component: Component, uri: str, digest: str | None) -> str:
     """Return a local path of an artifact; only Beam components read remote addresses themselves."""
-    return uri if component.beam else storage.local_copy(uri)
+    return uri if component.beam else storage.local_copy(uri, digest or uuid.uuid4().hex)
 
 
 def _source_digest(artifact: Artifact) -> str | None:
