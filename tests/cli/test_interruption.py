@@ -47,8 +47,9 @@ def slow_dag(steps, data: Input[Files]) -> None:
 '''
 
 
+@pytest.mark.parametrize("engine", ["beam", "process"])
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_run_resumes_after_its_finished_steps(sign, tmp_path: Path):
+def test_an_interrupted_run_resumes_after_its_finished_steps(sign, engine, tmp_path: Path):
     folder = tmp_path / "with spaces and ä"
     folder.mkdir()
     (folder / "slow_dag.py").write_text(DAG)
@@ -62,6 +63,8 @@ def test_an_interrupted_run_resumes_after_its_finished_steps(sign, tmp_path: Pat
         f"data={__file__}",
         "--root",
         folder / "root",
+        "--engine",
+        engine,
         "--json",
     ]
     stopped = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "SLOW": "60"})
@@ -72,6 +75,7 @@ def test_an_interrupted_run_resumes_after_its_finished_steps(sign, tmp_path: Pat
         file for file in (folder / "root" / "artifacts" / "second").rglob("half") if "partial" not in str(file)
     ]
     assert incomplete == []
+    assert len(list((folder / "root" / "executions").rglob("*.json"))) == (engine == "process")
 
     resumed = subprocess.run(words, check=True, capture_output=True, text=True, env={**os.environ, "SLOW": "0"})
     outcome = json.loads(resumed.stdout.removeprefix("started\n"))

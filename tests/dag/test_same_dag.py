@@ -1,11 +1,16 @@
-"""One DAG, two engines: what each is arguments, TFX's intermediate representation and Kubeflow's YAML, is read back."""
+"""Compare what three engines run for one DAG: TFX's representation, Kubeflow's YAML, calls in this process."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+import tests.object_store  # noqa: F401  (Beam finds file systems among the defined classes)
+from tfopt.artifacts import Artifact
+from tfopt.component import Component
 from tfopt.dag.dag import Dag
 from tfopt.dag.tracing import load, pipelines
 from tfopt.kfp import compiler as kfp
@@ -15,16 +20,19 @@ Graph = dict[str, dict[str, Any]]  # node: its component, edges {slot: (producer
 
 
 @pytest.mark.parametrize("name", pipelines())
-def test_both_engines_get_the_same_nodes_edges_and_parameters(name: str, tmp_path: Path):
+def test_all_engines_get_the_same_nodes_edges_and_parameters(name: str, tmp_path: Path):
     dag = load(name)
-    values: dict[str, Any] = {source: f"s3://bucket/{source}" for source in dag.sources}
+    values: dict[str, Any] = {source: f"objects://{tmp_path}/{source}" for source in dag.sources}
+    for source in dag.sources:
+        (tmp_path / source).write_text(source)
     values |= {"label": "digit"} if "label" in dag.parameters else {}
     values |= {parameter.name: parameter.sample() for parameter in dag.parameters.values() if parameter.required}
     through_tfx, through_kfp = tfx_graph(dag, values, tmp_path), kfp_graph(dag, values, tmp_path)
-    assert through_tfx.keys() == through_kfp.keys()
+    in_process = process_graph(dag, values, tmp_path / "root")
+    assert through_tfx.keys() == through_kfp.keys() == in_process.keys()
     assert set(through_tfx) == {*dag.sources, *dag.steps}
     for node in through_tfx:
-        assert through_kfp[node] == through_tfx[node], node
+        assert through_kfp[node] == through_tfx[node] == in_process[node], node
     assert sum(len(node["edges"]) for node in through_tfx.values()) >= len(dag.steps)
 
 
@@ -105,3 +113,50 @@ def kfp_graph(dag: Dag, values: dict[str, Any], folder: Path) -> Graph:
             "values": effective,
         }
     return graph
+
+
+def process_graph(dag: Dag, values: dict[str, Any], root: Path) -> Graph:
+    """From the calls of the components, each of which records its arguments and writes a file into each output."""
+    from tfopt.process_engine.runner import run
+
+    graph: Graph = {
+        source: {"component": None, "edges": {}, "values": {"uri": values[source]}} for source in dag.sources
+    }
+    calls: list[dict[str, Any]] = []
+
+    def record(component: Component, arguments: Mapping[str, Any]) -> dict[str, Artifact]:
+        calls.append(dict(arguments))
+        outputs = {name: port.type(arguments[name]) for name, port in component.outputs.items()}
+        for output in outputs.values():
+            output.path.mkdir(parents=True)
+            (output.path / "content").write_text(f"{output.path}")
+        return outputs
+
+    steps = {id: replace(step, component=recording(step.component, record)) for id, step in dag.steps.items()}
+    run(replace(dag, steps=steps), values, root)
+    for step, arguments in zip(dag.steps.values(), calls, strict=True):
+        component, edges = step.component, {}
+        for name in arguments.keys() & component.inputs.keys():
+            paths = arguments[name] if component.inputs[name].many else [arguments[name]]
+            slots = [f"{name}_{index}" for index in range(1, len(paths) + 1)] if component.inputs[name].many else [name]
+            edges |= {slot: producer(Path(path), root) for slot, path in zip(slots, paths, strict=True)}
+        parameters = {name: value for name, value in arguments.items() if name in component.parameters}
+        graph[step.id] = {
+            "component": component.path,
+            "edges": edges,
+            "values": {name: value for name, value in component.check(parameters).items() if value is not None},
+        }
+    return graph
+
+
+def recording(component: Component, run: Any) -> Component:
+    """Return a component with the same declaration that is executed by another function."""
+    return Component(component.function, run, image=component.image, beam=component.beam, resources=component.resources)
+
+
+def producer(path: Path, root: Path) -> tuple[str, str | None]:
+    """Return the node and output that a path in the run's folder belongs to; a source has no output."""
+    if not path.is_relative_to(root):
+        return path.name, None
+    _, step, output, _ = path.relative_to(root).parts
+    return step, output

@@ -129,13 +129,13 @@ def copies(steps, model: Input[Model], *, note: str = "a") -> None:
 
 
 def test_the_model_card_is_part_of_the_content(digits_lite, tmp_path, root):
-    shutil.copy(Path(digits_lite) / "Format-Serving" / "tflite", tmp_path / "m.tflite")
+    shutil.copytree(Path(digits_lite) / "Format-Serving", tmp_path / "model" / "Format-Serving")  # without its card
     dag = trace(copies)
-    run(dag, {"model": tmp_path / "m.tflite"}, root)
-    outcomes = run(dag, {"model": tmp_path / "m.tflite", "note": "b"}, root)
+    run(dag, {"model": tmp_path / "model"}, root)
+    outcomes = run(dag, {"model": tmp_path / "model", "note": "b"}, root)
     assert reused(outcomes) == []  # the files of the model are the same, but its card has another note
     assert '"note": "b"' in (outcomes["copy_model"].outputs["copied"].path / CARD).read_text()
-    again = run(dag, {"model": tmp_path / "m.tflite", "note": "b"}, root)
+    again = run(dag, {"model": tmp_path / "model", "note": "b"}, root)
     assert reused(again) == ["copy_model", "copy_model_2"]
     assert again["copy_model"].outputs["copied"].metadata == outcomes["copy_model"].outputs["copied"].metadata
     assert again["copy_model"].outputs["copied"].metadata["note"] == "b"
