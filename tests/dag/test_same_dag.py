@@ -116,7 +116,7 @@ def kfp_graph(dag: Dag, values: dict[str, Any], folder: Path) -> Graph:
 
 
 def process_graph(dag: Dag, values: dict[str, Any], root: Path) -> Graph:
-    """From the calls of the components, each of which records its arguments and writes a file into each output."""
+    """From the arguments of each component, which are recorded; each output gets a file."""
     from tfopt.process_engine.runner import run
 
     graph: Graph = {

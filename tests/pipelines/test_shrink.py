@@ -8,10 +8,10 @@ import pytest
 
 from tests.components.train_modules import write
 from tfopt.artifacts import Model
+from tfopt.cli.engines import ENGINES, load_engine
 from tfopt.cli.summary_table import print_summary
 from tfopt.dag.tracing import load
 from tfopt.pipelines import shrink
-from tfopt.tfx import runner
 
 MODULE = """
 import keras
@@ -42,7 +42,7 @@ def trained(tmp_path, digits_examples) -> dict[str, Path]:
 def test_one_model_is_pushed_and_each_variant_is_reported(trained, tmp_path, monkeypatch, capsys):
     exports = dict.fromkeys(("pruned", "pruned_clustered", "slim"), ("tflite int8",))
     monkeypatch.setattr(shrink, "EXPORTS", exports)
-    decision = run(trained, tmp_path, "local", goals=["accuracy threshold 0.5"])
+    decision = run(trained, tmp_path, "process", goals=["accuracy threshold 0.5"])
     names = [model["name"] for model in decision["models"]]
     assert names[:-1] == ["trained", "pruned 50%, tflite int8", "pruned 50% + clustered 8, tflite int8"]
     assert re.fullmatch(r"pruned \d+% of flops, tflite int8", names[-1])
@@ -52,7 +52,7 @@ def test_one_model_is_pushed_and_each_variant_is_reported(trained, tmp_path, mon
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["local", "beam"])
+@pytest.mark.parametrize("name", ENGINES)
 def test_all_variants_run_and_their_names_show_their_lineage(trained, tmp_path, name):
     decision = run(trained, tmp_path, name)
     names = [model["name"] for model in decision["models"]]
@@ -64,7 +64,7 @@ def test_all_variants_run_and_their_names_show_their_lineage(trained, tmp_path, 
 
 def run(trained: dict[str, Path], folder: Path, name: str, **more) -> dict:
     values = {**trained, **QUICK, **more, "destination": str(folder / "pushed")}
-    outcomes = runner.run(load("shrink"), values, folder / "root", engine=name)
+    outcomes = load_engine(name)(load("shrink"), values, folder / "root")
     decision = outcomes["select_model"].outputs["decision"]
     print_summary(decision, outcomes["evaluate"].outputs["evaluation"], outcomes["benchmark"].outputs["benchmark"])
     assert Model.open(outcomes["select_model"].outputs["selected"].path)
