@@ -11,17 +11,24 @@ def prepare_examples(data: Input[Files], examples: Output[Examples], *, settings
 
     The split of a row is drawn from a hash of its content and the seed. It does not depend on the order of the rows, on
     the number of files or workers, or on the Beam runner. Duplicates of a row are in the same split, and rows that are
-    added later move no others. Every row is written or counted as rejected, which is checked at the end.
+    added later move no others. Every row is written or counted as rejected or dropped, which is checked at the end.
 
-    Column types are determined from all data: ``int64``, ``float32``, or ``string`` if more than a tenth of the values
-    are words. An empty CSV cell is a missing value, and its example lacks that feature. A label of words becomes the
-    index of the word in sorted order. ``examples.json`` contains these words as ``classes``, the counts, a summary of
-    each feature, and the rejected rows. It also marks features with a varying number of values and sparse features,
-    which `train` passes to a model as ragged and sparse tensors (docs/training.md).
+    The columns of a table are the same in all its files. The types of CSV and TSV columns are determined from all data:
+    ``int64``, ``float32``, or ``string`` if more than a tenth of the values are words. Parquet files contain the types.
+    JSON lines have the keys of the first object as columns, and their values have the types of JSON. Booleans become 0
+    and 1, a list becomes a feature with several values. ``columns`` declares types instead. The same table gives the
+    same examples in the same splits in all four formats, if its numbers are written alike.
+
+    ``missing`` is the policy for missing values, by default examples without the feature. NaN is not a missing value,
+    it makes a row unusable. A label of words becomes the index of the word in sorted order. ``examples.json`` contains
+    these words as ``classes``, the counts, a summary of each feature, and the rejected rows. It also marks features
+    with a varying number of values and sparse features, which `train` passes to a model as ragged and sparse tensors
+    (docs/training.md).
 
     Args:
-        data: A CSV (plain or ``.gz``), NPZ or TFRecord file, a folder of such files, or a folder with one subfolder of
-            images per class. May be an address such as ``gs://…``.
+        data: A CSV, TSV, JSON lines (``.jsonl``, ``.ndjson``; all three plain or ``.gz``), Parquet, NPZ or TFRecord
+            file, a folder of such files, or a folder with one subfolder of images per class. May be an address such as
+            ``gs://…``.
         examples: TFX Examples, ``Split-NAME/data_tfrecord-*.gz``, and ``examples.json``.
         settings: Parameters of the preparation.
 

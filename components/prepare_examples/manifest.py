@@ -10,11 +10,12 @@ from tfopt.artifacts.examples_manifest import (
     RejectedRows,
     SparseParts,
 )
+from tfopt.components.prepare_examples.feature_summary import FeatureSummary
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Source
 from tfopt.components.prepare_examples.schema import Schema, stored_shapes
 from tfopt.components.prepare_examples.shards import MOST_LABELS, Shard
-from tfopt.components.prepare_examples.statistics import FeatureSummary, Rejects, Survey
+from tfopt.components.prepare_examples.statistics import Rejects, Survey
 
 
 def build_manifest(
@@ -30,6 +31,7 @@ def build_manifest(
         classes=list(source.classes or schema.classes),
         read=survey.rows,
         rejected=RejectedRows(rejects.count, [RejectedRow(*reject) for reject in rejects.shown]),
+        dropped=sum(shard.dropped for shard in shards) if settings.missing == "drop" else None,
         seed=settings.seed,
     )
 
@@ -44,6 +46,7 @@ def artifact_metadata(manifest: ExamplesManifest) -> dict[str, str | int]:
         "features": ", ".join(features[:20]) + (", …" if len(features) > 20 else ""),
         "label": manifest.label or "",
         "rejected": manifest.rejected.count if manifest.rejected else 0,
+        "dropped": manifest.dropped or 0,
     }
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 from tfopt.component import Between, Reads
+from tfopt.components.prepare_examples.tf_example import FIELDS
 from tfopt.errors import ComponentError
 
 
@@ -125,18 +126,50 @@ class Sparse:
 
 
 @dataclass(frozen=True)
+class Column:
+    """A declared column of a table: its name and type."""
+
+    name: str
+    dtype: str
+
+    @classmethod
+    def parse(cls, texts: Sequence[str]) -> tuple[Self, ...]:
+        """Parse ``["age:int64", "name:string"]``.
+
+        Raises:
+            ComponentError: If the syntax or a type differs, or a name occurs twice.
+        """
+        matches = [re.fullmatch(rf"(.+):({'|'.join(FIELDS)})", text.strip()) for text in texts]
+        names = [match[1] for match in matches if match]
+        if None in matches or len(set(names)) < len(names):
+            raise ComponentError(
+                f"columns={list(texts)}",
+                f"different names, each with its type ({', '.join(sorted(FIELDS))})",
+                'write columns=["age:int64", "name:string"]',
+            )
+        return tuple(cls(match[1], match[2]) for match in matches if match)
+
+
+@dataclass(frozen=True)
 class Settings:
     """Parameters of the preparation.
 
     Attributes:
         label: The column, array or feature to predict. It is stored under this name.
-        label_at: Position of the label in a CSV without a header; the other columns are named ``c0``, ``c1``, ….
+        label_at: Position of the label in a CSV or TSV without a header; the other columns are named ``c0``, ``c1``, ….
         splits: Names with integer weights, ``NAME:WEIGHT``.
         pack: Stores all values except the label as one float feature, in the columns' order: ``NAME=SIZExSIZE…``, such
             as ``image=28x28x1``. For images it is required: the feature's name, and the size they are resized to.
         format: Format of the files; ``auto`` derives it from their names.
-        header: States if a CSV starts with column names. ``auto`` treats its first row as names if the label is among
-            them or none is a number.
+        files: Names of the files to read, relative to the data, with ``*`` for any characters; all files if empty.
+        header: States if a CSV or TSV starts with column names. ``auto`` treats its first row as names if the label is
+            among them or none is a number.
+        columns: For tables (CSV, TSV, JSON lines, Parquet): types of columns, ``NAME:TYPE`` with ``int64``, ``float32``
+            or ``string``. A value that does not fit makes its row unusable. A declared ``int64`` takes ``3.0`` too.
+        missing: For tables: treatment of missing values, which are an empty cell, a JSON null or absent key, and a
+            Parquet null. ``omit`` writes the example without that feature, ``default`` writes 0 or an empty text,
+            ``drop`` leaves the row out and counts it, ``error`` refuses the data. A row without a label is unusable
+            with ``omit`` and ``default``.
         max_rejected: Largest accepted fraction of unusable rows (wrong column count, unparsable number, NaN,
             undecodable image, no label).
         seed: Seed of the assignment of rows to splits.
@@ -148,8 +181,11 @@ class Settings:
     label_at: Literal["last", "first"] = "last"
     splits: Annotated[tuple[str, ...], Reads(Splits.parse, ("train:8", "eval:2"))] = ("train:8", "eval:2")
     pack: Annotated[str, Reads(Pack.parse, "image=28x28x1")] | None = None
-    format: Literal["auto", "csv", "npz", "images", "tfrecord"] = "auto"
+    format: Literal["auto", "csv", "tsv", "jsonl", "parquet", "npz", "images", "tfrecord"] = "auto"
+    files: tuple[str, ...] = ()
     header: Literal["auto", "yes", "no"] = "auto"
+    columns: Annotated[tuple[str, ...], Reads(Column.parse, ("age:int64",))] = ()
+    missing: Literal["omit", "default", "drop", "error"] = "omit"
     max_rejected: Annotated[float, Between(0, 1)] = 0.01
     seed: int = 0
     sparse: Annotated[tuple[str, ...], Reads(Sparse.parse, ("words=word_ids:counts:5000",))] = ()
@@ -163,6 +199,11 @@ class Settings:
     def packed_feature(self) -> Pack | None:
         """The feature that all columns except the label are packed into."""
         return Pack.parse(self.pack) if self.pack else None
+
+    @property
+    def declared_types(self) -> dict[str, str]:
+        """The declared types by column name."""
+        return {column.name: column.dtype for column in Column.parse(self.columns)}
 
     @property
     def sparse_features(self) -> tuple[Sparse, ...]:

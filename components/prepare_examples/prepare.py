@@ -12,9 +12,9 @@ from tfopt.components.prepare_examples.readers.base import Source
 from tfopt.components.prepare_examples.readers.detect import inspect_source
 from tfopt.components.prepare_examples.schema import decide_schema
 from tfopt.components.prepare_examples.shards import Layout, Shard
-from tfopt.components.prepare_examples.statistics import Rejects, Survey
+from tfopt.components.prepare_examples.statistics import NO_VALUES, Rejects, Survey
 from tfopt.data.feature_schema import MANIFEST
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, nearest
 
 log = logging.getLogger(__name__)
 
@@ -46,12 +46,13 @@ def prepare(uri: str, examples: Examples, settings: Settings) -> None:
         remove_files(f"{target}/{name}" for name in layout.names())
         raise
     written = ", ".join(f"{name} {count}" for name, count in (manifest.splits or {}).items())
-    log.info("written: %s; %d rows rejected", written, rejects.count)
+    dropped = f", {manifest.dropped} dropped" if manifest.dropped else ""
+    log.info("written: %s; %d rows rejected%s", written, rejects.count, dropped)
     examples.metadata |= artifact_metadata(manifest)
 
 
 def check_survey(survey: Survey, source: Source, settings: Settings) -> None:
-    """Raise ComponentError if a file is damaged, the runner lost rows, or too many rows are unusable."""
+    """Raise ComponentError if a file is damaged, rows were lost, too many are unusable, or values are missing."""
     if survey.damage:
         raise ComponentError(*survey.damage[0][1])
     if (survey.files, survey.rows) != (len(source.files), survey.expected_rows):
@@ -61,6 +62,8 @@ def check_survey(survey: Survey, source: Source, settings: Settings) -> None:
     if not survey.rows:
         raise ComponentError(f"{source.root}: no rows", "at least one row", "give data with content")
     _check_rejects(survey.rows, survey.rejects, source, settings)
+    _check_declared(survey, source)
+    _check_missing(survey, source, settings)
 
 
 def check_shards(survey: Survey, shards: list[Shard], source: Source, settings: Settings) -> Rejects:
@@ -72,9 +75,10 @@ def check_shards(survey: Survey, shards: list[Shard], source: Source, settings: 
     rejects = Rejects()
     for shard in shards:
         rejects.merge(shard.rejects)
-    written = sum(shard.written for shard in shards)
-    if written + rejects.count != survey.rows:
-        raise _lost_rows(f"{survey.rows} rows read, {written} written and {rejects.count} rejected")
+    written, dropped = sum(shard.written for shard in shards), sum(shard.dropped for shard in shards)
+    if written + rejects.count + dropped != survey.rows:
+        left_out = f"{dropped} dropped and " if dropped else "and "
+        raise _lost_rows(f"{survey.rows} rows read, {written} written {left_out}{rejects.count} rejected")
     _check_rejects(survey.rows, rejects, source, settings)
     _check_splits(shards, settings)
     return rejects
@@ -99,6 +103,36 @@ def _check_rejects(rows: int, rejects: Rejects, source: Source, settings: Settin
             f"{source.root}: {rejects.count} of {rows} rows unusable ({fraction:.1%}):{shown}",
             f"at most {settings.max_rejected:.1%} (max_rejected={settings.max_rejected:g})",
             f"fix those rows, or pass max_rejected={sufficient:g} to leave them out",
+        )
+
+
+def _check_declared(survey: Survey, source: Source) -> None:
+    kinds = survey.kinds()
+    absent = [name for name in source.declared if source.format == "jsonl" and not sum(kinds.get(name, NO_VALUES)[1:])]
+    if absent:
+        others = [name for name in kinds if name not in source.declared]
+        raise ComponentError(
+            f"columns: no object has a value of {absent[0]!r}", "keys of the objects", nearest(absent[0], others)
+        )
+
+
+def _check_missing(survey: Survey, source: Source, settings: Settings) -> None:
+    first = sorted((*location[:2], name) for name, location in survey.first_missing.items())
+    if settings.missing == "error" and first:
+        file, line, name = first[0]
+        raise ComponentError(
+            f"{source.root}: {survey.incomplete} of {survey.rows} rows lack a value, the first is {name!r} in "
+            f"{file} line {line}",
+            "a value in every column (missing='error')",
+            "add the values, or pass missing='omit', 'default' or 'drop'",
+        )
+    lists = [location for location in first if location[2] in survey.lists]
+    if settings.missing == "default" and lists:
+        file, line, name = lists[0]
+        raise ComponentError(
+            f"missing='default': {name!r} is a column of lists, and missing in {file} line {line}",
+            "a list in every row, because a missing list has no default",
+            "write the lists, or pass missing='omit' or 'drop'",
         )
 
 

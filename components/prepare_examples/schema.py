@@ -3,23 +3,26 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from tfopt.components.prepare_examples import tf_example
+from tfopt.components.prepare_examples.cells import (
+    DEFAULTS,
+    MissingError,
+    UnusableError,
+    convert_cell,
+    parse_cell,
+)
 from tfopt.components.prepare_examples.parameters import Pack, Settings, Sparse
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.statistics import MOST_CLASSES, NO_VALUES, Survey
-from tfopt.components.prepare_examples.value_kinds import Kind, kind_of, kinds_of
+from tfopt.components.prepare_examples.value_kinds import Kind, kinds_of
 from tfopt.errors import ComponentError, nearest
 
-LARGEST = float(np.finfo(np.float32).max)
 STRAY_WORDS = 0.1  # up to this share of words are errors in a column of numbers; with more it is a column of words
 Features = dict[str, tf_example.Values]
-
-
-class UnusableError(Exception):
-    """Raised if a row cannot become an example; its text is the reason."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class Schema:
         classes: Sorted words of a label of words; empty for another label.
         pack: The feature that all columns except the label are packed into.
         sparse: The sparse features.
+        declared: Names of the columns whose type the settings declare.
+        missing: Treatment of missing values.
     """
 
     label: str
@@ -39,6 +44,8 @@ class Schema:
     classes: tuple[str, ...]
     pack: Pack | None
     sparse: tuple[Sparse, ...] = ()
+    declared: frozenset[str] = frozenset()
+    missing: str = "omit"
 
     @property
     def types(self) -> dict[str, str]:
@@ -51,11 +58,12 @@ class Schema:
 
         Raises:
             UnusableError: If a value does not have its column's type or is not finite, or the label is missing.
+            MissingError: If a value is missing and such rows are left out.
         """
-        cells = json.loads(row.payload) if source.format == "csv" else []
-        if cells and self.pack and (packed := self._pack_integers(cells, self.pack)):
+        cells = json.loads(row.payload) if source.is_table else []
+        if self.pack and source.has_text_cells and (packed := self._pack_integers(cells, self.pack)):
             return packed
-        features = self._from_cells(cells) if cells else self._from_example(row)
+        features = self._from_cells(cells, source) if source.is_table else self._from_example(row)
         label = features.get(self.label, [])
         if len(label) != 1:
             raise UnusableError(
@@ -74,21 +82,18 @@ class Schema:
         label = numbers.pop(position)
         return {pack.name: np.array(numbers, np.float32), self.label: [label]}
 
-    def _from_cells(self, cells: list[str]) -> Features:
-        named = zip(self.columns.items(), cells, strict=True)
-        return {name: [value] for (name, dtype), cell in named if (value := self._value(name, dtype, cell)) is not None}
-
-    def _value(self, name: str, dtype: str, cell: str) -> int | float | bytes | None:
-        if dtype == "float32" and (value := _number(cell)) is not None:
-            return value
-        kind = kind_of(cell)
-        if kind is Kind.MISSING:
-            return None
-        if dtype == "string" and (kind is Kind.TEXT or name != self.label):
-            return cell.encode()
-        if dtype == "int64" and kind is Kind.INTEGER:
-            return int(cell)
-        raise UnusableError(f"{name}: {cell[:50]!r} is no {'finite ' if kind is Kind.NOT_FINITE else ''}{dtype}")
+    def _from_cells(self, cells: list[Any], source: Source) -> Features:
+        convert = parse_cell if source.has_text_cells else convert_cell
+        features: Features = {}
+        for (name, dtype), cell in zip(self.columns.items(), cells, strict=True):
+            values = convert(name, dtype, cell, name in self.declared, name == self.label)
+            if values is None and self.missing == "drop":
+                raise MissingError(name)
+            if values is None and self.missing == "default" and name != self.label:
+                values = [DEFAULTS[dtype]]
+            if values:
+                features[name] = values
+        return features
 
     def _from_example(self, row: Row) -> Features:
         features, types = tf_example.parse(row.payload)
@@ -125,27 +130,21 @@ def _check_positions(sparse: Sparse, positions: tf_example.Values, values: tf_ex
         raise UnusableError(f"{sparse.name}: a position that occurs twice")
 
 
-def _number(cell: str) -> float | None:
-    """Return the number if float32 can represent it, else None."""
-    try:
-        value = float(cell)
-    except ValueError:
-        return None
-    return value if -LARGEST <= value <= LARGEST and "_" not in cell and cell.isascii() else None
-
-
 def decide_schema(survey: Survey, source: Source, settings: Settings) -> Schema:
-    """Decide the type of every column: numbers if at most a tenth of the values are words, integers without fractions.
+    """Decide the type of every column that is not declared, and whose type the files do not contain.
+
+    Numbers have at most a tenth of words, integers no fractions.
 
     Raises:
-        ComponentError: If the label is partly numbers and partly words or has too many different words, or words
-            would have to be packed into a float feature.
+        ComponentError: If the label is partly numbers and partly words or has too many different words,
+            or words would have to be packed into a float feature.
     """
     if source.format == "images":
         return Schema(source.label, dict(zip(source.columns, ("float32", "int64"), strict=True)), (), None)
     kinds = survey.kinds()
-    names = source.columns if source.format == "csv" else sorted(kinds)
-    columns = {name: _type(kinds.get(name, NO_VALUES), settings.max_rejected, name == source.label) for name in names}
+    names = source.columns if source.is_table else sorted(kinds)
+    inferred = {name: _type(kinds.get(name, NO_VALUES), settings.max_rejected, name == source.label) for name in names}
+    columns = inferred | source.types | source.declared
     columns.setdefault(source.label, "int64")
     _check_label(survey, source, settings)
     pack = settings.packed_feature
@@ -163,7 +162,15 @@ def decide_schema(survey: Survey, source: Source, settings: Settings) -> Schema:
     )
     for sparse in settings.sparse_features:
         _check_sparse(sparse, columns, source)
-    return Schema(source.label, columns, classes, pack, settings.sparse_features)
+    return Schema(
+        source.label,
+        columns,
+        classes,
+        pack,
+        settings.sparse_features,
+        frozenset(source.declared),
+        settings.missing,
+    )
 
 
 def _check_sparse(sparse: Sparse, columns: Mapping[str, str], source: Source) -> None:
@@ -197,7 +204,9 @@ def _type(counts: list[int], max_rejected: float, is_label: bool) -> str:
 def _check_label(survey: Survey, source: Source, settings: Settings) -> None:
     counts = survey.kinds().get(source.label, NO_VALUES)
     numbers, words = sum(counts[Kind.INTEGER : Kind.TEXT]), counts[Kind.TEXT]
-    if min(numbers, words) > max(settings.max_rejected, STRAY_WORDS) * (numbers + words):
+    if source.label not in source.declared and min(numbers, words) > max(settings.max_rejected, STRAY_WORDS) * (
+        numbers + words
+    ):
         raise ComponentError(
             f"label {source.label!r}: {numbers} numbers and {words} words ({_first_text(survey, source.label)})",
             "all numbers or all words",
@@ -212,6 +221,8 @@ def _check_label(survey: Survey, source: Source, settings: Settings) -> None:
 
 
 def _first_text(survey: Survey, name: str) -> str:
+    if name not in survey.first_texts:
+        return "its type is string"
     file, line, text = survey.first_texts[name]
     return f"first {text!r} in {file} line {line}"
 

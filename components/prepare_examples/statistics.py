@@ -1,24 +1,20 @@
-"""Statistics of rows and features, mergeable in any order, so that every Beam runner gives the same result."""
+"""Statistics of rows, mergeable in any order, so that every Beam runner gives the same result."""
 
 import json
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tfopt.artifacts.examples_manifest import FeatureStatistics
 from tfopt.components.prepare_examples import tf_example
+from tfopt.components.prepare_examples.cells import encode
 from tfopt.components.prepare_examples.readers.base import Row, Source
-from tfopt.components.prepare_examples.value_kinds import Kind, kinds_of
+from tfopt.components.prepare_examples.value_kinds import Kind, kind_of_value, kinds_of
 
 SHOWN = 5
 MOST_CLASSES = 10_000
 MOST_PATTERNS = 1_000
-LONGEST_WORD = 100
-MOST_WORDS = 10_000
-TOP = 10
 NO_VALUES = [0] * len(Kind)
 Location = tuple[str, int, str]
 Pattern = tuple[tuple[str, ...], bytes]
@@ -55,6 +51,9 @@ class Survey:
         kind_counts: Patterns added up by column, once there are many.
         first_texts: The first text of each column.
         words: The distinct texts of the label.
+        incomplete: Number of rows with a missing value.
+        first_missing: The first missing value of each column.
+        lists: Columns with lists.
     """
 
     rows: int = 0
@@ -66,6 +65,9 @@ class Survey:
     kind_counts: dict[str, list[int]] = field(default_factory=dict)
     first_texts: dict[str, Location] = field(default_factory=dict)
     words: set[bytes] = field(default_factory=set)
+    incomplete: int = 0
+    first_missing: dict[str, Location] = field(default_factory=dict)
+    lists: set[str] = field(default_factory=set)
 
     def add(self, row: Row, source: Source) -> None:
         """Add one row."""
@@ -92,8 +94,10 @@ class Survey:
             self._count(pattern, count)
         for name, counts in other.kind_counts.items():
             self._fold(name, counts)
-        for name, location in other.first_texts.items():
-            self.first_texts[name] = min(location, self.first_texts.get(name, location))
+        _merge_first(self.first_texts, other.first_texts)
+        _merge_first(self.first_missing, other.first_missing)
+        self.incomplete += other.incomplete
+        self.lists |= other.lists
         self.words = _capped(self.words | other.words)
 
     def kinds(self) -> dict[str, list[int]]:
@@ -107,15 +111,27 @@ class Survey:
     def _add_kinds(self, row: Row, source: Source) -> None:
         names, kinds, values = _kinds(row, source)
         self._count((names, kinds), 1)
+        if source.is_table and not source.has_text_cells:
+            self.lists.update(name for name, value in zip(names, values, strict=True) if isinstance(value, list))
+        if Kind.MISSING in kinds:
+            self._add_missing(row, names, kinds, values)
         if Kind.TEXT not in kinds:
             return
         for name, kind, value in zip(names, kinds, values, strict=True):
             if kind == Kind.TEXT:
-                text = value.encode() if isinstance(value, str) else value[0]
-                location = (row.file, row.line, text[:50].decode(errors="replace"))
-                self.first_texts[name] = min(location, self.first_texts.get(name, location))
+                text = _first_text(value)
+                _merge_first(self.first_texts, {name: (row.file, row.line, text[:50].decode(errors="replace"))})
                 if name == source.label and text not in self.words:
                     self.words = _capped(self.words | {text})
+
+    def _add_missing(self, row: Row, names: Sequence[str], kinds: bytes, values: Sequence[Any]) -> None:
+        cells = zip(names, kinds, values, strict=True)
+        # an empty list has no kind either, and is no missing value
+        missing = {
+            name: (row.file, row.line, "") for name, kind, value in cells if kind == Kind.MISSING and value != []
+        }
+        _merge_first(self.first_missing, missing)
+        self.incomplete += bool(missing)
 
     def _count(self, pattern: Pattern, count: int) -> None:
         self.patterns[pattern] = self.patterns.get(pattern, 0) + count
@@ -128,12 +144,32 @@ class Survey:
 
 def _kinds(row: Row, source: Source) -> tuple[tuple[str, ...], bytes, Sequence[Any]]:
     """Return the column names, the kind of each value as a byte, and the values."""
-    if source.format == "csv":
+    if source.is_table:
         cells = json.loads(row.payload)
-        return source.columns, kinds_of(cells), cells
+        return source.columns, _cell_kinds(cells, source), cells
     features, types = tf_example.parse(row.payload)
     kinds = bytes(_kind_of(values, types[name]) for name, values in features.items())
     return tuple(features), kinds, list(features.values())
+
+
+def _cell_kinds(cells: list[Any], source: Source) -> bytes:
+    if not source.has_text_cells:
+        return bytes(map(kind_of_value, cells))
+    kinds = kinds_of(cells)
+    if "string" not in source.declared.values():
+        return kinds
+    texts = [source.declared.get(name) == "string" for name in source.columns]
+    return bytes(Kind.TEXT if kind and text else kind for kind, text in zip(kinds, texts, strict=True))
+
+
+def _first_text(value: Any) -> bytes:
+    text = value if isinstance(value, str) else next(item for item in value if isinstance(item, str | bytes))
+    return encode(text) if isinstance(text, str) else text
+
+
+def _merge_first(first: dict[str, Location], other: Mapping[str, Location]) -> None:
+    for name, location in other.items():
+        first[name] = min(location, first.get(name, location))
 
 
 def _kind_of(values: Any, dtype: str) -> Kind:
@@ -146,99 +182,3 @@ def _kind_of(values: Any, dtype: str) -> Kind:
 
 def _capped(words: set[bytes]) -> set[bytes]:
     return words if len(words) <= MOST_CLASSES + 1 else set(sorted(words)[: MOST_CLASSES + 1])
-
-
-@dataclass
-class FeatureSummary:
-    """Count, range, mean and standard deviation of a numeric feature, or the most frequent words of a text feature.
-
-    Attributes:
-        dtype: Type of the feature.
-        examples: Number of examples that have the feature.
-        sizes: The distinct numbers of values in an example.
-        count: Number of values.
-        mean: Mean of the values.
-        squares: Sum of the squared deviations from the mean.
-        low: Smallest value.
-        high: Largest value.
-        words: Count of each word.
-        all_words: False if words are missing because there are too many or they are too long.
-    """
-
-    dtype: str
-    examples: int = 0
-    sizes: set[int] = field(default_factory=set)
-    count: int = 0
-    mean: float = 0.0
-    squares: float = 0.0
-    low: float | int | None = None
-    high: float | int | None = None
-    words: Counter[bytes] = field(default_factory=Counter)
-    all_words: bool = True
-
-    def add(self, batch: Sequence[tf_example.Values]) -> None:
-        """Add the values of some examples."""
-        self.merge(_summarize(self.dtype, batch))
-
-    def merge(self, other: "FeatureSummary") -> None:
-        """Add the examples of another summary (Chan's update: a plain sum of squares would cancel)."""
-        self.examples += other.examples
-        self.sizes |= other.sizes
-        if other.count:
-            total, gap = self.count + other.count, other.mean - self.mean
-            self.squares += other.squares + gap * gap * self.count * other.count / total
-            self.mean += gap * other.count / total
-            self.count = total
-        self.low = min((value for value in (self.low, other.low) if value is not None), default=None)
-        self.high = max((value for value in (self.high, other.high) if value is not None), default=None)
-        self.words.update(other.words)
-        self.all_words &= other.all_words
-        if len(self.words) > MOST_WORDS:
-            self.all_words = False
-            self.words = Counter(dict(sorted(self.words.items(), key=_by_frequency)[:MOST_WORDS]))
-
-    def statistics(self, shape: tuple[int, ...] | None, examples: int) -> FeatureStatistics:
-        """Return the entry of ``examples.json``; ``examples`` is the number of all examples."""
-        size = next(iter(self.sizes)) if len(self.sizes) == 1 else None
-        entry = FeatureStatistics(self.dtype, list(shape) if shape else [size], missing=examples - self.examples)
-        if self.dtype == "string":
-            top = sorted(self.words.items(), key=_by_frequency)[:TOP]
-            return replace(
-                entry,
-                distinct=len(self.words),
-                distinct_is_exact=self.all_words,
-                top=[[word.decode(errors="replace"), count] for word, count in top],
-            )
-        if not self.count:
-            return entry
-        deviation = float(np.sqrt(self.squares / self.count))
-        return replace(entry, min=self.low, max=self.high, mean=_short(self.mean), std=_short(deviation))
-
-
-def _summarize(dtype: str, batch: Sequence[tf_example.Values]) -> FeatureSummary:
-    summary = FeatureSummary(dtype, len(batch), {len(values) for values in batch})
-    if dtype == "string":
-        words = [word for values in batch for word in values]
-        summary.words = Counter(word for word in words if len(word) <= LONGEST_WORD)
-        summary.all_words = all(len(word) <= LONGEST_WORD for word in words)
-        return summary
-    if not batch:
-        return summary
-    if isinstance(batch[0], list):  # from a CSV, one value each
-        numbers = np.array([value for values in batch for value in values], dtype)
-    else:
-        numbers = np.concatenate([np.asarray(values, dtype) for values in batch])
-    exact = numbers.astype(np.float64)
-    summary.count, summary.mean = len(exact), float(exact.mean())
-    summary.squares = float(np.square(exact - summary.mean).sum())
-    low, high = numbers.min().item(), numbers.max().item()
-    summary.low, summary.high = (low, high) if dtype == "int64" else (_short(low), _short(high))
-    return summary
-
-
-def _by_frequency(item: tuple[bytes, int]) -> tuple[int, bytes]:
-    return -item[1], item[0]
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.9g}")  # the precision of a float32

@@ -3,10 +3,11 @@
 import math
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import Any
 
 
 class Kind(IntEnum):
-    """The kind of a CSV cell or feature value; used as an index."""
+    """The kind of a cell or feature value; used as an index."""
 
     MISSING = 0
     INTEGER = 1
@@ -16,7 +17,7 @@ class Kind(IntEnum):
 
 
 def kind_of(cell: str) -> Kind:
-    """Return the kind of a cell. Python's own `float` would also take ``1_000``, and digits of other scripts.
+    """Return the kind of a text cell. Python's own `float` would also take ``1_000``, and digits of other scripts.
 
     >>> [kind_of(cell).name for cell in ("7", " -7 ", "7.0", "1e3", "NaN", "", "1_000", "99999999999999999999")]
     ['INTEGER', 'INTEGER', 'NUMBER', 'NUMBER', 'NOT_FINITE', 'MISSING', 'TEXT', 'NUMBER']
@@ -43,6 +44,23 @@ def kinds_of(cells: Sequence[str]) -> bytes:
     if joined.isascii() and joined.isdecimal() and all(cells) and max(map(len, cells)) < 19:
         return bytes([Kind.INTEGER]) * len(cells)
     return bytes(map(kind_of, cells))
+
+
+def kind_of_value(value: Any) -> Kind:
+    """Return the kind of a typed value, or the widest kind in a list.
+
+    >>> [kind_of_value(value).name for value in (None, [], 7, 2**64, [1, 0.5], float("nan"), "7")]
+    ['MISSING', 'MISSING', 'INTEGER', 'NUMBER', 'NUMBER', 'NOT_FINITE', 'TEXT']
+    """
+    if isinstance(value, list):
+        return max(map(kind_of_value, value), default=Kind.MISSING)
+    if value is None:
+        return Kind.MISSING
+    if isinstance(value, str):
+        return Kind.TEXT
+    if isinstance(value, int):
+        return Kind.INTEGER if -(2**63) <= value < 2**63 else Kind.NUMBER
+    return Kind.NUMBER if math.isfinite(value) else Kind.NOT_FINITE
 
 
 def is_number(cell: str) -> bool:

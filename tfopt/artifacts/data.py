@@ -9,7 +9,7 @@ from tfopt.errors import ComponentError
 
 
 class Files(Artifact):
-    """Raw data: a CSV, NPZ or TFRecord file, or a folder."""
+    """Raw data: a table (CSV, TSV, JSON lines, Parquet), NPZ or TFRecord file, or a folder."""
 
     contents = "a data file or a folder of them"
 

@@ -91,6 +91,7 @@ class ExamplesManifest:
         classes: Names of the classes, by index.
         read: Number of rows in the data.
         rejected: Rejected rows.
+        dropped: Number of rows that were left out because a value is missing; None if such rows are written.
         seed: Seed of the assignment of rows to splits.
     """
 
@@ -102,4 +103,5 @@ class ExamplesManifest:
     classes: list[str] | None = None
     read: int | None = None
     rejected: RejectedRows | None = None
+    dropped: int | None = None
     seed: int | None = None

@@ -6,18 +6,23 @@ from typing import NamedTuple
 from tfopt.components.prepare_examples.files import relative_name
 from tfopt.errors import ComponentError
 
+TEXT_TABLES = ("csv", "tsv")
+TABLES = (*TEXT_TABLES, "jsonl", "parquet")
+
 
 @dataclass(frozen=True)
 class Source:
     """The data files and their format, from the first inspection.
 
     Attributes:
-        format: ``csv``, ``npz``, ``images`` or ``tfrecord``.
+        format: ``csv``, ``tsv``, ``jsonl``, ``parquet``, ``npz``, ``images`` or ``tfrecord``.
         root: The file or folder of the data.
         files: Size in bytes of every data file.
         label: Name of the stored label.
-        columns: Column names of a CSV.
-        header: True if a CSV starts with them.
+        columns: Column names of a table.
+        header: True if a CSV or TSV starts with them.
+        types: Types of columns that the files contain.
+        declared: Types of columns that the settings declare.
         classes: Sorted class folders of images.
         image: Height, width and channels of stored images.
         shapes: Shapes of features, if the format has them.
@@ -29,9 +34,21 @@ class Source:
     label: str
     columns: tuple[str, ...] = ()
     header: bool = False
+    types: dict[str, str] = field(default_factory=dict)
+    declared: dict[str, str] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
     image: tuple[int, ...] = ()
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def has_text_cells(self) -> bool:
+        """True if a row is a list of texts, whose types are inferred or declared."""
+        return self.format in TEXT_TABLES
+
+    @property
+    def is_table(self) -> bool:
+        """True if a row is a list of cells, one for each column."""
+        return self.format in TABLES
 
     def name(self, file: str) -> str:
         """Return the name of a file relative to `root`."""
@@ -44,7 +61,7 @@ class Row(NamedTuple):
     Attributes:
         file: Name of the file, relative to the data.
         line: Line or index of the row, from 1; 0 for a file.
-        payload: A CSV's cells as JSON, or a tf.Example.
+        payload: The cells of a table's row as JSON, or a tf.Example.
         problem: The reason why the row cannot be used.
         damage: The reason why the file cannot be used: received, expected, fix.
         end: True at the end of a file of ``line`` rows. It allows to detect rows that a runner lost.

@@ -1,4 +1,4 @@
-"""CSV reader: with or without header, quoted cells with commas and newlines, plain or gzipped."""
+"""CSV and TSV reader: with or without header, quoted cells with separators and newlines, plain or gzipped."""
 
 import csv
 import io
@@ -9,44 +9,46 @@ from itertools import islice
 from tfopt.components.prepare_examples.files import open_for_reading
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Row, Source
+from tfopt.components.prepare_examples.readers.columns import check_label, check_names, check_size
 from tfopt.components.prepare_examples.value_kinds import is_number
-from tfopt.errors import ComponentError, nearest
+from tfopt.errors import ComponentError
+
+DELIMITERS = {"csv": ",", "tsv": "\t"}
+SEPARATE = {"csv": "separate the columns with commas", "tsv": "separate the columns with tabs"}
 
 
-def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
+def inspect(root: str, files: dict[str, int], settings: Settings, format: str = "csv") -> Source:
     """Determine the columns and the label from the first row of the first file that has one.
 
     Raises:
         ComponentError: If there are no rows, a column has no name or another column's, or the label is missing.
     """
-    heads = ((file, head) for file in files if (head := list(islice(_lines(file), 2))))
+    heads = ((file, head) for file in files if (head := list(islice(_lines(file, format), 2))))
     file, head = next(heads, (root, []))
     if not head:
-        raise ComponentError(f"{root}: empty", "a CSV with rows", "give one with content")
+        raise ComponentError(f"{root}: empty", f"a {format.upper()} with rows", "give one with content")
     line, cells, problem = head[0]
     if problem:
         raise ComponentError(
-            f"{file}: line {line}: {problem}", "a CSV in UTF-8", "fix that line, or the file's encoding"
+            f"{file}: line {line}: {problem}", f"a {format.upper()} in UTF-8", "fix that line, or the file's encoding"
         )
     first = [cell.strip() for cell in cells]
     header = _has_header(first, head[-1][1], settings, file)
     if header and len(head) == 1 and all(len(more) == 1 for _, more in heads):
         raise ComponentError(
             f"{file}: a header and no rows",
-            "a CSV with rows",
+            f"a {format.upper()} with rows",
             'give one with content, or pass header="no" if that line is data',
         )
     columns = first if header else [f"c{index}" for index in range(len(first))]
-    _check_names(columns, file)
+    check_names(columns, file, 'rename them, or pass header="no" if the file has no header')
     label = settings.label
-    columns[_label_index(columns, header, settings, file)] = label
-    if len(columns) == 1:
-        raise ComponentError(
-            f"{file}: only the label, column {label!r}", "at least one more column", "separate the columns with commas"
-        )
-    if pack := settings.packed_feature:
-        pack.check(label, len(columns) - 1, file)
-    return Source("csv", root, files, label, tuple(columns), header)
+    if header:
+        check_label(columns, label, file, _separator_fix(columns, format))
+    else:
+        columns[-1 if settings.label_at == "last" else 0] = label
+    check_size(columns, columns, settings, file, SEPARATE[format])
+    return Source(format, root, files, label, tuple(columns), header)
 
 
 def read(file: str, source: Source) -> Iterator[Row]:
@@ -56,7 +58,7 @@ def read(file: str, source: Source) -> Iterator[Row]:
         ComponentError: If the file is damaged, or its header differs from the first file's.
     """
     name, expected, header = source.name(file), list(source.columns), source.header
-    for line, cells, problem in _lines(file):
+    for line, cells, problem in _lines(file, source.format):
         if header:
             header = False
             if [cell.strip() for cell in cells] != expected:
@@ -71,10 +73,10 @@ def read(file: str, source: Source) -> Iterator[Row]:
         yield Row(name, line, b"" if problem else json.dumps(cells).encode(), problem)
 
 
-def _lines(file: str) -> Iterator[tuple[int, list[str], str]]:
+def _lines(file: str, format: str) -> Iterator[tuple[int, list[str], str]]:
     """Yield each row's first line, its cells, and its problem or an empty text; skip empty lines."""
     with open_for_reading(file) as stream, io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="") as text:
-        rows = csv.reader(text, strict=True)
+        rows = csv.reader(text, delimiter=DELIMITERS[format], strict=True)
         while True:
             line = rows.line_num + 1
             try:
@@ -85,7 +87,7 @@ def _lines(file: str) -> Iterator[tuple[int, list[str], str]]:
                 if "unexpected end" in str(error) or "limit" in str(error):
                     raise ComponentError(
                         f"{file}: line {line}: a quote is opened and never closed",
-                        "a complete CSV",
+                        f"a complete {format.upper()}",
                         'close the quote; a quote inside a quoted cell is written twice ("")',
                     ) from error
                 yield line, [], str(error)
@@ -102,6 +104,13 @@ def _is_text(cells: list[str]) -> bool:
     return True
 
 
+def _separator_fix(columns: list[str], format: str) -> str | None:
+    other = next((name for name, delimiter in DELIMITERS.items() if name != format and delimiter in columns[0]), None)
+    if len(columns) > 1 or not (other or ";" in columns[0]):
+        return None
+    return f"pass format={other!r}" if other else SEPARATE[format]
+
+
 def _has_header(first: list[str], second: list[str], settings: Settings, file: str) -> bool:
     if settings.header != "auto":
         return settings.header == "yes"
@@ -114,27 +123,3 @@ def _has_header(first: list[str], second: list[str], settings: Settings, file: s
             'name the label as the header does, or pass header="no" if that line is data',
         )
     return False
-
-
-def _check_names(columns: list[str], file: str) -> None:
-    unnamed = [str(index + 1) for index, name in enumerate(columns) if not name]
-    has_duplicates = len(set(columns)) < len(columns)  # counting each name is slow for thousands of columns
-    twice = sorted({name for name in columns if columns.count(name) > 1} - {""}) if has_duplicates else []
-    if twice or unnamed:
-        received = f"columns named twice: {', '.join(twice)}" if twice else f"no name for column {', '.join(unnamed)}"
-        raise ComponentError(
-            f"{file}: {received}",
-            "a header with a different name for every column",
-            'rename them, or pass header="no" if the file has no header',
-        )
-
-
-def _label_index(columns: list[str], header: bool, settings: Settings, file: str) -> int:
-    if not header:
-        return -1 if settings.label_at == "last" else 0
-    if settings.label in columns:
-        return columns.index(settings.label)
-    fix = nearest(settings.label, columns if len(columns) <= 20 else [*columns[:10], *columns[-10:]])
-    if len(columns) == 1 and (";" in columns[0] or "\t" in columns[0]):
-        fix = "separate the columns with commas"
-    raise ComponentError(f"{file}: no column {settings.label!r}", "the name of a column", fix)

@@ -1,17 +1,30 @@
 """Detection of the data format from file names, and reading with the reader of that format."""
 
-from collections.abc import Iterator
+import fnmatch
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from types import ModuleType
 
 from tfopt.components.prepare_examples.files import list_files, relative_name
 from tfopt.components.prepare_examples.parameters import Settings
-from tfopt.components.prepare_examples.readers import csv, images, npz, tfrecords
-from tfopt.components.prepare_examples.readers.base import Row, Source, damaged_file_row
-from tfopt.errors import ComponentError
+from tfopt.components.prepare_examples.readers import csv, images, jsonl, npz, parquet, tfrecords, tsv
+from tfopt.components.prepare_examples.readers.base import TABLES, Row, Source, damaged_file_row
+from tfopt.errors import ComponentError, nearest
 
-READERS: dict[str, ModuleType] = {"csv": csv, "npz": npz, "images": images, "tfrecord": tfrecords}
+READERS: dict[str, ModuleType] = {
+    "csv": csv,
+    "tsv": tsv,
+    "jsonl": jsonl,
+    "parquet": parquet,
+    "npz": npz,
+    "images": images,
+    "tfrecord": tfrecords,
+}
 ENDINGS = {
     "csv": (".csv", ".csv.gz"),
+    "tsv": (".tsv", ".tsv.gz"),
+    "jsonl": (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz"),
+    "parquet": (".parquet",),
     "npz": (".npz",),
     "images": (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"),
 }
@@ -26,6 +39,7 @@ def inspect_source(uri: str, settings: Settings) -> Source:
     files = list_files(uri)
     if not files:
         raise ComponentError(f"{uri}: no files", "a data file or a folder of them", "check the path")
+    files = _selected(files, uri, settings.files)
     formats = {file: _format(relative_name(file, uri)) for file in files}
     format = _common_format(uri, formats) if settings.format == "auto" else settings.format
     if settings.sparse and (format != "tfrecord" or settings.pack):
@@ -34,9 +48,21 @@ def inspect_source(uri: str, settings: Settings) -> Source:
             "TFRecords that are not packed, where a record has any number of values",
             "leave one of the two out, or write tf.Examples with positions and values",
         )
+    if format not in TABLES and (settings.columns or settings.missing != "omit"):
+        received = f"columns={list(settings.columns)}" if settings.columns else f"missing={settings.missing!r}"
+        raise ComponentError(
+            f"{received}, and {format} files", f"a table: {', '.join(TABLES)}", f"leave {received.split('=')[0]} out"
+        )
     selected = {file: size for file, size in files.items() if formats[file] == format} or files
     source: Source = READERS[format].inspect(uri.rstrip("/"), selected, settings)
-    return source
+    unknown = [name for name in settings.declared_types if name not in source.columns]
+    if unknown and format in TABLES:
+        raise ComponentError(
+            f"columns: {source.root} has no column {unknown[0]!r}",
+            "names of columns",
+            nearest(unknown[0], source.columns),
+        )
+    return replace(source, declared=settings.declared_types)
 
 
 def read_rows(file: str, source: Source) -> Iterator[Row]:
@@ -49,6 +75,20 @@ def read_rows(file: str, source: Source) -> Iterator[Row]:
     except ComponentError as error:
         yield damaged_file_row(source.name(file), error)
     yield Row(source.name(file), count, end=True)
+
+
+def _selected(files: dict[str, int], uri: str, patterns: Sequence[str]) -> dict[str, int]:
+    """Return the files whose names match one of the patterns."""
+    names = {file: relative_name(file, uri) for file in files}
+    matching: set[str] = set()
+    for pattern in patterns:
+        matches = {file for file, name in names.items() if name == pattern or fnmatch.fnmatchcase(name, pattern)}
+        if not matches:
+            raise ComponentError(
+                f"files: no file {pattern!r} in {uri}", "names or patterns of files", nearest(pattern, names.values())
+            )
+        matching |= matches
+    return {file: size for file, size in files.items() if file in matching or not patterns}
 
 
 def _format(name: str) -> str | None:
@@ -66,8 +106,6 @@ def _common_format(uri: str, formats: dict[str, str | None]) -> str:
     received = f"files of several formats: {', '.join(detected)}" if detected else f"no format known for {first}"
     raise ComponentError(
         f"{uri}: {received}",
-        "files of one format: .csv, .csv.gz, .npz, images, or tfrecord in the name",
-        f"pass format={detected[0]!r} to use only those"
-        if detected
-        else 'pass format="csv", "npz", "images" or "tfrecord"',
+        "files of one format: .csv, .tsv, .jsonl, .ndjson (also .gz), .parquet, .npz, images, or tfrecord in the name",
+        f"pass format={detected[0]!r} to use only those" if detected else f"pass format, one of {', '.join(READERS)}",
     )

@@ -1,0 +1,101 @@
+"""JSON lines reader: one object per line, whose keys are the columns; plain or gzipped."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from tfopt.components.prepare_examples.files import open_for_reading
+from tfopt.components.prepare_examples.parameters import Settings
+from tfopt.components.prepare_examples.readers.base import Row, Source
+from tfopt.components.prepare_examples.readers.columns import check_label, check_names, check_size
+from tfopt.errors import ComponentError
+
+Line = tuple[int, dict[str, Any], str]  # number, object, problem or an empty text
+
+
+def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
+    """Determine the columns: the keys of the first object, and the declared ones.
+
+    Raises:
+        ComponentError: If there are no objects, the first line is none, or the label is missing.
+    """
+    file, first = next(((file, line) for file in files for line in _lines(file)), (root, None))
+    if first is None:
+        raise ComponentError(f"{root}: empty", "JSON lines", "give a file with content")
+    number, item, problem = first
+    if problem:
+        raise ComponentError(
+            f"{file}: line {number}: {problem}",
+            "one JSON object per line, with numbers, texts, and lists of them",
+            "write it again (pandas: to_json(file, orient='records', lines=True))",
+        )
+    columns = list(dict.fromkeys([*item, *settings.declared_types]))
+    check_names(columns, file)
+    check_label(columns, settings.label, file)
+    complete = [] if len(item) < len(columns) or None in item.values() else item.values()
+    check_size(columns, complete, settings, file, "write the features into the objects")
+    return Source("jsonl", root, files, settings.label, tuple(columns))
+
+
+def read(file: str, source: Source) -> Iterator[Row]:
+    """Yield the rows, each with its line.
+
+    Raises:
+        ComponentError: If the file is damaged.
+    """
+    name, columns = source.name(file), set(source.columns)
+    for number, item, problem in _lines(file):
+        if unknown := item.keys() - columns:
+            problem = f"key {min(unknown)!r}, which the first object lacks; declare it in columns"
+        cells = [item.get(column) for column in source.columns]
+        yield Row(name, number, b"" if problem else json.dumps(cells).encode(), problem)
+
+
+def _lines(file: str) -> Iterator[Line]:
+    with open_for_reading(file) as stream:
+        for number, line in enumerate(stream, 1):
+            if not line.strip():
+                continue
+            try:
+                yield number, _parse(line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line), ""
+            except (ValueError, RecursionError) as error:
+                if isinstance(error, json.JSONDecodeError) and not line.endswith(b"\n"):
+                    raise ComponentError(
+                        f"{file}: line {number} ends within an object ({error.msg})",
+                        "a complete file of JSON lines",
+                        "copy or write it again",
+                    ) from error
+                yield number, {}, _reason(error)
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    item = json.loads(line.strip().decode(), object_pairs_hook=_object)
+    if not isinstance(item, dict):
+        raise ValueError("no JSON object")
+    return {key: _cell(key, value) for key, value in item.items()}
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    item = dict(pairs)
+    if len(item) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"key {next(key for key in keys if keys.count(key) > 1)!r} occurs twice")
+    return item
+
+
+def _cell(key: str, value: Any, is_nested: bool = False) -> Any:
+    if isinstance(value, dict) or (is_nested and isinstance(value, list)):
+        raise ValueError(f"{key}: a nested {'object' if isinstance(value, dict) else 'list'}")
+    if isinstance(value, list):
+        return [_cell(key, item, is_nested=True) for item in value]
+    if isinstance(value, str):
+        value.encode()  # raises for a surrogate that is no character
+    return int(value) if isinstance(value, bool) else value
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"no JSON: {error.msg} at column {error.colno}"
+    if isinstance(error, UnicodeError):
+        return "not UTF-8"
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)[:100]

@@ -1,0 +1,426 @@
+"""Test tables of `prepare_examples`: CSV, TSV, JSON lines, Parquet; declared columns and missing values."""
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from tests.components.test_prepare_examples import records, rows, run, shards
+from tests.components.test_prepare_examples_refusals import refusal
+
+FORMATS = ("csv", "tsv.gz", "jsonl", "ndjson.gz", "parquet")
+PLAIN = ("csv", "tsv", "jsonl", "parquet")
+DAY = pa.array([0, 1, 2], pa.date32())
+
+
+def write(file: Path, table: list[dict], schema: pa.Schema | None = None) -> Path:
+    """Write rows in the format of the file's name; None is an empty cell or null."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    plain = file.with_suffix("") if file.suffix == ".gz" else file
+    if plain.suffix == ".parquet":
+        parquet.write_table(pa.Table.from_pylist(table, schema), plain, row_group_size=7)
+    elif plain.suffix in (".csv", ".tsv"):
+        with plain.open("w", newline="") as stream:
+            writer = csv.DictWriter(stream, list(table[0]), delimiter="," if plain.suffix == ".csv" else "\t")
+            writer.writeheader()
+            writer.writerows(table)
+    else:
+        plain.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in table))
+    if file != plain:
+        file.write_bytes(gzip.compress(plain.read_bytes()))
+        plain.unlink()
+    return file
+
+
+def sample(count: int = 60) -> list[dict]:
+    """Return rows with every type, missing values, Unicode, separators in texts, and integers beyond float64."""
+    return [
+        {
+            "großes id": 2**60 + n,
+            "x": None if n % 7 == 0 else n / 8,
+            "tiny": 1e-30 * n,
+            "name": None if n % 11 == 3 else f'žluť, "{n % 5}"\t\n東京',
+            "label": "iris" if n % 3 else "aster",
+        }
+        for n in range(count)
+    ]
+
+
+def examples(folder) -> list[dict]:
+    return [row for split in ("train", "eval") for row in rows(folder, split)]
+
+
+@pytest.mark.parametrize("missing", ["omit", "default", "drop"])
+def test_the_same_table_in_every_format_gives_the_same_files(missing, tmp_path):
+    for kind in FORMATS:
+        write(tmp_path / kind / "the data.x" / f"a b.{kind}", sample())
+        run(tmp_path / kind / "the data.x", tmp_path / f"{kind}.out", missing=missing)
+    expected = shards(tmp_path / "csv.out")
+    manifest = (tmp_path / "csv.out" / "examples.json").read_text()
+    assert {row["großes id"][0] for row in examples(tmp_path / "csv.out")} <= {2**60 + n for n in range(60)}
+    for kind in FORMATS[1:]:
+        assert shards(tmp_path / f"{kind}.out") == expected
+        assert (tmp_path / f"{kind}.out" / "examples.json").read_text() == manifest
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_several_files_give_the_examples_of_one(kind, tmp_path):
+    table = sample()
+    write(tmp_path / f"one.{kind}", table)
+    for part in range(3):
+        write(tmp_path / "many" / f"part {part}.{kind}", table[part::3])
+    run(tmp_path / f"one.{kind}", tmp_path / "a")
+    run(tmp_path / "many", tmp_path / "b")
+    assert shards(tmp_path / "a") == shards(tmp_path / "b")
+    assert (tmp_path / "a" / "examples.json").read_text() == (tmp_path / "b" / "examples.json").read_text()
+
+
+def test_files_are_selected_by_name_and_pattern(tmp_path):
+    table = sample(40)
+    for name, part in (("2024-01.csv", table[:20]), ("2024-02.csv", table[20:30]), ("old/[1].csv", table[30:])):
+        write(tmp_path / "data" / name, part)
+    counts = [
+        run(tmp_path / "data", tmp_path / f"out{index}", files=files)["read"]
+        for index, files in enumerate([["2024-*.csv"], ["old/[1].csv", "2024-01.csv"], ["*.csv"]])
+    ]
+    assert counts == [30, 30, 40]
+    error = refusal(tmp_path / "data", tmp_path / "none", files=["2024-03.csv"])
+    assert "no file '2024-03.csv'" in error.received
+    assert "did you mean 2024-02.csv" in error.fix or "2024-01.csv" in error.fix
+
+
+def test_parquet_columns_have_the_types_of_the_file(tmp_path):
+    count = 30
+    arrays = {
+        "flag": pa.array([n % 2 == 0 for n in range(count)]),
+        "byte": pa.array(range(count), pa.uint8()),
+        "half": pa.array(np.full(count, 0.1, np.float16)),
+        "single": pa.array(np.full(count, 0.1, np.float32)),
+        "zip": pa.array([f"0{n}" for n in range(count)]),
+        "raw": pa.array([b"\xff\x00"] * count),
+        "category": pa.array(["a", "b", ""] * 10).dictionary_encode(),
+        "nothing": pa.nulls(count),
+        "pixels": pa.array([[n, n, 255] for n in range(count)], pa.list_(pa.uint8(), 3)),
+        "words": pa.array([["x"] * (n % 3) for n in range(count)]),
+        "label": pa.array([n % 3 for n in range(count)], pa.int32()),
+    }
+    parquet.write_table(pa.table(arrays), tmp_path / "a.parquet", row_group_size=8)
+    report = run(tmp_path / "a.parquet", tmp_path / "out")
+    features = {name: (facts["dtype"], facts["shape"]) for name, facts in report["features"].items()}
+    assert features == {
+        "flag": ("int64", [1]), "byte": ("int64", [1]), "half": ("float32", [1]), "single": ("float32", [1]),
+        "zip": ("string", [1]), "raw": ("string", [1]), "category": ("string", [1]), "nothing": ("float32", [None]),
+        "pixels": ("int64", [3]), "words": ("string", [None]), "label": ("int64", [1]),
+    }  # fmt: skip
+    written = examples(tmp_path / "out")
+    assert sorted(row["byte"][0] for row in written) == list(range(count))
+    for row in written:
+        number = row["byte"][0]
+        assert row["flag"] == [number % 2 == 0] and row["label"] == [number % 3]
+        assert row["zip"] == [f"0{number}".encode()] and row["raw"] == [b"\xff\x00"]
+        assert row["category"] == [[b"a", b"b", b""][number % 3]]
+        assert row["pixels"] == [number, number, 255] and row.get("words", []) == [b"x"] * (number % 3)
+        assert np.float32(row["single"][0]) == np.float32(0.1) and "nothing" not in row
+
+
+def test_json_values_have_the_types_of_json(tmp_path):
+    table = [
+        {"zip": f"0{n}", "flag": n % 2 == 0, "list": [n, 0.5], "ragged": [n] * (n % 3), "label": n % 2}
+        for n in range(30)
+    ]
+    write(tmp_path / "a.jsonl", table)
+    report = run(tmp_path / "a.jsonl", tmp_path / "out")
+    features = {name: (facts["dtype"], facts["shape"]) for name, facts in report["features"].items()}
+    assert features == {
+        "zip": ("string", [1]), "flag": ("int64", [1]), "list": ("float32", [2]), "ragged": ("int64", [None]),
+        "label": ("int64", [1]),
+    }  # fmt: skip
+    assert {row["zip"][0].decode() for row in examples(tmp_path / "out")} == {f"0{n}" for n in range(30)}
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_lists_are_packed_and_their_sizes_are_checked(kind, tmp_path):
+    write(tmp_path / f"a.{kind}", [{"a": [n, 2 * n], "b": n / 2, "label": n % 2} for n in range(30)])
+    report = run(tmp_path / f"a.{kind}", tmp_path / "out", pack="x=3")
+    assert report["features"]["x"] | {"dtype": "float32", "shape": [3]} == report["features"]["x"]
+    assert {tuple(row["x"]) for row in examples(tmp_path / "out")} == {(n, 2 * n, n / 2) for n in range(30)}
+    assert "has 3 besides 'label'" in refusal(tmp_path / f"a.{kind}", tmp_path / "no", pack="x=4").received
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_declared_columns_have_the_declared_type(kind, tmp_path):
+    table = [{"a": n, "b": float(n), "code": f"0{n}", "label": str(n % 3)} for n in range(40)]
+    columns = ["a:float32", "b:int64", "code:string", "label:string"]
+    report = run(write(tmp_path / f"a.{kind}", table), tmp_path / "out", columns=columns)
+    assert {name: facts["dtype"] for name, facts in report["features"].items()} == {
+        "a": "float32", "b": "int64", "code": "string", "label": "int64"
+    }  # fmt: skip
+    assert report["classes"] == ["0", "1", "2"]
+    written = examples(tmp_path / "out")
+    assert sorted(row["b"][0] for row in written) == list(range(40))
+    for row in written:
+        assert row["code"] == [f"0{row['b'][0]}".encode()] and row["label"] == [row["b"][0] % 3]
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_values_that_do_not_fit_a_declared_column_are_refused_with_file_and_row(kind, tmp_path):
+    table = [{"x": 1.5 if n == 4 else float(n), "label": n % 2} for n in range(40)]
+    write(tmp_path / "two words" / f"a.{kind}", table)
+    error = refusal(tmp_path / "two words", tmp_path / "no", columns=["x:int64"])
+    line = {"csv": 6, "tsv": 6}.get(kind, 5)
+    assert f"a.{kind} line {line}: x: {repr('1.5') if line == 6 else 1.5} is no int64" in error.received
+    report = run(tmp_path / "two words", tmp_path / "out", columns=["x:int64"], max_rejected=0.03)
+    assert report["rejected"]["count"] == 1 and report["features"]["x"]["dtype"] == "int64"
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_contradictions_of_declared_columns_are_refused(kind, tmp_path):
+    file = write(tmp_path / f"a.{kind}", [{"age": n, "name": f"n{n}", "label": n % 2} for n in range(30)])
+    error = refusal(file, tmp_path / "no", columns=["agee:int64"])
+    assert "'agee'" in error.received and "did you mean age?" in error.fix
+    error = refusal(file, tmp_path / "no", columns=["name:string"], pack="x=2")
+    assert "column 'name' holds words" in error.received
+    error = refusal(file, tmp_path / "no", columns=["name:float32"])
+    assert "name" in error.received and "float32" in error.received + error.expected
+    for columns in (["age"], ["age:int32"], ["age:int64", "age:float32"], [":int64"]):
+        assert 'columns=["age:int64"' in refusal(file, tmp_path / "no", columns=columns).fix
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+@pytest.mark.parametrize("missing", ["omit", "default", "drop", "error"])
+def test_missing_values_follow_the_policy(kind, missing, tmp_path):
+    table = [
+        {
+            "x": None if n in (3, 20) else n,
+            "f": n / 4,
+            "name": None if n in (3, 9) else f"n{n}",
+            "label": None if n == 30 else n % 2,
+        }
+        for n in range(120)
+    ]
+    file = write(tmp_path / f"a.{kind}", table)
+    if missing == "error":
+        error = refusal(file, tmp_path / "no", missing=missing)
+        line = 5 if kind in ("csv", "tsv") else 4
+        assert f"4 of 120 rows lack a value, the first is 'name' in a.{kind} line {line}" in error.received
+        assert "missing='omit', 'default' or 'drop'" in error.fix
+        return
+    report = run(file, tmp_path / "out", missing=missing)
+    written = examples(tmp_path / "out")
+    absent = [report["features"][name]["missing"] for name in ("x", "name")]
+    if missing == "drop":
+        assert (len(written), report["dropped"], report["rejected"]["count"], absent) == (116, 4, 0, [0, 0])
+        return
+    assert (len(written), report["rejected"]["count"], "dropped" in report) == (119, 1, False)
+    assert report["rejected"]["shown"][0]["reason"] == "no label"
+    if missing == "omit":
+        assert absent == [2, 2]
+        assert sum("x" not in row for row in written) == sum("name" not in row for row in written) == 2
+    else:
+        assert absent == [0, 0]
+        by_f = {row["f"][0]: row for row in written}
+        assert (by_f[0.75]["x"], by_f[0.75]["name"], by_f[5.0]["x"]) == ([0], [b""], [0])
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_missing_list_has_no_default_and_an_empty_list_is_not_missing(kind, tmp_path):
+    table = [{"x": None if n == 5 else [n] * (n % 2), "label": n % 2} for n in range(30)]
+    file = write(tmp_path / f"a.{kind}", table)
+    error = refusal(file, tmp_path / "no", missing="default")
+    assert f"'x' is a column of lists, and missing in a.{kind} line 6" in error.received
+    assert "1 of 30 rows lack a value" in refusal(file, tmp_path / "no", missing="error").received
+    assert run(file, tmp_path / "out", missing="drop")["dropped"] == 1
+    table[5]["x"] = [1, None]
+    error = refusal(write(tmp_path / f"b.{kind}", table), tmp_path / "no")
+    assert f"b.{kind} line 6: x: a list with a missing value" in error.received
+
+
+def test_policies_and_columns_are_refused_for_other_formats(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros(9), label=np.arange(9) % 2)
+    for parameters in ({"missing": "drop"}, {"columns": ["x:int64"]}):
+        error = refusal(tmp_path / "a.npz", tmp_path / "no", **parameters)
+        assert "npz files" in error.received and "parquet" in error.expected
+        assert error.fix == f"leave {next(iter(parameters))} out"
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+def test_nan_and_values_beyond_float32_make_a_row_unusable(kind, tmp_path):
+    table = [{"x": n / 2, "label": n % 2} for n in range(30)]
+    table[3]["x"], table[7]["x"], table[11]["x"] = float("nan"), float("inf"), 1e300
+    file = write(tmp_path / f"a.{kind}", table)
+    report = run(file, tmp_path / "out", max_rejected=0.1)
+    assert report["rejected"]["count"] == 3
+    assert all("is no finite float32" in reject["reason"] for reject in report["rejected"]["shown"][:2])
+    assert "3 of 30 rows unusable" in refusal(file, tmp_path / "no").received
+
+
+@pytest.mark.parametrize(
+    ("line", "received"),
+    [
+        ("[1, 2]", "line 1: no JSON object"),
+        ("[", "line 1: no JSON: Expecting value at column 2"),
+        ('{"x": {"y": 1}, "label": 1}', "line 1: x: a nested object"),
+        ('{"x": [[1]], "label": 1}', "line 1: x: a nested list"),
+        ('{"x": 1, "x": 2, "label": 1}', "line 1: key 'x' occurs twice"),
+        ('{"x": "\\ud800", "label": 1}', "line 1: not UTF-8"),
+        ("[" * 100_000, "line 1: nested too deeply"),
+        ('{"x": 1, "labels": 1}', "no column 'label'"),
+        ('{"label": 1}', "only the label, column 'label'"),
+        ('{"": 1, "label": 1}', "no name for column 1"),
+    ],
+)
+def test_a_file_whose_first_line_is_no_usable_object_is_refused(line, received, tmp_path):
+    (tmp_path / "a.jsonl").write_text(f"{line}\n")
+    assert received in refusal(tmp_path / "a.jsonl", tmp_path / "no").received
+
+
+def test_unusable_json_lines_are_rejected_with_file_and_line(tmp_path):
+    good = '{"x": 1, "label": 0}\n'
+    bad = [
+        b'{"x": 1, "label":\n',
+        b'{"x": "\xff", "label": 0}\n',
+        b'{"x": "a", "label": 0}\n',
+        b'{"y": 1, "label": 0}\n',
+    ]
+    (tmp_path / "a.jsonl").write_bytes(
+        b"\xef\xbb\xbf" + (good * 9).encode() + b"\n" + b"".join(bad) + good.encode() * 9
+    )
+    error = refusal(tmp_path / "a.jsonl", tmp_path / "no")
+    assert "a.jsonl line 11: no JSON: Expecting value at column 18" in error.received
+    report = run(tmp_path / "a.jsonl", tmp_path / "out", max_rejected=0.2, splits=["all:1"])
+    assert [(reject["line"], reject["reason"]) for reject in report["rejected"]["shown"]] == [
+        (11, "no JSON: Expecting value at column 18"),
+        (12, "not UTF-8"),
+        (13, "x: 'a' is no int64"),
+        (14, "key 'y', which the first object lacks; declare it in columns"),
+    ]
+    assert (report["read"], sum(report["splits"].values())) == (22, 18)
+
+
+def test_a_declared_key_may_be_absent_in_the_first_object(tmp_path):
+    table = [{"x": n, "label": n % 2} | ({"y": n} if n % 2 else {}) for n in range(30)]
+    write(tmp_path / "a.jsonl", table)
+    report = run(tmp_path / "a.jsonl", tmp_path / "out", columns=["y:float32"])
+    assert (report["features"]["y"]["dtype"], report["features"]["y"]["missing"]) == ("float32", 15)
+
+
+@pytest.mark.parametrize(("kind", "size"), [("jsonl", -4), ("jsonl.gz", -4), ("parquet", -4), ("parquet", 200)])
+def test_a_truncated_file_is_refused(kind, size, tmp_path):
+    file = write(tmp_path / f"a.{kind}", sample())
+    file.write_bytes(file.read_bytes()[:size])
+    error = refusal(file, tmp_path / "no")
+    assert file.name in error.received and error.fix == "copy or write it again"
+
+
+def test_a_damaged_page_of_parquet_is_refused(tmp_path):
+    table = pa.table({"x": np.arange(2000.0), "label": np.arange(2000) % 2})
+    parquet.write_table(table, tmp_path / "a.parquet", write_page_checksum=True, use_dictionary=False, compression=None)
+    content = bytearray((tmp_path / "a.parquet").read_bytes())
+    content[9000] ^= 1
+    (tmp_path / "a.parquet").write_bytes(content)
+    assert "a.parquet" in refusal(tmp_path / "a.parquet", tmp_path / "no").received
+
+
+@pytest.mark.parametrize(
+    ("column", "received"),
+    [
+        (pa.array([{"a": 1}] * 3), "column 'x' is struct<a: int64>"),
+        (DAY, "column 'x' is date32[day]"),
+        (pa.array([[[1]], [[2]], [[3]]]), "column 'x' is list<"),
+        (pa.array([[("a", 1)]] * 3, pa.map_(pa.string(), pa.int64())), "column 'x' is map"),
+    ],
+)
+def test_unsupported_parquet_types_are_refused_with_the_column(column, received, tmp_path):
+    parquet.write_table(pa.table({"x": column, "label": [0, 1, 0]}), tmp_path / "a.parquet")
+    error = refusal(tmp_path / "a.parquet", tmp_path / "no")
+    assert received in error.received
+    assert "lists of them" in error.expected
+
+
+def test_parquet_files_of_different_schemas_are_refused_with_column_and_types(tmp_path):
+    first = {"x": pa.array([1, 2, 3]), "label": pa.array([0, 1, 0])}
+    others = {
+        "float32": (first | {"x": pa.array([1.0, 2.0, 3.5])}, "column 'x' is float32", "columns=['x:float32']"),
+        "string": (first | {"x": pa.array(["a", "b", "c"])}, "column 'x' is string", "one type"),
+        "list": (first | {"x": pa.array([[1], [2], [3]])}, "column 'x' is list of int64", "one type"),
+        "more": (first | {"y": pa.array([1, 2, 3])}, "columns x, label, y", "the same columns"),
+    }
+    for name, (arrays, received, fix) in others.items():
+        (tmp_path / name).mkdir()
+        parquet.write_table(pa.table(first), tmp_path / name / "a.parquet")
+        parquet.write_table(pa.table(arrays), tmp_path / name / "b.parquet")
+        error = refusal(tmp_path / name, tmp_path / "no")
+        assert f"b.parquet: {received}" in error.received and fix in error.fix
+        assert "first file" in error.expected
+    report = run(tmp_path / "float32", tmp_path / "out", columns=["x:float32"], splits=["all:1"])
+    assert report["features"]["x"]["dtype"] == "float32"
+    error = refusal(tmp_path / "string", tmp_path / "no", columns=["x:string"])
+    assert ("int64" in error.received, error.expected) == (True, "string, as declared")
+
+
+def test_parquet_columns_are_matched_by_name(tmp_path):
+    (tmp_path / "data").mkdir()
+    parquet.write_table(pa.table({"x": [1, 2], "label": [0, 1]}), tmp_path / "data" / "a.parquet")
+    parquet.write_table(pa.table({"label": pa.array([1], pa.int8()), "x": [3]}), tmp_path / "data" / "b.parquet")
+    run(tmp_path / "data", tmp_path / "out", splits=["all:1"])
+    assert {(row["x"][0], row["label"][0]) for row in rows(tmp_path / "out", "all")} == {(1, 0), (2, 1), (3, 1)}
+
+
+def test_parquet_with_columns_in_folder_names_is_refused(tmp_path):
+    write(tmp_path / "data" / "year=2024" / "a.parquet", sample())
+    assert "folder year=2024" in refusal(tmp_path / "data", tmp_path / "no").received
+
+
+@pytest.mark.parametrize("kind", ["tsv", "jsonl", "parquet"])
+def test_empty_and_foreign_files_are_refused(kind, tmp_path):
+    file = tmp_path / f"a.{kind}"
+    file.write_bytes(b"")
+    assert ("empty" if kind != "parquet" else "a.parquet") in refusal(file, tmp_path / "no").received
+    file.write_bytes(b"\x89PNG\r\n\x1a\n" * 20)
+    assert f"a.{kind}" in refusal(file, tmp_path / "no").received
+    if kind == "parquet":
+        parquet.write_table(pa.table({"x": pa.array([], pa.int64()), "label": pa.array([], pa.int64())}), file)
+        assert "no rows" in refusal(file, tmp_path / "no").received
+        assert "no column 'goal'" in refusal(file, tmp_path / "no", label="goal").received
+
+
+def test_separators_of_the_other_text_format_are_reported(tmp_path):
+    (tmp_path / "a.csv").write_text("x\tlabel\n1\t0\n")
+    assert refusal(tmp_path / "a.csv", tmp_path / "no").fix == "pass format='tsv'"
+    (tmp_path / "a.tsv").write_text("x,label\n1,0\n")
+    assert refusal(tmp_path / "a.tsv", tmp_path / "no").fix == "pass format='csv'"
+    assert run(tmp_path / "a.csv", tmp_path / "out", format="tsv", splits=["all:1"])["read"] == 1
+
+
+def test_a_tsv_without_header_has_numbered_columns(tmp_path):
+    (tmp_path / "a.tsv").write_text("".join(f"{n}\t{n / 2}\t{n % 2}\n" for n in range(20)))
+    assert set(run(tmp_path / "a.tsv", tmp_path / "out")["features"]) == {"c0", "c1", "label"}
+    (tmp_path / "a.tsv").write_text('x\tlabel\n1\t"2\n')
+    assert "a quote is opened and never closed" in refusal(tmp_path / "a.tsv", tmp_path / "no").received
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_tables_at_a_remote_address_give_the_same_examples(kind, tmp_path):
+    write(tmp_path / "in" / f"a.{kind}", sample())
+    run(tmp_path / "in", tmp_path / "local")
+    from tfopt.components.prepare_examples.component import prepare_examples
+
+    prepare_examples(data=f"objects://{tmp_path}/in", examples=f"objects://{tmp_path}/far")
+    assert shards(tmp_path / "far") == shards(tmp_path / "local")
+    assert records(tmp_path / "far", "train")
+
+
+def test_integers_beyond_int64_make_a_row_unusable(tmp_path):
+    table = [{"x": n, "label": n % 2} for n in range(30)]
+    table[4]["x"] = 2**63
+    assert (
+        "line 5: x: 9223372036854775808 is no int64"
+        in refusal(write(tmp_path / "a.jsonl", table), tmp_path / "no", columns=["x:int64"]).received
+    )
+    parquet.write_table(pa.table({"x": pa.array([2**63, 1], pa.uint64()), "label": [0, 1]}), tmp_path / "a.parquet")
+    assert "line 1: x: 9223372036854775808 is no int64" in refusal(tmp_path / "a.parquet", tmp_path / "no").received
