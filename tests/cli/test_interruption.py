@@ -47,6 +47,46 @@ def slow_dag(steps, data: Input[Files]) -> None:
 '''
 
 
+BEAM_DAG = '''
+import time
+from tfopt.artifacts import Files, Report
+from tfopt.component import Input, Output, component
+from tfopt.data import beam_runner
+
+
+@component(image="beam", beam=True)
+def work(data: Input[Files], report: Output[Report]) -> None:
+    """Wait in a Beam worker.
+
+    Args:
+        data: A file.
+        report: Never complete.
+    """
+    import apache_beam as beam
+
+    with beam_runner.pipeline() as pipeline:
+        _ = pipeline | beam.Create([60]) | beam.Map(lambda seconds: print("started", flush=True) or time.sleep(seconds))
+
+
+def beam_dag(steps, data: Input[Files]) -> None:
+    """One step."""
+    steps(work, data=data)
+'''
+
+
+@pytest.mark.parametrize("engine", ["beam", "process"])
+def test_an_interrupted_beam_pipeline_ends_with_130(engine, tmp_path: Path):
+    (tmp_path / "beam_dag.py").write_text(BEAM_DAG)
+    words = ["run", tmp_path / "beam_dag.py", "--set", f"data={__file__}", "--root", tmp_path / "root"]
+    run = [sys.executable, "-m", "tfopt.run", *words, "--engine", engine]
+    stopped = subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert stopped.stdout.readline() == "started\n"
+    stopped.send_signal(signal.SIGINT)
+    assert "tfopt: interrupted" in stopped.communicate(timeout=30)[1]
+    assert stopped.returncode == 130
+    assert not [path for path in (tmp_path / "root" / "artifacts").rglob("*") if "partial" in path.name]
+
+
 @pytest.mark.parametrize("engine", ["beam", "process"])
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_run_resumes_after_its_finished_steps(sign, engine, tmp_path: Path):

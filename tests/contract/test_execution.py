@@ -1,4 +1,4 @@
-"""Run every component on a three-layer model as a function, as a TFX executor and as a KFP step, with equal results.
+"""Run every component on a three-layer model as a function, TFX executor, KFP step and DAG step in this process.
 
 TFX's executors are loaded by class path in a new process; the KFP step is the container's command with a real
 ExecutorInput. A new component needs a line in `ARGUMENTS` only if it is slow or has a required parameter. For one
@@ -19,6 +19,8 @@ from tests.contract.three_layers import build_model
 from tfopt import keras_models
 from tfopt.artifacts import CARD, Model, Recipe, TrainingPlan
 from tfopt.component import Component, components
+from tfopt.dag.dag import Dag, PipelineInput, Step
+from tfopt.process_engine import runner
 
 # Required parameters, and values that make a component fast here.
 ARGUMENTS: dict[str, dict[str, Any]] = {
@@ -194,6 +196,24 @@ def test_the_kfp_step_does_the_same(name: str, artifacts, tmp_path):
         assert (tmp_path / page).read_bytes() == (tmp_path / page.removesuffix("_page") / file).read_bytes()
     for output in component.outputs:
         _assert_alike(artifacts[f"{name}.{output}"], tmp_path / output)
+
+
+@EVERY
+def test_the_engine_of_this_process_does_the_same_and_then_reuses_it(name: str, artifacts, tmp_path):
+    component = components()[name]
+    wires, sources, values = {}, {}, {}
+    for key, path in _inputs(name, artifacts).items():
+        listed = {f"{key}_{index}": one for index, one in enumerate(path if isinstance(path, list) else [path], 1)}
+        values |= listed
+        inputs = {slot: PipelineInput(slot, component.inputs[key].type, False, "") for slot in listed}
+        sources |= inputs
+        wires[key] = tuple(inputs.values()) if isinstance(path, list) else inputs[f"{key}_1"]
+    step = Step(name, component, wires, _arguments(name, tmp_path / "served"))
+    for is_reused in (False, component.cache != "never"):
+        outcome = runner.run(Dag(name, "", sources, {}, {name: step}), values, tmp_path / "root")[name]
+        assert outcome.reused == is_reused
+        for output in component.outputs:
+            _assert_alike(artifacts[f"{name}.{output}"], outcome.outputs[output].path)
 
 
 def _wires(name: str, component: Component) -> dict[str, Any]:

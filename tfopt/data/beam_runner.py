@@ -39,6 +39,7 @@ def pipeline() -> Iterator[Any]:
 
     Raises:
         OSError: If a worker raised it, for example for a full disk; with its ``errno``.
+        KeyboardInterrupt: If Ctrl-C interrupted a worker.
     """
     import apache_beam as beam
 
@@ -48,6 +49,8 @@ def pipeline() -> Iterator[Any]:
         with opened:
             yield opened
     except RuntimeError as error:  # Beam returns a worker's exception as text
+        if str(error).startswith("KeyboardInterrupt"):
+            raise KeyboardInterrupt from error
         if match := re.search(r"\[Errno (\d+)\] ([^\n\[]*)", str(error)):
             raise OSError(int(match[1]), match[2].strip()) from error
         raise

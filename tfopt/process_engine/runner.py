@@ -31,7 +31,7 @@ def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[
     Raises:
         ComponentError: If a value is not allowed, or a step raises it. Finished steps are reused by the next run.
     """
-    values = dag.values(values)
+    values, root = dag.values(values), root.absolute()
     root.mkdir(parents=True, exist_ok=True)
     outcomes: dict[str, Outcome] = {}
     with (
