@@ -84,7 +84,7 @@ class StepResults:
             "inputs": dict(inputs),
             "parameters": dict(parameters),
         }
-        self._key = hashlib.sha256(json.dumps(self._depends, sort_keys=True).encode()).hexdigest()[:16]
+        self._key = self._name = hashlib.sha256(json.dumps(self._depends, sort_keys=True).encode()).hexdigest()[:16]
         self._records = root / "executions" / step.id
 
     def find(self) -> dict[str, Artifact] | None:
@@ -97,15 +97,15 @@ class StepResults:
     def new_targets(self) -> dict[str, Path]:
         """Return a path for each output where nothing exists."""
         names = (self._key if number == 1 else f"{self._key}-{number}" for number in itertools.count(1))
-        candidates = ((self._record(name), self._targets(name)) for name in names)
-        return next(
-            targets
-            for record, targets in candidates
-            if not record.exists() and not any(path.exists() for path in targets.values())
+        self._name = next(
+            name
+            for name in names
+            if not any(path.exists() for path in (self._record(name), *self._targets(name).values()))
         )
+        return self._targets(self._name)
 
     def store(self, outputs: Mapping[str, Artifact], seconds: float) -> None:
-        """Write the record of an execution, so that later runs can reuse its outputs."""
+        """Write the record of an execution that wrote to the `new_targets`, so that later runs can reuse them."""
         execution = Execution(
             **self._depends,
             outputs={
@@ -120,7 +120,7 @@ class StepResults:
         self._records.mkdir(parents=True, exist_ok=True)
         partial = staging.new_path(self._records)
         partial.write_text(json.dumps(dump(execution), indent=1))
-        partial.rename(self._record(next(iter(outputs.values())).path.name))
+        partial.rename(self._record(self._name))
 
     def _unchanged(self) -> Iterator[dict[str, Artifact]]:
         """Yield the outputs of each earlier execution whose outputs have the recorded content, newest first."""
