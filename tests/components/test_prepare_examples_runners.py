@@ -4,20 +4,27 @@ import contextlib
 import errno
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from tfopt.artifacts import Examples
 from tfopt.components.prepare_examples.component import prepare_examples
 from tfopt.data import beam_runner
 
 
-@pytest.mark.parametrize("runner", ["multi_processing", "dask"])
-def test_every_runner_writes_the_same_files(runner, tmp_path):
+@pytest.mark.parametrize(("runner", "kind"), [("multi_processing", "csv"), ("dask", "csv"), ("dask", "parquet")])
+def test_every_runner_writes_the_same_files(runner, kind, tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     for part in range(5):
-        lines = [f"{part * 100 + index},{index / 7},{'ab'[index % 2]}" for index in range(100)]
-        (data / f"{part}.csv").write_text("\n".join(["x,y,label", *lines, "bad"]))
+        table = [(part * 100 + index, index / 7, "ab"[index % 2]) for index in range(100)]
+        if kind == "csv":
+            lines = [",".join(map(str, row)) for row in table]
+            (data / f"{part}.csv").write_text("\n".join(["x,y,label", *lines, "bad"]))
+        else:
+            columns = dict(zip(("x", "y", "label"), zip(*table, strict=True), strict=True))
+            parquet.write_table(pa.table(columns), data / f"{part}.parquet", row_group_size=30)
     prepare_examples(data=data, examples=tmp_path / "here")
     with pipeline_arguments(runner) as arguments, beam_runner.runner_arguments(arguments):
         prepare_examples(data=data, examples=tmp_path / "there")

@@ -240,6 +240,18 @@ def test_a_missing_list_has_no_default_and_an_empty_list_is_not_missing(kind, tm
     assert f"b.{kind} line 6: x: a list with a missing value" in error.received
 
 
+@pytest.mark.parametrize("kind", PLAIN)
+def test_packed_rows_follow_the_policy(kind, tmp_path):
+    table = [{"a": None if n == 5 else n, "b": n / 2, "label": n % 2} for n in range(30)]
+    file = write(tmp_path / f"a.{kind}", table)
+    assert "x: 1 values instead of 2, a is missing" in refusal(file, tmp_path / "no", pack="x=2").received
+    run(file, tmp_path / "default", pack="x=2", missing="default")
+    expected = {(0 if n == 5 else n, n / 2) for n in range(30)}
+    assert {tuple(row["x"]) for row in examples(tmp_path / "default")} == expected
+    assert run(file, tmp_path / "drop", pack="x=2", missing="drop")["dropped"] == 1
+    assert {tuple(row["x"]) for row in examples(tmp_path / "drop")} == expected - {(0, 2.5)}
+
+
 def test_policies_and_columns_are_refused_for_other_formats(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros(9), label=np.arange(9) % 2)
     for parameters in ({"missing": "drop"}, {"columns": ["x:int64"]}):
@@ -326,6 +338,12 @@ def test_a_damaged_page_of_parquet_is_refused(tmp_path):
     assert "a.parquet" in refusal(tmp_path / "a.parquet", tmp_path / "no").received
 
 
+def test_a_text_column_of_parquet_that_is_not_utf8_is_refused(tmp_path):
+    texts = pa.Array.from_buffers(pa.string(), 2, pa.array([b"a", b"\xff"]).buffers())
+    parquet.write_table(pa.table({"x": texts, "label": [0, 1]}), tmp_path / "a.parquet")
+    assert "Invalid UTF8 sequence" in refusal(tmp_path / "a.parquet", tmp_path / "no").received
+
+
 @pytest.mark.parametrize(
     ("column", "received"),
     [
@@ -374,6 +392,12 @@ def test_parquet_columns_are_matched_by_name(tmp_path):
 def test_parquet_with_columns_in_folder_names_is_refused(tmp_path):
     write(tmp_path / "data" / "year=2024" / "a.parquet", sample())
     assert "folder year=2024" in refusal(tmp_path / "data", tmp_path / "no").received
+
+
+def test_an_index_of_pandas_is_no_feature(tmp_path):
+    parquet.write_table(pa.table({"x": [1], "label": [0], "__index_level_0__": [7]}), tmp_path / "a.parquet")
+    error = refusal(tmp_path / "a.parquet", tmp_path / "no")
+    assert "'__index_level_0__'" in error.received and "index=False" in error.fix
 
 
 @pytest.mark.parametrize("kind", ["tsv", "jsonl", "parquet"])

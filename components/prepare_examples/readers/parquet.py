@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
@@ -23,7 +24,8 @@ def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
     """Read the schema of the first file.
 
     Raises:
-        ComponentError: If a column's type is not supported, the label is missing, or columns are in folder names.
+        ComponentError: If a column's type is not supported, a column is an index of pandas, the label is missing, or
+            columns are in folder names.
     """
     source = Source("parquet", root, files, settings.label)
     partitions = [folder for file in files for folder in source.name(file).split("/")[:-1] if "=" in folder]
@@ -35,6 +37,9 @@ def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
         )
     file = next(iter(files))
     types = _types(file)
+    index = next((column for column in types if re.fullmatch(r"__index_level_\d+__", column)), None)
+    if index:
+        raise ComponentError(f"{file}: column {index!r}, an index of pandas", "data", "write it with index=False")
     check_label(list(types), settings.label, file)
     first_row = next((cells for file in files for cells in islice(_rows(file), 1)), ())
     check_size(list(types), () if None in first_row else first_row, settings, file, "write the features into the file")
