@@ -27,7 +27,10 @@ class Inputs:
         Raises:
             ComponentError: If the examples do not fit, or the inputs cannot be random.
         """
-        key = ",".join(f"{name}:{spec.dtype}{spec.shape[1:] or spec.shape}" for name, spec in sorted(specs.items()))
+        key = ",".join(
+            f"{name}:{spec.dtype}{spec.shape[1:] or spec.shape}{[*getattr(spec, 'features', ())] or ''}"
+            for name, spec in sorted(specs.items())
+        )
         file = self._folder / f"{hashlib.sha256(key.encode()).hexdigest()}.pickle"
         if not file.exists():
             batched = {name: spec for name, spec in specs.items() if spec.shape}  # records do not contain scalar inputs

@@ -16,7 +16,7 @@ from tfopt.keras_models.quantization_aware import check_not_quantized
 from tfopt.keras_models.weight_constraints import Projection, add_projection, is_clustered, is_sparse
 from tfopt.measurement import parity
 from tfopt.measurement.parity import measure_parity
-from tfopt.runtimes.keras_outputs import output_names
+from tfopt.runtimes.keras_outputs import save_as_served
 from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.user_module import UserModule
@@ -52,7 +52,7 @@ def cluster_weights(
             _share(kernels, settings)
             tuned = {"reason": "no module: clustered after training, without fine-tuning"}
         with runtimes.load(model) as parent:
-            keras_models.save(keras_model, target, output_names(model, parent, keras_model))
+            save_as_served(keras_model, target, model, parent, keras_model)
             verified = measure_parity(parent, KerasModel(target), examples, fix=FIX)
     facts = report.describe(keras_model, kernels, before)
     for line in [*report.table(facts), parity.describe_parity(verified["outputs"])]:

@@ -14,7 +14,7 @@ from tfopt import runtimes
 from tfopt.artifacts import Model
 from tfopt.artifacts.storage import local_copy
 from tfopt.artifacts.tensor_spec import fixed_batch
-from tfopt.data.batches import check_features, to_input
+from tfopt.data.batches import check_features, column_name, to_inputs
 from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.runtimes import Runtime
 
@@ -119,7 +119,7 @@ def predict(runtime: Runtime, columns: Mapping[str, NDArray[Any]], output: str) 
     A model with a fixed batch size runs on batches of that size.
     """
     _check_scalars(runtime, columns)
-    arrays = {name: to_input(columns[name], spec) for name, spec in runtime.inputs.items()}
+    arrays = to_inputs(columns, runtime.inputs)
     count = len(next(iter(columns.values())))
     fixed = fixed_batch(runtime.inputs)
     chunks = []
@@ -143,7 +143,8 @@ def predict(runtime: Runtime, columns: Mapping[str, NDArray[Any]], output: str) 
 def _check_scalars(runtime: Runtime, columns: Mapping[str, NDArray[Any]]) -> None:
     """Refuse records with different values for a scalar input: a batch has one value, so most would get another's."""
     for name, spec in runtime.inputs.items():
-        if not spec.shape and (columns[name] != columns[name][:1]).any():
+        column = columns[column_name(name, spec)]
+        if not spec.shape and (column != column[:1]).any():
             raise ComponentError(
                 f"input {name!r} is {spec}, and the records of a batch have several values",
                 "one value for all of a batch, or an input with a batch axis",

@@ -17,7 +17,7 @@ from tfopt.components.evaluate.loaded_models import predict, select_output
 from tfopt.components.evaluate.metrics import Scoring, looks_like_logits
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.data.batches import check_features, feature_specs
-from tfopt.data.feature_schema import with_manifest
+from tfopt.data.feature_schema import required_features, with_manifest
 from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import Runtime
 
@@ -172,7 +172,7 @@ def _first_batch(
                 return columns
     raise ComponentError(
         f"no record of split {settings.split!r} has the label and all inputs",
-        f"records with {', '.join([settings.label, *baseline.inputs])}",
+        f"records with {', '.join([settings.label, *required_features(baseline.inputs)])}",
         "prepare the examples again",
     )
 

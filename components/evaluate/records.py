@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.data.batches import read_records
-from tfopt.data.feature_schema import densify, parsing_specs
+from tfopt.data.batches import RECORDS, read_records
+from tfopt.data.feature_schema import densify, parsing_specs, required_features
 from tfopt.data.tfrecords import check_whole, damage_error, file_dataset, framed_size
 
 __all__ = ["Decoder", "count_records", "read_part", "read_records", "split_into_parts"]
@@ -50,14 +50,18 @@ class Decoder:
     """Decodes serialized tf.Examples to columns and skips records that cannot be used, with the reason."""
 
     def __init__(
-        self, features: Mapping[str, TensorSpec], label: str, slices: Iterable[str], inputs: Iterable[str]
+        self, features: Mapping[str, TensorSpec], label: str, slices: Iterable[str], inputs: Mapping[str, TensorSpec]
     ) -> None:
         """Decode the label, the slice features and the models' inputs with the stored dtypes and shapes."""
         self.label = label
-        self.columns = parsing_specs({name: features[name] for name in sorted({label, *slices, *inputs})})
+        names = {label, *slices, *required_features(inputs)}
+        self.columns = parsing_specs({name: features[name] for name in sorted(names)})
 
     def decode(self, batch: Any) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]], Counter[str]]:
-        """Return the indices of the usable records in the batch, their columns, and the skipped records by reason."""
+        """Return the indices of the usable records in the batch, their columns, and the skipped records by reason.
+
+        The column `RECORDS` has the serialized records, for models that parse them.
+        """
         import tensorflow as tf
 
         usable, skipped = np.arange(len(batch)), Counter[str]()
@@ -69,6 +73,7 @@ class Decoder:
             usable = np.flatnonzero([reason is None for reason in reasons])
             columns = tf.io.parse_example(tf.gather(batch, usable), self.columns)
         arrays = {name: densify(column).numpy() for name, column in columns.items()}
+        arrays[RECORDS] = batch.numpy()[usable]
         if arrays[self.label].dtype.kind == "f" and not np.isfinite(arrays[self.label]).all():
             finite = np.isfinite(arrays[self.label]).all(1)
             skipped["label is NaN or infinite"] += int((~finite).sum())

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts.storage import local_copy
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate.accumulators import BINS, SLICE_BINS, Position, Slice, Sums, Totals
 from tfopt.components.evaluate.bootstrap import bootstrap_weights
 from tfopt.components.evaluate.calibration_overlap import find_overlap
@@ -19,6 +20,7 @@ from tfopt.components.evaluate.metrics import confusion
 from tfopt.components.evaluate.plan import Plan, check_labels
 from tfopt.components.evaluate.prefetch import prefetch
 from tfopt.components.evaluate.records import Decoder, read_part
+from tfopt.data.feature_schema import required_features
 from tfopt.errors import ComponentError
 
 MOST_SLICES = 200  # values of one slice feature
@@ -34,7 +36,9 @@ def score_part(plan: Plan, file: str, part: int, of: int) -> Totals:
     with MODEL_POOL.borrow(plan) as models:
         totals.began = time.time()
         try:
-            inputs = {name for model in models if model.runtime for name in model.runtime.inputs}
+            inputs: dict[str, TensorSpec] = {}
+            for model in models:
+                inputs |= required_features(model.runtime.inputs) if model.runtime else {}
             totals.failures = {n: (position, model.failure) for n, model in enumerate(models) if model.failure}
             decoder = Decoder(plan.features, plan.settings.label, plan.settings.slices, inputs)
             for batch in prefetch(_batches(plan, decoder, file, part, of), PREFETCHED):

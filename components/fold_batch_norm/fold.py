@@ -7,6 +7,7 @@ from typing import Any
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import CARD, Examples, SavedModel
 from tfopt.artifacts.staging import link_tree
+from tfopt.artifacts.tensor_spec import record_input
 from tfopt.components.fold_batch_norm.frozen_graph import fold_frozen, write_verified
 from tfopt.components.fold_batch_norm.plan import FoldResult, make_plan
 from tfopt.components.fold_batch_norm.rebuild import rebuild_folded
@@ -33,6 +34,9 @@ def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: 
     """
     if model.keras is None:
         return _fold_graph(model, target, examples, tolerance)
+    parent = runtimes.load(model)
+    if record_input(parent.inputs):  # a new export of the Keras form would have another signature
+        return _fold_graph(model, target, examples, tolerance)
     keras_model = keras_models.load(model)
     keras_models.check_weights(keras_model)
     plan = make_plan(keras_model)
@@ -40,7 +44,6 @@ def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: 
     if not plan.folded:
         _pass_through(model, target, keras_model)
         return _facts(plan.results, f"unchanged: {summary}")
-    parent = runtimes.load(model)
     names = output_names(model, parent, keras_model)
     keras_models.save(rebuild_folded(keras_model, plan), target, names)
     copy_assets(model, target / "Format-Serving")

@@ -13,7 +13,7 @@ from tfopt.components.prune.parameters import Settings
 from tfopt.keras_models.quantization_aware import check_not_quantized
 from tfopt.measurement import parity
 from tfopt.measurement.parity import measure_parity
-from tfopt.runtimes.keras_outputs import output_names
+from tfopt.runtimes.keras_outputs import save_as_served
 from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.user_module import UserModule
@@ -48,7 +48,7 @@ def prune_weights(
             Masks(kernels, settings.parsed_pattern).update(settings.sparsity)
             tuned = {"reason": "no module: pruned after training, without fine-tuning"}
     with runtimes.load(model) as parent:
-        keras_models.save(keras_model, target, output_names(model, parent, keras_model))
+        save_as_served(keras_model, target, model, parent, keras_model)
         verified = measure_parity(parent, KerasModel(target), examples, fix=FIX)
     facts = report.describe(kernels, before)
     for line in [*report.table(facts), parity.describe_parity(verified["outputs"])]:

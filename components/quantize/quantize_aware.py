@@ -13,7 +13,7 @@ from tfopt.keras_models.layer_graph import is_graph
 from tfopt.keras_models.quantization_aware import check_not_quantized
 from tfopt.measurement import parity
 from tfopt.measurement.parity import measure_parity
-from tfopt.runtimes.keras_outputs import output_names
+from tfopt.runtimes.keras_outputs import output_names, save_as_served
 from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.user_module import UserModule
@@ -38,10 +38,10 @@ def quantize_model(
         keras_model = keras_models.load(model)
         _check_layers(keras_model, settings.keep_float)
         with runtimes.load(model) as parent:
-            names = output_names(model, parent, keras_model)
+            output_names(model, parent, keras_model)  # raises before the training
             tuner = FineTuner(keras_model, model, user, examples, target, settings, settings.seed)
             trainee, tuned = _fine_tune(keras_model, tuner, settings)
-            keras_models.save(trainee.model, target, names)
+            save_as_served(trainee.model, target, model, parent, keras_model)
             if keras_models.is_keras_2(trainee.model):  # the toolkit's layers cannot be loaded from a .keras file
                 trainee.model.save(target / "Format-Keras" / "model.h5")
                 (target / "Format-Keras" / "model.keras").unlink()

@@ -12,12 +12,20 @@ from tfopt.artifacts.model_card import ModelCard
 from tfopt.artifacts.onnx_external_data import external_data
 from tfopt.errors import ComponentError
 
+SERVING_DEFAULT = "serving_default"  # the key of the signature that servers use unless a request names another
+PREPROCESSING = "Format-Preprocessing"  # the SavedModel that turns text or records into the inputs of another format
 TAG = "compatibility.json"  # next to a TensorRT engine: the machine that it was built for
 EXACT = ("fold_batch_norm", "optimize_graph")  # components that do not change outputs
 
 
 class Model(Artifact):
-    """A trained model in any format, with its ``model_card.json``."""
+    """A trained model in any format, with its ``model_card.json``.
+
+    Attributes:
+        signature: Key of the signature that is run or converted, for formats with several.
+    """
+
+    signature: str = SERVING_DEFAULT
 
     contents = (
         "a model: SavedModel folder, .keras, .h5, .hdf5, .tflite, .onnx, .plan, .xml with .bin, or an artifact folder "
@@ -61,6 +69,12 @@ class Model(Artifact):
         """Return TensorRT's serialized engine, if there is one; `tfopt.tensorrt.tag` describes the tag next to it."""
         return FORMATS["tensorrt"].find(self.path)
 
+    @cached_property
+    def preprocessing(self) -> Path | None:
+        """Return the folder of the SavedModel that runs before a model in another format, if there is one."""
+        folder = self.path / PREPROCESSING
+        return folder if (folder / "saved_model.pb").is_file() else None
+
     @property
     def failure(self) -> str | None:
         """Return why the model could not be made, in one line; None if the artifact holds a model."""
@@ -92,13 +106,16 @@ class Model(Artifact):
             raise ComponentError(f"{self.uri}: no {self.missing}", self.contents, self.fix)
 
     def payload(self) -> list[Path]:
-        """Return the files that are deployed, of `format` only.
+        """Return the files that are deployed: those of `format`, and of its `preprocessing`.
 
         Raises:
             ComponentError: If external weights of an ONNX file are missing.
         """
         if self.failure:
             return []
+        return [*self._format_files(), *(files_below(self.preprocessing) if self.preprocessing else ())]
+
+    def _format_files(self) -> list[Path]:
         if self.format == "saved_model" and self.saved_model:
             return [file for file in files_below(self.saved_model) if file.name not in ("tflite", CARD)]
         if self.format == "openvino" and self.openvino:

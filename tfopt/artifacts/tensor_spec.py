@@ -1,7 +1,8 @@
 """Dtype and shape of model inputs and outputs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -12,17 +13,62 @@ class TensorSpec:
         dtype: A numpy dtype name (``float32``, ``int64``, …) or ``string``.
         shape: Sizes; None if unknown or dynamic. The first is the batch size.
         ranked: False if the rank is unknown, as in some old SavedModels.
+        vocabulary: Words that a model looks up, from which random text for an input of strings is drawn.
     """
 
     dtype: str
     shape: tuple[int | None, ...]
     ranked: bool = True
+    vocabulary: tuple[bytes, ...] = field(default=(), compare=False, repr=False)
 
     def __str__(self) -> str:
         """Format as ``float32[?,28,28,1]``."""
         if not self.ranked:
             return f"{self.dtype}[...]"
         return f"{self.dtype}[{','.join('?' if size is None else str(size) for size in self.shape)}]"
+
+
+@dataclass(frozen=True)
+class ParsedFeature(TensorSpec):
+    """A feature that a model parses from serialized tf.Example records (``ParseExampleV2``).
+
+    Attributes:
+        kind: Result of the parsing: a dense, sparse or ragged tensor.
+        default: The values of a dense feature that a record lacks; None if each record must have it.
+    """
+
+    kind: Literal["dense", "sparse", "ragged"] = "dense"
+    default: Any = field(default=None, compare=False)
+
+    def parser(self) -> Any:
+        """Return the feature for ``tf.io.parse_example``."""
+        import tensorflow as tf
+
+        dtype = tf.as_dtype(self.dtype)
+        if self.kind == "sparse":
+            return tf.io.VarLenFeature(dtype)
+        if self.kind == "ragged":
+            return tf.io.RaggedFeature(dtype)
+        if None in self.shape[1:]:
+            return tf.io.FixedLenSequenceFeature(self.shape[2:], dtype, allow_missing=True)
+        return tf.io.FixedLenFeature(self.shape[1:], dtype, self.default)
+
+
+@dataclass(frozen=True)
+class RecordSpec(TensorSpec):
+    """An input of serialized tf.Example records, as the signatures of TFX trainers have it.
+
+    Attributes:
+        features: The features that the model parses from a record, by name.
+    """
+
+    features: Mapping[str, ParsedFeature] = field(default_factory=dict, compare=False)
+
+
+def record_input(specs: Mapping[str, TensorSpec]) -> tuple[str, RecordSpec] | None:
+    """Return name and spec of the input of serialized records if it is the only input; else None."""
+    (name, spec), *others = specs.items()
+    return (name, spec) if isinstance(spec, RecordSpec) and not others else None
 
 
 def fixed_batch(specs: Mapping[str, TensorSpec]) -> int | None:

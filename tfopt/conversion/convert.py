@@ -29,12 +29,15 @@ class Conversion:
         tolerance: Fail if any output differs from the parent's by more than this fraction of its range. By default the
             limit is 0.0001 for float32. The other precisions then fail only if they are broken: under half of the
             records keep their class (16 bits and tf32: 95 %) or, without classes, the correlation is under 0.5 (0.99).
+        cut_at: Nodes of the frozen graph after which the conversion begins; all before them stays in a SavedModel.
+            By default it begins where text, lookup tables and serialized records end, if the format lacks their ops.
     """
 
     calibration_count: Annotated[int, Between(2)] = 200
     split: str = "train"
     seed: int = 0
     tolerance: Annotated[float, Between(0)] | None = None
+    cut_at: tuple[str, ...] = ()
 
 
 def check_conversion(
@@ -108,8 +111,10 @@ def convert_in_child(
     """
     name = converted.metadata["name"]
     log.info("converting %s to %s", model.name, name)
+    from tfopt.conversion.core_model import convert_model
+
     converted.metadata |= run_in_child(
-        convert, model, examples, converted.path, parameters, doing=f"converting to {name}"
+        convert_model, convert, model, examples, converted.path, parameters, doing=f"converting to {name}"
     )
     log.info("%s", summarize(converted))
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.artifacts.tensor_spec import ParsedFeature, RecordSpec, TensorSpec
 from tfopt.data.feature_schema import (
     Columns,
     check_features,
@@ -22,17 +22,21 @@ from tfopt.data.tfrecords import check_whole, framed_size, read_records, records
 from tfopt.errors import ComponentError, first_line
 
 __all__ = [
+    "RECORDS",
     "Batch",
     "check_features",
     "feature_specs",
+    "parse_features",
     "parse_records",
     "read_batches",
     "read_records",
     "sample_records",
-    "to_input",
+    "serialize_records",
+    "to_inputs",
 ]
 
 Batch = dict[str, NDArray[Any]]
+RECORDS = ""  # the key of the serialized records among the columns of a batch, for models that parse them
 
 
 def read_batches(files: Sequence[str | Path], specs: Mapping[str, TensorSpec], *, batch_size: int) -> Iterator[Batch]:
@@ -44,6 +48,7 @@ def read_batches(files: Sequence[str | Path], specs: Mapping[str, TensorSpec], *
     Args:
         files: TFRecord files of tf.Example, gzipped if the name ends in ``.gz``; local paths or addresses.
         specs: The features to read; a shape's first size is the batch size. An integer feature may feed a float input.
+            A `RecordSpec` gets the serialized records themselves.
         batch_size: Number of records per batch.
 
     Raises:
@@ -56,14 +61,14 @@ def read_batches(files: Sequence[str | Path], specs: Mapping[str, TensorSpec], *
     features = parsing_specs(columns)
 
     def parse(records: Any) -> Any:
-        parsed = tf.io.parse_example(records, features)
-        return {name: densify(values) for name, values in parsed.items()}, framed_size(records)
+        parsed = tf.io.parse_example(records, features) if features else {}
+        return {RECORDS: records, **{name: densify(values) for name, values in parsed.items()}}, framed_size(records)
 
     total = 0
     try:
         for parsed, size in records_dataset(files).batch(batch_size).map(parse).prefetch(1).as_numpy_iterator():
             total += int(size)
-            yield {name: to_input(parsed[name], spec) for name, spec in specs.items()}
+            yield to_inputs(parsed, specs)
     except tf.errors.OpError as error:
         _raise_for_first_invalid(files, columns)
         raise ComponentError(
@@ -107,12 +112,56 @@ def parse_records(
 
     columns = check_features(stored or feature_specs(records[0]), specs, where)
     try:
-        parsed = tf.io.parse_example(tf.constant(list(records)), parsing_specs(columns))
+        parsed = tf.io.parse_example(tf.constant(list(records)), parsing_specs(columns)) if columns else {}
     except tf.errors.OpError:
         for index, record in enumerate(records):
             check_record(record, columns, f"{where}, record {index}")
         raise
-    return {name: to_input(densify(parsed[name]).numpy(), spec) for name, spec in specs.items()}
+    arrays = {name: densify(values).numpy() for name, values in parsed.items()}
+    return to_inputs({RECORDS: np.array(records, object), **arrays}, specs)
+
+
+def parse_features(records: NDArray[Any], features: Mapping[str, ParsedFeature]) -> Batch:
+    """Parse dense features from serialized records as a model does, with its default values.
+
+    Args:
+        records: Serialized tf.Example records, ``[records]``.
+        features: Dense features.
+    """
+    import tensorflow as tf
+
+    parsed = tf.io.parse_example(tf.constant(records), {name: spec.parser() for name, spec in features.items()})
+    return {name: values.numpy() for name, values in parsed.items()}
+
+
+def serialize_records(columns: Mapping[str, NDArray[Any]]) -> list[bytes]:
+    """Return a serialized tf.Example for each row of the columns: floats, text, or else integers."""
+    import tensorflow as tf
+
+    records = []
+    for row in range(len(next(iter(columns.values())))):
+        example = tf.train.Example()
+        for name, values in columns.items():
+            is_float = np.issubdtype(values.dtype, np.floating)
+            kind = "float_list" if is_float else "bytes_list" if values.dtype == object else "int64_list"
+            getattr(example.features.feature[name], kind).value.extend(values[row].ravel().tolist())
+        records.append(example.SerializeToString(deterministic=True))
+    return records
+
+
+def to_inputs(columns: Mapping[str, NDArray[Any]], specs: Mapping[str, TensorSpec]) -> Batch:
+    """Convert the columns of a batch of records to inputs of a model: see `to_input`.
+
+    Args:
+        columns: Parsed features, ``[records, values]``, and under the key `RECORDS` the serialized records.
+        specs: The inputs. A `RecordSpec` gets the serialized records.
+    """
+    return {name: to_input(columns[column_name(name, spec)], spec) for name, spec in specs.items()}
+
+
+def column_name(name: str, spec: TensorSpec) -> str:
+    """Return the key of the column that feeds an input."""
+    return RECORDS if isinstance(spec, RecordSpec) else name
 
 
 def to_input(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tfopt.artifacts import report_schema
 from tfopt.artifacts.examples_manifest import ExamplesManifest, FeatureStatistics
-from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.artifacts.tensor_spec import RecordSpec, TensorSpec
 from tfopt.data.tfrecords import read_records
 from tfopt.errors import ComponentError, nearest
 
@@ -104,11 +104,12 @@ def feature_specs(record: bytes) -> Columns:
 
 
 def check_features(stored: Mapping[str, TensorSpec], specs: Mapping[str, TensorSpec], where: str) -> Columns:
-    """Return the stored dtype and shape of the features named in ``specs``.
+    """Return the stored dtype and shape of the features named in ``specs``, and of those that a `RecordSpec` requires.
 
     Raises:
         ComponentError: If a feature does not exist (with the closest names), or has another type or length.
     """
+    specs = required_features(specs)
     for name, spec in specs.items():
         if name not in stored:
             raise ComponentError(
@@ -136,6 +137,18 @@ def check_features(stored: Mapping[str, TensorSpec], specs: Mapping[str, TensorS
                 "prepare the examples with that shape",
             )
     return {name: stored[name] for name in specs}
+
+
+def required_features(specs: Mapping[str, TensorSpec]) -> dict[str, TensorSpec]:
+    """Return the features that records must have for these inputs; of those that a model parses, the dense ones."""
+    features: dict[str, TensorSpec] = {}
+    for name, spec in specs.items():
+        if isinstance(spec, RecordSpec):
+            dense = {key: item for key, item in spec.features.items() if item.kind == "dense" and item.default is None}
+            features |= {key: TensorSpec(item.dtype, item.shape) for key, item in dense.items()}
+        else:
+            features[name] = spec
+    return features
 
 
 def check_record(record: bytes, columns: Mapping[str, TensorSpec], where: str) -> None:

@@ -1,5 +1,6 @@
 """Draw inputs for running models: examples if there are any, else random values that fit the signature."""
 
+import math
 from collections.abc import Iterator, Mapping
 from itertools import chain, repeat
 from typing import Any
@@ -8,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Examples
-from tfopt.artifacts.tensor_spec import TensorSpec, batched_tensors, fixed_batch
-from tfopt.data.batches import Batch, parse_records, sample_records
+from tfopt.artifacts.tensor_spec import RecordSpec, TensorSpec, batched_tensors, fixed_batch
+from tfopt.data.batches import Batch, parse_records, sample_records, serialize_records
 from tfopt.data.feature_schema import stored_features
 from tfopt.errors import ComponentError
 
+MAX_WORDS_OF_TEXT = 8
 OPEN_SIZE = 64  # size of dimensions that are dynamic in the signature
 
 Specs = Mapping[str, TensorSpec]
@@ -77,8 +79,10 @@ def count_records(batch: Batch, specs: Specs) -> int:
 def random_batch(specs: Specs, *, records: int, seed: int) -> Batch:
     """Return random values; inputs of the same name and type get the same values for every model.
 
+    A `RecordSpec` gets serialized records of such features.
+
     Raises:
-        ComponentError: If an input is text, for which random values make no sense.
+        ComponentError: If an input is text, and the model has no vocabulary from which it can be drawn.
     """
     rows = max(records, fixed_batch(specs) or 0)
     sizes = {name: spec.shape[:1] for name, spec in specs.items()} | dict.fromkeys(batched_tensors(specs), (rows,))
@@ -86,6 +90,8 @@ def random_batch(specs: Specs, *, records: int, seed: int) -> Batch:
 
 
 def _random(name: str, spec: TensorSpec, sizes: tuple[int | None, ...], seed: int) -> NDArray[Any]:
+    if isinstance(spec, RecordSpec):
+        return _random_records(spec, sizes[0] or 1 if sizes else 1, seed).reshape([size or 1 for size in sizes])
     shape = [size or OPEN_SIZE for size in sizes]
     draw = np.random.default_rng([seed, *name.encode()])
     if "float" in spec.dtype:
@@ -95,8 +101,27 @@ def _random(name: str, spec: TensorSpec, sizes: tuple[int | None, ...], seed: in
         return np.asarray(draw.integers(limits.min, limits.max, shape, endpoint=True), spec.dtype)
     if spec.dtype == "bool" or "int" in spec.dtype:  # 0 and 1 are valid in every vocabulary and mask
         return np.asarray(draw.integers(0, 2, shape)).astype(spec.dtype)
+    if spec.vocabulary:
+        return _random_text(spec.vocabulary, shape, draw)
     raise ComponentError(
         f"input {name!r} takes {spec.dtype}, and there are no examples",
         "examples with such values",
         f"pass examples=PATH, with a feature {name!r}",
     )
+
+
+def _random_text(vocabulary: tuple[bytes, ...], shape: list[int], draw: np.random.Generator) -> NDArray[Any]:
+    """Return texts of words from a vocabulary: one word in every other text, up to eight in the rest."""
+    counts = [1 if index % 2 else int(draw.integers(1, MAX_WORDS_OF_TEXT + 1)) for index in range(math.prod(shape))]
+    texts = [b" ".join(vocabulary[word] for word in draw.integers(0, len(vocabulary), count)) for count in counts]
+    return np.array(texts, object).reshape(shape)
+
+
+def _random_records(spec: RecordSpec, rows: int, seed: int) -> NDArray[Any]:
+    """Return serialized tf.Example records; sparse and ragged features have one value."""
+    columns = {
+        name: _random(name, feature, (rows, *(feature.shape[1:] if feature.kind == "dense" else (1,))), seed)
+        for name, feature in spec.features.items()
+        if feature.default is None
+    }
+    return np.array(serialize_records(columns), object)

@@ -8,6 +8,7 @@ from tfopt.errors import ComponentError, first_line
 from tfopt.graph import grappler
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature, nodes, prune_functions
 from tfopt.graph.mutable_graph import Graph
+from tfopt.graph.op_registry import definition
 from tfopt.graph.report import Report
 from tfopt.graph.rewrites import freeze_learning_phase
 
@@ -46,7 +47,9 @@ def freeze(frozen: Frozen, session: Any) -> Frozen:
     _refuse(frozen.graph, WRITES, "changes its variables while it serves", "a model that only reads them")
     _refuse(frozen.graph, OUTSIDE, "keeps state outside its graph", "a model of variables, static tables and assets")
     lowered = _set_lowering(frozen.graph, to=False)  # otherwise inlining would turn While into Switch and Merge
+    _return_effects(frozen.graph)
     frozen = grappler.run(frozen, ["function"])
+    _inline_tables(frozen.graph)
     if session is not None:
         frozen.graph = _constants(frozen.graph, session, keep)
     _leave_training(frozen)
@@ -89,6 +92,35 @@ def _open_assets(frozen: Frozen) -> None:
             node.op = "Placeholder"
             del node.attr["value"]
             node.attr["shape"].shape.SetInParent()
+
+
+def _return_effects(graph: Any) -> None:
+    """Make every stateful node of a function one of its control outputs, without which Grappler does not inline calls.
+
+    Functions that ``tf.compat.v1.wrap_function`` made, such as the graph of TensorFlow Transform, lack them.
+    """
+    for function in graph.library.function:
+        returned = set(function.control_ret.values())
+        for node in function.node_def:
+            op_def = definition(node.op)
+            is_stateful = op_def is not None and op_def.is_stateful
+            if (is_stateful or node.op.startswith("LookupTable")) and node.name not in returned:
+                function.control_ret[node.name] = node.name
+                function.signature.control_output.append(node.name)
+
+
+def _inline_tables(graph: Any) -> None:
+    """Replace each call of a function that only creates a lookup table by the table; Grappler does not inline it."""
+    tables = {}
+    for function in graph.library.function:
+        others = [node for node in function.node_def if node.op not in ("Identity", "NoOp")]
+        if not function.signature.input_arg and [node.op for node in others] == ["HashTableV2"]:
+            tables[function.signature.name] = others[0]
+    for node in graph.node:
+        if "f" in node.attr and node.attr["f"].func.name in tables:
+            name, controls = node.name, list(node.input)
+            node.CopyFrom(tables[node.attr["f"].func.name])
+            node.name, node.input[:] = name, controls
 
 
 def _refuse(graph: Any, ops: re.Pattern[str], problem: str, expected: str) -> None:

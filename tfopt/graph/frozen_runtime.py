@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.data.text_inputs import describe_text_inputs
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.session import session
 from tfopt.runtimes import Arrays, Runtime
@@ -17,9 +18,11 @@ class FrozenRuntime(Runtime):
     def __init__(self, frozen: Frozen, key: str) -> None:
         """Import the graph into a session and run the initializer."""
         signature = frozen.signatures[key]
-        self.inputs = {name: _spec(end.dtype, end.shape) for name, end in signature.inputs.items()}
+        specs = {name: _spec(end.dtype, end.shape) for name, end in signature.inputs.items()}
+        tensors = {name: end.tensor for name, end in signature.inputs.items()}
+        self.inputs = describe_text_inputs(specs, frozen.graph, tensors, frozen.assets.values())
         self.outputs = {name: _spec(end.dtype, end.shape) for name, end in sorted(signature.outputs.items())}
-        self._fed = {name: end.tensor for name, end in signature.inputs.items()}
+        self._fed = tensors
         self._fetched = {name: signature.outputs[name].tensor for name in self.outputs}
         self._session = session(frozen.graph)
         if frozen.initializer:

@@ -1,5 +1,6 @@
 """Load and save Keras 3 and Keras 2 models, and call them with named inputs and outputs."""
 
+import functools
 import importlib
 import json
 import re
@@ -11,6 +12,7 @@ from typing import Any
 
 from tfopt.artifacts import Model
 from tfopt.artifacts.staging import link_tree
+from tfopt.artifacts.tensor_spec import ParsedFeature
 from tfopt.errors import ComponentError
 from tfopt.keras_models.quantization_aware import registered_layers
 
@@ -42,7 +44,12 @@ def load(model: Model) -> KerasObject:
         ) from error
 
 
-def save(model: KerasObject, folder: Path, output_names: list[str] | None = None) -> None:
+def save(
+    model: KerasObject,
+    folder: Path,
+    output_names: list[str] | None = None,
+    records: tuple[str, Mapping[str, ParsedFeature]] | None = None,
+) -> None:
     """Save a model as ``Format-Keras/model.keras`` and ``Format-Serving/saved_model.pb`` in an artifact folder.
 
     The SavedModel's ``serving_default`` has named inputs and outputs and any batch size.
@@ -51,6 +58,8 @@ def save(model: KerasObject, folder: Path, output_names: list[str] | None = None
         model: A built model.
         folder: The artifact folder.
         output_names: As for `serving_function`.
+        records: Name and features of a single input of serialized tf.Example records, which the signature parses to
+            the model's inputs; None for a signature with the model's inputs.
 
     Raises:
         ComponentError: If a weight is NaN, an input's name is not allowed in a signature, or Keras cannot save the
@@ -71,12 +80,26 @@ def save(model: KerasObject, folder: Path, output_names: list[str] | None = None
             "give custom layers a get_config() and register them with keras.saving.register_keras_serializable",
         ) from error
     body = serve.python_function  # type: ignore[attr-defined]  # with `serve` itself, the graph would be stored twice
-    signature = tf.function(lambda **inputs: body(inputs), autograph=False).get_concrete_function(**specs)
+    parse = (lambda inputs: inputs) if records is None else functools.partial(_parse_records, *records, specs)
+    arguments = specs if records is None else {records[0]: tf.TensorSpec([None], tf.string, name=records[0])}
+    signature = tf.function(lambda **inputs: body(parse(inputs)), autograph=False).get_concrete_function(**arguments)
     module = tf.Module()
     module.variables_used = list(signature.graph.variables)
     kinds = tf.saved_model.experimental.TrackableResource  # lookup tables: a SavedModel must track them
     module.resources = [item for item in tf.train.TrackableView(model).descendants() if isinstance(item, kinds)]
     tf.saved_model.save(module, str(folder / "Format-Serving"), signatures={"serving_default": signature})
+
+
+def _parse_records(
+    name: str, features: Mapping[str, ParsedFeature], specs: Specs, inputs: Mapping[str, Any]
+) -> dict[str, Any]:
+    import tensorflow as tf
+
+    parsed = tf.io.parse_example(inputs[name], {key: feature.parser() for key, feature in features.items()})
+    return {
+        key: tf.reshape(parsed[key], [-1 if size is None else size for size in spec.shape])
+        for key, spec in specs.items()
+    }
 
 
 def place_saved_model(model: Model, folder: Path) -> None:

@@ -79,15 +79,15 @@ class Runtime(abc.ABC):
         return ", ".join(f"{name}: {spec}" for name, spec in self.inputs.items())
 
 
-def load(model: Model, *, signature: str = "serving_default", threads: int | None = None) -> Runtime:
+def load(model: Model, *, signature: str | None = None, threads: int | None = None) -> Runtime:
     """Load a model with the runtime of its format (``Model.format``).
 
     A model that requires environment variables which this process does not have, as set by `configure_runtime`, runs in
-    a process of its own until the runtime is closed.
+    a process of its own until the runtime is closed. A model with `Model.preprocessing` has the inputs of that.
 
     Args:
         model: Any model artifact.
-        signature: Name of the signature, for formats with several.
+        signature: Key of the signature, for formats with several; None for ``model.signature``.
         threads: Number of threads per call; None for the runtime's default.
 
     Raises:
@@ -95,13 +95,18 @@ def load(model: Model, *, signature: str = "serving_default", threads: int | Non
     """
     if model.failure:
         raise ComponentError(f"not made: {model.failure}", "a model", "fix the step that should make it")
+    signature = signature or model.signature
     if variables := environment.missing_variables(model):
         from tfopt.runtimes.subprocess_runtime import SubprocessRuntime
 
         return SubprocessRuntime(model, variables, signature=signature, threads=threads)
     module = importlib.import_module(f"tfopt.runtimes.{model.format}")
     runtime: Runtime = module.load(model, signature=signature, threads=threads)
-    return runtime
+    if model.preprocessing is None:
+        return runtime
+    from tfopt.runtimes.preprocessed import PreprocessedRuntime
+
+    return PreprocessedRuntime(load(Model(model.preprocessing), signature=signature), runtime)
 
 
 def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:

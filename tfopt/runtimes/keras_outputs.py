@@ -1,16 +1,49 @@
 """Check that a SavedModel serves the outputs of its Keras model, so that a new export may replace it."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+
+import numpy as np
 
 from tfopt import keras_models
 from tfopt.artifacts import SavedModel
-from tfopt.artifacts.tensor_spec import TensorSpec, describe_specs, same_shape
+from tfopt.artifacts.tensor_spec import ParsedFeature, RecordSpec, TensorSpec, describe_specs, record_input, same_shape
+from tfopt.data.batches import parse_features
+from tfopt.data.sample_inputs import random_batch
 from tfopt.errors import ComponentError
 from tfopt.runtimes import Runtime
 from tfopt.runtimes.saved_model import to_tensor_spec
 
+COMPARED_RECORDS = 16
+TOLERANCE = 1e-3  # of the largest value: both run the same layers
 SIGNATURES = {"serving_default", "serve", "__saved_model_init_op"}  # Keras also exports the first as "serve"
+
+
+def save_as_served(
+    changed: keras_models.KerasObject,
+    folder: Path,
+    model: SavedModel,
+    parent: Runtime,
+    keras_model: keras_models.KerasObject,
+) -> None:
+    """Save a changed Keras model with the signature of its parent: names of outputs, and records if it parses these.
+
+    Args:
+        changed: The model to save.
+        folder: The artifact folder.
+        model: The parent.
+        parent: The parent, loaded.
+        keras_model: The parent's Keras form.
+
+    Raises:
+        ComponentError: If the SavedModel has signatures, inputs or outputs that the Keras model does not have, or
+            computes something else from its records.
+    """
+    names, records = output_names(model, parent, keras_model), _parsed_inputs(parent, keras_model)
+    if records:
+        _check_parsed(model, parent, names)
+    keras_models.save(changed, folder, names, records)
 
 
 def output_names(model: SavedModel, parent: Runtime, keras_model: keras_models.KerasObject) -> list[str]:
@@ -50,7 +83,41 @@ def _check_signatures(folder: Path) -> None:
         )
 
 
+def _parsed_inputs(
+    parent: Runtime, keras_model: keras_models.KerasObject
+) -> tuple[str, Mapping[str, ParsedFeature]] | None:
+    """Return the record input whose parsed features are the Keras model's inputs; None if there is none."""
+    records = record_input(parent.inputs)
+    if records is None:
+        return None
+    dense = {key: feature for key, feature in records[1].features.items() if feature.kind == "dense"}
+    own = {key: to_tensor_spec(spec) for key, spec in keras_models.serving_function(keras_model)[1].items()}
+    fits = all(key in dense and dense[key].dtype == spec.dtype for key, spec in own.items())
+    return (records[0], dense) if fits else None
+
+
+def _check_parsed(model: SavedModel, parent: Runtime, names: list[str]) -> None:
+    """Refuse a signature that does more between its records and the Keras model than parsing features."""
+    batch = random_batch(parent.inputs, records=COMPARED_RECORDS, seed=0)
+    ((name, records),) = batch.items()
+    serve, specs = keras_models.serving_function(keras_models.load(model), names)
+    spec = parent.inputs[name]
+    assert isinstance(spec, RecordSpec)
+    dense = parse_features(records, {key: feature for key, feature in spec.features.items() if key in specs})
+    own = serve({key: dense[key].reshape([-1, *shape.shape[1:]]) for key, shape in specs.items()})
+    for name, expected in parent.run(batch).items():
+        error, spread = np.abs(np.asarray(own[name]) - expected).max(), np.ptp(expected)
+        if not error <= TOLERANCE * max(spread, np.abs(expected).max()):
+            raise ComponentError(
+                f"output {name!r} of the signature and of the Keras form differ by {error:.2g}",
+                "a signature that parses records and calls the Keras model on them",
+                "include the other operations of the signature in the Keras model, or give its .keras file alone",
+            )
+
+
 def _check_inputs(parent: Runtime, keras_model: keras_models.KerasObject) -> None:
+    if _parsed_inputs(parent, keras_model):
+        return
     specs = {name: to_tensor_spec(spec) for name, spec in keras_models.serving_function(keras_model)[1].items()}
     same = set(specs) == set(parent.inputs)
     if not same or not all(_equal(spec, parent.inputs[name]) for name, spec in specs.items()):

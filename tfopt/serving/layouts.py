@@ -7,7 +7,7 @@ from typing import Any
 
 from tfopt.artifacts import CARD, Artifact, Examples, Model
 from tfopt.artifacts.formats import FORMATS
-from tfopt.artifacts.models import TAG
+from tfopt.artifacts.models import PREPROCESSING, TAG
 from tfopt.errors import ComponentError
 from tfopt.serving import tflite_metadata, warm_up
 
@@ -31,6 +31,8 @@ def resolve_layout(model: Model, layout: str) -> str:
     """Return the layout itself, or for ``auto`` that of the usual server of the model's format."""
     if layout != "auto":
         return layout
+    if model.preprocessing:  # no server runs both parts
+        return "plain"
     return FORMATS[model.format].layout if model.format in FORMATS else "plain"  # a failed model has no format
 
 
@@ -56,6 +58,12 @@ def version_files(model: Model, layout: str) -> dict[str, Path]:
             f"{model.uri}: format {model.format}, layout='triton'",
             "a SavedModel, ONNX, OpenVINO or TensorRT model, for which Triton has backends",
             "pass layout='plain', or export the model first",
+        )
+    if layout != "plain" and model.preprocessing:
+        raise ComponentError(
+            f"{model.uri}: {model.format} after a preprocessing SavedModel, layout={layout!r}",
+            "one model file, which is what the server loads",
+            "pass layout='plain', and run both parts in your own server",
         )
     files = {_file_name(model, file, layout): file for file in model.payload()}
     if (model.path / CARD).is_file():
@@ -103,6 +111,8 @@ def open_version(model: Model, layout: str, folder: Path) -> Model:
 
 
 def _file_name(model: Model, file: Path, layout: str) -> str:
+    if model.preprocessing and file.is_relative_to(model.preprocessing):
+        return f"{PREPROCESSING}/{file.relative_to(model.preprocessing).as_posix()}"
     if model.format == "saved_model" and model.saved_model:
         return SAVED_MODEL[layout] + file.relative_to(model.saved_model).as_posix()
     if model.format == "tensorrt":

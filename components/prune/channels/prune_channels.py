@@ -24,7 +24,7 @@ from tfopt.keras_models.layer_graph import Layer
 from tfopt.keras_models.quantization_aware import check_not_quantized
 from tfopt.measurement import parity
 from tfopt.measurement.parity import measure_parity
-from tfopt.runtimes.keras_outputs import output_names
+from tfopt.runtimes.keras_outputs import save_as_served
 from tfopt.runtimes.saved_model import to_tensor_spec
 from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.fine_tuner import FineTuner
@@ -68,7 +68,7 @@ def prune_channels(
             smaller, tuned = fine_tune(tuner.compile(smaller), [], tuner, settings)
             tuned |= {"parent": before}
     with runtimes.load(model) as served:
-        keras_models.save(smaller, target, output_names(model, served, parent))
+        save_as_served(smaller, target, model, served, parent)
         verified = measure_parity(served, KerasModel(target), examples, fix=FIX)
     layers = report.describe_channels(kernels_of(parent, NAMES), kernels_of(smaller, NAMES))
     for line in [*_table(removal.report), layers["speed"], parity.describe_parity(verified["outputs"])]:

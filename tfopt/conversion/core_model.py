@@ -1,0 +1,180 @@
+"""Conversion of models that begin with text or serialized records to formats without such ops.
+
+The model is cut where its text or records end (`tfopt.graph.text_cut`), and the core of numbers is converted. A core
+that takes parsed features by name stands alone. Before any other core the preprocessing stays as a SavedModel in
+``Format-Preprocessing`` next to ``Format-Serving``; `tfopt.runtimes.load` runs both as one model.
+"""
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfopt import keras_models, runtimes
+from tfopt.artifacts import Examples, Model
+from tfopt.artifacts.models import PREPROCESSING
+from tfopt.artifacts.staging import link_tree
+from tfopt.artifacts.tensor_spec import RecordSpec, TensorSpec, describe_specs, fixed_batch
+from tfopt.conversion import calibration
+from tfopt.conversion.convert import Conversion
+from tfopt.conversion.verification import draw_held_out, verify
+from tfopt.data.batches import Batch, serialize_records
+from tfopt.data.sample_inputs import count_records, split_batches
+from tfopt.errors import ComponentError
+from tfopt.runtimes import Runtime
+from tfopt.runtimes.preprocessed import PreprocessedRuntime, RecordParser, core_inputs
+
+if TYPE_CHECKING:
+    from tfopt.graph.text_cut import Cut
+
+HELD_OUT = "held_out"  # the split of the core's examples that is compared on
+
+log = logging.getLogger(__name__)
+
+Convert = Callable[[Model, Examples | None, Path, Conversion], dict[str, Any]]
+
+
+def convert_model(
+    convert: Convert, model: Model, examples: Examples | None, target: Path, parameters: Conversion
+) -> dict[str, Any]:
+    """Convert a model; if it has text or records that the format cannot hold, convert its core.
+
+    Args:
+        convert: Converts a model: called with the model, the examples, the output's folder and the parameters.
+        model: The model.
+        examples: Examples to calibrate on and to compare with.
+        target: The staging folder of the output.
+        parameters: The parameters of the conversion.
+
+    Returns:
+        The metadata of ``convert``, with the parity of the whole model, and ``cut`` if it was cut.
+
+    Raises:
+        ComponentError: If neither the model nor its core can be converted.
+    """
+    inputs = _text_inputs(model) if model.format in ("saved_model", "keras") else []
+    if not inputs and not parameters.cut_at:
+        return convert(model, examples, target, parameters)
+    has_records = any(isinstance(spec, RecordSpec) for spec in inputs)
+    refusal = None
+    if not parameters.cut_at and (not has_records or vars(parameters).get("select_tf_ops")):
+        try:
+            return convert(model, examples, target, parameters)
+        except ComponentError as error:
+            refusal = error
+            log.info("not converted as a whole: %s", error.received)
+            for path in target.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    try:
+        return _convert_core(convert, model, examples, target, parameters)
+    except ComponentError as error:
+        if refusal is None:
+            raise
+        raise ComponentError(
+            f"{refusal.received}; and without its text: {error.received}",
+            refusal.expected,
+            f"{refusal.fix}; or pass cut_at=NODE with the node after which only numbers follow",
+        ) from error
+
+
+def _convert_core(
+    convert: Convert, model: Model, examples: Examples | None, target: Path, parameters: Conversion
+) -> dict[str, Any]:
+    from tfopt.graph import saved_model
+    from tfopt.graph.text_cut import cut_text
+
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".core-") as folder:
+        scratch = Path(folder)
+        with saved_model.opened(model) as frozen:
+            cut = cut_text(frozen, model.signature, parameters.cut_at)
+            saved_model.write(cut.core, scratch / "core" / "Format-Serving")
+            if cut.preprocessing:
+                saved_model.write(cut.preprocessing, scratch / PREPROCESSING)
+        core = Model(scratch / "core")
+        core.signature = model.signature
+        with runtimes.load(model) as whole, runtimes.load(core) as numbers:
+            before = _load_preprocessing(whole, cut, scratch, model.signature)
+            data = _CoreExamples(whole, before, numbers, parameters)
+            facts = convert(core, data.write(examples, scratch / "examples"), target, parameters)
+            if "calibration" in facts:
+                facts["calibration"] |= {key: data.calibration[key] for key in ("digest", "records")}
+            _place_parts(model, scratch, target)
+            if facts["verified"]["run"]:
+                child = runtimes.load(Model(target))
+                child = child if cut.preprocessing else PreprocessedRuntime(before, child)
+                facts["verified"] = verify(whole, child, examples, data.sampled, parameters, facts["precision"])
+            core_inputs = describe_specs(numbers.inputs)
+    log.info("%s is cut: the converted part takes %s", model.name, core_inputs)
+    cut_facts = {
+        "core_inputs": core_inputs,
+        "preprocessing": PREPROCESSING if cut.preprocessing else None,
+        "ops": cut.ops,
+    }
+    return facts | {"cut": cut_facts}
+
+
+class _CoreExamples:
+    """Inputs of the core, computed from examples of the whole model.
+
+    Attributes:
+        sampled: Inputs of the whole model to calibrate on; None if the conversion does not calibrate.
+        calibration: Their description for the model card.
+    """
+
+    def __init__(self, whole: Runtime, before: Runtime, core: Runtime, parameters: Conversion) -> None:
+        self._whole, self._before, self._core, self._parameters = whole, before, core, parameters
+        self.sampled: Batch | None = None
+        self.calibration: dict[str, Any] = {}
+
+    def write(self, examples: Examples | None, folder: Path) -> Examples | None:
+        """Write the split to calibrate on, and a split to compare on."""
+        if examples is None:
+            return None
+        parameters = self._parameters
+        needs_ranges = str(vars(parameters)["precision"]).startswith("int")
+        if needs_ranges or vars(parameters).get("max_degradation") is not None:
+            self.sampled, self.calibration = calibration.sample_inputs(examples, self._whole.inputs, parameters)
+            self._write_split(folder, parameters.split, self.sampled)
+        held_out, _ = draw_held_out(examples, self._whole, self.sampled, parameters)
+        self._write_split(folder, HELD_OUT, held_out)
+        return Examples(folder)
+
+    def _write_split(self, folder: Path, split: str, batch: Batch) -> None:
+        import tensorflow as tf
+
+        specs = self._whole.inputs
+        size = fixed_batch(specs) or count_records(batch, specs)
+        chunks = [core_inputs(self._before, self._core, chunk) for chunk in split_batches(batch, specs, size)]
+        columns = {name: np.concatenate([chunk[name] for chunk in chunks]) for name in self._core.inputs}
+        (folder / f"Split-{split}").mkdir(parents=True)
+        with tf.io.TFRecordWriter(str(folder / f"Split-{split}" / "data_tfrecord-00000-of-00001")) as writer:
+            for record in serialize_records(columns):
+                writer.write(record)
+
+
+def _load_preprocessing(whole: Runtime, cut: "Cut", folder: Path, signature: str) -> Runtime:
+    if cut.preprocessing:
+        return runtimes.load(Model(folder / PREPROCESSING), signature=signature)
+    name, spec = next((name, spec) for name, spec in whole.inputs.items() if isinstance(spec, RecordSpec))
+    return RecordParser(name, RecordSpec(spec.dtype, spec.shape, spec.ranked, features=cut.features))
+
+
+def _place_parts(model: Model, scratch: Path, target: Path) -> None:
+    """Add the preprocessing to the output; a SavedModel next to a converted file is that of the whole model."""
+    if (scratch / PREPROCESSING).is_dir():
+        link_tree(scratch / PREPROCESSING, target / PREPROCESSING)
+    serving = target / "Format-Serving"
+    if (serving / "saved_model.pb").is_file():
+        (serving / "saved_model.pb").unlink()
+        with tempfile.TemporaryDirectory(dir=scratch) as folder:
+            keras_models.place_saved_model(model, Path(folder, "saved_model"))
+            link_tree(Path(folder, "saved_model"), serving)
+
+
+def _text_inputs(model: Model) -> list[TensorSpec]:
+    with runtimes.load(model) as runtime:
+        return [spec for spec in runtime.inputs.values() if spec.dtype == "string"]

@@ -1,0 +1,205 @@
+"""Describe inputs of strings: the features that a graph parses from serialized records, and the words it looks up.
+
+TFX trainers export ``serving_default(examples: string)``: the graph begins with a parsing op, whose constants name the
+features. Sources: TensorFlow's op definitions of ParseExampleV2, ParseExample and ParseSingleExample.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfopt.artifacts.tensor_spec import ParsedFeature, RecordSpec, TensorSpec
+
+FORWARDS = ("Identity", "StopGradient", "EnsureShape", "Reshape")  # ops that return their first input
+NO_WORDS = re.compile("Parse|Save|Restore|Merge|Regex|StringSplit|File|Assert|Print")  # take names, patterns, messages
+STRING = 7  # DataType.DT_STRING
+MAX_WORDS = 1000
+
+
+@dataclass(frozen=True)
+class ParseOp:
+    """A parsing op and the features it returns.
+
+    Attributes:
+        node: The NodeDef.
+        features: The features by name, in the order of the outputs: sparse, dense, ragged.
+        dense_outputs: Index of the output of each dense feature.
+    """
+
+    node: Any
+    features: dict[str, ParsedFeature]
+    dense_outputs: dict[str, int]
+
+
+def find_parse_ops(graph_def: Any, tensor: str) -> list[ParseOp]:
+    """Return the parsing ops that read a string tensor (``node:0``) of a GraphDef, also inside of functions.
+
+    An op whose feature names are no constants is left out.
+    """
+    bodies = {function.signature.name: function for function in graph_def.library.function}
+    parsers = _parsers(graph_def.node, tensor.partition(":")[0], bodies)
+    return [parse_op for node, nodes in parsers if (parse_op := _read(node, nodes))]
+
+
+def parsed_features(graph_def: Any, tensor: str) -> dict[str, ParsedFeature]:
+    """Return the features that a graph parses from a string tensor; empty if it parses none."""
+    features: dict[str, ParsedFeature] = {}
+    for parse_op in find_parse_ops(graph_def, tensor):
+        features |= parse_op.features
+    return dict(sorted(features.items()))
+
+
+def describe_text_inputs(
+    specs: Mapping[str, TensorSpec], graph_def: Any, tensors: Mapping[str, str], assets: Iterable[Path]
+) -> dict[str, TensorSpec]:
+    """Return the inputs of a signature, those of strings with what the graph tells about their content.
+
+    Args:
+        specs: The inputs by name.
+        graph_def: The GraphDef.
+        tensors: The tensor (``node:0``) of each input.
+        assets: The files that tables are filled from.
+
+    Returns:
+        A `RecordSpec` for an input that the graph parses; for another one, the words that the graph looks up.
+    """
+    described = dict(specs)
+    words = _vocabulary(graph_def, assets) if any(spec.dtype == "string" for spec in specs.values()) else ()
+    for name, spec in specs.items():
+        if spec.dtype != "string":
+            continue
+        features = parsed_features(graph_def, tensors[name])
+        if features:
+            features = {key: replace(feature, vocabulary=words) for key, feature in features.items()}
+            described[name] = RecordSpec(spec.dtype, spec.shape, spec.ranked, features=features)
+        else:
+            described[name] = replace(spec, vocabulary=words)
+    return described
+
+
+def describe_signature(specs: Mapping[str, TensorSpec], saved_model: Path, signature: str) -> dict[str, TensorSpec]:
+    """Return the inputs of a signature of a SavedModel; see `describe_text_inputs`."""
+    if not any(spec.dtype == "string" for spec in specs.values()):
+        return dict(specs)
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
+
+    graphs = Proto.FromString((saved_model / "saved_model.pb").read_bytes()).meta_graphs
+    graph = next(graph for graph in graphs if signature in graph.signature_def)
+    tensors = {name: info.name for name, info in graph.signature_def[signature].inputs.items()}
+    return describe_text_inputs(specs, graph.graph_def, tensors, sorted((saved_model / "assets").glob("*")))
+
+
+def _vocabulary(graph_def: Any, assets: Iterable[Path]) -> tuple[bytes, ...]:
+    """Return the words of constants, which fill lookup tables or are compared with, and of vocabulary files."""
+    from tensorflow import make_ndarray
+
+    words: list[bytes] = []
+    for nodes in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
+        names = {name.partition(":")[0] for node in nodes if NO_WORDS.search(node.op) for name in node.input}
+        for node in nodes:
+            if node.op == "Const" and node.attr["dtype"].type == STRING and node.name not in names:
+                values = make_ndarray(node.attr["value"].tensor)
+                words += values.ravel().tolist()[:MAX_WORDS] if values.size > 1 else []
+    for file in assets:
+        with file.open("rb") as lines:
+            words += [line.rstrip(b"\r\n") for line in islice(lines, MAX_WORDS)]
+    return tuple(dict.fromkeys(word for word in words if word))[:MAX_WORDS]
+
+
+def read_parse_op(node: Any, nodes: Any) -> ParseOp | None:
+    """Return the features of a parsing op among the nodes of a graph; None if the node is another op."""
+    return _read(node, nodes) if node.op in _READERS else None
+
+
+def _parsers(nodes: Any, source: str, bodies: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield the parsing ops that read a node, and the nodes of the graph or function that they belong to."""
+    for node in nodes:
+        for position, name in enumerate(node.input):
+            if name.partition(":")[0] != source:
+                continue
+            callee = bodies.get(node.attr["f"].func.name if "f" in node.attr else node.op)
+            if callee is not None:
+                yield from _parsers(callee.node_def, callee.signature.input_arg[position].name, bodies)
+            elif position == 0 and node.op in _READERS:
+                yield node, nodes
+            elif position == 0 and node.op in FORWARDS:
+                yield from _parsers(nodes, node.name, bodies)
+
+
+def _read(node: Any, nodes: Any) -> ParseOp | None:
+    constants = _Constants(nodes)
+    try:
+        return _READERS[node.op](node, constants)
+    except KeyError:  # feature names that another op computes
+        return None
+
+
+class _Constants:
+    """The values of the Const nodes of a graph or function."""
+
+    def __init__(self, nodes: Any) -> None:
+        self._nodes = {node.name: node for node in nodes}
+
+    def value(self, name: str) -> Any:
+        from tensorflow import make_ndarray
+
+        node = self._nodes[name.partition(":")[0]]
+        while node.op == "Identity":
+            node = self._nodes[node.input[0].partition(":")[0]]
+        if node.op == "Reshape":  # of a default value
+            return self.value(node.input[0])
+        if node.op != "Const":
+            raise KeyError(name)
+        return make_ndarray(node.attr["value"].tensor)
+
+
+def _read_example_v2(node: Any, constants: _Constants) -> ParseOp:
+    sparse, dense, ragged = (_names(constants.value(node.input[index])) for index in (2, 3, 4))
+    return _parse_op(node, sparse, dense, ragged, [constants.value(name) for name in node.input[5 : 5 + len(dense)]])
+
+
+def _read_example(node: Any, constants: _Constants) -> ParseOp:
+    sparse_count, dense_count = node.attr["Nsparse"].i, node.attr["Ndense"].i
+    keys = [_names(constants.value(name).reshape(1))[0] for name in node.input[2 : 2 + sparse_count + dense_count]]
+    start = 2 + sparse_count + dense_count
+    defaults = [constants.value(name) for name in node.input[start : start + dense_count]]
+    return _parse_op(node, keys[:sparse_count], keys[sparse_count:], [], defaults)
+
+
+def _read_single_example(node: Any, constants: _Constants) -> ParseOp:
+    sparse, dense = (_names(np.array(node.attr[key].list.s)) for key in ("sparse_keys", "dense_keys"))
+    return _parse_op(node, sparse, dense, [], [constants.value(name) for name in node.input[1 : 1 + len(dense)]])
+
+
+_READERS = {
+    "ParseExampleV2": _read_example_v2,
+    "ParseExample": _read_example,
+    "ParseSingleExample": _read_single_example,
+}
+
+
+def _parse_op(node: Any, sparse: list[str], dense: list[str], ragged: list[str], defaults: list[Any]) -> ParseOp:
+    from tensorflow import as_dtype
+
+    def dtype(attribute: str, index: int) -> str:
+        return str(as_dtype(node.attr[attribute].list.type[index]).name)
+
+    features = {
+        name: ParsedFeature(dtype("sparse_types", i), (None, None), kind="sparse") for i, name in enumerate(sparse)
+    }
+    for index, (name, default) in enumerate(zip(dense, defaults, strict=True)):
+        sizes = [None if dim.size < 0 else dim.size for dim in node.attr["dense_shapes"].list.shape[index].dim]
+        value = default if default.size else None
+        features[name] = ParsedFeature(dtype("Tdense", index), (None, *sizes), default=value)
+    for index, name in enumerate(ragged):
+        features[name] = ParsedFeature(dtype("ragged_value_types", index), (None, None), kind="ragged")
+    return ParseOp(node, features, {name: 3 * len(sparse) + index for index, name in enumerate(dense)})
+
+
+def _names(keys: Any) -> list[str]:
+    return [key.decode() for key in keys.tolist()]

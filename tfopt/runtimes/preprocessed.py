@@ -1,0 +1,51 @@
+"""A model in two parts: a preprocessing that turns text or records into numbers, and a core in another format."""
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tfopt.artifacts.tensor_spec import RecordSpec
+from tfopt.data.batches import parse_features
+from tfopt.runtimes import Arrays, Runtime
+
+
+class RecordParser(Runtime):
+    """A parser of records: the preprocessing of a core that takes the parsed features by name."""
+
+    def __init__(self, name: str, spec: RecordSpec) -> None:
+        """Parse the features of an input named ``name``."""
+        self.inputs, self.outputs, self._features = {name: spec}, dict(spec.features), spec.features
+
+    def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
+        """Return the features."""
+        (records,) = arrays.values()
+        return dict(parse_features(records, self._features))
+
+
+class PreprocessedRuntime(Runtime):
+    """A core that runs after its preprocessing, with the inputs of the whole model.
+
+    Inputs of the core that the preprocessing does not compute are inputs of the whole model.
+    """
+
+    def __init__(self, preprocessing: Runtime, core: Runtime) -> None:
+        """Combine two loaded models."""
+        self._preprocessing, self._core = preprocessing, core
+        direct = {name: spec for name, spec in core.inputs.items() if name not in preprocessing.outputs}
+        self.inputs = dict(sorted((preprocessing.inputs | direct).items()))
+        self.outputs = core.outputs
+
+    def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
+        """Run both parts."""
+        return self._core.run(core_inputs(self._preprocessing, self._core, arrays))
+
+    def close(self) -> None:
+        """Release both parts."""
+        self._core.close()
+        self._preprocessing.close()
+
+
+def core_inputs(preprocessing: Runtime, core: Runtime, arrays: Arrays) -> dict[str, NDArray[Any]]:
+    """Return the inputs of the core for inputs of the whole model."""
+    computed = preprocessing.run({name: arrays[name] for name in preprocessing.inputs})
+    return {name: computed[name] if name in computed else arrays[name] for name in core.inputs}
