@@ -29,6 +29,7 @@ GOALS = {
     "compile retrain, seconds": 3.0,
     "beam / direct": 1.15,
     "local / direct": 1.15,
+    "process / direct": 1.15,
 }
 
 
@@ -95,16 +96,18 @@ def start_up(folder: Path, rounds: int) -> dict[str, float]:
 
 
 def orchestration(folder: Path, rounds: int) -> dict[str, float]:
-    """Time the same DAG with direct calls, on Beam and with the local runner, in turns, without imports."""
+    """Time the same DAG with direct calls, with both runners of TFX and without TFX, in turns, without imports."""
+    from tfopt.process_engine import runner as process_runner
     from tfopt.tfx import runner
 
     dag, values = trace(shrink), _digits(folder)
-    seconds: dict[str, list[float]] = {"direct": [], "beam": [], "local": []}
+    seconds: dict[str, list[float]] = {"direct": [], "beam": [], "local": [], "process": []}
     for index in range(rounds + 1):
         turns = {
             "direct": lambda root: run_directly(dag, values, root),
             "beam": lambda root: runner.run(dag, values, root),
             "local": lambda root: runner.run(dag, values, root, engine="local"),
+            "process": lambda root: process_runner.run(dag, values, root),
         }
         for name, run in turns.items():
             duration = _timed(lambda run=run, name=name, index=index: run(folder / f"{name}{index}"))
@@ -112,7 +115,7 @@ def orchestration(folder: Path, rounds: int) -> dict[str, float]:
                 seconds[name].append(duration)
     median = {name: statistics.median(durations) for name, durations in seconds.items()}
     print({name: f"{value:.1f} s" for name, value in median.items()}, flush=True)
-    return {f"{name} / direct": median[name] / median["direct"] for name in ("beam", "local")}
+    return {f"{name} / direct": median[name] / median["direct"] for name in median if name != "direct"}
 
 
 def run_directly(dag: Dag, values: dict[str, Any], root: Path) -> None:

@@ -93,7 +93,6 @@ def test_a_failed_step_raises_its_own_error_and_is_not_reused(engine, data, tmp_
         run(dag, {"data": data, "how": "crash"}, root)
     with pytest.raises(ComponentError, match="fail ended the process with 0"):
         run(dag, {"data": data, "how": "leave"}, root)
-    assert len(list((root / "artifacts" / "count" / "report").iterdir())) == 1  # made by the first run, then reused
 
 
 @EVERY
@@ -111,11 +110,18 @@ def test_each_step_logs_its_number_and_its_time_or_that_it_is_reused(engine, dat
         caplog.clear()
         load_engine(engine)(trace(counting), {"data": data}, tmp_path / "root")
         lines = [record.getMessage() for record in caplog.records if record.name.startswith("tfopt.")]
-        steps = ["[1/3] count", "[2/3] count_2", "[3/3] add"]
-        assert lines[::2] == [f"{step} …" for step in steps]
-        assert all(
-            re.fullmatch(f"{re.escape(step)}: {end}", line) for step, line in zip(steps, lines[1::2], strict=True)
-        )
+        assert len(lines) == 6
+        for step in ("[1/3] count", "[2/3] count_2", "[3/3] add"):  # on TFX's Beam runner the first two in any order
+            started = lines.index(f"{step} …")
+            assert re.fullmatch(f"{re.escape(step)}: {end}", lines[started + 1])
+        assert lines[4] == "[3/3] add …"
+
+
+def test_engines_can_take_turns_in_one_run_folder(data, tmp_path):
+    for engine, is_reused in (("process", False), ("beam", False), ("process", True), ("beam", True)):
+        outcomes = load_engine(engine)(trace(counting), {"data": data}, tmp_path / "root")
+        assert [outcome.reused for outcome in outcomes.values()] == [is_reused] * 3
+        assert outcomes["add"].outputs["total"].read()["count"] == 124
 
 
 def tfopt(program: str, *words: object) -> subprocess.CompletedProcess[str]:

@@ -17,6 +17,7 @@ from tfopt.component import Input, Output, component
 from tfopt.dag.outcome import Outcome
 from tfopt.dag.tracing import load, trace
 from tfopt.data import beam_runner
+from tfopt.errors import ComponentError
 from tfopt.process_engine.runner import run
 
 
@@ -121,6 +122,22 @@ def test_a_run_folder_can_be_moved(data, root):
     outcomes = run(trace(branches), {"data": data}, moved)
     assert reused(outcomes) == ["count", "count_2", "add"]
     assert outcomes["add"].outputs["total"].path.is_relative_to(moved)
+
+
+def failing(steps, data: Input[Files]) -> None:
+    """Count, fail, and count again."""
+    steps(toys.count, data=data)
+    steps(toys.fail, data=data)
+    steps(toys.count, data=data, unit="lines")
+
+
+def test_steps_that_finished_before_a_failure_are_reused(data, root):
+    for _ in range(2):
+        with pytest.raises(ComponentError, match="something else"):
+            run(trace(failing), {"data": data}, root)
+    assert [path.name for path in (root / "executions").iterdir()] == ["count"]
+    assert len(list((root / "artifacts" / "count" / "report").iterdir())) == 1
+    assert not (root / "artifacts" / "count_2").exists()
 
 
 def copies(steps, model: Input[Model], *, note: str = "a") -> None:
