@@ -1,4 +1,4 @@
-"""Test TFX components and the import of sources; tests/cli/test_engines.py runs DAGs on the TFX runners."""
+"""Test TFX components and the import of sources; tests/cli/test_run_engines.py runs DAGs on the TFX runners."""
 
 import json
 import os
