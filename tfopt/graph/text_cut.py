@@ -5,8 +5,8 @@ The cut moves these ops, and every op that they depend on, to a preprocessing gr
 
     outputs = core(preprocessing(inputs))
 
-The cut tensors are numbers with one row per record. A graph that only parses dense numbers from records needs no
-preprocessing graph: the core takes the parsed features by name.
+The cut tensors are numbers with one row per record. A graph that only parses dense numbers from records, without
+default values, needs no preprocessing graph: the core takes the parsed features by name.
 """
 
 import re
@@ -87,10 +87,10 @@ class _Cutter:
             cut_tensors = self._cut_tensors(before)
         ops = Counter(self.nodes[name].op for name in before if self.nodes[name].op not in ("Const", "Placeholder"))
         features = self._dense_features(before)
-        if set(cut_tensors) <= set(features):
+        if all(tensor in features and features[tensor][1].default is None for tensor in cut_tensors):
             names = {tensor: features[tensor][0] for tensor in cut_tensors}
             return Cut(self._core(names, before), None, dict(features[tensor] for tensor in cut_tensors), ops)
-        names = self._names(cut_tensors)
+        names = self._names(cut_tensors, {tensor: feature[0] for tensor, feature in features.items()})
         return Cut(self._core(names, before), self._preprocessing(names), {}, ops)
 
     def _named(self, at: Sequence[str]) -> list[str]:
@@ -182,10 +182,11 @@ class _Cutter:
         features = {tensor: (name, ops[0].features[name]) for tensor, name in parsed}
         return {tensor: pair for tensor, pair in features.items() if pair[1].dtype != "string"}
 
-    def _names(self, tensors: list[str]) -> dict[str, str]:
+    def _names(self, tensors: list[str], features: Mapping[str, str]) -> dict[str, str]:
+        """Name each tensor after the feature that it is, or else after the last part of its node's name."""
         names: dict[str, str] = {}
         for tensor in tensors:
-            base = re.sub(r"\W", "_", _node(tensor).rpartition("/")[2])
+            base = features.get(tensor) or re.sub(r"\W", "_", _node(tensor).rpartition("/")[2])
             used_names = {*names.values(), *self.signature.inputs}
             numbered = (f"{base}_{number}" for number in range(1, len(used_names) + 1))
             names[tensor] = next(name for name in (base, *numbered) if name not in used_names)

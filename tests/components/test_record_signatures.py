@@ -1,0 +1,337 @@
+"""Test models whose signature takes serialized records or text, as the tools of their owners write them."""
+
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import record_models
+from tests.components.exporters import EXPORTERS
+from tfopt import runtimes
+from tfopt.artifacts import Benchmark, Evaluation, Examples, Model, SavedModel
+from tfopt.artifacts.model_card import write_card
+from tfopt.component import find
+from tfopt.conversion.core_model import convert_model
+from tfopt.data.batches import read_records
+from tfopt.errors import ComponentError
+from tfopt.serving.layouts import resolve_layout, version_files
+
+FORMATS = ("tflite", "onnx", "openvino")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Write every model and the examples, in a path with a space."""
+    folder = tmp_path_factory.mktemp("record models")
+    record_models.write_examples(folder / "examples")
+    record_models.save_parsing_model(folder / "keras_2" / "Format-Serving", keras_2=True)
+    record_models.save_parsing_model(folder / "keras_3" / "Format-Serving", keras_2=False)
+    record_models.save_parsing_model(folder / "default" / "Format-Serving", keras_2=False, default=True)
+    record_models.save_parsing_model(folder / "scaled" / "Format-Serving", keras_2=True, scale=3.0)
+    record_models.save_image_model(folder / "image" / "Format-Serving")
+    record_models.save_text_model(folder / "text" / "Format-Serving")
+    record_models.save_estimator_model(folder / "estimator" / "Format-Serving")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def exports(folder, tmp_path_factory) -> Any:
+    """Return a function that exports a model to a format once, in this process."""
+    target, paths = tmp_path_factory.mktemp("exports"), {}
+
+    def export(name: str, format: str, **parameters: Any) -> Model:
+        key = (name, format, *sorted(parameters.items()))
+        if key not in paths:
+            paths[key] = target / str(len(paths)) / "staged"
+            paths[key].mkdir(parents=True)
+            convert = import_module(f"tfopt.components.export_{format}.export").export
+            (exporter,) = (exporter for exporter in EXPORTERS if exporter.format == format)
+            settings = exporter.parameters(**parameters)
+            examples = Examples(folder / "examples")
+            facts = convert_model(convert, Model(folder / name), examples, paths[key], settings)
+            write_card(paths[key], facts | {"name": f"{name} {format}"})
+        return Model(paths[key])
+
+    return export
+
+
+def records(folder: Path) -> Any:
+    """Return the serialized records of the split eval."""
+    files = sorted((folder / "examples" / "Split-eval").iterdir())
+    return np.array(list(read_records(files)), object)
+
+
+def inputs(folder: Path, name: str) -> dict[str, Any]:
+    """Return the inputs of a model for all records of the split eval."""
+    import tensorflow as tf
+
+    serialized = records(folder)
+    if name != "text":
+        return {"examples": serialized}
+    parsed = tf.io.parse_example(tf.constant(serialized), {"text": tf.io.FixedLenFeature([], tf.string)})
+    return {"text": parsed["text"].numpy()}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("keras_2", {"a": "float32[?,1]", "b": "float32[?,1]", "n": "int64[?,2]"}),
+        ("keras_3", {"a": "float32[?,1]", "b": "float32[?,1]", "n": "int64[?,2]"}),
+        ("default", {"a": "float32[?,1]", "b": "float32[?,1]", "sometimes": "int64[?,2]"}),
+        ("image", {"jpeg": "string[?]"}),
+        ("estimator", {"a": "float32[?,1]", "b": "float32[?,1]", "text": "string[?,?]"}),
+    ],
+)
+def test_load_finds_the_features_that_the_graph_parses(folder, name, expected):
+    spec = runtimes.load(Model(folder / name)).inputs["examples"]
+    assert {feature: str(spec) for feature, spec in spec.features.items()} == expected
+
+
+def test_load_finds_kind_and_default_value_of_features(folder):
+    default = runtimes.load(Model(folder / "default")).inputs["examples"].features
+    assert default["sometimes"].default.tolist() == [3, 1]
+    assert default["a"].default is None
+    estimator = runtimes.load(Model(folder / "estimator")).inputs["examples"].features
+    assert {name: feature.kind for name, feature in estimator.items()} == {"a": "dense", "b": "dense", "text": "sparse"}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("name", ["keras_2", "keras_3"])
+def test_exported_file_takes_the_parsed_features(folder, exports, name, format):
+    import tensorflow as tf
+
+    exported = exports(name, format)
+    spec = {"a": tf.io.FixedLenFeature([1], tf.float32), "b": tf.io.FixedLenFeature([1], tf.float32)}
+    parsed = tf.io.parse_example(tf.constant(records(folder)), {**spec, "n": tf.io.FixedLenFeature([2], tf.int64)})
+    with runtimes.load(Model(folder / name)) as parent, runtimes.load(exported) as child:
+        assert sorted(child.inputs) == ["a", "b", "n"]
+        expected = parent.run({"examples": records(folder)})["outputs"]
+        received = child.run({key: value.numpy() for key, value in parsed.items()})["outputs"]
+    np.testing.assert_allclose(received, expected, atol=1e-5)
+    assert exported.card.facts["cut"] == {
+        "core_inputs": "a: float32[?,1], b: float32[?,1], n: int64[?,2]",
+        "preprocessing": None,
+        "ops": exported.card.facts["cut"]["ops"],
+    }
+    assert exported.card.facts["cut"]["ops"]["ParseExampleV2"] == 1
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("name", ["default", "image", "estimator", "text"])
+def test_exported_file_runs_after_a_preprocessing_saved_model(folder, exports, name, format):
+    exported = exports(name, format)
+    assert exported.format == format
+    assert (exported.path / "Format-Preprocessing" / "saved_model.pb").is_file()
+    assert exported.preprocessing / "saved_model.pb" in exported.payload()
+    batch = inputs(folder, name)
+    with runtimes.load(Model(folder / name)) as parent, runtimes.load(exported) as child:
+        assert list(child.inputs) == list(parent.inputs)
+        for output, expected in parent.run(batch).items():
+            np.testing.assert_allclose(child.run(batch)[output], expected, atol=1e-5)
+            assert np.ptp(expected) > 1e-3
+
+
+def test_core_of_an_image_model_begins_after_the_decoding(exports):
+    assert exports("image", "tflite").card.facts["cut"]["core_inputs"].endswith("float32[?,8,8,3]")
+
+
+def test_core_of_a_text_model_begins_with_numbers_of_words(exports):
+    assert exports("text", "tflite").card.facts["cut"]["core_inputs"].endswith("int64[?,6]")
+
+
+@pytest.mark.parametrize("name", ["keras_2", "image", "text"])
+def test_int8_is_calibrated_on_what_the_core_receives(folder, exports, name):
+    exported = exports(name, "tflite", precision="int8", tolerance=0.2)
+    batch = inputs(folder, name)
+    with runtimes.load(Model(folder / name)) as parent:
+        expected = next(iter(parent.run(batch).values()))
+    verified = next(iter(exported.card.facts["verified"]["outputs"].values()))
+    assert verified["max_abs_error"] < 0.2 * np.ptp(expected)
+    calibration = exported.card.facts["calibration"]
+    assert calibration["used"] == len(calibration["records"]) == record_models.COUNT
+
+
+def test_evaluate_counts_calibration_records_of_a_cut_model(folder, exports, tmp_path):
+    arguments = {
+        "baseline": folder / "text",
+        "candidates": [exports("text", "tflite", precision="int8", tolerance=0.2)],
+    }
+    find("evaluate")(**arguments, examples=folder / "examples", evaluation=tmp_path / "e", label="two", split="train")
+    assert "calibrated" in Evaluation(tmp_path / "e").load().models[1].error
+
+
+def test_evaluate_runs_models_on_raw_records_and_on_features(folder, exports, tmp_path):
+    import tensorflow as tf
+
+    candidates = [exports("keras_2", format) for format in FORMATS]
+    find("evaluate")(
+        baseline=folder / "keras_2",
+        candidates=candidates,
+        examples=folder / "examples",
+        evaluation=tmp_path / "e",
+        label="label",
+    )
+    report = Evaluation(tmp_path / "e").load()
+    labels = tf.io.parse_example(tf.constant(records(folder)), {"label": tf.io.FixedLenFeature([], tf.int64)})["label"]
+    with runtimes.load(Model(folder / "keras_2")) as parent:
+        classes = parent.run({"examples": records(folder)})["outputs"].argmax(1)
+    assert [model.error for model in report.models] == [None] * 4
+    for model in report.models:
+        assert model.metrics["accuracy"].value == pytest.approx(float((classes == labels.numpy()).mean()))
+
+
+def test_evaluate_skips_records_without_a_parsed_feature(folder, tmp_path):
+    import tensorflow as tf
+
+    split = tmp_path / "examples" / "Split-eval"
+    split.mkdir(parents=True)
+    broken = tf.train.Example.FromString(records(folder)[0])
+    del broken.features.feature["b"]
+    with tf.io.TFRecordWriter(str(split / "data_tfrecord-00000-of-00001")) as writer:
+        for record in [*records(folder)[:20], broken.SerializeToString()]:
+            writer.write(record)
+    find("evaluate")(
+        baseline=folder / "keras_3",
+        candidates=[folder / "keras_2"],
+        examples=tmp_path / "examples",
+        evaluation=tmp_path / "e",
+        label="label",
+    )
+    counts = Evaluation(tmp_path / "e").load().counts
+    assert counts.skipped_because == {"a feature missing, or of another type or length": 1}
+    assert counts.evaluated == 20
+
+
+def test_evaluate_refuses_examples_without_a_parsed_feature(folder, digits_examples, tmp_path):
+    with pytest.raises(ComponentError, match="no feature 'a'"):
+        find("evaluate")(
+            baseline=folder / "keras_3",
+            candidates=[folder / "keras_2"],
+            examples=digits_examples,
+            evaluation=tmp_path / "e",
+            label="label",
+        )
+
+
+@pytest.mark.parametrize("with_examples", [True, False])
+def test_benchmark_measures_records_against_features(folder, exports, tmp_path, with_examples):
+    examples = {"examples": folder / "examples"} if with_examples else {}
+    candidates = [exports("keras_2", "tflite"), exports("keras_2", "onnx")]
+    find("benchmark")(
+        baseline=folder / "keras_2", candidates=candidates, benchmark=tmp_path / "b", seconds=0.2, rounds=4, **examples
+    )
+    report = Benchmark(tmp_path / "b").load()
+    assert [model.error for model in report.models] == [None] * 3
+    assert all(model.latency["1"].p50 > 0 for model in report.models)
+
+
+@pytest.mark.parametrize("name", ["keras_2", "keras_3", "image"])
+def test_fold_batch_norm_keeps_the_string_signature(folder, tmp_path, name):
+    find("fold_batch_norm")(model=folder / name, folded=tmp_path / "folded", examples=folder / "examples")
+    folded = SavedModel(tmp_path / "folded")
+    assert folded.card.facts["folded"] == 1
+    with runtimes.load(Model(folder / name)) as parent, runtimes.load(folded) as child:
+        batch = inputs(folder, name)
+        assert child.inputs == parent.inputs
+        np.testing.assert_allclose(child.run(batch)["outputs"], parent.run(batch)["outputs"], atol=1e-5)
+
+
+@pytest.mark.parametrize("component", ["optimize_graph", "cast_precision", "configure_runtime"])
+@pytest.mark.parametrize("name", ["keras_2", "text", "estimator"])
+def test_graph_components_take_random_records_and_words_of_the_graph(folder, tmp_path, component, name):
+    (output,) = find(component).outputs
+    find(component)(model=folder / name, **{output: tmp_path / "out"})
+    with runtimes.load(Model(folder / name)) as parent, runtimes.load(Model(tmp_path / "out")) as child:
+        batch = inputs(folder, name)
+        for key, expected in parent.run(batch).items():
+            np.testing.assert_allclose(child.run(batch)[key], expected, atol=0.05)
+
+
+def test_random_text_consists_of_the_words_that_the_graph_looks_up(folder):
+    from tfopt.data.sample_inputs import random_batch
+
+    with runtimes.load(Model(folder / "text")) as runtime:
+        texts = random_batch(runtime.inputs, records=50, seed=0)["text"]
+    words = {word.decode() for text in texts for word in text.split()}
+    assert words == set(record_models.WORDS)
+
+
+def test_random_records_need_examples_for_text_without_a_vocabulary(folder):
+    from tfopt.data.sample_inputs import random_batch
+
+    with runtimes.load(Model(folder / "image")) as runtime, pytest.raises(ComponentError, match="'jpeg' takes string"):
+        random_batch(runtime.inputs, records=1, seed=0)
+
+
+@pytest.mark.parametrize("component", [("prune", {"sparsity": 0.5}), ("cluster", {"clusters": 4})])
+def test_keras_components_keep_the_string_signature(folder, tmp_path, component):
+    name, parameters = component
+    (output,) = find(name).outputs
+    find(name)(model=folder / "keras_2", examples=folder / "examples", **parameters, **{output: tmp_path / "out"})
+    with runtimes.load(Model(folder / "keras_2")) as parent, runtimes.load(Model(tmp_path / "out")) as child:
+        assert {key: str(spec) for key, spec in child.inputs["examples"].features.items()} == {
+            key: str(spec) for key, spec in parent.inputs["examples"].features.items()
+        }
+        outputs = child.run(inputs(folder, "keras_2"))["outputs"]
+        assert np.ptp(outputs) > 1e-3
+
+
+def test_keras_components_refuse_a_signature_that_does_more_than_parsing(folder, tmp_path):
+    with pytest.raises(ComponentError, match="of the signature and of the Keras form differ"):
+        find("cluster")(
+            model=folder / "scaled", examples=folder / "examples", clusters=4, clustered=tmp_path / "clustered"
+        )
+    assert not (tmp_path / "clustered").exists()
+
+
+def test_validate_serving_sends_records(folder, tmp_path):
+    find("validate_serving")(
+        model=folder / "keras_3", examples=folder / "examples", infra_blessing=tmp_path / "blessing", seconds=0.2
+    )
+    assert json.loads((tmp_path / "blessing" / "infra_blessing.json").read_text())["blessed"]
+
+
+def test_push_layouts_of_servers_refuse_a_model_in_two_parts(exports):
+    exported = exports("text", "onnx")
+    assert resolve_layout(exported, "auto") == "plain"
+    names = version_files(exported, "plain")
+    assert {"model.onnx", "Format-Preprocessing/saved_model.pb"} <= set(names)
+    with pytest.raises(ComponentError, match="after a preprocessing SavedModel, layout='triton'"):
+        version_files(exported, "triton")
+
+
+def test_cut_at_begins_the_core_after_a_node(folder, tmp_path):
+    from tfopt.graph.saved_model import read
+
+    relu = next(node.name for node in read(folder / "keras_3" / "Format-Serving").graph.node if node.op == "Relu")
+    find("export_onnx")(
+        model=folder / "keras_3", examples=folder / "examples", exported=tmp_path / "out", cut_at=[relu]
+    )
+    exported = Model(tmp_path / "out")
+    assert exported.card.facts["cut"]["core_inputs"].endswith("float32[?,24]")
+    with runtimes.load(Model(folder / "keras_3")) as parent, runtimes.load(exported) as child:
+        batch = inputs(folder, "keras_3")
+        np.testing.assert_allclose(child.run(batch)["outputs"], parent.run(batch)["outputs"], atol=1e-5)
+
+
+def test_cut_at_refuses_a_node_that_does_not_exist(folder, tmp_path):
+    with pytest.raises(ComponentError, match="cut_at=nothing"):
+        find("export_onnx")(model=folder / "keras_3", exported=tmp_path / "out", cut_at=["nothing"])
+
+
+def test_cut_refuses_an_output_of_text(tmp_path):
+    import tensorflow as tf
+
+    class Upper(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+        def serve(self, text: Any) -> dict[str, Any]:
+            return {"upper": tf.strings.upper(text)}
+
+    module = Upper()
+    tf.saved_model.save(module, str(tmp_path / "model"), signatures={"serving_default": module.serve})
+    with pytest.raises(ComponentError, match="output upper is text"):
+        find("export_tflite")(model=tmp_path / "model", exported=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
