@@ -68,6 +68,15 @@ def test_the_same_table_in_every_format_gives_the_same_files(missing, tmp_path):
         assert (tmp_path / f"{kind}.out" / "examples.json").read_text() == manifest
 
 
+def test_float32_and_bool_columns_have_the_splits_of_their_numbers(tmp_path):
+    table = [{"x": n / 10, "flag": n % 3 > 0, "label": n % 2} for n in range(40)]
+    schema = pa.schema([("x", pa.float32()), ("flag", pa.bool_()), ("label", pa.int64())])
+    run(write(tmp_path / "a.csv", [row | {"flag": int(row["flag"])} for row in table]), tmp_path / "csv")
+    run(write(tmp_path / "a.parquet", table, schema), tmp_path / "parquet")
+    run(write(tmp_path / "a.jsonl", table), tmp_path / "jsonl")
+    assert shards(tmp_path / "csv") == shards(tmp_path / "parquet") == shards(tmp_path / "jsonl")
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_several_files_give_the_examples_of_one(kind, tmp_path):
     table = sample()
@@ -377,6 +386,8 @@ def test_parquet_files_of_different_schemas_are_refused_with_column_and_types(tm
         assert "first file" in error.expected
     report = run(tmp_path / "float32", tmp_path / "out", columns=["x:float32"], splits=["all:1"])
     assert report["features"]["x"]["dtype"] == "float32"
+    error = refusal(tmp_path / "list", tmp_path / "no", columns=["x:float32"])
+    assert ("column 'x' is list of int64" in error.received, error.expected) == (True, "int64, as in the first file")
     error = refusal(tmp_path / "string", tmp_path / "no", columns=["x:string"])
     assert ("int64" in error.received, error.expected) == (True, "string, as declared")
 
