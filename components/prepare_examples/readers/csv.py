@@ -1,4 +1,8 @@
-"""CSV and TSV reader: with or without header, quoted cells with separators and newlines, plain or gzipped."""
+"""CSV and TSV reader: with or without header, quoted cells with separators and newlines, plain or gzipped.
+
+pyarrow's CSV reader is not used: it accepts a quote that is never closed and text after a closing quote, and reports
+rows without their lines.
+"""
 
 import csv
 import io
