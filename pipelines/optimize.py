@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tfopt.artifacts import Examples, SavedModel
+from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.component import Group, Input
 from tfopt.model_store.warm_start import Destination
 from tfopt.trace import Inherited, Steps
@@ -37,7 +38,14 @@ class Selection:
     destination: Destination = "pushed"
 
 
-def optimize(steps: Steps, model: Input[SavedModel], examples: Input[Examples], *, selection: Group[Selection]) -> None:
+def optimize(
+    steps: Steps,
+    model: Input[SavedModel],
+    examples: Input[Examples],
+    *,
+    selection: Group[Selection],
+    signature: Inherited,
+) -> None:
     """Make a trained model smaller and faster on CPUs, measure every candidate, and push the selected one.
 
     Args:
@@ -45,12 +53,15 @@ def optimize(steps: Steps, model: Input[SavedModel], examples: Input[Examples], 
         model: A trained model: the baseline that every candidate is compared with.
         examples: Examples with the splits train (calibration) and eval, and test if there is one (measurement).
         selection: Parameters of the measurement, the selection and the push.
+        signature: Name of the signature that is converted, measured and served, in formats with signatures.
     """
-    candidates = make_candidates(steps, model, examples, CANDIDATES)
-    select_and_push(steps, model, candidates, examples, selection)
+    candidates = make_candidates(steps, model, examples, CANDIDATES, signature)
+    select_and_push(steps, model, candidates, examples, selection, signature)
 
 
-def make_candidates(steps: Steps, model: object, examples: object, names: tuple[str, ...]) -> list[object]:
+def make_candidates(
+    steps: Steps, model: object, examples: object, names: tuple[str, ...], signature: object = SERVING_DEFAULT
+) -> list[object]:
     """Make candidates; one that cannot be made is reported and does not end the run.
 
     Args:
@@ -58,15 +69,16 @@ def make_candidates(steps: Steps, model: object, examples: object, names: tuple[
         model: The model they are made from.
         examples: Examples for calibration and verification.
         names: Any of `CANDIDATES`, and ``tensorrt`` with a precision.
+        signature: The signature to convert.
     """
-    options = {"examples": examples, "on_failure": "row"}
+    options = {"examples": examples, "on_failure": "row", "signature": signature}
     models = {"folded": steps.fold_batch_norm(model=model, **options).outputs["folded"]}
     if {"optimized", "configured", "compiled"} & set(names):
         models["optimized"] = steps.optimize_graph(model=models["folded"], **options).outputs["optimized"]
     for name in names:
         kind, _, precision = name.partition(" ")
         if name == "configured":
-            step = steps.configure_runtime(model=models["optimized"], on_failure="row")
+            step = steps.configure_runtime(model=models["optimized"], on_failure="row", signature=signature)
         elif name == "compiled":
             step = steps.compile_xla(model=models["optimized"], batch_sizes=["1", "32"], **options)
         elif precision:
@@ -80,7 +92,13 @@ def make_candidates(steps: Steps, model: object, examples: object, names: tuple[
 
 
 def select_and_push(
-    steps: Steps, model: object, candidates: list[object], examples: object, selection: Selection, **warm_start: object
+    steps: Steps,
+    model: object,
+    candidates: list[object],
+    examples: object,
+    selection: Selection,
+    signature: object = SERVING_DEFAULT,
+    **warm_start: object,
 ) -> None:
     """Measure candidates against the baseline, select one, load it as its server would, and push it.
 
@@ -92,9 +110,10 @@ def select_and_push(
         candidates: The models to select from.
         examples: Examples for measurement.
         selection: As for `optimize`.
+        signature: The signature to measure and to serve.
         warm_start: ``trained`` and ``recipe``: artifacts that `push_model` stores for the next run.
     """
-    compared = {"baseline": model, "candidates": candidates, "examples": examples}
+    compared = {"baseline": model, "candidates": candidates, "examples": examples, "signature": signature}
     evaluated = steps.evaluate(**compared, label=selection.label, output=selection.output)
     measured = steps.benchmark(**compared, seconds=selection.seconds, batch_sizes=selection.batch_sizes)
     selected = steps.select_model(
@@ -108,7 +127,7 @@ def select_and_push(
         layout=selection.layout,
     )
     pushed = {"model": selected.outputs["selected"], "fallback": model, "examples": examples}
-    pushed |= {"destination": selection.destination, "layout": selection.layout}
+    pushed |= {"destination": selection.destination, "layout": selection.layout, "signature": signature}
     served = steps.validate_serving(**pushed)
     steps.push_model(
         blessing=selected.outputs["blessing"],

@@ -7,13 +7,18 @@ there is one, for ever in a cluster without GPUs. On a machine without a GPU eac
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Group, Input
 from tfopt.pipelines.optimize import CANDIDATES, Selection, make_candidates, select_and_push
-from tfopt.trace import Steps
+from tfopt.trace import Inherited, Steps
 
 ENGINES = ("tensorrt fp32", "tensorrt fp16", "tensorrt int8")
 
 
 def optimize_gpu(
-    steps: Steps, model: Input[SavedModel], examples: Input[Examples], *, selection: Group[Selection]
+    steps: Steps,
+    model: Input[SavedModel],
+    examples: Input[Examples],
+    *,
+    selection: Group[Selection],
+    signature: Inherited,
 ) -> None:
     """Optimize a trained model like `optimize`, with TensorRT engines among the candidates.
 
@@ -22,6 +27,7 @@ def optimize_gpu(
         model: A trained model: the baseline that every candidate is compared with.
         examples: Examples with the splits train (calibration) and eval, and test if there is one (measurement).
         selection: Parameters of the measurement, the selection and the push.
+        signature: Name of the signature that is converted, measured and served, in formats with signatures.
     """
-    candidates = make_candidates(steps, model, examples, (*CANDIDATES, *ENGINES))
-    select_and_push(steps, model, candidates, examples, selection)
+    candidates = make_candidates(steps, model, examples, (*CANDIDATES, *ENGINES), signature)
+    select_and_push(steps, model, candidates, examples, selection, signature)

@@ -40,6 +40,7 @@ def component(
     beam: bool = False,
     runs: Collection[str] = (),
     tolerance: float | None = TOLERANCE,
+    model_signature: bool = False,
     cpu: float = 1,
     memory: str = "4Gi",
     gpu: int = 0,
@@ -55,13 +56,23 @@ def component(
         tolerance: A model output is compared with the first input, if that is a model: names, dtypes and shapes of
             inputs and outputs must be the same, and outputs may differ by at most this fraction of their range. None:
             they may differ (after training, say), but be neither NaN nor constant. See `tfopt.execution.parity_check`.
+        model_signature: Add the parameter ``signature``, the name of the signature that is run or converted. The
+            function finds it as ``model.signature``, and `tfopt.runtimes.load` uses it.
         cpu: Number of cores that Kubeflow requests for a step; ``--kfp-option`` changes it, memory and gpu.
         memory: Requested memory as a Kubernetes quantity, such as ``4Gi``.
         gpu: Number of GPUs.
     """
     resources = Resources(cpu, memory, gpu)
     return lambda function: Component(
-        function, execute, image=image, cache=cache, beam=beam, runs=runs, tolerance=tolerance, resources=resources
+        function,
+        execute,
+        image=image,
+        cache=cache,
+        beam=beam,
+        runs=runs,
+        tolerance=tolerance,
+        model_signature=model_signature,
+        resources=resources,
     )
 
 

@@ -96,7 +96,7 @@ def _try(model: MeasuredModel, settings: Settings, input_file: InputFile) -> Non
 def _load(model: MeasuredModel, settings: Settings, input_file: InputFile) -> dict[str, Any]:
     """Load a model in a new process and return the measured facts."""
     model.process.renew()
-    facts: dict[str, Any] = model.process.call("load", model.model.uri, settings.threads)
+    facts: dict[str, Any] = model.process.call("load", model.model.uri, model.model.signature, settings.threads)
     model.process.call("feed", str(input_file(facts.pop("inputs"))))
     return facts
 

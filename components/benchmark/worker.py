@@ -28,13 +28,13 @@ class Worker:
         """Store the facts of the process that imported the runtime, which this one is a fork of."""
         self._imported, self._inherited = imported, peak_memory()
 
-    def load(self, uri: str, threads: int) -> dict[str, Any]:
+    def load(self, uri: str, signature: str, threads: int) -> dict[str, Any]:
         """Load the model and return the seconds, the memory and the model's inputs."""
         from tfopt import runtimes
         from tfopt.artifacts import Model
 
         start = time.perf_counter()
-        self._runtime = runtimes.load(Model(uri), threads=threads)
+        self._runtime = runtimes.load(Model(uri), signature=signature, threads=threads)
         return self._imported | {"load_seconds": time.perf_counter() - start, "inputs": self._runtime.inputs}
 
     def feed(self, file: str) -> None:

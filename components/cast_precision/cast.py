@@ -48,7 +48,7 @@ def cast_model(
                 "operations in float32 with a 16-bit kernel",
                 "leave the model as it is",
             )
-        comparison = Comparison(parent.signatures, lambda key: FrozenRuntime(frozen, key), examples)
+        comparison = Comparison(parent.signatures, lambda key: FrozenRuntime(frozen, key), examples, model.signature)
         taken_back, errors = revert(
             chosen, lambda nodes: _error(rewritten(parent, nodes, precision), comparison), allowed
         )

@@ -17,7 +17,7 @@ from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.errors import ComponentError
 from tfopt.graph import grappler
 from tfopt.graph import pass_manager as passes
-from tfopt.graph.comparison import DEFAULT, Comparison, largest_error
+from tfopt.graph.comparison import Comparison, largest_error
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.report import Report
 from tfopt.graph.saved_model import opened
@@ -44,7 +44,9 @@ def compile_model(model: SavedModel, target: Path, examples: Examples | None, se
     with opened(model) as frozen:
         frozen = passes.optimize(grappler.run(frozen, ["debug_stripper"]), PASSES, Report())
         report = _write_model(frozen, serving, settings)
-        comparison = Comparison(frozen.signatures, lambda key: runtimes.load(model, signature=key), examples)
+        comparison = Comparison(
+            frozen.signatures, lambda key: runtimes.load(model, signature=key), examples, model.signature
+        )
     errors = _compare_outputs(comparison, target)
     output, error = largest_error(errors)
     if error > settings.tolerance:
@@ -135,8 +137,8 @@ def _compare_outputs(comparison: Comparison, target: Path) -> dict[str, Any]:
 
 
 def _draw_batches(model: SavedModel, examples: Examples | None, sizes: list[int]) -> dict[int, Batch]:
-    """Return inputs of ``serving_default`` by batch size; only for the model's own size if it is fixed."""
-    runtime = runtimes.load(model, signature=DEFAULT)
+    """Return inputs of the signature by batch size; only for the model's own size if it is fixed."""
+    runtime = runtimes.load(model)
     inputs, _ = draw_inputs(examples, runtime.inputs, records=max(sizes))
     batches = {}
     for size in sizes:

@@ -43,6 +43,7 @@ def evaluate_models(
     files = split_files(examples, settings.split)
     models = [baseline, *candidates]
     local = [type(model).open(local_copy(model.uri), model.metadata) for model in models]
+    local[0].signature = baseline.signature
     names = unique_names(local)
     with runtimes.load(local[0]) as runtime:
         plan = make_plan(settings, local, runtime, files)

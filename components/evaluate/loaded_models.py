@@ -38,7 +38,7 @@ class LoadedModel:
         self.runtime: Runtime | None = None
         self.output, self.failure = plan.output, ""
         try:
-            runtime = self.runtime = runtimes.load(Model(local_copy(uri)))
+            runtime = self.runtime = runtimes.load(Model(local_copy(uri)), signature=plan.signature)
             check_features(plan.features, runtime.inputs, "inputs")
             # Converters rename a single output. Several outputs are identified by name.
             must_match = len(runtime.outputs) > 1 or plan.output in runtime.outputs
@@ -67,7 +67,7 @@ class ModelPool:
     @contextlib.contextmanager
     def borrow(self, plan: "Plan") -> Iterator[list[LoadedModel]]:
         """Yield the loaded models of a plan for one caller."""
-        key = (plan.models, plan.output)
+        key = (plan.models, plan.signature, plan.output)
         self.clear(but=key)
         with self._lock:
             models = self._free.pop()[1] if self._free else None

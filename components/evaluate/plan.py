@@ -31,6 +31,7 @@ class Plan:
     Attributes:
         settings: The parameters.
         models: The address of each model and its digest, the baseline first.
+        signature: The signature of the models that is evaluated.
         features: Dtype and shape of each feature of the examples.
         batch_size: Records in a batch, the same for all workers, because the bootstrap weights depend on the batch.
         scoring: The metrics.
@@ -42,6 +43,7 @@ class Plan:
 
     settings: Settings
     models: tuple[tuple[str, str], ...]
+    signature: str
     features: Mapping[str, TensorSpec]
     batch_size: int
     scoring: Scoring
@@ -81,6 +83,7 @@ def make_plan(settings: Settings, models: list[Model], baseline: Runtime, files:
     return Plan(
         settings,
         tuple((model.uri, model.digest) for model in models),
+        models[0].signature,
         features,
         batch_size,
         scoring,

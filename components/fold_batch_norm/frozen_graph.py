@@ -55,7 +55,9 @@ def write_verified(
     written = SavedModel(target / "Format-Serving")
     saved_model.write(child, written.path)
     copy_assets(model, written.path)
-    comparison = Comparison(child.signatures, lambda key: runtimes.load(model, signature=key), examples)
+    comparison = Comparison(
+        child.signatures, lambda key: runtimes.load(model, signature=key), examples, model.signature
+    )
     outputs = comparison.errors(lambda key: runtimes.load(written, signature=key))
     name, error = largest_error(outputs)
     if not error <= allowed:

@@ -11,12 +11,11 @@ from tfopt.errors import ComponentError
 log = logging.getLogger(__name__)
 
 
-@component(image="tf", cache="local")
+@component(image="tf", cache="local", model_signature=True)
 def inspect_model(
     model: Input[Model],
     inspection: Output[Inspection],
     *,
-    signature: str = "serving_default",
     budget_mflops: Annotated[float, Between(0)] | None = None,
     budget_parameters: Annotated[int, Between(0)] | None = None,
 ) -> None:
@@ -35,7 +34,6 @@ def inspect_model(
         model: A SavedModel or Keras model. For an exported model, the SavedModel of its parent is inspected, if it is
             stored next to it.
         inspection: ``inspection.json``, ``inspection.txt`` and ``report.html``.
-        signature: The signature to inspect.
         budget_mflops: Limit of the million floating-point operations for one example.
         budget_parameters: Limit of the number of parameters.
 
@@ -52,7 +50,7 @@ def inspect_model(
     from tfopt.components.inspect_model.inspect import inspect
     from tfopt.components.inspect_model.report import render_html, render_text
 
-    report = inspect(model, signature, CostBudget(budget_mflops, budget_parameters))
+    report = inspect(model, model.signature, CostBudget(budget_mflops, budget_parameters))
     inspection.write(report)
     text = render_text(report)
     (inspection.path / "inspection.txt").write_text(text)

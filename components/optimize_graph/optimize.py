@@ -36,7 +36,7 @@ def optimize(model: SavedModel, target: Path, examples: Examples | None, optimiz
         source = _exported(model, Path(folder), optimization)
         parent = saved_model.read(source.saved_model or source.path)
         allowed = tolerance_of(parent) if optimization.tolerance is None else optimization.tolerance
-        comparison = Comparison(parent.signatures, lambda key: FrozenRuntime(parent, key), examples)
+        comparison = Comparison(parent.signatures, lambda key: FrozenRuntime(parent, key), examples, source.signature)
         run = VerifiedPasses(parent, comparison, allowed)
         run.run_all(passes)
         _log(run, explain=optimization.explain)
@@ -103,7 +103,9 @@ def _write_verified(
     written = SavedModel(target / "Format-Serving")
     saved_model.write(child, written.path)
     copy_assets(source, written.path)
-    comparison = Comparison(child.signatures, lambda key: runtimes.load(source, signature=key), examples)
+    comparison = Comparison(
+        child.signatures, lambda key: runtimes.load(source, signature=key), examples, source.signature
+    )
     outputs = comparison.errors(lambda key: runtimes.load(written, signature=key))
     name, error = largest_error(outputs)
     if not error <= allowed:

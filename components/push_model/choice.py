@@ -32,9 +32,10 @@ def choose(model: Model, blessing: Blessing, infra: InfraBlessing | None, fallba
         ComponentError: If they are about other models.
     """
     permission = blessing.load()
-    if permission.model_digest != model.digest:
+    blessed_digest = permission.model_digest
+    if blessed_digest not in (None, model.digest):
         raise ComponentError(
-            f"{blessing.uri} blesses the model {permission.model_digest[:12]}, but {model.uri} is {model.digest[:12]}",
+            f"{blessing.uri} blesses the model {str(blessed_digest)[:12]}, but {model.uri} is {model.digest[:12]}",
             "the blessing of this very model",
             "pass selected and blessing of the same select_model step",
         )

@@ -10,7 +10,7 @@ from tfopt.errors import ComponentError
 from tfopt.serving.triton_scheduler import Scheduling
 
 
-@component(image="tf", cache="never")
+@component(image="tf", cache="never", model_signature=True)
 def push_model(
     model: Input[Model],
     blessing: Input[Blessing],

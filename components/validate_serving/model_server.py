@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.validate_serving.external_server import free_port, start_server
-from tfopt.graph.comparison import DEFAULT
 from tfopt.runtimes import Arrays
 from tfopt.serving.warm_up import predict_request
 
@@ -42,48 +41,49 @@ def tensor_specs(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:
 class ModelServerClient:
     """A client of a model in a `PredictionService`."""
 
-    def __init__(self, address: str, name: str) -> None:
+    def __init__(self, address: str, name: str, signature: str) -> None:
         """Create the channel; no request is sent yet."""
         import grpc
         from tensorflow_serving.apis import prediction_service_pb2_grpc
 
         options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
         self._service = prediction_service_pb2_grpc.PredictionServiceStub(grpc.insecure_channel(address, options))
-        self._name = name
+        self._name, self._signature = name, signature
 
     def signature(self) -> tuple[dict[str, TensorSpec], dict[str, TensorSpec]]:
-        """Return the inputs and outputs of ``serving_default``, as the server reports them."""
+        """Return the inputs and outputs of the signature, as the server reports them."""
         from tensorflow_serving.apis import get_model_metadata_pb2
 
         request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
         request.model_spec.name = self._name
         signatures = get_model_metadata_pb2.SignatureDefMap()
         self._service.GetModelMetadata(request, timeout=10).metadata["signature_def"].Unpack(signatures)
-        signature = signatures.signature_def[DEFAULT]
+        signature = signatures.signature_def[self._signature]
         return tensor_specs(signature.inputs), tensor_specs(signature.outputs)
 
     def predict(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """Send one request and return the outputs; thread-safe."""
         import tensorflow as tf
 
-        response = self._service.Predict(predict_request(dict(arrays), self._name), timeout=60)
+        response = self._service.Predict(predict_request(dict(arrays), self._name, self._signature), timeout=60)
         return {name: tf.make_ndarray(tensor) for name, tensor in response.outputs.items()}
 
 
 @contextlib.contextmanager
-def run_server(program: str, root: Path, deadline: float) -> Iterator[ModelServerClient]:
+def run_server(program: str, root: Path, signature: str, deadline: float) -> Iterator[ModelServerClient]:
     """Start the server on the versions below ``root``, wait until it serves one, and stop it at the end.
 
     Args:
         program: The server.
         root: The folder, with the name of the model.
+        signature: The signature of the requests.
         deadline: The time, by `time.monotonic`, when a version must be available, after its warm-up requests.
 
     Raises:
         ComponentError: If it ends or does not serve the model in time, with its last lines.
     """
     port = free_port()
-    client = ModelServerClient(f"localhost:{port}", root.name)
+    client = ModelServerClient(f"localhost:{port}", root.name, signature)
     flags = (f"--port={port}", f"--model_name={root.name}", f"--model_base_path={root}")
     with start_server(program, *flags, not_ready=lambda: _not_ready(client), deadline=deadline):
         yield client

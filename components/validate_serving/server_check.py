@@ -38,6 +38,7 @@ class Task:
     """
 
     model: str
+    signature: str
     layout: str
     root: str
     examples: str | None
@@ -54,6 +55,7 @@ def check_server(task: Task) -> tuple[dict[str, Any], list[str]] | ComponentErro
         ComponentError: If the model cannot be loaded or laid out.
     """
     model, root, test = Model(task.model), Path(task.root), task.test
+    model.signature = task.signature
     examples = Examples(task.examples) if task.examples else None
     expected = runtimes.load(model)
     try:

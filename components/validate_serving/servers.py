@@ -14,7 +14,6 @@ from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.validate_serving import model_server, triton_server
 from tfopt.errors import ComponentError, first_line, nearest
-from tfopt.graph.comparison import DEFAULT
 from tfopt.runtimes import Arrays
 from tfopt.serving.layouts import open_version
 
@@ -27,7 +26,7 @@ class Server:
 
     Attributes:
         name: The server or runtime.
-        inputs: The inputs of the loaded signature ``serving_default``.
+        inputs: The inputs of the loaded signature.
         outputs: Its outputs.
         client: Returns a function for one thread that sends requests.
     """
@@ -56,14 +55,15 @@ def serve(model: Model, layout: str, root: Path, program: str | None, deadline: 
         with triton_server.run_server(program, root, deadline) as triton:
             yield Server(triton.server(), *triton.signature(), triton.client)
     elif program:
-        with model_server.run_server(program, root, deadline) as client:
+        with model_server.run_server(program, root, model.signature, deadline) as client:
             yield Server("TensorFlow Serving", *client.signature(), lambda: client.predict)
     elif model.format == "saved_model" and layout != "plain":
-        with _session(open_version(model, layout, root / "1")) as server:
+        with _session(open_version(model, layout, root / "1"), model.signature) as server:
             yield server
     else:
         version = open_version(model, layout, root / "1")
         format = FORMATS[model.format]
+        version.signature = model.signature
         with runtimes.load(version) as first:
             yield Server(
                 format.runtime,
@@ -74,7 +74,7 @@ def serve(model: Model, layout: str, root: Path, program: str | None, deadline: 
 
 
 @contextlib.contextmanager
-def _session(model: Model) -> Iterator[Server]:
+def _session(model: Model, signature: str) -> Iterator[Server]:
     """Load a graph in a session with the tag serve, as the C++ loader of TensorFlow Serving and of Triton does."""
     import tensorflow as tf
 
@@ -82,9 +82,9 @@ def _session(model: Model) -> Iterator[Server]:
     try:
         loaded = tf.compat.v1.saved_model.load(session, [tf.saved_model.SERVING], str(model.path))
         signatures = loaded.signature_def
-        if DEFAULT not in signatures:
-            raise ComponentError(f"no signature {DEFAULT!r}", "one of its signatures", nearest(DEFAULT, signatures))
-        inputs, outputs = signatures[DEFAULT].inputs, signatures[DEFAULT].outputs
+        if signature not in signatures:
+            raise ComponentError(f"no signature {signature!r}", "one of its signatures", nearest(signature, signatures))
+        inputs, outputs = signatures[signature].inputs, signatures[signature].outputs
         names = list(inputs)
         call = session.make_callable(
             {name: info.name for name, info in outputs.items()}, [inputs[name].name for name in names]

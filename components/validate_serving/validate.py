@@ -42,6 +42,7 @@ def validate(model: Model, examples: Examples | None, test: ServingTest, *, is_f
         destination = Path(test.destination).expanduser().absolute() if test.destination else None
         task = Task(
             model=model.uri,
+            signature=model.signature,
             layout=layout,
             root=str(Path(folder, destination.name if destination else NAME)),
             examples=examples.uri if examples else None,

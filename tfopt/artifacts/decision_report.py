@@ -187,7 +187,7 @@ class BlessingReport:
     Attributes:
         blessed: True if the model may be pushed.
         reason: The reason of the decision.
-        model_digest: Digest of the model that it is about.
+        model_digest: Digest of the model that it is about; None for a blessing of TFX's Evaluator.
         parent_blessed: True if the baseline may be pushed instead of a model that cannot be served; None, which counts
             as True, in files that do not state it.
     """
@@ -195,5 +195,5 @@ class BlessingReport:
     schema_version: ClassVar[int] = 1
     blessed: bool
     reason: str
-    model_digest: str
+    model_digest: str | None
     parent_blessed: bool | None = None

@@ -121,11 +121,29 @@ class Comparison(Report[ComparisonReport]):
 
 
 class Blessing(Report[BlessingReport]):
-    """Permission to push the selected model: TFX's marker file BLESSED or NOT_BLESSED, and the reason."""
+    """Permission to push the selected model: TFX's marker file BLESSED or NOT_BLESSED, and the reason.
+
+    The blessing of TFX's Evaluator is the marker file alone.
+    """
 
     file = "blessing.json"
     schema = BlessingReport
-    contents = "a folder with BLESSED or NOT_BLESSED and blessing.json"
+    contents = "a folder with BLESSED or NOT_BLESSED, and blessing.json"
+
+    def check(self) -> None:
+        """Raise ComponentError unless there is a marker file or a report."""
+        if self._marker is None:
+            super().check()
+
+    def load(self) -> BlessingReport:
+        """Read the report; without one, return what the marker file states, for a model that is not named."""
+        if self._marker is None or (self.path / self.file).exists():
+            return super().load()
+        return BlessingReport(self._marker == "BLESSED", f"TFX's Evaluator wrote {self._marker}", model_digest=None)
+
+    @property
+    def _marker(self) -> str | None:
+        return next((name for name in ("BLESSED", "NOT_BLESSED") if (self.path / name).is_file()), None)
 
 
 class InfraBlessing(Report[ServingReport]):

@@ -9,6 +9,7 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model
-from tfopt.artifacts.models import PREPROCESSING
+from tfopt.artifacts.models import PREPROCESSING, SERVING_DEFAULT
 from tfopt.artifacts.staging import link_tree
 from tfopt.artifacts.tensor_spec import RecordSpec, TensorSpec, describe_specs, fixed_batch
 from tfopt.conversion import calibration
@@ -24,7 +25,7 @@ from tfopt.conversion.convert import Conversion
 from tfopt.conversion.verification import draw_held_out, verify
 from tfopt.data.batches import Batch, serialize_records
 from tfopt.data.sample_inputs import count_records, split_batches
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import Runtime
 from tfopt.runtimes.preprocessed import PreprocessedRuntime, RecordParser, core_inputs
 
@@ -56,6 +57,8 @@ def convert_model(
     Raises:
         ComponentError: If neither the model nor its core can be converted.
     """
+    if model.signature != SERVING_DEFAULT and model.saved_model:
+        return _convert_signature(convert, model, examples, target, parameters)
     inputs = _text_inputs(model) if model.format in ("saved_model", "keras") else []
     if not inputs and not parameters.cut_at:
         return convert(model, examples, target, parameters)
@@ -81,6 +84,26 @@ def convert_model(
         ) from error
 
 
+def _convert_signature(
+    convert: Convert, model: Model, examples: Examples | None, target: Path, parameters: Conversion
+) -> dict[str, Any]:
+    """Convert a SavedModel that contains the requested signature only, as the default of all converters."""
+    from tfopt.graph import saved_model
+
+    assert model.saved_model
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".signature-") as folder:
+        frozen = saved_model.read(model.saved_model)
+        if model.signature not in frozen.signatures:
+            fix = nearest(model.signature, frozen.signatures)
+            raise ComponentError(f"{model.uri}: no signature {model.signature!r}", "one of its signatures", fix)
+        extracted = Path(folder, "model")
+        signatures = {SERVING_DEFAULT: frozen.signatures[model.signature]}
+        saved_model.write(replace(frozen, signatures=signatures), extracted / "Format-Serving")
+        facts = convert_model(convert, Model(extracted), examples, target, parameters)
+        _replace_saved_model(model, target)
+    return facts
+
+
 def _convert_core(
     convert: Convert, model: Model, examples: Examples | None, target: Path, parameters: Conversion
 ) -> dict[str, Any]:
@@ -90,19 +113,20 @@ def _convert_core(
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".core-") as folder:
         scratch = Path(folder)
         with saved_model.opened(model) as frozen:
-            cut = cut_text(frozen, model.signature, parameters.cut_at)
+            cut = cut_text(frozen, SERVING_DEFAULT, parameters.cut_at)
             saved_model.write(cut.core, scratch / "core" / "Format-Serving")
             if cut.preprocessing:
                 saved_model.write(cut.preprocessing, scratch / PREPROCESSING)
         core = Model(scratch / "core")
-        core.signature = model.signature
         with runtimes.load(model) as whole, runtimes.load(core) as numbers:
-            before = _load_preprocessing(whole, cut, scratch, model.signature)
+            before = _load_preprocessing(whole, cut, scratch)
             data = _CoreExamples(whole, before, numbers, parameters)
             facts = convert(core, data.write(examples, scratch / "examples"), target, parameters)
             if "calibration" in facts:
                 facts["calibration"] |= {key: data.calibration[key] for key in ("digest", "records")}
-            _place_parts(model, scratch, target)
+            if cut.preprocessing:
+                link_tree(scratch / PREPROCESSING, target / PREPROCESSING)
+            _replace_saved_model(model, target)
             if facts["verified"]["run"]:
                 child = runtimes.load(Model(target))
                 child = child if cut.preprocessing else PreprocessedRuntime(before, child)
@@ -156,21 +180,19 @@ class _CoreExamples:
                 writer.write(record)
 
 
-def _load_preprocessing(whole: Runtime, cut: "Cut", folder: Path, signature: str) -> Runtime:
+def _load_preprocessing(whole: Runtime, cut: "Cut", folder: Path) -> Runtime:
     if cut.preprocessing:
-        return runtimes.load(Model(folder / PREPROCESSING), signature=signature)
+        return runtimes.load(Model(folder / PREPROCESSING))
     name, spec = next((name, spec) for name, spec in whole.inputs.items() if isinstance(spec, RecordSpec))
     return RecordParser(name, RecordSpec(spec.dtype, spec.shape, spec.ranked, features=cut.features))
 
 
-def _place_parts(model: Model, scratch: Path, target: Path) -> None:
-    """Add the preprocessing to the output; a SavedModel next to a converted file is that of the whole model."""
-    if (scratch / PREPROCESSING).is_dir():
-        link_tree(scratch / PREPROCESSING, target / PREPROCESSING)
+def _replace_saved_model(model: Model, target: Path) -> None:
+    """Put the SavedModel of the whole model next to a converted file, in place of the part that was converted."""
     serving = target / "Format-Serving"
     if (serving / "saved_model.pb").is_file():
         (serving / "saved_model.pb").unlink()
-        with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".whole-") as folder:
             keras_models.place_saved_model(model, Path(folder, "saved_model"))
             link_tree(Path(folder, "saved_model"), serving)
 

@@ -23,6 +23,17 @@ Group = Annotated[T, "group"]  # a frozen dataclass of parameters
 
 
 TOLERANCE = 1e-3  # of an output's range
+SIGNATURE = Parameter(
+    "signature",
+    str,
+    "serving_default",
+    required=False,
+    optional=False,
+    choices=(),
+    between=None,
+    reads=None,
+    description="Name of the signature of the models to run or convert, in formats with signatures.",
+)
 Runner = Callable[["Component", Mapping[str, Any]], dict[str, Artifact]]
 
 
@@ -79,6 +90,7 @@ class Component:
         beam: bool = False,
         runs: Collection[str] = (),
         tolerance: float | None = TOLERANCE,
+        model_signature: bool = False,
         resources: Resources,
     ) -> None:
         """Store the function; its signature is read on first use.
@@ -91,11 +103,12 @@ class Component:
             beam: True if the work is a Beam pipeline.
             runs: Names of the components that it runs itself.
             tolerance: How much the outputs of a model it makes may differ; see `tfopt.execution.parity_check`.
+            model_signature: True for the parameter `SIGNATURE`, which becomes `Model.signature` of its models.
             resources: What Kubeflow requests for a step.
         """
         self.function, self.run = function, run
         self.image, self.cache, self.beam, self.resources = image, cache, beam, resources
-        self.runs, self.tolerance = tuple(runs), tolerance
+        self.runs, self.tolerance, self.model_signature = tuple(runs), tolerance, model_signature
         self.name = self.__name__ = function.__name__
         self.__doc__, self.__module__ = function.__doc__, function.__module__
         self.__wrapped__ = function
@@ -149,7 +162,7 @@ class Component:
             if twice := added.keys() & (parameters.keys() | ports.keys()):
                 raise TypeError(f"{self.name}: {', '.join(sorted(twice))} declared twice")
             parameters |= added
-        return parameters
+        return parameters | ({SIGNATURE.name: SIGNATURE} if self.model_signature else {})
 
     @cached_property
     def groups(self) -> dict[str, type]:
@@ -161,6 +174,7 @@ class Component:
         converted = {
             name: tuple(value) if self.parameters[name].is_tuple and value is not None else value
             for name, value in values.items()
+            if not (self.model_signature and name == SIGNATURE.name)
         }
         groups = {}
         for argument, group in self.groups.items():

@@ -4,14 +4,14 @@ import contextlib
 import contextvars
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Artifact, Model, staging
 from tfopt.artifacts.folder_lock import lock_folder
 from tfopt.artifacts.storage import is_remote
-from tfopt.declaration.component import Component, Port
+from tfopt.declaration.component import SIGNATURE, Component, Port
 from tfopt.errors import ComponentError, disk_full_error
 from tfopt.execution.failed_models import as_row, refuse_failed
 from tfopt.execution.model_card import write_card
@@ -34,6 +34,8 @@ def execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Art
     inputs = {port.name: _open(component, port, arguments.get(port.name)) for port in component.inputs.values()}
     targets = {port.name: _target(component, port, arguments.get(port.name)) for port in component.outputs.values()}
     with _staged(targets) as staged:
+        if component.model_signature:
+            _set_signature([*inputs.values(), *staged.values()], parameters[SIGNATURE.name])
         with as_row(staged, parameters, _origin(component, inputs, parameters)):
             refuse_failed(inputs)
             _call(component, {**inputs, **staged, **component.arguments(parameters)})
@@ -94,6 +96,14 @@ def _open_one(component: Component, port: Port, value: Any) -> Artifact:
     if not component.beam:
         raise ComponentError(f"{component.name}: {port.name}={uri}", "a local path", "copy it to this machine first")
     return port.type(uri, metadata)
+
+
+def _set_signature(artifacts: Iterable[Any], signature: str) -> None:
+    for artifact in artifacts:
+        if isinstance(artifact, list):
+            _set_signature(artifact, signature)
+        elif isinstance(artifact, Model):
+            artifact.signature = signature
 
 
 def _target(component: Component, port: Port, value: Any) -> Artifact:

@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 
 from tfopt.artifacts import Examples
+from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs, split_batches
-from tfopt.errors import ComponentError, first_line
+from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.graph.frozen_model import Frozen
 from tfopt.measurement.parity import compare
 from tfopt.runtimes import Arrays, Runtime
 
 RECORDS, BATCH = 32, 16
-DEFAULT = "serving_default"
 MIN_RANGE = 0.01  # fraction of the largest value: the range of a nearly constant output would make any error large
 TOLERANCE = {"float16": 1e-2, "bfloat16": 5e-2}  # parent and child both round every result to this dtype
 FLOAT32_TOLERANCE = 1e-4
@@ -28,24 +28,34 @@ class Comparison:
         skipped: Keys of the signatures that are not compared, with the reason.
     """
 
-    def __init__(self, keys: Iterable[str], parent: Callable[[str], Runtime], examples: Examples | None) -> None:
+    def __init__(
+        self,
+        keys: Iterable[str],
+        parent: Callable[[str], Runtime],
+        examples: Examples | None,
+        signature: str = SERVING_DEFAULT,
+    ) -> None:
         """Run the parent on each signature and store its outputs.
 
         Args:
             keys: The signatures.
             parent: Function that loads a signature by its key.
-            examples: Inputs for serving_default. Other signatures, and all if this is None, get random inputs.
+            examples: Inputs for one signature. Other signatures, and all if this is None, get random inputs.
+            signature: The signature that the examples are for.
 
         Raises:
-            ComponentError: If serving_default of the parent cannot be run or returns NaN, or no signature can be run.
+            ComponentError: If that signature of the parent does not exist, cannot be run or returns NaN.
         """
         self.source, self.skipped = "", {}
         self._recorded: dict[str, _RecordedOutputs] = {}
+        keys = list(keys)
+        if signature != SERVING_DEFAULT and signature not in keys:
+            raise ComponentError(f"no signature {signature!r}", "one of its signatures", nearest(signature, keys))
         for key in keys:
             try:
-                self._recorded[key], source = _record_outputs(key, parent(key), examples if key == DEFAULT else None)
+                self._recorded[key], source = _record_outputs(key, parent(key), examples if key == signature else None)
             except ComponentError as error:
-                if key == DEFAULT:
+                if key == signature:
                     raise
                 self.skipped[key] = error.received
             else:

@@ -19,10 +19,19 @@ from tfopt.artifacts.tensor_spec import ParsedFeature
 from tfopt.data.text_inputs import read_parse_op
 from tfopt.errors import ComponentError, nearest
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature, functions_called, prune_functions
+from tfopt.graph.mutable_graph import Graph
+from tfopt.graph.pass_manager import optimize
+from tfopt.graph.report import Report
+from tfopt.graph.rewrite_order import NORMALIZING
 
 PREPROCESSING = re.compile(
     r"Parse\w*Example|^ParseTensor|^Decode|String|Ragged|^Sparse|Lookup|HashTable|InitializeTable|Unicode|Regex"
     r"|Bincount|^AsString$|^Substr$|^ReduceJoin$"
+)
+ELEMENTWISE = re.compile(
+    r"(Abs|Add|AddV2|Bucketize|Cast|Ceil|ClipByValue|Div|DivNoNan|Equal|Exp|Floor|FloorDiv|FloorMod|Greater"
+    r"|GreaterEqual|Identity|IsFinite|IsNan|Less|LessEqual|Log|Log1p|LogicalAnd|LogicalNot|LogicalOr|Maximum|Minimum"
+    r"|Mul|Neg|NotEqual|OnesLike|RealDiv|Round|Rsqrt|Select|SelectV2|Sign|Sqrt|Square|SquaredDifference|Sub|ZerosLike)"
 )
 STRING = 7  # DataType.DT_STRING
 SHOWN = 5  # names in a message
@@ -57,7 +66,7 @@ def cut_text(frozen: Frozen, key: str, at: Sequence[str] = ()) -> Cut:
         ComponentError: If an output is text or depends on nothing but the preprocessing, a tensor to cut at does not
             exist, or there is no place where every tensor is of numbers with one row per record.
     """
-    return _Cutter(frozen, key).cut(at)
+    return _Cutter(frozen if at else optimize(frozen, NORMALIZING, Report()), key).cut(at)
 
 
 class _Cutter:
@@ -71,7 +80,6 @@ class _Cutter:
         self.graph = tf.compat.v1.graph_util.extract_sub_graph(frozen.graph, outputs)
         prune_functions(self.graph)
         self.nodes = {node.name: node for node in self.graph.node}
-        self._constants = {f"{node.name}:0" for node in self.graph.node if node.op == "Const"}
         self.inputs = {end.node: name for name, end in self.signature.inputs.items()}
         with tf.Graph().as_default() as self.imported:
             tf.graph_util.import_graph_def(_with_shapes_of_lookups(self.graph), name="")
@@ -82,16 +90,19 @@ class _Cutter:
         while unaligned := [tensor for tensor in cut_tensors if not self._has_rows(tensor)]:
             before |= self._ancestors(self._readers(unaligned, before))
             cut_tensors = self._cut_tensors(before)
-        while not at and (merging := self._merging_node(before, cut_tensors)):
-            before.add(merging)
-            cut_tensors = self._cut_tensors(before)
-        ops = Counter(self.nodes[name].op for name in before if self.nodes[name].op not in ("Const", "Placeholder"))
         features = self._dense_features(before)
         if all(tensor in features and features[tensor][1].default is None for tensor in cut_tensors):
             names = {tensor: features[tensor][0] for tensor in cut_tensors}
-            return Cut(self._core(names, before), None, dict(features[tensor] for tensor in cut_tensors), ops)
-        names = self._names(cut_tensors, {tensor: feature[0] for tensor, feature in features.items()})
-        return Cut(self._core(names, before), self._preprocessing(names), {}, ops)
+            core = self._core(names, before)
+            return Cut(core, None, dict(features[tensor] for tensor in cut_tensors), self._ops(before))
+        if not at:
+            self._add_elementwise(before)
+            cut_tensors = self._cut_tensors(before)
+        names = self._names(cut_tensors)
+        return Cut(self._core(names, before), self._preprocessing(names), {}, self._ops(before))
+
+    def _ops(self, names: set[str]) -> Counter[str]:
+        return Counter(op for name in names if (op := self.nodes[name].op) not in ("Const", "Placeholder"))
 
     def _named(self, at: Sequence[str]) -> list[str]:
         chosen = [name.partition(":")[0] for name in at]
@@ -157,21 +168,18 @@ class _Cutter:
             if node.name not in before and {_tensor(name) for name in node.input} & set(tensors)
         ]
 
-    def _merging_node(self, before: set[str], cut_tensors: list[str]) -> str | None:
-        """Return a node that makes one tensor of several cut tensors, such as the choice of an unknown word's number.
+    def _add_elementwise(self, before: set[str]) -> None:
+        """Add elementwise ops on results of the preprocessing to it.
 
-        Features of numbers are no such tensors: the core takes them as they are.
+        They scale numbers and choose the number of an unknown word. In 8 bits they would lose the precision that the
+        scaling is there for.
         """
-        for node in self.graph.node:
-            if node.name in before or len({*map(_tensor, node.input)} & {*cut_tensors}) < 2:
-                continue
-            sources = {_tensor(source) for source in node.input if not source.startswith("^")}
-            read_here_only = all(self._readers([source], before) == [node.name] for source in sources & {*cut_tensors})
-            computed = all(read_parse_op(self.nodes[_node(source)], self.graph.node) is None for source in sources)
-            is_output = node.name in {end.node for end in self.signature.outputs.values()}
-            if read_here_only and computed and not is_output and sources <= {*cut_tensors} | self._constants:
-                return str(node.name)
-        return None
+        outputs = {end.node for end in self.signature.outputs.values()}
+        for node in (self.nodes[name] for name in Graph.of(self.graph).downstream()):
+            sources = {_node(source) for source in node.input if not source.startswith("^")}
+            available = all(source in before or self.nodes[source].op == "Const" for source in sources)
+            if ELEMENTWISE.fullmatch(node.op) and available and sources & before and node.name not in outputs:
+                before |= {node.name, *sources}
 
     def _dense_features(self, before: set[str]) -> dict[str, tuple[str, ParsedFeature]]:
         """Return name and dtype of the dense numbers that the only parsing op returns, by tensor."""
@@ -182,15 +190,32 @@ class _Cutter:
         features = {tensor: (name, ops[0].features[name]) for tensor, name in parsed}
         return {tensor: pair for tensor, pair in features.items() if pair[1].dtype != "string"}
 
-    def _names(self, tensors: list[str], features: Mapping[str, str]) -> dict[str, str]:
-        """Name each tensor after the feature that it is, or else after the last part of its node's name."""
+    def _names(self, tensors: list[str]) -> dict[str, str]:
+        """Name each tensor after the only feature that it depends on, else after the last part of its node's name."""
         names: dict[str, str] = {}
         for tensor in tensors:
-            base = features.get(tensor) or re.sub(r"\W", "_", _node(tensor).rpartition("/")[2])
+            features = self._features_of(tensor)
+            base = features.pop() if len(features) == 1 else re.sub(r"\W", "_", _node(tensor).rpartition("/")[2])
             used_names = {*names.values(), *self.signature.inputs}
             numbered = (f"{base}_{number}" for number in range(1, len(used_names) + 1))
             names[tensor] = next(name for name in (base, *numbered) if name not in used_names)
         return names
+
+    def _features_of(self, tensor: str) -> set[str]:
+        """Return the dense features that a tensor depends on; empty if it depends on other outputs of parsing ops."""
+        features: set[str] = set()
+        reached, ahead = set(), {tensor}
+        while ahead:
+            reached |= ahead
+            further: set[str] = set()
+            for source in ahead:
+                if op := read_parse_op(self.nodes[_node(source)], self.graph.node):
+                    names = {index: name for name, index in op.dense_outputs.items()}
+                    features.add(names.get(int(source.partition(":")[2]), ""))
+                else:
+                    further |= {_tensor(name) for name in self.nodes[_node(source)].input if not name.startswith("^")}
+            ahead = further - reached
+        return set() if "" in features else features
 
     def _endpoint(self, tensor: str, name: str) -> Endpoint:
         symbolic = self.imported.get_tensor_by_name(tensor)

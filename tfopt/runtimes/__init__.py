@@ -106,7 +106,7 @@ def load(model: Model, *, signature: str | None = None, threads: int | None = No
         return runtime
     from tfopt.runtimes.preprocessed import PreprocessedRuntime
 
-    return PreprocessedRuntime(load(Model(model.preprocessing), signature=signature), runtime)
+    return PreprocessedRuntime(load(Model(model.preprocessing)), runtime)
 
 
 def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:

@@ -111,6 +111,9 @@ def _refusal(model: Model, reason: str) -> ComponentError:
 
 
 def _choose(signatures: dict[str, Any], name: str, model: Model) -> str:
+    """Return the requested signature, or the only one: a file is often converted from one signature of several."""
+    if len(signatures) == 1:
+        return next(iter(signatures))
     if name not in signatures:
         raise ComponentError(f"{model.uri}: no signature {name!r}", "one of its signatures", nearest(name, signatures))
     return name

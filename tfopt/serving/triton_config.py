@@ -13,6 +13,7 @@ from types import MappingProxyType
 from tfopt import runtimes
 from tfopt.artifacts import Model, staging
 from tfopt.artifacts.formats import FORMATS
+from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
 from tfopt.serving.triton_scheduler import Scheduling
@@ -47,7 +48,7 @@ def write_config(
     """Write ``config.pbtxt`` into the folder of a model, by one rename; a file without `HEADER` is not changed.
 
     Args:
-        model: A model in a format for which Triton has a backend; its signature ``serving_default`` is served.
+        model: A model in a format for which Triton has a backend; its signature `Model.signature` is served.
         folder: The folder of versions; its name is the model's name in Triton.
         scheduling: The scheduler's settings.
         parameters: Texts for ``parameters``, which Triton returns with the configuration.
@@ -63,6 +64,8 @@ def write_config(
         max_batch_size = min(scheduling.max_batch_size, largest_batch(model) or scheduling.max_batch_size)
         scheduling = replace(scheduling, max_batch_size=max_batch_size)
         config = config_text(folder.name, model.format, runtime.inputs, runtime.outputs, scheduling)
+    if model.format == "saved_model" and model.signature != SERVING_DEFAULT:
+        parameters = {**parameters, "TF_SIGNATURE_DEF": model.signature}  # of Triton's TensorFlow backend
     entries = (
         f"parameters {{ key: {_quoted(key)} value {{ string_value: {_quoted(text)} }} }}\n"
         for key, text in parameters.items()

@@ -9,9 +9,9 @@ from typing import Any
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
+from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs, split_batches
-from tfopt.graph.comparison import DEFAULT
 
 FILE = Path("assets.extra", "tf_serving_warmup_requests")
 MAX_REQUESTS = 1000  # TensorFlow Serving reads no more
@@ -38,11 +38,11 @@ def record_requests(model: Model, layout: str, folder: Path, examples: Examples 
         return "none: no examples to record them from" if count else "none: not requested"
     with runtimes.load(model) as runtime:
         inputs, source = draw_inputs(examples, runtime.inputs, records=count)
-        problem = write_requests(folder, list(split_batches(inputs, runtime.inputs, 1)))
+        problem = write_requests(folder, list(split_batches(inputs, runtime.inputs, 1)), model.signature)
     return problem or f"{sum(1 for _ in read_requests(folder))} requests from {source}"
 
 
-def write_requests(folder: Path, batches: Iterable[Batch]) -> str:
+def write_requests(folder: Path, batches: Iterable[Batch], signature: str = SERVING_DEFAULT) -> str:
     """Write a request for each batch; return an empty text, or why none was written."""
     try:
         from tensorflow_serving.apis import prediction_log_pb2
@@ -54,7 +54,7 @@ def write_requests(folder: Path, batches: Iterable[Batch]) -> str:
     file.parent.mkdir(parents=True, exist_ok=True)
     with tf.io.TFRecordWriter(str(file)) as writer:
         for batch in list(batches)[:MAX_REQUESTS]:
-            log = prediction_log_pb2.PredictLog(request=predict_request(batch))
+            log = prediction_log_pb2.PredictLog(request=predict_request(batch, signature=signature))
             writer.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())
     return ""
 
@@ -69,13 +69,13 @@ def read_requests(folder: Path) -> Iterator[Batch]:
         yield {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
 
 
-def predict_request(batch: Batch, model: str = "") -> Any:
-    """Build a ``PredictRequest`` for the signature ``serving_default``."""
+def predict_request(batch: Batch, model: str = "", signature: str = SERVING_DEFAULT) -> Any:
+    """Build a ``PredictRequest`` for a signature of a model."""
     import tensorflow as tf
     from tensorflow_serving.apis import predict_pb2
 
     request = predict_pb2.PredictRequest()
-    request.model_spec.name, request.model_spec.signature_name = model, DEFAULT
+    request.model_spec.name, request.model_spec.signature_name = model, signature
     for name, array in batch.items():
         request.inputs[name].CopyFrom(tf.make_tensor_proto(array))
     return request
