@@ -284,7 +284,8 @@ def _with_shapes_of_lookups(graph_def: Any) -> Any:
 
 
 def _node_name(name: str) -> str:
-    return f"core_input/{re.sub('[^A-Za-z0-9_.]', lambda match: f'-{ord(match[0])}', name)}"
+    """Return the name of an input's node as TensorFlow chooses it, which TFX's Evaluator expects in LiteRT files."""
+    return f"serving_default_{re.sub('[^A-Za-z0-9_.]', lambda match: f'-{ord(match[0])}', name)}"
 
 
 def _node(source: str) -> str:
