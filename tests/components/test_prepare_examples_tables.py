@@ -159,6 +159,9 @@ def test_lists_are_packed_and_their_sizes_are_checked(kind, tmp_path):
     assert report["features"]["x"] | {"dtype": "float32", "shape": [3]} == report["features"]["x"]
     assert {tuple(row["x"]) for row in examples(tmp_path / "out")} == {(n, 2 * n, n / 2) for n in range(30)}
     assert "has 3 besides 'label'" in refusal(tmp_path / f"a.{kind}", tmp_path / "no", pack="x=4").received
+    table = [{"a": [n, n] if n else None, "b": n, "label": n % 2} for n in range(30)]
+    report = run(write(tmp_path / f"b.{kind}", table), tmp_path / "sparse", pack="x=3", missing="drop")
+    assert (report["dropped"], report["features"]["x"]["shape"]) == (1, [3])
 
 
 @pytest.mark.parametrize("kind", PLAIN)
@@ -185,6 +188,18 @@ def test_values_that_do_not_fit_a_declared_column_are_refused_with_file_and_row(
     assert f"a.{kind} line {line}: x: {repr('1.5') if line == 6 else 1.5} is no int64" in error.received
     report = run(tmp_path / "two words", tmp_path / "out", columns=["x:int64"], max_rejected=0.03)
     assert report["rejected"]["count"] == 1 and report["features"]["x"]["dtype"] == "int64"
+
+
+def test_whole_numbers_that_a_float_does_not_hold_exactly_do_not_fit_int64(tmp_path):
+    (tmp_path / "a.csv").write_text("x,label\n" + "3.0,1\n" * 9 + "9007199254740994.0,0\n")
+    error = refusal(tmp_path / "a.csv", tmp_path / "no", columns=["x:int64"])
+    assert "a.csv line 11: x: '9007199254740994.0' is no int64" in error.received
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_label_of_digits_and_words_is_declared_as_string(kind, tmp_path):
+    file = write(tmp_path / f"a.{kind}", [{"x": n, "label": "07x"[n % 3]} for n in range(30)])
+    assert run(file, tmp_path / "out", columns=["label:string"])["classes"] == ["0", "7", "x"]
 
 
 @pytest.mark.parametrize("kind", PLAIN)
