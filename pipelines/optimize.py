@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from tfopt.artifacts import Examples, SavedModel
-from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.component import Group, Input
 from tfopt.model_store.warm_start import Destination
 from tfopt.trace import Inherited, Steps
@@ -60,7 +59,7 @@ def optimize(
 
 
 def make_candidates(
-    steps: Steps, model: object, examples: object, names: tuple[str, ...], signature: object = SERVING_DEFAULT
+    steps: Steps, model: object, examples: object, names: tuple[str, ...], signature: object = None
 ) -> list[object]:
     """Make candidates; one that cannot be made is reported and does not end the run.
 
@@ -69,16 +68,17 @@ def make_candidates(
         model: The model they are made from.
         examples: Examples for calibration and verification.
         names: Any of `CANDIDATES`, and ``tensorrt`` with a precision.
-        signature: The signature to convert.
+        signature: The signature to convert; None for the default.
     """
-    options = {"examples": examples, "on_failure": "row", "signature": signature}
+    named = {} if signature is None else {"signature": signature}
+    options = {"examples": examples, "on_failure": "row", **named}
     models = {"folded": steps.fold_batch_norm(model=model, **options).outputs["folded"]}
     if {"optimized", "configured", "compiled"} & set(names):
         models["optimized"] = steps.optimize_graph(model=models["folded"], **options).outputs["optimized"]
     for name in names:
         kind, _, precision = name.partition(" ")
         if name == "configured":
-            step = steps.configure_runtime(model=models["optimized"], on_failure="row", signature=signature)
+            step = steps.configure_runtime(model=models["optimized"], on_failure="row", **named)
         elif name == "compiled":
             step = steps.compile_xla(model=models["optimized"], batch_sizes=["1", "32"], **options)
         elif precision:
@@ -97,7 +97,7 @@ def select_and_push(
     candidates: list[object],
     examples: object,
     selection: Selection,
-    signature: object = SERVING_DEFAULT,
+    signature: object = None,
     **warm_start: object,
 ) -> None:
     """Measure candidates against the baseline, select one, load it as its server would, and push it.
@@ -110,10 +110,11 @@ def select_and_push(
         candidates: The models to select from.
         examples: Examples for measurement.
         selection: As for `optimize`.
-        signature: The signature to measure and to serve.
+        signature: The signature to measure and to serve; None for the default.
         warm_start: ``trained`` and ``recipe``: artifacts that `push_model` stores for the next run.
     """
-    compared = {"baseline": model, "candidates": candidates, "examples": examples, "signature": signature}
+    named = {} if signature is None else {"signature": signature}
+    compared = {"baseline": model, "candidates": candidates, "examples": examples, **named}
     evaluated = steps.evaluate(**compared, label=selection.label, output=selection.output)
     measured = steps.benchmark(**compared, seconds=selection.seconds, batch_sizes=selection.batch_sizes)
     selected = steps.select_model(
@@ -127,7 +128,7 @@ def select_and_push(
         layout=selection.layout,
     )
     pushed = {"model": selected.outputs["selected"], "fallback": model, "examples": examples}
-    pushed |= {"destination": selection.destination, "layout": selection.layout, "signature": signature}
+    pushed |= {"destination": selection.destination, "layout": selection.layout, **named}
     served = steps.validate_serving(**pushed)
     steps.push_model(
         blessing=selected.outputs["blessing"],

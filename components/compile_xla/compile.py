@@ -57,9 +57,10 @@ def compile_model(model: SavedModel, target: Path, examples: Examples | None, se
         )
     batches = _draw_batches(model, examples, settings.sizes)
     report |= _measure(model, target, batches, settings)
-    missing = write_requests(serving, batches.values()) if settings.warm_up else "not requested"
+    if settings.warm_up:
+        write_requests(serving, batches.values(), model.signature)
     copy_assets(model, serving)
-    report["warm_up"] = missing or {"batch_sizes": list(batches)}
+    report["warm_up"] = {"batch_sizes": list(batches)} if settings.warm_up else "not requested"
     verified = {
         "inputs": comparison.source,
         "tolerance": settings.tolerance,

@@ -17,7 +17,7 @@ class Settings:
             others as before: for models with text or lookup tables.
         batch_sizes: Expected batch sizes: each gets a warm-up request, and with `static` a signature.
         static: Add a signature of a fixed batch size for each, ``serving_default_batch_32``.
-        warm_up: Write warm-up requests. They need tensorflow_serving.apis; the model card states if it is missing.
+        warm_up: Write warm-up requests.
         cache: Store the programs that XLA compiled in ``assets.extra/xla_cache``.
         tolerance: Refuse the result if an output differs by more than this fraction of its range.
     """

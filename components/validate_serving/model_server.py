@@ -64,8 +64,11 @@ class ModelServerClient:
     def predict(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """Send one request and return the outputs; thread-safe."""
         import tensorflow as tf
+        from tensorflow_serving.apis import predict_pb2
 
-        response = self._service.Predict(predict_request(dict(arrays), self._name, self._signature), timeout=60)
+        request = predict_pb2.PredictRequest()
+        request.ParseFromString(predict_request(dict(arrays), self._name, self._signature).SerializeToString())
+        response = self._service.Predict(request, timeout=60)
         return {name: tf.make_ndarray(tensor) for name, tensor in response.outputs.items()}
 
 

@@ -151,7 +151,8 @@ def process_graph(dag: Dag, values: dict[str, Any], root: Path) -> Graph:
 
 def recording(component: Component, run: Any) -> Component:
     """Return a component with the same declaration that is executed by another function."""
-    return Component(component.function, run, image=component.image, beam=component.beam, resources=component.resources)
+    options = {name: getattr(component, name) for name in ("image", "beam", "resources", "model_signature")}
+    return Component(component.function, run, **options)
 
 
 def producer(path: Path, root: Path) -> tuple[str, str | None]:

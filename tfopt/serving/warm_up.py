@@ -4,6 +4,7 @@ Source: tensorflow.org/tfx/serving/saved_model_warmup.
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs, split_batches
+from tfopt.serving import prediction_log
 
 FILE = Path("assets.extra", "tf_serving_warmup_requests")
 MAX_REQUESTS = 1000  # TensorFlow Serving reads no more
@@ -38,43 +40,39 @@ def record_requests(model: Model, layout: str, folder: Path, examples: Examples 
         return "none: no examples to record them from" if count else "none: not requested"
     with runtimes.load(model) as runtime:
         inputs, source = draw_inputs(examples, runtime.inputs, records=count)
-        problem = write_requests(folder, list(split_batches(inputs, runtime.inputs, 1)), model.signature)
-    return problem or f"{sum(1 for _ in read_requests(folder))} requests from {source}"
+        write_requests(folder, split_batches(inputs, runtime.inputs, 1), model.signature)
+    return f"{sum(1 for _ in read_requests(folder))} requests from {source}"
 
 
-def write_requests(folder: Path, batches: Iterable[Batch], signature: str = SERVING_DEFAULT) -> str:
-    """Write a request for each batch; return an empty text, or why none was written."""
-    try:
-        from tensorflow_serving.apis import prediction_log_pb2
-    except ImportError:
-        return "none: tensorflow_serving.apis is not installed (pip install tensorflow-serving-api)"
+def write_requests(folder: Path, batches: Iterable[Batch], signature: str = SERVING_DEFAULT) -> None:
+    """Write a request for each batch, at most `MAX_REQUESTS`."""
     import tensorflow as tf
 
     file = folder / FILE
     file.parent.mkdir(parents=True, exist_ok=True)
     with tf.io.TFRecordWriter(str(file)) as writer:
-        for batch in list(batches)[:MAX_REQUESTS]:
-            log = prediction_log_pb2.PredictLog(request=predict_request(batch, signature=signature))
-            writer.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())
-    return ""
+        for batch in islice(batches, MAX_REQUESTS):
+            log = prediction_log.prediction_log()
+            log.predict_log.request.CopyFrom(predict_request(batch, signature=signature))
+            writer.write(log.SerializeToString())
 
 
 def read_requests(folder: Path) -> Iterator[Batch]:
     """Yield the inputs of each warm-up request of a version folder."""
     import tensorflow as tf
-    from tensorflow_serving.apis import prediction_log_pb2
 
     for record in tf.data.TFRecordDataset(str(folder / FILE)).as_numpy_iterator():
-        request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
+        log = prediction_log.prediction_log()
+        log.ParseFromString(record)
+        request = log.predict_log.request
         yield {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
 
 
 def predict_request(batch: Batch, model: str = "", signature: str = SERVING_DEFAULT) -> Any:
     """Build a ``PredictRequest`` for a signature of a model."""
     import tensorflow as tf
-    from tensorflow_serving.apis import predict_pb2
 
-    request = predict_pb2.PredictRequest()
+    request = prediction_log.predict_request()
     request.model_spec.name, request.model_spec.signature_name = model, signature
     for name, array in batch.items():
         request.inputs[name].CopyFrom(tf.make_tensor_proto(array))
