@@ -154,7 +154,7 @@ def _spans(ranges: Mapping[str, Any]) -> calibration.Ranges:
     return {
         name: (float(limits["min"].min()), float(limits["max"].max()))
         for name, limits in ranges.items()
-        if "min" in limits
+        if "min" in limits and limits["min"].dtype.itemsize == 4  # of integers the quantizer returns float64
     }
 
 

@@ -16,6 +16,7 @@ from tfopt.formatting import distance
 from tfopt.graph import saved_model
 from tfopt.graph.batch_norms import batch_norms, why_left
 from tfopt.graph.comparison import Comparison, largest_error, tolerance_of
+from tfopt.graph.feature_signature import add_feature_signature
 from tfopt.graph.frozen_model import Frozen, Signature
 from tfopt.graph.frozen_runtime import FrozenRuntime
 from tfopt.graph.pass_manager import graph_of, unmet_requirements
@@ -35,6 +36,8 @@ def optimize(model: SavedModel, target: Path, examples: Examples | None, optimiz
     with tempfile.TemporaryDirectory() as folder:
         source = _exported(model, Path(folder), optimization)
         parent = saved_model.read(source.saved_model or source.path)
+        if optimization.feature_signature:
+            parent = add_feature_signature(parent, source.signature, optimization.feature_signature)
         allowed = tolerance_of(parent) if optimization.tolerance is None else optimization.tolerance
         comparison = Comparison(parent.signatures, lambda key: FrozenRuntime(parent, key), examples, source.signature)
         run = VerifiedPasses(parent, comparison, allowed)

@@ -19,6 +19,8 @@ class Optimization:
         explain: Pass the model through unchanged; the report describes what each pass would do.
         inputs: For a frozen graph: the nodes that are fed. They become the inputs of the signature.
         outputs: For a frozen graph: the nodes that are fetched.
+        feature_signature: Key of a further signature that takes the features which the signature parses from records;
+            none by default. Servers and formats without records can use it.
         frozen_graph: Also write the optimized graph as ``frozen.pb``; the model card lists the names of its inputs and
             outputs under ``frozen_graph``.
     """
@@ -28,4 +30,5 @@ class Optimization:
     explain: bool = False
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    feature_signature: str = ""
     frozen_graph: bool = False

@@ -25,6 +25,7 @@ from tfopt.errors import ComponentError
         "benchmark",
         "select_model",
     ),
+    model_signature=True,
     cpu=2,
     memory="8Gi",
 )

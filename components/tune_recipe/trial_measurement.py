@@ -102,6 +102,7 @@ class TrialMeasurer:
         """
         settings, models = self.settings, [self.parent, *children]
         arguments: Any = {"baseline": self.parent, "candidates": list(children), "examples": self.examples}
+        arguments["signature"] = self.parent.signature
         with _without_progress():
             find("evaluate")(
                 **arguments,

@@ -65,11 +65,10 @@ class ModelBuilder:
             if folder.name in self._failed:
                 raise self._failed[folder.name]
             if not folder.exists():
-                artifacts = {"model": model.uri, "examples": self.examples.uri, step.output: str(folder)}
+                arguments = {"model": model.uri, "examples": self.examples.uri, step.output: str(folder)}
+                arguments |= {**step.parameters, "signature": self.model.signature}
                 try:
-                    run_component(
-                        step.component, artifacts | step.parameters, doing=str(step), limit_s=self._seconds_left()
-                    )
+                    run_component(step.component, arguments, doing=str(step), limit_s=self._seconds_left())
                 except ComponentError as error:  # other recipes with the same first steps fail without running them
                     self._failed[folder.name] = error
                     raise
@@ -84,7 +83,7 @@ class ModelBuilder:
         """
         return run_in_child(
             measure_difference, self.model.uri, child.uri, self.examples.uri, self.output, records, seed,
-            doing="comparing", limit_s=self._seconds_left(),
+            self.model.signature, doing="comparing", limit_s=self._seconds_left(),
         )  # fmt: skip
 
     def _seconds_left(self) -> float:
@@ -92,10 +91,11 @@ class ModelBuilder:
 
 
 def measure_difference(
-    parent: str, child: str, examples: str, output: str | None, records: int, seed: int
+    parent: str, child: str, examples: str, output: str | None, records: int, seed: int, signature: str | None = None
 ) -> OutputDifference:
     """Compare two models in this process; see `ModelBuilder.compare_outputs`."""
-    with runtimes.load(Model(parent)) as first, runtimes.load(Model(child)) as second:
+    first, second = (runtimes.load(Model(uri), signature=signature) for uri in (parent, child))
+    with first, second:
         inputs, _ = draw_inputs(Examples(examples), first.inputs, records=records, seed=seed)
         parities = compare(first, second, split_batches(inputs, first.inputs, 32))
     if output in parities:

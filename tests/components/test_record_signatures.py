@@ -250,6 +250,31 @@ def test_graph_components_take_random_records_and_words_of_the_graph(folder, tmp
             np.testing.assert_allclose(child.run(batch)[key], expected, atol=0.05)
 
 
+@pytest.mark.parametrize("name", ["keras_3", "default", "image"])
+def test_optimize_graph_adds_a_signature_of_features(folder, tmp_path, name):
+    import tensorflow as tf
+
+    find("optimize_graph")(
+        model=folder / name, examples=folder / "examples", optimized=tmp_path / "out", feature_signature="features"
+    )
+    with runtimes.load(Model(folder / name)) as parent, runtimes.load(Model(tmp_path / "out")) as child:
+        expected = parent.run(inputs(folder, name))["outputs"]
+        np.testing.assert_allclose(child.run(inputs(folder, name))["outputs"], expected, atol=1e-5)
+        features = parent.inputs["examples"].features
+    parsed = tf.io.parse_example(records(folder), {key: feature.parser() for key, feature in features.items()})
+    with runtimes.load(Model(tmp_path / "out"), signature="features") as child:
+        received = child.run({key: value.numpy() for key, value in parsed.items()})["outputs"]
+    np.testing.assert_allclose(received, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("text", "features"), ("estimator", "features"), ("keras_3", "serving_default")]
+)
+def test_feature_signature_is_refused(folder, tmp_path, name, key):
+    with pytest.raises(ComponentError, match=r"without one op that parses dense features|feature_signature="):
+        find("optimize_graph")(model=folder / name, optimized=tmp_path / "out", feature_signature=key)
+
+
 def test_random_text_consists_of_the_words_that_the_graph_looks_up(folder):
     from tfopt.data.sample_inputs import random_batch
 

@@ -74,7 +74,7 @@ def test_every_component_that_runs_or_converts_a_model_has_the_parameter():
         if any(issubclass(port.type, Model) for port in component.inputs.values())
         and "signature" not in component.parameters
     }
-    assert without == {"select_model", "tune_recipe"}  # the first runs none, the second takes what `train` wrote
+    assert without == {"select_model"}  # it runs none
 
 
 @pytest.mark.parametrize("name", [*MAKES_MODEL, *EXPORTS])

@@ -27,7 +27,7 @@ from tfopt.data.batches import Batch, serialize_records
 from tfopt.data.sample_inputs import count_records, split_batches
 from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import Runtime
-from tfopt.runtimes.preprocessed import PreprocessedRuntime, RecordParser, core_inputs
+from tfopt.runtimes.preprocessed import RecordParser, core_inputs
 
 if TYPE_CHECKING:
     from tfopt.graph.text_cut import Cut
@@ -129,7 +129,6 @@ def _convert_core(
             _replace_saved_model(model, target)
             if facts["verified"]["run"]:
                 child = runtimes.load(Model(target))
-                child = child if cut.preprocessing else PreprocessedRuntime(before, child)
                 facts["verified"] = verify(whole, child, examples, data.sampled, parameters, facts["precision"])
             core_inputs = describe_specs(numbers.inputs)
     log.info("%s is cut: the converted part takes %s", model.name, core_inputs)

@@ -14,6 +14,7 @@ from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.errors import ComponentError
 from tfopt.formatting import distance
 from tfopt.runtimes import Arrays, Runtime
+from tfopt.runtimes.preprocessed import with_inputs_of
 
 RECORDS, BATCH = 512, 64  # compared by `measure_parity`, and records per batch
 
@@ -91,10 +92,13 @@ def measure_parity(parent: runtimes.Runtime, child: Model, examples: Examples | 
 def compare(parent: Runtime, child: Runtime, batches: Iterable[Arrays]) -> dict[str, Parity]:
     """Run both models on the same batches and return the parity of each output by name.
 
+    A child that takes features which its parent parses from records gets them parsed from the parent's batches.
+
     Raises:
         ComponentError: If the signatures differ (see `check_same_signature`), there are no batches, the parent
             returns NaN, or the child returns NaN or infinity where the parent returns a finite value.
     """
+    child = with_inputs_of(parent, child)
     check_same_signature(parent, child)
     pairs: dict[str, list[tuple[NDArray[Any], NDArray[Any]]]] = {name: [] for name in parent.outputs}
     for batch in batches:

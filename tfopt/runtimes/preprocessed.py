@@ -1,10 +1,11 @@
 """A model in two parts: a preprocessing that turns text or records into numbers, and a core in another format."""
 
+from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
 
-from tfopt.artifacts.tensor_spec import RecordSpec
+from tfopt.artifacts.tensor_spec import RecordSpec, record_input
 from tfopt.data.batches import parse_features
 from tfopt.runtimes import Arrays, Runtime
 
@@ -49,3 +50,14 @@ def core_inputs(preprocessing: Runtime, core: Runtime, arrays: Arrays) -> dict[s
     """Return the inputs of the core for inputs of the whole model."""
     computed = preprocessing.run({name: arrays[name] for name in preprocessing.inputs})
     return {name: computed[name] if name in computed else arrays[name] for name in core.inputs}
+
+
+def with_inputs_of(parent: Runtime, child: Runtime) -> Runtime:
+    """Return a child that takes records as its parent does, if its own inputs are features that the parent parses."""
+    records = record_input(parent.inputs)
+    if records is None or not child.inputs.keys() <= records[1].features.keys():
+        return child
+    name, spec = records
+    return PreprocessedRuntime(
+        RecordParser(name, replace(spec, features={key: spec.features[key] for key in child.inputs})), child
+    )
