@@ -19,12 +19,13 @@ from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.models import PREPROCESSING, SERVING_DEFAULT
 from tfopt.artifacts.staging import link_tree
-from tfopt.artifacts.tensor_spec import RecordSpec, TensorSpec, describe_specs, fixed_batch
+from tfopt.artifacts.tensor_spec import RecordSpec, describe_specs, fixed_batch
 from tfopt.conversion import calibration
 from tfopt.conversion.convert import Conversion
 from tfopt.conversion.verification import draw_held_out, verify
 from tfopt.data.batches import Batch, serialize_records
 from tfopt.data.sample_inputs import count_records, split_batches
+from tfopt.data.text_inputs import read_text_inputs
 from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import Runtime
 from tfopt.runtimes.preprocessed import RecordParser, core_inputs
@@ -59,15 +60,15 @@ def convert_model(
     """
     if model.signature != SERVING_DEFAULT and model.saved_model:
         return _convert_signature(convert, model, examples, target, parameters)
-    inputs = _text_inputs(model) if model.format in ("saved_model", "keras") else []
-    if not inputs and not parameters.cut_at:
-        return convert(model, examples, target, parameters)
-    has_records = any(isinstance(spec, RecordSpec) for spec in inputs)
+    texts = read_text_inputs(model.saved_model, model.signature) if model.saved_model else {}
+    has_records = any(isinstance(spec, RecordSpec) for spec in texts.values())
     refusal = None
     if not parameters.cut_at and (not has_records or vars(parameters).get("select_tf_ops")):
         try:
             return convert(model, examples, target, parameters)
         except ComponentError as error:
+            if not texts and not _has_text(model):
+                raise
             refusal = error
             log.info("not converted as a whole: %s", error.received)
             for path in target.iterdir():
@@ -196,6 +197,8 @@ def _replace_saved_model(model: Model, target: Path) -> None:
             link_tree(Path(folder, "saved_model"), serving)
 
 
-def _text_inputs(model: Model) -> list[TensorSpec]:
+def _has_text(model: Model) -> bool:
+    if model.format != "keras":
+        return False
     with runtimes.load(model) as runtime:
-        return [spec for spec in runtime.inputs.values() if spec.dtype == "string"]
+        return any(spec.dtype == "string" for spec in runtime.inputs.values())

@@ -82,16 +82,23 @@ def describe_text_inputs(
     return described
 
 
-def describe_signature(specs: Mapping[str, TensorSpec], saved_model: Path, signature: str) -> dict[str, TensorSpec]:
-    """Return the inputs of a signature of a SavedModel; see `describe_text_inputs`."""
-    if not any(spec.dtype == "string" for spec in specs.values()):
-        return dict(specs)
+def read_text_inputs(saved_model: Path, signature: str) -> dict[str, TensorSpec]:
+    """Return the inputs of strings of a signature of a SavedModel, without loading it; see `describe_text_inputs`."""
+    from tensorflow import TensorShape
     from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
 
     graphs = Proto.FromString((saved_model / "saved_model.pb").read_bytes()).meta_graphs
-    graph = next(graph for graph in graphs if signature in graph.signature_def)
-    tensors = {name: info.name for name, info in graph.signature_def[signature].inputs.items()}
-    return describe_text_inputs(specs, graph.graph_def, tensors, sorted((saved_model / "assets").glob("*")))
+    for graph in graphs:
+        if signature in graph.signature_def:
+            infos = {n: info for n, info in graph.signature_def[signature].inputs.items() if info.dtype == STRING}
+            shapes = {name: TensorShape(info.tensor_shape) for name, info in infos.items()}
+            specs = {
+                name: TensorSpec("string", (None,) if shape.rank is None else tuple(shape), shape.rank is not None)
+                for name, shape in shapes.items()
+            }
+            tensors = {name: info.name for name, info in infos.items()}
+            return describe_text_inputs(specs, graph.graph_def, tensors, sorted((saved_model / "assets").glob("*")))
+    return {}
 
 
 def _vocabulary(graph_def: Any, assets: Iterable[Path]) -> tuple[bytes, ...]:

@@ -34,7 +34,6 @@ ELEMENTWISE = re.compile(
     r"|Mul|Neg|NotEqual|OnesLike|RealDiv|Round|Rsqrt|Select|SelectV2|Sign|Sqrt|Square|SquaredDifference|Sub|ZerosLike)"
 )
 STRING = 7  # DataType.DT_STRING
-SHOWN = 5  # names in a message
 
 
 @dataclass(frozen=True)
@@ -90,6 +89,12 @@ class _Cutter:
         while unaligned := [tensor for tensor in cut_tensors if not self._has_rows(tensor)]:
             before |= self._ancestors(self._readers(unaligned, before))
             cut_tensors = self._cut_tensors(before)
+        if not cut_tensors:
+            raise ComponentError(
+                "a model whose outputs do not depend on the part before the cut",
+                "outputs that depend on the text, or on the nodes of cut_at",
+                "leave cut_at out, or pass another signature",
+            )
         features = self._dense_features(before)
         if all(tensor in features and features[tensor][1].default is None for tensor in cut_tensors):
             names = {tensor: features[tensor][0] for tensor in cut_tensors}
@@ -134,8 +139,8 @@ class _Cutter:
         ends = [name for name, end in self.signature.outputs.items() if end.node in reached]
         if ends:
             raise ComponentError(
-                f"output {', '.join(sorted(ends))} is text, or is computed from text alone",
-                "outputs of numbers that are computed after the text ends",
+                f"output {', '.join(sorted(ends))} is text, or nothing before it is numbers with a row for each record",
+                "outputs that are computed from such numbers",
                 "pass signature=NAME with such outputs, or cut_at=NODE",
             )
         return reached

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.data.text_inputs import describe_signature
+from tfopt.data.text_inputs import read_text_inputs
 from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.runtimes import Arrays, Runtime
 
@@ -43,9 +43,9 @@ class SavedModelRuntime(Runtime):
         self._call = signatures[signature]
         # TensorFlow stores no order; the order of the inputs differs between processes.
         inputs = self._call.structured_input_signature[1]
-        specs = {name: to_tensor_spec(spec) for name, spec in sorted(inputs.items())}
-        assert model.saved_model
-        self.inputs = describe_signature(specs, model.saved_model, signature)
+        self.inputs = {name: to_tensor_spec(spec) for name, spec in sorted(inputs.items())}
+        if model.saved_model and any(spec.dtype == "string" for spec in self.inputs.values()):
+            self.inputs |= read_text_inputs(model.saved_model, signature)
         self.outputs = {name: to_tensor_spec(spec) for name, spec in sorted(self._call.structured_outputs.items())}
         self._constant = tf.constant
 
