@@ -32,6 +32,13 @@ def add_compile(subparsers: Subparsers) -> None:
         metavar="SOURCE",
         help="an optional source that the runs get; the YAML has no others",
     )
+    parser.add_argument(
+        "--count",
+        action="append",
+        default=[],
+        metavar="INPUT=N",
+        help="of a component: the number of artifacts of a list input, such as candidates=5 (default: 1)",
+    )
     _add_step_options(parser)
     parser.set_defaults(run_command=_compile)
 
@@ -55,15 +62,25 @@ def _compile(arguments: argparse.Namespace) -> int:
                 "a pipeline: the pipeline that uses a component.yaml sets the options of its step",
                 f"leave {option} out",
             )
-        compiler.compile_component(components()[arguments.pipeline], arguments.output, images)
+        counts = {name: int(count) for name, count in map(_parse_count, arguments.count)}
+        compiler.compile_component(components()[arguments.pipeline], arguments.output, images, counts)
     else:
         dag = tracing.load(arguments.pipeline)
+        if arguments.count:
+            raise ComponentError("--count for a pipeline", "a component", "leave it out: the DAG has the counts")
         for name in arguments.sources:
             if name not in dag.sources:
                 raise ComponentError(f"--with {name}", "a source of the pipeline", nearest(name, dag.sources))
         compiler.compile_pipeline(dag, arguments.output, images, options, arguments.sources)
     print(arguments.output)
     return 0
+
+
+def _parse_count(text: str) -> tuple[str, str]:
+    name, _, count = text.partition("=")
+    if not count.isdecimal():
+        raise ComponentError(f"--count {text}", "INPUT=N", "write for example --count candidates=5")
+    return name, count
 
 
 def add_submit(subparsers: Subparsers) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name of `tfopt.kfp.compiler`."""
+    """Load ``steps``, or a public name of `tfopt.kfp.compiler`."""
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("tfopt.kfp.compiler"), name)
+    module = "native_steps" if name in ("steps", "Steps") else "compiler"
+    return getattr(importlib.import_module(f"tfopt.kfp.{module}"), name)

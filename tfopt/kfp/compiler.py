@@ -8,6 +8,7 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Optional
 
 from kfp import compiler, dsl
@@ -18,7 +19,7 @@ from tfopt import artifacts
 from tfopt.component import Component, Port
 from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput, Value
 from tfopt.declaration.parameters import Parameter, read_parameter
-from tfopt.errors import ComponentError, first_line
+from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.kfp.images import Images
 from tfopt.kfp.pod_options import Options
 from tfopt.kfp.step import page_output
@@ -61,9 +62,26 @@ def container_component(
     return dsl.container_component(build)  # type: ignore[no-any-return]
 
 
-def compile_component(component: Component, file: Path, images: Images | None = None) -> None:
-    """Write ``component.yaml``; each list input has one element, the fewest that other pipelines can wire."""
+def compile_component(
+    component: Component, file: Path, images: Images | None = None, counts: Mapping[str, int] = MappingProxyType({})
+) -> None:
+    """Write ``component.yaml``.
+
+    Args:
+        component: The declaration.
+        file: The file to write.
+        images: The container images; the project's own if None.
+        counts: The length of list inputs; 1 for those that are not in it.
+
+    Raises:
+        ComponentError: If a count is for no list input, or less than 1.
+    """
     lengths = {port.name: 1 for port in component.inputs.values() if port.many}
+    for name, count in counts.items():
+        if name not in lengths or count < 1:
+            expected = f"a list input ({', '.join(lengths) or 'there is none'}) and a number from 1"
+            raise ComponentError(f"{component.name}: --count {name}={count}", expected, nearest(name, lengths))
+    lengths |= counts
     compiler.Compiler().compile(container_component(component, lengths, images), str(file))
 
 

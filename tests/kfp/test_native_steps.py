@@ -1,0 +1,126 @@
+"""Test our steps inside of a pipeline that is written with Kubeflow's own SDK."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from kfp import dsl
+from kfp.compiler import Compiler
+
+from tfopt.cli.main import main
+from tfopt.errors import ComponentError
+from tfopt.kfp import Steps, steps
+
+
+@dsl.component(base_image="python:3.11-slim")
+def train_model(examples: dsl.Input[dsl.Dataset], model: dsl.Output[dsl.Model]) -> None:
+    """A native component before ours."""
+
+
+@dsl.component(base_image="python:3.11-slim")
+def deploy(model: dsl.Input[dsl.Model], metrics: dsl.Input[dsl.Metrics]) -> None:
+    """A native component after ours."""
+
+
+def compiled(pipeline, folder: Path) -> dict:
+    Compiler().compile(pipeline, str(folder / "pipeline.yaml"))
+    return next(yaml.safe_load_all((folder / "pipeline.yaml").read_text()))
+
+
+def test_steps_stand_between_native_components(tmp_path):
+    ours = Steps("registry.example/tfopt-{kind}:7")
+
+    @dsl.pipeline(name="own")
+    def own(examples_uri: str, label: str = "digit") -> None:
+        examples = dsl.importer(artifact_uri=examples_uri, artifact_class=dsl.Dataset).output
+        trained = train_model(examples=examples).outputs["model"]
+        folded = ours.fold_batch_norm(model=trained, examples=examples).outputs["folded"]
+        lite = ours.export_tflite(model=folded, examples=examples, precision="int8").outputs["exported"]
+        evaluated = ours.evaluate(baseline=trained, candidates=[folded, lite], examples=examples, label=label)
+        deploy(model=lite, metrics=evaluated.outputs["evaluation"])
+
+    tasks = compiled(own, tmp_path)["root"]["dag"]["tasks"]
+    artifacts = tasks["evaluate"]["inputs"]["artifacts"]
+    producers = {name: entry["taskOutputArtifact"]["producerTask"] for name, entry in artifacts.items()}
+    assert producers == {
+        "baseline": "train-model",
+        "candidates_1": "fold-batch-norm",
+        "candidates_2": "export-tflite",
+        "examples": "importer",
+    }
+    assert tasks["evaluate"]["inputs"]["parameters"]["label"] == {"componentInputParameter": "label"}
+    text = (tmp_path / "pipeline.yaml").read_text()
+    assert "registry.example/tfopt-tf:7" in text
+    assert "registry.example/tfopt-beam:7" in text
+
+
+def test_the_pipeline_of_the_readme_compiles(tmp_path):
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    (block,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "tfopt.kfp" in block]
+    (tmp_path / "own.py").write_text(block)  # KFP reads the source of a component from its file
+    spec = importlib.util.spec_from_file_location("own", tmp_path / "own.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    tasks = compiled(module.train_and_optimize, tmp_path)["root"]["dag"]["tasks"]
+    assert {"train-model", "fold-batch-norm", "export-tflite", "evaluate", "deploy"} < set(tasks)
+
+
+def test_caching_is_that_of_the_declaration(tmp_path):
+    @dsl.pipeline(name="own")
+    def own(model_uri: str) -> None:
+        model = dsl.importer(artifact_uri=model_uri, artifact_class=dsl.Model).output
+        steps.benchmark(baseline=model, candidates=[model])
+        steps.fold_batch_norm(model=model)
+
+    tasks = compiled(own, tmp_path)["root"]["dag"]["tasks"]
+    assert not tasks["benchmark"].get("cachingOptions", {}).get("enableCache")
+    assert tasks["fold-batch-norm"]["cachingOptions"]["enableCache"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"modell": None}, "export_tflite: modell"),
+        ({}, "export_tflite: no model"),
+        ({"precision": "int88"}, "precision='int88'"),
+    ],
+)
+def test_wrong_arguments_are_refused_when_the_pipeline_is_built(arguments, message):
+    def own(model_uri: str) -> None:
+        model = dsl.importer(artifact_uri=model_uri, artifact_class=dsl.Model).output
+        steps.export_tflite(**({"model": model} if "precision" in arguments else {}), **arguments)
+
+    with pytest.raises(ComponentError, match=message):
+        dsl.pipeline(name="own")(own)
+
+
+def test_a_list_input_takes_a_list():
+    def own(model_uri: str) -> None:
+        model = dsl.importer(artifact_uri=model_uri, artifact_class=dsl.Model).output
+        steps.benchmark(baseline=model, candidates=model)
+
+    with pytest.raises(ComponentError, match="candidates is one artifact"):
+        dsl.pipeline(name="own")(own)
+
+
+def test_compile_writes_a_component_with_the_requested_number_of_candidates(tmp_path, capsys):
+    assert main(["compile", "evaluate", "-o", str(tmp_path / "c.yaml"), "--count", "candidates=3"]) == 0
+    definitions = yaml.safe_load((tmp_path / "c.yaml").read_text())["components"]["comp-evaluate"]["inputDefinitions"]
+    assert [name for name in definitions["artifacts"] if name.startswith("candidates")] == [
+        "candidates_1",
+        "candidates_2",
+        "candidates_3",
+    ]
+
+
+@pytest.mark.parametrize("count", ["candidate=3", "candidates=0", "candidates=x", "examples=2"])
+def test_compile_refuses_a_wrong_count(tmp_path, capsys, count):
+    assert main(["compile", "evaluate", "-o", str(tmp_path / "c.yaml"), "--count", count]) == 1
+    assert f"--count {count}" in capsys.readouterr().err
+
+
+def test_compile_refuses_counts_for_a_pipeline(tmp_path, capsys):
+    assert main(["compile", "optimize", "-o", str(tmp_path / "p.yaml"), "--count", "candidates=3"]) == 1
+    assert "--count for a pipeline" in capsys.readouterr().err

@@ -1,0 +1,75 @@
+"""The shipped components as tasks of a pipeline that is written with Kubeflow's own SDK.
+
+from tfopt.kfp import steps
+
+@dsl.pipeline
+def ours(...):
+    trained = train_model(...)
+    folded = steps.fold_batch_norm(model=trained.outputs["model"])
+    evaluated = steps.evaluate(baseline=…, candidates=[folded.outputs["folded"], …], examples=…, label="label")
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from kfp.dsl.pipeline_channel import PipelineChannel
+
+from tfopt.component import Component, find
+from tfopt.errors import ComponentError, nearest
+from tfopt.kfp.compiler import container_component
+from tfopt.kfp.images import Images
+
+
+class Steps:
+    """Components as functions that add a task: ``steps.NAME(input=artifact, parameter=value)``."""
+
+    def __init__(self, *images: str) -> None:
+        """Use images of your registry: references as for ``tfopt compile --image``; none for the project's own."""
+        self._images = Images(images)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Return the function that adds a task of the component with this name."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        component = find(name)
+        return lambda **arguments: _task(component, self._images, arguments)
+
+
+steps = Steps()
+
+
+def _task(component: Component, images: Images, arguments: dict[str, Any]) -> Any:
+    """Add a task; values that are known now are checked, others when the step runs.
+
+    Raises:
+        ComponentError: If a name is unknown, an input is missing, a list input is no list, or a value is not allowed.
+    """
+    for name in arguments:
+        names = [*component.inputs, *component.parameters]
+        if name not in names:
+            raise ComponentError(f"{component.name}: {name}", "an input or a parameter", nearest(name, names))
+    passed = {name: value for name, value in arguments.items() if value is not None}
+    wires: dict[str, Any] = {}
+    for port in component.inputs.values():
+        value = passed.pop(port.name, None)
+        is_list = isinstance(value, list | tuple)
+        if not port.optional and (value is None or (is_list and not value)):
+            raise ComponentError(f"{component.name}: no {port.name}", port.type.__name__, f"pass {port.name}=…")
+        if port.many and value is not None and not is_list:
+            raise ComponentError(f"{component.name}: {port.name} is one artifact", "a list", "add brackets")
+        if port.many:
+            wires |= {f"{port.name}_{index}": item for index, item in enumerate(value or (), 1)}
+        elif value is not None:
+            wires[port.name] = value
+    values = {
+        name: value if isinstance(value, PipelineChannel) else component.parameters[name].check(value, component.name)
+        for name, value in passed.items()
+    }
+    for parameter in component.parameters.values():
+        if parameter.required and parameter.name not in values:
+            raise ComponentError(f"{component.name}: no {parameter.name}", parameter.expected, "pass a value")
+    optional = {port.name for port in component.inputs.values() if port.optional}
+    optional |= {name for name, parameter in component.parameters.items() if parameter.optional}
+    lengths = {port.name: len(arguments.get(port.name) or ()) for port in component.inputs.values() if port.many}
+    build = container_component(component, lengths, images, optional - wires.keys() - values.keys())
+    return build(**wires, **values).set_caching_options(component.cache == "always")
