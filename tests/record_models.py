@@ -84,6 +84,7 @@ def save_image_model(folder: Path) -> None:
     import keras
     import tensorflow as tf
 
+    keras.utils.set_random_seed(5)
     image = keras.Input((8, 8, 3), name="image")
     hidden = keras.layers.BatchNormalization()(keras.layers.Conv2D(4, 3, use_bias=False)(image))
     hidden = keras.layers.GlobalAveragePooling2D()(keras.layers.ReLU()(hidden))
@@ -104,6 +105,7 @@ def save_text_model(folder: Path) -> None:
     """Save a Keras 3 model with a TextVectorization layer, by Keras's own ``export``."""
     import keras
 
+    keras.utils.set_random_seed(5)
     vectorize = keras.layers.TextVectorization(max_tokens=16, output_sequence_length=6)
     vectorize.adapt([" ".join(WORDS)])
     text = keras.Input((), dtype="string", name="text")

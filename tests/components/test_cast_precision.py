@@ -134,9 +134,20 @@ def test_integer_model_and_string_input_without_examples_are_refused(tmp_path):
     tf.saved_model.save(tf.Module(), str(tmp_path / "integers"), signatures=serve)
     with pytest.raises(ComponentError, match="nothing to cast: it computes nothing in float32"):
         cast_precision(model=tmp_path / "integers", cast=tmp_path / "cast")
-    two_ends(tmp_path / "text")
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="x")])
+    def lengths(x):
+        return {"y": tf.cast(tf.strings.length(x), tf.float32)[:, None] @ [[0.5, 2.0]]}
+
+    tf.saved_model.save(tf.Module(), str(tmp_path / "text"), signatures=lengths)
     with pytest.raises(ComponentError, match="takes string, and there are no examples"):
         cast_precision(model=tmp_path / "text", cast=tmp_path / "cast")
+
+
+def test_text_without_examples_is_drawn_from_the_vocabulary_of_the_graph(tmp_path):
+    two_ends(tmp_path / "text")
+    cast = cast_precision(model=tmp_path / "text", cast=tmp_path / "cast")["cast"]
+    assert cast.card.facts["verified"]["inputs"] == "random inputs"
 
 
 def test_fewest_layers_with_the_largest_errors_are_reverted():

@@ -52,7 +52,7 @@ def onednn_settings(model: Path, folder: Path) -> dict:
         ModelProcess(Model(model), origins, folder / "log") as started,
     ):
         started.renew()
-        started.call("load", str(model), 1)
+        started.call("load", str(model), "serving_default", 1)
         return describe_tensorflow(started.call("facts")["tensorflow"], started.read_log())["onednn"]
 
 
@@ -154,17 +154,19 @@ def test_evaluate_runs_the_model_with_its_variables(model, tmp_path):
 def test_a_model_that_cannot_be_evaluated_leaves_no_process(model, tmp_path, monkeypatch):
     configured, load, loaded = configure(model, tmp_path / "made"), runtimes.load, []
     monkeypatch.setattr(
-        runtimes, "load", lambda model: loaded.append(load(model)) or loaded[-1]
+        runtimes, "load", lambda model, **named: loaded.append(load(model, **named)) or loaded[-1]
     )  # not left to be collected
-    plan = SimpleNamespace(output=None, features={}, models=((str(configured.path), "made"),))
+    models = ((str(configured.path), "made"),)
+    plan = SimpleNamespace(output=None, features={}, models=models, signature="serving_default")
     assert "no feature 'x'" in LoadedModel(str(configured.path), plan).failure
     assert loaded and not runtime_processes()
 
 
 def test_model_processes_end_with_a_failing_step(model, tmp_path):
     configured = configure(model, tmp_path / "made")
-    plan, pool = SimpleNamespace(output=None, features=STORED, models=((str(configured.path), "made"),)), ModelPool()
-    with pytest.raises(RuntimeError), pool.borrow(plan) as (model,):
+    models = ((str(configured.path), "made"),)
+    plan = SimpleNamespace(output=None, features=STORED, models=models, signature="serving_default")
+    with pytest.raises(RuntimeError), ModelPool().borrow(plan) as (model,):
         assert not model.failure and runtime_processes()
         raise RuntimeError
     assert not runtime_processes()

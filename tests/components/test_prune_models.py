@@ -2,6 +2,7 @@
 
 import json
 
+import keras
 import numpy as np
 import pytest
 
@@ -50,6 +51,7 @@ def build_model():
 
 def test_a_nested_subclassed_model_is_pruned_with_all_of_its_weights(tmp_path, digits_examples):
     module = write(tmp_path / "module.py", OWN)
+    keras.utils.set_random_seed(0)
     model = saved(tmp_path / "model", keras_of(module))
     options = {"sparsity": 0.75, "epochs": 2, "batch_size": 64}
     out = prune(model, tmp_path / "out", digits_examples, module, **options)["pruned"]

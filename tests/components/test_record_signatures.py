@@ -144,12 +144,13 @@ def test_core_of_a_text_model_begins_with_numbers_of_words(exports):
 
 @pytest.mark.parametrize("name", ["keras_2", "image", "text"])
 def test_int8_is_calibrated_on_what_the_core_receives(folder, exports, name):
-    exported = exports(name, "tflite", precision="int8", tolerance=0.2)
+    exported = exports(name, "tflite", precision="int8", tolerance=0.5)
     batch = inputs(folder, name)
     with runtimes.load(Model(folder / name)) as parent:
         expected = next(iter(parent.run(batch).values()))
     verified = next(iter(exported.card.facts["verified"]["outputs"].values()))
-    assert verified["max_abs_error"] < 0.2 * np.ptp(expected)
+    assert verified["max_abs_error"] < 0.5 * np.ptp(expected)
+    assert verified["correlation"] > 0.95
     calibration = exported.card.facts["calibration"]
     assert calibration["used"] == len(calibration["records"]) == record_models.COUNT
 
@@ -157,7 +158,7 @@ def test_int8_is_calibrated_on_what_the_core_receives(folder, exports, name):
 def test_evaluate_counts_calibration_records_of_a_cut_model(folder, exports, tmp_path):
     arguments = {
         "baseline": folder / "text",
-        "candidates": [exports("text", "tflite", precision="int8", tolerance=0.2)],
+        "candidates": [exports("text", "tflite", precision="int8", tolerance=0.5)],
     }
     find("evaluate")(**arguments, examples=folder / "examples", evaluation=tmp_path / "e", label="two", split="train")
     assert "calibrated" in Evaluation(tmp_path / "e").load().models[1].error
