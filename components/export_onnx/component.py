@@ -19,13 +19,16 @@ def export_onnx(
 ) -> None:
     """Convert a model to an ONNX file, run it and compare it with its parent.
 
-    The file has the inputs and outputs of the signature ``serving_default``, with their names, dtypes and open sizes.
+    The file has the inputs and outputs of the signature, with their names, dtypes and open sizes.
     It is stored as ``Format-Serving/model.onnx``, where servers and tools that read ONNX find it.
 
     Outputs in float32 match those of the parent. float16 halves the file; CPUs compute most of it in float32. int8
     computes in 8 bits where ONNX Runtime has such kernels, with a scale for each activation that is calibrated on the
     examples (static quantization, as pairs of QuantizeLinear and DequantizeLinear). For a model from `quantize`, int8
     uses the trained ranges and levels, and needs no examples; the other precisions are rejected.
+
+    A model with text or serialized records is converted from where its numbers begin; what is before stays a SavedModel
+    in ``Format-Preprocessing/``, and both run as one model (docs/tfx.md).
 
     Args:
         model: A SavedModel or a Keras model.

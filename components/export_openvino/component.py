@@ -19,16 +19,18 @@ def export_openvino(
 ) -> None:
     """Convert a model to OpenVINO files, run them and compare them with their parent.
 
-    The files have the inputs and outputs of the signature ``serving_default``, with their names, dtypes and open
-    sizes. They are stored in ``Format-Serving/`` as ``model.xml`` and ``model.bin``, where OpenVINO's servers and tools
+    The files have the inputs and outputs of the signature, with their names, dtypes and open sizes. They are stored in ``Format-Serving/`` as ``model.xml`` and ``model.bin``, where OpenVINO's servers and tools
     find them.
 
     Outputs in float32 match those of the parent. float16 halves the files; CPUs compute it in float32. int8 computes in
     8 bits where OpenVINO has such kernels, with ranges that NNCF calibrates on the examples or that `quantize` trained.
     Everything else is computed in float32; OpenVINO's default is bfloat16 on CPUs that support it.
 
+    A model with text or serialized records is converted from where its numbers begin; what is before stays a SavedModel
+    in ``Format-Preprocessing/``, and both run as one model (docs/tfx.md).
+
     Args:
-        model: A SavedModel, a Keras or an ONNX model. String inputs are rejected: OpenVINO has no kernels for them.
+        model: A SavedModel, a Keras or an ONNX model.
         exported: The OpenVINO files.
         examples: Real inputs, matched by input name. Required to calibrate int8, unless `quantize` trained the ranges.
             For the other precisions they replace random inputs in the comparison with the parent.

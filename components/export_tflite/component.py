@@ -28,6 +28,9 @@ def export_tflite(
     and slow on CPUs. In int8, a dense layer has one scale instead of one for each of its channels if that saves 2 % of
     the file and changes the class of at most one record in 256; the model card reports this under ``dense_scales``.
 
+    A model with text or serialized records is converted from where its numbers begin; what is before stays a SavedModel
+    in ``Format-Preprocessing/``, and both run as one model (docs/tfx.md).
+
     Args:
         model: A SavedModel or a Keras model.
         exported: The LiteRT file with its parent's SavedModel.
