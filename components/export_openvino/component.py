@@ -19,8 +19,8 @@ def export_openvino(
 ) -> None:
     """Convert a model to OpenVINO files, run them and compare them with their parent.
 
-    The files have the inputs and outputs of the signature, with their names, dtypes and open sizes. They are stored in ``Format-Serving/`` as ``model.xml`` and ``model.bin``, where OpenVINO's servers and tools
-    find them.
+    The files have the inputs and outputs of the signature, with their names, dtypes and open sizes. They are stored in
+    ``Format-Serving/`` as ``model.xml`` and ``model.bin``, where OpenVINO's servers and tools find them.
 
     Outputs in float32 match those of the parent. float16 halves the files; CPUs compute it in float32. int8 computes in
     8 bits where OpenVINO has such kernels, with ranges that NNCF calibrates on the examples or that `quantize` trained.
