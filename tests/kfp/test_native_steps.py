@@ -121,6 +121,18 @@ def test_compile_refuses_a_wrong_count(tmp_path, capsys, count):
     assert f"--count {count}" in capsys.readouterr().err
 
 
+def test_compile_names_the_pipeline_and_describes_its_inputs(tmp_path, capsys):
+    options = ["-o", str(tmp_path / "p.yaml"), "--pipeline-name", "digits_weekly"]
+    assert main(["compile", "optimize", *options]) == 0
+    pipeline = next(yaml.safe_load_all((tmp_path / "p.yaml").read_text()))
+    assert pipeline["pipelineInfo"]["name"] == "digits-weekly"
+    inputs = pipeline["root"]["inputDefinitions"]["parameters"]
+    assert all(entry.get("description") for entry in inputs.values())
+    assert inputs["model_uri"]["description"].startswith("A trained model: the baseline")
+    assert main(["compile", "optimize", *options[:-1], "Digits weekly"]) == 1
+    assert "small letters" in capsys.readouterr().err
+
+
 def test_compile_refuses_counts_for_a_pipeline(tmp_path, capsys):
     assert main(["compile", "optimize", "-o", str(tmp_path / "p.yaml"), "--count", "candidates=3"]) == 1
     assert "--count for a pipeline" in capsys.readouterr().err

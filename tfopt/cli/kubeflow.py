@@ -3,6 +3,7 @@
 import argparse
 import functools
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from tfopt.cli.arguments import Subparsers, add_json_option, parse_assignments
 from tfopt.component import components
 from tfopt.dag import tracing
+from tfopt.dag.dag import Dag
 from tfopt.errors import ComponentError, nearest
 
 # kfp is imported in the functions that need it, because a container of a step has no kfp.
@@ -65,7 +67,7 @@ def _compile(arguments: argparse.Namespace) -> int:
         counts = {name: int(count) for name, count in map(_parse_count, arguments.count)}
         compiler.compile_component(components()[arguments.pipeline], arguments.output, images, counts)
     else:
-        dag = tracing.load(arguments.pipeline)
+        dag = _load_dag(arguments)
         if arguments.count:
             raise ComponentError("--count for a pipeline", "a component", "leave it out: the DAG has the counts")
         for name in arguments.sources:
@@ -195,13 +197,18 @@ def _upload(arguments: argparse.Namespace) -> tuple[Any, Any, Any]:
     from tfopt.kfp.pod_options import Options
     from tfopt.kfp.submit import run_parameters, upload
 
-    dag = tracing.load(arguments.pipeline)
+    dag = _load_dag(arguments)
     images, options = Images(arguments.image), Options(arguments.kfp_option)
     values = parse_assignments(dag, arguments.set)
     options.check(dag)
     run_parameters(dag, values)  # raises for a wrong value before the first request to the server
     server = _server(arguments)
     return server, upload(server, dag, values, images, options, arguments.experiment), options
+
+
+def _load_dag(arguments: argparse.Namespace) -> Dag:
+    dag = tracing.load(arguments.pipeline)
+    return replace(dag, name=arguments.pipeline_name) if arguments.pipeline_name else dag
 
 
 def _server(arguments: argparse.Namespace) -> Any:
@@ -228,6 +235,7 @@ def _add_server_options(parser: argparse.ArgumentParser, *, pipeline_optional: b
 
 
 def _add_step_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--pipeline-name", metavar="NAME", help="the pipeline's name on the server (default: its own)")
     parser.add_argument(
         "--image",
         action="append",

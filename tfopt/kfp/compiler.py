@@ -114,7 +114,8 @@ def compile_pipeline(
             tasks[step.id] = task = _task(step, imported, tasks, arguments, images)
             options.apply(task, step.id, step.component)
 
-    _set_signature(build, dag.name, dag.description, signature)
+    inputs = "\n".join(f"    {p.name}: {p.description}" for p in [*uris, *dag.parameters.values()])
+    _set_signature(build, dag.name, f"{dag.description}\n\nArgs:\n{inputs}", signature)
     description = " ".join([dag.description, *(f"{p.name}: {p.description}" for p in dag.parameters.values())])
     decorate = dsl.pipeline(name=pipeline_name(dag), description=description, pipeline_root=options.root)
     try:
