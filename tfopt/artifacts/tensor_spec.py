@@ -67,8 +67,10 @@ class RecordSpec(TensorSpec):
 
 def record_input(specs: Mapping[str, TensorSpec]) -> tuple[str, RecordSpec] | None:
     """Return name and spec of the input of serialized records if it is the only input; else None."""
-    (name, spec), *others = specs.items()
-    return (name, spec) if isinstance(spec, RecordSpec) and not others else None
+    if len(specs) != 1:
+        return None
+    [(name, spec)] = specs.items()
+    return (name, spec) if isinstance(spec, RecordSpec) else None
 
 
 def fixed_batch(specs: Mapping[str, TensorSpec]) -> int | None:
