@@ -54,7 +54,7 @@ lock: $(READY)  ## resolve the dependencies with uv into a plain file
 	  pyproject.toml --output-file requirements/lock.txt
 
 # The package lists of the images, with hashes: the pins of the lock with tensorflow-cpu, a third of TensorFlow's size.
-EXTRAS_tf := --extra tensorflow --extra onnx --extra openvino
+EXTRAS_tf := --extra tensorflow --extra onnx --extra openvino --extra s3 --extra gs --extra abfs
 EXTRAS_beam := $(EXTRAS_tf) --extra beam --extra tune
 EXTRAS_tfx := $(EXTRAS_beam) --extra tfx --extra kfp
 EXTRAS_tensorrt := $(EXTRAS_tf) --extra tensorrt
