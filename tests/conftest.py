@@ -3,7 +3,9 @@
 import gzip
 import logging
 import signal
+import uuid
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,30 @@ def _levels_of_logs() -> None:
     """Reset log levels, because libraries change them for the whole process."""
     logging.getLogger().setLevel(logging.WARNING)
     logging.getLogger("tfopt").setLevel(logging.NOTSET)
+
+
+@pytest.fixture(scope="session")
+def _s3_endpoint() -> Iterator[str]:
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(_s3_endpoint, monkeypatch) -> str:
+    """Return the address of a new bucket of a local S3 server; child processes reach it too."""
+    import boto3
+
+    credentials = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+    for name, value in {**credentials, "AWS_ENDPOINT_URL": _s3_endpoint}.items():
+        monkeypatch.setenv(name, value)
+    name = f"bucket-{uuid.uuid4().hex[:8]}"
+    boto3.client("s3").create_bucket(Bucket=name)
+    return f"s3://{name}"
 
 
 @pytest.fixture(scope="session")

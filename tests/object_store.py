@@ -1,40 +1,45 @@
-"""A Beam file system for tests of remote addresses: ``objects:///PATH`` is the local file PATH."""
+"""File systems for tests of remote addresses: ``objects:///PATH`` is the local file PATH."""
 
-from pathlib import Path
-
-from apache_beam.io.filesystem import FileMetadata
-from apache_beam.io.localfilesystem import LocalFileSystem
-
-SCHEME = "objects://"
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
 
 
 class ObjectStore(LocalFileSystem):
-    """A file system with a scheme of its own and, like an object store, without folders."""
+    """The local files under a scheme of its own; missing folders are created, as an object store has none."""
+
+    protocol = "objects"
+
+    def __init__(self, **options):
+        super().__init__(auto_mkdir=True, **options)
 
     @classmethod
-    def scheme(cls):
-        return "objects"
+    def _strip_protocol(cls, path):
+        return super()._strip_protocol(path.partition("://")[2] if "://" in path else path)
 
-    def has_dirs(self):
-        return False
+    def info(self, path, **options):
+        """Return the facts that stores without checksums have; the modification time 0 stands for an unknown one."""
+        return {name: fact for name, fact in super().info(path, **options).items() if name != "created"}
 
-    def _list(self, dir_or_prefix):
-        for metadata in super()._list(dir_or_prefix.removeprefix(SCHEME)):
-            yield FileMetadata(SCHEME + metadata.path, metadata.size_in_bytes, metadata.last_updated_in_seconds)
 
-    def _path_open(self, path, mode, *more, **options):
-        return super()._path_open(path.removeprefix(SCHEME), mode, *more, **options)
+class OverwritingStore(ObjectStore):
+    """Ignores the condition of a write, as S3 servers of 2023 do."""
 
-    def create(self, path, *more, **options):
-        Path(path.removeprefix(SCHEME)).parent.mkdir(parents=True, exist_ok=True)
-        return super().create(path.removeprefix(SCHEME), *more, **options)
+    protocol = "overwriting"
 
-    def exists(self, path):
-        return super().exists(path.removeprefix(SCHEME))
+    def pipe_file(self, path, value, mode="overwrite", **options):
+        super().pipe_file(path, value, **options)
 
-    def delete(self, paths):
-        super().delete([path.removeprefix(SCHEME) for path in paths])
 
-    def metadata(self, path):
-        metadata = super().metadata(path.removeprefix(SCHEME))
-        return FileMetadata(path, metadata.size_in_bytes, metadata.last_updated_in_seconds)
+class AppendingStore(ObjectStore):
+    """Refuses the condition of a write, as HDFS does."""
+
+    protocol = "appending"
+
+    def pipe_file(self, path, value, mode="overwrite", **options):
+        if mode != "overwrite":
+            raise ValueError(f"unsupported mode {mode!r}")
+        super().pipe_file(path, value, **options)
+
+
+for _store in (ObjectStore, OverwritingStore, AppendingStore):
+    fsspec.register_implementation(_store.protocol, _store, clobber=True)

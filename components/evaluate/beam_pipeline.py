@@ -9,10 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 
 from tfopt import runtimes
-from tfopt.artifacts import Evaluation, Examples, Model, unique_names
+from tfopt.artifacts import Evaluation, Examples, Model, storage, unique_names
 from tfopt.artifacts.evaluation_report import EvaluationReport
 from tfopt.artifacts.storage import is_remote, local_copy, upload
 from tfopt.components.evaluate import records
@@ -86,22 +85,22 @@ def _run_pipeline(plan: Plan, files: list[str], result: str) -> Totals:
             )
     finally:
         MODEL_POOL.clear()
-    with FileSystems.open(result) as stream:
+    with storage.open_file(result) as stream:
         totals: Totals = pickle.loads(stream.read())  # written by our own workers
-    FileSystems.delete([result])
+    storage.remove(result)
     log.info("%d records in %.1f s with all models loaded", totals.read, totals.ended - totals.began)
     return totals
 
 
 def _count_records(examples: Examples, split: str, files: list[str]) -> int:
     """Return the number of records: from the manifest of the examples, else counted from the framing."""
-    count = (read_manifest(examples.path).splits or {}).get(split)
+    count = (read_manifest(examples.uri).splits or {}).get(split)
     return count if count is not None else sum(records.count_records(local_copy(file)) for file in files)
 
 
 def _class_names(examples: Examples, label: str) -> list[str]:
     """Return the class names of the label from the manifest of the examples; empty if it has none."""
-    manifest = read_manifest(examples.path)
+    manifest = read_manifest(examples.uri)
     return (manifest.classes or []) if manifest.label == label else []
 
 
@@ -146,5 +145,5 @@ class MergeTotals(beam.CombineFn):  # type: ignore[misc]  # Beam has no types
 
 
 def _write(keyed: tuple[int, Totals], result: str) -> None:
-    with FileSystems.create(result) as stream:
+    with storage.open_file(result, "wb") as stream:
         stream.write(pickle.dumps(keyed[1], pickle.HIGHEST_PROTOCOL))

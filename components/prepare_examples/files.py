@@ -1,12 +1,13 @@
-"""List, open and remove files, on this machine or at any address that Beam supports (``gs://``, ``s3://``, …)."""
+"""List, open and remove files, on this machine or at any address that fsspec supports (``gs://``, ``s3://``, …)."""
 
 import contextlib
 import gzip
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
+from tfopt.artifacts import storage
 from tfopt.artifacts.storage import is_remote, list_remote_files
 from tfopt.errors import ComponentError
 
@@ -36,7 +37,7 @@ def open_for_reading(uri: str) -> Iterator[IO[bytes]]:
     """
     try:
         with (
-            _open(uri) as stream,
+            storage.open_file(uri) as stream,
             gzip.open(stream) if uri.endswith(".gz") else contextlib.nullcontext(stream) as plain,
         ):
             yield cast("IO[bytes]", plain)
@@ -49,7 +50,7 @@ def open_for_reading(uri: str) -> Iterator[IO[bytes]]:
 @contextlib.contextmanager
 def open_for_writing(uri: str) -> Iterator[IO[bytes]]:
     """Open a new file to write; compress it if its name ends in ``.gz``, without a time: equal data are equal files."""
-    with _create(uri) as stream:
+    with storage.open_file(uri, "wb") as stream:
         if uri.endswith(".gz"):
             with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=stream, mtime=0) as compressed:
                 yield cast("IO[bytes]", compressed)
@@ -60,10 +61,7 @@ def open_for_writing(uri: str) -> Iterator[IO[bytes]]:
 def remove_files(uris: Iterable[str]) -> None:
     """Delete the files that exist."""
     for uri in uris:
-        if not is_remote(uri):
-            Path(uri).unlink(missing_ok=True)
-        elif _filesystems().exists(uri):
-            _filesystems().delete([uri])
+        storage.remove(uri)
 
 
 def _is_hidden(name: str) -> bool:
@@ -74,29 +72,3 @@ def _local_files(path: Path) -> Iterator[tuple[str, int]]:
     for file in [path] if path.is_file() else path.rglob("*"):
         if file.is_file():
             yield str(file), file.stat().st_size
-
-
-def _open(uri: str) -> IO[bytes]:
-    if not is_remote(uri):
-        return Path(uri).open("rb")
-    return cast("IO[bytes]", _filesystems().open(uri, compression_type=_uncompressed()))
-
-
-def _create(uri: str) -> IO[bytes]:
-    if is_remote(uri):
-        return cast("IO[bytes]", _filesystems().create(uri, compression_type=_uncompressed()))
-    Path(uri).parent.mkdir(parents=True, exist_ok=True)
-    return Path(uri).open("wb")
-
-
-def _filesystems() -> Any:
-    from apache_beam.io.filesystems import FileSystems
-
-    return FileSystems
-
-
-def _uncompressed() -> Any:
-    # Beam's own decompression treats a truncated file as a short one.
-    from apache_beam.io.filesystem import CompressionTypes
-
-    return CompressionTypes.UNCOMPRESSED

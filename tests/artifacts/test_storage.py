@@ -1,11 +1,12 @@
-"""Test remote artifacts with a real Beam file system: ``objects:///PATH`` is the local file of that path."""
+"""Test remote artifacts with a file system of fsspec, ``objects:///PATH``, and with a local S3 server."""
 
-import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
-import tests.object_store  # noqa: F401  (Beam registers file systems when their classes are defined)
+import tests.object_store  # noqa: F401  (registers the scheme)
+from tests import toys
 from tfopt.artifacts import storage
 from tfopt.components.evaluate.component import evaluate
 from tfopt.errors import ComponentError
@@ -17,9 +18,10 @@ def test_local_copy_copies_a_folder_once_without_decompression(tmp_path):
     (tmp_path / "there" / "in" / "b.txt").write_text("b")
     here = storage.local_copy(f"objects://{tmp_path}/there")
     assert (tmp_path / "there" / "a.gz").read_bytes() == Path(here, "a.gz").read_bytes()
-    shutil.rmtree(tmp_path / "there")
     assert storage.local_copy(f"objects://{tmp_path}/there") == here
-    assert sorted(storage.list_remote_files(here)) == [f"{here}/a.gz", f"{here}/in/b.txt"]
+    (tmp_path / "there" / "in" / "b.txt").write_text("changed")
+    assert Path(storage.local_copy(f"objects://{tmp_path}/there"), "in", "b.txt").read_text() == "changed"
+    assert Path(here, "in", "b.txt").read_text() == "b"
 
 
 def test_a_single_file_is_fetched_under_its_name_and_a_path_stays(tmp_path):
@@ -32,7 +34,7 @@ def test_a_single_file_is_fetched_under_its_name_and_a_path_stays(tmp_path):
 def test_what_is_not_there_is_refused(tmp_path):
     with pytest.raises(ComponentError, match=r"(?s)received: .*no such file.*expected: .*how to fix: "):
         storage.local_copy(f"objects://{tmp_path}/nothing")
-    with pytest.raises(ComponentError, match=r"(?s)an address that Beam can list.*credentials"):
+    with pytest.raises(ComponentError, match=r"(?s)an address that fsspec can read.*credentials"):
         storage.local_copy("unheard-of://bucket/model")
 
 
@@ -49,3 +51,59 @@ def test_evaluate_reads_and_writes_remote_artifacts(tmp_path, digits_model, digi
     assert here["counts"]["read"] == 397
     with pytest.raises(ComponentError, match=r"(?s)Split-test/: no files.*name another split"):
         evaluate(digits_model, [digits_model], f"objects://{digits_examples}", tmp_path / "not", split="test")
+
+
+def test_an_s3_server_has_the_same_files_and_new_content_has_a_new_digest(bucket, tmp_path):
+    (tmp_path / "model" / "variables").mkdir(parents=True)
+    (tmp_path / "model" / "saved_model.pb").write_bytes(b"graph")
+    (tmp_path / "model" / "variables" / "variables.index").write_bytes(b"index")
+    storage.upload(tmp_path / "model", f"{bucket}/a folder/model")
+    assert storage.list_remote_files(f"{bucket}/a folder/model/") == {
+        f"{bucket}/a folder/model/saved_model.pb": 5,
+        f"{bucket}/a folder/model/variables/variables.index": 5,
+    }
+    assert storage.list_remote_files(f"{bucket}/a folder/mod") == {}
+    first = storage.content_digest(f"{bucket}/a folder/model")
+    assert Path(storage.local_copy(f"{bucket}/a folder/model"), "variables", "variables.index").read_bytes() == b"index"
+    storage.write_file(f"{bucket}/a folder/model/saved_model.pb", b"gr4ph")
+    assert first != storage.content_digest(f"{bucket}/a folder/model")
+    assert Path(storage.local_copy(f"{bucket}/a folder/model"), "saved_model.pb").read_bytes() == b"gr4ph"
+    storage.remove(f"{bucket}/a folder/model")
+    assert storage.list_remote_files(bucket) == {}
+
+
+def test_a_file_is_created_once(bucket, tmp_path):
+    for address in (f"{bucket}/claim", f"memory://{tmp_path}/claim"):
+        assert storage.create_file(address, b"first")
+        assert not storage.create_file(address, b"second")
+        assert storage.read_file(address) == b"first"
+        assert storage.read_file(f"{address}-other") is None
+
+
+def test_a_store_without_conditional_writes_is_recognized(bucket, tmp_path):
+    storage.check_conditional_writes(bucket)
+    assert storage.list_remote_files(bucket) == {}
+    for scheme in ("overwriting", "appending"):
+        with pytest.raises(ComponentError, match=r"(?s)has no conditional writes.*mount this one"):
+            storage.check_conditional_writes(f"{scheme}://{tmp_path}")
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_bucket_package_or_credential_is_named(bucket, monkeypatch):
+    with pytest.raises(ComponentError, match=r"(?s)s3://no-such-bucket/model.*no such file.*check it"):
+        storage.local_copy("s3://no-such-bucket/model")
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    with pytest.raises(ComponentError, match=r"(?s)the package that reads gs://.*pip install 'tfopt\[gs\]'"):
+        storage.list_remote_files("gs://bucket/model")
+
+
+def test_a_component_reads_and_writes_addresses(bucket, digits_model):
+    storage.upload(digits_model, f"{bucket}/model")
+    written = toys.copy_model(model=f"{bucket}/model", copied=f"{bucket}/out/copy")["copied"]
+    assert written.uri == f"{bucket}/out/copy"
+    assert b'"copy_model"' in (storage.read_file(f"{bucket}/out/copy/model_card.json") or b"")
+    with pytest.raises(ComponentError, match=r"(?s)out/copy exists.*a new or empty folder"):
+        toys.copy_model(model=f"{bucket}/model", copied=f"{bucket}/out/copy")
+    with pytest.raises(ComponentError, match=r"(?s)nothing: no such file or folder.*an address with content"):
+        toys.copy_model(model=f"{bucket}/nothing", copied=f"{bucket}/other")
+    assert storage.list_remote_files(f"{bucket}/other") == {}

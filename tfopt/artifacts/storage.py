@@ -1,4 +1,4 @@
-"""Read and write artifacts at remote addresses (``gs://…``, ``s3://…``) with Beam's file systems."""
+"""Files of object stores and other remote file systems, by address (``s3://…``, ``gs://…``, …), with fsspec."""
 
 import atexit
 import contextlib
@@ -7,11 +7,16 @@ import json
 import shutil
 import tempfile
 import threading
+import uuid
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, first_line
+
+EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfs", "az": "abfs"}
+VERSION_KEYS = ("ETag", "etag", "md5Hash", "LastModified", "last_modified", "updated", "mtime", "created")
 
 _LOCK = threading.Lock()
 
@@ -21,77 +26,222 @@ def is_remote(uri: str) -> bool:
     return "://" in uri
 
 
+def join(uri: str, name: str) -> str:
+    """Return the address or path of a name below another one."""
+    return f"{uri.rstrip('/')}/{name}"
+
+
 def list_remote_files(uri: str) -> dict[str, int]:
-    """Return the files at or below an address, sorted, with their sizes in bytes.
+    """Return the files at or below an address, sorted, with their sizes in bytes; empty if there are none.
 
     Raises:
         ComponentError: If the address cannot be listed.
     """
-    try:
-        return _matched(f"{uri.rstrip('/')}/**") or _matched(uri.rstrip("/"))
-    except Exception as error:
-        raise ComponentError(
-            f"{uri}: {error}",
-            "an address that Beam can list",
-            "check it, your credentials, and that Beam's extra for it is installed",
-        ) from error
+    return {file: int(facts["size"] or 0) for file, facts in _list(uri).items()}
+
+
+def check_exists(uri: str) -> None:
+    """Raise ComponentError if there is no file at or below an address."""
+    if not _list(uri):
+        raise ComponentError(f"{uri}: no such file or folder", "an address with content", "check it")
 
 
 def content_digest(uri: str) -> str | None:
-    """Return a digest of names, sizes and modification times at an address; None if they are not available."""
-    with contextlib.suppress(Exception):  # unknown scheme or no credentials: reading reports the error
-        files = _listed(f"{uri.rstrip('/')}/**") or _listed(uri.rstrip("/"))
-        if files and all(file.last_updated_in_seconds for file in files):
-            facts = [[file.path, file.size_in_bytes, file.last_updated_in_seconds] for file in files]
+    """Return a digest of names, sizes and versions of the files at an address; None if the store has no versions.
+
+    The version of a file is its checksum (ETag) or, in stores without one, its modification time.
+    """
+    with contextlib.suppress(ComponentError):  # unknown scheme or no credentials: reading reports the error
+        files = _list(uri)
+        versions = {
+            file: next((facts[key] for key in VERSION_KEYS if facts.get(key)), None) for file, facts in files.items()
+        }
+        if files and all(versions.values()):
+            facts = [[file, files[file]["size"], str(version)] for file, version in versions.items()]
             return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
     return None
 
 
-def local_copy(uri: str, version: str = "") -> str:
-    """Return a local path with the same content; an address is copied once per process and version of its content."""
+def local_copy(uri: str) -> str:
+    """Return a local path with the same content; an address is copied once per process and version of its content.
+
+    Raises:
+        ComponentError: If there is nothing at the address, or it cannot be read.
+    """
     if not is_remote(uri):
         return uri
+    version = content_digest(uri) or uuid.uuid4().hex
     with _LOCK:
         target = (
-            _cache() / hashlib.sha256(f"{uri}{version}".encode()).hexdigest()[:16] / uri.rstrip("/").rpartition("/")[2]
+            _cache() / hashlib.sha256(f"{uri} {version}".encode()).hexdigest()[:16] / uri.rstrip("/").rpartition("/")[2]
         )
         if not target.exists():
+            check_exists(uri)
             partial = Path(tempfile.mkdtemp(dir=_cache())) / target.name
-            files = list_remote_files(uri)
-            for file in files:
-                _copy(file, partial / file.removeprefix(uri.rstrip("/")).lstrip("/"))
-            if not files:
-                _copy(uri, partial)  # raises the error
-            target.parent.mkdir(exist_ok=True)
-            partial.rename(target)
+            download(uri, partial)
+            partial.parent.rename(target.parent)
     return str(target)
 
 
-def upload(folder: Path, uri: str) -> None:
-    """Copy the files of a local folder to an address."""
-    for file in (path for path in sorted(folder.rglob("*")) if path.is_file()):
-        address = f"{uri.rstrip('/')}/{file.relative_to(folder).as_posix()}"
-        with file.open("rb") as source, _file_systems().create(address, compression_type="uncompressed") as target:
-            shutil.copyfileobj(source, target)
+def download(uri: str, target: Path) -> None:
+    """Copy the file at an address, or all files below it, to a local path.
+
+    Raises:
+        ComponentError: If the address cannot be read.
+    """
+    names = {file: target / file.removeprefix(uri.rstrip("/")).lstrip("/") for file in _list(uri)}
+    for path in names.values():
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with _connected(uri) as store:
+        store.get([store._strip_protocol(file) for file in names], [str(path) for path in names.values()])
 
 
-def _matched(pattern: str) -> dict[str, int]:
-    return {file.path: file.size_in_bytes for file in _listed(pattern)}
+def upload(source: Path, uri: str) -> None:
+    """Copy a local file to an address, or the files of a folder below it; those in subfolders first.
+
+    The file that makes a folder loadable (``saved_model.pb``, the model card) is not in a subfolder, so readers that do
+    not wait for the end of the copy find it last.
+
+    Raises:
+        ComponentError: If the address cannot be written.
+    """
+    files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
+    nested = [path for path in files if source.is_dir() and path.parent != source]
+    with _connected(uri) as store:
+        for group in (nested, [path for path in files if path not in nested]):
+            names = [join(uri, path.relative_to(source).as_posix()) if path != source else uri for path in group]
+            if group:
+                store.put([str(path) for path in group], [store._strip_protocol(name) for name in names])
 
 
-def _listed(pattern: str) -> list[Any]:
-    results = _file_systems().match([pattern])
-    return sorted((file for result in results for file in result.metadata_list), key=lambda file: file.path)
+@contextlib.contextmanager
+def open_file(uri: str, mode: str = "rb") -> Iterator[IO[bytes]]:
+    """Open the file at an address, or at a local path, to read (``rb``) or write (``wb``) its bytes.
+
+    Raises:
+        ComponentError: If the store cannot be reached, refuses access, or has no such file.
+    """
+    if not is_remote(uri):
+        if mode == "wb":
+            Path(uri).parent.mkdir(parents=True, exist_ok=True)
+        with Path(uri).open(mode) as local:
+            yield cast("IO[bytes]", local)
+        return
+    with _connected(uri) as store:
+        stream = store.open(store._strip_protocol(uri), mode)
+    with stream:
+        yield stream
 
 
-def _copy(uri: str, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
+def read_file(uri: str) -> bytes | None:
+    """Return the content of the file at an address; None if there is no file.
+
+    Raises:
+        ComponentError: If the store cannot be reached, or refuses access.
+    """
+    with _connected(uri) as store:
+        store.invalidate_cache()
+        try:
+            return cast("bytes", store.cat_file(store._strip_protocol(uri)))
+        except FileNotFoundError:
+            return None
+
+
+def write_file(uri: str, content: bytes) -> None:
+    """Write the file at an address; an existing file is replaced.
+
+    Raises:
+        ComponentError: If the store cannot be reached, or refuses access.
+    """
+    with _connected(uri) as store:
+        store.pipe_file(store._strip_protocol(uri), content)
+
+
+def create_file(uri: str, content: bytes) -> bool:
+    """Write a new file at an address by a conditional write of the store; return False if there is a file already.
+
+    Some stores ignore the condition: see `check_conditional_writes`.
+
+    Raises:
+        ComponentError: If the store cannot be reached, or refuses access.
+    """
+    with _connected(uri) as store:
+        try:
+            store.pipe_file(store._strip_protocol(uri), content, mode="create")
+        except FileExistsError:
+            return False
+    return True
+
+
+def check_conditional_writes(uri: str) -> None:
+    """Check with a small file below an address that the store writes a new file only if there is none.
+
+    Raises:
+        ComponentError: If a second write replaces the file or fails otherwise, or the store cannot be written.
+    """
+    probe = join(uri, f".probe-{uuid.uuid4().hex}")
+    write_file(probe, b"")
     try:
-        # Beam would decompress files whose names end in .gz
-        with _file_systems().open(uri, compression_type="uncompressed") as source, target.open("wb") as copy:
-            shutil.copyfileobj(source, copy)
+        created = create_file(probe, b"")
+    except ComponentError:
+        created = True
+    finally:
+        remove(probe)
+    if created:
+        raise ComponentError(
+            f"{uri}: the store has no conditional writes, so concurrent pushes could overwrite each other",
+            "a store that writes a file only if there is none, as S3, Google Cloud Storage and Azure do",
+            "use such a store, or mount this one and pass its path",
+        )
+
+
+def remove(uri: str) -> None:
+    """Delete the file at an address, or all files below it; it is no error if there are none.
+
+    Raises:
+        ComponentError: If the store cannot be reached, or refuses access.
+    """
+    if not is_remote(uri):
+        path = Path(uri)
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        return
+    files = list(_list(uri))
+    with _connected(uri) as store, contextlib.suppress(FileNotFoundError):
+        if files:
+            store.rm([store._strip_protocol(file) for file in files])
+
+
+def _list(uri: str) -> dict[str, dict[str, Any]]:
+    """Return what the store knows about each file at or below an address, by its address."""
+    with _connected(uri) as store:
+        store.invalidate_cache()  # other processes write there too
+        root = store._strip_protocol(uri).rstrip("/")
+        listed = store.find(root, detail=True)
+    below = {uri.rstrip("/") + name.rstrip("/").removeprefix(root): facts for name, facts in sorted(listed.items())}
+    return {file: facts for file, facts in below.items() if facts.get("type") != "directory"}
+
+
+@contextlib.contextmanager
+def _connected(uri: str) -> Iterator[Any]:
+    """Yield fsspec's file system for an address; raise its errors as ComponentError."""
+    import fsspec
+
+    scheme = uri.partition("://")[0]
+    try:
+        yield fsspec.core.url_to_fs(uri)[0]
+    except ComponentError:
+        raise
     except FileNotFoundError as error:
         raise ComponentError(f"{uri}: no such file or folder", "an address with content", "check it") from error
+    except ImportError as error:
+        extra = f"pip install 'tfopt[{EXTRAS[scheme]}]'" if scheme in EXTRAS else f"install the package for {scheme}"
+        raise ComponentError(f"{uri}: {first_line(error)}", f"the package that reads {scheme}://", extra) from error
+    except Exception as error:
+        raise ComponentError(
+            f"{uri}: {first_line(error) or type(error).__name__}",
+            "an address that fsspec can read or write (s3, gs, abfs, hdfs, …)",
+            "check it, your credentials and the network",
+        ) from error
 
 
 @cache
@@ -99,9 +249,3 @@ def _cache() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="tfopt-fetched-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
-
-
-def _file_systems() -> Any:
-    from apache_beam.io.filesystems import FileSystems
-
-    return FileSystems

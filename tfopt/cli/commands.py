@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts import Artifact, Benchmark, Decision, Evaluation, Pushed
+from tfopt.artifacts import Artifact, Benchmark, Decision, Evaluation, Pushed, storage
 from tfopt.cli import kubeflow
 from tfopt.cli.arguments import (
     Subparsers,
@@ -95,7 +95,10 @@ def _run(arguments: argparse.Namespace) -> int:
     values = parse_assignments(dag, arguments.set)
     root = (arguments.root or Path("runs", dag.name)).absolute()
     check_engine(arguments.engine)
-    dag.values(values)  # raises for a wrong value before the slow import of TFX
+    checked = dag.values(values)  # raises for a wrong value before the slow import of TFX
+    for source in dag.sources:
+        if checked[source] and storage.is_remote(checked[source]):
+            storage.check_exists(checked[source])
     with redirect_library_logs(root / "run.log"):
         outcomes = load_engine(arguments.engine)(dag, values, root, beam_args=arguments.beam_pipeline_arg)
     if arguments.json:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.artifacts import report_schema
+from tfopt.artifacts import report_schema, storage
 from tfopt.artifacts.examples_manifest import ExamplesManifest, FeatureStatistics
 from tfopt.artifacts.tensor_spec import RecordSpec, TensorSpec
 from tfopt.data.tfrecords import read_records
@@ -59,10 +59,14 @@ def with_manifest(specs: Mapping[str, TensorSpec], files: Sequence[str | Path]) 
     return dict(sorted(columns.items()))
 
 
-def read_manifest(folder: Path) -> ExamplesManifest:
-    """Read ``examples.json`` in a folder; return an empty manifest if there is none or the folder is remote."""
-    file = folder / MANIFEST
-    return report_schema.load(ExamplesManifest, file) if file.is_file() else ExamplesManifest()
+def read_manifest(folder: str | Path) -> ExamplesManifest:
+    """Read ``examples.json`` in a folder or at an address; return an empty manifest if there is none."""
+    file = storage.join(str(folder), MANIFEST)
+    if storage.is_remote(file):
+        if not storage.list_remote_files(file):
+            return ExamplesManifest()
+        file = storage.local_copy(file)
+    return report_schema.load(ExamplesManifest, Path(file)) if Path(file).is_file() else ExamplesManifest()
 
 
 def first_record(files: Sequence[str | Path]) -> bytes:
@@ -214,8 +218,8 @@ def record_features(columns: Mapping[str, TensorSpec]) -> Columns:
 
 def _manifest_features(files: Sequence[str | Path]) -> Mapping[str, FeatureStatistics]:
     """Return the feature entries of the manifest that belongs to the files."""
-    folder = Path(files[0]).parent if files else Path()
-    return read_manifest(folder.parent if folder.name.startswith("Split-") else folder).features or {}
+    folder, _, split = (str(files[0]) if files else "").rpartition("/")[0].rpartition("/")
+    return read_manifest(folder if split.startswith("Split-") else f"{folder}/{split}").features or {}
 
 
 def _storage(dtype: str) -> str:

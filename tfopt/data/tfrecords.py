@@ -1,4 +1,4 @@
-"""Read TFRecord files, plain or gzipped, local or remote, and detect truncated files."""
+"""Read TFRecord files, plain or gzipped, and detect truncated files."""
 
 import gzip
 import zlib
@@ -99,23 +99,19 @@ def _is_gzip(file: str | Path) -> bool:
 
 def _declared_size(file: str | Path) -> int:
     """Return the uncompressed size of a file in bytes, for gzip modulo 2**32 from its trailer."""
-    import tensorflow as tf
-
-    length = int(tf.io.gfile.stat(str(file)).length)
+    length = Path(file).stat().st_size
     if not _is_gzip(file) or length == 0:
         return length
     if length < SMALLEST_GZIP:
         return -1
-    with tf.io.gfile.GFile(str(file), "rb") as stream:
+    with Path(file).open("rb") as stream:
         stream.seek(length - 4)
         return int.from_bytes(stream.read(4), "little")
 
 
 def _unpack(file: str) -> None:
-    import tensorflow as tf
-
     try:
-        with tf.io.gfile.GFile(file, "rb") as stream, gzip.GzipFile(fileobj=stream) as unpacked:
+        with gzip.open(file) as unpacked:
             while unpacked.read(1 << 20):
                 pass
     except (EOFError, OSError, zlib.error) as error:

@@ -4,11 +4,12 @@ import contextlib
 import contextvars
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts import Artifact, Model, staging
+from tfopt.artifacts import Artifact, Model, staging, storage
 from tfopt.artifacts.folder_lock import lock_folder
 from tfopt.artifacts.storage import is_remote
 from tfopt.declaration.component import SIGNATURE, Component, Port
@@ -33,7 +34,7 @@ def execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Art
     parameters = component.check({name: value for name, value in arguments.items() if name not in ports})
     inputs = {port.name: _open(component, port, arguments.get(port.name)) for port in component.inputs.values()}
     targets = {port.name: _target(component, port, arguments.get(port.name)) for port in component.outputs.values()}
-    with _staged(targets) as staged:
+    with _staged(component, targets) as staged:
         if component.model_signature:
             _set_signature([*inputs.values(), *staged.values()], parameters[SIGNATURE.name])
         with as_row(staged, parameters, _origin(component, inputs, parameters)):
@@ -90,12 +91,11 @@ def _open(component: Component, port: Port, value: Any) -> Any:
 def _open_one(component: Component, port: Port, value: Any) -> Artifact:
     metadata = value.metadata if isinstance(value, Artifact) else None
     uri = os.fspath(value)
-    if not is_remote(uri):
-        failed = isinstance(model := port.type(uri, metadata), Model) and model.failure
-        return model if failed else port.type.open(uri, metadata)
-    if not component.beam:
-        raise ComponentError(f"{component.name}: {port.name}={uri}", "a local path", "copy it to this machine first")
-    return port.type(uri, metadata)
+    if component.beam and is_remote(uri):  # the workers read it
+        return port.type(uri, metadata)
+    path = storage.local_copy(uri)
+    failed = isinstance(model := port.type(path, metadata), Model) and model.failure
+    return model if failed else port.type.open(path, metadata)
 
 
 def _set_signature(artifacts: Iterable[Any], signature: str) -> None:
@@ -110,7 +110,7 @@ def _target(component: Component, port: Port, value: Any) -> Artifact:
     if not value:
         raise ComponentError(f"{component.name}: no {port.name}", "a folder to write to", f"pass {port.name}=PATH")
     target = port.type(os.fspath(value))
-    if not is_remote(target.uri) and target.path.exists() and (target.path.is_file() or any(target.path.iterdir())):
+    if _has_content(target):
         raise ComponentError(
             f"{component.name}: {port.name}={target.uri} exists",
             "a new or empty folder",
@@ -119,34 +119,55 @@ def _target(component: Component, port: Port, value: Any) -> Artifact:
     return target
 
 
+def _has_content(target: Artifact) -> bool:
+    if is_remote(target.uri):
+        return bool(storage.list_remote_files(target.uri))
+    return target.path.exists() and (target.path.is_file() or any(target.path.iterdir()))
+
+
 @contextlib.contextmanager
-def _staged(targets: dict[str, Artifact]) -> Iterator[dict[str, Artifact]]:
-    """Yield a staging folder next to each target; rename all of them at the end, or leave nothing."""
-    siblings = {name: target if is_remote(target.uri) else _sibling(target) for name, target in targets.items()}
-    local = {name: sibling for name, sibling in siblings.items() if not is_remote(sibling.uri)}
-    placed: list[Path] = []
-    locks = contextlib.ExitStack()
-    try:
-        for sibling in local.values():
-            _make(sibling.path)
-            locks.enter_context(lock_folder(sibling.path))
-        yield siblings
-        for name, sibling in local.items():
-            with contextlib.suppress(FileNotFoundError):
-                targets[name].path.rmdir()
-            placed.append(sibling.path.rename(targets[name].path))
-        for name, sibling in siblings.items():
-            targets[name].metadata = sibling.metadata
-    except BaseException as error:
-        for path in placed:  # of several outputs, all or none
-            shutil.rmtree(path, ignore_errors=True)
-        if not isinstance(error, ComponentError) and (full := disk_full_error(error)):
-            raise full from error
-        raise
-    finally:
-        for sibling in local.values():
-            shutil.rmtree(sibling.path, ignore_errors=True)
-        locks.close()
+def _staged(component: Component, targets: dict[str, Artifact]) -> Iterator[dict[str, Artifact]]:
+    """Yield a staging folder for each target; rename or upload all of them at the end, or leave nothing.
+
+    The workers of a Beam component write to a remote target themselves.
+    """
+    placed: list[str] = []
+    with contextlib.ExitStack() as locks:
+        folder = Path(locks.enter_context(tempfile.TemporaryDirectory(prefix="tfopt-")))
+        staged = {
+            name: target if component.beam and is_remote(target.uri) else _staging_artifact(target, folder / name)
+            for name, target in targets.items()
+        }
+        local = {name: artifact for name, artifact in staged.items() if not is_remote(artifact.uri)}
+        try:
+            for artifact in local.values():
+                _make(artifact.path)
+                locks.enter_context(lock_folder(artifact.path))
+            yield staged
+            for name, artifact in local.items():
+                placed.append(targets[name].uri)
+                _place(artifact, targets[name])
+            for name, artifact in staged.items():
+                targets[name].metadata = artifact.metadata
+        except BaseException as error:
+            for uri in placed:  # of several outputs, all or none
+                storage.remove(uri)
+            if not isinstance(error, ComponentError) and (full := disk_full_error(error)):
+                raise full from error
+            raise
+        finally:
+            for artifact in local.values():
+                shutil.rmtree(artifact.path, ignore_errors=True)
+
+
+def _place(artifact: Artifact, target: Artifact) -> None:
+    """Move a complete output to its path or address."""
+    if is_remote(target.uri):
+        storage.upload(artifact.path, target.uri)
+        return
+    with contextlib.suppress(FileNotFoundError):
+        target.path.rmdir()
+    artifact.path.rename(target.path)
 
 
 def _make(folder: Path) -> None:
@@ -156,7 +177,10 @@ def _make(folder: Path) -> None:
         raise ComponentError(str(error), "a writable folder", "write elsewhere, or change the permissions") from error
 
 
-def _sibling(target: Artifact) -> Artifact:
+def _staging_artifact(target: Artifact, folder: Path) -> Artifact:
+    """Return where an output is written first: next to its path, or in a temporary folder for an address."""
+    if is_remote(target.uri):
+        return type(target)(folder / target.uri.rstrip("/").rpartition("/")[2])
     path = target.path.absolute()
     staging.remove_abandoned(path.parent, path.name)
     return type(target)(staging.new_path(path.parent, path.name))

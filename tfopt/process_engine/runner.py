@@ -2,14 +2,12 @@
 
 import logging
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Artifact, storage
 from tfopt.artifacts.folder_lock import lock_folder
-from tfopt.component import Component
 from tfopt.dag.dag import Dag, Step, Value
 from tfopt.dag.outcome import Outcome, log_end, log_start
 from tfopt.data import beam_runner
@@ -70,18 +68,11 @@ def _run_step(
     outputs = results.find()
     if outputs is not None:
         return Outcome(True, time.monotonic() - start, outputs)
-    paths = {
-        name: [_path(component, artifacts[value].uri, digests[value]) for value in present[name]] for name in inputs
-    }
+    paths = {name: [artifacts[value].uri for value in present[name]] for name in inputs}
     arguments = {name: listed if component.inputs[name].many else listed[0] for name, listed in paths.items()}
     outputs = component(**arguments, **results.new_targets(), **parameters)
     results.store(outputs, time.monotonic() - start)
     return Outcome(False, time.monotonic() - start, outputs)
-
-
-def _path(component: Component, uri: str, digest: str | None) -> str:
-    """Return a local path of an artifact; only Beam components read remote addresses themselves."""
-    return uri if component.beam else storage.local_copy(uri, digest or uuid.uuid4().hex)
 
 
 def _source_digest(artifact: Artifact) -> str | None:

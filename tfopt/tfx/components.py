@@ -6,20 +6,16 @@ pusher = Pusher(model=folded.outputs["folded"], …)
 """
 
 import json
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from tfx import types
 from tfx.dsl.components.base import base_beam_component, base_beam_executor, base_component, base_executor
 from tfx.dsl.components.base.executor_spec import BeamExecutorSpec, ExecutorClassSpec
-from tfx.dsl.io import fileio
 from tfx.types import component_spec, standard_artifacts
 
 from tfopt import artifacts
-from tfopt.artifacts.storage import is_remote
 from tfopt.component import Component, Port, find
 from tfopt.data import beam_runner
 from tfopt.declaration.parameters import Parameter
@@ -153,32 +149,23 @@ class Executor(base_executor.BaseExecutor):
     failure: ComponentError | KeyboardInterrupt | None = None
 
     def Do(self, input_dict: Any, output_dict: Any, exec_properties: dict[str, Any]) -> None:  # noqa: N802  (TFX's name)
-        """Download remote inputs, run the component, upload its outputs and publish their metadata."""
+        """Run the component and publish the metadata of its outputs."""
         component = find(exec_properties[COMPONENT])
         parameters = {
             name: _decode(parameter, exec_properties[name])
             for name, parameter in component.parameters.items()
             if name in exec_properties
         }
+        inputs = {name: uris for name, port in component.inputs.items() if (uris := _input_uris(port, input_dict))}
         outputs = {name: output_dict[name][0] for name in component.outputs}
-        with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
-            inputs = {
-                name: paths
-                for name, port in component.inputs.items()
-                if (paths := _download(component, port, input_dict, Path(folder)))
-            }
-            local = {
-                name: _local_path(component, artifact.uri, Path(folder, name)) for name, artifact in outputs.items()
-            }
-            try:
-                written = component(**inputs, **local, **parameters)
-            except (ComponentError, KeyboardInterrupt) as error:
-                Executor.failure = error
-                raise
-            for name, artifact in outputs.items():
-                if local[name] != artifact.uri:
-                    _copy(local[name], artifact.uri)
-                _publish(artifact, written[name])
+        targets = {name: artifact.uri for name, artifact in outputs.items()}
+        try:
+            written = component(**inputs, **targets, **parameters)
+        except (ComponentError, KeyboardInterrupt) as error:
+            Executor.failure = error
+            raise
+        for name, artifact in outputs.items():
+            _publish(artifact, written[name])
 
 
 class BeamExecutor(base_beam_executor.BaseBeamExecutor):
@@ -200,34 +187,12 @@ def _tfx_inputs(component: Component, channels: Mapping[str, Any]) -> Iterator[t
             yield from ((f"{name}_{index}", (port, channel)) for index, channel in enumerate(wired, 1))
 
 
-def _download(component: Component, port: Port, input_dict: Any, folder: Path) -> Any:
-    """Return the local path (or list of paths) of an input; remote artifacts are copied unless Beam reads them."""
+def _input_uris(port: Port, input_dict: Any) -> Any:
+    """Return the URI of an input, or the list of URIs; None or an empty list if there is none."""
     keys = [key for key in input_dict if key.startswith(f"{port.name}_")] if port.many else [port.name]
     keys.sort(key=lambda key: int(key.rpartition("_")[2]) if port.many else 0)
-    paths = []
-    for key in keys:
-        for artifact in input_dict.get(key, []):
-            path = _local_path(component, artifact.uri, folder / key)
-            if path != artifact.uri:
-                _copy(artifact.uri, path)
-            paths.append(path)
-    return paths if port.many else (paths[0] if paths else None)
-
-
-def _local_path(component: Component, uri: str, local: Path) -> str:
-    return str(local) if is_remote(uri) and not component.beam else uri
-
-
-def _copy(source: str, target: str) -> None:
-    """Copy a file or folder between two file systems that TFX supports."""
-    if not fileio.isdir(source):
-        fileio.copy(source, target, overwrite=True)
-        return
-    for folder, _, files in fileio.walk(source):
-        target_folder = f"{target.rstrip('/')}/{folder[len(source) :].strip('/')}".rstrip("/")
-        fileio.makedirs(target_folder)
-        for file in files:
-            fileio.copy(f"{folder.rstrip('/')}/{file}", f"{target_folder}/{file}", overwrite=True)
+    uris = [artifact.uri for key in keys for artifact in input_dict.get(key, [])]
+    return uris if port.many else next(iter(uris), None)
 
 
 def _publish(artifact: types.Artifact, written: artifacts.Artifact) -> None:
