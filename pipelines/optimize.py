@@ -24,7 +24,7 @@ class Selection:
             Quality is the main metric.
         layout: The serving layout of a pushed version: that of its format's usual server (auto), tf_serving, triton
             or plain. Only formats that this server loads are selected.
-        destination: The folder that receives numbered versions.
+        destination: The folder, or address in an object store, that receives numbered versions.
     """
 
     label: Inherited

@@ -3,10 +3,8 @@
 import logging
 
 from tfopt.artifacts import Blessing, Decision, Examples, InfraBlessing, KerasModel, Model, Pushed, Recipe
-from tfopt.artifacts.storage import is_remote
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.push_model.parameters import PushSettings
-from tfopt.errors import ComponentError
 from tfopt.serving.triton_scheduler import Scheduling
 
 
@@ -27,8 +25,10 @@ def push_model(
 ) -> None:
     """Push a blessed model as the next numbered version of a folder.
 
-    The version appears complete, by one rename, under the next free number; earlier versions remain. Concurrent pushes
-    get different numbers. A model that is the newest version already is not pushed again. A model that is not blessed
+    The version appears complete, by one rename, under the next free number; earlier versions remain. In an object store
+    (``s3://``, ``gs://``, ``abfs://``), which has no renames, the files of version 8 are below ``8/``, and the pointer
+    ``versions/8.json``, with digest and files, is written last: without it the version does not exist. Concurrent pushes
+    get different numbers; a store without conditional writes, which this needs, is refused. A model that is the newest version already is not pushed again. A model that is not blessed
     is not pushed; the step then succeeds and reports the reason, as TFX's Pusher does. With a ``fallback``, the parent
     is pushed instead, by the same rules.
 
@@ -58,12 +58,6 @@ def push_model(
     from tfopt.components.push_model.push import check_destination, push, store_for_next_run
     from tfopt.runtimes import environment
 
-    if is_remote(settings.destination):
-        raise ComponentError(
-            f"push_model: destination={settings.destination}",
-            "a folder on this machine, mounted if need be: an object store has no rename that shows a complete version",
-            "mount the store or volume and pass its path",
-        )
     choice = choose(model, blessing, infra_blessing, fallback)
     check_destination(
         settings.destination, history=bool(decision), trained=bool(trained and choice.model), recipe=bool(recipe)

@@ -11,7 +11,8 @@ class PushSettings:
     """Destination and content of a pushed version.
 
     Attributes:
-        destination: The folder that receives numbered versions; created if it does not exist.
+        destination: The folder, or address in an object store, that receives numbered versions; created if it does not
+            exist.
         layout: With ``auto`` each format gets the layout of its usual server: a SavedModel and LiteRT ``tf_serving``, a
             TensorRT engine ``triton``, the others ``plain``, which OpenVINO Model Server and, without a configuration,
             Triton load too. With ``tf_serving`` a version folder is what TensorFlow Serving loads: a SavedModel, or
@@ -19,9 +20,9 @@ class PushSettings:
             contains ``model.savedmodel/``, ``model.onnx``, ``model.xml`` with ``model.bin``, or ``model.plan``, and
             ``config.pbtxt`` next to the versions is generated from the signature unless the user wrote one; the server
             needs the backend of the format (newer images of Triton lack TensorFlow's). With ``plain`` a version folder
-            contains ``saved_model/`` or the model's file, and the model card; the link ``latest`` points to the newest
-            version. Next to ``model.tflite`` are ``metadata.json`` (names, types, shapes, scales) and, if the examples
-            name their classes, ``labels.txt``.
+            contains ``saved_model/`` or the model's file, and the model card; in a folder the link ``latest`` points to
+            the newest version. Next to ``model.tflite`` are ``metadata.json`` (names, types, shapes, scales) and, if
+            the examples name their classes, ``labels.txt``.
         keep: Number of versions that remain after a push, the newest; all by default.
         warm_up_requests: The largest number of recorded requests, of one example each, if there are examples.
     """

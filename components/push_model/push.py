@@ -3,14 +3,15 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Decision, Examples, KerasModel, Model, Recipe
 from tfopt.artifacts.pushed_report import PushedReport
+from tfopt.artifacts.storage import is_remote
 from tfopt.components.push_model.choice import Choice
 from tfopt.components.push_model.parameters import PushSettings
+from tfopt.components.push_model.store_versions import StoreVersions
 from tfopt.components.push_model.versions import Versions, check_folder, check_link, translate_errors
 from tfopt.model_store import run_history, warm_start
 from tfopt.runtimes import environment
@@ -35,10 +36,11 @@ def push(
         ComponentError: See `push_model`.
     """
     model = choice.model or requested
-    versions = Versions(settings.destination, resolve_layout(model, settings.layout))
+    versions_class = StoreVersions if is_remote(settings.destination) else Versions
+    versions = versions_class(settings.destination, resolve_layout(model, settings.layout))
     report = PushedReport(
         pushed=False,
-        destination=str(versions.folder),
+        destination=versions.destination,
         version=None,
         path=None,
         layout=versions.layout,
@@ -57,10 +59,13 @@ def push(
     def write_files(stage: Path) -> None:
         facts.update(write_version(model, versions.layout, stage, examples, settings.warm_up_requests))
 
-    write_config: Callable[[], AbstractContextManager[None]] = nullcontext
+    write_config: Callable[[Path], AbstractContextManager[object]] = nullcontext
     if versions.layout == "triton":
         parameters = {"tfopt_digest": model.digest, "tfopt_reason": choice.reason}
-        write_config = partial(written_config, model, versions.folder, scheduling, parameters)
+
+        def write_config(folder: Path) -> AbstractContextManager[object]:
+            return written_config(model, folder, scheduling, parameters)
+
     result = versions.push(model, settings.keep, write_files, write_config)
     reason = result.reason
     if choice.fallback:
@@ -82,6 +87,8 @@ def check_destination(destination: str, *, history: bool, trained: bool, recipe:
     Raises:
         ComponentError: If they do.
     """
+    if is_remote(destination):
+        return
     folder = Path(destination).expanduser()
     if history:
         check_folder(folder / run_history.FOLDER)
@@ -99,13 +106,13 @@ def store_for_next_run(
     Raises:
         ComponentError: If the folder cannot be written.
     """
-    folder = Path(report.destination)
-    with translate_errors(folder):
+    destination = report.destination
+    with translate_errors(destination):
         if decision:
-            report = replace(report, history=str(run_history.write_run(folder, decision, report)))
+            report = replace(report, history=run_history.write_run(destination, decision, report))
         if trained and report.path:
-            report = replace(report, trained=str(warm_start.store_model(folder, trained)))
+            report = replace(report, trained=warm_start.store_model(destination, trained))
         if recipe:
             served = report.digest if report.path else None
-            report = replace(report, recipe=str(warm_start.store_recipe(folder, recipe, served)))
+            report = replace(report, recipe=warm_start.store_recipe(destination, recipe, served))
     return report

@@ -40,13 +40,14 @@ class Versions:
     def __init__(self, destination: str, layout: str) -> None:
         """Refer to a folder, which need not exist yet."""
         self.folder, self.layout = Path(destination).expanduser().absolute(), layout
+        self.destination = str(self.folder)
 
     def push(
         self,
         model: Model,
         keep: int | None = None,
         write_files: Callable[[Path], None] | None = None,
-        write_config: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+        write_config: Callable[[Path], AbstractContextManager[object]] = contextlib.nullcontext,
     ) -> PushResult:
         """Add a model as the newest version, unless it is that already.
 
@@ -54,8 +55,8 @@ class Versions:
             model: The model to push.
             keep: Number of versions that remain; None for all.
             write_files: Writes the version into a folder; by default only the model's files.
-            write_config: Writes the files next to the versions, after the version is complete and before it is added
-                (or found to exist), and restores them if adding it fails.
+            write_config: Writes the files next to the versions into that folder, after the version is complete and
+                before it is added (or found to exist), and restores them if adding it fails.
 
         Raises:
             ComponentError: If the folder cannot be written. It then contains nothing of this version.
@@ -88,10 +89,10 @@ class Versions:
         return [path for path in paths if path.name.isascii() and path.name.isdecimal()]
 
     def _add(
-        self, stage: Path, keep: int | None, write_config: Callable[[], AbstractContextManager[None]]
+        self, stage: Path, keep: int | None, write_config: Callable[[Path], AbstractContextManager[object]]
     ) -> PushResult:
         previous = self.newest()
-        with write_config():
+        with write_config(self.folder):
             if previous is not None and Version(self.path(previous)).digest == Version(stage).digest:
                 return PushResult(previous, previous, "the newest version is this very model already")
             version = self._rename(stage)
@@ -193,7 +194,7 @@ def check_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def translate_errors(folder: Path) -> Iterator[None]:
+def translate_errors(folder: str | Path) -> Iterator[None]:
     """Raise ComponentError for an OSError of the body of the ``with`` statement."""
     try:
         yield

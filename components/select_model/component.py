@@ -8,7 +8,6 @@ from tfopt.artifacts.decision_report import BlessingReport, DecisionReport
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.select_model.parameters import Criteria
 from tfopt.model_store.run_history import read_runs
-from tfopt.model_store.warm_start import local_destination
 
 
 @component(image="tf", cache="local")
@@ -60,8 +59,7 @@ def select_model(
 
     runs = []
     if criteria.destination:
-        argument = f"select_model: destination={criteria.destination}"
-        runs = read_runs(local_destination(criteria.destination, argument), criteria.recent_runs)
+        runs = read_runs(criteria.destination, criteria.recent_runs)
     models = [baseline, *candidates]
     chosen, report = decide(models, evaluation.load(), benchmark.load(), criteria, runs)
     write_selected(chosen, report.selected, selected)

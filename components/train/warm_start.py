@@ -13,7 +13,7 @@ from tfopt import keras_models
 from tfopt.artifacts import KerasModel
 from tfopt.artifacts.staging import link_tree
 from tfopt.errors import ComponentError
-from tfopt.model_store.warm_start import load_model, local_destination
+from tfopt.model_store.warm_start import load_model
 from tfopt.training.model_assembly import Assembly
 
 WITHOUT_EFFECT = ("name", "dtype")  # settings of a layer that do not change its function
@@ -22,13 +22,8 @@ log = logging.getLogger(__name__)
 
 
 def load_last_model(destination: str) -> KerasModel | None:
-    """Load the Keras model behind the newest version in a destination; None if nothing was pushed there yet.
-
-    Raises:
-        ComponentError: If the destination is not a folder of this machine.
-    """
-    folder = local_destination(destination, f"train: destination={destination}")
-    model = load_model(folder)
+    """Load the Keras model behind the newest version in a destination; None if nothing was pushed there yet."""
+    model = load_model(destination)
     log.info("the last model in %s: %s", destination, model.uri if model else "none yet, training starts from scratch")
     return model
 

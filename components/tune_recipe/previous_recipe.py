@@ -11,7 +11,7 @@ from tfopt.artifacts.recipe_report import RecipeReport
 from tfopt.components.tune_recipe import recipes
 from tfopt.components.tune_recipe.recipes import Recipe
 from tfopt.errors import ComponentError
-from tfopt.model_store.warm_start import load_recipe, local_destination
+from tfopt.model_store.warm_start import load_recipe
 
 log = logging.getLogger(__name__)
 
@@ -32,14 +32,10 @@ class PreviousRecipe:
 
 
 def find_previous(destination: str | None) -> RecipeArtifact | None:
-    """Return the recipe that is stored in a destination; None if there is none.
-
-    Raises:
-        ComponentError: If the destination is not on this machine; nothing was ever pushed there.
-    """
+    """Return the recipe that is stored in a destination; None if there is none."""
     if destination is None:
         return None
-    stored = load_recipe(local_destination(destination, f"tune_recipe: destination={destination}"))
+    stored = load_recipe(destination)
     log.info("stored recipe in %s: %s", destination, stored.uri if stored else "none yet, so a new search starts")
     return stored
 

@@ -359,12 +359,6 @@ def test_a_full_destination_is_refused_and_its_versions_remain(model, tmp_path):
     assert not (tmp_path / "p").exists()
 
 
-def test_an_address_is_refused_as_destination(model, tmp_path):
-    with pytest.raises(ComponentError) as refusal:
-        push_model(model, bless(model, tmp_path / "b"), tmp_path / "p", destination="gs://bucket/served")
-    assert "no rename" in refusal.value.expected
-
-
 def test_a_saved_model_is_pushed_with_its_card(tmp_path):
     parent = make_models([TRAINED], tmp_path / "models")[0]
     push(parent, tmp_path / "served")

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, cast
 
-from tfopt.errors import ComponentError, first_line
+from tfopt.errors import ComponentError, first_line, nearest
 
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfs", "az": "abfs"}
 VERSION_KEYS = ("ETag", "etag", "md5Hash", "LastModified", "last_modified", "updated", "mtime", "created")
@@ -31,6 +31,15 @@ def join(uri: str, name: str) -> str:
     return f"{uri.rstrip('/')}/{name}"
 
 
+def check_scheme(uri: str) -> None:
+    """Raise ComponentError if an address has a scheme that fsspec does not know; local paths have none."""
+    from fsspec import available_protocols
+
+    scheme = uri.partition("://")[0]
+    if is_remote(uri) and scheme not in available_protocols():
+        raise ComponentError(uri, "a local path, or an address such as s3://BUCKET/FOLDER", nearest(scheme, EXTRAS))
+
+
 def list_remote_files(uri: str) -> dict[str, int]:
     """Return the files at or below an address, sorted, with their sizes in bytes; empty if there are none.
 
@@ -38,6 +47,21 @@ def list_remote_files(uri: str) -> dict[str, int]:
         ComponentError: If the address cannot be listed.
     """
     return {file: int(facts["size"] or 0) for file, facts in _list(uri).items()}
+
+
+def list_names(uri: str) -> list[str]:
+    """Return the names of files and folders directly below an address; empty if there are none.
+
+    Raises:
+        ComponentError: If the address cannot be listed.
+    """
+    with _connected(uri) as store:
+        store.invalidate_cache()
+        try:
+            paths = store.ls(store._strip_protocol(uri), detail=False)
+        except FileNotFoundError:
+            return []
+    return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
 
 
 def check_exists(uri: str) -> None:

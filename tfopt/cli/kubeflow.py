@@ -195,14 +195,19 @@ def _list_schedules(arguments: argparse.Namespace) -> int:
 def _upload(arguments: argparse.Namespace) -> tuple[Any, Any, Any]:
     from tfopt.kfp.images import Images
     from tfopt.kfp.pod_options import Options
-    from tfopt.kfp.submit import run_parameters, upload
+    from tfopt.kfp.submit import run_parameters, stage_sources, upload
 
     dag = _load_dag(arguments)
     images, options = Images(arguments.image), Options(arguments.kfp_option)
     values = parse_assignments(dag, arguments.set)
     options.check(dag)
-    run_parameters(dag, values)  # raises for a wrong value before the first request to the server
-    server = _server(arguments)
+    if arguments.stage:
+        dag.values(values)  # raises for a wrong value before the upload
+        server = _server(arguments)
+        values = stage_sources(dag, values, arguments.stage)
+    else:
+        run_parameters(dag, values)  # raises for a wrong value before the first request to the server
+        server = _server(arguments)
     return server, upload(server, dag, values, images, options, arguments.experiment), options
 
 
@@ -223,6 +228,11 @@ def _add_server_options(parser: argparse.ArgumentParser, *, pipeline_optional: b
     parser.add_argument("pipeline", nargs=nargs, help="a shipped pipeline, or a .py file")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a source's address or a parameter's value"
+    )
+    parser.add_argument(
+        "--stage",
+        metavar="ADDRESS",
+        help="upload local sources below s3://BUCKET/FOLDER or gs://…, once per content, and pass their addresses",
     )
     _add_step_options(parser)
     parser.add_argument("--endpoint", required=True, metavar="URL", help="the server's address, or in-cluster")

@@ -12,6 +12,8 @@ from typing import Any
 import kfp_server_api
 
 import tfopt
+from tfopt.artifacts import Artifact, storage
+from tfopt.artifacts.base import files_below
 from tfopt.dag.dag import Dag
 from tfopt.errors import ComponentError
 from tfopt.kfp import compiler
@@ -75,10 +77,49 @@ def run_parameters(dag: Dag, values: Mapping[str, Any]) -> dict[str, Any]:
             raise ComponentError(
                 f"--set {name}={value}",
                 f"an address that the cluster can read: {', '.join(SCHEMES)}",
-                "copy it to your object store and pass its address there",
+                "copy it to your object store and pass its address there, or let --stage s3://BUCKET/FOLDER do that",
             )
     checked = dag.values(values)
     return {f"{name}_uri" if name in dag.sources else name: checked[name] for name in values}
+
+
+def stage_sources(dag: Dag, values: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """Upload the local sources below an address, and return the values with their addresses instead of their paths.
+
+    The address contains a digest of the content: a source that is there already, complete, is not uploaded again.
+
+    Args:
+        dag: The DAG.
+        values: Values of sources and parameters.
+        folder: An address that this machine can write and the cluster can read.
+
+    Raises:
+        ComponentError: If a path has no artifact of the source's type, or the address cannot be written.
+    """
+    if not folder.startswith(SCHEMES):
+        raise ComponentError(f"--stage {folder}", f"an address: {', '.join(SCHEMES)}", "pass s3://BUCKET/FOLDER")
+    storage.check_scheme(folder)
+    staged = dict(values)
+    for name, source in dag.sources.items():
+        value = values.get(name)
+        if value is None or storage.is_remote(str(value)):
+            continue
+        path = source.type.open(Path(value).expanduser().absolute()).path
+        address = storage.join(folder, f"{_content_digest(path)}/{path.name}")
+        complete = f"{address}.complete"  # written last: an upload that ended early is repeated
+        if storage.read_file(complete) is None:
+            log.info("uploading %s to %s", path, address)
+            storage.upload(path, address)
+            storage.write_file(complete, b"")
+        staged[name] = address
+    return staged
+
+
+def _content_digest(path: Path) -> str:
+    """Return a digest of all files of a source, model cards too."""
+    files = files_below(path) if path.is_dir() else [path]
+    lines = (f"{file.relative_to(path)} {Artifact(file).digest}" for file in files)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def start_run(server: Server, uploaded: Upload, name: str, options: Options) -> str:

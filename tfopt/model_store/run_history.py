@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
-from tfopt.artifacts import Decision, report_schema, staging
+from tfopt.artifacts import Decision, report_schema, staging, storage
 from tfopt.artifacts.benchmark_report import BenchmarkReport
 from tfopt.artifacts.decision_report import (
     MeasurementConditions,
@@ -145,25 +145,27 @@ def read_runs(destination: str | Path, last: int) -> list[RunRecord]:
     Raises:
         ComponentError: If a file in the history is not the record of a run.
     """
-    folder = Path(destination).expanduser() / FOLDER
+    address = storage.join(str(destination), FOLDER)
+    if storage.is_remote(address) and storage.list_remote_files(address):
+        address = storage.local_copy(address)
+    folder = Path(address).expanduser()
     runs = [_read_run(file) for file in sorted(folder.glob("*.json"))] if folder.is_dir() else []
     blessed = sorted((run for run in runs if run.blessed), key=lambda run: (run.time, run.decision))
     return blessed[-last:]
 
 
-def write_run(destination: str | Path, decision: Decision, pushed: PushedReport) -> Path:
-    """Write the record of a run; the record of the same decision is not overwritten (a step may be retried).
+def write_run(destination: str | Path, decision: Decision, pushed: PushedReport) -> str:
+    """Write the record of a run and return its path; the record of the same decision stays (a step may be retried).
 
     Args:
-        destination: The folder of pushed versions.
+        destination: The folder of pushed versions, or its address.
         decision: The decision of this run.
         pushed: The result of the push.
 
     Raises:
         OSError: If the folder cannot be written. It then has no file of this run.
+        ComponentError: If the object store cannot be written.
     """
-    folder = Path(destination).expanduser() / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256((decision.path / Decision.file).read_bytes()).hexdigest()
     content = decision.load()
     record = RunRecord(
@@ -175,11 +177,23 @@ def write_run(destination: str | Path, decision: Decision, pushed: PushedReport)
         winner=_model_record(content.chosen),
         parent=_model_record(content.parent),
     )
-    staging.remove_abandoned(folder)
-    file, stage = folder / f"{digest[:16]}.json", staging.new_path(folder)
+    text = json.dumps(report_schema.dump(record), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    name = f"{FOLDER}/{digest[:16]}.json"
+    if storage.is_remote(str(destination)):
+        address = storage.join(str(destination), name)
+        storage.create_file(address, text.encode())
+        return address
+    return str(_create_file(Path(destination).expanduser() / name, text))
+
+
+def _create_file(file: Path, text: str) -> Path:
+    """Write a file to the disk that appears complete, unless there is one."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    staging.remove_abandoned(file.parent)
+    stage = staging.new_path(file.parent)
     try:
         with stage.open("x") as stream:
-            stream.write(json.dumps(report_schema.dump(record), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+            stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
         with contextlib.suppress(FileExistsError):

@@ -1,31 +1,38 @@
 """State in the destination that warm-starts the next run: the Keras model behind the newest version, and a recipe.
 
 `push_model` stores both. `train` continues from the Keras model, because a pushed model may not be trainable any more.
-`tune_recipe` tries the recipe first.
+`tune_recipe` tries the recipe first. In an object store, which has no links, the file ``trained.json`` names the model.
 """
 
+import json
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
-from tfopt.artifacts import KerasModel, Recipe, staging
+from tfopt.artifacts import KerasModel, Recipe, staging, storage
 from tfopt.artifacts.folder_lock import lock_folder
-from tfopt.artifacts.storage import is_remote
 from tfopt.declaration.parameters import Reads
-from tfopt.errors import ComponentError
 
 LINK = "trained"
+POINTER = "trained.json"
 RECIPE = "recipe"
 
 
-def store_model(destination: str | Path, trained: KerasModel) -> Path:
+def store_model(destination: str | Path, trained: KerasModel) -> str:
     """Store a Keras model instead of the previous one; readers see one of them, complete, at every moment.
+
+    Returns:
+        The path or address that leads to the model.
 
     Raises:
         OSError: If the folder cannot be written.
+        ComponentError: If the object store cannot be written.
     """
+    if storage.is_remote(str(destination)):
+        return _upload_model(str(destination), trained)
     folder = Path(destination).expanduser()
-    copy, link = folder / f".{LINK}-{trained.digest[:16]}", folder / LINK
+    copy, link = folder / f".{_copy_name(trained)}", folder / LINK
     with lock_folder(folder):  # another push could remove the copy before the link points to it
         staging.remove_abandoned(folder)
         if not copy.exists():
@@ -41,63 +48,82 @@ def store_model(destination: str | Path, trained: KerasModel) -> Path:
         for old in folder.glob(f".{LINK}-*"):
             if old.name != copy.name:
                 shutil.rmtree(old, ignore_errors=True)
-    return link
+    return str(link)
 
 
 def load_model(destination: str | Path) -> KerasModel | None:
     """Load the stored Keras model of a destination; None if nothing was pushed there with one."""
+    if storage.is_remote(str(destination)):
+        content = storage.read_file(storage.join(str(destination), POINTER))
+        name = json.loads(content)["model"] if content else None
+        return KerasModel.open(storage.local_copy(storage.join(str(destination), name))) if name else None
     path = (Path(destination).expanduser() / LINK).resolve()
     return KerasModel.open(path) if path.is_dir() else None
 
 
-def store_recipe(destination: str | Path, recipe: Recipe, served: str | None) -> Path:
+def store_recipe(destination: str | Path, recipe: Recipe, served: str | None) -> str:
     """Store the recipe of a search instead of the previous one, and record whether the selected model is served.
 
     Args:
-        destination: The folder of pushed versions.
+        destination: The folder of pushed versions, or its address.
         recipe: The recipe from `tune_recipe`.
         served: The digest of the model that is the newest version after this run; None if the run pushed nothing.
 
+    Returns:
+        The path or address of the recipe.
+
     Raises:
         OSError: If the folder cannot be written. The previous recipe is then unchanged.
+        ComponentError: If the object store cannot be written.
     """
     content = recipe.read()
-    folder = Path(destination).expanduser() / RECIPE
+    content |= {"served": served == content["decision"]["selected_digest"]}
+    address = storage.join(str(destination), RECIPE)
+    if storage.is_remote(address):
+        with tempfile.TemporaryDirectory(prefix="tfopt-") as local:
+            Recipe(local).write(content)
+            storage.upload(Path(local), address)
+        return address
+    folder = Path(address).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
     staging.remove_abandoned(folder)
     stage = Recipe(staging.new_path(folder))
     try:
-        stage.write(content | {"served": served == content["decision"]["selected_digest"]})
+        stage.write(content)
         (stage.path / Recipe.file).replace(folder / Recipe.file)
     finally:
         shutil.rmtree(stage.path, ignore_errors=True)
-    return folder
+    return str(folder)
 
 
 def load_recipe(destination: str | Path) -> Recipe | None:
     """Load the stored recipe of a destination; None if no search was pushed from yet."""
-    folder = Path(destination).expanduser() / RECIPE
+    address = storage.join(str(destination), RECIPE)
+    if storage.is_remote(address):
+        return Recipe.open(storage.local_copy(address)) if storage.list_remote_files(address) else None
+    folder = Path(address).expanduser()
     return Recipe.open(folder) if (folder / Recipe.file).is_file() else None
 
 
-def local_destination(destination: str, argument: str) -> Path:
-    """Return the path of a destination on this machine.
-
-    Args:
-        destination: The destination, as passed to `push_model`.
-        argument: Names the component and the parameter in the error.
-
-    Raises:
-        ComponentError: If it is an address; `push_model` writes to mounted folders only.
-    """
-    if is_remote(destination):
-        raise ComponentError(
-            argument,
-            "a folder on this machine, mounted if need be",
-            "mount the store or volume and pass its path, as to push_model",
-        )
-    return Path(destination).expanduser()
+def _copy_name(trained: KerasModel) -> str:
+    return f"{LINK}-{trained.digest[:16]}"
 
 
-# The annotation of a pipeline parameter: an address is refused before the first step, not after the longest one.
-Destination = Annotated[str, Reads(lambda folder: local_destination(folder, folder), "pushed")]
+def _upload_model(destination: str, trained: KerasModel) -> str:
+    """Upload a model, then point to it; the previous model stays for readers that know the previous pointer."""
+    pointer, name = storage.join(destination, POINTER), _copy_name(trained)
+    content = storage.read_file(pointer)
+    previous = json.loads(content) if content else {}
+    if previous.get("model") == name:
+        return pointer
+    storage.upload(trained.path, storage.join(destination, name))
+    text = json.dumps({"model": name, "previous": previous.get("model")}) + "\n"
+    storage.write_file(pointer, text.encode())
+    oldest = previous.get("previous")
+    if oldest and oldest not in (name, previous["model"]):
+        storage.remove(storage.join(destination, oldest))
+    return pointer
+
+
+# The annotation of a pipeline parameter: an unknown scheme is refused before the first step, not after the longest one.
+Destination = Annotated[str, Reads(storage.check_scheme, "pushed")]
