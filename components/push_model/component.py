@@ -25,12 +25,15 @@ def push_model(
 ) -> None:
     """Push a blessed model as the next numbered version of a folder.
 
-    The version appears complete, by one rename, under the next free number; earlier versions remain. In an object store
-    (``s3://``, ``gs://``, ``abfs://``), which has no renames, the files of version 8 are below ``8/``, and the pointer
-    ``versions/8.json``, with digest and files, is written last: without it the version does not exist. Concurrent pushes
-    get different numbers; a store without conditional writes, which this needs, is refused. A model that is the newest version already is not pushed again. A model that is not blessed
+    The version appears complete, by one rename, under the next free number; earlier versions remain. Concurrent pushes
+    get different numbers. A model that is the newest version already is not pushed again. A model that is not blessed
     is not pushed; the step then succeeds and reports the reason, as TFX's Pusher does. With a ``fallback``, the parent
     is pushed instead, by the same rules.
+
+    An object store (``s3://``, ``gs://``, ``abfs://``) has no renames: the files of version 8 are copied below ``8/``,
+    and the pointer ``versions/8.json`` (digest and files) is written last. Without it the version does not exist for
+    readers of pointers; a server that watches the folder itself finds the file that it opens first last. A store
+    without conditional writes, by which concurrent pushes get different numbers, is refused.
 
     Args:
         model: The model to push: only its deployed files, in the format that was measured.

@@ -13,7 +13,7 @@ import pytest
 
 from tests.components.train_modules import DIGITS, STOPS, write
 from tfopt import keras_models
-from tfopt.artifacts import KerasModel
+from tfopt.artifacts import KerasModel, storage
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
 
@@ -75,6 +75,22 @@ def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(tmp_path, digits_e
     assert "is damaged and is not used" in caplog.text
     assert "resuming after epoch 1, from" in caplog.text
     assert_same(resumed, whole)
+
+
+def test_checkpoints_in_an_object_store_resume_a_training(tmp_path, digits_examples, interrupted, bucket, caplog):
+    module, parameters = interrupted
+    whole = train(digits_examples, module, tmp_path / "whole", epochs=4)["trained"]
+    (tmp_path / "stop").write_text("")
+    parameters["checkpoints"] = f"{bucket}/checkpoints"
+    with pytest.raises(ComponentError, match="stopped here"):
+        train(digits_examples, module, tmp_path / "out", **parameters)
+    (tmp_path / "stop").unlink()
+    assert len([file for file in storage.list_remote_files(bucket) if file.endswith(".index")]) == 2
+    with caplog.at_level(logging.INFO, "tfopt"):
+        resumed = train(digits_examples, module, tmp_path / "out", **parameters)["trained"]
+    assert f"resuming after epoch 2, from the checkpoint in {bucket}/checkpoints/" in caplog.text
+    assert_same(resumed, whole)
+    assert storage.list_remote_files(bucket) == {}
 
 
 def test_the_last_finite_state_of_a_diverging_training_is_saved_for_the_same_model_only(

@@ -15,6 +15,7 @@ from typing import Any
 
 from tfopt import keras_models
 from tfopt.errors import ComponentError, first_line
+from tfopt.training.checkpoint_folder import CheckpointFolder
 from tfopt.training.training_state import state_variables
 
 MAX_CHECKPOINTS = 2  # the newest, and the one before in case the newest is damaged
@@ -33,8 +34,7 @@ class Checkpoints:
     """The checkpoints of one training, identified by everything that determines its weights.
 
     Attributes:
-        folder: The folder that holds the checkpoints of many trainings.
-        path: The folder of this training.
+        path: The path or address of the folder of this training.
         position: The epoch and batch of the newest checkpoint, in words; empty if there is none.
     """
 
@@ -42,28 +42,25 @@ class Checkpoints:
         """Create the folder of this training.
 
         Args:
-            folder: Holds one folder per training. Any path that TensorFlow can write.
+            folder: Holds one folder per training; a path, or an address in an object store.
             identity: What determines the weights, by name: digests of examples and module, parameters, versions.
             every_s: Seconds between two checkpoints within an epoch. There is also one after each epoch.
 
         Raises:
             ComponentError: If the folder cannot be created.
         """
-        import tensorflow as tf
-
         self._identity, self._every_s = dict(identity), every_s
         key = hashlib.sha256(json.dumps(self._identity, sort_keys=True).encode()).hexdigest()[:16]
-        self.folder, self.path = folder.rstrip("/"), f"{folder.rstrip('/')}/{key}"
         try:
+            self._folder = CheckpointFolder(folder, key)
+            self.path = self._folder.address
             self._warn_of_others()
-            tf.io.gfile.makedirs(self.path)
-            with tf.io.gfile.GFile(f"{self.path}/about.json", "w") as file:
-                file.write(json.dumps(self._identity, indent=1) + "\n")
-        except (tf.errors.OpError, OSError) as error:
+            self._folder.write_identity(self._identity)
+        except OSError as error:
             raise ComponentError(
                 f"checkpoints={folder}: {first_line(error)}",
                 "a folder that can be written, and that outlives the step",
-                "name a mounted volume, or an address that TensorFlow can write, such as gs://BUCKET/FOLDER",
+                "name a mounted volume, or an address such as gs://BUCKET/FOLDER",
             ) from error
 
     def attach(self, model: Any, monitor: Any, stopping: Any) -> None:
@@ -85,7 +82,7 @@ class Checkpoints:
         """
         import tensorflow as tf
 
-        state = tf.train.get_checkpoint_state(self.path)
+        state = tf.train.get_checkpoint_state(self._folder.path)
         if not state:
             return 0
         self._model.train_on_batch(*batch)
@@ -113,16 +110,10 @@ class Checkpoints:
 
     def remove(self) -> None:
         """Delete the checkpoints of this training."""
-        import tensorflow as tf
-
-        tf.io.gfile.rmtree(self.path)
+        self._folder.remove()
 
     def _warn_of_others(self) -> None:
-        import tensorflow as tf
-
-        for other in tf.io.gfile.glob(f"{self.folder}/*/about.json"):
-            with tf.io.gfile.GFile(other) as file:
-                identity = json.loads(file.read())
+        for other, identity in self._folder.identities():
             names = {*identity, *self._identity}
             different = sorted(name for name in names if identity.get(name) != self._identity.get(name))
             if different:
@@ -134,7 +125,7 @@ class Checkpoints:
 
         self._progress = tf.Variable(b"", dtype=tf.string)
         checkpoint = tf.train.Checkpoint(progress=self._progress, variables=state_variables(self._model))
-        self._manager = tf.train.CheckpointManager(checkpoint, self.path, max_to_keep=MAX_CHECKPOINTS)
+        self._manager = tf.train.CheckpointManager(checkpoint, self._folder.path, max_to_keep=MAX_CHECKPOINTS)
 
     def _restore(self, path: str) -> bool:
         import tensorflow as tf
@@ -210,6 +201,7 @@ class Checkpoints:
         progress["best"] = None if progress["best"] is None else float(progress["best"])
         self._progress.assign(_serialize(progress, self._stopping.best_weights))
         self._manager.save()
+        self._folder.upload()
         self._saved = time.monotonic()
         self._set_position(progress)
 

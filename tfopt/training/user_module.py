@@ -12,14 +12,14 @@ from tfopt.errors import ComponentError, nearest
 NAME = "tfopt_user_module"
 
 
-def check_syntax(path: Path) -> CodeType:
-    """Compile the file.
+def check_syntax(path: Path, source: bytes | None = None) -> CodeType:
+    """Compile the file, or its source that was read on another machine.
 
     Raises:
         ComponentError: If it has a syntax error; the error quotes the line.
     """
     try:
-        return compile(path.read_bytes(), str(path), "exec")
+        return compile(path.read_bytes() if source is None else source, str(path), "exec")
     except (SyntaxError, ValueError) as error:
         text = "".join(traceback.format_exception_only(error)).strip()
         raise ComponentError(f"module {path}:\n{text}", "a Python file", "correct that line") from error
@@ -28,8 +28,8 @@ def check_syntax(path: Path) -> CodeType:
 class UserModule:
     """The user's file as a module. It is run from its source, so any path works and no bytecode is written."""
 
-    def __init__(self, path: Path) -> None:
-        """Run the file.
+    def __init__(self, path: Path, source: bytes | None = None) -> None:
+        """Run the file, or its source that was read on another machine.
 
         Raises:
             ComponentError: If it raises; the error contains the traceback.
@@ -38,8 +38,13 @@ class UserModule:
         self._module = ModuleType(NAME)
         self._module.__file__ = str(path)
         sys.modules[NAME] = self._module  # dataclasses look their module up there
-        code = check_syntax(path)
+        code = check_syntax(path, source)
         self._guard("importing it", lambda: exec(code, self._module.__dict__))
+
+    @property
+    def namespace(self) -> dict[str, Any]:
+        """The names that the module defines."""
+        return vars(self._module)
 
     def function(self, name: str) -> Callable[..., Any] | None:
         """Return the function of that name; None if the module has none."""
