@@ -17,7 +17,10 @@ from tfopt.measurement.goals import QUALITY, Goal, read_goals
 
 COSTS = ("latency", "latency_p90", "latency_p99", "size", "size_gzipped", "memory", "load")  # known before training
 METRICS = {  # measured by `evaluate`
-    "classification": ("accuracy", "top_5_accuracy", "log_loss", "auc"),
+    "classification": (
+        *("accuracy", "top_5_accuracy", "log_loss", "auc", "pr_auc"),
+        *("precision", "recall", "f1", "macro_precision", "macro_recall", "macro_f1"),
+    ),
     "regression": ("mean_absolute_error", "mean_squared_error"),
 }
 DEFAULT_SIZE = (224, 224, 3)

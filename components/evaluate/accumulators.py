@@ -23,57 +23,93 @@ Array = NDArray[Any]
 
 
 @dataclass
+class Histogram:
+    """Numbers of records in cells, counted and resampled.
+
+    Attributes:
+        counts: Number of records, ``[models, …]``.
+        resampled: Weighted number of records, ``[models, …, replicates]``.
+    """
+
+    counts: Array
+    resampled: Array
+
+    @classmethod
+    def empty(cls, shape: tuple[int, ...], replicates: int) -> Self:
+        """Return a histogram without records; the first axis of the shape is the models."""
+        return cls(np.zeros(shape, np.int64), np.zeros((*shape, replicates), np.int32))
+
+    def add(self, model: int, weights: Array, cells: Array, rows: Array | None = None) -> None:
+        """Add records of a model: the cell of each, and the row of ``weights`` that each belongs to."""
+        order = np.argsort(cells, kind="stable")
+        used, starts, counts = np.unique(cells[order], return_index=True, return_counts=True)
+        self.counts[model].reshape(-1)[used] += counts
+        sums = np.add.reduceat(weights[order if rows is None else rows[order]], starts, axis=0).astype(np.int32)
+        self.resampled[model].reshape(-1, weights.shape[1])[used] += sums
+
+    def merge(self, other: "Histogram") -> None:
+        """Add the counts of other records."""
+        self.counts += other.counts
+        self.resampled += other.resampled
+
+    def values_of(self, model: int) -> tuple[Array, Array]:
+        """Return the counts of a model, and those of each replicate with the replicates as first axis."""
+        return self.counts[model], np.moveaxis(self.resampled[model], -1, 0)
+
+
+@dataclass
 class Sums:
     """The sums over one set of records: all records, or a slice.
 
     Attributes:
         records: Number of records.
         weight: Sum of the bootstrap weights, ``[replicates]``.
-        total: Sum of each metric, ``[models, metrics]``.
-        resampled: Weighted sum of each metric, ``[models, metrics, replicates]``.
-        histogram: Number of records by class and rank, ``[models, 2, bins]``; None without AUC.
-        resampled_histogram: Weighted number of records, ``[models, 2, bins, replicates]``; None without AUC.
+        total: Sum of each column of values, ``[models, columns]``.
+        resampled: Weighted sum of each column, ``[models, columns, replicates]``.
+        ranks: Records by class and rank, ``[models, 2, bins]``; None without AUC.
+        classes: Hits, predictions and labels of each class, ``[models, 3, classes]``; None without F1.
     """
 
     records: int
     weight: Array
     total: Array
     resampled: Array
-    histogram: Array | None = None
-    resampled_histogram: Array | None = None
+    ranks: Histogram | None = None
+    classes: Histogram | None = None
 
     @classmethod
-    def empty(cls, models: int, metrics: int, replicates: int, bins: int) -> Self:
-        """Return sums over no records; ``bins`` is 0 without AUC."""
+    def empty(cls, models: int, columns: int, replicates: int, bins: int = 0, classes: int = 0) -> Self:
+        """Return sums over no records; ``bins`` is 0 without AUC, ``classes`` is 0 without precision and recall."""
         return cls(
             0,
             np.zeros(replicates),
-            np.zeros((models, metrics)),
-            np.zeros((models, metrics, replicates)),
-            np.zeros((models, 2, bins), np.int64) if bins else None,
-            np.zeros((models, 2, bins, replicates), np.int32) if bins else None,
+            np.zeros((models, columns)),
+            np.zeros((models, columns, replicates)),
+            Histogram.empty((models, 2, bins), replicates) if bins else None,
+            Histogram.empty((models, 3, classes), replicates) if classes else None,
         )
 
     def add(self, weights: Array, values: Array, grain: Array) -> None:
-        """Add records: weights ``[records, replicates]``, values ``[records, models, metrics]``."""
-        count, models, metrics = values.shape
+        """Add records: weights ``[records, replicates]``, values ``[records, models, columns]``."""
+        count, models, columns = values.shape
         # Not the @ operator: for such a thin matrix, BLAS threads slow a busy machine down more than they gain.
         resampled = np.einsum("nr,nv->vr", weights, values.reshape(count, -1).astype(np.float32))
         self.records += count
         self.weight += weights.sum(0)
         self.total += round_to_grain(values.sum(0), grain)
-        self.resampled += round_to_grain(resampled.reshape(models, metrics, -1), grain[:, None])
+        self.resampled += round_to_grain(resampled.reshape(models, columns, -1), grain[:, None])
 
     def add_ranks(self, model: int, weights: Array, labels: Array, bins: Array) -> None:
-        """Add records to the histograms of a model: their class and their bin."""
-        if self.histogram is None or self.resampled_histogram is None:
-            return
-        cells = labels * self.histogram.shape[2] + bins
-        order = np.argsort(cells, kind="stable")
-        used, starts, counts = np.unique(cells[order], return_index=True, return_counts=True)
-        self.histogram[model].reshape(-1)[used] += counts
-        sums = np.add.reduceat(weights[order], starts, axis=0).astype(np.int32)
-        self.resampled_histogram[model].reshape(-1, weights.shape[1])[used] += sums
+        """Add records to the ranks of a model: their class and their bin."""
+        if self.ranks:
+            self.ranks.add(model, weights, labels * self.ranks.counts.shape[2] + bins)
+
+    def add_classes(self, model: int, weights: Array, predicted: Array, actual: Array) -> None:
+        """Add records to the counts of classes: predicted and true membership in each, ``[records, classes]``."""
+        if self.classes:
+            rows, kinds, classes = np.nonzero(np.stack([predicted & actual, predicted, actual], 1))
+            if len(rows):
+                self.classes.add(model, weights, kinds * predicted.shape[1] + classes, rows)
 
     def merge(self, other: "Sums") -> None:
         """Add the sums over other records."""
@@ -81,9 +117,9 @@ class Sums:
         self.weight += other.weight
         self.total += other.total
         self.resampled += other.resampled
-        if self.histogram is not None and other.histogram is not None:
-            self.histogram += other.histogram
-            self.resampled_histogram += other.resampled_histogram  # type: ignore[operator]
+        for own, histogram in ((self.ranks, other.ranks), (self.classes, other.classes)):
+            if own and histogram:
+                own.merge(histogram)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from pathlib import Path
 import apache_beam as beam
 
 from tfopt import runtimes
-from tfopt.artifacts import Evaluation, Examples, Model, storage, unique_names
+from tfopt.artifacts import Evaluation, Examples, Model, PythonModule, storage, unique_names
 from tfopt.artifacts.evaluation_report import EvaluationReport
 from tfopt.artifacts.storage import is_remote, local_copy, upload
 from tfopt.components.evaluate import records
@@ -23,6 +23,7 @@ from tfopt.components.evaluate.plan import Plan, make_plan
 from tfopt.components.evaluate.score_shard import score_part
 from tfopt.components.evaluate.splits import choose_split, split_files
 from tfopt.components.evaluate.summary import check_counts, summarize
+from tfopt.components.evaluate.user_metrics import load_metrics
 from tfopt.data import beam_runner
 from tfopt.data.feature_schema import read_manifest
 from tfopt.errors import ComponentError
@@ -31,7 +32,12 @@ log = logging.getLogger(__name__)
 
 
 def evaluate_models(
-    baseline: Model, candidates: list[Model], examples: Examples, settings: Settings, target: str
+    baseline: Model,
+    candidates: list[Model],
+    examples: Examples,
+    settings: Settings,
+    target: str,
+    module: PythonModule | None = None,
 ) -> EvaluationReport:
     """Evaluate all models and return the report; workers write intermediate files to the folder ``target``.
 
@@ -40,12 +46,13 @@ def evaluate_models(
     """
     settings = replace(settings, split=choose_split(examples, settings.split))
     files = split_files(examples, settings.split)
+    metrics = load_metrics(settings.metrics, module)
     models = [baseline, *candidates]
     local = [type(model).open(local_copy(model.uri), model.metadata) for model in models]
     local[0].signature = baseline.signature
     names = unique_names(local)
     with runtimes.load(local[0]) as runtime:
-        plan = make_plan(settings, local, runtime, files)
+        plan = make_plan(settings, local, runtime, files, metrics)
     plan = replace(
         plan,
         models=tuple((model.uri, copy.digest) for model, copy in zip(models, local, strict=True)),

@@ -1,6 +1,6 @@
 """Declaration of the `evaluate` component."""
 
-from tfopt.artifacts import Evaluation, Examples, Model
+from tfopt.artifacts import Evaluation, Examples, Model, PythonModule
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.evaluate.parameters import Settings
 
@@ -11,6 +11,7 @@ def evaluate(
     candidates: Input[list[Model]],
     examples: Input[Examples],
     evaluation: Output[Evaluation],
+    module: Input[PythonModule] | None = None,
     *,
     settings: Group[Settings],
 ) -> None:
@@ -23,28 +24,35 @@ def evaluate(
     calibrated on another split that contains the same records, a note reports this. The step fails unless every record
     is accounted for.
 
-    Classification reports accuracy, top-k accuracy and log loss. Two classes also have the ROC curve and the area under
-    it (AUC), from histograms whose resolution is stated. Regression reports the mean absolute and squared error. For
-    up to 100 classes each model has a confusion matrix: the number of records by true class (rows) and predicted class
-    (columns).
+    Classification reports accuracy, top-k accuracy and log loss. Two classes also have precision, recall and F1 of
+    class 1, the ROC curve, and the areas under it (``auc``) and under the precision-recall curve (``pr_auc``), from
+    histograms whose resolution is stated. For up to 100 classes there are the means of precision, recall and F1 over
+    the classes (``macro_f1``), and a confusion matrix: the number of records by true class (rows) and predicted class
+    (columns). Several labels of a record, each 0 or 1, have the share of right labels, of records in which all are
+    right (``exact_match_accuracy``), log loss, and the means of precision, recall and F1 over the labels. Regression
+    reports the mean absolute and squared error.
+
+    ``metrics`` adds your own: functions of a batch of labels and predictions (docs/metrics.md). They have intervals,
+    differences and slices like the others, and goals, reports and the run history take them by their name.
 
     Args:
         baseline: The model that the others are compared with.
         candidates: The models to compare, of any format, with the baseline's inputs.
         examples: Records that none of the models was trained on.
         evaluation: Metrics, differences, output parity, confusion matrices and slices in ``evaluation.json``.
+        module: Your Python file with functions for ``metrics``.
         settings: Parameters of the evaluation.
 
     Raises:
-        ComponentError: If the baseline cannot be run on the examples, the label does not fit the task, or the
-            records read, evaluated and skipped do not add up.
+        ComponentError: If the baseline cannot be run on the examples, the label does not fit the task, a metric of the
+            module raises or does not return numbers, or the records read, evaluated and skipped do not add up.
 
     Reference:
         Chamandy et al., "Estimating Uncertainty for Massive Data Streams", 2012 (the Poisson bootstrap).
     """
     from tfopt.components.evaluate.beam_pipeline import evaluate_models, save_report
 
-    report = evaluate_models(baseline, candidates, examples, settings, evaluation.uri)
+    report = evaluate_models(baseline, candidates, examples, settings, evaluation.uri, module)
     save_report(report, evaluation)
     first = next(iter(report.models[0].metrics))
     evaluation.metadata |= {

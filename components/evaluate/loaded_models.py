@@ -114,7 +114,13 @@ def select_output(runtime: Runtime, name: str | None) -> str:
 
 
 def predict(runtime: Runtime, columns: Mapping[str, NDArray[Any]], output: str) -> NDArray[Any]:
-    """Run a model on stored columns and return an output as ``[records, values]``.
+    """Run a model on stored columns and return an output as ``[records, values]``."""
+    outputs = run_output(runtime, columns, output)
+    return outputs.reshape(len(outputs), -1)
+
+
+def run_output(runtime: Runtime, columns: Mapping[str, NDArray[Any]], output: str) -> NDArray[Any]:
+    """Run a model on stored columns and return an output, ``[records, …]``.
 
     A model with a fixed batch size runs on batches of that size.
     """
@@ -137,7 +143,7 @@ def predict(runtime: Runtime, columns: Mapping[str, NDArray[Any]], output: str) 
             "a row for each record",
             "export it again",
         )
-    return predictions.reshape(count, -1)
+    return predictions
 
 
 def _check_scalars(runtime: Runtime, columns: Mapping[str, NDArray[Any]]) -> None:
@@ -155,5 +161,6 @@ def _check_scalars(runtime: Runtime, columns: Mapping[str, NDArray[Any]]) -> Non
 def describe_error(error: Exception) -> str:
     """Return an exception as one line of text."""
     if isinstance(error, ComponentError):
-        return f"{error.received} (expected {error.expected})"
+        first, *_, last = error.received.splitlines() * 2
+        return f"{first if first == last else f'{first}: {last.strip()}'} (expected {error.expected})"
     return f"{type(error).__name__}: {first_line(error)}"

@@ -1,4 +1,4 @@
-"""Metrics of a record from its predictions and its label, confusion matrices, and the ROC curve with its area."""
+"""Metrics of a record from its predictions and its label, and counts of classes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.artifacts.evaluation_report import RocPoint
-
 Array = NDArray[Any]
 
 SMALLEST = float(np.finfo(np.float32).eps)  # probabilities are clipped to it, as the loss of 0 is infinite
 LARGEST = 1e30  # beyond it a float32 sum of a batch would overflow
 LARGEST_LOGIT = 17.0  # the logit of the float32 nearest to 1 is 16.6
-HIGHER_IS_BETTER = ("accuracy", "auc")  # endings of metric names
+HIGHER_IS_BETTER = ("accuracy", "auc", "precision", "recall", "f1")  # endings of metric names
 MOST_CLASSES = 100  # the confusion matrix grows with the square, and a larger one is not readable
+REGRESSION, MULTI_LABEL, OTHER = "regression", "multi_label", "other"
+HIT, PREDICTED, ACTUAL = range(3)  # the counts of a class that precision and recall are computed from
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Scoring:
     """The metrics of an evaluation, determined once from the baseline's first batch.
 
     Attributes:
-        task: ``classification``, ``binary`` or ``regression``.
+        task: ``classification``, ``binary``, ``multi_label``, ``regression``, or ``other`` without metrics of its own.
         is_logits: True if the output needs a softmax or sigmoid to be a probability.
         width: Number of output values of a record.
         top_k: The k of top-k accuracy.
@@ -36,9 +36,20 @@ class Scoring:
     @property
     def metrics(self) -> list[str]:
         """The names of the metrics that are means over records, in the order of `values`."""
-        if self.task == "regression":
+        if self.task == OTHER:
+            return []
+        if self.task == REGRESSION:
             return ["mean_absolute_error", "mean_squared_error"]
+        if self.task == MULTI_LABEL:
+            return ["label_accuracy", "exact_match_accuracy", "log_loss"]
         return ["accuracy", *([f"top_{self.top_k}_accuracy"] if self._has_top_k else []), "log_loss"]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all metrics of the task."""
+        prefix = "macro_" if self.counted_classes > 1 else ""
+        counted = [f"{prefix}{name}" for name in ("precision", "recall", "f1") if self.counted_classes]
+        return [*self.metrics, *counted, *(["auc", "pr_auc"] if self.has_auc else [])]
 
     @property
     def _has_top_k(self) -> bool:
@@ -46,8 +57,20 @@ class Scoring:
 
     @property
     def class_count(self) -> int:
-        """The number of classes of the output; 0 in a regression."""
-        return 0 if self.task == "regression" else max(self.width, 2)
+        """The number of classes that exclude each other; 0 if the task has none."""
+        return max(self.width, 2) if self.task in ("binary", "classification") else 0
+
+    @property
+    def has_classes(self) -> bool:
+        """True if a record belongs to classes."""
+        return self.task not in (REGRESSION, OTHER)
+
+    @property
+    def counted_classes(self) -> int:
+        """The number of classes with precision, recall and F1: the positive one of two, or all; 0 for too many."""
+        if not self.has_classes or self.width > MOST_CLASSES:
+            return 0
+        return 1 if self.has_auc else self.width
 
     @property
     def has_auc(self) -> bool:
@@ -56,11 +79,18 @@ class Scoring:
 
     def values(self, predictions: Array, labels: Array) -> NDArray[np.float64]:
         """Compute the metrics of each record, ``[records, metrics]``, from predictions ``[records, width]``."""
+        if self.task == OTHER:
+            return np.zeros((len(labels), 0))
         predictions = predictions.astype(np.float64)
-        if self.task == "regression":
+        if self.task == REGRESSION:
             error = predictions - labels
             columns = [np.abs(error).mean(1), np.minimum(np.square(error), LARGEST).mean(1)]
             return np.asarray(np.minimum(np.stack(columns, 1), LARGEST))
+        if self.task == MULTI_LABEL:
+            probability = _sigmoid(predictions) if self.is_logits else predictions
+            right = np.equal(self._positive(predictions), labels)
+            loss = _log_loss(np.where(labels == 1, probability, 1 - probability))
+            return np.stack([right.mean(1), right.all(1), loss.mean(1)], 1)
         labels = labels[:, 0]
         if self.task == "binary":
             probability = _sigmoid(predictions[:, 0]) if self.is_logits else predictions[:, 0]
@@ -74,12 +104,22 @@ class Scoring:
         return np.stack([*columns, loss], 1)
 
     def classes(self, predictions: Array) -> Array | None:
-        """Return the predicted class of each record; None in a regression."""
-        if self.task == "regression":
+        """Return the predicted class of each record, or 0 and 1 for each label; None if the task has no classes."""
+        if not self.has_classes:
             return None
-        if self.task == "binary":
-            return (predictions[:, 0] > (0.0 if self.is_logits else 0.5)).astype(np.int64)
-        return np.asarray(predictions.argmax(1))
+        if self.task == "classification":
+            return np.asarray(predictions.argmax(1))
+        return self._positive(predictions)[:, 0] if self.task == "binary" else self._positive(predictions)
+
+    def _positive(self, predictions: Array) -> Array:
+        return (predictions > (0.0 if self.is_logits else 0.5)).astype(np.int64)
+
+    def members(self, classes: Array | None) -> NDArray[np.bool_]:
+        """Return which counted classes records belong to, ``[records, classes]``, from labels or predicted classes."""
+        assert classes is not None
+        if self.task == MULTI_LABEL:
+            return np.equal(classes, 1)
+        return np.asarray(classes.reshape(-1, 1) == ([1] if self.has_auc else np.arange(self.width)))
 
     def bins(self, predictions: Array, count: int) -> NDArray[np.int64]:
         """Return the histogram bin of each record: equal steps of the logit, so fine near probabilities of 0 and 1."""
@@ -94,23 +134,10 @@ class Scoring:
 
 def looks_like_logits(predictions: Array, task: str) -> bool:
     """Return True if predictions are no probabilities: outside 0..1, or rows that do not sum to 1 (int8 is 5 % off)."""
-    if task == "regression":
+    if task in (REGRESSION, OTHER):
         return False
     inside = bool(((predictions >= 0) & (predictions <= 1)).all())
     return not inside or (task == "classification" and bool((np.abs(predictions.sum(1) - 1) > 0.05).any()))
-
-
-def auc(histogram: NDArray[Any]) -> tuple[Array, Array]:
-    """Compute the area under the ROC curve and its largest error from counts ``[…, class, bin]``; NaN for one class.
-
-    A pair of records in one bin counts half, as a tie does. The true order can change this by at most another half.
-    """
-    negative, positive = (histogram[..., side, :].astype(np.float64) for side in (0, 1))
-    pairs = positive.sum(-1) * negative.sum(-1)
-    tied = (positive * negative).sum(-1) / 2
-    won = (positive * (np.cumsum(negative, -1) - negative)).sum(-1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return (won + tied) / pairs, tied / pairs
 
 
 def _log_loss(label_probability: Array) -> Array:
@@ -150,30 +177,20 @@ def confusion(labels: Array, classes: Array, width: int) -> NDArray[np.int64]:
     return np.bincount(labels * width + classes, minlength=width * width).reshape(width, width)
 
 
-def roc(histogram: NDArray[np.int64]) -> list[RocPoint]:
-    """Return the ROC curve from counts ``[class, bin]``, the highest threshold first; empty without both classes.
+def class_metrics(counts: Array) -> dict[str, Array]:
+    """Compute precision, recall and F1 from counts ``[…, 3, classes]``; of several classes, their mean (``macro_``).
 
-    Each point is exact for its threshold, the probability at an edge of the histogram's bins. Edges at which nothing
-    changes are left out.
+    Classes that neither occur nor are predicted are left out of the mean; without any class left it is NaN.
+
+    >>> {name: float(value) for name, value in class_metrics(np.array([[2], [4], [2]])).items()}
+    {'precision': 0.5, 'recall': 1.0, 'f1': 0.6666666666666666}
     """
-    totals = histogram.sum(1)
-    if not totals.all():
-        return []
-    bins = histogram.shape[1]
-    counts = [(bins, np.zeros(2, np.int64))]
-    counts += [(edge, histogram[:, edge:].sum(1)) for edge in reversed(range(bins)) if histogram[:, edge].any()]
-    return [
-        RocPoint(
-            threshold=_edge_probability(edge, bins),
-            false_positive_rate=float(above[0] / totals[0]),
-            true_positive_rate=float(above[1] / totals[1]),
-        )
-        for edge, above in counts
-    ]
-
-
-def _edge_probability(edge: int, bins: int) -> float:
-    """Return the probability at a bin's lower edge; the outermost bins reach to 0 and 1."""
-    if edge in (0, bins):
-        return edge / bins
-    return float(1 / (1 + np.exp(LARGEST_LOGIT - edge * 2 * LARGEST_LOGIT / bins)))
+    hit, predicted, actual = (counts[..., kind, :].astype(np.float64) for kind in (HIT, PREDICTED, ACTUAL))
+    occurring = (predicted + actual > 0).sum(-1)
+    prefix = "macro_" if counts.shape[-1] > 1 else ""
+    denominators = {"precision": predicted, "recall": actual, "f1": (predicted + actual) / 2}
+    with np.errstate(invalid="ignore"):
+        return {
+            prefix + name: (hit / np.maximum(denominator, 0.5)).sum(-1) / occurring
+            for name, denominator in denominators.items()
+        }

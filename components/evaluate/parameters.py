@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from tfopt.component import Between
+from tfopt.component import Between, Reads
+from tfopt.components.evaluate.user_metrics import read_metrics
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,11 @@ class Settings:
         label: The label feature: an integer class, or numbers in a regression.
         split: Split to evaluate on. ``auto`` uses ``test`` if there is one, else ``eval``. Training keeps the epoch
             that is best on ``eval``, so metrics on it are slightly optimistic; ``chosen_on_it`` names such models.
-        task: Meaning of the output. ``auto`` derives it from the label's type, its values and the width of the output.
+        task: Meaning of the output. ``auto`` derives it from the label's type, its values and the width of the output:
+            a label of several integers 0 and 1, one for each output, is ``multi_label``. With ``other``, and with
+            ``auto`` if ``metrics`` are given and no task fits, only these metrics are computed.
+        metrics: Your own metrics (docs/metrics.md): ``module:FUNCTION`` of the input module, or
+            ``PACKAGE.MODULE:FUNCTION`` of an installed one. The first one is the main metric, which goals call quality.
         output: The output to evaluate, if a model has several.
         slices: Features (integers or text, one value each). All metrics are also computed for each value of each.
         top_k: Number of the largest classes among which ``top_K_accuracy`` looks for the label.
@@ -24,7 +29,8 @@ class Settings:
 
     label: str = "label"
     split: str = "auto"
-    task: Literal["auto", "classification", "binary", "regression"] = "auto"
+    task: Literal["auto", "classification", "binary", "multi_label", "regression", "other"] = "auto"
+    metrics: Annotated[tuple[str, ...], Reads(read_metrics, ("module:mean_iou",))] = ()
     output: str | None = None
     slices: tuple[str, ...] = ()
     top_k: Annotated[int, Between(2)] = 5

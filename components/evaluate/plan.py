@@ -13,9 +13,10 @@ from tfopt.artifacts.storage import local_copy
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate import records
 from tfopt.components.evaluate.accumulators import grain_of
-from tfopt.components.evaluate.loaded_models import predict, select_output
-from tfopt.components.evaluate.metrics import Scoring, looks_like_logits
+from tfopt.components.evaluate.loaded_models import run_output, select_output
+from tfopt.components.evaluate.metrics import MULTI_LABEL, OTHER, REGRESSION, Scoring, looks_like_logits
 from tfopt.components.evaluate.parameters import Settings
+from tfopt.components.evaluate.user_metrics import UserMetric, measure_first_batch
 from tfopt.data.batches import check_features, feature_specs
 from tfopt.data.feature_schema import required_features, with_manifest
 from tfopt.errors import ComponentError, nearest
@@ -34,9 +35,11 @@ class Plan:
         signature: The signature of the models that is evaluated.
         features: Dtype and shape of each feature of the examples.
         batch_size: Records in a batch, the same for all workers, because the bootstrap weights depend on the batch.
-        scoring: The metrics.
+        scoring: The metrics of the task.
         output: The evaluated output of the baseline.
-        metric_grain: Grain of the sums of each metric, ``[metrics]``.
+        output_shape: Shape of that output for one record.
+        metrics: The user's metrics.
+        metric_grain: Grain of the sums of each column of `values`.
         output_grain: Grain of the sums of output differences.
         calibrated: Identifiers of the records that each model was calibrated on.
     """
@@ -48,17 +51,34 @@ class Plan:
     batch_size: int
     scoring: Scoring
     output: str
+    output_shape: tuple[int, ...]
+    metrics: tuple[UserMetric, ...]
     metric_grain: NDArray[np.float64]
     output_grain: float
     calibrated: tuple[frozenset[str], ...] = ()
 
+    @property
+    def columns(self) -> int:
+        """The number of columns of `values`."""
+        return len(self.metric_grain)
 
-def make_plan(settings: Settings, models: list[Model], baseline: Runtime, files: list[str]) -> Plan:
+    def values(self, predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
+        """Compute the metrics of the task and the terms of the user's metrics for each record, ``[records, columns]``.
+
+        Raises:
+            ComponentError: If a metric of the user raises, or returns the wrong thing.
+        """
+        return _values(self.scoring, self.metrics, self.output_shape, predictions, labels)
+
+
+def make_plan(
+    settings: Settings, models: list[Model], baseline: Runtime, files: list[str], metrics: tuple[UserMetric, ...] = ()
+) -> Plan:
     """Run the baseline on the first batch that has a label, and derive the plan.
 
     Raises:
         ComponentError: If the label or a slice is missing or has the wrong type, the inputs do not match, the output
-            is ambiguous, or the baseline's predictions do not fit the task.
+            is ambiguous, the baseline's predictions do not fit the task, or a metric of the user returns no numbers.
     """
     features = _read_features(files)
     _check_label(settings, features)
@@ -68,7 +88,8 @@ def make_plan(settings: Settings, models: list[Model], baseline: Runtime, files:
     batch_size = _batch_size(features)
     batch = _first_batch(files, settings, features, baseline, batch_size)
     labels = batch[settings.label]
-    predictions = predict(baseline, batch, output)
+    outputs = run_output(baseline, batch, output)
+    predictions = outputs.reshape(len(outputs), -1)
     if not np.isfinite(predictions).all():
         broken = int((~np.isfinite(predictions)).any(1).sum())
         raise ComponentError(
@@ -79,7 +100,8 @@ def make_plan(settings: Settings, models: list[Model], baseline: Runtime, files:
     task = _task(settings, predictions, labels)
     scoring = Scoring(task, looks_like_logits(predictions, task), predictions.shape[1], settings.top_k)
     check_labels(scoring, settings.label, labels)
-    values = scoring.values(predictions, labels)
+    metrics = measure_first_batch(metrics, scoring.names, labels, outputs)
+    values = _values(scoring, metrics, outputs.shape[1:], predictions, labels)
     return Plan(
         settings,
         tuple((model.uri, model.digest) for model in models),
@@ -88,13 +110,21 @@ def make_plan(settings: Settings, models: list[Model], baseline: Runtime, files:
         batch_size,
         scoring,
         output,
-        grain_of(values.mean(0)),
+        outputs.shape[1:],
+        metrics,
+        grain_of(np.abs(values).mean(0)),
         float(grain_of(np.abs(predictions).max())),
     )
 
 
 def check_labels(scoring: Scoring, label: str, labels: NDArray[Any]) -> None:
-    """Raise ComponentError unless every label is a class of the output."""
+    """Raise ComponentError unless every label is a class of the output, or 0 or 1 for each of several labels."""
+    if scoring.task == MULTI_LABEL and not np.isin(labels, (0, 1)).all():
+        raise ComponentError(
+            f"label {label!r} has the value {labels[~np.isin(labels, (0, 1))][0]:g}",
+            f"0 or 1 for each output, for task={MULTI_LABEL}",
+            "store 1 for each label that a record has, or pass task=regression",
+        )
     if not (classes := scoring.class_count):
         return
     wrong = labels[(labels < 0) | (labels >= classes)]
@@ -131,7 +161,7 @@ def _check_label(settings: Settings, features: Mapping[str, TensorSpec]) -> None
             f"no label {name!r}", f"one of the features {', '.join(features)}", nearest(name, features)
         )
     spec = features[name]
-    if spec.dtype == "string":
+    if spec.dtype == "string" and not settings.metrics:
         raise ComponentError(
             f"label {name!r} is text",
             "int64 classes, numbered from 0 as the model's output is, or float targets",
@@ -181,21 +211,36 @@ def _first_batch(
 
 
 def _task(settings: Settings, predictions: NDArray[Any], labels: NDArray[Any]) -> str:
-    width = predictions.shape[1]
+    width, size = predictions.shape[1], labels.shape[1]
     task: str = settings.task
     if task == "auto":
-        if labels.dtype.kind == "f" or labels.shape[1] > 1:
-            task = "regression"
+        if settings.metrics and (labels.dtype.kind == "O" or (size not in (1, width))):
+            task = OTHER
+        elif labels.dtype.kind == "f" or size > 1:
+            is_multi_label = labels.dtype.kind != "f" and width == size and np.isin(labels, (0, 1)).all()
+            task = MULTI_LABEL if is_multi_label else REGRESSION
         elif width > 1:
             task = "classification"
         else:
-            task = "binary" if np.isin(labels, (0, 1)).all() else "regression"
-    fits = {"classification": width > 1, "binary": width == 1, "regression": width == labels.shape[1]}
-    if not fits[task]:
-        expected = {"classification": "2 or more", "binary": "1", "regression": f"{labels.shape[1]} (as the label)"}
+            task = "binary" if np.isin(labels, (0, 1)).all() else REGRESSION
+    fits = {"classification": width > 1, "binary": width == 1, OTHER: bool(settings.metrics)}
+    if not fits.get(task, width == size):
+        expected = {"classification": "2 or more", "binary": "1", OTHER: "any, with metrics=module:FUNCTION,"}
         raise ComponentError(
-            f"output of {width} values a record, label {settings.label!r} of {labels.shape[1]}",
-            f"{expected[task]} for task={task}",
-            "pass the task that fits the model, or output=NAME to evaluate another output",
+            f"output of {width} values a record, label {settings.label!r} of {size}",
+            f"{expected.get(task, f'{size} (as the label)')} for task={task}",
+            "pass the task that fits the model, output=NAME to evaluate another output, or metrics=module:FUNCTION",
         )
     return task
+
+
+def _values(
+    scoring: Scoring,
+    metrics: tuple[UserMetric, ...],
+    output_shape: tuple[int, ...],
+    predictions: NDArray[Any],
+    labels: NDArray[Any],
+) -> NDArray[np.float64]:
+    shaped = predictions.reshape(len(predictions), *output_shape)
+    terms = [metric.record_terms(labels, shaped) for metric in metrics]
+    return np.concatenate([scoring.values(predictions, labels), *terms], 1)

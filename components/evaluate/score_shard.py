@@ -94,21 +94,32 @@ def _score_batch(plan: Plan, models: list[LoadedModel], batch: Batch, totals: To
         for number, model in enumerate(models)
         if (rows := _predictions(plan, number, model, batch, totals)) is not None
     }
-    values = np.zeros((len(labels), len(models), len(scoring.metrics)))
-    for number, rows in predictions.items():
-        values[:, number] = scoring.values(rows, labels)
-        if (classes := scoring.classes(rows)) is not None:
+    values = np.zeros((len(labels), len(models), plan.columns))
+    for number, rows in list(predictions.items()):
+        try:
+            values[:, number] = 0 if totals.broken[number] else plan.values(rows, labels)
+        except ComponentError as error:
+            if not number:
+                raise
+            totals.failures[number] = (batch.position, describe_error(error))
+            del predictions[number]
+            continue
+        if scoring.class_count and (classes := scoring.classes(rows)) is not None:
             totals.add_confusion(number, confusion(labels[:, 0], classes, scoring.class_count))
+    actual = scoring.members(labels) if scoring.counted_classes else None
     for key, selected in _slices(settings.slices, columns, len(labels)):
         bins = (BINS if key is None else SLICE_BINS) if scoring.has_auc else 0
         if key not in totals.sums:
-            totals.sums[key] = Sums.empty(len(models), len(scoring.metrics), settings.replicates, bins)
-        sums = totals.sums[key]
-        sums.add(batch.weights[selected], values[selected], plan.metric_grain)
+            counted = scoring.counted_classes
+            totals.sums[key] = Sums.empty(len(models), plan.columns, settings.replicates, bins, counted)
+        sums, weights = totals.sums[key], batch.weights[selected]
+        sums.add(weights, values[selected], plan.metric_grain)
         for number, rows in predictions.items():
             if scoring.has_auc:
-                ranks = scoring.bins(rows[selected], bins)
-                sums.add_ranks(number, batch.weights[selected], labels[selected, 0], ranks)
+                sums.add_ranks(number, weights, labels[selected, 0], scoring.bins(rows[selected], bins))
+            if actual is not None:
+                predicted = scoring.members(scoring.classes(rows[selected]))
+                sums.add_classes(number, weights, predicted, actual[selected])
     _check_slices(totals)
     _compare_outputs(plan, predictions, totals)
 
@@ -165,5 +176,5 @@ def _compare_outputs(plan: Plan, predictions: dict[int, NDArray[Any]], totals: T
     for number, rows in predictions.items():
         if number:
             classes = plan.scoring.classes(rows)
-            same = None if baseline_classes is None else baseline_classes == classes
+            same = None if baseline_classes is None else (baseline_classes == classes).reshape(len(rows), -1).all(1)
             totals.differences.add(number, baseline, rows, same, plan.output_grain)

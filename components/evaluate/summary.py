@@ -1,9 +1,7 @@
 """Report of an evaluation from the sums over all records."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from tfopt.artifacts import Model
 from tfopt.artifacts.evaluation_report import (
@@ -15,13 +13,17 @@ from tfopt.artifacts.evaluation_report import (
     RecordCounts,
     SliceMetrics,
 )
-from tfopt.components.evaluate.accumulators import Slice, Sums, Totals
+from tfopt.components.evaluate.accumulators import Slice, Totals
 from tfopt.components.evaluate.bootstrap import LEVEL, percentile_interval
 from tfopt.components.evaluate.calibration_overlap import overlap_error, overlap_notes
-from tfopt.components.evaluate.metrics import HIGHER_IS_BETTER, auc, roc
+from tfopt.components.evaluate.curves import roc
+from tfopt.components.evaluate.estimates import Sampled, compute_metrics
+from tfopt.components.evaluate.loaded_models import describe_error
 from tfopt.components.evaluate.plan import Plan
 from tfopt.components.evaluate.splits import models_tuned_on
 from tfopt.errors import ComponentError
+
+Measured = dict[Slice | None, dict[str, Sampled]]
 
 
 def check_counts(expected: int, totals: Totals, names: list[str]) -> None:
@@ -66,6 +68,14 @@ def summarize(
             "a baseline with finite predictions for every record",
             "fix it, or compare with another model",
         )
+    measured: list[Measured] = [{} for _ in models]
+    for number in [number for number, error in enumerate(errors) if not error]:
+        try:
+            measured[number] = compute_metrics(plan, totals, number)
+        except ComponentError as error:
+            if not number:
+                raise
+            errors[number] = describe_error(error)
     settings, skipped = plan.settings, sum(totals.skipped.values())
     return EvaluationReport(
         split=settings.split,
@@ -85,7 +95,7 @@ def summarize(
                 format=model.format,
                 error=errors[number],
                 notes=overlap_notes(model, totals.overlap.get(number, ()), settings.split),
-                **_results(plan, totals, number, has_failed=errors[number] is not None),
+                **_results(plan, totals, number, measured[number], measured[0]),
             )
             for number, model in enumerate(models)
         ],
@@ -103,7 +113,7 @@ def _error(plan: Plan, totals: Totals, number: int, model: Model) -> str | None:
 
 
 def _output_kind(plan: Plan) -> str:
-    if plan.scoring.task == "regression":
+    if not plan.scoring.has_classes:
         return "numbers"
     return "logits" if plan.scoring.is_logits else "probabilities"
 
@@ -114,69 +124,48 @@ def _class_names(totals: Totals, names: Sequence[str]) -> list[str]:
     return list(names) if len(names) == count else [str(number) for number in range(count)]
 
 
-def _results(plan: Plan, totals: Totals, number: int, *, has_failed: bool) -> dict[str, Any]:
+def _results(plan: Plan, totals: Totals, number: int, measured: Measured, baseline: Measured) -> dict[str, Any]:
     """Return the fields of `ModelEvaluation` that are empty for a failed model."""
-    if has_failed:
+    if not measured:
         return {"metrics": {}, "delta": {}, "parity": {}, "confusion": [], "roc": [], "slices": []}
-    keys = sorted((key for key in totals.sums if key), key=lambda key: (key[0], str(type(key[1])), key[1]))
-    metrics, delta = _metrics(plan, totals.sums[None], number)
-    histogram = totals.sums[None].histogram
+    keys = sorted((key for key in measured if key), key=lambda key: (key[0], str(type(key[1])), key[1]))
+    ranks = totals.sums[None].ranks
     return {
-        "metrics": metrics,
-        "delta": delta,
+        **_intervals(measured[None], baseline[None] if number else {}),
         "parity": _parity(plan, totals, number) if number else {},
         "confusion": [] if totals.confusion is None else totals.confusion[number].tolist(),
-        "roc": [] if histogram is None else roc(histogram[number]),
-        "slices": [_slice_metrics(plan, key, totals.sums[key], number) for key in keys],
+        "roc": [] if ranks is None else roc(ranks.counts[number]),
+        "slices": [
+            SliceMetrics(
+                feature=key[0],
+                value=key[1],
+                count=totals.sums[key].records,
+                **_intervals(measured[key], baseline[key] if number else {}),
+            )
+            for key in keys
+        ],
     }
 
 
 def _parity(plan: Plan, totals: Totals, number: int) -> dict[str, float | None]:
     differences = totals.differences
-    has_classes = plan.scoring.task != "regression"
     return {
         "max_abs_error": float(differences.largest[number]),
         "mean_abs_error": float(differences.total[number] / differences.numbers[number]),
-        "agreement": float(differences.agreeing[number] / differences.records[number]) if has_classes else None,
+        "agreement": float(differences.agreeing[number] / differences.records[number])
+        if plan.scoring.has_classes
+        else None,
     }
 
 
-def _slice_metrics(plan: Plan, key: Slice, sums: Sums, number: int) -> SliceMetrics:
-    metrics, delta = _metrics(plan, sums, number)
-    return SliceMetrics(feature=key[0], value=key[1], count=sums.records, metrics=metrics, delta=delta)
-
-
-def _metrics(plan: Plan, sums: Sums, number: int) -> tuple[dict[str, Metric], dict[str, Estimate]]:
-    """Return a model's metrics over one set of records, and their differences to the baseline's."""
+def _intervals(own: dict[str, Sampled], baseline: dict[str, Sampled]) -> dict[str, Any]:
+    """Return a model's metrics over one set of records, and their differences to the baseline's, with intervals."""
     metrics, delta = {}, {}
-    for name, (value, replicates), (base, base_replicates), resolution in _measured(plan, sums, number):
-        low, high = percentile_interval(replicates) or (value, value)
-        metrics[name] = Metric(value, low, high, name.endswith(HIGHER_IS_BETTER), resolution)
-        if number:
-            difference = value - base
-            low, high = percentile_interval(replicates - base_replicates) or (difference, difference)
+    for name, metric in own.items():
+        low, high = percentile_interval(metric.replicates) or (metric.value, metric.value)
+        metrics[name] = Metric(metric.value, low, high, metric.higher_is_better, metric.resolution)
+        if base := baseline.get(name):
+            difference = metric.value - base.value
+            low, high = percentile_interval(metric.replicates - base.replicates) or (difference, difference)
             delta[name] = Estimate(difference, low, high)
-    return metrics, delta
-
-
-def _measured(plan: Plan, sums: Sums, number: int) -> Iterator[tuple[str, Any, Any, float | None]]:
-    """Yield each metric's name, its value and replicates, the baseline's, and the resolution of an AUC."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        resampled = sums.resampled / sums.weight
-    for index, name in enumerate(plan.scoring.metrics):
-        own, baseline = (
-            (float(sums.total[model, index] / sums.records), resampled[model, index]) for model in (number, 0)
-        )
-        yield name, own, baseline, None
-    if sums.histogram is None or sums.resampled_histogram is None:
-        return
-    area, resolution = auc(sums.histogram[[number, 0]])
-    if np.isnan(area).any():  # a slice in which one of the classes does not occur has no ROC curve
-        return
-    own, baseline = ((float(area[index]), _auc_replicates(sums, model)) for index, model in enumerate((number, 0)))
-    yield "auc", own, baseline, float(resolution[0])
-
-
-def _auc_replicates(sums: Sums, model: int) -> Any:
-    assert sums.resampled_histogram is not None
-    return auc(np.moveaxis(sums.resampled_histogram[model], -1, 0))[0]
+    return {"metrics": metrics, "delta": delta}

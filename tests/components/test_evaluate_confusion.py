@@ -15,7 +15,8 @@ from tfopt.artifacts import Evaluation
 from tfopt.component import find
 from tfopt.components.evaluate.accumulators import Totals
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.evaluate.metrics import MOST_CLASSES, Scoring, confusion, roc
+from tfopt.components.evaluate.curves import roc
+from tfopt.components.evaluate.metrics import MOST_CLASSES, Scoring, confusion
 from tfopt.kfp.compiler import compile_component
 
 

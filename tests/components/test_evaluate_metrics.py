@@ -7,7 +7,8 @@ from sklearn import metrics as sk
 
 from tfopt.components.evaluate.accumulators import BINS, Sums, Totals, grain_of
 from tfopt.components.evaluate.bootstrap import bootstrap_weights, percentile_interval
-from tfopt.components.evaluate.metrics import Scoring, auc, looks_like_logits
+from tfopt.components.evaluate.curves import auc
+from tfopt.components.evaluate.metrics import Scoring, looks_like_logits
 from tfopt.components.evaluate.summary import check_counts
 from tfopt.errors import ComponentError
 
@@ -114,10 +115,10 @@ def test_binary_metrics_match_scikit_learn_and_the_auc_is_within_its_resolution(
     sums = Sums.empty(1, 2, 100, BINS)
     drawn = bootstrap_weights(0, "file", 0, 3000, 100)
     sums.add_ranks(0, drawn, labels, scoring.bins(predictions, BINS))
-    area, resolution = auc(sums.histogram[0])
+    area, resolution = auc(sums.ranks.counts[0])
     assert resolution < 0.005
     assert area == pytest.approx(sk.roc_auc_score(labels, score), abs=resolution)
-    replicates = auc(np.moveaxis(sums.resampled_histogram[0], -1, 0))[0]
+    replicates = auc(sums.ranks.values_of(0)[1])[0]
     weighted = [sk.roc_auc_score(labels, score, sample_weight=drawn[:, column]) for column in range(100)]
     assert replicates == pytest.approx(np.array(weighted), abs=2 * resolution)
 
