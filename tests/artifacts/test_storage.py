@@ -104,6 +104,9 @@ def test_a_component_reads_and_writes_addresses(bucket, digits_model):
     assert b'"copy_model"' in (storage.read_file(f"{bucket}/out/copy/model_card.json") or b"")
     with pytest.raises(ComponentError, match=r"(?s)out/copy exists.*a new or empty folder"):
         toys.copy_model(model=f"{bucket}/model", copied=f"{bucket}/out/copy")
+    storage.write_file(f"{bucket}/empty/notes.txt", b"no model")
+    with pytest.raises(ComponentError, match=rf"(?s)received: {bucket}/empty: no model in it"):
+        toys.copy_model(model=f"{bucket}/empty", copied=f"{bucket}/other")
     with pytest.raises(ComponentError, match=r"(?s)nothing: no such file or folder.*an address with content"):
         toys.copy_model(model=f"{bucket}/nothing", copied=f"{bucket}/other")
     assert storage.list_remote_files(f"{bucket}/other") == {}

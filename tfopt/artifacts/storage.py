@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import hashlib
 import json
+import logging
 import shutil
 import tempfile
 import threading
@@ -251,6 +252,7 @@ def _connected(uri: str) -> Iterator[Any]:
     import fsspec
 
     scheme = uri.partition("://")[0]
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it logs the traceback of an error that is raised anyway
     try:
         yield fsspec.core.url_to_fs(uri)[0]
     except ComponentError:

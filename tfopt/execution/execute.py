@@ -95,7 +95,10 @@ def _open_one(component: Component, port: Port, value: Any) -> Artifact:
         return port.type(uri, metadata)
     path = storage.local_copy(uri)
     failed = isinstance(model := port.type(path, metadata), Model) and model.failure
-    return model if failed else port.type.open(path, metadata)
+    try:
+        return model if failed else port.type.open(path, metadata)
+    except ComponentError as error:  # the user knows the address, not the path of its copy
+        raise ComponentError(error.received.replace(path, uri), error.expected, error.fix) from error
 
 
 def _set_signature(artifacts: Iterable[Any], signature: str) -> None:
