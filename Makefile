@@ -42,7 +42,7 @@ docs: $(READY)  ## generate component pages, compiled YAML and docs/verified.md
 images: $(READY) docker  ## build the images on this machine, tagged with the version
 	$(BIN)/python -m tests.containers.docker_host tf beam tfx
 
-KINDS := tf beam tfx tensorrt
+KINDS := tf beam tfx gpu
 sbom: $(READY)  ## write a CycloneDX list of the packages of each image, with hashes
 	mkdir -p dist
 	for kind in $(KINDS); do $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible \
@@ -53,17 +53,21 @@ lock: $(READY)  ## resolve the dependencies with uv into a plain file
 	$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --no-emit-index-url --no-header --all-extras \
 	  pyproject.toml --output-file requirements/lock.txt
 
-# The package lists of the images, with hashes: the pins of the lock with tensorflow-cpu, a third of TensorFlow's size.
+# The package lists of the images, with hashes: the pins of the lock. Three kinds have tensorflow-cpu, a third of TensorFlow's size;
+# gpu has TensorFlow with CUDA, on the Python of its base image.
 EXTRAS_tf := --extra tensorflow --extra onnx --extra openvino --extra s3 --extra gs --extra abfs
 EXTRAS_beam := $(EXTRAS_tf) --extra beam --extra tune
 EXTRAS_tfx := $(EXTRAS_beam) --extra tfx --extra kfp
-EXTRAS_tensorrt := $(EXTRAS_tf) --extra tensorrt
+EXTRAS_gpu := $(EXTRAS_beam) --extra tensorrt
+TENSORFLOW := --overrides requirements/no-tensorflow.txt requirements/tensorflow-cpu.in
+requirements/gpu.txt: TENSORFLOW := requirements/tensorflow-gpu.in
+IMAGE_PYTHON := 3.11
+requirements/gpu.txt: IMAGE_PYTHON := 3.12
 UV ?= $(BIN)/uv
 lock-images: $(KINDS:%=requirements/%.txt)  ## after `make lock`
-$(KINDS:%=requirements/%.txt): requirements/%.txt: requirements/lock.txt requirements/tensorflow-cpu.in requirements/no-tensorflow.txt
-	$(UV) pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --generate-hashes \
-	  --constraints requirements/lock.txt --overrides requirements/no-tensorflow.txt $(EXTRAS_$*) \
-	  pyproject.toml requirements/tensorflow-cpu.in --output-file $@
+$(KINDS:%=requirements/%.txt): requirements/%.txt: requirements/lock.txt $(wildcard requirements/*.in) requirements/no-tensorflow.txt
+	$(UV) pip compile --quiet --python-version $(IMAGE_PYTHON) --no-emit-index-url --no-header --no-annotate --generate-hashes \
+	  --constraints requirements/lock.txt $(EXTRAS_$*) pyproject.toml $(TENSORFLOW) --output-file $@
 
 docker:  # install Debian's packages if there is no Docker daemon
 	docker version > /dev/null 2>&1 || command -v dockerd debootstrap > /dev/null || \

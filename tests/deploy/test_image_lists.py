@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tfopt.component import components
+from tfopt.kfp.images import CUDA_KINDS, KINDS
 
 ROOT = Path(__file__).parents[2]
 BAKE = json.loads((ROOT / "deploy" / "images" / "docker-bake.json").read_text())
-KINDS = ("tf", "beam", "tfx", "tensorrt")
 # The keys of a target in a bake file and the types of their values (Docker's bake file reference).
 TARGET_KEYS: dict[str, type] = {
     **dict.fromkeys(("context", "dockerfile", "dockerfile-inline", "target", "network"), str),
@@ -26,17 +26,31 @@ def pins(file: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_image_has_the_locked_versions_and_tensorflow_cpu(kind):
+def test_an_image_has_the_locked_versions_and_one_tensorflow(kind):
     lock = pins("lock.txt")
-    pinned = pins(f"{kind}.txt")
-    assert pinned.pop("tensorflow-cpu") == lock["tensorflow"]
-    assert "tensorflow" not in pinned
+    pinned = {name: version for name, version in pins(f"{kind}.txt").items() if not name.startswith("nvidia-")}
+    assert ("tensorflow" in pinned) == (kind in CUDA_KINDS)
+    assert pinned.pop("tensorflow" if kind in CUDA_KINDS else "tensorflow-cpu") == lock["tensorflow"]
     assert pinned == {name: lock[name] for name in pinned}
 
 
-@pytest.mark.parametrize(("base", "image"), [("tf", "beam"), ("beam", "tfx"), ("tf", "tensorrt")])
-def test_an_image_contains_the_packages_of_its_base_image(base, image):
-    assert pins(f"{base}.txt").items() <= pins(f"{image}.txt").items()
+def test_the_image_gpu_has_cuda_12_for_tensorflow_and_tensorrt():
+    pinned = pins("gpu.txt")
+    cuda = [name for name in pinned if name.startswith("nvidia-")]
+    assert {"nvidia-cuda-runtime-cu12", "nvidia-cudnn-cu12", "nvidia-cublas-cu12", "nvidia-cuda-nvcc-cu12"} < set(cuda)
+    dockerfile = (ROOT / "deploy" / "images" / "gpu" / "Dockerfile").read_text()
+    (version,) = set(re.findall(r"(?:nvidia/cuda:|\+cuda)(\d+\.\d+)", dockerfile))
+    assert pinned["cuda-bindings"].startswith(f"{version}.")  # TensorRT is called through them
+    assert pinned["nvidia-cuda-runtime-cu12"].startswith(f"{version}.")
+    assert "python3-libnvinfer=${TENSORRT}" in dockerfile
+
+
+@pytest.mark.parametrize(("kind", "contained"), [(kind, other) for kind in KINDS for other in KINDS[kind]])
+def test_an_image_contains_the_packages_of_the_kinds_that_it_replaces(kind, contained):
+    packages = dict(pins(f"{contained}.txt"))
+    if kind in CUDA_KINDS:
+        packages.pop("tensorflow-cpu", None)
+    assert packages.items() <= pins(f"{kind}.txt").items()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -45,6 +59,10 @@ def test_every_package_is_pinned_by_hash_and_no_index_is_named(kind):
     assert "://" not in text
     for entry in re.split(r"\n(?=\S)", text.strip()):
         assert "--hash=sha256:" in entry, entry
+
+
+def test_the_kinds_are_those_of_the_bake_file():
+    assert list(KINDS) == list(BAKE["target"])
 
 
 def test_the_image_of_each_component_is_in_the_bake_file():

@@ -101,7 +101,7 @@ def test_the_gpu_overlay_has_gpus_and_runs_the_image_of_this_version():
     manifests = objects("overlays/gpu")
     assert manifests["ResourceQuota", "tfopt"]["spec"]["hard"]["requests.nvidia.com/gpu"] == "2"
     pod = manifests["Job", "gpu-check"]["spec"]["template"]["spec"]
-    assert pod["containers"][0]["image"] == f"tfopt-tensorrt:{tfopt.__version__}"
+    assert pod["containers"][0]["image"] == f"tfopt-gpu:{tfopt.__version__}"
     assert pod["nodeSelector"] == {"pool": "gpu"}
     assert objects("overlays/multi-user")["ResourceQuota", "tfopt"]["spec"]["hard"]["requests.nvidia.com/gpu"] == "0"
 

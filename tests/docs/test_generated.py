@@ -78,7 +78,7 @@ assert not {{'tensorflow', 'tfx', 'apache_beam'}} & set(sys.modules)
     compiled = yaml.safe_load_all((tmp_path / "p.yaml").read_text())
     executors = next(compiled)["deploymentSpec"]["executors"].values()
     images = {executor["container"]["image"] for executor in executors if "container" in executor}
-    kinds = ["tf", "beam", *(["tensorrt"] if name == "optimize_gpu" else [])]
+    kinds = ["tf", "gpu" if name == "optimize_gpu" else "beam"]
     assert images == {f"me/tfopt-{kind}:2" for kind in kinds}
     assert images
 

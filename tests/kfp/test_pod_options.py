@@ -51,7 +51,7 @@ def test_a_step_gets_the_resources_of_its_component(tmp_path):
 
 
 def test_a_component_that_needs_a_gpu_gets_one(compiled):
-    @component(image="tensorrt", cpu=0.5, gpu=1)
+    @component(image="gpu", cpu=0.5, gpu=1)
     def convert(data: Input[Files]) -> None:
         """Convert."""
 
@@ -90,7 +90,7 @@ def test_an_option_with_a_step_overrides_the_one_for_all_steps(compiled):
 
 
 def test_environment_and_gpu(compiled):
-    documents = compiled("env.A=b=c", "first:env.EMPTY=", "first:gpu=2", "gpu_type=amd.com/gpu")
+    documents = compiled("env.A=b=c", "first:env.EMPTY=", "first:gpu=2", "first:image=r/rocm:1", "gpu_type=amd.com/gpu")
     assert container(documents, "count")["env"] == [{"name": "A", "value": "b=c"}, {"name": "EMPTY"}] or container(
         documents, "count"
     )["env"] == [{"name": "A", "value": "b=c"}, {"name": "EMPTY", "value": ""}]
@@ -151,7 +151,7 @@ def test_a_source_is_imported_in_each_run_unless_reuse_is_yes(compiled):
 @pytest.mark.parametrize("example", [example for _, example in KEYS.values()])
 def test_the_example_of_each_key_is_accepted(example, compiled):
     if not example.startswith("service_account"):
-        compiled(example)
+        compiled(example, "image=gpu")
     assert Options([example])
 
 
@@ -180,6 +180,8 @@ def test_the_example_of_each_key_is_accepted(example, compiled):
         "root=http://bucket/runs",
         "first:root=s3://bucket/runs",
         "reuse=maybe",
+        "image=Registry.example/TFopt:1",
+        "image=tfopt:1:2",
         "service_account=Not A Name",
     ],
 )

@@ -59,7 +59,7 @@ def test_an_equal_schedule_is_left_unchanged(server, capsys):
     [
         ["--cron", "0 0 4 * * 1"],
         [*MONDAYS, "--set", "epochs=3"],
-        [*MONDAYS, "--kfp-option", "train:gpu=1"],
+        [*MONDAYS, "--kfp-option", "train:gpu=1", "--kfp-option", "train:image=gpu"],
         [*MONDAYS, "--kfp-option", "root=gs://bucket/runs"],
         [*MONDAYS, "--kfp-option", "service_account=other"],
         [*MONDAYS, "--experiment", "another"],

@@ -63,7 +63,7 @@ def test_without_tensorrt_the_error_has_instructions(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "tensorrt", None)  # makes the import fail
     with pytest.raises(ComponentError, match="import tensorrt") as error:
         machine.detect_machine()
-    assert "deploy/images/tensorrt" in error.value.fix
+    assert "deploy/images/gpu" in error.value.fix
     monkeypatch.setitem(__import__("sys").modules, "cuda.bindings.runtime", None)
     with pytest.raises(ComponentError, match=r"import cuda.bindings.runtime") as error:
         machine.detect_machine()

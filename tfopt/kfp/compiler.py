@@ -21,7 +21,8 @@ from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput, Val
 from tfopt.declaration.parameters import Parameter, read_parameter
 from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.kfp.images import Images
-from tfopt.kfp.pod_options import Options
+from tfopt.kfp.placement import place_steps
+from tfopt.kfp.pod_options import Options, apply
 from tfopt.kfp.step import page_output
 from tfopt.kfp.visualizations import classification_outputs
 
@@ -98,10 +99,11 @@ def compile_pipeline(
         sources: The optional sources that the runs get. The others are left out, because KFP imports every source.
 
     Raises:
-        ComponentError: If an option does not fit the DAG, or KFP's compiler refuses it.
+        ComponentError: If an option does not fit the DAG or the image of a step, or KFP's compiler refuses the DAG.
     """
     images, options = images or Images(), options or Options()
     options.check(dag)
+    placed = place_steps(dag, images, options)
     used = [source for source in dag.sources.values() if not source.optional or source.name in sources]
     uris = [read_parameter(f"{source.name}_uri", str, None, True, source.description) for source in used]
     signature = inspect.Signature(list(_parameter_arguments([*uris, *dag.parameters.values()])))
@@ -111,8 +113,8 @@ def compile_pipeline(
         imported = {source.name: _import_source(source, arguments[f"{source.name}_uri"], options) for source in used}
         tasks: dict[str, Any] = {}
         for step in dag.steps.values():
-            tasks[step.id] = task = _task(step, imported, tasks, arguments, images)
-            options.apply(task, step.id, step.component)
+            tasks[step.id] = _task(step, imported, tasks, arguments)
+            apply(placed[step.id], tasks[step.id])
 
     inputs = "\n".join(f"    {p.name}: {p.description}" for p in [*uris, *dag.parameters.values()])
     _set_signature(build, dag.name, f"{dag.description}\n\nArgs:\n{inputs}", signature)
@@ -156,9 +158,7 @@ def _import_source(source: PipelineInput, uri: Any, options: Options) -> Any:
     return task.set_display_name(source.name).output
 
 
-def _task(
-    step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any], arguments: Mapping[str, Any], images: Images
-) -> Any:
+def _task(step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
     wires = _wires(step, sources, tasks)
     values = {
         name: arguments[value.parameter.name] if isinstance(value, Placeholder) else value
@@ -169,7 +169,7 @@ def _task(
     optional = {port.name for port in step.component.inputs.values() if port.optional}
     optional |= {name for name, p in step.component.parameters.items() if p.optional and p.default is None}
     unset = optional - values.keys() - wires.keys()
-    task = container_component(step.component, lengths, images, unset)(**wires, **values)
+    task = container_component(step.component, lengths, unset=unset)(**wires, **values)
     task.set_display_name(step.id)
     task.set_caching_options(step.component.cache == "always")
     return task

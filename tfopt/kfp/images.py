@@ -9,15 +9,19 @@ from tfopt.errors import ComponentError
 # The grammar of the OCI distribution specification: [host[:port]/]path[:tag][@digest]
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d+)?/)?"
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
-_REFERENCE = re.compile(rf"{_HOST}{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?")
+REFERENCE = rf"{_HOST}{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?"
+
+# The kinds of images, and for each the kinds whose packages it contains.
+KINDS = {"tf": ("tf",), "beam": ("tf", "beam"), "tfx": ("tf", "beam", "tfx"), "gpu": ("tf", "beam", "gpu")}
+CUDA_KINDS = ("gpu",)
 
 
 class Images:
     """The image of each kind (a folder of ``deploy/images``).
 
-    >>> images = Images(["registry.example/tfopt-{kind}:1.2", "tensorrt=registry.example/gpu:7"])
-    >>> images.of("tf"), images.of("tensorrt")
-    ('registry.example/tfopt-tf:1.2', 'registry.example/gpu:7')
+    >>> images = Images(["registry.example/tfopt-{kind}:1.2", "gpu=registry.example/gpu:7"])
+    >>> images.of("tf"), images.of("gpu"), images.of("registry.example/mine:3")
+    ('registry.example/tfopt-tf:1.2', 'registry.example/gpu:7', 'registry.example/mine:3')
     """
 
     def __init__(self, references: Sequence[str] = ()) -> None:
@@ -40,13 +44,29 @@ class Images:
             else:
                 self._default = text
 
-    def of(self, kind: str) -> str:
-        """Return the reference for a kind of image."""
-        return self._by_kind.get(kind) or self._default.replace("{kind}", kind)
+    def of(self, image: str) -> str:
+        """Return the reference for a kind of image; a reference is returned as it is."""
+        if is_reference(image):
+            return image
+        return self._by_kind.get(image) or self._default.replace("{kind}", image)
+
+    def is_shipped(self, image: str) -> bool:
+        """Return True for a kind of this project, unless an image of the user replaces it, whose content is unknown."""
+        return image in KINDS and image not in self._by_kind and "{kind}" in self._default
+
+    @property
+    def kinds(self) -> list[str]:
+        """The names of all known kinds: those of this project, and those that have a reference."""
+        return [*KINDS, *(kind for kind in self._by_kind if kind not in KINDS)]
+
+
+def is_reference(image: str) -> bool:
+    """Return True for a reference; unlike the name of a kind it has a registry, a folder, a tag or a digest."""
+    return any(character in image for character in "/:@")
 
 
 def _check(reference: str, option: str) -> None:
-    if not _REFERENCE.fullmatch(reference):
+    if not re.fullmatch(REFERENCE, reference):
         raise ComponentError(
             f"--image {option}",
             "an image reference: [registry/]name[:tag][@sha256:64 hexadecimal digits], in small letters",

@@ -4,14 +4,16 @@ A component declares its resources (``@component(cpu=…, memory=…, gpu=…)``
 for one step: ``[STEP:]KEY=VALUE``. See docs/adr/0006-resources.md.
 """
 
+import copy
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-from tfopt.component import Component
 from tfopt.dag.dag import Dag
 from tfopt.errors import ComponentError, nearest
+from tfopt.kfp.images import REFERENCE
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _LABEL = r"(?:[a-z0-9.-]+/)?[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
@@ -24,6 +26,7 @@ KEYS: dict[str, tuple[str, str]] = {
     "memory": (r"\d+(?:[KMGT]i?)?", "memory=8Gi"),
     "gpu": (r"\d+", "gpu=1"),
     "gpu_type": (_LABEL, "gpu_type=nvidia.com/gpu"),
+    "image": (REFERENCE, "image=gpu"),
     "retries": (r"\d+", "retries=2"),
     "wait": (_TIME, "wait=30s"),
     "timeout": (_TIME, "timeout=12h"),
@@ -90,11 +93,26 @@ class Options:
                     f"--kfp-option {option.text}", f"a {kind} of {dag.name}", nearest(option.step, names)
                 )
 
-    def of(self, step: str) -> dict[str, Any]:
-        """Return the options of a step or source by key: a text, or a list or mapping of texts for repeatable keys."""
+    def of(self, step: str, placement: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+        """Return the options of a step or source by key: a text, or a list or mapping of texts for repeatable keys.
+
+        Args:
+            step: Its name.
+            placement: Options of another step. They replace those for all steps, but not those of the step itself.
+        """
         values: dict[str, Any] = {}
-        for option in sorted(self._options, key=lambda option: option.step is not None):
-            if option.step not in (None, step):
+        self._add(values, None)
+        values |= copy.deepcopy(dict(placement))
+        self._add(values, step)
+        return values
+
+    def keys_of(self, step: str) -> set[str]:
+        """Return the keys of the options for this step only."""
+        return {option.key for option in self._options if option.step == step}
+
+    def _add(self, values: dict[str, Any], step: str | None) -> None:
+        for option in self._options:
+            if option.step != step:
                 continue
             if option.name:
                 values.setdefault(option.key, {})[option.name] = option.value
@@ -102,24 +120,23 @@ class Options:
                 values.setdefault(option.key, []).append(option.value)
             else:
                 values[option.key] = option.value
-        return values
-
-    def apply(self, task: Any, step: str, component: Component) -> None:
-        """Set a KFP task's resources, retries, environment variables and Kubernetes settings of its pod."""
-        resources = component.resources
-        values = {"cpu": str(resources.cpu), "memory": resources.memory, "gpu": str(resources.gpu)} | self.of(step)
-        task.set_cpu_request(values["cpu"]).set_cpu_limit(values["cpu"])
-        task.set_memory_request(values["memory"]).set_memory_limit(values["memory"])
-        if values["gpu"] != "0":
-            task.set_accelerator_type(values.get("gpu_type", "nvidia.com/gpu")).set_accelerator_limit(values["gpu"])
-        wait = f"{_seconds(values.get('wait', '30s'))}s"
-        task.set_retry(int(values.get("retries", "2")), wait, 2.0, "600s")
-        for name, value in values.get("env", {}).items():
-            task.set_env_variable(name, value)
-        task.platform_config["kubernetes"] = _pod_settings(values)
 
     def _last(self, key: str) -> str | None:
         return next((option.value for option in reversed(self._options) if option.key == key), None)
+
+
+def apply(values: Mapping[str, Any], task: Any) -> None:
+    """Set a KFP task's image, resources, retries, environment variables and Kubernetes settings of its pod."""
+    task.set_container_image(values["image"])
+    task.set_cpu_request(values["cpu"]).set_cpu_limit(values["cpu"])
+    task.set_memory_request(values["memory"]).set_memory_limit(values["memory"])
+    if values["gpu"] != "0":
+        task.set_accelerator_type(values.get("gpu_type", "nvidia.com/gpu")).set_accelerator_limit(values["gpu"])
+    wait = f"{_seconds(values.get('wait', '30s'))}s"
+    task.set_retry(int(values.get("retries", "2")), wait, 2.0, "600s")
+    for name, value in values.get("env", {}).items():
+        task.set_env_variable(name, value)
+    task.platform_config["kubernetes"] = _pod_settings(values)
 
 
 def _parse(text: str) -> _Option:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tfopt.errors import ComponentError, first_line
 from tfopt.tensorrt import nvidia
 
-INSTALL = "use the image kind tensorrt (deploy/images/tensorrt), or install NVIDIA's tensorrt package for your CUDA"
+INSTALL = "use the image kind gpu (deploy/images/gpu), or install NVIDIA's tensorrt package for your CUDA"
 
 
 @dataclass(frozen=True)
