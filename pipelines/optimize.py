@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tfopt.artifacts import Examples, SavedModel
+from tfopt.artifacts import Examples, PythonModule, SavedModel
 from tfopt.component import Group, Input
 from tfopt.model_store.warm_start import Destination
 from tfopt.trace import Inherited, Steps
@@ -29,6 +29,7 @@ class Selection:
 
     label: Inherited
     output: Inherited
+    metrics: Inherited
     goals: Inherited
     objective: Inherited
     seconds: Inherited
@@ -41,6 +42,7 @@ def optimize(
     steps: Steps,
     model: Input[SavedModel],
     examples: Input[Examples],
+    module: Input[PythonModule] | None = None,
     *,
     selection: Group[Selection],
     signature: Inherited,
@@ -51,11 +53,12 @@ def optimize(
         steps: Adds the steps.
         model: A trained model: the baseline that every candidate is compared with.
         examples: Examples with the splits train (calibration) and eval, and test if there is one (measurement).
+        module: Your Python file with functions for ``metrics``.
         selection: Parameters of the measurement, the selection and the push.
         signature: Name of the signature that is converted, measured and served, in formats with signatures.
     """
     candidates = make_candidates(steps, model, examples, CANDIDATES, signature)
-    select_and_push(steps, model, candidates, examples, selection, signature)
+    select_and_push(steps, model, candidates, examples, selection, signature, module)
 
 
 def make_candidates(
@@ -98,6 +101,7 @@ def select_and_push(
     examples: object,
     selection: Selection,
     signature: object = None,
+    module: object = None,
     **warm_start: object,
 ) -> None:
     """Measure candidates against the baseline, select one, load it as its server would, and push it.
@@ -111,11 +115,13 @@ def select_and_push(
         examples: Examples for measurement.
         selection: As for `optimize`.
         signature: The signature to measure and to serve; None for the default.
+        module: The Python file with functions for ``metrics``.
         warm_start: ``trained`` and ``recipe``: artifacts that `push_model` stores for the next run.
     """
     named = {} if signature is None else {"signature": signature}
     compared = {"baseline": model, "candidates": candidates, "examples": examples, **named}
-    evaluated = steps.evaluate(**compared, label=selection.label, output=selection.output)
+    quality = {"label": selection.label, "output": selection.output, "metrics": selection.metrics}
+    evaluated = steps.evaluate(**compared, **quality, module=module)
     measured = steps.benchmark(**compared, seconds=selection.seconds, batch_sizes=selection.batch_sizes)
     selected = steps.select_model(
         baseline=model,

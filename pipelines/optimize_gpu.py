@@ -4,7 +4,7 @@ It is a pipeline of its own because a DAG is fixed before it runs: on Kubeflow a
 there is one, for ever in a cluster without GPUs. On a machine without a GPU each engine is reported as a failed model.
 """
 
-from tfopt.artifacts import Examples, SavedModel
+from tfopt.artifacts import Examples, PythonModule, SavedModel
 from tfopt.component import Group, Input
 from tfopt.pipelines.optimize import CANDIDATES, Selection, make_candidates, select_and_push
 from tfopt.trace import Inherited, Steps
@@ -16,6 +16,7 @@ def optimize_gpu(
     steps: Steps,
     model: Input[SavedModel],
     examples: Input[Examples],
+    module: Input[PythonModule] | None = None,
     *,
     selection: Group[Selection],
     signature: Inherited,
@@ -26,8 +27,9 @@ def optimize_gpu(
         steps: Adds the steps.
         model: A trained model: the baseline that every candidate is compared with.
         examples: Examples with the splits train (calibration) and eval, and test if there is one (measurement).
+        module: Your Python file with functions for ``metrics``.
         selection: Parameters of the measurement, the selection and the push.
         signature: Name of the signature that is converted, measured and served, in formats with signatures.
     """
     candidates = make_candidates(steps, model, examples, (*CANDIDATES, *ENGINES), signature)
-    select_and_push(steps, model, candidates, examples, selection, signature)
+    select_and_push(steps, model, candidates, examples, selection, signature, module)

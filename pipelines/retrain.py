@@ -19,6 +19,9 @@ class Training:
             from initial weights if nothing was pushed yet.
     """
 
+    files: Inherited
+    columns: Inherited
+    missing: Inherited
     pack: Inherited
     epochs: Inherited
     min_change: Inherited
@@ -40,8 +43,8 @@ def retrain(
 
     Args:
         steps: Adds the steps.
-        data: The raw data: CSV, NPZ, image folders or TFRecords.
-        module: Your Python file, with build_model() and, optionally, preprocess(features).
+        data: The raw data: CSV, TSV, JSON lines, Parquet or NPZ files, image folders or TFRecords.
+        module: Your Python file, with build_model() and, optionally, preprocess(features) and metrics.
         plan: The training plan of profile_training: settings that were measured to make this training faster.
         start: The model that train wrote in the last blessed run: training begins with its weights.
         training: Parameters of the data preparation and the training.
@@ -50,7 +53,7 @@ def retrain(
     inputs = {"module": module, "plan": plan, "start": start}
     examples, trained = prepare_and_train(steps, data, training, selection, **inputs)
     candidates = make_candidates(steps, trained, examples, FORMATS)
-    select_and_push(steps, trained, candidates, examples, selection, trained=trained)
+    select_and_push(steps, trained, candidates, examples, selection, module=module, trained=trained)
 
 
 def prepare_and_train(
@@ -65,7 +68,15 @@ def prepare_and_train(
         selection: As for `retrain`: the label, and the destination for a warm start.
         inputs: The other inputs of `train`.
     """
-    prepared = steps.prepare_examples(data=data, label=selection.label, pack=training.pack, splits=training.splits)
+    prepared = steps.prepare_examples(
+        data=data,
+        label=selection.label,
+        files=training.files,
+        columns=training.columns,
+        missing=training.missing,
+        pack=training.pack,
+        splits=training.splits,
+    )
     examples = prepared.outputs["examples"]
     trained = steps.train(
         examples=examples,

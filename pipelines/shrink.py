@@ -53,7 +53,7 @@ def shrink(
         model: A trained Keras model: the baseline that every candidate is compared with.
         examples: Examples with the splits train (fine-tuning, calibration) and eval, and test if there is one
             (measurement).
-        module: The Python file with build_model() that the model was trained with.
+        module: The Python file with build_model() that the model was trained with, and optionally metrics.
         shrinking: Parameters of pruning, clustering and the fine-tuning after them.
         selection: Parameters of the measurement, the selection and the push.
     """
@@ -99,4 +99,4 @@ def shrink(
         return exporter(id="_".join(["export", name, *kind.split()]), **options).outputs["exported"]
 
     candidates = [export(name, kind) for name, kinds in EXPORTS.items() for kind in kinds]
-    select_and_push(steps, model, candidates, examples, selection)
+    select_and_push(steps, model, candidates, examples, selection, module=module)

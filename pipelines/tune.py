@@ -36,8 +36,8 @@ def tune(
 
     Args:
         steps: Adds the steps.
-        data: The raw data: CSV, NPZ, image folders or TFRecords.
-        module: Your Python file, with build_model() and, optionally, preprocess(features).
+        data: The raw data: CSV, TSV, JSON lines, Parquet or NPZ files, image folders or TFRecords.
+        module: Your Python file, with build_model() and, optionally, preprocess(features) and metrics.
         plan: The training plan of profile_training: settings that were measured to make this training faster.
         start: The model that train wrote in the last blessed run: training begins with its weights.
         training: Parameters of the data preparation and the training.
@@ -51,6 +51,8 @@ def tune(
         examples=examples,
         label=selection.label,
         output=selection.output,
+        metrics=selection.metrics,
+        module=module,
         goals=selection.goals,
         objective=selection.objective,
         seconds=selection.seconds,
@@ -61,4 +63,4 @@ def tune(
         destination=selection.destination,
     ).outputs
     warm_start = {"trained": trained, "recipe": tuned["recipe"]}
-    select_and_push(steps, trained, [tuned["tuned"]], examples, selection, **warm_start)
+    select_and_push(steps, trained, [tuned["tuned"]], examples, selection, module=module, **warm_start)

@@ -99,6 +99,7 @@ def summarize(
             )
             for number, model in enumerate(models)
         ],
+        metrics=list(settings.metrics),
     )
 
 

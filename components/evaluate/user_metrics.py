@@ -21,7 +21,7 @@ from tfopt.training.user_module import UserModule
 MODULE, TFMA = "module", "tfma"  # the input `module`, and TensorFlow Model Analysis
 REFERENCE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
 MEASURED = (  # names that goals use for other measurements
-    *("quality", "error", "latency", "latency_p90", "latency_p99", "throughput"),
+    *("quality", "accuracy", "error", "latency", "latency_p90", "latency_p99", "throughput"),
     *("size", "size_gzipped", "memory", "load"),
 )
 

@@ -55,7 +55,8 @@ def commands(
         lines += [words for words in _commands_from_baseline(model, decided, decision.parent) if words not in lines]
     lines.append(
         ["tfopt", "evaluate", *compared, "--examples", "examples/", "--evaluation", "evaluation/", "--label",
-         evaluation.label, "--split", evaluation.split, "--seed", str(evaluation.interval.seed)]
+         evaluation.label, "--split", evaluation.split, "--seed", str(evaluation.interval.seed),
+         *(["--module", "module.py", "--metrics", *evaluation.metrics] if evaluation.metrics else [])]
     )  # fmt: skip
     lines.append(["tfopt", "benchmark", *compared, "--benchmark", "benchmark/", *_benchmark_options(benchmark)])
     lines.append(

@@ -2,7 +2,7 @@
 
 import logging
 
-from tfopt.artifacts import Examples, Model, Recipe, SavedModel
+from tfopt.artifacts import Examples, Model, PythonModule, Recipe, SavedModel
 from tfopt.component import Group, Input, Output, component, find
 from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.components.tune_recipe.previous_recipe import find_previous, first_trial, read_previous
@@ -35,6 +35,7 @@ def tune_recipe(
     tuned: Output[Model],
     recipe: Output[Recipe],
     previous: Input[Recipe] | None = None,
+    module: Input[PythonModule] | None = None,
     *,
     settings: Group[SearchSettings],
 ) -> None:
@@ -65,6 +66,7 @@ def tune_recipe(
         recipe: ``recipe.json``: the winner's steps and commands, all trials, those of earlier runs, the Pareto front;
             ``report.html``; and ``decision.html``, the report of `select_model` on the last round.
         previous: The recipe of an earlier run.
+        module: Your Python file with functions for ``metrics``.
         settings: Goals, budget and measurement.
 
     Raises:
@@ -80,7 +82,8 @@ def tune_recipe(
     from tfopt.components.tune_recipe.report import render
     from tfopt.components.tune_recipe.tune import tune
 
-    report = tune(model, examples, first, earlier.report if earlier else None, settings, tuned.path, recipe.path)
+    earlier_report = earlier.report if earlier else None
+    report = tune(model, examples, first, earlier_report, settings, tuned.path, recipe.path, module)
     recipe.write(report)
     (recipe.path / Recipe.page).write_text(render(report), encoding="utf-8")
     logging.getLogger(__name__).info("%s", report.reason)

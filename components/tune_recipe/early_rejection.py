@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from tfopt import formatting
 from tfopt.artifacts import Model
 from tfopt.components.tune_recipe.trial_models import OutputDifference
 from tfopt.measurement.goals import Goal
 from tfopt.measurement.model_measurements import from_sizes
 
 SIZES = ("size", "size_gzipped")
+ACCURACY = "accuracy"  # of the classification; no metric of a user has this name
 Z = 1.96  # of a 95 % interval
 BROKEN = 0.5  # 1 - correlation, or the share of changed classes, that no goal allows
 
@@ -32,11 +32,11 @@ def find_excessive_difference(
     Args:
         difference: The difference on a few records.
         goals: The goals, with metrics and numbers resolved.
-        main_metric: The main metric of the evaluation; None before the first. Changed classes count if it is a share.
+        main_metric: The main metric of the evaluation; None before the first. Changed classes count for accuracy only.
     """
     if difference.decorrelation > BROKEN:
         return f"correlation {1 - difference.decorrelation:.2f} with the parent on {difference.records} records"
-    if main_metric is None or not formatting.is_share(main_metric):
+    if main_metric != ACCURACY:
         return None
     allowed = [2 * goal.number for goal in goals if goal.kind == "max_degradation" and goal.metric == main_metric]
     least = wilson_lower_bound(difference.changed, difference.records)

@@ -17,6 +17,7 @@ class SearchSettings:
         objective: The metric that the winner is best at, among the recipes that meet the goals.
         label: The label feature.
         output: The output to evaluate, if the model has several.
+        metrics: Your own metrics, in the syntax of `evaluate`. The first one is the main metric.
         formats: Formats that the winner may have: some of saved_model, tflite, onnx and openvino.
         trials: Maximum number of recipes to try.
         minutes: Maximum duration of the search. A trial that has started is finished, and the last round comes on top.
@@ -37,6 +38,7 @@ class SearchSettings:
     objective: Literal["latency", "throughput", "size", "size_gzipped", "memory", "quality"] = "latency"
     label: str = "label"
     output: str | None = None
+    metrics: tuple[str, ...] = ()
     formats: tuple[str, ...] = FORMATS
     trials: Annotated[int, Between(1, 1000)] = 20
     minutes: Annotated[float, Between(0.1)] = 30.0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt import formatting
-from tfopt.artifacts import Benchmark, Decision, Evaluation, Examples, Model, unique_names
+from tfopt.artifacts import Benchmark, Decision, Evaluation, Examples, Model, PythonModule, unique_names
 from tfopt.artifacts.decision_report import DecisionReport
 from tfopt.artifacts.recipe_report import RelativeMetrics
 from tfopt.component import find
@@ -89,9 +89,11 @@ class TrialMeasurement:
 class TrialMeasurer:
     """Measures models together with their parent, and selects one, with the components that do so."""
 
-    def __init__(self, parent: Model, examples: Examples, settings: SearchSettings) -> None:
-        """Store the arguments."""
-        self.parent, self.examples, self.settings = parent, examples, settings
+    def __init__(
+        self, parent: Model, examples: Examples, settings: SearchSettings, module: PythonModule | None = None
+    ) -> None:
+        """Store the arguments; ``module`` is the user's file with metrics."""
+        self.parent, self.examples, self.settings, self.module = parent, examples, settings, module
         self.goals = read_goals(settings.goals)
 
     def measure(self, children: Sequence[Model], folder: Path) -> list[TrialMeasurement]:
@@ -109,6 +111,8 @@ class TrialMeasurer:
                 evaluation=folder / "evaluation",
                 label=settings.label,
                 output=settings.output,
+                metrics=list(settings.metrics),
+                module=self.module,
                 split="eval",  # the split test stays unseen, for the evaluation of the winner
                 seed=settings.seed,
             )

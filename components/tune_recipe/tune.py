@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfopt.artifacts import Examples, Model
+from tfopt.artifacts import Examples, Model, PythonModule
 from tfopt.artifacts.decision_report import DecisionReport
 from tfopt.artifacts.recipe_report import RecipeReport, RecipeStep, TrialReport, WinningRecipe
 from tfopt.artifacts.staging import link_tree
@@ -28,6 +28,7 @@ def tune(
     settings: SearchSettings,
     tuned: Path,
     folder: Path,
+    module: PythonModule | None = None,
 ) -> RecipeReport:
     """Search, and write the selected model.
 
@@ -39,6 +40,7 @@ def tune(
         settings: Goals, budget and measurement.
         tuned: Output folder of the selected model.
         folder: Output folder of the recipe; ``decision.html`` is written to it.
+        module: The user's file with metrics.
 
     Raises:
         ComponentError: See `tune_recipe`.
@@ -47,7 +49,7 @@ def tune(
     work.mkdir()
     deadline = time.monotonic() + 60 * settings.minutes
     builder = ModelBuilder(model, examples, settings.output, work, deadline)
-    measurer = TrialMeasurer(model, examples, settings)
+    measurer = TrialMeasurer(model, examples, settings, module)
     search = Search(builder, measurer, settings)
     reused, stopped = search.reuse_or_run(first)
     finalists = select_finalists(search.trials, settings.finalists)

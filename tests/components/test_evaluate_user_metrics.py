@@ -9,6 +9,7 @@ from sklearn import metrics as sk
 
 from tests.conftest import write_examples
 from tfopt.artifacts import Model
+from tfopt.component import find
 from tfopt.components.evaluate.component import evaluate
 from tfopt.components.evaluate.user_metrics import read_metrics
 from tfopt.data import beam_runner
@@ -269,3 +270,28 @@ def test_references_are_parsed_when_the_dag_is_built():
     assert (first.module, first.name, second.module, second.name) == ("module", "mean_iou", "a.b.c", "f1")
     with pytest.raises(ComponentError, match=r"(?s)metrics='mean iou'.*PACKAGE\.MODULE:FUNCTION"):
         evaluate.check({"metrics": ["mean iou"]})
+
+
+def test_goals_and_the_objective_of_select_model_take_the_metric(tmp_path, digits_model, digits_lite, digits_examples):
+    (tmp_path / "module.py").write_text(
+        "import numpy as np\n"
+        "def cost(labels, predictions):\n"
+        "    return np.abs(predictions.argmax(1) - labels[:, 0])\n"
+        "cost.higher_is_better = False\n"
+    )
+    models = {"baseline": digits_lite, "candidates": [digits_model]}
+    measured = evaluate(
+        **models, examples=digits_examples, evaluation=tmp_path / "evaluation",
+        module=tmp_path / "module.py", metrics=["module:cost"], replicates=100,
+    )["evaluation"].read()  # fmt: skip
+    find("benchmark")(**models, examples=digits_examples, benchmark=tmp_path / "benchmark", seconds=0.2)
+    reports = {name: tmp_path / name for name in ("evaluation", "benchmark", "selected", "decision", "blessing")}
+    cost = measured["models"][1]["metrics"]["cost"]["value"]
+    goals = [f"cost threshold {cost / 2}", "quality max_degradation 50%", "accuracy threshold 0.5"]
+    decision = find("select_model")(**models, **reports, goals=goals, objective="quality")["decision"]
+    rows = decision.read()["models"]
+    assert [row["metrics"]["cost"] for row in rows] == [row["metrics"]["cost"]["value"] for row in measured["models"]]
+    assert any("cost is" in reason and "at most" in reason for reason in rows[1]["reasons"])
+    page = (decision.path / "report.html").read_text()
+    assert "cost" in page
+    assert "--module module.py --metrics module:cost" in page

@@ -90,3 +90,18 @@ def test_running_an_undeclared_component_is_an_error_of_the_author(tmp_path):
         execute(declare(), {"report": tmp_path / "report"})
     with pytest.raises(Exception, match="absent"):  # allowed, and refused for its input
         execute(declare(runs=["inspect_model"]), {"report": tmp_path / "report"})
+
+
+def test_modules_that_parameters_name_are_part_of_the_digest(tmp_path, monkeypatch):
+    package = tmp_path / "measuring_here"
+    package.mkdir()
+    for name in ("__init__", "scores", "helping"):
+        (package / f"{name}.py").write_text("raise RuntimeError('imported')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    evaluate = components()["evaluate"]
+    parameters = {"metrics": ["measuring_here.scores:dice", "module:iou"], "label": "no:label", "seed": 3}
+    assert code_digest.named_modules(parameters) == sorted(package.iterdir())
+    first = code_digest.digest(evaluate, parameters)
+    assert first != code_digest.digest(evaluate)
+    (package / "helping.py").write_text("changed = True\n")
+    assert first != code_digest.digest(evaluate, parameters)

@@ -1,6 +1,6 @@
 """The content of ``evaluation.json``: metrics, differences to the baseline, parity, confusion matrices and slices."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 
@@ -140,7 +140,7 @@ class EvaluationReport:
         split: Split that the models are evaluated on.
         chosen_on_it: Names of the models whose best epoch was chosen on this split.
         label: Label feature.
-        task: ``classification``, ``binary`` or ``regression``.
+        task: ``classification``, ``binary``, ``multi_label``, ``regression`` or ``other``.
         output: Evaluated output of the baseline.
         output_kind: ``numbers``, ``logits`` or ``probabilities``.
         classes: Names of the rows and columns of the confusion matrices.
@@ -148,6 +148,7 @@ class EvaluationReport:
         interval: Computation of the confidence intervals.
         baseline: Name of the baseline.
         models: The models, the baseline first.
+        metrics: The user's metrics, as they were named in the parameter.
     """
 
     schema_version: ClassVar[int] = 1
@@ -162,3 +163,4 @@ class EvaluationReport:
     interval: IntervalMethod
     baseline: str
     models: list[ModelEvaluation]
+    metrics: list[str] = field(default_factory=list)

@@ -8,8 +8,11 @@ that lists its own modules (``__path__``). Templates and style sheets next to a 
 import ast
 import functools
 import hashlib
-from collections.abc import Iterator
+import importlib.machinery
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import tfopt
 from tfopt.declaration.component import Component
@@ -17,15 +20,36 @@ from tfopt.declaration.library import find
 
 TEMPLATES = (".j2", ".css")
 LIBRARY = Path(tfopt.__file__).parent
+FUNCTION = re.compile(r"([A-Za-z_][\w.]*):[A-Za-z_]\w*")  # in a parameter, such as ``metrics`` of `evaluate`
 CATALOGS = ("tfopt.components.", "tfopt.pipelines.")  # loaded by name; a component that runs others declares them
 
 
-def digest(component: Component) -> str:
-    """Return a digest of the code that the component, and each component it runs, can reach."""
+def digest(component: Component, parameters: Mapping[str, Any] | None = None) -> str:
+    """Return a digest of the code that the component, and each component it runs, can reach.
+
+    It includes the modules that parameters name as ``PACKAGE.MODULE:FUNCTION``, and the others of their packages.
+    """
     total = hashlib.sha256()
-    for file in files(component):
+    for file in (*files(component), *named_modules(parameters or {})):
         total.update(file.name.encode() + file.read_bytes())
     return total.hexdigest()[:16]
+
+
+def named_modules(parameters: Mapping[str, Any]) -> list[Path]:
+    """List the source files of the installed modules that parameters name, without importing them."""
+    texts = [text for value in parameters.values() for text in (value if isinstance(value, list | tuple) else [value])]
+    named: set[Path] = set()
+    for match in [FUNCTION.fullmatch(text) for text in texts if isinstance(text, str)]:
+        if match and (file := _installed_file(match[1].split("."))):
+            named |= set(file.parent.glob("*.py")) if "." in match[1] else {file}
+    return sorted(named)
+
+
+def _installed_file(names: list[str], folders: Sequence[str] | None = None) -> Path | None:
+    spec = importlib.machinery.PathFinder.find_spec(names[0], folders)
+    if spec is None or not names[1:]:
+        return Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
+    return _installed_file(names[1:], list(spec.submodule_search_locations or ()))
 
 
 def files(component: Component) -> list[Path]:

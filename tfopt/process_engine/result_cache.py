@@ -80,7 +80,7 @@ class StepResults:
         self._root, self._step = root, step
         self._depends: dict[str, Any] = {
             "component": step.component.path,
-            "code": code_digest.digest(step.component),
+            "code": code_digest.digest(step.component, parameters),
             "inputs": dict(inputs),
             "parameters": dict(parameters),
         }

@@ -92,8 +92,9 @@ def node(component: Component, **wires: Any) -> base_component.BaseComponent:
         if port.name not in channels and not port.optional:
             raise ComponentError(f"{component.name}: no {port.name}", port.type.__name__, f"pass {port.name}=…")
     inputs = dict(_tfx_inputs(component, channels))
-    values = {name: _encode(value) for name, value in component.check(wires).items() if value is not None}
-    values |= {COMPONENT: component.path, IMPLEMENTATION: code_digest.digest(component)}
+    checked = component.check(wires)
+    values = {name: _encode(value) for name, value in checked.items() if value is not None}
+    values |= {COMPONENT: component.path, IMPLEMENTATION: code_digest.digest(component, checked)}
     if component.cache == "never":  # its effects outside may have been undone, which its inputs do not show
         values[RUN] = uuid.uuid4().hex
     _, first = next(iter(inputs.values()), (None, None))
