@@ -67,6 +67,21 @@ def test_the_pipeline_of_the_readme_compiles(tmp_path):
     assert {"train-model", "fold-batch-norm", "export-tflite", "evaluate", "deploy"} < set(tasks)
 
 
+def test_the_guide_gives_engines_and_their_measurement_a_gpu(tmp_path):
+    guide = (Path(__file__).parents[2] / "docs" / "kubeflow.md").read_text()
+    (block,) = [block for block in re.findall(r"```python\n(.*?)```", guide, re.DOTALL) if "convert_tensorrt" in block]
+
+    @dsl.pipeline(name="own")
+    def own(model_uri: str) -> None:
+        model = dsl.importer(artifact_uri=model_uri, artifact_class=dsl.Model).output
+        exec(block, {"steps": steps, "model": model})
+
+    executors = compiled(own, tmp_path)["deploymentSpec"]["executors"]
+    for name in ("exec-convert-tensorrt", "exec-benchmark"):
+        assert executors[name]["container"]["image"] == "registry.example/tfopt-gpu:0.1.0"
+        assert executors[name]["container"]["resources"]["accelerator"]["resourceType"] == "nvidia.com/gpu"
+
+
 def test_caching_is_that_of_the_declaration(tmp_path):
     @dsl.pipeline(name="own")
     def own(model_uri: str) -> None:
