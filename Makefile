@@ -53,21 +53,23 @@ lock: $(READY)  ## resolve the dependencies with uv into a plain file
 	$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --no-emit-index-url --no-header --all-extras \
 	  pyproject.toml --output-file requirements/lock.txt
 
-# The package lists of the images, with hashes: the pins of the lock. Three kinds have tensorflow-cpu, a third of TensorFlow's size;
-# gpu has TensorFlow with CUDA, on the Python of its base image.
+# The package lists of the images, with hashes, for the Python of the base image: the pins of the lock, except for packages that
+# have other versions there. Three kinds have tensorflow-cpu, a third of TensorFlow's size; gpu has TensorFlow with CUDA.
 EXTRAS_tf := --extra tensorflow --extra onnx --extra openvino --extra s3 --extra gs --extra abfs
 EXTRAS_beam := $(EXTRAS_tf) --extra beam --extra tune
 EXTRAS_tfx := $(EXTRAS_beam) --extra tfx --extra kfp
 EXTRAS_gpu := $(EXTRAS_beam) --extra tensorrt
 TENSORFLOW := --overrides requirements/no-tensorflow.txt requirements/tensorflow-cpu.in
 requirements/gpu.txt: TENSORFLOW := requirements/tensorflow-gpu.in
-IMAGE_PYTHON := 3.11
+IMAGE_PYTHON := 3.13
 requirements/gpu.txt: IMAGE_PYTHON := 3.12
+NOT_LOCKED := ml-metadata|tensorflow-data-validation|google-apitools
 UV ?= $(BIN)/uv
 lock-images: $(KINDS:%=requirements/%.txt)  ## after `make lock`
 $(KINDS:%=requirements/%.txt): requirements/%.txt: requirements/lock.txt $(wildcard requirements/*.in) requirements/no-tensorflow.txt
-	$(UV) pip compile --quiet --python-version $(IMAGE_PYTHON) --no-emit-index-url --no-header --no-annotate --generate-hashes \
-	  --constraints requirements/lock.txt $(EXTRAS_$*) pyproject.toml $(TENSORFLOW) --output-file $@
+	grep -vE '^($(NOT_LOCKED))==' requirements/lock.txt | $(UV) pip compile --quiet --python-version $(IMAGE_PYTHON) \
+	  --python-platform x86_64-manylinux_2_39 --no-emit-index-url --no-header --no-annotate --generate-hashes \
+	  --constraints /dev/stdin $(EXTRAS_$*) pyproject.toml $(TENSORFLOW) --output-file $@
 
 docker:  # install Debian's packages if there is no Docker daemon
 	docker version > /dev/null 2>&1 || command -v dockerd debootstrap > /dev/null || \

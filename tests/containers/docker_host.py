@@ -9,6 +9,7 @@ build as secrets, and are in no image.
 import contextlib
 import json
 import os
+import re
 import shutil
 import ssl
 import subprocess
@@ -22,8 +23,10 @@ import tfopt
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / "build" / "containers"  # with the layers of earlier builds a build takes seconds
 BAKE = json.loads((ROOT / "deploy" / "images" / "docker-bake.json").read_text())
-BASE = "python:3.11-slim-bookworm"
-SUITE = "bookworm"  # from the mirror that debootstrap knows
+_BASE = re.search(r"^ARG PYTHON=(\S+)", (ROOT / BAKE["target"]["tf"]["dockerfile"]).read_text(), re.M)
+assert _BASE
+BASE = _BASE[1]
+SUITE = BASE.rpartition("-")[2]  # of Debian, from the mirror that debootstrap knows; it must have the Python of BASE
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from tfopt.kfp.images import CUDA_KINDS, KINDS
 
 ROOT = Path(__file__).parents[2]
 BAKE = json.loads((ROOT / "deploy" / "images" / "docker-bake.json").read_text())
+OWN_VERSIONS = {"ml-metadata", "tensorflow-data-validation", "google-apitools"}  # those for Python 3.13 and its glibc
 # The keys of a target in a bake file and the types of their values (Docker's bake file reference).
 TARGET_KEYS: dict[str, type] = {
     **dict.fromkeys(("context", "dockerfile", "dockerfile-inline", "target", "network"), str),
@@ -31,7 +32,7 @@ def test_an_image_has_the_locked_versions_and_one_tensorflow(kind):
     pinned = {name: version for name, version in pins(f"{kind}.txt").items() if not name.startswith("nvidia-")}
     assert ("tensorflow" in pinned) == (kind in CUDA_KINDS)
     assert pinned.pop("tensorflow" if kind in CUDA_KINDS else "tensorflow-cpu") == lock["tensorflow"]
-    assert pinned == {name: lock[name] for name in pinned}
+    assert {name for name in pinned if pinned[name] != lock[name]} == (OWN_VERSIONS if kind == "tfx" else set())
 
 
 def test_the_image_gpu_has_cuda_12_for_tensorflow_and_tensorrt():
@@ -43,6 +44,21 @@ def test_the_image_gpu_has_cuda_12_for_tensorflow_and_tensorrt():
     assert pinned["cuda-bindings"].startswith(f"{version}.")  # TensorRT is called through them
     assert pinned["nvidia-cuda-runtime-cu12"].startswith(f"{version}.")
     assert "python3-libnvinfer=${TENSORRT}" in dockerfile
+
+
+def test_tfx_in_an_image_has_its_own_pins_of_ml_metadata_and_tfdv():
+    pinned = pins("tfx.txt")
+    assert pinned["ml-metadata"] == pinned["tensorflow-data-validation"] == pinned["tfx"]
+
+
+def test_the_lists_are_resolved_for_the_python_of_the_base_images():
+    versions = dict(
+        re.findall(r"^(requirements/gpu.txt: )?IMAGE_PYTHON := (\S+)", (ROOT / "Makefile").read_text(), re.M)
+    )
+    bases = {kind: (ROOT / BAKE["target"][kind]["dockerfile"]).read_text() for kind in ("tf", "gpu")}
+    assert re.search(r"^ARG PYTHON=python:([\d.]+)-slim", bases["tf"], re.M)[1] == versions[""]
+    assert versions["requirements/gpu.txt: "] == "3.12"  # of Ubuntu 24.04
+    assert re.search(r"^ARG CUDA=nvidia/cuda:\S+-ubuntu24.04$", bases["gpu"], re.M)
 
 
 @pytest.mark.parametrize(("kind", "contained"), [(kind, other) for kind in KINDS for other in KINDS[kind]])
