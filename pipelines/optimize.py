@@ -46,6 +46,7 @@ def optimize(
     *,
     selection: Group[Selection],
     signature: Inherited,
+    trust_model_code: Inherited,
 ) -> None:
     """Make a trained model smaller and faster on CPUs, measure every candidate, and push the selected one.
 
@@ -56,13 +57,15 @@ def optimize(
         module: Your Python file with functions for ``metrics``.
         selection: Parameters of the measurement, the selection and the push.
         signature: Name of the signature that is converted, measured and served, in formats with signatures.
+        trust_model_code: Run Python code that the Keras form of ``model`` contains.
     """
-    candidates = make_candidates(steps, model, examples, CANDIDATES, signature)
-    select_and_push(steps, model, candidates, examples, selection, signature, module)
+    loading = {"signature": signature, "trust_model_code": trust_model_code}
+    candidates = make_candidates(steps, model, examples, CANDIDATES, loading)
+    select_and_push(steps, model, candidates, examples, selection, loading, module)
 
 
 def make_candidates(
-    steps: Steps, model: object, examples: object, names: tuple[str, ...], signature: object = None
+    steps: Steps, model: object, examples: object, names: tuple[str, ...], loading: dict[str, object] | None = None
 ) -> list[object]:
     """Make candidates; one that cannot be made is reported and does not end the run.
 
@@ -71,17 +74,16 @@ def make_candidates(
         model: The model they are made from.
         examples: Examples for calibration and verification.
         names: Any of `CANDIDATES`, and ``tensorrt`` with a precision.
-        signature: The signature to convert; None for the default.
+        loading: The values of ``signature`` and ``trust_model_code`` of each step; None for the defaults.
     """
-    named = {} if signature is None else {"signature": signature}
-    options = {"examples": examples, "on_failure": "row", **named}
+    options = {"examples": examples, "on_failure": "row", **(loading or {})}
     models = {"folded": steps.fold_batch_norm(model=model, **options).outputs["folded"]}
     if {"optimized", "configured", "compiled"} & set(names):
         models["optimized"] = steps.optimize_graph(model=models["folded"], **options).outputs["optimized"]
     for name in names:
         kind, _, precision = name.partition(" ")
         if name == "configured":
-            step = steps.configure_runtime(model=models["optimized"], on_failure="row", **named)
+            step = steps.configure_runtime(model=models["optimized"], on_failure="row", **(loading or {}))
         elif name == "compiled":
             step = steps.compile_xla(model=models["optimized"], batch_sizes=["1", "32"], **options)
         elif precision:
@@ -100,7 +102,7 @@ def select_and_push(
     candidates: list[object],
     examples: object,
     selection: Selection,
-    signature: object = None,
+    loading: dict[str, object] | None = None,
     module: object = None,
     **warm_start: object,
 ) -> None:
@@ -114,12 +116,11 @@ def select_and_push(
         candidates: The models to select from.
         examples: Examples for measurement.
         selection: As for `optimize`.
-        signature: The signature to measure and to serve; None for the default.
+        loading: As for `make_candidates`.
         module: The Python file with functions for ``metrics``.
         warm_start: ``trained`` and ``recipe``: artifacts that `push_model` stores for the next run.
     """
-    named = {} if signature is None else {"signature": signature}
-    compared = {"baseline": model, "candidates": candidates, "examples": examples, **named}
+    compared = {"baseline": model, "candidates": candidates, "examples": examples, **(loading or {})}
     quality = {"label": selection.label, "output": selection.output, "metrics": selection.metrics}
     evaluated = steps.evaluate(**compared, **quality, module=module)
     measured = steps.benchmark(**compared, seconds=selection.seconds, batch_sizes=selection.batch_sizes)
@@ -134,7 +135,7 @@ def select_and_push(
         layout=selection.layout,
     )
     pushed = {"model": selected.outputs["selected"], "fallback": model, "examples": examples}
-    pushed |= {"destination": selection.destination, "layout": selection.layout, **named}
+    pushed |= {"destination": selection.destination, "layout": selection.layout, **(loading or {})}
     served = steps.validate_serving(**pushed)
     steps.push_model(
         blessing=selected.outputs["blessing"],

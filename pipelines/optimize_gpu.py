@@ -20,6 +20,7 @@ def optimize_gpu(
     *,
     selection: Group[Selection],
     signature: Inherited,
+    trust_model_code: Inherited,
 ) -> None:
     """Optimize a trained model like `optimize`, with TensorRT engines among the candidates.
 
@@ -30,6 +31,8 @@ def optimize_gpu(
         module: Your Python file with functions for ``metrics``.
         selection: Parameters of the measurement, the selection and the push.
         signature: Name of the signature that is converted, measured and served, in formats with signatures.
+        trust_model_code: Run Python code that the Keras form of ``model`` contains.
     """
-    candidates = make_candidates(steps, model, examples, (*CANDIDATES, *ENGINES), signature)
-    select_and_push(steps, model, candidates, examples, selection, signature, module)
+    loading = {"signature": signature, "trust_model_code": trust_model_code}
+    candidates = make_candidates(steps, model, examples, (*CANDIDATES, *ENGINES), loading)
+    select_and_push(steps, model, candidates, examples, selection, loading, module)

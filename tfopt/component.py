@@ -56,8 +56,9 @@ def component(
         tolerance: A model output is compared with the first input, if that is a model: names, dtypes and shapes of
             inputs and outputs must be the same, and outputs may differ by at most this fraction of their range. None:
             they may differ (after training, say), but be neither NaN nor constant. See `tfopt.execution.parity_check`.
-        model_signature: Add the parameter ``signature``, the name of the signature that is run or converted. The
-            function finds it as ``model.signature``, and `tfopt.runtimes.load` uses it.
+        model_signature: Add the parameters of components that load models: ``signature``, the name of the signature
+            that is run or converted, which the function finds as ``model.signature`` and `tfopt.runtimes.load` uses;
+            and ``trust_model_code``, without which `tfopt.keras_models.load` refuses files that contain code.
         cpu: Number of cores that Kubeflow requests for a step; ``--kfp-option`` changes it, memory and gpu.
         memory: Requested memory as a Kubernetes quantity, such as ``4Gi``.
         gpu: Number of GPUs.

@@ -15,6 +15,7 @@ from tfopt.components.fold_batch_norm.verification import verify
 from tfopt.errors import ComponentError
 from tfopt.graph.saved_model import read
 from tfopt.keras_models.layer_graph import Layer
+from tfopt.keras_models.model_code import ModelCodeError
 from tfopt.measurement.parity import describe_parity
 from tfopt.runtimes.keras_outputs import output_names
 from tfopt.serving.saved_model_assets import copy_assets
@@ -37,7 +38,13 @@ def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: 
     parent = runtimes.load(model)
     if record_input(parent.inputs):  # a new export of the Keras form would have another signature
         return _fold_graph(model, target, examples, tolerance)
-    keras_model = keras_models.load(model)
+    try:
+        keras_model = keras_models.load(model)
+    except ModelCodeError as refusal:
+        if not model.saved_model:
+            raise
+        log.info("the graph is folded, not the Keras form: %s", refusal.received)
+        return _fold_graph(model, target, examples, tolerance)
     keras_models.check_weights(keras_model)
     plan = make_plan(keras_model)
     summary = _log(plan.results)

@@ -34,6 +34,18 @@ SIGNATURE = Parameter(
     reads=None,
     description="Name of the signature of the models to run or convert, in formats with signatures.",
 )
+TRUST_MODEL_CODE = Parameter(
+    "trust_model_code",
+    bool,
+    False,
+    required=False,
+    optional=False,
+    choices=(),
+    between=None,
+    reads=None,
+    description="Run Python code that a Keras file contains, such as that of a Lambda layer; off: refuse such files.",
+)
+MODEL_PARAMETERS = {parameter.name: parameter for parameter in (SIGNATURE, TRUST_MODEL_CODE)}
 Runner = Callable[["Component", Mapping[str, Any]], dict[str, Artifact]]
 
 
@@ -103,7 +115,8 @@ class Component:
             beam: True if the work is a Beam pipeline.
             runs: Names of the components that it runs itself.
             tolerance: How much the outputs of a model it makes may differ; see `tfopt.execution.parity_check`.
-            model_signature: True for the parameter `SIGNATURE`, which becomes `Model.signature` of its models.
+            model_signature: True for `MODEL_PARAMETERS`, of components that load models: the signature becomes
+                `Model.signature`; `tfopt.keras_models.load` refuses code that is not trusted.
             resources: What Kubeflow requests for a step.
         """
         self.function, self.run = function, run
@@ -162,7 +175,7 @@ class Component:
             if twice := added.keys() & (parameters.keys() | ports.keys()):
                 raise TypeError(f"{self.name}: {', '.join(sorted(twice))} declared twice")
             parameters |= added
-        return parameters | ({SIGNATURE.name: SIGNATURE} if self.model_signature else {})
+        return parameters | (MODEL_PARAMETERS if self.model_signature else {})
 
     @cached_property
     def groups(self) -> dict[str, type]:
@@ -174,7 +187,7 @@ class Component:
         converted = {
             name: tuple(value) if self.parameters[name].is_tuple and value is not None else value
             for name, value in values.items()
-            if not (self.model_signature and name == SIGNATURE.name)
+            if not (self.model_signature and name in MODEL_PARAMETERS)
         }
         groups = {}
         for argument, group in self.groups.items():

@@ -12,11 +12,12 @@ from typing import Any
 from tfopt.artifacts import Artifact, Model, staging, storage
 from tfopt.artifacts.folder_lock import lock_folder
 from tfopt.artifacts.storage import is_remote
-from tfopt.declaration.component import SIGNATURE, Component, Port
+from tfopt.declaration.component import SIGNATURE, TRUST_MODEL_CODE, Component, Port
 from tfopt.errors import ComponentError, disk_full_error
 from tfopt.execution.failed_models import as_row, refuse_failed
 from tfopt.execution.model_card import write_card
 from tfopt.execution.parity_check import check_parity
+from tfopt.keras_models.model_code import is_trusted, trusted_code
 from tfopt.processes import heap
 
 _running: contextvars.ContextVar[Component | None] = contextvars.ContextVar("running component", default=None)
@@ -34,7 +35,8 @@ def execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Art
     parameters = component.check({name: value for name, value in arguments.items() if name not in ports})
     inputs = {port.name: _open(component, port, arguments.get(port.name)) for port in component.inputs.values()}
     targets = {port.name: _target(component, port, arguments.get(port.name)) for port in component.outputs.values()}
-    with _staged(component, targets) as staged:
+    trusted = bool(parameters.get(TRUST_MODEL_CODE.name)) or (_running.get() is not None and is_trusted())
+    with trusted_code(trusted), _staged(component, targets) as staged:
         if component.model_signature:
             _set_signature([*inputs.values(), *staged.values()], parameters[SIGNATURE.name])
         with as_row(staged, parameters, _origin(component, inputs, parameters)):

@@ -2,14 +2,19 @@
 
 from typing import Any
 
+from tfopt.declaration.component import TRUST_MODEL_CODE
 from tfopt.declaration.library import find
 from tfopt.execution.execute import check_declared
+from tfopt.keras_models.model_code import is_trusted
 from tfopt.processes.subprocess_call import run_in_child
 
 
 def run_component(name: str, arguments: dict[str, Any], *, doing: str, limit_s: float | None = None) -> None:
     """Run a component, found by name, in a new process; see `run_in_child`."""
-    check_declared(find(name))
+    component = find(name)
+    check_declared(component)
+    if component.model_signature and is_trusted():
+        arguments = {**arguments, TRUST_MODEL_CODE.name: True}
     run_in_child(_run, name, arguments, doing=doing, limit_s=limit_s)
 
 

@@ -1,5 +1,6 @@
 """Load and save Keras 3 and Keras 2 models, and call them with named inputs and outputs."""
 
+import contextlib
 import functools
 import importlib
 import json
@@ -14,6 +15,7 @@ from tfopt.artifacts import Model
 from tfopt.artifacts.staging import link_tree
 from tfopt.artifacts.tensor_spec import ParsedFeature
 from tfopt.errors import ComponentError
+from tfopt.keras_models.model_code import check_archive, check_code, is_trusted
 from tfopt.keras_models.quantization_aware import registered_layers
 
 KerasObject = Any  # keras.Model or tf_keras.Model; they have no common base class
@@ -32,16 +34,31 @@ def load(model: Model) -> KerasObject:
             "Format-Keras/model.keras, .h5 or .hdf5, or such a file",
             "save the Keras model next to its SavedModel",
         )
+    if model.keras.suffix == ".keras":
+        check_archive(model.keras)
     try:
         keras = importlib.import_module("tf_keras" if _is_keras_2(model.keras) else "keras")
-        with registered_layers(model):
-            return keras.models.load_model(model.keras, compile=False)
+        trusted = is_trusted()
+        with registered_layers(model), _safe_mode(keras, not trusted):
+            if not trusted:
+                check_code(model.keras, keras)
+            return keras.models.load_model(model.keras, compile=False, safe_mode=not trusted)
+    except ComponentError:
+        raise
     except Exception as error:
         raise ComponentError(
             f"{model.keras}: {_first_line(error)}",
             "a file this version of Keras can load",
             "save it again; it may be truncated, or use custom objects that are not registered",
         ) from error
+
+
+def _safe_mode(keras: Any, safe: bool) -> contextlib.AbstractContextManager[Any]:
+    """Return the mode for the formats of Keras 2, in which `load_model` does not set it."""
+    scope: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    if keras.__name__ == "tf_keras":
+        scope = importlib.import_module("tf_keras.src.saving.serialization_lib").SafeModeScope(safe)
+    return scope
 
 
 def save(

@@ -1,0 +1,160 @@
+"""Test that Python code in model files does not run unless it is trusted, and that archives are bounded."""
+
+import importlib
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tfopt import keras_models, runtimes
+from tfopt.artifacts import KerasModel, Model
+from tfopt.cli.main import main
+from tfopt.components.export_tflite.component import export_tflite
+from tfopt.components.fold_batch_norm.component import fold_batch_norm
+from tfopt.components.inspect_model.component import inspect_model
+from tfopt.errors import ComponentError
+from tfopt.keras_models.model_code import TRUST, is_trusted, trusted_code
+
+FORMATS = ["tf_keras h5", "tf_keras keras", "tf_keras tf", "keras h5", "keras keras"]
+
+
+@pytest.fixture(scope="module")
+def marker(tmp_path_factory) -> Path:
+    """Return the file that the code in the models writes."""
+    return tmp_path_factory.mktemp("code") / "ran"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, marker) -> dict[str, Path]:
+    """Save a model with a batch norm and a lambda that doubles, in each format."""
+    folder, files = tmp_path_factory.mktemp("models"), {}
+    for library in ("tf_keras", "keras"):
+        keras = importlib.import_module(library)
+        keras.utils.set_random_seed(0)
+        run = eval(f"lambda x: (open({str(marker)!r}, 'a').close(), x * 2)[1]")
+        inputs = keras.Input((4,), name="x")
+        hidden = keras.layers.BatchNormalization()(keras.layers.Dense(3)(inputs))
+        model = keras.Model(inputs, keras.layers.Lambda(run, name="twice", output_shape=(3,))(hidden))
+        model.layers[2].set_weights([np.float32([1, 2, 3]), np.ones(3), np.ones(3), np.float32([4, 5, 6])])
+        for kind in ("h5", "keras", "tf"):
+            if f"{library} {kind}" in FORMATS:
+                path = files[f"{library} {kind}"] = folder / f"{library}.{kind}"
+                model.save(path, **({"save_format": "tf"} if kind == "tf" else {}))
+    return files
+
+
+@pytest.fixture(autouse=True)
+def _not_run(marker):
+    marker.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_lambda_is_refused_by_the_name_of_its_layer_and_does_not_run(models, marker, name):
+    with pytest.raises(ComponentError, match=r"(?s)layer 'twice' contains a Python lambda.*--trust-model-code"):
+        keras_models.load(Model(models[name]))
+    assert not marker.exists()
+    with trusted_code(True):
+        loaded = keras_models.load(Model(models[name]))
+    x = np.ones((2, 4), np.float32)
+    assert np.asarray(loaded(x)).shape == (2, 3)
+    assert marker.exists()
+    assert TRUST not in os.environ
+
+
+def test_components_refuse_code_and_take_it_when_trusted(models, marker, tmp_path):
+    file = models["tf_keras h5"]
+    for run in (
+        lambda: inspect_model(file, tmp_path / "out"),
+        lambda: fold_batch_norm(file, tmp_path / "out"),
+        lambda: export_tflite(model=file, exported=tmp_path / "out"),
+    ):
+        with pytest.raises(ComponentError, match="layer 'twice' contains a Python lambda"):
+            run()
+        assert not (tmp_path / "out").exists()
+    assert not marker.exists()
+    folded = fold_batch_norm(file, tmp_path / "out", trust_model_code=True)["folded"]
+    assert (folded.card.facts["folded"], folded.card.parameters["trust_model_code"]) == (1, True)
+    assert marker.exists()
+    marker.unlink()
+    assert export_tflite(model=file, exported=tmp_path / "tflite", trust_model_code=True)["exported"].tflite
+    assert marker.exists()
+    assert not is_trusted()
+
+
+def test_the_command_line_has_the_flag(models, tmp_path, capsys):
+    words = ["inspect_model", "--model", str(models["keras keras"]), "--inspection"]
+    assert main([*words, str(tmp_path / "first")]) == 1
+    assert "--trust-model-code" in capsys.readouterr().err
+    assert main([*words, str(tmp_path / "second"), "--trust-model-code"]) == 0
+
+
+def test_the_graph_of_a_saved_model_is_folded_without_its_code(models, marker, tmp_path):
+    folded = fold_batch_norm(models["tf_keras tf"], tmp_path / "folded")["folded"]
+    assert folded.card.facts["folded"] == 1
+    x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    outputs = []
+    for model in (Model(models["tf_keras tf"]), folded):
+        with runtimes.load(model) as runtime:
+            outputs += runtime.run({"x": x}).values()
+    np.testing.assert_allclose(*outputs, atol=1e-4)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("library", ["tf_keras", "keras"])
+def test_functions_of_other_modules_are_not_called(tmp_path, library):
+    keras = importlib.import_module(library)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="relu", name="hidden")])
+    model.save(tmp_path / "model.keras")
+    activation = {"module": "os", "class_name": "function", "config": "getcwd", "registered_name": "getcwd"}
+
+    def edit(config: dict) -> dict:
+        for layer in config["config"]["layers"]:
+            if "activation" in layer["config"]:
+                layer["config"]["activation"] = activation
+        return config
+
+    replace_entry(tmp_path / "model.keras", "config.json", lambda text: json.dumps(edit(json.loads(text))).encode())
+    with pytest.raises(ComponentError, match=r"layer 'hidden' contains os\.function"):
+        keras_models.load(KerasModel(tmp_path / "model.keras"))
+
+
+def test_a_registered_layer_of_the_users_module_is_no_foreign_code(tmp_path):
+    import keras
+
+    @keras.saving.register_keras_serializable("tests")
+    class Doubled(keras.layers.Layer):
+        def call(self, x):
+            return x * 2
+
+    keras.Sequential([keras.Input((4,)), Doubled()]).save(tmp_path / "model.keras")
+    assert keras_models.load(Model(tmp_path / "model.keras")).layers[0].__class__ is Doubled
+
+
+def test_archives_are_bounded_and_stay_in_their_folder(tmp_path):
+    import keras
+
+    keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)]).save(tmp_path / "model.keras")
+    bomb = tmp_path / "bomb.keras"
+    bomb.write_bytes((tmp_path / "model.keras").read_bytes())
+    with zipfile.ZipFile(bomb, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("assets/zeros", bytes(100 << 20))
+    with pytest.raises(ComponentError, match=r"bytes that unpack to 10\d{7}"):
+        keras_models.load(Model(bomb))
+    with zipfile.ZipFile(tmp_path / "model.keras", "a") as archive:
+        archive.writestr("../outside", b"")
+    with pytest.raises(ComponentError, match=r"entry '\.\./outside'"):
+        keras_models.load(Model(tmp_path / "model.keras"))
+    (tmp_path / "cut.keras").write_bytes(bomb.read_bytes()[:500])
+    with pytest.raises(ComponentError, match="a zip archive"):
+        keras_models.load(Model(tmp_path / "cut.keras"))
+
+
+def replace_entry(file: Path, name: str, edit) -> None:
+    with zipfile.ZipFile(file) as archive:
+        entries = {entry: archive.read(entry) for entry in archive.namelist()}
+    with zipfile.ZipFile(file, "w") as archive:
+        for entry, content in entries.items():
+            archive.writestr(entry, edit(content) if entry == name else content)

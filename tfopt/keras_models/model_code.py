@@ -1,0 +1,137 @@
+"""Python code in Keras files: found before a file is loaded, since loading it would run the code.
+
+A Lambda layer is stored as marshalled bytecode. A configuration also names modules, which Keras imports, and attributes
+of them, which it calls.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tfopt.errors import ComponentError
+
+TRUST = "TFOPT_TRUST_MODEL_CODE"  # an environment variable, because child processes load models too
+KERAS_PACKAGES = ("keras", "tf_keras", "tensorflow_model_optimization", "tfopt", "builtins")
+MAX_UNPACKED = 64 << 20  # bytes that every archive may unpack to
+MAX_RATIO = 50  # of unpacked to packed size beyond that; weights compress to a half or more
+
+Configuration = Any  # parsed JSON
+
+
+class ModelCodeError(ComponentError):
+    """A model file contains Python code, and the user does not trust it."""
+
+
+@contextlib.contextmanager
+def trusted_code(trusted: bool) -> Iterator[None]:
+    """Allow code in model files in this process and its child processes, or not, while the body runs."""
+    previous = os.environ.get(TRUST)
+    os.environ[TRUST] = "1" if trusted else "0"
+    try:
+        yield
+    finally:
+        if previous is None:
+            del os.environ[TRUST]
+        else:
+            os.environ[TRUST] = previous
+
+
+def is_trusted() -> bool:
+    """Return True inside of ``trusted_code(True)``."""
+    return os.environ.get(TRUST) == "1"
+
+
+def check_archive(file: Path) -> None:
+    """Check that a ``.keras`` file is a zip archive that unpacks to a plausible size, within its folder.
+
+    Raises:
+        ComponentError: If it is not.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            entries = archive.infolist()
+    except (zipfile.BadZipFile, OSError) as error:
+        raise ComponentError(
+            f"{file}: {error}", "a .keras file, which is a zip archive", "save it again: it may be truncated"
+        ) from error
+    unpacked = sum(entry.file_size for entry in entries)
+    if unpacked > MAX_UNPACKED + MAX_RATIO * file.stat().st_size:
+        raise ComponentError(
+            f"{file}: {file.stat().st_size} bytes that unpack to {unpacked}",
+            f"a model whose weights compress to 1/{MAX_RATIO} at most",
+            "save the model again; if you did not make this file, do not load it",
+        )
+    for entry in entries:
+        if entry.filename.startswith("/") or ".." in Path(entry.filename).parts:
+            raise ComponentError(
+                f"{file}: entry {entry.filename!r}", "names within the archive", "do not load this file"
+            )
+
+
+def check_code(file: Path, keras: Any) -> None:
+    """Check that a Keras file contains no Python code, and names no functions outside of Keras.
+
+    Args:
+        file: A ``.keras``, ``.h5`` or ``.hdf5`` file, or the folder of a SavedModel that Keras 2 wrote.
+        keras: The package that will load it, ``keras`` or ``tf_keras``.
+
+    Raises:
+        ModelCodeError: If it does.
+    """
+    for configuration in _configurations(file):
+        for layer, code in _find_code(configuration, "the model", keras):
+            raise ModelCodeError(
+                f"{file}: {layer} contains {code}, which loading the file would run",
+                "a model without code of its own",
+                "pass --trust-model-code (in a pipeline: trust_model_code=true) if you trust the origin of the file, or "
+                "build the model with layers or a custom layer that is registered",
+            )
+
+
+def _configurations(file: Path) -> Iterator[Configuration]:
+    """Yield the configurations in a file: one, or for a SavedModel one per object."""
+    if file.is_dir():
+        metadata = importlib.import_module("tf_keras.protobuf.saved_metadata_pb2").SavedMetadata()
+        metadata.ParseFromString((file / "keras_metadata.pb").read_bytes())
+        for node in metadata.nodes:
+            yield json.loads(node.metadata)
+    elif file.suffix == ".keras":
+        with zipfile.ZipFile(file) as archive:
+            yield json.loads(archive.read("config.json"))
+    else:
+        import h5py
+
+        with h5py.File(file) as content:
+            yield json.loads(content.attrs.get("model_config", "{}"))
+
+
+def _find_code(item: Any, layer: str, keras: Any) -> Iterator[tuple[str, str]]:
+    """Yield the layers that contain code, with what it is."""
+    if isinstance(item, list):
+        for element in item:
+            yield from _find_code(element, layer, keras)
+    if not isinstance(item, dict):
+        return
+    config = item.get("config")
+    if isinstance(config, dict) and isinstance(config.get("name"), str):
+        layer = f"layer {config['name']!r}"
+    if item.get("class_name") == "__lambda__" or any(
+        str(key).endswith("_type") and value == "lambda" for key, value in item.items()
+    ):
+        yield layer, "a Python lambda"
+    module = item.get("module")
+    is_foreign = isinstance(module, str) and module.partition(".")[0] not in KERAS_PACKAGES
+    if is_foreign and "class_name" in item and not _is_registered(item, keras):
+        yield layer, f"{module}.{item['class_name']}"
+    for value in item.values():
+        yield from _find_code(value, layer, keras)
+
+
+def _is_registered(item: dict[str, Any], keras: Any) -> bool:
+    names = (item.get("registered_name"), item["class_name"])
+    return any(isinstance(name, str) and keras.saving.get_registered_object(name) is not None for name in names)
