@@ -15,6 +15,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.components.evaluate.tfma_metrics import Partition
+
 BINS, SLICE_BINS = 512, 128  # of the AUC's histograms; there is one for each replicate, and a slice has fewer records
 
 Slice = tuple[str, Any]  # feature and value
@@ -175,6 +177,7 @@ class Totals:
         overlap: Identifiers of the records that each model was calibrated on.
         refusal: The three parts of the error that ends the step, with its position.
         sums: Sums over all records (key None) and over each slice.
+        tfma: Accumulators of TFMA's metrics, by model and metric.
         confusion: Records by true and predicted class, ``[models, classes, classes]``; None if there are no counts.
         began: Time when the first worker had loaded its models, in seconds since 1970.
         ended: Time when the last worker had finished.
@@ -189,6 +192,7 @@ class Totals:
     overlap: dict[int, set[str]] = field(default_factory=dict)
     refusal: tuple[Position, tuple[str, str, str]] | None = None
     sums: dict[Slice | None, Sums] = field(default_factory=dict)
+    tfma: dict[tuple[int, str], Partition] = field(default_factory=dict)
     confusion: Array | None = None
     began: float = math.inf
     ended: float = 0.0
@@ -222,6 +226,8 @@ class Totals:
         for model, failure in other.failures.items():
             self.failures[model] = min(failure, self.failures.get(model, failure))
         self.add_overlap(other.overlap)
+        for own, partition in other.tfma.items():
+            self.tfma.setdefault(own, Partition(partition.name)).merge(partition)
         self.refusal = min((refusal for refusal in (self.refusal, other.refusal) if refusal), default=None)
         for key, sums in other.sums.items():
             if key in self.sums:

@@ -10,6 +10,7 @@ from tfopt.components.evaluate.accumulators import Slice, Sums, Totals
 from tfopt.components.evaluate.curves import auc, average_precision
 from tfopt.components.evaluate.metrics import HIGHER_IS_BETTER, class_metrics
 from tfopt.components.evaluate.plan import Plan
+from tfopt.components.evaluate.tfma_metrics import HIGHER
 from tfopt.errors import ComponentError
 
 Array = NDArray[Any]
@@ -39,13 +40,16 @@ def compute_metrics(plan: Plan, totals: Totals, model: int) -> dict[Slice | None
         ComponentError: If a metric of the user raises, or is NaN over all records.
     """
     metrics = {key: _defined(plan, sums, model) for key, sums in totals.sums.items()}
-    for metric in plan.metrics:
-        if metric.name not in metrics[None]:
+    metrics[None] = _tfma_metrics(plan, totals, model) | metrics[None]
+    named = [(text, text.rpartition(":")[2]) for text in plan.settings.metrics]
+    for text, name in named:
+        if name not in metrics[None]:
             raise ComponentError(
-                f"metric {metric.text}: NaN over {totals.sums[None].records} records",
+                f"metric {text}: NaN over {totals.sums[None].records} records",
                 "a finite number",
-                f"check {metric.name}.finish, and the labels: the metric may not be defined for them",
+                f"check the labels, for which {name} may not be defined, and what {name}.finish returns",
             )
+    metrics[None] = {name: metrics[None][name] for _, name in named} | metrics[None]
     return metrics
 
 
@@ -91,4 +95,14 @@ def _user_metrics(plan: Plan, sums: Sums, model: int) -> dict[str, Sampled]:
             np.array([metric.value(terms, weight) for terms, weight in resampled]),
             metric.higher_is_better,
         )
+    return metrics
+
+
+def _tfma_metrics(plan: Plan, totals: Totals, model: int) -> dict[str, Sampled]:
+    metrics = {}
+    for name in plan.tfma:
+        partition = totals.tfma[model, name]
+        if np.isfinite(value := partition.value()):
+            replicates = partition.replicates(value, plan.settings.replicates, plan.settings.seed)
+            metrics[name] = Sampled(value, replicates, name in HIGHER)
     return metrics

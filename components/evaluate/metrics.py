@@ -87,21 +87,27 @@ class Scoring:
             columns = [np.abs(error).mean(1), np.minimum(np.square(error), LARGEST).mean(1)]
             return np.asarray(np.minimum(np.stack(columns, 1), LARGEST))
         if self.task == MULTI_LABEL:
-            probability = _sigmoid(predictions) if self.is_logits else predictions
+            probability = self.probabilities(predictions)
             right = np.equal(self._positive(predictions), labels)
             loss = _log_loss(np.where(labels == 1, probability, 1 - probability))
             return np.stack([right.mean(1), right.all(1), loss.mean(1)], 1)
         labels = labels[:, 0]
         if self.task == "binary":
-            probability = _sigmoid(predictions[:, 0]) if self.is_logits else predictions[:, 0]
+            probability = self.probabilities(predictions)[:, 0]
             loss = _log_loss(np.where(labels == 1, probability, 1 - probability))
             return np.stack([(self.classes(predictions) == labels), loss], 1)
-        probabilities = _softmax(predictions) if self.is_logits else predictions
+        probabilities = self.probabilities(predictions)
         loss = _log_loss(probabilities[np.arange(len(labels)), labels])
         columns = [self.classes(predictions) == labels]
         if self._has_top_k:
             columns.append(_rank(predictions, labels) < self.top_k)
         return np.stack([*columns, loss], 1)
+
+    def probabilities(self, predictions: Array) -> Array:
+        """Return the probabilities of classes or labels; the numbers as they are if the task has no classes."""
+        if not self.is_logits:
+            return predictions
+        return _softmax(predictions) if self.task == "classification" else _sigmoid(predictions)
 
     def classes(self, predictions: Array) -> Array | None:
         """Return the predicted class of each record, or 0 and 1 for each label; None if the task has no classes."""

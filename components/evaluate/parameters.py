@@ -18,8 +18,9 @@ class Settings:
         task: Meaning of the output. ``auto`` derives it from the label's type, its values and the width of the output:
             a label of several integers 0 and 1, one for each output, is ``multi_label``. With ``other``, and with
             ``auto`` if ``metrics`` are given and no task fits, only these metrics are computed.
-        metrics: Your own metrics (docs/metrics.md): ``module:FUNCTION`` of the input module, or
-            ``PACKAGE.MODULE:FUNCTION`` of an installed one. The first one is the main metric, which goals call quality.
+        metrics: Your own metrics (docs/metrics.md): ``module:FUNCTION`` of the input module,
+            ``PACKAGE.MODULE:FUNCTION`` of an installed one, or ``tfma:CLASS`` of TensorFlow Model Analysis. The first
+            one is the main metric, which goals call quality.
         output: The output to evaluate, if a model has several.
         slices: Features (integers or text, one value each). All metrics are also computed for each value of each.
         top_k: Number of the largest classes among which ``top_K_accuracy`` looks for the label.

@@ -16,7 +16,8 @@ from tfopt.components.evaluate.accumulators import grain_of
 from tfopt.components.evaluate.loaded_models import run_output, select_output
 from tfopt.components.evaluate.metrics import MULTI_LABEL, OTHER, REGRESSION, Scoring, looks_like_logits
 from tfopt.components.evaluate.parameters import Settings
-from tfopt.components.evaluate.user_metrics import UserMetric, measure_first_batch
+from tfopt.components.evaluate.tfma_metrics import Partition
+from tfopt.components.evaluate.user_metrics import TFMA, UserMetric, measure_first_batch
 from tfopt.data.batches import check_features, feature_specs
 from tfopt.data.feature_schema import required_features, with_manifest
 from tfopt.errors import ComponentError, nearest
@@ -39,6 +40,7 @@ class Plan:
         output: The evaluated output of the baseline.
         output_shape: Shape of that output for one record.
         metrics: The user's metrics.
+        tfma: Names of TFMA's metrics.
         metric_grain: Grain of the sums of each column of `values`.
         output_grain: Grain of the sums of output differences.
         calibrated: Identifiers of the records that each model was calibrated on.
@@ -53,6 +55,7 @@ class Plan:
     output: str
     output_shape: tuple[int, ...]
     metrics: tuple[UserMetric, ...]
+    tfma: tuple[str, ...]
     metric_grain: NDArray[np.float64]
     output_grain: float
     calibrated: tuple[frozenset[str], ...] = ()
@@ -100,7 +103,11 @@ def make_plan(
     task = _task(settings, predictions, labels)
     scoring = Scoring(task, looks_like_logits(predictions, task), predictions.shape[1], settings.top_k)
     check_labels(scoring, settings.label, labels)
-    metrics = measure_first_batch(metrics, scoring.names, labels, outputs)
+    tfma = tuple(metric.name for metric in metrics if metric.module == TFMA)
+    for name in tfma:
+        Partition(name).add(labels, scoring.probabilities(predictions), 0)
+    own = [metric for metric in metrics if metric.module != TFMA]
+    metrics = measure_first_batch(own, scoring.names, labels, outputs)
     values = _values(scoring, metrics, outputs.shape[1:], predictions, labels)
     return Plan(
         settings,
@@ -112,6 +119,7 @@ def make_plan(
         output,
         outputs.shape[1:],
         metrics,
+        tfma,
         grain_of(np.abs(values).mean(0)),
         float(grain_of(np.abs(predictions).max())),
     )

@@ -20,6 +20,7 @@ from tfopt.components.evaluate.metrics import confusion
 from tfopt.components.evaluate.plan import Plan, check_labels
 from tfopt.components.evaluate.prefetch import prefetch
 from tfopt.components.evaluate.records import Decoder, read_part
+from tfopt.components.evaluate.tfma_metrics import Partition
 from tfopt.data.feature_schema import required_features
 from tfopt.errors import ComponentError
 
@@ -98,6 +99,9 @@ def _score_batch(plan: Plan, models: list[LoadedModel], batch: Batch, totals: To
     for number, rows in list(predictions.items()):
         try:
             values[:, number] = 0 if totals.broken[number] else plan.values(rows, labels)
+            for name in () if totals.broken[number] else plan.tfma:
+                partition = totals.tfma.setdefault((number, name), Partition(name))
+                partition.add(labels, scoring.probabilities(rows), batch.position[1])
         except ComponentError as error:
             if not number:
                 raise

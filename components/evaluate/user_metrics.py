@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tfopt.artifacts import PythonModule
 from tfopt.artifacts.storage import local_copy
 from tfopt.components.evaluate.metrics import LARGEST
+from tfopt.components.evaluate.tfma_metrics import check_name
 from tfopt.errors import ComponentError, nearest
 from tfopt.training.user_module import UserModule
 
@@ -148,10 +149,14 @@ def load_metrics(texts: Sequence[str], module: PythonModule | None) -> tuple[Use
     """Parse references and load the functions.
 
     Raises:
-        ComponentError: If a function is missing, or has no ``higher_is_better``.
+        ComponentError: If a function is missing, or has no ``higher_is_better``, or TFMA is not installed.
     """
     metrics = []
     for metric in read_metrics(texts):
+        if metric.module == TFMA:
+            check_name(metric.name)
+            metrics.append(metric)
+            continue
         if metric.module == MODULE:
             if module is None:
                 raise ComponentError(

@@ -205,7 +205,7 @@ FINISHED = "score.higher_is_better = True\nscore.finish = "
         (f"def score(a, b): return b[:, 0, 0, 0] / 0\n{FINISHED}1", "NaN, infinity .* for 256 of 256", "return 0 in"),
         (f"{ONES}{FINISHED}lambda sums: 'high'", "finish returned str", "return a float from score.finish"),
         (f"{ONES}{FINISHED}lambda sums: sums[1]", r"finish with sums of shape \(1,\).*IndexError", "return NaN from"),
-        (f"{ONES}{FINISHED}lambda sums: np.nan", "NaN over 700 records", "check score.finish"),
+        (f"{ONES}{FINISHED}lambda sums: np.nan", "NaN over 700 records", "what score.finish returns"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:(divide|invalid)")

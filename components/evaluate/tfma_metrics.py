@@ -1,0 +1,140 @@
+"""Metrics of TensorFlow Model Analysis (TFMA) by the name of their class, with intervals by a jackknife as in TFMA."""
+
+import copy
+import functools
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfopt.errors import ComponentError, first_line, nearest
+
+PARTS = 20  # of the jackknife; TFMA's number
+HIGHER = (
+    *("AUC", "AUCPrecisionRecall", "BalancedAccuracy", "BinaryAccuracy", "CoefficientOfDiscrimination"),
+    *("DiagnosticOddsRatio", "F1Score", "FowlkesMallowsIndex", "Informedness", "Markedness"),
+    *("MatthewsCorrelationCoefficient", "NPV", "NegativePredictiveValue", "PPV", "PositiveLikelihoodRatio"),
+    *("Precision", "Recall", "RelativeCoefficientOfDiscrimination", "Specificity", "SquaredPearsonCorrelation"),
+    *("TNR", "TPR", "ThreatScore"),
+)
+LOWER = (
+    *("BinaryCrossEntropy", "FNR", "FPR", "FallOut", "FalseDiscoveryRate", "FalseOmissionRate"),
+    *("MeanAbsoluteError", "MeanAbsolutePercentageError", "MeanSquaredError"),
+    *("MeanSquaredLogarithmicError", "MissRate", "NegativeLikelihoodRatio"),
+)
+
+Array = NDArray[Any]
+
+
+@dataclass
+class Partition:
+    """TFMA's accumulators of one metric and model, in parts that the jackknife leaves out one by one.
+
+    Attributes:
+        name: Name of TFMA's class.
+        parts: The accumulators of each part that has records, one for each of TFMA's computations.
+    """
+
+    name: str
+    parts: dict[int, list[Any]] = field(default_factory=dict)
+
+    def add(self, labels: Array, predictions: Array, first: int) -> None:
+        """Add records; ``first`` is the number of the first one, which determines its part.
+
+        Raises:
+            ComponentError: If TFMA cannot compute the metric from them.
+        """
+        from tensorflow_model_analysis.metrics import StandardMetricInputs
+
+        combiners, _ = _computations(self.name)
+        labels, predictions, weight = labels.copy(), predictions.copy(), np.ones(1)  # TFMA may change them
+        try:
+            for row, (label, prediction) in enumerate(zip(labels, predictions, strict=True)):
+                inputs = StandardMetricInputs(labels=label, predictions=prediction, example_weights=weight)
+                number = (first + row) % PARTS
+                states = self.parts.get(number) or [combiner.create_accumulator() for combiner in combiners]
+                added = zip(combiners, states, strict=True)
+                self.parts[number] = [combiner.add_input(state, inputs) for combiner, state in added]
+        except Exception as error:
+            raise _refuse(self.name, error, labels, predictions) from error
+
+    def merge(self, other: "Partition") -> None:
+        """Add the accumulators of other records."""
+        for number, states in other.parts.items():
+            self.parts[number] = self._merged(self.parts[number], states) if number in self.parts else states
+
+    def value(self) -> float:
+        """Compute the metric over all records."""
+        return self._value(functools.reduce(self._merged, self.parts.values()))
+
+    def replicates(self, value: float, count: int, seed: int) -> NDArray[np.float64]:
+        """Draw replicates with the jackknife's standard error, from the effect of each part on the metric.
+
+        All models have the same parts and random numbers, so that differences of replicates are paired.
+        """
+        parts = [self.parts[number] for number in sorted(self.parts)]
+        if len(parts) < 2:
+            return np.full(count, value)
+        before, after = list(accumulate(parts, self._merged)), list(accumulate(parts[::-1], self._merged))[::-1]
+        inner = [self._merged(before[number - 1], after[number + 1]) for number in range(1, len(parts) - 1)]
+        without = np.array([self._value(states) for states in (after[1], *inner, before[-2])])
+        effects = (without - without.mean()) * np.sqrt(1 - 1 / len(parts))
+        normal = np.random.Generator(np.random.SFC64(seed % 2**32)).standard_normal((count, len(parts)))
+        return np.asarray(value + normal @ effects)
+
+    def _merged(self, states: list[Any], others: list[Any]) -> list[Any]:
+        combiners, _ = _computations(self.name)
+        pairs = zip(combiners, copy.deepcopy(states), copy.deepcopy(others), strict=True)
+        # An iterator, because some of TFMA's combiners count the first element of a list twice.
+        return [combiner.merge_accumulators(iter([own, other])) for combiner, own, other in pairs]
+
+    def _value(self, states: list[Any]) -> float:
+        combiners, derived = _computations(self.name)
+        results: dict[Any, Any] = {}
+        with np.errstate(all="ignore"):  # undefined results are NaN
+            for combiner, state in zip(combiners, copy.deepcopy(states), strict=True):
+                results |= combiner.extract_output(state)
+            for computation in derived:
+                results |= computation.result(results)
+        return float(results[next(reversed(results))])
+
+
+def check_name(name: str) -> None:
+    """Raise ComponentError unless TFMA is installed and has this metric, with a known direction."""
+    try:
+        import tensorflow_model_analysis  # noqa: F401
+    except ImportError as error:
+        raise ComponentError(
+            f"metrics=tfma:{name}: {first_line(error)}",
+            "the package tensorflow_model_analysis where the step runs",
+            "install it (it is part of tfopt[tfx], and of the image tfx), or write a function as in docs/metrics.md",
+        ) from error
+    if name not in (*HIGHER, *LOWER):
+        raise ComponentError(
+            f"metrics=tfma:{name}",
+            f"a metric of TFMA with one number and a direction: {', '.join(sorted((*HIGHER, *LOWER)))}",
+            nearest(name, (*HIGHER, *LOWER)),
+        )
+
+
+@functools.cache
+def _computations(name: str) -> tuple[list[Any], list[Any]]:
+    """Return the combiners of a metric, and the computations that are derived from their results."""
+    from tensorflow_model_analysis import metrics
+
+    computations = getattr(metrics, name)().computations()
+    combiners = [item.combiner for item in computations if isinstance(item, metrics.MetricComputation)]
+    for combiner in combiners:
+        combiner.setup()
+    return combiners, [item for item in computations if not isinstance(item, metrics.MetricComputation)]
+
+
+def _refuse(name: str, error: Exception, labels: Array, predictions: Array) -> ComponentError:
+    return ComponentError(
+        f"metric tfma:{name}: raised with labels of shape {labels.shape} and predictions of shape {predictions.shape}"
+        f"\n{type(error).__name__}: {first_line(error)}",
+        f"records that TFMA's {name} is defined for",
+        "choose a metric that fits the task, or write a function as in docs/metrics.md",
+    )
