@@ -258,5 +258,5 @@ def _add_step_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="[STEP:]KEY=VALUE",
-        help="how steps run: cpu, memory, gpu, retries, timeout, env.NAME, toleration, … (docs/kubeflow.md)",
+        help="how steps run: cpu, memory, gpu, image, retries, timeout, env.NAME, toleration, … (docs/kubeflow.md)",
     )
