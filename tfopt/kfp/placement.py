@@ -72,11 +72,18 @@ def _engine_placement(step: str, builders: Mapping[str, Mapping[str, Any]], opti
             placement |= {} if first is None else {key: first}
         elif key not in options.keys_of(step):
             raise ComponentError(
-                f"{step} runs engines of " + ", ".join(f"{id} ({key}: {value})" for id, value in settings.items()),
+                f"{step} runs engines of "
+                + ", ".join(f"{id} ({_option_text(key, value)})" for id, value in settings.items()),
                 "engines built on the same kind of machine, because one machine runs them here",
                 f"give these steps the same {key}, or choose for the step: --kfp-option {step}:{key}…",
             )
     return placement
+
+
+def _option_text(key: str, value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}.{name}={text}" for name, text in value.items())
+    return f"{key}={', '.join(value) if isinstance(value, list) else value}" if value else f"no {key}"
 
 
 def _check_image(step: Step, values: Mapping[str, Any], images: Images, kinds: list[str]) -> None:
