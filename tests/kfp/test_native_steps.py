@@ -151,3 +151,49 @@ def test_compile_names_the_pipeline_and_describes_its_inputs(tmp_path, capsys):
 def test_compile_refuses_counts_for_a_pipeline(tmp_path, capsys):
     assert main(["compile", "optimize", "-o", str(tmp_path / "p.yaml"), "--count", "candidates=3"]) == 1
     assert "--count for a pipeline" in capsys.readouterr().err
+
+
+@dsl.component(base_image="python:3.11-slim")
+def train_width(examples: dsl.Input[dsl.Dataset], width: int, model: dsl.Output[dsl.Model]) -> None:
+    """A native component in a loop."""
+
+
+def test_models_of_a_loop_are_candidates_next_to_others(tmp_path):
+    @dsl.pipeline(name="own")
+    def own(examples_uri: str, model_uri: str) -> None:
+        examples = dsl.importer(artifact_uri=examples_uri, artifact_class=dsl.Dataset).output
+        model = dsl.importer(artifact_uri=model_uri, artifact_class=dsl.Model).output
+        with dsl.ParallelFor([16, 32, 64]) as width:
+            trained = train_width(examples=examples, width=width).outputs["model"]
+            folded = steps.fold_batch_norm(model=trained, examples=examples).outputs["folded"]
+        candidates = [model, dsl.Collected(folded)]
+        evaluated = steps.evaluate(baseline=model, candidates=candidates, examples=examples)
+        measured = steps.benchmark(baseline=model, candidates=dsl.Collected(folded))
+        steps.select_model(
+            baseline=model,
+            candidates=candidates,
+            evaluation=evaluated.outputs["evaluation"],
+            benchmark=measured.outputs["benchmark"],
+        )
+
+    spec = compiled(own, tmp_path)
+    declared = spec["components"]["comp-evaluate"]["inputDefinitions"]["artifacts"]
+    assert {name for name, entry in declared.items() if entry.get("isArtifactList")} == {"candidates_2"}
+    outputs = spec["components"]["comp-evaluate"]["outputDefinitions"]["artifacts"]
+    assert {"evaluation_baseline", "evaluation_candidates_1"} == {name for name in outputs if "evaluation_" in name} - {
+        "evaluation_page"
+    }
+    tasks = spec["root"]["dag"]["tasks"]
+    for step, name in (("evaluate", "candidates_2"), ("benchmark", "candidates_1"), ("select-model", "candidates_2")):
+        wire = tasks[step]["inputs"]["artifacts"][name]["taskOutputArtifact"]
+        assert wire["producerTask"].startswith("for-loop")
+
+
+def test_an_input_for_one_artifact_refuses_the_models_of_a_loop():
+    def own() -> None:
+        with dsl.ParallelFor(["a", "b"]) as uri:
+            model = dsl.importer(artifact_uri=uri, artifact_class=dsl.Model).output
+        steps.fold_batch_norm(model=dsl.Collected(model))
+
+    with pytest.raises(ComponentError, match="model is a list"):
+        dsl.pipeline(name="own")(own)

@@ -154,3 +154,41 @@ def test_the_metadata_of_a_model_has_format_precision_size_and_digest(tmp_path, 
     assert (metadata["format"], metadata["precision"]) == ("tflite", "float16")
     assert metadata["bytes"] == (tmp_path / "exported" / "Format-Serving" / "tflite").stat().st_size
     assert len(metadata["digest"]) == 64
+
+
+def test_a_step_reads_all_models_that_kfp_collected_from_a_loop(tmp_path):
+    """Write the ExecutorInput by hand: KFP's local engine (2.16) cannot run a pipeline with dsl.Collected."""
+    entries = {}
+    for key, counts in {"reports_2": [2, 3, 4], "reports_10": [5], "reports_1": [1]}.items():
+        folders = [tmp_path / f"{key}_{count}" for count in counts]
+        for folder, count in zip(folders, counts, strict=True):
+            folder.mkdir()
+            (folder / "report.json").write_text(json.dumps({"count": count}))
+        entries[key] = {"artifacts": [{"name": "r", "uri": str(folder)} for folder in folders]}
+    step = json.loads(message(tmp_path, "", "total"))
+    run_step(toys.add, json.dumps({**step, "inputs": {"artifacts": entries}}))
+    assert json.loads((tmp_path / "total" / "report.json").read_text())["parts"] == [1, 2, 3, 4, 5]
+
+
+def test_confusion_matrices_after_collected_models_are_those_of_their_model(tmp_path, digits_model, digits_examples):
+    targets = {"evaluation": "system.Metrics", "evaluation_candidates_2": "system.ClassificationMetrics"}
+    models = {"baseline": [digits_model], "candidates_1": [digits_model] * 2, "candidates_2": [digits_model]}
+    sources = {**models, "examples": [digits_examples]}
+    step = {
+        "inputs": {
+            "artifacts": {
+                key: {"artifacts": [{"name": key, "uri": str(path)} for path in paths]}
+                for key, paths in sources.items()
+            },
+            "parameterValues": {"label": "label"},
+        },
+        "outputs": {
+            "artifacts": {name: {"artifacts": [{"name": name, "uri": str(tmp_path / name)}]} for name in targets},
+            "outputFile": str(tmp_path / "output.json"),
+        },
+    }
+    run_step(find("evaluate"), json.dumps(step))
+    models = json.loads((tmp_path / "evaluation" / "evaluation.json").read_text())["models"]
+    written = json.loads((tmp_path / "output.json").read_text())["artifacts"]
+    assert len(models) == 4
+    assert written["evaluation_candidates_2"]["artifacts"][0]["metadata"]["model"] == models[3]["name"]

@@ -1,66 +1,22 @@
-"""KFP components of all declarations, and DAGs compiled to KFP v2 YAML.
-
-A step's container runs ``python -m tfopt.run NAME --executor-input {{$}}``, see `tfopt.kfp.step`. Compiling imports
-neither TensorFlow nor TFX.
-"""
+"""DAGs and components compiled to KFP v2 YAML. Compiling imports neither TensorFlow nor TFX."""
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Optional
+from typing import Any
 
 from kfp import compiler, dsl
-from kfp.dsl import Input as KfpInput
-from kfp.dsl import Output as KfpOutput
 
-from tfopt import artifacts
-from tfopt.component import Component, Port
+from tfopt.component import Component
 from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput, Value
-from tfopt.declaration.parameters import Parameter, read_parameter
+from tfopt.declaration.parameters import read_parameter
 from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.kfp.container_components import container_component, kfp_type, parameter_arguments, set_signature
 from tfopt.kfp.images import Images
 from tfopt.kfp.placement import place_steps
 from tfopt.kfp.pod_options import Options, apply
-from tfopt.kfp.step import page_output
-from tfopt.kfp.visualizations import classification_outputs
-
-TYPES: dict[type[artifacts.Artifact], type[dsl.Artifact]] = {
-    artifacts.Artifact: dsl.Artifact,
-    artifacts.Examples: dsl.Dataset,
-    artifacts.Model: dsl.Model,
-    artifacts.Evaluation: dsl.Metrics,
-    artifacts.Benchmark: dsl.Metrics,
-}
-
-
-def container_component(
-    component: Component, lengths: Mapping[str, int], images: Images | None = None, unset: Collection[str] = ()
-) -> Callable[..., Any]:
-    """Build the KFP component of a declaration.
-
-    Args:
-        component: The declaration.
-        lengths: The length of each list input; it becomes one KFP input per element, ``NAME_1``, ``NAME_2``, …
-        images: The container images; the project's own if None.
-        unset: Parameters and inputs to leave out. An optional number or artifact that has no value is left out of a
-            compiled DAG, because KFP's local engine (2.16) fails on it.
-    """
-    image = (images or Images()).of(component.image)
-    is_shipped = component.__module__.startswith("tfopt.components.")
-
-    def build(*_: Any) -> dsl.ContainerSpec:
-        return dsl.ContainerSpec(
-            image=image,
-            command=["python", "-m", "tfopt.run", component.name if is_shipped else component.path],
-            args=["--executor-input", dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER],
-        )
-
-    parameters = [parameter for name, parameter in component.parameters.items() if name not in unset]
-    arguments = [*_artifact_arguments(component, lengths, unset), *_parameter_arguments(parameters)]
-    _set_signature(build, component.name, _docstring(component, lengths), inspect.Signature(arguments))
-    return dsl.container_component(build)  # type: ignore[no-any-return]
 
 
 def compile_component(
@@ -106,7 +62,7 @@ def compile_pipeline(
     placed = place_steps(dag, images, options)
     used = [source for source in dag.sources.values() if not source.optional or source.name in sources]
     uris = [read_parameter(f"{source.name}_uri", str, None, True, source.description) for source in used]
-    signature = inspect.Signature(list(_parameter_arguments([*uris, *dag.parameters.values()])))
+    signature = inspect.Signature(list(parameter_arguments([*uris, *dag.parameters.values()])))
 
     def build(*values: Any) -> None:  # KFP passes the values in the order of the signature
         arguments = dict(zip(signature.parameters, values, strict=True))
@@ -117,7 +73,7 @@ def compile_pipeline(
             apply(placed[step.id], tasks[step.id])
 
     inputs = "\n".join(f"    {p.name}: {p.description}" for p in [*uris, *dag.parameters.values()])
-    _set_signature(build, dag.name, f"{dag.description}\n\nArgs:\n{inputs}", signature)
+    set_signature(build, dag.name, f"{dag.description}\n\nArgs:\n{inputs}", signature)
     description = " ".join([dag.description, *(f"{p.name}: {p.description}" for p in dag.parameters.values())])
     decorate = dsl.pipeline(name=pipeline_name(dag), description=description, pipeline_root=options.root)
     try:
@@ -144,17 +100,11 @@ def pipeline_name(dag: Dag) -> str:
     return name
 
 
-def _set_signature(function: Any, name: str, doc: str, signature: inspect.Signature) -> None:
-    """Set what KFP reads from a function that it compiles."""
-    function.__name__, function.__doc__, function.__signature__ = name, doc, signature
-    function.__annotations__ = {name: argument.annotation for name, argument in signature.parameters.items()}
-
-
 def _import_source(source: PipelineInput, uri: Any, options: Options) -> Any:
     # KFP's cache identifies an imported artifact by its address, even if the content has changed. So it is imported in
     # each run, unless the user states that the content at the address does not change.
     reimport = options.of(source.name).get("reuse") != "yes"
-    task = dsl.importer(artifact_uri=uri, artifact_class=_kfp_type(source.type), reimport=reimport)
+    task = dsl.importer(artifact_uri=uri, artifact_class=kfp_type(source.type), reimport=reimport)
     return task.set_display_name(source.name).output
 
 
@@ -188,63 +138,3 @@ def _wires(step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any]) -> 
         elif not isinstance(wire, PipelineInput) or wire.name in sources:
             wires[name] = artifact(wire)
     return wires
-
-
-def _artifact_arguments(
-    component: Component, lengths: Mapping[str, int], unset: Collection[str]
-) -> Iterator[inspect.Parameter]:
-    for port in component.inputs.values():
-        for name in _kfp_inputs(port, lengths) if port.name not in unset else ():
-            hint = KfpInput[_kfp_type(port.type)]
-            default = None if port.optional else inspect.Parameter.empty
-            yield _argument(name, Optional[hint] if port.optional else hint, default)
-    for port in component.outputs.values():
-        yield _argument(port.name, KfpOutput[_kfp_type(port.type)])
-        if port.type.page:
-            yield _argument(page_output(port.name), KfpOutput[dsl.HTML])
-    for name in classification_outputs(component, _all_kfp_inputs(component, lengths)):
-        yield _argument(name, KfpOutput[dsl.ClassificationMetrics])
-
-
-def _parameter_arguments(parameters: Collection[Parameter]) -> Iterator[inspect.Parameter]:
-    for parameter in sorted(parameters, key=lambda parameter: not parameter.required):
-        hint = list if parameter.type == list[str] else parameter.type
-        default = inspect.Parameter.empty if parameter.required else parameter.default
-        if parameter.optional:
-            # Empty text means None: KFP's interface sends it, and its local engine can pass no other value.
-            default = "" if hint is str else default
-            hint = Optional[hint]
-        yield _argument(parameter.name, hint, default)
-
-
-def _argument(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
-
-
-def _kfp_type(type: type[artifacts.Artifact]) -> type[dsl.Artifact]:
-    return next(TYPES[base] for base in type.__mro__ if base in TYPES)
-
-
-def _all_kfp_inputs(component: Component, lengths: Mapping[str, int]) -> dict[str, list[str]]:
-    return {port.name: _kfp_inputs(port, lengths) for port in component.inputs.values()}
-
-
-def _kfp_inputs(port: Port, lengths: Mapping[str, int]) -> list[str]:
-    return [f"{port.name}_{index + 1}" for index in range(lengths.get(port.name, 0))] if port.many else [port.name]
-
-
-def _docstring(component: Component, lengths: Mapping[str, int]) -> str:
-    """Return the docstring with a section ``Returns:``, from which KFP reads the outputs' descriptions."""
-    kfp_inputs = _all_kfp_inputs(component, lengths)
-    inputs = [(name, port.description) for port in component.inputs.values() for name in kfp_inputs[port.name]]
-    inputs += [(name, parameter.description) for name, parameter in component.parameters.items()]
-    outputs = [(name, port.description) for name, port in component.outputs.items()]
-    outputs += [
-        (page_output(name), f"The HTML report of {name}.") for name, port in component.outputs.items() if port.type.page
-    ]
-    outputs += [
-        (name, f"Confusion matrix of {name.removeprefix(f'{output}_')}; for two classes also its ROC curve.")
-        for name, (output, _) in classification_outputs(component, kfp_inputs).items()
-    ]
-    lines = [component.summary, "", "Args:", *(f"    {name}: {text}" for name, text in inputs)]
-    return "\n".join([*lines, "", "Returns:", *(f"    {name}: {text}" for name, text in outputs)])

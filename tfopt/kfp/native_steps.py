@@ -7,16 +7,19 @@ def ours(...):
     trained = train_model(...)
     folded = steps.fold_batch_norm(model=trained.outputs["model"])
     evaluated = steps.evaluate(baseline=…, candidates=[folded.outputs["folded"], …], examples=…, label="label")
+
+A list input takes single artifacts, ``dsl.Collected(…)`` of a loop, or a list of both.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+from kfp import dsl
 from kfp.dsl.pipeline_channel import PipelineChannel
 
 from tfopt.component import Component, find
 from tfopt.errors import ComponentError, nearest
-from tfopt.kfp.compiler import container_component
+from tfopt.kfp.container_components import container_component
 from tfopt.kfp.images import Images
 
 
@@ -50,15 +53,21 @@ def _task(component: Component, images: Images, arguments: dict[str, Any]) -> An
             raise ComponentError(f"{component.name}: {name}", "an input or a parameter", nearest(name, names))
     passed = {name: value for name, value in arguments.items() if value is not None}
     wires: dict[str, Any] = {}
+    lengths: dict[str, int] = {}
     for port in component.inputs.values():
         value = passed.pop(port.name, None)
+        if port.many and getattr(value, "is_artifact_list", False):
+            value = [value]  # of dsl.Collected, or a list of artifacts that the pipeline gets
         is_list = isinstance(value, list | tuple)
         if not port.optional and (value is None or (is_list and not value)):
             raise ComponentError(f"{component.name}: no {port.name}", port.type.__name__, f"pass {port.name}=…")
+        if not port.many and (is_list or getattr(value, "is_artifact_list", False)):
+            raise ComponentError(f"{component.name}: {port.name} is a list", "one artifact", "pass one of them")
         if port.many and value is not None and not is_list:
             raise ComponentError(f"{component.name}: {port.name} is one artifact", "a list", "add brackets")
         if port.many:
-            wires |= {f"{port.name}_{index}": item for index, item in enumerate(value or (), 1)}
+            lengths[port.name] = len(value or ())
+            wires |= {f"{port.name}_{index}": _copied(item) for index, item in enumerate(value or (), 1)}
         elif value is not None:
             wires[port.name] = value
     values = {
@@ -70,6 +79,11 @@ def _task(component: Component, images: Images, arguments: dict[str, Any]) -> An
             raise ComponentError(f"{component.name}: no {parameter.name}", parameter.expected, "pass a value")
     optional = {port.name for port in component.inputs.values() if port.optional}
     optional |= {name for name, parameter in component.parameters.items() if parameter.optional}
-    lengths = {port.name: len(arguments.get(port.name) or ()) for port in component.inputs.values() if port.many}
-    build = container_component(component, lengths, images, optional - wires.keys() - values.keys())
+    collected = {name for name, wire in wires.items() if getattr(wire, "is_artifact_list", False)}
+    build = container_component(component, lengths, images, optional - wires.keys() - values.keys(), collected)
     return build(**wires, **values).set_caching_options(component.cache == "always")
+
+
+def _copied(artifact: Any) -> Any:
+    """Return a copy of ``dsl.Collected``, because KFP (2.16) changes the object and cannot compile it a second time."""
+    return dsl.Collected(artifact.output) if isinstance(artifact, dsl.Collected) else artifact

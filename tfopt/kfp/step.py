@@ -28,7 +28,7 @@ def run_step(component: Component, executor_input: str) -> None:
             does not exist at its address. Then no output file is written, and the step fails.
     """
     message_inputs, message_outputs = _parse_message(executor_input, component)
-    sources = _first_artifacts(message_inputs.get("artifacts", {}))
+    sources = _source_artifacts(message_inputs.get("artifacts", {}))
     keys = {port.name: _input_keys(port, sources) for port in component.inputs.values()}
     targets = {name: entry["artifacts"][0] for name, entry in message_outputs["artifacts"].items()}
     arguments = {
@@ -40,7 +40,9 @@ def run_step(component: Component, executor_input: str) -> None:
     log.info("the same on the command line: %s", _command_line(component, arguments))
     outputs = component(**arguments)
     written = _write_outputs(outputs, targets)
-    for name, (source, index) in classification_outputs(component, keys).items():
+    # one key for each model: a collected input has several
+    models = {name: [key for key in names for _ in sources[key]] for name, names in keys.items()}
+    for name, (source, index) in classification_outputs(component, models).items():
         if name in targets:
             metrics = classification_metrics(Evaluation(outputs[source].uri).load(), index)
             _target_file(targets[name]).write_text(json.dumps(metrics))
@@ -83,8 +85,9 @@ def _parse_message(executor_input: str, component: Component) -> tuple[dict[str,
     return inputs, outputs
 
 
-def _first_artifacts(entries: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: entry["artifacts"][0] for name, entry in entries.items() if entry.get("artifacts")}
+def _source_artifacts(entries: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the artifacts of each KFP input: one, or those that KFP collected from the iterations of a loop."""
+    return {name: entry["artifacts"] for name, entry in entries.items() if entry.get("artifacts")}
 
 
 def _parameter_values(component: Component, message_values: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,7 +105,7 @@ def _input_keys(port: Port, sources: Mapping[str, Any]) -> list[str]:
 
 def _input_paths(port: Port, keys: list[str], sources: Mapping[str, Any]) -> Any:
     """Return the local path of an input, or the paths of a list."""
-    paths = [_existing_path(port, sources[key]["uri"]) for key in keys]
+    paths = [_existing_path(port, artifact["uri"]) for key in keys for artifact in sources[key]]
     return paths if port.many else next(iter(paths), None)
 
 

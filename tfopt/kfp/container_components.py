@@ -1,0 +1,139 @@
+"""KFP components of declarations: the signature, docstring and container that KFP compiles.
+
+A step's container runs ``python -m tfopt.run NAME --executor-input {{$}}``, see `tfopt.kfp.step`.
+"""
+
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Optional
+
+from kfp import dsl
+from kfp.dsl import Input as KfpInput
+from kfp.dsl import Output as KfpOutput
+
+from tfopt import artifacts
+from tfopt.component import Component, Port
+from tfopt.declaration.parameters import Parameter
+from tfopt.kfp.images import Images
+from tfopt.kfp.step import page_output
+from tfopt.kfp.visualizations import classification_outputs
+
+TYPES: dict[type[artifacts.Artifact], type[dsl.Artifact]] = {
+    artifacts.Artifact: dsl.Artifact,
+    artifacts.Examples: dsl.Dataset,
+    artifacts.Model: dsl.Model,
+    artifacts.Evaluation: dsl.Metrics,
+    artifacts.Benchmark: dsl.Metrics,
+}
+
+
+def container_component(
+    component: Component,
+    lengths: Mapping[str, int],
+    images: Images | None = None,
+    unset: Collection[str] = (),
+    collected: Collection[str] = (),
+) -> Callable[..., Any]:
+    """Build the KFP component of a declaration.
+
+    Args:
+        component: The declaration.
+        lengths: The length of each list input; it becomes one KFP input per element, ``NAME_1``, ``NAME_2``, …
+        images: The container images; the project's own if None.
+        unset: Parameters and inputs to leave out. An optional number or artifact that has no value is left out of a
+            compiled DAG, because KFP's local engine (2.16) fails on it.
+        collected: Elements of list inputs, such as ``candidates_2``, that are lists of artifacts themselves. Their
+            lengths are known when the step runs.
+    """
+    image = (images or Images()).of(component.image)
+    is_shipped = component.__module__.startswith("tfopt.components.")
+
+    def build(*_: Any) -> dsl.ContainerSpec:
+        return dsl.ContainerSpec(
+            image=image,
+            command=["python", "-m", "tfopt.run", component.name if is_shipped else component.path],
+            args=["--executor-input", dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER],
+        )
+
+    parameters = [parameter for name, parameter in component.parameters.items() if name not in unset]
+    arguments = [*_artifact_arguments(component, lengths, unset, collected), *parameter_arguments(parameters)]
+    set_signature(build, component.name, _docstring(component, lengths, collected), inspect.Signature(arguments))
+    return dsl.container_component(build)  # type: ignore[no-any-return]
+
+
+def _artifact_arguments(
+    component: Component, lengths: Mapping[str, int], unset: Collection[str], collected: Collection[str]
+) -> Iterator[inspect.Parameter]:
+    for port in component.inputs.values():
+        for name in _kfp_inputs(port, lengths) if port.name not in unset else ():
+            type = kfp_type(port.type)
+            hint = KfpInput[list[type]] if name in collected else KfpInput[type]  # type: ignore[valid-type]
+            default = None if port.optional else inspect.Parameter.empty
+            yield _argument(name, Optional[hint] if port.optional else hint, default)
+    for port in component.outputs.values():
+        yield _argument(port.name, KfpOutput[kfp_type(port.type)])
+        if port.type.page:
+            yield _argument(page_output(port.name), KfpOutput[dsl.HTML])
+    for name in _classification_outputs(component, lengths, collected):
+        yield _argument(name, KfpOutput[dsl.ClassificationMetrics])
+
+
+def parameter_arguments(parameters: Collection[Parameter]) -> Iterator[inspect.Parameter]:
+    """Yield the arguments of a KFP function for parameters, the required ones first."""
+    for parameter in sorted(parameters, key=lambda parameter: not parameter.required):
+        hint = list if parameter.type == list[str] else parameter.type
+        default = inspect.Parameter.empty if parameter.required else parameter.default
+        if parameter.optional:
+            # Empty text means None: KFP's interface sends it, and its local engine can pass no other value.
+            default = "" if hint is str else default
+            hint = Optional[hint]
+        yield _argument(parameter.name, hint, default)
+
+
+def _argument(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def kfp_type(type: type[artifacts.Artifact]) -> type[dsl.Artifact]:
+    """Return KFP's type of an artifact type."""
+    return next(TYPES[base] for base in type.__mro__ if base in TYPES)
+
+
+def _all_kfp_inputs(component: Component, lengths: Mapping[str, int]) -> dict[str, list[str]]:
+    return {port.name: _kfp_inputs(port, lengths) for port in component.inputs.values()}
+
+
+def _kfp_inputs(port: Port, lengths: Mapping[str, int]) -> list[str]:
+    return [f"{port.name}_{index + 1}" for index in range(lengths.get(port.name, 0))] if port.many else [port.name]
+
+
+def _classification_outputs(
+    component: Component, lengths: Mapping[str, int], collected: Collection[str]
+) -> dict[str, tuple[str, int]]:
+    """Return the outputs for confusion matrices, without those of collected models, whose number is unknown."""
+    kfp_inputs = _all_kfp_inputs(component, lengths)
+    single = {port: [name for name in names if name not in collected] for port, names in kfp_inputs.items()}
+    return classification_outputs(component, single)
+
+
+def _docstring(component: Component, lengths: Mapping[str, int], collected: Collection[str]) -> str:
+    """Return the docstring with a section ``Returns:``, from which KFP reads the outputs' descriptions."""
+    kfp_inputs = _all_kfp_inputs(component, lengths)
+    inputs = [(name, port.description) for port in component.inputs.values() for name in kfp_inputs[port.name]]
+    inputs += [(name, parameter.description) for name, parameter in component.parameters.items()]
+    outputs = [(name, port.description) for name, port in component.outputs.items()]
+    outputs += [
+        (page_output(name), f"The HTML report of {name}.") for name, port in component.outputs.items() if port.type.page
+    ]
+    outputs += [
+        (name, f"Confusion matrix of {name.removeprefix(f'{output}_')}; for two classes also its ROC curve.")
+        for name, (output, _) in _classification_outputs(component, lengths, collected).items()
+    ]
+    lines = [component.summary, "", "Args:", *(f"    {name}: {text}" for name, text in inputs)]
+    return "\n".join([*lines, "", "Returns:", *(f"    {name}: {text}" for name, text in outputs)])
+
+
+def set_signature(function: Any, name: str, doc: str, signature: inspect.Signature) -> None:
+    """Set what KFP reads from a function that it compiles."""
+    function.__name__, function.__doc__, function.__signature__ = name, doc, signature
+    function.__annotations__ = {name: argument.annotation for name, argument in signature.parameters.items()}
