@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,7 @@ def other(name: str, **settings) -> Variation:
 def base(tmp_path, monkeypatch):
     """The unchanged training, in a process that is ready."""
     monkeypatch.setattr(interleaving, "WORKER", "tests.components.steady_worker")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # workers do not search the working folder
     with start_process(AS_IT_IS, tmp_path, 0) as process:
         process.call("build", AS_IT_IS.variant)
         yield VariationRun(AS_IT_IS, process)

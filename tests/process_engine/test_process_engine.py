@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import tests.object_store  # noqa: F401  (Beam finds file systems among the defined classes)
+import tests.object_store  # noqa: F401  (registers the scheme)
 from tests import toys
 from tests.process_tree import wait_until
 from tfopt.artifacts import CARD, Files, Model, Report
@@ -18,6 +18,7 @@ from tfopt.dag.outcome import Outcome
 from tfopt.dag.tracing import load, trace
 from tfopt.data import beam_runner
 from tfopt.errors import ComponentError
+from tfopt.execution.failed_models import OnFailure
 from tfopt.process_engine.runner import run
 
 
@@ -138,6 +139,37 @@ def test_steps_that_finished_before_a_failure_are_reused(data, root):
     assert [path.name for path in (root / "executions").iterdir()] == ["count"]
     assert len(list((root / "artifacts" / "count" / "report").iterdir())) == 1
     assert not (root / "artifacts" / "count_2").exists()
+
+
+@component(image="tf")
+def attempt(model: Input[Model], made: Output[Model], *, on_failure: OnFailure = "raise") -> None:
+    """Make a model if the file next to it exists.
+
+    Args:
+        model: The model to copy.
+        made: The copy.
+        on_failure: Raise the error, or record it.
+    """
+    if not model.path.with_name("ready").exists():
+        raise ComponentError("not ready", "a file named ready", "write it")
+    shutil.copytree(model.path, made.path, dirs_exist_ok=True)
+
+
+def attempts(steps, model: Input[Model]) -> None:
+    """Try to make a model, and copy another one."""
+    steps(attempt, model=model, on_failure="row")
+    steps(toys.copy_model, model=model)
+
+
+def test_a_failed_model_is_tried_again(digits_lite, tmp_path, root):
+    shutil.copytree(digits_lite, tmp_path / "model")
+    for _ in range(2):
+        outcomes = run(trace(attempts), {"model": tmp_path / "model"}, root)
+        assert "not ready" in outcomes["attempt"].outputs["made"].failure
+    assert reused(outcomes) == ["copy_model"]
+    (tmp_path / "ready").write_text("")
+    assert run(trace(attempts), {"model": tmp_path / "model"}, root)["attempt"].outputs["made"].failure is None
+    assert reused(run(trace(attempts), {"model": tmp_path / "model"}, root)) == ["attempt", "copy_model"]
 
 
 def copies(steps, model: Input[Model], *, note: str = "a") -> None:

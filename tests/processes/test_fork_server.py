@@ -1,6 +1,7 @@
 """Test the fork server: forks are independent, and failures of one do not affect the others."""
 
 import signal
+from pathlib import Path
 
 import psutil
 import pytest
@@ -10,11 +11,13 @@ from tfopt.processes import rpc
 from tfopt.processes.fork_server import ForkedWorker
 from tfopt.processes.rpc import CallFailed, WorkerDied, WorkerProcess
 
+SEARCH_PATH = {"PYTHONPATH": str(Path(__file__).parents[2])}  # workers do not search the working folder
+
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
     monkeypatch.setattr(rpc, "TIMEOUT_S", 60.0)  # a hanging test fails
-    with WorkerProcess("tests.fork_worker", log=tmp_path / "origin.log") as process:
+    with WorkerProcess("tests.fork_worker", log=tmp_path / "origin.log", environment=SEARCH_PATH) as process:
         yield process
 
 

@@ -88,7 +88,7 @@ def check_code(file: Path, keras: Any) -> None:
             raise ModelCodeError(
                 f"{file}: {layer} contains {code}, which loading the file would run",
                 "a model without code of its own",
-                "pass --trust-model-code (in a pipeline: trust_model_code=true) if you trust the origin of the file, or "
+                "pass --trust-model-code (in a pipeline: trust_model_code=true) if you trust its origin, or "
                 "build the model with layers or a custom layer that is registered",
             )
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tfopt.artifacts import CARD, Artifact, staging
+from tfopt.artifacts import CARD, Artifact, Model, staging
 from tfopt.artifacts.report_schema import dump, parse
 from tfopt.dag.dag import Step
 from tfopt.errors import ComponentError
@@ -131,6 +131,9 @@ class StepResults:
                     name: port.type(self._root / stored[name].path, stored[name].metadata)
                     for name, port in self._step.component.outputs.items()
                 }
+                is_failed = any(isinstance(output, Model) and output.failure for output in outputs.values())
+                if is_failed:  # another attempt may succeed, with another version of a library or more memory
+                    continue
                 if all(content_digest(artifact) == stored[name].digest for name, artifact in outputs.items()):
                     yield outputs
 

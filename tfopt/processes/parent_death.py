@@ -6,6 +6,7 @@ import signal
 import sys
 
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+PYTHON = (sys.executable, "-P")  # without the working folder in the search path: random.py there is not the library's
 
 
 def die_with_parent(parent: int) -> None:
@@ -22,7 +23,7 @@ def die_with_parent(parent: int) -> None:
 
 def bound_command(*words: str) -> list[str]:
     """Return a command that runs another one and is killed when this process ends."""
-    return [sys.executable, "-m", "tfopt.processes.parent_death", str(os.getpid()), *words]
+    return [*PYTHON, "-m", "tfopt.processes.parent_death", str(os.getpid()), *words]
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import os
 import re
 import socket
 import subprocess
-import sys
 import traceback
 from collections.abc import Mapping
 from multiprocessing import reduction
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tfopt.errors import ComponentError
+from tfopt.processes.parent_death import PYTHON
 from tfopt.processes.subprocess_call import describe_exit, last_lines
 
 TIMEOUT_S = 1800.0  # per call: compiling a large model may take minutes, but some calls never return
@@ -105,7 +105,7 @@ class WorkerProcess(WorkerClient):
         ours, theirs = socket.socketpair()
         with theirs, log.open("wb") as stream:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, str(theirs.fileno()), *words],
+                [*PYTHON, "-m", module, str(theirs.fileno()), *words],
                 env={**os.environ, **(environment or {})},
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # closing the terminal must not end it; closing the pipe does

@@ -16,10 +16,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tfopt.errors import ComponentError, first_line, machine_error
-from tfopt.processes.parent_death import die_with_parent
+from tfopt.errors import ComponentError, MachineError, first_line, machine_error
+from tfopt.processes.parent_death import PYTHON, die_with_parent
 
 T = TypeVar("T")
+OUT_OF_MEMORY = "std::bad_alloc"  # the message of a C++ library before it aborts
 
 
 def run_in_child(
@@ -43,6 +44,7 @@ def run_in_child(
     Raises:
         ComponentError: The one that the function raised, or one with the last lines of output if the child died or
             exceeded the limit.
+        MachineError: If the child was killed, or ended for lack of memory.
         TypeError: If the child could not import the function; addressed to the caller's author.
     """
     if function.__module__ == "__main__" or "<" in function.__qualname__:
@@ -53,7 +55,7 @@ def run_in_child(
         call.write_bytes(pickle.dumps(sys.path) + pickle.dumps((function.__module__, function.__qualname__, arguments)))
         with log.open("wb") as stream:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tfopt.processes.subprocess_call", call, answer, str(os.getpid())],
+                [*PYTHON, "-m", "tfopt.processes.subprocess_call", call, answer, str(os.getpid())],
                 env={**os.environ, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
@@ -70,11 +72,17 @@ def run_in_child(
             finally:
                 process.kill()
                 process.wait()
+        if -code == signal.SIGKILL or (code and OUT_OF_MEMORY in last_lines(log)):
+            raise MachineError(
+                f"{doing}: the process {describe_exit(code)}{_last_line(log)}",
+                "enough memory",
+                "run it on a machine, or in a pod, with more; the kernel's log (dmesg) names the processes it killed",
+            )
         if code or not answer.exists():
             raise ComponentError(
                 f"{doing}: the process {describe_exit(code)}{_last_line(log)}\n{last_lines(log)}",
                 "a process that ends well",
-                "see the last lines that it printed; when it was killed, the machine may be short of memory",
+                "see the last lines that it printed",
             )
         worked, result = pickle.loads(answer.read_bytes())
     if not worked:
