@@ -180,6 +180,22 @@ def test_no_truncation_of_a_gzip_file_is_silent(tmp_path):
     assert sum(len(batch["image"]) for batch in read_batches([part], IMAGE, batch_size=9)) == 80
 
 
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_file_that_ends_within_the_header_of_a_record_is_damaged(tmp_path, compressed):
+    write_examples(tmp_path / "whole", rows(0, 40))
+    content = (tmp_path / "whole").read_bytes()
+    size = len(content) // 40
+    part = tmp_path / ("part.gz" if compressed else "part")
+    for remaining in (1, 5, 11):  # of the 12 bytes of the header of record 25
+        cut = content[: 25 * size + remaining]
+        part.write_bytes(gzip.compress(cut) if compressed else cut)
+        for read in (lambda: list(read_records([part])), lambda: list(read_batches([part], IMAGE, batch_size=9))):
+            with pytest.raises(ComponentError, match=rf"{part.name}: damaged .*{25 * size} of {len(cut)} bytes"):
+                read()
+    part.write_bytes(gzip.compress(content[: 25 * size]) if compressed else content[: 25 * size])
+    assert len(list(read_records([part]))) == 25
+
+
 def test_other_files_than_tfrecords_are_rejected(tmp_path):
     (tmp_path / "text.tfrecord").write_text("hello, I am not a TFRecord file at all\n" * 20)
     plain = tmp_path / "plain"

@@ -56,7 +56,7 @@ def framed_size(records: Any) -> Any:
 
 
 def check_whole(files: Sequence[str | Path], size: int) -> None:
-    """Check for gzip files that are truncated at the end of a record, which TensorFlow does not detect.
+    """Check for files that are truncated at the end of a record, or within its header, which TensorFlow ignores.
 
     Args:
         files: Files that were read to the end.
@@ -67,8 +67,13 @@ def check_whole(files: Sequence[str | Path], size: int) -> None:
     """
     if (sum(map(_declared_size, files)) - size) % (1 << 32) == 0:
         return
+    plain = [file for file in files if not _is_gzip(file)]
+    expected = sum(Path(file).stat().st_size for file in plain)
     for file in filter(_is_gzip, map(str, files)):  # a file of several gzip members has a smaller size in its trailer
-        _unpack(file)
+        expected += _unpacked_size(file)
+    if expected != size:
+        name = str(files[0]) if len(files) == 1 else f"one of {len(files)} files, {files[0]} …"
+        raise damage_error(name, EOFError(f"{size} of {expected} bytes are whole records"))
 
 
 def damage_error(file: str | Path, error: Exception) -> ComponentError:
@@ -109,10 +114,9 @@ def _declared_size(file: str | Path) -> int:
         return int.from_bytes(stream.read(4), "little")
 
 
-def _unpack(file: str) -> None:
+def _unpacked_size(file: str) -> int:
     try:
         with gzip.open(file) as unpacked:
-            while unpacked.read(1 << 20):
-                pass
+            return sum(map(len, iter(lambda: unpacked.read(1 << 20), b"")))
     except (EOFError, OSError, zlib.error) as error:
         raise damage_error(file, error) from error
