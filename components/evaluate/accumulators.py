@@ -41,12 +41,12 @@ class Histogram:
         """Return a histogram without records; the first axis of the shape is the models."""
         return cls(np.zeros(shape, np.int64), np.zeros((*shape, replicates), np.int32))
 
-    def add(self, model: int, weights: Array, cells: Array, rows: Array | None = None) -> None:
-        """Add records of a model: the cell of each, and the row of ``weights`` that each belongs to."""
+    def add(self, model: int, weights: Array, cells: Array) -> None:
+        """Add records of a model by the cell of each."""
         order = np.argsort(cells, kind="stable")
         used, starts, counts = np.unique(cells[order], return_index=True, return_counts=True)
         self.counts[model].reshape(-1)[used] += counts
-        sums = np.add.reduceat(weights[order if rows is None else rows[order]], starts, axis=0).astype(np.int32)
+        sums = np.add.reduceat(weights[order], starts, axis=0).astype(np.int32)
         self.resampled[model].reshape(-1, weights.shape[1])[used] += sums
 
     def merge(self, other: "Histogram") -> None:
@@ -109,9 +109,9 @@ class Sums:
     def add_classes(self, model: int, weights: Array, predicted: Array, actual: Array) -> None:
         """Add records to the counts of classes: predicted and true membership in each, ``[records, classes]``."""
         if self.classes:
-            rows, kinds, classes = np.nonzero(np.stack([predicted & actual, predicted, actual], 1))
-            if len(rows):
-                self.classes.add(model, weights, kinds * predicted.shape[1] + classes, rows)
+            members = np.stack([predicted & actual, predicted, actual], 1).astype(np.float32)
+            self.classes.counts[model] += members.sum(0, np.int64)
+            self.classes.resampled[model] += np.einsum("nkc,nr->kcr", members, weights).astype(np.int32)
 
     def merge(self, other: "Sums") -> None:
         """Add the sums over other records."""

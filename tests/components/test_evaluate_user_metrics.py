@@ -1,6 +1,8 @@
 """Test metrics of the user: those of docs/metrics.md against scikit-learn, sharded as unsharded, and every refusal."""
 
+import pickle
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +10,10 @@ import pytest
 from sklearn import metrics as sk
 
 from tests.conftest import write_examples
-from tfopt.artifacts import Model
+from tfopt.artifacts import Model, PythonModule
 from tfopt.component import find
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.evaluate.user_metrics import read_metrics
+from tfopt.components.evaluate.user_metrics import load_metrics, read_metrics
 from tfopt.data import beam_runner
 from tfopt.errors import ComponentError
 from tfopt.runtimes import load
@@ -295,3 +297,11 @@ def test_goals_and_the_objective_of_select_model_take_the_metric(tmp_path, digit
     page = (decision.path / "report.html").read_text()
     assert "cost" in page
     assert "--module module.py --metrics module:cost" in page
+
+
+def test_a_worker_without_the_file_has_its_source(module):
+    (metric,) = load_metrics(["module:mean_iou"], PythonModule(str(module)))
+    arrived = pickle.loads(pickle.dumps(replace(metric, path="/nowhere/metrics.py")))
+    labels, predictions = np.zeros((5, 36), int), np.eye(3)[np.zeros((5, 6, 6), int)]
+    assert arrived.record_terms(labels, predictions).tolist() == [[36, 0, 0, 36, 0, 0]] * 5
+    assert arrived.value(np.array([36.0, 0, 0, 72, 0, 9]), 5) == 0.25

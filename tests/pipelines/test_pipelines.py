@@ -2,6 +2,7 @@
 
 import pytest
 
+from tfopt.components.evaluate.user_metrics import read_metrics
 from tfopt.dag.dag import Dag, StepOutput
 from tfopt.dag.tracing import load, pipelines
 from tfopt.errors import ComponentError
@@ -68,3 +69,24 @@ def test_retrain_passes_its_plan_and_start_to_train():
     }
     inputs = dag.steps["train"].inputs
     assert (inputs["plan"], inputs["start"]) == (dag.sources["plan"], dag.sources["start"])
+
+
+@pytest.mark.parametrize("name", ["optimize", "optimize_gpu", "retrain", "shrink", "tune"])
+def test_every_pipeline_evaluates_with_the_metrics_of_the_user(name):
+    dag = load(name)
+    for id in {"evaluate", "tune_recipe"} & set(dag.steps):
+        step = dag.steps[id]
+        assert step.parameters["metrics"].parameter is dag.parameters["metrics"]
+        assert step.inputs["module"].name == "module"
+    assert dag.parameters["metrics"].reads.parse is read_metrics, "a wrong name is refused before anything runs"
+
+
+@pytest.mark.parametrize("name", ["retrain", "tune"])
+def test_the_data_preparation_takes_files_columns_and_the_policy_for_missing_values(name):
+    dag = load(name)
+    prepared = dag.steps["prepare_examples"].parameters
+    for parameter in ("files", "columns", "missing", "pack", "splits"):
+        assert prepared[parameter].parameter is dag.parameters[parameter]
+    assert "Parquet" in dag.steps["prepare_examples"].inputs["data"].description
+    with pytest.raises(ComponentError, match="write columns="):
+        dag.parameters["columns"].reads.parse(["c:number"])
