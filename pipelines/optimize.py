@@ -47,7 +47,7 @@ def optimize(
     selection: Group[Selection],
     signature: Inherited,
     trust_model_code: Inherited,
-) -> None:
+) -> dict[str, object]:
     """Make a trained model smaller and faster on CPUs, measure every candidate, and push the selected one.
 
     Args:
@@ -61,7 +61,7 @@ def optimize(
     """
     loading = {"signature": signature, "trust_model_code": trust_model_code}
     candidates = make_candidates(steps, model, examples, CANDIDATES, loading)
-    select_and_push(steps, model, candidates, examples, selection, loading, module)
+    return select_and_push(steps, model, candidates, examples, selection, loading, module)
 
 
 def make_candidates(
@@ -105,10 +105,10 @@ def select_and_push(
     loading: dict[str, object] | None = None,
     module: object = None,
     **warm_start: object,
-) -> None:
+) -> dict[str, object]:
     """Measure candidates against the baseline, select one, load it as its server would, and push it.
 
-    If the selected model cannot be served, the baseline takes its place.
+    If the selected model cannot be served, the baseline is pushed instead. Return the outputs of the selection.
 
     Args:
         steps: Adds the steps.
@@ -144,3 +144,4 @@ def select_and_push(
         **pushed,
         **warm_start,
     )
+    return dict(selected.outputs)

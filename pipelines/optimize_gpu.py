@@ -21,7 +21,7 @@ def optimize_gpu(
     selection: Group[Selection],
     signature: Inherited,
     trust_model_code: Inherited,
-) -> None:
+) -> dict[str, object]:
     """Optimize a trained model like `optimize`, with TensorRT engines among the candidates.
 
     Args:
@@ -35,4 +35,4 @@ def optimize_gpu(
     """
     loading = {"signature": signature, "trust_model_code": trust_model_code}
     candidates = make_candidates(steps, model, examples, (*CANDIDATES, *ENGINES), loading)
-    select_and_push(steps, model, candidates, examples, selection, loading, module)
+    return select_and_push(steps, model, candidates, examples, selection, loading, module)

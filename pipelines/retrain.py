@@ -38,7 +38,7 @@ def retrain(
     *,
     training: Group[Training],
     selection: Group[Selection],
-) -> None:
+) -> dict[str, object]:
     """Retrain a model on fresh data, optimize it, measure every candidate, and push the selected one.
 
     Args:
@@ -53,7 +53,7 @@ def retrain(
     inputs = {"module": module, "plan": plan, "start": start}
     examples, trained = prepare_and_train(steps, data, training, selection, **inputs)
     candidates = make_candidates(steps, trained, examples, FORMATS)
-    select_and_push(steps, trained, candidates, examples, selection, module=module, trained=trained)
+    return select_and_push(steps, trained, candidates, examples, selection, module=module, trained=trained)
 
 
 def prepare_and_train(

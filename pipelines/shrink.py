@@ -45,7 +45,7 @@ def shrink(
     *,
     shrinking: Group[Shrinking],
     selection: Group[Selection],
-) -> None:
+) -> dict[str, object]:
     """Prune, cluster and quantize a trained model, alone and combined, measure every candidate, push the selected one.
 
     Args:
@@ -99,4 +99,4 @@ def shrink(
         return exporter(id="_".join(["export", name, *kind.split()]), **options).outputs["exported"]
 
     candidates = [export(name, kind) for name, kinds in EXPORTS.items() for kind in kinds]
-    select_and_push(steps, model, candidates, examples, selection, module=module)
+    return select_and_push(steps, model, candidates, examples, selection, module=module)

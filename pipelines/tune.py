@@ -28,7 +28,7 @@ def tune(
     training: Group[Training],
     search: Group[Search],
     selection: Group[Selection],
-) -> None:
+) -> dict[str, object]:
     """Retrain a model on fresh data, optimize it by the last run's recipe or search a new one, and push the result.
 
     The recipe is stored in the destination. The first run searches. A later run tries the stored recipe and searches
@@ -63,4 +63,4 @@ def tune(
         destination=selection.destination,
     ).outputs
     warm_start = {"trained": trained, "recipe": tuned["recipe"]}
-    select_and_push(steps, trained, [tuned["tuned"]], examples, selection, module=module, **warm_start)
+    return select_and_push(steps, trained, [tuned["tuned"]], examples, selection, module=module, **warm_start)

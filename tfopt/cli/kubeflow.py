@@ -41,6 +41,11 @@ def add_compile(subparsers: Subparsers) -> None:
         metavar="INPUT=N",
         help="of a component: the number of artifacts of a list input, such as candidates=5 (default: 1)",
     )
+    parser.add_argument(
+        "--as-component",
+        action="store_true",
+        help="of a pipeline: write a component for another pipeline; its inputs and outputs are artifacts",
+    )
     _add_step_options(parser)
     parser.set_defaults(run_command=_compile)
 
@@ -57,8 +62,12 @@ def _compile(arguments: argparse.Namespace) -> int:
         )
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     if arguments.pipeline in components():
-        if arguments.kfp_option or arguments.sources:
-            option = "--kfp-option" if arguments.kfp_option else "--with"
+        options_of_pipelines = {
+            "--kfp-option": arguments.kfp_option,
+            "--with": arguments.sources,
+            "--as-component": arguments.as_component,
+        }
+        for option in (option for option, value in options_of_pipelines.items() if value):
             raise ComponentError(
                 f"{option} for {arguments.pipeline}",
                 "a pipeline: the pipeline that uses a component.yaml sets the options of its step",
@@ -73,7 +82,9 @@ def _compile(arguments: argparse.Namespace) -> int:
         for name in arguments.sources:
             if name not in dag.sources:
                 raise ComponentError(f"--with {name}", "a source of the pipeline", nearest(name, dag.sources))
-        compiler.compile_pipeline(dag, arguments.output, images, options, arguments.sources)
+        compiler.compile_pipeline(
+            dag, arguments.output, images, options, arguments.sources, as_component=arguments.as_component
+        )
     print(arguments.output)
     return 0
 

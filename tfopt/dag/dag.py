@@ -1,8 +1,9 @@
 """A DAG: steps, their wiring and parameters, the same for every engine.
 
-    def optimize(steps: Steps, model: Input[KerasModel], *, precision: str = "int8") -> None:
+    def optimize(steps: Steps, model: Input[KerasModel], *, precision: str = "int8") -> dict[str, object]:
         folded = steps.fold_batch_norm(model=model)
-        steps.export_tflite(model=folded.outputs["folded"], precision=precision)
+        lite = steps.export_tflite(model=folded.outputs["folded"], precision=precision)
+        return {"lite": lite.outputs["exported"]}
 
 `tfopt.dag.tracing` builds it by calling the pipeline function; wiring and values are checked before anything runs.
 """
@@ -94,6 +95,7 @@ class Dag:
     sources: dict[str, PipelineInput]
     parameters: dict[str, Parameter]
     steps: dict[str, Step] = field(default_factory=dict)
+    outputs: dict[str, StepOutput] = field(default_factory=dict)
 
     def values(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the checked value of every source and parameter; an engine calls this before it starts a step.

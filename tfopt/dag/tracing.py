@@ -4,7 +4,9 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
+import re
 import sys
+import traceback
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, replace
@@ -24,11 +26,13 @@ from tfopt.declaration.parameters import (
     inherit,
     read_descriptions,
 )
-from tfopt.errors import ComponentError, nearest
+from tfopt.errors import ComponentError, first_line, nearest
 
 # A pipeline parameter declared so has the type, choices, range, parser and description of the step parameter that it is
 # passed to, and its default unless the pipeline sets another one.
 Inherited = Annotated[Any, "inherited"]
+
+STEP_ID = r"[a-z][a-z0-9_-]{0,62}"
 
 
 class Steps:
@@ -55,6 +59,10 @@ class Steps:
         """
         count = sum(step.component is component for step in self._dag.steps.values())
         id = id or (f"{component.name}_{count + 1}" if count else component.name)
+        if not re.fullmatch(STEP_ID, id):  # it becomes the name of a folder, and of a task on Kubeflow
+            name = re.sub("[^a-z0-9]+", "_", id.lower()).strip("_0123456789")[:60]
+            fix = f"write id={name or component.name!r}"
+            raise ComponentError(f"a step named {id!r}", "small letters, digits and underscores, a letter first", fix)
         if id in self._dag.steps:
             raise ComponentError(f"two steps named {id}", "one name per step", "pass another id=…")
         artifacts = {name: wires.pop(name) for name in component.inputs if name in wires}
@@ -68,24 +76,39 @@ class Steps:
         return step
 
 
-def trace(function: Callable[..., None]) -> Dag:
+def trace(function: Callable[..., Mapping[str, object] | None]) -> Dag:
     """Call a pipeline function with a recorder and return its DAG.
 
     Raises:
-        ComponentError: If a step is wired wrongly, or an inherited parameter is passed to no step, or to steps that
-            disagree on its type or default.
+        ComponentError: If a step is wired wrongly, the function returns anything but outputs of steps, or an inherited
+            parameter is passed to no step, or to steps that disagree on its type or default.
     """
     doc = docstring_parser.parse(function.__doc__ or "")
     dag = Dag(function.__name__, doc.short_description or "", {}, {})
     arguments = _arguments(function, dag)
-    function(Steps(dag), **arguments)
+    dag.outputs = _returned_outputs(dag, function(Steps(dag), **arguments))
     dag.parameters = {name: _inherited(dag, parameter) for name, parameter in dag.parameters.items()}
     placeholders = {name: Placeholder(parameter) for name, parameter in dag.parameters.items()}
     dag.steps = {id: replace(step, parameters=_completed(step, placeholders)) for id, step in dag.steps.items()}
     return dag
 
 
-def _arguments(function: Callable[..., None], dag: Dag) -> dict[str, Any]:
+def _returned_outputs(dag: Dag, returned: Any) -> dict[str, StepOutput]:
+    """Check what a pipeline function returns: the artifacts of its steps that another pipeline can use, by name."""
+    outputs = {} if returned is None else returned
+    if not isinstance(outputs, Mapping) or not all(
+        re.fullmatch("[a-z][a-z0-9_]*", str(name)) and isinstance(output, StepOutput) and output.step in dag.steps
+        for name, output in outputs.items()
+    ):
+        raise ComponentError(
+            f"{dag.name} returns {returned!r}",
+            "outputs of its steps by name, in small letters, or nothing",
+            'write return {"selected": step.outputs["selected"]}',
+        )
+    return dict(outputs)
+
+
+def _arguments(function: Callable[..., Mapping[str, object] | None], dag: Dag) -> dict[str, Any]:
     """Declare the pipeline's inputs and parameters in the DAG; return what the function is called with."""
     hints = typing.get_type_hints(function, include_extras=True)
     descriptions = read_descriptions(function.__doc__ or "")
@@ -180,7 +203,7 @@ def load(pipeline: str) -> Dag:
         assert spec and spec.loader  # a .py file always has a loader
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module  # so that components declared in that file are found by their path
-        spec.loader.exec_module(module)
+        _execute(path, spec.loader, module)
     elif pipeline in pipelines():
         module = importlib.import_module(f"tfopt.pipelines.{pipeline}")
     else:
@@ -193,6 +216,22 @@ def load(pipeline: str) -> Dag:
             f"{pipeline}: no function {name}", "a function with the name of its file", f"write def {name}(steps, …)"
         )
     return trace(getattr(module, name))
+
+
+def _execute(path: Path, loader: Any, module: Any) -> None:
+    """Run the code of a pipeline file; its exceptions become errors that name the line in the file."""
+    try:
+        loader.exec_module(module)
+    except ComponentError:
+        raise
+    except (Exception, SystemExit) as error:  # with SystemExit the command would end with success
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        line = frames[-1].lineno if frames else getattr(error, "lineno", None)
+        raise ComponentError(
+            f"{path}{f', line {line}' if line else ''}: {type(error).__name__}: {first_line(error)}",
+            "a Python file that can be imported",
+            "correct the file; it should only declare components and a pipeline function",
+        ) from error
 
 
 def pipelines() -> list[str]:

@@ -2,10 +2,10 @@
 
 import inspect
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from kfp import compiler, dsl
 
@@ -13,7 +13,13 @@ from tfopt.component import Component
 from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput, Value
 from tfopt.declaration.parameters import read_parameter
 from tfopt.errors import ComponentError, first_line, nearest
-from tfopt.kfp.container_components import container_component, kfp_type, parameter_arguments, set_signature
+from tfopt.kfp.container_components import (
+    container_component,
+    input_artifact,
+    kfp_type,
+    parameter_arguments,
+    set_signature,
+)
 from tfopt.kfp.images import Images
 from tfopt.kfp.placement import place_steps
 from tfopt.kfp.pod_options import Options, apply
@@ -43,7 +49,13 @@ def compile_component(
 
 
 def compile_pipeline(
-    dag: Dag, file: Path, images: Images | None = None, options: Options | None = None, sources: Collection[str] = ()
+    dag: Dag,
+    file: Path,
+    images: Images | None = None,
+    options: Options | None = None,
+    sources: Collection[str] = (),
+    *,
+    as_component: bool = False,
 ) -> None:
     """Write a DAG as native KFP v2 YAML. Sources become parameters ``NAME_uri``, imported when the run starts.
 
@@ -53,27 +65,32 @@ def compile_pipeline(
         images: The container images; the project's own if None.
         options: The options of the steps and the run.
         sources: The optional sources that the runs get. The others are left out, because KFP imports every source.
+        as_component: Write a component for another pipeline: the sources are artifacts, and so are the outputs.
 
     Raises:
         ComponentError: If an option does not fit the DAG or the image of a step, or KFP's compiler refuses the DAG.
     """
     images, options = images or Images(), options or Options()
     options.check(dag)
+    if as_component:
+        _refuse_options_of_runs(dag, options)
     placed = place_steps(dag, images, options)
     used = [source for source in dag.sources.values() if not source.optional or source.name in sources]
-    uris = [read_parameter(f"{source.name}_uri", str, None, True, source.description) for source in used]
-    signature = inspect.Signature(list(parameter_arguments([*uris, *dag.parameters.values()])))
+    signature = _signature(dag, used, as_component)
 
-    def build(*values: Any) -> None:  # KFP passes the values in the order of the signature
+    def build(*values: Any) -> Any:  # KFP passes the values in the order of the signature
         arguments = dict(zip(signature.parameters, values, strict=True))
-        imported = {source.name: _import_source(source, arguments[f"{source.name}_uri"], options) for source in used}
+        if not as_component:
+            arguments |= {source.name: _import_source(source, arguments[_uri(source)], options) for source in used}
+        artifacts = {source.name: arguments[source.name] for source in used}
         tasks: dict[str, Any] = {}
         for step in dag.steps.values():
-            tasks[step.id] = _task(step, imported, tasks, arguments)
+            tasks[step.id] = _task(step, artifacts, tasks, arguments)
             apply(placed[step.id], tasks[step.id])
+        outputs = {name: tasks[output.step].outputs[output.output] for name, output in dag.outputs.items()}
+        return signature.return_annotation(**outputs) if as_component and outputs else None
 
-    inputs = "\n".join(f"    {p.name}: {p.description}" for p in [*uris, *dag.parameters.values()])
-    set_signature(build, dag.name, f"{dag.description}\n\nArgs:\n{inputs}", signature)
+    set_signature(build, dag.name, _docstring(dag, used), signature)
     description = " ".join([dag.description, *(f"{p.name}: {p.description}" for p in dag.parameters.values())])
     decorate = dsl.pipeline(name=pipeline_name(dag), description=description, pipeline_root=options.root)
     try:
@@ -82,6 +99,42 @@ def compile_pipeline(
         raise ComponentError(
             f"{dag.name}: {first_line(error)}", "a DAG that KFP's compiler accepts", "change the DAG as that line says"
         ) from error
+
+
+def _refuse_options_of_runs(dag: Dag, options: Options) -> None:
+    """Raise ComponentError for an option that the pipeline around a component sets."""
+    reused = [f"{name}:reuse" for name in dag.sources if "reuse" in options.of(name)]
+    for option in [*(["root"] if options.root else []), *reused]:
+        raise ComponentError(
+            f"--kfp-option {option} with --as-component",
+            "options of steps",
+            "leave it out: the pipeline that uses the component has the root, and its steps make the artifacts",
+        )
+
+
+def _signature(dag: Dag, sources: Sequence[PipelineInput], as_component: bool) -> inspect.Signature:
+    """Return the signature of the function that KFP compiles: sources and outputs are artifacts of a component."""
+    if not as_component:
+        uris = [read_parameter(_uri(source), str, None, True, source.description) for source in sources]
+        return inspect.Signature(list(parameter_arguments([*uris, *dag.parameters.values()])))
+    inputs = [input_artifact(source.name, source.type) for source in sources]
+    parameters = parameter_arguments(list(dag.parameters.values()))
+    fields = [(name, kfp_type(output.type)) for name, output in dag.outputs.items()]
+    outputs = NamedTuple("Outputs", fields) if fields else inspect.Signature.empty
+    return inspect.Signature([*inputs, *parameters], return_annotation=outputs)
+
+
+def _docstring(dag: Dag, sources: Sequence[PipelineInput]) -> str:
+    """Return the docstring from which KFP reads the descriptions of inputs and outputs."""
+    inputs = [line for s in sources for line in (f"{s.name}: {s.description}", f"{_uri(s)}: {s.description}")]
+    inputs += [f"{parameter.name}: {parameter.description}" for parameter in dag.parameters.values()]
+    ports = {name: dag.steps[output.step].component.outputs[output.output] for name, output in dag.outputs.items()}
+    outputs = [f"{name}: {port.description}" for name, port in ports.items()]
+    return "\n    ".join([f"{dag.description}\n\nArgs:", *inputs]) + "\n    ".join(["\n\nReturns:", *outputs])
+
+
+def _uri(source: PipelineInput) -> str:
+    return f"{source.name}_uri"
 
 
 def pipeline_name(dag: Dag) -> str:

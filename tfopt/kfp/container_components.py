@@ -66,10 +66,7 @@ def _artifact_arguments(
 ) -> Iterator[inspect.Parameter]:
     for port in component.inputs.values():
         for name in _kfp_inputs(port, lengths) if port.name not in unset else ():
-            type = kfp_type(port.type)
-            hint = KfpInput[list[type]] if name in collected else KfpInput[type]  # type: ignore[valid-type]
-            default = None if port.optional else inspect.Parameter.empty
-            yield _argument(name, Optional[hint] if port.optional else hint, default)
+            yield input_artifact(name, port.type, is_optional=port.optional, is_list=name in collected)
     for port in component.outputs.values():
         yield _argument(port.name, KfpOutput[kfp_type(port.type)])
         if port.type.page:
@@ -88,6 +85,15 @@ def parameter_arguments(parameters: Collection[Parameter]) -> Iterator[inspect.P
             default = "" if hint is str else default
             hint = Optional[hint]
         yield _argument(parameter.name, hint, default)
+
+
+def input_artifact(
+    name: str, type: type[artifacts.Artifact], *, is_optional: bool = False, is_list: bool = False
+) -> inspect.Parameter:
+    """Return the argument of a KFP function for an input artifact."""
+    kind = kfp_type(type)
+    hint = KfpInput[list[kind]] if is_list else KfpInput[kind]  # type: ignore[valid-type]
+    return _argument(name, Optional[hint] if is_optional else hint, None if is_optional else inspect.Parameter.empty)
 
 
 def _argument(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
