@@ -169,7 +169,7 @@ def _check_label(settings: Settings, features: Mapping[str, TensorSpec]) -> None
             f"no label {name!r}", f"one of the features {', '.join(features)}", nearest(name, features)
         )
     spec = features[name]
-    if spec.dtype == "string" and not settings.metrics:
+    if spec.dtype == "string" and not (settings.metrics and settings.task in ("auto", OTHER)):
         raise ComponentError(
             f"label {name!r} is text",
             "int64 classes, numbered from 0 as the model's output is, or float targets",
@@ -222,7 +222,7 @@ def _task(settings: Settings, predictions: NDArray[Any], labels: NDArray[Any]) -
     width, size = predictions.shape[1], labels.shape[1]
     task: str = settings.task
     if task == "auto":
-        if settings.metrics and (labels.dtype.kind == "O" or (size not in (1, width))):
+        if labels.dtype.kind == "O":
             task = OTHER
         elif labels.dtype.kind == "f" or size > 1:
             is_multi_label = labels.dtype.kind != "f" and width == size and np.isin(labels, (0, 1)).all()
@@ -232,6 +232,8 @@ def _task(settings: Settings, predictions: NDArray[Any], labels: NDArray[Any]) -
         else:
             task = "binary" if np.isin(labels, (0, 1)).all() else REGRESSION
     fits = {"classification": width > 1, "binary": width == 1, OTHER: bool(settings.metrics)}
+    if settings.task == "auto" and settings.metrics and not fits.get(task, width == size):
+        return OTHER
     if not fits.get(task, width == size):
         expected = {"classification": "2 or more", "binary": "1", OTHER: "any, with metrics=module:FUNCTION,"}
         raise ComponentError(

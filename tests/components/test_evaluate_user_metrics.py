@@ -1,5 +1,6 @@
 """Test metrics of the user: those of docs/metrics.md against scikit-learn, sharded as unsharded, and every refusal."""
 
+import json
 import pickle
 import re
 from dataclasses import replace
@@ -305,3 +306,25 @@ def test_a_worker_without_the_file_has_its_source(module):
     labels, predictions = np.zeros((5, 36), int), np.eye(3)[np.zeros((5, 6, 6), int)]
     assert arrived.record_terms(labels, predictions).tolist() == [[36, 0, 0, 36, 0, 0]] * 5
     assert arrived.value(np.array([36.0, 0, 0, 72, 0, 9]), 5) == 0.25
+
+
+def test_labels_of_text_and_of_varying_length_reach_the_metric(run, tmp_path, data):
+    words = np.array(["left", "right"])[data["site"][:40]]
+    columns = {"pixels": data["pixels"][:40], "side": words}
+    write_examples(tmp_path / "text" / "Split-eval" / "a_tfrecord", columns)
+    source = "def score(labels, predictions):\n    return labels[:, 0] == b'left'\nscore.higher_is_better = True"
+    content = run(source, examples=tmp_path / "text", label="side")
+    assert content["task"] == "other"
+    assert content["models"][0]["metrics"]["score"]["value"] == pytest.approx((words == "left").mean())
+    again = {"examples": tmp_path / "text", "label": "side", "evaluation": tmp_path / "again"}
+    with pytest.raises(ComponentError, match=r"(?s)label 'side' is text.*int64 classes"):
+        run(source, **again, task="multi_label")
+    folder = tmp_path / "ragged"
+    for number in range(2):  # records of 1 and of 2 values
+        columns = {"pixels": data["pixels"][:20], "boxes": np.full((20, number + 1), 2.0)}
+        write_examples(folder / "Split-eval" / f"{number}_tfrecord", columns)
+    features = {"boxes": {"dtype": "float32", "shape": [None], "count": 40, "min": 2.0}}
+    (folder / "examples.json").write_text(json.dumps({"features": features}))
+    source = "def score(labels, predictions):\n    return labels.sum(1)\nscore.higher_is_better = True"
+    content = run(source, examples=folder, label="boxes", evaluation=tmp_path / "boxes")
+    assert content["models"][0]["metrics"]["score"]["value"] == pytest.approx(3)
