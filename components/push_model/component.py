@@ -62,6 +62,10 @@ def push_model(
     from tfopt.runtimes import environment
 
     choice = choose(model, blessing, infra_blessing, fallback)
+    if decision:
+        decision.load()  # a damaged report is refused before a version is added
+    if recipe:
+        recipe.read()
     check_destination(
         settings.destination, history=bool(decision), trained=bool(trained and choice.model), recipe=bool(recipe)
     )

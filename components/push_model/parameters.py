@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tfopt.component import Between
+from tfopt.model_store.warm_start import Destination
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class PushSettings:
         warm_up_requests: The largest number of recorded requests, of one example each, if there are examples.
     """
 
-    destination: str
+    destination: Destination
     layout: Literal["auto", "tf_serving", "triton", "plain"] = "auto"
     keep: Annotated[int, Between(1)] | None = None
     warm_up_requests: Annotated[int, Between(0, 1000)] = 16

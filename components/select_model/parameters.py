@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from tfopt.component import Between, Reads
 from tfopt.measurement.goals import read_goals
 from tfopt.model_store.run_history import MIN_RUNS
+from tfopt.model_store.warm_start import Destination
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class Criteria:
     )
     objective: Literal["latency", "throughput", "size", "size_gzipped", "memory", "quality"] = "latency"
     confidence: Literal["interval", "point"] = "interval"
-    destination: str | None = None
+    destination: Destination | None = None
     recent_runs: Annotated[int, Between(MIN_RUNS, 1000)] = 10
     watch: Annotated[tuple[str, ...], Reads(read_goals, ("latency max_regression 5%",))] = (
         "quality max_regression 1%",

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from tfopt.declaration.parameters import Between, Reads
 from tfopt.errors import ComponentError
+from tfopt.model_store.warm_start import Destination
 from tfopt.training.distribution import ONE, check_distribution
 from tfopt.training.input_settings import InputSettings
 
@@ -102,7 +103,7 @@ class Settings(InputSettings, OptimizationSettings):  # fields are those of the 
     """
 
     gpu_memory_mb: Annotated[int, Between(0, None)] = 0
-    destination: str | None = None
+    destination: Destination | None = None
     warm_start: bool = True
     checkpoints: str | None = None
     checkpoint_s: Annotated[float, Between(0, None)] = 600

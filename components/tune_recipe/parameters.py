@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from tfopt.component import Between, Reads
 from tfopt.components.tune_recipe.recipes import FORMATS
 from tfopt.measurement.goals import read_goals
+from tfopt.model_store.warm_start import Destination
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ class SearchSettings:
     formats: tuple[str, ...] = FORMATS
     trials: Annotated[int, Between(1, 1000)] = 20
     minutes: Annotated[float, Between(0.1)] = 30.0
-    destination: str | None = None
+    destination: Destination | None = None
     seconds: Annotated[float, Between(0.1)] = 6.0
     batch_sizes: tuple[str, ...] = ("1", "32")
     threads: Annotated[int, Between(1)] = 1

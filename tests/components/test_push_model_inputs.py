@@ -193,6 +193,25 @@ def test_a_foreign_file_named_history_or_recipe_is_refused_before_a_version_is_a
     assert [path.name for path in (tmp_path / "served").iterdir()] == [name]
 
 
+@pytest.mark.parametrize("name", ["decision", "recipe"])
+def test_a_damaged_report_is_refused_before_a_version_is_added(tmp_path, name):
+    decide(DIGITS, tmp_path / "run")
+    (tmp_path / name).mkdir()
+    (tmp_path / name / f"{name}.json").write_text('{"cut')
+    (tmp_path / name / "report.html").write_text("")
+    arguments = (tmp_path / "run/selected", tmp_path / "run/blessing", tmp_path / "p")
+    with pytest.raises(ComponentError, match=rf"{name}\.json"):
+        push_model(*arguments, destination=str(tmp_path / "served"), **{name: tmp_path / name})
+    assert not (tmp_path / "served").exists()
+
+
+def test_an_empty_destination_is_refused(models, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ComponentError, match=r"(?s)destination.*an empty path.*name a folder"):
+        push_model(models[0], tmp_path / "blessing", tmp_path / "p", destination="")
+    assert not (tmp_path / "1").exists()
+
+
 def test_an_unblessed_baseline_is_not_its_own_fallback(models, tmp_path):
     parent, _ = models
     bare = tmp_path / "bare"

@@ -1,5 +1,6 @@
 """Test that a pipeline is checked while it is traced, independently of the engine."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,6 +126,32 @@ def test_two_steps_of_one_name_are_refused():
 
     with pytest.raises(ComponentError, match="two steps named same"):
         trace(twice)
+
+
+@pytest.mark.parametrize("id", ["../../x", "/tmp/x", "a b", "Größe", "1st", "a" * 64])
+def test_the_name_of_a_step_is_no_path(id):
+    def named(steps, data: Input[Files]) -> None:
+        """Count."""
+        steps(toys.count, data=data, id=id)
+
+    with pytest.raises(ComponentError, match=r"(?s)a step named .*small letters, digits.*write id='\w+'"):
+        trace(named)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import sys\n\nsys.exit(0)\n", "line 3: SystemExit: 0"),
+        ("import not_there\n", "line 1: ModuleNotFoundError: No module named 'not_there'"),
+        ("def broken(steps:\n", "line 1: SyntaxError"),
+        ("\nraise KeyError('x')\n", "line 2: KeyError: 'x'"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_is_refused_with_its_line(tmp_path, text, message):
+    file = tmp_path / "broken.py"
+    file.write_text(text)
+    with pytest.raises(ComponentError, match=rf"(?s){re.escape(f'{file}, {message}')}.*correct the file"):
+        load(str(file))
 
 
 def test_a_pipeline_is_loaded_by_name_or_from_a_file(tmp_path: Path):

@@ -36,13 +36,23 @@ def load(report_type: type[T], file: Path) -> T:
     Raises:
         ComponentError: If the file is missing, is not JSON, has another version, or does not fit the class.
     """
+    return parse(report_type, read(file), str(file))
+
+
+def read(file: Path) -> dict[str, Any]:
+    """Read the content of a report without converting it.
+
+    Raises:
+        ComponentError: If the file is missing, is not JSON, or is no JSON object.
+    """
+    fix = "pass the output of the step that writes it"
     try:
         content = json.loads(file.read_text(), parse_constant=_reject_constant)
-    except (OSError, ValueError) as error:
-        raise ComponentError(
-            f"{file}: {error}", "a JSON report", "pass the output of the step that writes it"
-        ) from error
-    return parse(report_type, content, str(file))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ComponentError(f"{file}: {error}", "a JSON report", fix) from error
+    if not isinstance(content, dict):
+        raise ComponentError(f"{file}: {type(content).__name__}", "a JSON object", fix)
+    return content
 
 
 def parse(report_type: type[T], content: dict[str, Any], source: str) -> T:

@@ -48,9 +48,8 @@ class Report(Artifact, Generic[Content]):
         return report_schema.load(self.schema, self.path / self.file)
 
     def read(self) -> dict[str, Any]:
-        """Read the JSON file."""
-        content: dict[str, Any] = json.loads((self.path / self.file).read_text())
-        return content
+        """Read the JSON file; see `report_schema.read` for its errors."""
+        return report_schema.read(self.path / self.file)
 
     def write(self, report: Content | dict[str, Any]) -> None:
         """Write the JSON file; NaN is rejected because other JSON parsers do not accept it."""

@@ -33,12 +33,21 @@ def join(uri: str, name: str) -> str:
 
 
 def check_scheme(uri: str) -> None:
-    """Raise ComponentError if an address has a scheme that fsspec does not know; local paths have none."""
-    from fsspec import available_protocols
+    """Raise ComponentError if a path is empty, or an address has a scheme that fsspec does not know."""
+    if not uri.strip():
+        raise ComponentError("an empty path", "a path, or an address such as s3://BUCKET/FOLDER", "name a folder")
+    if not is_remote(uri):
+        return
+    from fsspec import get_filesystem_class
 
     scheme = uri.partition("://")[0]
-    if is_remote(uri) and scheme not in available_protocols():
-        raise ComponentError(uri, "a local path, or an address such as s3://BUCKET/FOLDER", nearest(scheme, EXTRAS))
+    try:
+        get_filesystem_class(scheme)
+    except ImportError:  # the machine that runs the step may have the package
+        pass
+    except ValueError as error:
+        expected = "a local path, or an address such as s3://BUCKET/FOLDER"
+        raise ComponentError(uri, expected, nearest(scheme, EXTRAS)) from error
 
 
 def list_remote_files(uri: str) -> dict[str, int]:
