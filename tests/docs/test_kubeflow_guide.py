@@ -42,7 +42,7 @@ def workspace(tmp_path_factory) -> Path:
 def test_the_guide_has_commands_of_both_kinds():
     assert len(COMMANDS) >= 10
     assert sum(block.startswith("# needs a cluster") for block in BLOCKS) >= 3
-    assert {shlex.split(command)[0] for command in COMMANDS} == {"tfopt", "kubectl"}
+    assert {shlex.split(command)[0] for command in COMMANDS} == {"tfopt", "kubectl", "kfp"}
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command.split()[:4])[:50])
@@ -51,6 +51,7 @@ def test_a_command_of_the_guide_runs(command: str, server: KfpServer, workspace:
     words = shlex.split(command.replace("http://localhost:8888", server.url))
     monkeypatch.chdir(workspace)
     monkeypatch.delenv("KFP_TOKEN", raising=False)
+    monkeypatch.setenv("HOME", str(workspace))  # kfp reads its settings there
     monkeypatch.setattr("kfp.client.Client._LOCAL_KFP_CONTEXT", str(workspace / "no-context.json"))
     monkeypatch.setattr(submit.time, "sleep", lambda seconds: None)
     if words[0] == "tfopt":
@@ -62,9 +63,14 @@ def test_a_command_of_the_guide_runs(command: str, server: KfpServer, workspace:
 
 def test_the_server_has_the_run_that_the_guide_describes(server: KfpServer):
     assert not server.kinds["recurringruns"]
-    (run,) = server.kinds["runs"].values()
-    assert run["service_account"] == "tfopt-runner"
-    assert len(server.kinds["versions"]) == 2  # the scheduled one has a GPU
+    submitted, created = server.kinds["runs"].values()
+    assert submitted["service_account"] == "tfopt-runner"
+    assert created["display_name"] == "digits-1"
+    assert created["runtime_config"]["parameters"]["goals"] == ["accuracy threshold 0.95"]
+    executors = created["pipeline_spec"]["pipeline_spec"]["deploymentSpec"]["executors"]
+    images = {executor["container"]["image"] for executor in executors.values() if "container" in executor}
+    assert images == {f"registry.example/tfopt-{kind}:0.1.0" for kind in ("tf", "beam")}
+    assert len(server.kinds["versions"]) == 3  # submitted, scheduled with a GPU, and uploaded by kfp
     assert any("nodeSelector" in text for text in server.uploads.values())
 
 

@@ -1,6 +1,9 @@
 """Test pipelines that are compiled as components: in a pipeline of Kubeflow's own SDK, between its components."""
 
+import importlib.util
 import os
+import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -83,6 +86,24 @@ def test_optimize_stands_between_native_components(tmp_path):
     assert inner["dag"]["tasks"]["evaluate"]["inputs"]["artifacts"]["baseline"] == {"componentInputArtifact": "model"}
     assert not [task for task in inner["dag"]["tasks"] if "importer" in task]
     assert platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+
+
+def test_the_pipelines_of_the_guide_compile(tmp_path, monkeypatch):
+    guide = (Path(__file__).parents[2] / "docs" / "kubeflow.md").read_text()
+    section = guide[guide.index("### In a pipeline of your own") : guide.index("## 4.")]
+    monkeypatch.chdir(tmp_path)
+    (command,) = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
+    assert main(shlex.split(command)[1:]) == 0
+    Path("own.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", section, re.DOTALL)))
+    spec = importlib.util.spec_from_file_location("own", "own.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for pipeline, names in (
+        (module.train_and_optimize, {"train-model", "optimize", "announce"}),
+        (module.compare_widths, {"evaluate"}),
+    ):
+        Compiler().compile(pipeline, "own.yaml")
+        assert names < set(next(yaml.safe_load_all(Path("own.yaml").read_text()))["root"]["dag"]["tasks"])
 
 
 def test_the_component_has_the_steps_and_parameters_of_the_pipeline(tmp_path):

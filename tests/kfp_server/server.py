@@ -92,6 +92,11 @@ class KfpServer:
             raise RefusedError(409, f"The name {body['name']} already exists. Please specify a new name")
         return self._add("pipelines", "pipeline_id", body)
 
+    def _upload_pipeline(self, body, arguments):
+        pipeline = self._create_pipeline({"name": arguments["name"], "display_name": arguments["name"]}, {})
+        self._upload_pipeline_version(body, {"pipelineid": pipeline["pipeline_id"], "name": arguments["name"]})
+        return pipeline
+
     def _list_pipeline_versions(self, body, arguments):
         return self._page("versions", "pipeline_versions", arguments, pipeline_id=arguments["pipeline_id"])
 
@@ -174,10 +179,14 @@ class KfpServer:
     def _check_config(self, body):
         """Check, like the backend, that the pipeline version exists and its parameters get values of their types."""
         self._stored("experiments", body["experiment_id"])
-        reference = body["pipeline_version_reference"]
-        version = self._stored("versions", reference["pipeline_version_id"])
-        assert version["pipeline_id"] == reference["pipeline_id"]
-        spec = _read_spec(self.uploads[reference["pipeline_version_id"]])
+        if "pipeline_spec" in body:  # of a run without an uploaded pipeline; a client may send both YAML documents
+            sent = body["pipeline_spec"]
+            spec = _check_spec([sent["pipeline_spec"], sent["platform_spec"]] if "platform_spec" in sent else [sent])
+        else:
+            reference = body["pipeline_version_reference"]
+            version = self._stored("versions", reference["pipeline_version_id"])
+            assert version["pipeline_id"] == reference["pipeline_id"]
+            spec = _read_spec(self.uploads[reference["pipeline_version_id"]])
         declared = spec["root"].get("inputDefinitions", {}).get("parameters", {})
         values = body["runtime_config"].get("parameters", {})
         for name, value in values.items():
@@ -191,7 +200,10 @@ class KfpServer:
 
 
 def _read_spec(text):
-    documents = list(yaml.safe_load_all(text))
+    return _check_spec(list(yaml.safe_load_all(text)))
+
+
+def _check_spec(documents):
     json_format.ParseDict(documents[0], pipeline_spec_pb2.PipelineSpec())
     for document in documents[1:]:
         json_format.ParseDict(document, pipeline_spec_pb2.PlatformSpec())
