@@ -1,6 +1,7 @@
 """Test the compiled YAML and the step in the container that runs from it."""
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import yaml
 from kfp import components, dsl
 from kfp.compiler import Compiler
 
+import tfopt
 from tests import toys
 from tfopt.artifacts import Blessing, Files, Model
 from tfopt.cli.main import main
@@ -253,3 +255,27 @@ def test_each_evaluated_model_has_its_own_classification_metrics():
     }
     assert evaluated == set(evaluate["inputDefinitions"]["artifacts"]) - {"examples"}
     assert len(evaluated) > 3
+
+
+@pytest.mark.parametrize("name", ["optimize", "evaluate"])
+def test_yaml_whose_images_no_cluster_can_pull_explains_how_to_build_and_name_them(name, tmp_path):
+    file = tmp_path / f"{name}.yaml"
+    assert main(["compile", name, "-o", str(file)]) == 0
+    names, build, compile_again, _ = file.read_text().split("\n", 3)
+    assert f"tfopt-beam:{tfopt.__version__}" in names
+    assert f"VERSION={tfopt.__version__} REGISTRY=registry.example/ docker buildx bake" in build
+    assert components.load_component_from_file(str(file)).name == name
+    assert main(["compile", name, "-o", str(file), *shlex.split(compile_again.partition("…")[2])]) == 0
+    assert "without a registry" not in file.read_text()
+    executors = next(yaml.safe_load_all(file.read_text()))["deploymentSpec"]["executors"].values()
+    images = {executor["container"]["image"] for executor in executors if "container" in executor}
+    assert images <= {f"registry.example/tfopt-{kind}:{tfopt.__version__}" for kind in ("tf", "beam")}
+
+
+def test_committed_yaml_has_the_comment_and_can_be_loaded():
+    files = list((Path(__file__).parents[2] / "deploy" / "kfp").rglob("*.yaml"))
+    compiled_files = [file for file in files if file.name != "metadata.yaml"]
+    assert len(compiled_files) > 20
+    for file in compiled_files:
+        first = file.read_text().partition("\n")[0]
+        assert first.startswith("# Images without a registry: tfopt-"), file

@@ -197,3 +197,14 @@ def test_an_input_for_one_artifact_refuses_the_models_of_a_loop():
 
     with pytest.raises(ComponentError, match="model is a list"):
         dsl.pipeline(name="own")(own)
+
+
+def test_the_image_of_a_step_can_be_a_parameter_of_the_pipeline(tmp_path):
+    @dsl.pipeline(name="own")
+    def own(model_uri: str, image: str) -> None:
+        model = dsl.importer(artifact_uri=model_uri, artifact_class=dsl.Model).output
+        steps.fold_batch_norm(model=model).set_container_image(image)
+
+    spec = compiled(own, tmp_path)
+    container = spec["deploymentSpec"]["executors"]["exec-fold-batch-norm"]["container"]
+    assert container["image"] == "{{$.inputs.parameters['pipelinechannel--image']}}"

@@ -192,3 +192,10 @@ def test_confusion_matrices_after_collected_models_are_those_of_their_model(tmp_
     written = json.loads((tmp_path / "output.json").read_text())["artifacts"]
     assert len(models) == 4
     assert written["evaluation_candidates_2"]["artifacts"][0]["metadata"]["model"] == models[3]["name"]
+
+
+def test_the_image_that_a_pipeline_parameter_sets_is_no_parameter_of_the_component(tmp_path):
+    (tmp_path / "data").write_text("x")
+    image = {"base_image": "registry.example/mine:1", "pipelinechannel--image": "registry.example/mine:1"}
+    run_step(toys.count, message(tmp_path, str(tmp_path / "data"), "report", unit="bytes", **image))
+    assert json.loads((tmp_path / "report" / "report.json").read_text())["count"] == 1

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from kfp import compiler, dsl
 
+import tfopt
 from tfopt.component import Component
 from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput, Value
 from tfopt.declaration.parameters import read_parameter
@@ -45,7 +46,9 @@ def compile_component(
             expected = f"a list input ({', '.join(lengths) or 'there is none'}) and a number from 1"
             raise ComponentError(f"{component.name}: --count {name}={count}", expected, nearest(name, lengths))
     lengths |= counts
+    images = images or Images()
     compiler.Compiler().compile(container_component(component, lengths, images), str(file))
+    _write_image_note(file, {images.of(component.image)})
 
 
 def compile_pipeline(
@@ -99,6 +102,7 @@ def compile_pipeline(
         raise ComponentError(
             f"{dag.name}: {first_line(error)}", "a DAG that KFP's compiler accepts", "change the DAG as that line says"
         ) from error
+    _write_image_note(file, {values["image"] for values in placed.values()})
 
 
 def _refuse_options_of_runs(dag: Dag, options: Options) -> None:
@@ -151,6 +155,21 @@ def pipeline_name(dag: Dag) -> str:
             "rename the pipeline's function and file",
         )
     return name
+
+
+def _write_image_note(file: Path, references: Collection[str]) -> None:
+    """Write a comment at the top of YAML whose images have no registry, because a cluster cannot pull them."""
+    local = sorted(reference for reference in references if "/" not in reference)
+    if not local:
+        return
+    version, targets = tfopt.__version__, " default gpu" if any("-gpu:" in reference for reference in local) else ""
+    lines = [
+        f"# Images without a registry: {', '.join(local)}. Build and push them (docs/images.md):",
+        f"#   VERSION={version} REGISTRY=registry.example/ docker buildx bake"
+        f" --file deploy/images/docker-bake.json --push{targets}",
+        f"# and compile this file for them: tfopt compile … --image registry.example/tfopt-{{kind}}:{version}",
+    ]
+    file.write_text("\n".join([*lines, file.read_text()]))
 
 
 def _import_source(source: PipelineInput, uri: Any, options: Options) -> Any:

@@ -91,7 +91,9 @@ def _source_artifacts(entries: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def _parameter_values(component: Component, message_values: Mapping[str, Any]) -> dict[str, Any]:
-    values = {name: read_parameter_value(component, name, value) for name, value in message_values.items()}
+    # with set_container_image(PARAMETER), KFP sends the image as base_image and pipelinechannel--PARAMETER
+    own = {name: value for name, value in message_values.items() if name != "base_image" and "--" not in name}
+    values = {name: read_parameter_value(component, name, value) for name, value in own.items()}
     return {name: value for name, value in values.items() if value is not None}
 
 
