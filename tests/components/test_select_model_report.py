@@ -19,7 +19,7 @@ from tfopt.components.select_model.component import select_model
 from tfopt.components.select_model.tables import confusion_tables, slice_table
 from tfopt.measurement.model_measurements import ModelMeasurements
 
-LONG = "quantized aware of pruning, <b>2026</b> & ä, in a folder with a very long name"
+LONG = "quantized aware of pruning, <script>2026</script> & ä, in a folder with a very long name"
 CROWD = [
     *DIGITS,
     replace(DIGITS[4], name=LONG, p50=0.0392, size=44_800),

@@ -10,7 +10,7 @@ from tests.test_architecture import LAYERS
 ROOT = Path(__file__).parents[2]
 PAGES = {
     str(file.relative_to(ROOT)): file.read_text()
-    for file in (*ROOT.glob("docs/**/*.md"), ROOT / "CONTRIBUTING.md", ROOT / "README.md")
+    for file in (*ROOT.glob("docs/**/*.md"), *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "README", "SECURITY")))
 }
 PAGE = PAGES["docs/architecture.md"]
 PATH = re.compile(
