@@ -31,7 +31,7 @@ MODELS = [
     for name, port in step.component.outputs.items()
     if issubclass(port.type, Model)
 ]
-CARD_OF_ONE_RUN = {"digest", "sizes", "versions"}
+CARD_OF_ONE_RUN = {"digest", "sizes", "versions", "destination"}
 MEASURED = {"digest", "selected_digest", "reason", "reasons", "pareto", "size", "size_gzipped", "memory", "load"}
 MEASURED |= {"latency", "latency_p90", "latency_p99", "throughput", "missed_by"}
 OF_THE_ENGINE = {
@@ -206,12 +206,23 @@ def test_a_failed_step_ends_the_run(image, inputs, values, compiled, tmp_path):
 
 
 def _short(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Round floats to five digits; those of MLMD have six."""
-    return {key: float(f"{value:.5g}") if isinstance(value, float) else value for key, value in metadata.items()}
+    """Round floats to five digits, because those of MLMD have six; compare JSON texts like model cards."""
+    return {
+        key: float(f"{value:.5g}") if isinstance(value, float) else _parsed(value) for key, value in metadata.items()
+    }
+
+
+def _parsed(value: Any) -> Any:
+    try:
+        return _without(json.loads(value), CARD_OF_ONE_RUN)
+    except (TypeError, ValueError):  # no JSON, or shortened
+        return value
 
 
 def _without(value: Any, keys: set[str]) -> Any:
-    """Remove these keys at all depths."""
+    """Remove these keys at all depths, and round floats: NumPy differs in the last digit between versions of Python."""
+    if isinstance(value, float):
+        return float(f"{value:.12g}")
     if isinstance(value, dict):
         return {key: _without(item, keys) for key, item in value.items() if key not in keys}
     return [_without(item, keys) for item in value] if isinstance(value, list) else value
