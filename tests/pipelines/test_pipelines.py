@@ -48,17 +48,16 @@ def test_the_pushed_model_and_its_fallback_are_validated_in_the_same_layout(name
     assert pushed.inputs["fallback"] == dag.steps["select_model"].inputs["baseline"]
 
 
-@pytest.mark.parametrize(
-    ("name", "parameter"),
-    [(name, "destination") for name in pipelines()],
-)
-def test_a_remote_destination_is_refused_before_the_first_step(name, parameter):
+@pytest.mark.parametrize("name", pipelines())
+def test_a_destination_is_checked_before_the_first_step(name):
     dag = load(name)
     sources = {source: f"s3://bucket/{source}" for source in dag.sources}
-    assert dag.values({**sources, parameter: "~/served"})[parameter] == "~/served"
-    with pytest.raises(ComponentError, match=f"^received: {name}: {parameter}: gs://bucket/served") as refusal:
-        dag.values({**sources, parameter: "gs://bucket/served"})
-    assert refusal.value.expected == "a folder on this machine, mounted if need be"
+    for destination in ("~/served", "s3://bucket/served", "gs://bucket/served"):
+        assert dag.values({**sources, "destination": destination})["destination"] == destination
+    for destination in ("s4://bucket/served", " "):
+        with pytest.raises(ComponentError, match=f"^received: {name}: destination: ") as refusal:
+            dag.values({**sources, "destination": destination})
+        assert "s3://BUCKET/FOLDER" in refusal.value.expected
 
 
 def test_retrain_passes_its_plan_and_start_to_train():
