@@ -1,5 +1,7 @@
 """File systems for tests of remote addresses: ``objects:///PATH`` is the local file PATH."""
 
+import errno
+
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
@@ -41,5 +43,16 @@ class AppendingStore(ObjectStore):
         super().pipe_file(path, value, **options)
 
 
-for _store in (ObjectStore, OverwritingStore, AppendingStore):
+class FullStore(ObjectStore):
+    """Has no room for the last file of a SavedModel."""
+
+    protocol = "full"
+
+    def put_file(self, source, target, *more, **options):
+        if target.endswith("saved_model.pb"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().put_file(source, target, *more, **options)
+
+
+for _store in (ObjectStore, OverwritingStore, AppendingStore, FullStore):
     fsspec.register_implementation(_store.protocol, _store, clobber=True)

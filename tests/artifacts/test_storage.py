@@ -110,3 +110,9 @@ def test_a_component_reads_and_writes_addresses(bucket, digits_model):
     with pytest.raises(ComponentError, match=r"(?s)nothing: no such file or folder.*an address with content"):
         toys.copy_model(model=f"{bucket}/nothing", copied=f"{bucket}/other")
     assert storage.list_remote_files(f"{bucket}/other") == {}
+
+
+def test_of_an_upload_that_fails_nothing_stays(digits_model, tmp_path):
+    with pytest.raises(ComponentError, match="No space left on device"):
+        toys.copy_model(model=digits_model, copied=f"full://{tmp_path}/out")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

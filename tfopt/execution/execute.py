@@ -150,8 +150,8 @@ def _staged(component: Component, targets: dict[str, Artifact]) -> Iterator[dict
                 locks.enter_context(lock_folder(artifact.path))
             yield staged
             for name, artifact in local.items():
-                placed.append(targets[name].uri)
                 _place(artifact, targets[name])
+                placed.append(targets[name].uri)
             for name, artifact in staged.items():
                 targets[name].metadata = artifact.metadata
         except BaseException as error:
@@ -168,7 +168,11 @@ def _staged(component: Component, targets: dict[str, Artifact]) -> Iterator[dict
 def _place(artifact: Artifact, target: Artifact) -> None:
     """Move a complete output to its path or address."""
     if is_remote(target.uri):
-        storage.upload(artifact.path, target.uri)
+        try:
+            storage.upload(artifact.path, target.uri)
+        except BaseException:
+            storage.remove(target.uri)  # it was empty before
+            raise
         return
     with contextlib.suppress(FileNotFoundError):
         target.path.rmdir()
