@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import logging
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -66,7 +65,7 @@ class Versions:
             check_link(self.folder / LATEST)
         with translate_errors(self.folder), self._stage() as stage:
             write_files(stage) if write_files else copy_model(model, self.layout, stage)
-            _sync_tree(stage)
+            staging.sync_tree(stage)
             with lock_folder(self.folder):  # otherwise the configuration could be that of another concurrent push
                 return self._add(stage, keep, write_config)
 
@@ -96,7 +95,7 @@ class Versions:
             if previous is not None and Version(self.path(previous)).digest == Version(stage).digest:
                 return PushResult(previous, previous, "the newest version is this very model already")
             version = self._rename(stage)
-        _sync(self.folder)
+        staging.sync(self.folder)
         if self.layout == "plain" or (self.folder / LATEST).is_symlink():  # an existing link must not lag behind
             self._link_latest(version)
         for old in self.numbers()[: -keep or None] if keep else ():
@@ -148,21 +147,6 @@ class Versions:
             yield stage
         finally:
             shutil.rmtree(stage, ignore_errors=True)
-
-
-def _sync_tree(stage: Path) -> None:
-    """Write all files and folders of a version to the disk."""
-    for path in [*stage.rglob("*"), stage]:
-        _sync(path)
-
-
-def _sync(path: Path) -> None:
-    """Write to the disk, so that a power failure after the rename loses nothing."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def check_link(link: Path) -> None:

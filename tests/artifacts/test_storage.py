@@ -89,6 +89,12 @@ def test_a_store_without_conditional_writes_is_recognized(bucket, tmp_path):
         assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("use", [storage.local_copy, storage.check_scheme, storage.check_exists])
+def test_web_addresses_are_refused_at_once(use):
+    with pytest.raises(ComponentError, match=r"(?s)https://example\.org/rows\.csv.*download it"):
+        use("https://example.org/rows.csv")
+
+
 def test_a_missing_bucket_package_or_credential_is_named(bucket, monkeypatch):
     with pytest.raises(ComponentError, match=r"(?s)s3://no-such-bucket/model.*no such file.*check it"):
         storage.local_copy("s3://no-such-bucket/model")

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -109,6 +110,17 @@ def test_a_full_disk_is_refused_and_leaves_nothing(data, tmp_path):
     finally:
         if not mounted.returncode:
             subprocess.run(["umount", small], check=True)
+
+
+def test_outputs_are_on_the_disk_before_they_appear(data, tmp_path, monkeypatch):
+    events = []
+    sync, rename = os.fsync, Path.rename
+    monkeypatch.setattr(os, "fsync", lambda file: (events.append(Path(f"/proc/self/fd/{file}").readlink()), sync(file)))
+    monkeypatch.setattr(Path, "rename", lambda path, target: (events.append("rename"), rename(path, target))[1])
+    toys.count(data, tmp_path / "out")
+    *before, parent = [Path(event).name for event in events]
+    assert before[0] == "report.json" and ".out.partial-" in before[1] and before[2] == "rename"
+    assert parent == tmp_path.name
 
 
 def test_missing_and_unknown_things_are_named(data, tmp_path):

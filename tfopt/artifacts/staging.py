@@ -67,6 +67,22 @@ def _boot() -> str:
     return BOOT.read_text()[:8] if BOOT.is_file() else "unknown"
 
 
+def sync_tree(folder: Path) -> None:
+    """Write all files and folders below a folder to the disk."""
+    for path in [*folder.rglob("*"), folder]:
+        if not path.is_symlink():
+            sync(path)
+
+
+def sync(path: Path) -> None:
+    """Write a file or folder to the disk, so that a power failure after a rename loses nothing."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def link_tree(source: Path, target: Path) -> None:
     """Copy a file or folder with hard links if the file system allows it; complete artifacts never change."""
     if source.is_dir():

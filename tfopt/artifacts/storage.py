@@ -41,6 +41,7 @@ def check_scheme(uri: str) -> None:
     from fsspec import get_filesystem_class
 
     scheme = uri.partition("://")[0]
+    _refuse_web(uri)
     try:
         get_filesystem_class(scheme)
     except ImportError:  # the machine that runs the step may have the package
@@ -261,6 +262,7 @@ def _connected(uri: str) -> Iterator[Any]:
     import fsspec
 
     scheme = uri.partition("://")[0]
+    _refuse_web(uri)
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it logs the traceback of an error that is raised anyway
     try:
         yield fsspec.core.url_to_fs(uri)[0]
@@ -277,6 +279,13 @@ def _connected(uri: str) -> Iterator[Any]:
             "an address that fsspec can read or write (s3, gs, abfs, hdfs, …)",
             "check it, your credentials and the network",
         ) from error
+
+
+def _refuse_web(uri: str) -> None:
+    """Raise ComponentError for a web address: a web server has no list of the files below one."""
+    if uri.startswith(("http://", "https://")):
+        expected = "a local path, or an address in an object store such as s3://BUCKET/FOLDER"
+        raise ComponentError(uri, expected, "download it, and pass its path")
 
 
 @cache

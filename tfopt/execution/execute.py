@@ -174,9 +174,11 @@ def _place(artifact: Artifact, target: Artifact) -> None:
             storage.remove(target.uri)  # it was empty before
             raise
         return
+    staging.sync_tree(artifact.path)
     with contextlib.suppress(FileNotFoundError):
         target.path.rmdir()
     artifact.path.rename(target.path)
+    staging.sync(target.path.absolute().parent)
 
 
 def _make(folder: Path) -> None:
