@@ -63,6 +63,28 @@ def disk_full_error(error: BaseException) -> MachineError | None:
     return MachineError(text, "room for the outputs", "free some disk space, or write elsewhere")
 
 
+def path_error(error: BaseException) -> ComponentError | None:
+    """Convert an error of the file system about a path; return None for other errors.
+
+    >>> print(path_error(PermissionError(errno.EACCES, "Permission denied", "/root/x")))
+    received: /root/x: Permission denied
+    expected: a path that this process may read or write
+    how to fix: change its permissions, or name another path
+    """
+    if not isinstance(error, OSError) or error.filename is None:
+        return None
+    text = os.fsdecode(error.filename)
+    fixes = {
+        errno.ENAMETOOLONG: ("names of 255 bytes at most", "choose a shorter name"),
+        errno.ENOENT: ("a path that exists", "check the path"),
+        errno.ENOTDIR: ("a folder", "check the path"),
+        errno.EISDIR: ("a file", "check the path"),
+        errno.EROFS: ("a file system that can be written", "name another path"),
+    }
+    other = ("a path that this process may read or write", "change its permissions, or name another path")
+    return ComponentError(f"{text[:120]}: {error.strerror}", *fixes.get(error.errno or 0, other))
+
+
 def first_line(error: BaseException) -> str:
     r"""Return the first line of an exception's text, or its type if the text is empty.
 

@@ -126,6 +126,11 @@ def test_open_rejects_other_content(folder, name, kind):
     assert refusal.value.fix
 
 
+def test_open_refuses_a_device():
+    with pytest.raises(ComponentError, match=r"(?s)/dev/null: a device, pipe or socket.*Examples: "):
+        Examples.open("/dev/null")
+
+
 def test_open_names_the_first_missing_folder(folder):
     with pytest.raises(ComponentError, match="check the path"):
         Model.open(folder / "absent")

@@ -73,6 +73,12 @@ def test_a_wrong_value_is_an_error_in_three_parts(capsys):
     assert "how to fix:" in error
 
 
+def test_a_path_that_the_file_system_refuses_is_an_error_in_three_parts(data, tmp_path, capsys):
+    assert main(["tests.toys:count", "--data", str(data), "--report", str(tmp_path / ("n" * 300))]) == 1
+    error = capsys.readouterr().err
+    assert "File name too long\nexpected: names of 255 bytes at most\nhow to fix: choose a shorter name" in error
+
+
 def test_a_crash_prints_a_traceback_only_with_debug(data, tmp_path, capsys):
     words = ["tests.toys:fail", "--data", str(data), "--report", str(tmp_path / "out"), "--how", "crash"]
     assert main(words) == 1

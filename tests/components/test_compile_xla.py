@@ -99,6 +99,18 @@ def test_warm_up_requests_are_written_without_the_package_of_tensorflow_serving(
     assert request["text"].tolist() == [b"a", b"b"]
 
 
+def test_a_keras_file_is_compiled(tmp_path):
+    import keras
+
+    model = keras.Sequential([keras.Input((4,), name="x"), keras.layers.Dense(3, "tanh")])
+    model.save(tmp_path / "model.keras")
+    compiled = compile_xla(tmp_path / "model.keras", tmp_path / "compiled")["compiled"]
+    x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    with runtimes.load(compiled) as runtime:
+        (outputs,) = runtime.run({"x": x}).values()
+    np.testing.assert_allclose(outputs, model(x), atol=1e-5)
+
+
 def test_while_loops_and_branches_are_compiled(tmp_path):
     control_flow(tmp_path / "model")
     write_compiled(read(tmp_path / "model"), tmp_path / "compiled", [])

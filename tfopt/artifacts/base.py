@@ -49,6 +49,10 @@ class Artifact:
         if not artifact.path.exists():
             fix = "check the path" if artifact.path.parent.exists() else f"{artifact.path.parent} does not exist either"
             raise ComponentError(f"{uri}: no such file or folder", f"{cls.__name__}: {cls.contents}", fix)
+        if not (artifact.path.is_file() or artifact.path.is_dir()):
+            raise ComponentError(
+                f"{uri}: a device, pipe or socket", f"{cls.__name__}: {cls.contents}", "copy its content"
+            )
         artifact.check()
         return artifact
 

@@ -16,7 +16,7 @@ from tfopt.cli.arguments import CommandParser, normalize_options
 from tfopt.cli.commands import COMMANDS, add_component
 from tfopt.component import components
 from tfopt.declaration.library import component_names
-from tfopt.errors import ComponentError, machine_error, nearest
+from tfopt.errors import ComponentError, machine_error, nearest, path_error
 
 # TensorFlow's start-up messages would hide the progress of the command; a user who needs them sets the variable.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -41,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
-        lacked = machine_error(error)  # a package, memory or disk space
-        text = f"error\n{lacked}" if lacked else f"{type(error).__name__}: {error}"
+        converted = machine_error(error) or path_error(error)
+        text = f"error\n{converted}" if converted else f"{type(error).__name__}: {error}"
         print(f"tfopt: {text}\nrun it again with --debug for the traceback", file=sys.stderr)
         return 1
 
