@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +103,36 @@ def test_a_saved_model_that_cannot_be_frozen_is_passed_through_with_the_reason(t
     folded = fold_batch_norm(tmp_path / "bare", tmp_path / "folded")["folded"]
     assert "cannot be frozen" in folded.metadata["report"]["summary"]
     assert _linked(folded.path / "Format-Serving" / "saved_model.pb", tmp_path / "bare" / "saved_model.pb")
+
+
+def _flip_a_byte(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[10] ^= 255
+    file.write_bytes(content)
+
+
+DAMAGES = {
+    "empty graph": lambda folder: (folder / "saved_model.pb").write_bytes(b""),
+    "random graph": lambda folder: (folder / "saved_model.pb").write_bytes(bytes(range(256)) * 8),
+    "half a graph": lambda folder: os.truncate(folder / "saved_model.pb", 800),
+    "pointer of Git LFS": lambda folder: (folder / "saved_model.pb").write_text("version https://git-lfs.github.com\n"),
+    "no variables": lambda folder: shutil.rmtree(folder / "variables"),
+    "cut variables": lambda folder: os.truncate(next((folder / "variables").glob("*.data*")), 5),
+    "flipped byte": lambda folder: _flip_a_byte(next((folder / "variables").glob("*.data*"))),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_saved_model_is_not_passed_through(tmp_path, damage):
+    module = tf.Module()
+    module.kernel = tf.Variable(np.ones((4, 3), np.float32))
+    specs = [tf.TensorSpec([None, 4], tf.float32, name="x")]
+    module.call = tf.function(lambda x: {"y": tf.matmul(x, module.kernel)}, input_signature=specs)
+    tf.saved_model.save(module, tmp_path / "bare", {"serving_default": module.call})
+    DAMAGES[damage](tmp_path / "bare")
+    with pytest.raises(ComponentError):
+        fold_batch_norm(tmp_path / "bare", tmp_path / "folded")
+    assert [path.name for path in tmp_path.iterdir()] == ["bare"]
 
 
 @pytest.mark.parametrize(
