@@ -79,6 +79,23 @@ def test_a_path_that_the_file_system_refuses_is_an_error_in_three_parts(data, tm
     assert "File name too long\nexpected: names of 255 bytes at most\nhow to fix: choose a shorter name" in error
 
 
+def test_a_closed_pipe_ends_the_command_silently():
+    read, write = os.pipe()
+    os.close(read)
+    words = [sys.executable, "-m", "tfopt.run", "describe", "train", "--json"]
+    ended = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+def test_a_full_output_device_is_an_error_in_three_parts():
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run([sys.executable, "-m", "tfopt.run", "list"], stdout=full, stderr=subprocess.PIPE)
+    assert ended.returncode == 1
+    assert b"No space left on device\nexpected: room for the outputs" in ended.stderr
+    assert b"Traceback" not in ended.stderr and b"Exception ignored" not in ended.stderr
+
+
 def test_a_crash_prints_a_traceback_only_with_debug(data, tmp_path, capsys):
     words = ["tests.toys:fail", "--data", str(data), "--report", str(tmp_path / "out"), "--how", "crash"]
     assert main(words) == 1

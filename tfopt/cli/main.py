@@ -1,6 +1,7 @@
 """The ``tfopt`` command, which containers run as ``python -m tfopt.run``: argument parser, exit codes, terminal log.
 
-Exit codes: 0 success, 1 a component refused its arguments or failed, 2 wrong usage, 130 interrupted by Ctrl-C.
+Exit codes: 0 success, 1 a component refused its arguments or failed, 2 wrong usage, 130 interrupted by Ctrl-C, 141 the
+output is a pipe whose reader has ended.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from tfopt.errors import ComponentError, machine_error, nearest, path_error
 
 # TensorFlow's start-up messages would hide the progress of the command; a user who needs them sets the variable.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+CLOSED_PIPE = 141  # the code of a process that SIGPIPE ended
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,7 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [word for word in words if word != "--debug"]
     try:
         with _progress_on_terminal():
-            return _run_command(words, debug)
+            code = _run_command(words, debug)
+        sys.stdout.flush()  # otherwise an error of the output appears after the end, as a traceback
+        return code
+    except BrokenPipeError:  # the reader, such as `head`, has what it needs
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED_PIPE
     except ComponentError as error:
         if debug:
             raise
