@@ -98,9 +98,10 @@ def test_web_addresses_are_refused_at_once(use):
 def test_a_missing_bucket_package_or_credential_is_named(bucket, monkeypatch):
     with pytest.raises(ComponentError, match=r"(?s)s3://no-such-bucket/model.*no such file.*check it"):
         storage.local_copy("s3://no-such-bucket/model")
-    monkeypatch.setitem(sys.modules, "gcsfs", None)
-    with pytest.raises(ComponentError, match=r"(?s)the package that reads gs://.*pip install 'tfopt\[gs\]'"):
-        storage.list_remote_files("gs://bucket/model")
+    monkeypatch.setitem(sys.modules, "adlfs", None)
+    monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "abfs", raising=False)
+    with pytest.raises(ComponentError, match=r"(?s)the package that reads abfs://.*pip install 'tfopt\[abfs\]'"):
+        storage.list_remote_files("abfs://container/model")
 
 
 def test_a_component_reads_and_writes_addresses(bucket, digits_model):

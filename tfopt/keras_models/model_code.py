@@ -5,7 +5,7 @@ of them, which it calls.
 """
 
 import contextlib
-import importlib
+import importlib.util
 import json
 import os
 import zipfile
@@ -125,11 +125,20 @@ def _find_code(item: Any, layer: str, keras: Any) -> Iterator[tuple[str, str]]:
     ):
         yield layer, "a Python lambda"
     module = item.get("module")
-    is_foreign = isinstance(module, str) and module.partition(".")[0] not in KERAS_PACKAGES
+    is_foreign = isinstance(module, str) and _is_importable(module.partition(".")[0])
     if is_foreign and "class_name" in item and not _is_registered(item, keras):
         yield layer, f"{module}.{item['class_name']}"
     for value in item.values():
         yield from _find_code(value, layer, keras)
+
+
+def _is_importable(package: str) -> bool:
+    """Return True for an installed package that is not Keras's own; Keras cannot call code of others."""
+    try:
+        spec = importlib.util.find_spec(package) if package else None
+    except ValueError:  # it was not imported from a file: the program, or the user's module of `train`
+        return package == "__main__"
+    return spec is not None and package not in KERAS_PACKAGES
 
 
 def _is_registered(item: dict[str, Any], keras: Any) -> bool:
