@@ -23,6 +23,10 @@ def benchmark(
     `configure_runtime` stored with the model. A call takes named numpy arrays and returns named numpy arrays. Speed
     against the baseline is a ratio with a 99 % interval and a verdict: *faster*, *slower* or *within noise*.
 
+    After a few numbers of rounds, fixed in advance, a model is stopped if its comparisons with the baseline and with the
+    fastest model are decided. The error of 1 % is divided among these looks, so the intervals hold wherever a model
+    stops. Its notes then report, for example, "decided after 10 of 60 rounds".
+
     A candidate that fails is a row with its error. A candidate is not measured at a batch size if its calls take five
     times the baseline's and fewer than 15 would fit in its seconds; its notes report this. Numbers are marked
     ``"stable": false`` if the warm-up did not converge, the rounds lie far apart, or other processes used the model's

@@ -1,5 +1,7 @@
 """Order of the measurements: each model is tried alone, then in each round all start in new processes and take turns.
 
+At a few numbers of rounds, fixed in advance, models whose comparisons are decided stop (`interim_looks`).
+
 New processes are not needed for the load time. The physical memory that a model gets determines how it shares the
 caches for as long as it is loaded: repeated measurements of one load of a small model agreed within 0.1 %, and the next
 load of the same file was up to 10 % faster or slower. Part of this difference belongs to the process and persists over
@@ -17,8 +19,10 @@ from typing import Any
 import numpy as np
 
 from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.components.benchmark.comparison import find_open
 from tfopt.components.benchmark.measured_model import MeasuredModel
 from tfopt.components.benchmark.parameters import TURNS, Settings
+from tfopt.measurement.interim_looks import LookSchedule
 from tfopt.measurement.speedup import FEWEST_ROUNDS
 from tfopt.processes.rpc import CallFailed, WorkerDied
 
@@ -33,13 +37,16 @@ OVERTIME = 2.0  # multiple of the planned seconds that may be used before the nu
 InputFile = Callable[[dict[str, TensorSpec]], Path]
 
 
-def measure_interleaved(models: Sequence[MeasuredModel], settings: Settings, input_file: InputFile) -> None:
+def measure_interleaved(models: Sequence[MeasuredModel], settings: Settings, input_file: InputFile) -> LookSchedule:
     """Measure every model at every batch size that it supports. Only one process works at any time.
 
     Args:
         models: The models; their results are filled in.
         settings: Parameters of the measurement.
         input_file: Returns the file of inputs for a signature.
+
+    Returns:
+        The schedule of the looks, which determines the level of each interval.
 
     Raises:
         ComponentError: If the baseline fails.
@@ -52,23 +59,45 @@ def measure_interleaved(models: Sequence[MeasuredModel], settings: Settings, inp
         with model.recording_failure():
             _drop_slow_sizes(model, baseline, settings)
     generator, order = random.Random(settings.seed), list(models)
-    rounds, start = _affordable_rounds(order, settings), time.monotonic()
+    schedule, start = LookSchedule.of(_affordable_rounds(order, settings)), time.monotonic()
+    rounds = max(schedule.errors)
+    for model in order:
+        model.open_sizes = set(model.is_warm)
     for number in range(rounds):
+        if not (remaining := _open_models(order)):
+            break
         left = f", {(time.monotonic() - start) / number * (rounds - number):.0f} s left" if number else ""
-        log.info("round %d of %d%s", number + 1, rounds, left)
+        models_left = f", {len(remaining)} of {len(order)} models" if len(remaining) < len(order) else ""
+        log.info("round %d of at most %d%s%s", number + 1, rounds, models_left, left)
         _restart(order, generator, settings, input_file)
         for batch_size in settings.sizes:
-            _run_turns([model for model in order if batch_size in model.is_warm], batch_size, settings)
+            _run_turns([model for model in order if batch_size in model.open_sizes], batch_size, settings)
+            if number + 1 in schedule.errors and number + 1 < rounds:
+                _stop_decided(order, batch_size, settings, schedule)
+    return schedule
+
+
+def _stop_decided(models: Sequence[MeasuredModel], batch_size: int, settings: Settings, schedule: LookSchedule) -> None:
+    """Stop the models that need no further rounds at a batch size."""
+    still_open = find_open(models, batch_size, settings.min_effect, schedule)
+    for model in models:
+        if batch_size in model.open_sizes and model not in still_open:
+            model.open_sizes.remove(batch_size)
+            count = len(model.samples[batch_size])
+            if not model.is_baseline:
+                model.notes.append(f"batch size {batch_size}: decided after {count} of {max(schedule.errors)} rounds")
+            if not model.open_sizes:
+                model.process.end()
 
 
 def _restart(order: list[MeasuredModel], generator: random.Random, settings: Settings, input_file: InputFile) -> None:
     """Start each model in a new process, in a new random order."""
     generator.shuffle(order)
-    for model in _remaining(order):
+    for model in _open_models(order):
         with model.recording_failure():
             model.process.end()  # all end before any starts, or it would get the memory that it has just released
     generator.shuffle(order)
-    for model in _remaining(order):
+    for model in _open_models(order):
         with model.recording_failure():
             _load(model, settings, input_file)
 
@@ -164,3 +193,7 @@ def _affordable_rounds(models: Sequence[MeasuredModel], settings: Settings) -> i
 
 def _remaining(models: Sequence[MeasuredModel]) -> list[MeasuredModel]:
     return [model for model in models if not model.error]
+
+
+def _open_models(models: Sequence[MeasuredModel]) -> list[MeasuredModel]:
+    return [model for model in _remaining(models) if model.open_sizes]

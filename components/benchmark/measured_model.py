@@ -31,6 +31,7 @@ class MeasuredModel:
         facts: Seconds and bytes, by their names in ``benchmark.json``.
         is_warm: For each supported batch size: True if the warm-up converged.
         call_seconds: For each supported batch size, the approximate duration of a call.
+        open_sizes: Batch sizes at which further rounds are needed.
         samples: For each batch size, the nanoseconds of the calls of each round.
         foreign_load: For each batch size, the share of its cores' time that other processes used, in each turn.
     """
@@ -44,6 +45,7 @@ class MeasuredModel:
     facts: dict[str, Any] = field(default_factory=dict)
     is_warm: dict[int, bool] = field(default_factory=dict)
     call_seconds: dict[int, float] = field(default_factory=dict)
+    open_sizes: set[int] = field(default_factory=set)
     samples: dict[int, list[NDArray[np.int64]]] = field(default_factory=dict)
     foreign_load: dict[int, list[float]] = field(default_factory=dict)
 

@@ -39,7 +39,7 @@ def measure_models(
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
         inputs = Inputs(examples, records=max(settings.sizes), seed=settings.seed, folder=Path(folder))
         with _started(models, cores, Path(folder)) as measured:
-            measure_interleaved(measured, settings, inputs.file)
+            schedule = measure_interleaved(measured, settings, inputs.file)
         environment = fingerprint(cores) | {
             "nice": measured[0].facts["nice"],
             "load": load.facts(),
@@ -59,10 +59,11 @@ def measure_models(
         interval={
             "method": "Hodges-Lehmann, signed-rank",
             "level": LEVEL,
+            "looks": list(schedule.errors),
             "min_effect": settings.min_effect,
             "another_runtime": RUNTIME_DIFFERENCE,
         },
-        models=[results.summarize_model(model, baseline, settings.min_effect) for model in measured],
+        models=[results.summarize_model(model, baseline, settings.min_effect, schedule) for model in measured],
         split=settings.split if examples else None,
     )
 

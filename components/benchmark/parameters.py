@@ -49,9 +49,10 @@ class Settings:
             measured only at that size, if it is in the list. ``saturation`` reports the batch size from which larger
             ones give no more throughput.
         threads: Threads, and cores, of each model.
-        seconds: Measuring time of each model, over all batch sizes. Loading and warm-up come on top.
+        seconds: Longest measuring time of each model, over all batch sizes. Loading and warm-up come on top.
         rounds: Number of processes that each model is measured in, at most: as many as twice the seconds allow. More
-            narrow the interval; 8 is the fewest that allow an interval of 99 %.
+            narrow the interval; 8 is the fewest that allow an interval of 99 %. A model stops after 10, 16, 26 or 40
+            of them if its comparisons with the baseline and with the fastest model are decided.
         min_effect: Relative difference in speed that counts as noise. If format or settings differ from the
             baseline's, the interval is also widened by 2 %, the difference that two processes of a runtime may show.
         split: Split of the examples.

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tfopt.artifacts.benchmark_report import Latency, ModelBenchmark, SpeedupEstimate
+from tfopt.components.benchmark.comparison import compare
 from tfopt.components.benchmark.measured_model import MeasuredModel
-from tfopt.components.benchmark.model_process import RUNTIME_DIFFERENCE, RuntimeConfig
+from tfopt.measurement.interim_looks import LookSchedule
 from tfopt.measurement.saturation import find_saturation
-from tfopt.measurement.speedup import speedup
 from tfopt.runtimes import environment
 
 STABLE_SPREAD = 0.1  # of the middle half of the rounds, relative to their median; more is not stable
@@ -27,10 +27,14 @@ SCHEMA = pa.schema([
 ])  # fmt: skip
 
 
-def summarize_model(model: MeasuredModel, baseline: MeasuredModel, min_effect: float) -> ModelBenchmark:
+def summarize_model(
+    model: MeasuredModel, baseline: MeasuredModel, min_effect: float, schedule: LookSchedule
+) -> ModelBenchmark:
     """Return the measurements of one model, with its speedup over the baseline."""
     sizes = list(model.samples)
-    rates = {size: size * 1e9 / model.round_medians(size) for size in sizes}
+    rounds = {size: len(model.samples[size]) for size in sizes}
+    common = min(rounds.values(), default=0)
+    rates = {size: size * 1e9 / model.round_medians(size)[:common] for size in sizes}
     return ModelBenchmark(
         name=model.name,
         digest=model.model.digest,
@@ -41,8 +45,9 @@ def summarize_model(model: MeasuredModel, baseline: MeasuredModel, min_effect: f
         **{name: model.facts.get(name) for name in FACTS},
         latency={str(size): _latency(model, size) for size in sizes},
         throughput={str(size): float(size * 1e9 / np.median(_round_means(model, size))) for size in sizes},
-        speedup=_speedups(model, baseline, min_effect),
-        saturation=find_saturation(rates),
+        rounds={str(size): count for size, count in rounds.items()},
+        speedup=_speedups(model, baseline, min_effect, schedule),
+        saturation=find_saturation(rates, schedule.errors[common]) if rates else None,
         notes=model.notes + [note for size in sizes for note in _instability(model, size)],
     )
 
@@ -55,14 +60,11 @@ def write_samples(models: Sequence[MeasuredModel], file: Path) -> None:
                 writer.write_table(_table(model.name, batch_size, rounds))
 
 
-def _speedups(model: MeasuredModel, baseline: MeasuredModel, min_effect: float) -> dict[str, SpeedupEstimate]:
+def _speedups(
+    model: MeasuredModel, baseline: MeasuredModel, min_effect: float, schedule: LookSchedule
+) -> dict[str, SpeedupEstimate]:
     common = [] if model.is_baseline else [size for size in model.samples if size in baseline.samples]
-    if not common:
-        return {}
-    is_same_runtime = RuntimeConfig.of(model.model) == RuntimeConfig.of(baseline.model)
-    error = 0.0 if is_same_runtime else RUNTIME_DIFFERENCE
-    rounds = {size: (baseline.round_medians(size), model.round_medians(size)) for size in common}
-    return {str(size): speedup(*pair, min_effect=min_effect, systematic_error=error) for size, pair in rounds.items()}
+    return {str(size): compare(model, baseline, size, min_effect, schedule) for size in common}
 
 
 def _latency(model: MeasuredModel, batch_size: int) -> Latency:

@@ -1,6 +1,6 @@
 """The content of ``benchmark.json``: latency, throughput, size and speedup of each model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 
@@ -84,6 +84,7 @@ class ModelBenchmark:
         peak_memory_bytes: Peak memory of the process.
         latency: Latency.
         throughput: Examples a second.
+        rounds: Rounds that the model was measured in; fewer than all if its comparisons were decided.
         speedup: Speedup over the baseline; empty for the baseline.
         saturation: The batch sizes between which throughput saturates; None for fewer than two.
         notes: Remarks on the measurement.
@@ -105,6 +106,7 @@ class ModelBenchmark:
     speedup: dict[str, SpeedupEstimate]
     saturation: SaturationRange | None
     notes: list[str]
+    rounds: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -117,10 +119,10 @@ class BenchmarkReport:
         batch_sizes: Measured batch sizes, ascending.
         threads: Threads, and cores, of each model.
         seconds: Measuring time of each model.
-        rounds: Largest number of processes of each model.
+        rounds: Largest number of rounds, each in a process of its own.
         seed: Seed of the order of the turns and of random inputs.
         inputs: Source of the inputs, with the number of records.
-        interval: Method, level, ``min_effect`` and ``another_runtime`` of the confidence intervals.
+        interval: Method, level, looks, ``min_effect`` and ``another_runtime`` of the confidence intervals.
         models: The models, the baseline first.
         split: Split of the examples that the inputs come from; None for random inputs.
     """

@@ -10,22 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts.benchmark_report import SaturationRange
-from tfopt.measurement.speedup import hodges_lehmann
+from tfopt.measurement.speedup import LEVEL, hodges_lehmann
 
 GAIN = 0.05  # relative growth of throughput; less does not justify a longer queue
 
 
-def find_saturation(rates: Mapping[int, NDArray[np.float64]]) -> SaturationRange | None:
+def find_saturation(rates: Mapping[int, NDArray[np.float64]], error: float = 1 - LEVEL) -> SaturationRange | None:
     """Compute between which sizes throughput saturates; None for fewer than two sizes.
 
     Args:
         rates: For each size the throughput per second, one value per round, all in the same rounds (at least
             `speedup.FEWEST_ROUNDS`).
+        error: Probability that the interval of a comparison of two sizes misses their true ratio.
     """
     sizes = sorted(rates)
     if len(sizes) < 2:
         return None
-    gains = {size: [_gain(rates[size], rates[more]) for more in sizes if more > size] for size in sizes}
+    gains = {size: [_gain(rates[size], rates[more], error) for more in sizes if more > size] for size in sizes}
     low = next(size for size in sizes if all(least <= 1 + GAIN for least, _ in gains[size]))
     enough = (size for size in sizes[:-1] if all(most < 1 + GAIN for _, most in gains[size]))
     high = next(enough, None)
@@ -46,7 +47,7 @@ def _summarize(low: int, high: int | None, largest: int) -> str:
     return f"saturated from {low}{ends} on"
 
 
-def _gain(rates: NDArray[np.float64], larger: NDArray[np.float64]) -> tuple[float, float]:
+def _gain(rates: NDArray[np.float64], larger: NDArray[np.float64], error: float) -> tuple[float, float]:
     """Return the interval of the throughput ratio of the larger size to the smaller one."""
-    _, low, high = np.exp(hodges_lehmann(np.log(larger) - np.log(rates)))
+    _, low, high = np.exp(hodges_lehmann(np.log(larger) - np.log(rates), error))
     return float(low), float(high)

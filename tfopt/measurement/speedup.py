@@ -26,7 +26,12 @@ FEWEST_ROUNDS = 8
 
 
 def speedup(
-    baseline: NDArray[np.float64], candidate: NDArray[np.float64], *, min_effect: float, systematic_error: float = 0.0
+    baseline: NDArray[np.float64],
+    candidate: NDArray[np.float64],
+    *,
+    min_effect: float,
+    systematic_error: float = 0.0,
+    error: float = 1 - LEVEL,
 ) -> SpeedupEstimate:
     """Compare the median times of two models, round by round.
 
@@ -35,8 +40,9 @@ def speedup(
         candidate: Median time of the candidate in the same rounds.
         min_effect: Relative difference that counts as within noise.
         systematic_error: Relative difference that all rounds may share for other reasons; it widens the interval.
+        error: Probability that the interval misses the true ratio.
     """
-    value, low, high = (float(end) for end in np.exp(hodges_lehmann(np.log(baseline) - np.log(candidate))))
+    value, low, high = (float(end) for end in np.exp(hodges_lehmann(np.log(baseline) - np.log(candidate), error)))
     low, high = low / (1 + systematic_error), high * (1 + systematic_error)
     return SpeedupEstimate(value, low, high, verdict(low, high, min_effect))
 
@@ -52,20 +58,21 @@ def verdict(low: float, high: float, min_effect: float) -> Verdict:
     return "slower" if high < 1 / (1 + min_effect) else "within noise"
 
 
-def hodges_lehmann(values: NDArray[np.float64]) -> tuple[float, float, float]:
+def hodges_lehmann(values: NDArray[np.float64], error: float = 1 - LEVEL) -> tuple[float, float, float]:
     """Return the Hodges-Lehmann estimate of the center and its exact confidence interval.
 
     Args:
         values: At least `FEWEST_ROUNDS` independent values, symmetric about the center.
+        error: Probability that the interval misses the center; at least ``2 / 2**len(values)``.
     """
     rows, columns = np.triu_indices(len(values))
     means = np.sort((values[rows] + values[columns]) / 2)
-    cut = _cut(len(values))
+    cut = _cut(len(values), error)
     return float(np.median(means)), float(means[cut]), float(means[-1 - cut])
 
 
 @cache
-def _cut(count: int) -> int:
+def _cut(count: int, error: float) -> int:
     """Return how many of the pairwise means lie outside the interval on either side."""
     ways = np.ones(1)  # probability of each sum of the positive ranks so far
     for rank in range(1, count + 1):
@@ -73,4 +80,4 @@ def _cut(count: int) -> int:
         longer[: len(ways)] = ways / 2
         longer[rank:] += ways / 2
         ways = longer
-    return int(np.searchsorted(np.cumsum(ways), (1 - LEVEL) / 2, side="right")) - 1
+    return int(np.searchsorted(np.cumsum(ways), error / 2, side="right")) - 1

@@ -1,0 +1,112 @@
+"""Test which comparisons of `benchmark` need further rounds at a look, on simulated times."""
+
+import numpy as np
+import pytest
+
+from tfopt.artifacts import Model
+from tfopt.components.benchmark.comparison import compare, find_open
+from tfopt.components.benchmark.measured_model import MeasuredModel
+from tfopt.measurement.interim_looks import LookSchedule
+
+SCHEDULE, MIN_EFFECT = LookSchedule.of(60), 0.005
+
+
+@pytest.fixture
+def measured(tmp_path):
+    """Return the function that simulates models with given relative times; the first one is the baseline."""
+    (tmp_path / "model.tflite").touch()
+    model = Model(tmp_path / "model.tflite")
+
+    def measure(times: dict[str, float], rounds: int = 10, noise: float = 0.01, seed: int = 0) -> list[MeasuredModel]:
+        rng, models = np.random.default_rng(seed), []
+        for name, seconds in times.items():
+            draws = 1e6 * seconds * np.exp(rng.normal(0, noise, rounds))
+            models.append(MeasuredModel(name, model, None, is_baseline=not models, open_sizes={1}))
+            models[-1].samples[1] = [np.array([draw], np.int64) for draw in draws]
+        return models
+
+    return measure
+
+
+def names(models: list[MeasuredModel]) -> list[str]:
+    return [model.name for model in find_open(models, 1, MIN_EFFECT, SCHEDULE)]
+
+
+def test_a_clear_winner_ends_the_measurement_of_all_at_the_first_look(measured):
+    assert names(measured({"baseline": 1, "fast": 0.5, "faster": 0.1, "slow": 2})) == []
+
+
+def test_only_the_leaders_that_cannot_be_told_apart_and_the_baseline_continue(measured):
+    times = {"baseline": 1, "middle": 0.5, "first": 0.1, "second": 0.102, "slow": 2}
+    assert names(measured(times)) == ["baseline", "first", "second"]
+
+
+def test_a_model_with_an_undecided_comparison_with_the_baseline_continues(measured):
+    assert names(measured({"baseline": 1, "fast": 0.1, "same?": 0.99})) == ["baseline", "same?"]
+
+
+def test_equivalent_models_stop_when_their_ratio_is_known_within_one_percent(measured):
+    times = {"baseline": 1, "same": 1.001, "fast": 0.1, "as fast": 0.1001}
+    assert names(measured(times)) == ["baseline", "same", "fast", "as fast"]
+    assert names(measured(times, rounds=40, noise=0.006)) == []
+
+
+def test_a_difference_below_the_minimum_effect_is_equivalent(measured):
+    models = measured({"baseline": 1, "same": 1.02}, noise=0.001)
+    assert names(models) == []  # slower
+    assert find_open(models, 1, 0.05, SCHEDULE) == []  # equivalent
+    assert find_open(models, 1, 0.02, SCHEDULE) == models  # its interval has the limit in it
+
+
+def test_a_stopped_model_is_compared_by_its_own_rounds_and_does_not_start_again(measured):
+    models = measured({"baseline": 1, "stopped": 0.98, "open": 0.985}, rounds=16)
+    del models[1].samples[1][10:]
+    models[1].open_sizes.clear()
+    assert "stopped" not in names(models)
+    whole = measured({"baseline": 1, "stopped": 0.98, "open": 0.985}, rounds=16)
+    for model in whole:
+        del model.samples[1][10:]
+    estimates = [compare(rows[1], rows[0], 1, MIN_EFFECT, SCHEDULE) for rows in (models, whole)]
+    assert estimates[0] == estimates[1]
+
+
+def test_the_interval_at_an_early_look_is_wider_than_one_of_a_single_look(measured):
+    baseline, model = measured({"baseline": 1, "model": 0.9})
+    early = compare(model, baseline, 1, MIN_EFFECT, SCHEDULE)
+    single = compare(model, baseline, 1, MIN_EFFECT, LookSchedule.of(10))
+    assert early.low < single.low and single.high < early.high
+
+
+def test_without_a_baseline_time_or_a_candidate_all_rounds_are_run(measured):
+    models = measured({"baseline": 1, "fast": 0.1})
+    assert find_open(models[:1], 1, MIN_EFFECT, SCHEDULE) == models[:1]
+    del models[0].samples[1]
+    assert find_open(models, 1, MIN_EFFECT, SCHEDULE) == models[1:]
+
+
+def test_a_failed_candidate_is_left_out(measured):
+    models = measured({"baseline": 1, "fast": 0.5, "failed": 0.49})
+    models[2].error = "killed"
+    assert names(models) == []
+
+
+def test_stopping_early_does_not_change_the_winner(measured):
+    """Run close races with looks: the chosen model is the fastest, or less than 1 % slower."""
+    rng = np.random.default_rng(1)
+    for _ in range(60):
+        times = {
+            "baseline": 1.0,
+            **{f"model {index}": float(time) for index, time in enumerate(rng.uniform(0.1, 0.12, 4))},
+        }
+        whole = measured(times, rounds=60)
+        models = measured(times, rounds=0)
+        for look in SCHEDULE.errors:
+            for model, complete in zip(models, whole, strict=True):
+                if model.open_sizes:
+                    model.samples[1] = complete.samples[1][:look]
+            still_open = find_open(models, 1, MIN_EFFECT, SCHEDULE)
+            for model in models:
+                model.open_sizes = {1} if model in still_open else set()
+        estimates = {model.name: compare(model, models[0], 1, MIN_EFFECT, SCHEDULE).value for model in models[1:]}
+        chosen = max(estimates, key=lambda name: estimates[name])
+        assert times[chosen] <= 1.01 * min(times.values())
