@@ -23,7 +23,7 @@ def benchmark(
     `configure_runtime` stored with the model. A call takes named numpy arrays and returns named numpy arrays. Speed
     against the baseline is a ratio with a 99 % interval and a verdict: *faster*, *slower* or *within noise*.
 
-    After a few numbers of rounds, fixed in advance, a model is stopped if its comparisons with the baseline and with the
+    After a few numbers of rounds, fixed in advance, a model stops if its comparisons with the baseline and with the
     fastest model are decided. The error of 1 % is divided among these looks, so the intervals hold wherever a model
     stops. Its notes then report, for example, "decided after 10 of 60 rounds".
 
