@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tfopt.errors import ComponentError
+from tfopt.processes.exit_status import last_lines
 from tfopt.processes.parent_death import bound_command
-from tfopt.processes.subprocess_call import last_lines
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Test calls in a child process: results, exceptions and every kind of death."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -15,8 +16,18 @@ import pytest
 
 from tests.process_tree import has_ended, wait_until
 from tfopt.errors import ComponentError, MachineError
+from tfopt.processes.call_server import call_servers
 from tfopt.processes.parent_death import bound_command
 from tfopt.processes.subprocess_call import run_in_child
+
+
+@pytest.fixture(autouse=True, params=["new process", "fork"], scope="module")
+def _kind_of_child(request):
+    """Run every test with children that are new processes, and with forks of a process that has imported TensorFlow."""
+    with contextlib.ExitStack() as stack:
+        if request.param == "fork":
+            stack.enter_context(call_servers())
+        yield
 
 
 def double(values):

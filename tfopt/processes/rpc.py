@@ -10,6 +10,7 @@ import os
 import re
 import socket
 import subprocess
+import threading
 import traceback
 from collections.abc import Mapping
 from multiprocessing import reduction
@@ -18,8 +19,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from tfopt.errors import ComponentError
+from tfopt.processes.exit_status import describe_exit, last_lines
 from tfopt.processes.parent_death import PYTHON
-from tfopt.processes.subprocess_call import describe_exit, last_lines
 
 TIMEOUT_S = 1800.0  # per call: compiling a large model may take minutes, but some calls never return
 
@@ -42,6 +43,7 @@ class WorkerClient(abc.ABC):
     def __init__(self, pipe: Connection, log: Path) -> None:
         """Use this pipe for calls."""
         self._pipe, self.log = pipe, log
+        self._lock = threading.Lock()  # threads may share a fork server
 
     def call(self, name: str, *arguments: Any, descriptor: int | None = None) -> Any:
         """Call a method of the worker and return its result.
@@ -57,13 +59,14 @@ class WorkerClient(abc.ABC):
             ComponentError: If the method raised it.
         """
         try:
-            self._pipe.send((name, arguments))
-            if descriptor is not None:
-                reduction.send_handle(self._pipe, descriptor, 0)
-            if not self._pipe.poll(TIMEOUT_S):
-                self.kill()
-                raise WorkerDied(f"gave no answer to {name!r} in {TIMEOUT_S:g} seconds, and was stopped")
-            worked, serve_calls = self._pipe.recv()
+            with self._lock:
+                self._pipe.send((name, arguments))
+                if descriptor is not None:
+                    reduction.send_handle(self._pipe, descriptor, 0)
+                if not self._pipe.poll(TIMEOUT_S):
+                    self.kill()
+                    raise WorkerDied(f"gave no answer to {name!r} in {TIMEOUT_S:g} seconds, and was stopped")
+                worked, serve_calls = self._pipe.recv()
         except (EOFError, OSError):
             code = self.wait()
             output = last_lines(self.log)
@@ -114,6 +117,10 @@ class WorkerProcess(WorkerClient):
                 stderr=subprocess.STDOUT,
             )
         super().__init__(Connection(ours.detach()), log)
+
+    def has_ended(self) -> bool:
+        """Return True if the process has ended."""
+        return self._process.poll() is not None
 
     def kill(self) -> None:
         """Kill the worker if it is still running."""

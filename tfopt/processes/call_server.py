@@ -1,0 +1,162 @@
+"""Processes that have imported TensorFlow, from which the children of `run_in_child` are forked during a run.
+
+A conversion of a small model takes a second, and the import of TensorFlow in a new process takes four. The servers
+import it once for each environment and run nothing else, so a fork is as independent as a new process: its crash, its
+leaks or its lack of memory end the fork only.
+"""
+
+import contextlib
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Iterator, Mapping
+from multiprocessing.connection import wait
+from pathlib import Path
+
+from tfopt.processes.child_call import perform
+from tfopt.processes.fork_server import ForkedWorker, serve_forks
+from tfopt.processes.rpc import WorkerDied, WorkerProcess
+
+PRELOADED = ("tensorflow", "keras")
+MOST_SERVERS = 3  # each uses some 400 MB; environments differ in few variables, such as TF_USE_LEGACY_KERAS
+WITHOUT_EFFECT = {"PYTEST_CURRENT_TEST"}  # another value in every test
+
+_lock = threading.RLock()  # steps may run in threads
+_open: "CallServers | None" = None
+
+
+@contextlib.contextmanager
+def call_servers() -> Iterator[None]:
+    """Fork children from servers until the context ends; within another such context, use its servers."""
+    global _open
+    with _lock:
+        mine = CallServers() if _open is None else None
+        _open = _open or mine
+    try:
+        yield
+    finally:
+        if mine:
+            with _lock:
+                _open = None
+            mine.close()
+
+
+def fork_call(environment: Mapping[str, str], log: Path) -> "ForkedCall | None":
+    """Return a fork of the server with this environment; None if no servers are open, or it cannot be started."""
+    with _lock:
+        try:
+            return _open.fork(environment, log) if _open else None
+        except (WorkerDied, OSError):  # a new process reports why
+            return None
+
+
+class CallServers:
+    """The servers of a run, one for each environment, the last used one last."""
+
+    def __init__(self) -> None:
+        """Start no server yet."""
+        self._folder = tempfile.TemporaryDirectory(prefix="tfopt-")
+        self._servers: dict[frozenset[tuple[str, str]], WorkerProcess] = {}
+        self._forks: dict[frozenset[tuple[str, str]], list[ForkedCall]] = {}
+
+    def fork(self, environment: Mapping[str, str], log: Path) -> "ForkedCall":
+        """Fork the server with this environment; start it if there is none, or it has ended."""
+        key = frozenset(item for item in environment.items() if item[0] not in WITHOUT_EFFECT)
+        server = self._servers.pop(key, None)
+        if server is None or server.has_ended():
+            self._end_idle_servers()
+            server = self._start(environment)
+        self._servers[key] = server
+        fork = ForkedCall(server, log)
+        self._forks[key] = [*(other for other in self._forks.get(key, []) if not other.is_finished), fork]
+        return fork
+
+    def close(self) -> None:
+        """End all servers, and with them all forks."""
+        for server in self._servers.values():
+            server.__exit__()
+        self._folder.cleanup()
+
+    def _end_idle_servers(self) -> None:
+        """End the servers that were not used for longest, so that there is room for another one."""
+        for key in list(self._servers)[: max(0, len(self._servers) + 1 - MOST_SERVERS)]:
+            if all(fork.is_finished for fork in self._forks[key]):
+                self._servers.pop(key).__exit__()
+
+    def _start(self, environment: Mapping[str, str]) -> WorkerProcess:
+        log = Path(tempfile.mkstemp(dir=self._folder.name, suffix=".log")[1])
+        return WorkerProcess("tfopt.processes.call_server", log=log, environment=environment)
+
+
+class ForkedCall(ForkedWorker):
+    """A forked process that makes one call and ends.
+
+    Attributes:
+        is_finished: True after `run`.
+    """
+
+    is_finished = False
+
+    def run(self, call: Path, answer: Path, limit_s: float | None) -> int:
+        """Make the call and return the exit status, negative for a signal.
+
+        Raises:
+            TimeoutExpired: If the process does not end within the limit; it is killed.
+        """
+        try:
+            with contextlib.suppress(OSError), self._end_of_process() as end:
+                self._pipe.send(("run", (call, answer)))
+                if not wait([self._pipe, *end], limit_s):
+                    raise subprocess.TimeoutExpired("the call", limit_s or 0)
+            return self.wait()
+        except WorkerDied:  # the server was killed, and with it the process
+            return -signal.SIGKILL
+        finally:
+            self.is_finished = True
+            with contextlib.suppress(WorkerDied):
+                self.__exit__()
+
+    @contextlib.contextmanager
+    def _end_of_process(self) -> Iterator[list[int]]:
+        """Yield a descriptor that is ready when the process has ended: a child of it may keep the pipe open."""
+        try:
+            descriptor = os.pidfd_open(self._pid)
+        except OSError:  # not every kernel has it
+            yield []
+            return
+        try:
+            yield [descriptor]
+        finally:
+            os.close(descriptor)
+
+
+class _Caller:
+    """The worker of a fork."""
+
+    def run(self, call: Path, answer: Path) -> None:
+        """Make the call and end this process with its exit status."""
+        status = 0
+        try:
+            perform(call, answer)
+        except SystemExit as error:
+            status = error.code if isinstance(error.code, int) else int(error.code is not None)
+            if isinstance(error.code, str):
+                print(error.code, file=sys.stderr)
+        except BaseException:  # nothing may return to the fork server: the client waits for the end of this process
+            traceback.print_exc()
+            status = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    for name in PRELOADED:
+        with contextlib.suppress(ImportError):  # the call that needs it reports it
+            importlib.import_module(name)
+    serve_forks(int(sys.argv[1]), _Caller)

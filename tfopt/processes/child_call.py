@@ -1,0 +1,58 @@
+"""The child's side of `run_in_child`: one call, whose arguments and result are pickled in files.
+
+The child is a plain ``python -m tfopt.processes.child_call``, or a fork of a process of `call_server`. The spawn method
+of `multiprocessing` would run the caller's own script again.
+"""
+
+import importlib
+import os
+import pickle
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tfopt.errors import ComponentError, first_line, machine_error
+from tfopt.processes.parent_death import die_with_parent
+
+
+def write_call(file: Path, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """Write a call of a function of an importable module, for `perform`."""
+    # The search path comes first: unpickling the rest may need it.
+    call = pickle.dumps((sys.path, Path.cwd())) + pickle.dumps((function.__module__, function.__qualname__, arguments))
+    file.write_bytes(call)
+
+
+def read_answer(file: Path) -> tuple[bool, Any]:
+    """Return whether the call returned, and its result or the `ComponentError` that it raised."""
+    worked, result = pickle.loads(file.read_bytes())
+    return worked, result
+
+
+def perform(call: Path, answer: Path) -> None:
+    """Make a call and write its result, or the `ComponentError` that it raised, atomically.
+
+    Raises:
+        SystemExit: If the call raised another exception; the traceback is printed.
+    """
+    with call.open("rb") as stream:
+        sys.path[:], folder = pickle.load(stream)
+        os.chdir(folder)
+        module, name, arguments = pickle.load(stream)
+    try:
+        result = True, getattr(importlib.import_module(module), name)(*arguments)
+    except Exception as error:
+        lacked = machine_error(error)
+        if lacked is None and not isinstance(error, ComponentError):
+            traceback.print_exc()
+            sys.exit(f"{type(error).__name__}: {first_line(error)}")  # printed last, for `last_line`
+        result = False, lacked or error
+    part = answer.with_suffix(".partial")
+    part.write_bytes(pickle.dumps(result))
+    part.rename(answer)
+
+
+if __name__ == "__main__":
+    die_with_parent(int(sys.argv[3]))
+    perform(Path(sys.argv[1]), Path(sys.argv[2]))
