@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from tfopt.graph.frozen_model import Frozen, functions_called, nodes
+from tfopt.artifacts.saved_model_proto import functions_called
+from tfopt.graph.frozen_model import Frozen, nodes
 from tfopt.graph.op_registry import definition
 
 DEVICE = "XLA_CPU_JIT"  # TensorFlow registers XLA's kernels by device; a GPU has nearly the same

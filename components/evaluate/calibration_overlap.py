@@ -12,7 +12,7 @@ RecordIds = frozenset[str]
 
 def calibration_records(model: Model) -> RecordIds:
     """Return the identifiers of a model's calibration records from its model card; empty without calibration."""
-    return frozenset((model.card.facts.get("calibration") or {}).get("records") or ())
+    return frozenset(model.card.calibration.records or ()) if model.card.calibration else frozenset()
 
 
 def find_overlap(records: Iterable[bytes], calibrated: Sequence[RecordIds]) -> dict[int, set[str]]:
@@ -54,4 +54,4 @@ def _is_more_than_chance(model: Model, overlap: Collection[str]) -> bool:
 
 
 def _calibration_split(model: Model) -> str | None:
-    return (model.card.facts.get("calibration") or {}).get("split")
+    return model.card.calibration.split if model.card.calibration else None

@@ -12,7 +12,7 @@ from tfopt.components.fold_batch_norm.frozen_graph import fold_frozen, write_ver
 from tfopt.components.fold_batch_norm.plan import FoldResult, make_plan
 from tfopt.components.fold_batch_norm.rebuild import rebuild_folded
 from tfopt.components.fold_batch_norm.verification import verify
-from tfopt.errors import ComponentError
+from tfopt.graph.freezer import CannotFreezeError
 from tfopt.graph.saved_model import read
 from tfopt.keras_models.layer_graph import Layer
 from tfopt.keras_models.model_code import ModelCodeError
@@ -63,7 +63,7 @@ def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: 
 def _fold_graph(model: SavedModel, target: Path, examples: Examples | None, tolerance: float | None) -> dict[str, Any]:
     try:
         frozen = read(model.saved_model or model.path)
-    except ComponentError as refusal:
+    except CannotFreezeError as refusal:  # it was loaded before: damaged models are not passed through
         log.info("%s is passed through unchanged: %s", model.name, refusal.received)
         _pass_through(model, target)
         return _facts([], f"unchanged: it has no Keras form, and its graph cannot be frozen: {refusal.received}")

@@ -36,7 +36,7 @@ def find_changes(
     values, before = asdict(settings), card.parameters or {}
     changes = [f"{name}={values[name]}" for name in SETTINGS if before.get(name) != values[name]]
     changes += ["the module"] if card.facts["module"] != module_digest(module) else []
-    changes += ["the teacher"] if card.facts.get("teacher", {}).get("digest") != (teacher and teacher.digest) else []
+    changes += ["the teacher"] if (card.teacher or {}).get("digest") != (teacher and teacher.digest) else []
     if (card.data or {}).get("digest") == examples.digest:
         return changes
     then, now = read_manifest(start.path), read_manifest(examples.path)

@@ -76,8 +76,9 @@ def find_loss_increase(start: KerasModel, metrics: Mapping[str, float], min_chan
         metrics: Its metrics on the current examples.
         min_change: The largest increase, as a fraction of the earlier loss, that is not reported.
     """
-    before = start.card.facts.get("metrics", {}).get("val_loss")
+    before = (start.card.metrics or {}).get("val_loss")
     now = metrics.get("val_loss", math.inf)
+    before = before if isinstance(before, int | float) else None
     if before is not None and now <= before + min_change * abs(before):
         return []
     text = "unknown" if before is None else f"{before:.4g}"

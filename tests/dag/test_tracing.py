@@ -154,6 +154,28 @@ def test_a_file_that_cannot_be_imported_is_refused_with_its_line(tmp_path, text,
         load(str(file))
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("pipe = 3", r"no function pipe\(steps, …\)"),
+        ("def pipe():\n    pass", r"no function pipe\(steps, …\)"),
+        ("def pipe(steps):\n    {}['x']", "pipe.py, line 2: KeyError: 'x'"),
+        ("def pipe(steps):\n    exit(0)", "pipe.py, line 2: SystemExit: 0"),
+        ("def pipe(steps):\n    pipe(steps)", "pipe.py, line 2: RecursionError"),
+        ("def pipe(steps):\n    steps(5)", "pipe.py, line 2: AttributeError"),
+        ("def pipe(steps):\n    steps.inspect_model(id=5, model=None)", "a step named 5"),
+        ("def pipe(steps, data: int):\n    pass", r"pipe: data is declared as int(?s:.*)Input\["),
+        ("def pipe(steps, data):\n    pass", "pipe: data is declared without a type"),
+        ("def pipe(steps, *, x: int = 1):\n    x > 3", "pipe.py, line 2: TypeError: '>' not supported"),
+        ("raise GeneratorExit", "pipe.py, line 1: GeneratorExit"),
+    ],
+)
+def test_a_pipeline_function_that_raises_is_refused_with_its_line(tmp_path, text, message):
+    (tmp_path / "pipe.py").write_text(text)
+    with pytest.raises(ComponentError, match=message):
+        load(str(tmp_path / "pipe.py"))
+
+
 def test_a_pipeline_is_loaded_by_name_or_from_a_file(tmp_path: Path):
     assert {"retrain", "optimize"} <= set(pipelines())
     assert load("optimize").name == "optimize"

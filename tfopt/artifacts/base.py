@@ -81,6 +81,21 @@ class Artifact:
         return total.hexdigest()
 
 
+def check_links(folder: Path) -> None:
+    """Raise ComponentError if a link in a folder leads out of it: copies of the folder would contain other files."""
+    root = folder.resolve()
+    for path in folder.rglob("*"):
+        if not path.is_symlink():
+            continue
+        target = Path(os.path.realpath(path))
+        if not (target.is_relative_to(root) and (target.is_file() or target.is_dir())):
+            raise ComponentError(
+                f"{path}: a link to {path.readlink()}",
+                "files in the folder of the model",
+                "if you trust the link, copy the folder with its files: cp -rL",
+            )
+
+
 def files_below(folder: Path) -> list[Path]:
     """Return all files below a folder, sorted. Links to folders are followed, except links to a parent folder."""
     files: list[Path] = []

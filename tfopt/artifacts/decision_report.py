@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from tfopt.artifacts.report_schema import AGAIN
+from tfopt.errors import ComponentError
+
 Role = Literal["winner", "parent"]
 
 
@@ -172,12 +175,18 @@ class DecisionReport:
     @property
     def chosen(self) -> ModelDecision:
         """Return the decision on the selected model."""
-        return next(model for model in self.models if model.chosen)
+        return _only([model for model in self.models if model.chosen], "chosen")
 
     @property
     def parent(self) -> ModelDecision:
         """Return the decision on the baseline."""
-        return next(model for model in self.models if model.parent)
+        return _only([model for model in self.models if model.parent], "parent")
+
+
+def _only(models: list[ModelDecision], key: str) -> ModelDecision:
+    if len(models) != 1:
+        raise ComponentError(f"a decision in which {key} is true for {len(models)} models", "one model", AGAIN)
+    return models[0]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from tfopt.artifacts import report_schema
 from tfopt.artifacts.base import CARD
 from tfopt.artifacts.report_schema import VERSION_KEY, parse
 
@@ -30,6 +31,19 @@ class LineageStep:
 
 
 @dataclass(frozen=True)
+class CalibrationExamples:
+    """The examples that a model was calibrated on.
+
+    Attributes:
+        split: Their split.
+        records: Their identifiers.
+    """
+
+    split: str | None = None
+    records: list[str] | None = None
+
+
+@dataclass(frozen=True)
 class ModelCard:
     """The content of ``model_card.json``; empty if tfopt did not make the model.
 
@@ -43,6 +57,10 @@ class ModelCard:
         lineage: The steps that made its ancestors, first to last.
         data: ``digest`` of the examples that the component read, or None.
         versions: Versions of tfopt and of the libraries that affect the model.
+        calibration: The examples that the model was calibrated on.
+        fine_tuned: The second round of fine-tuning and others that a component made.
+        teacher: The model that it was trained with.
+        metrics: The metrics of its training.
         facts: The whole content, with what the component reported: ``report``, ``verified``, ``metrics`` and others.
     """
 
@@ -56,6 +74,10 @@ class ModelCard:
     lineage: list[LineageStep] = field(default_factory=list)
     data: dict[str, Any] | None = None
     versions: dict[str, str] = field(default_factory=dict)
+    calibration: CalibrationExamples | None = None
+    fine_tuned: dict[str, Any] | None = None
+    teacher: dict[str, Any] | None = None
+    metrics: dict[str, Any] | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -68,8 +90,10 @@ class ModelCard:
         file = folder / CARD
         if not file.is_file():
             return cls()
-        content = json.loads(file.read_text())
-        content["lineage"] = [step for step in content.get("lineage") or [] if step]  # older cards have null in it
+        content = report_schema.read(file)
+        lineage = content.get("lineage") or []
+        if isinstance(lineage, list):
+            content["lineage"] = [step for step in lineage if step]  # older cards have null in it
         card = parse(cls, content, str(file))
         content.pop(VERSION_KEY, None)
         return replace(card, facts=content)
@@ -77,7 +101,7 @@ class ModelCard:
     @property
     def step(self) -> LineageStep:
         """Return the step that made the model, as an entry of a lineage."""
-        recovery = (self.facts.get("fine_tuned") or {}).get("recovery")
+        recovery = (self.fine_tuned or {}).get("recovery")
         return LineageStep(self.name, self.digest, self.component, self.parameters, recovery)
 
 

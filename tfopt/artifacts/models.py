@@ -1,12 +1,14 @@
 """Model artifacts in every format, each with its ``model_card.json``."""
 
 import gzip
-import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
-from tfopt.artifacts.base import CARD, FAILURE, Artifact, files_below
+from tfopt.artifacts import report_schema
+from tfopt.artifacts.base import CARD, FAILURE, Artifact, check_links, files_below
 from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.model_card import ModelCard
 from tfopt.artifacts.onnx_external_data import external_data
@@ -16,6 +18,15 @@ SERVING_DEFAULT = "serving_default"  # the key of the signature that servers use
 PREPROCESSING = "Format-Preprocessing"  # the SavedModel that turns text or records into the inputs of another format
 TAG = "compatibility.json"  # next to a TensorRT engine: the machine that it was built for
 EXACT = ("fold_batch_norm", "optimize_graph")  # components that do not change outputs
+
+
+@dataclass(frozen=True)
+class FailedModel:
+    """The content of ``failure.json``: parts of the error that prevented the model."""
+
+    schema_version: ClassVar[int] = 1
+    received: str
+    how_to_fix: str
 
 
 class Model(Artifact):
@@ -81,8 +92,8 @@ class Model(Artifact):
         file = self.path / FAILURE
         if not file.is_file():
             return None
-        error = json.loads(file.read_text())
-        return f"{error['received'].strip().splitlines()[0]} (how to fix: {error['how_to_fix']})"
+        error = report_schema.load(FailedModel, file)
+        return f"{(error.received.strip().splitlines() or [''])[0]} (how to fix: {error.how_to_fix})"
 
     @property
     def format(self) -> str:
@@ -102,6 +113,8 @@ class Model(Artifact):
 
     def check(self) -> None:
         """Raise ComponentError unless there is a model, for subclasses one of the `required` formats."""
+        if self.path.is_dir():
+            check_links(self.path)
         if not any(getattr(self, name) for name in self.required or ["format"]):
             raise ComponentError(f"{self.uri}: no {self.missing}", self.contents, self.fix)
 

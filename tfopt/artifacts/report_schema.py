@@ -16,9 +16,10 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, first_line
 
 VERSION_KEY = "schema_version"
+AGAIN = "pass the output of the step that writes it, or run that step again"
 
 
 class VersionedReport(Protocol):
@@ -45,13 +46,26 @@ def read(file: Path) -> dict[str, Any]:
     Raises:
         ComponentError: If the file is missing, is not JSON, or is no JSON object.
     """
-    fix = "pass the output of the step that writes it"
+    if not file.is_file():  # a device has no end
+        raise ComponentError(f"{file}: no such file", "a JSON report", AGAIN)
     try:
-        content = json.loads(file.read_text(), parse_constant=_reject_constant)
-    except (OSError, ValueError, RecursionError) as error:
-        raise ComponentError(f"{file}: {error}", "a JSON report", fix) from error
+        return decode(file.read_bytes(), str(file))
+    except OSError as error:
+        raise ComponentError(f"{file}: {error}", "a JSON report", AGAIN) from error
+
+
+def decode(text: bytes | str, source: str) -> dict[str, Any]:
+    """Decode a JSON object.
+
+    Raises:
+        ComponentError: If the text is something else; the message names ``source``.
+    """
+    try:
+        content = json.loads(text, parse_constant=_reject_constant)
+    except (ValueError, RecursionError) as error:
+        raise ComponentError(f"{source}: {first_line(error)[:200]}", "a JSON report", AGAIN) from error
     if not isinstance(content, dict):
-        raise ComponentError(f"{file}: {type(content).__name__}", "a JSON object", fix)
+        raise ComponentError(f"{source}: {type(content).__name__}", "a JSON object", AGAIN)
     return content
 
 

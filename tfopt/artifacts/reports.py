@@ -1,6 +1,7 @@
 """Report artifacts: folders with a JSON file, and in some cases an HTML report."""
 
 import json
+import os
 from typing import Any, Generic, TypeVar
 
 from tfopt.artifacts import report_schema
@@ -136,7 +137,7 @@ class Blessing(Report[BlessingReport]):
 
     def load(self) -> BlessingReport:
         """Read the report; without one, return what the marker file states, for a model that is not named."""
-        if self._marker is None or (self.path / self.file).exists():
+        if self._marker is None or os.path.lexists(self.path / self.file):
             return super().load()
         return BlessingReport(self._marker == "BLESSED", f"TFX's Evaluator wrote {self._marker}", model_digest=None)
 

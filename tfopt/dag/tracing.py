@@ -1,5 +1,6 @@
 """Trace a pipeline function into a `tfopt.dag.dag.Dag`: call it once with an object that records its steps."""
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -15,7 +16,7 @@ from typing import Annotated, Any
 
 import docstring_parser
 
-from tfopt.artifacts import LineageStep
+from tfopt.artifacts import Artifact, LineageStep
 from tfopt.artifacts.lineage import check_steps
 from tfopt.component import Component, Port, find
 from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput, Wire
@@ -59,8 +60,8 @@ class Steps:
         """
         count = sum(step.component is component for step in self._dag.steps.values())
         id = id or (f"{component.name}_{count + 1}" if count else component.name)
-        if not re.fullmatch(STEP_ID, id):  # it becomes the name of a folder, and of a task on Kubeflow
-            name = re.sub("[^a-z0-9]+", "_", id.lower()).strip("_0123456789")[:60]
+        if not re.fullmatch(STEP_ID, str(id)):  # it becomes the name of a folder, and of a task on Kubeflow
+            name = re.sub("[^a-z0-9]+", "_", str(id).lower()).strip("_0123456789")[:60]
             fix = f"write id={name or component.name!r}"
             raise ComponentError(f"a step named {id!r}", "small letters, digits and underscores, a letter first", fix)
         if id in self._dag.steps:
@@ -115,9 +116,9 @@ def _arguments(function: Callable[..., Mapping[str, object] | None], dag: Dag) -
     arguments: dict[str, Any] = {}
     for name, argument in list(inspect.signature(function).parameters.items())[1:]:
         description = descriptions.get(name, "")
-        annotation = _annotated(hints[name])
+        annotation = _annotated(hints.get(name))
         if argument.kind is not argument.KEYWORD_ONLY:
-            artifact_type = typing.get_args(annotation)[0]
+            artifact_type = _input_type(f"{function.__name__}: {name}", hints.get(name), annotation)
             optional = argument.default is None
             arguments[name] = dag.sources[name] = PipelineInput(name, artifact_type, optional, description)
         elif annotation and annotation.__metadata__ == ("group",):
@@ -125,12 +126,26 @@ def _arguments(function: Callable[..., Mapping[str, object] | None], dag: Dag) -
             arguments[name] = group(**{field.name: _declare(dag, field) for field in group_arguments(group)})
         else:
             default = MISSING if argument.default is argument.empty else argument.default
-            arguments[name] = _declare(dag, DeclaredArgument(name, hints[name], default, description))
+            arguments[name] = _declare(dag, DeclaredArgument(name, hints.get(name), default, description))
     return arguments
+
+
+def _input_type(where: str, hint: Any, annotation: Any) -> type[Artifact]:
+    """Return the artifact type of a pipeline input, whose hint is ``Input[TYPE]``."""
+    artifact_type = next(iter(typing.get_args(annotation)), None)
+    if not (isinstance(artifact_type, type) and issubclass(artifact_type, Artifact)):
+        declared = "without a type" if hint is None else f"as {getattr(hint, '__name__', hint)}"
+        fix = "write data: Input[Files], or place it after *, if it is a parameter"
+        raise ComponentError(f"{where} is declared {declared}", "Input[…] of an artifact type", fix)
+    return artifact_type
 
 
 def _declare(dag: Dag, argument: DeclaredArgument) -> Placeholder:
     """Add a parameter to the DAG; the type of an inherited one is set when its step is known."""
+    if argument.hint is None:
+        raise ComponentError(
+            f"{dag.name}: {argument.name} has no type", "a type, or Inherited", f"write {argument.name}: Inherited = …"
+        )
     if argument.hint == Inherited:
         required = argument.default is MISSING
         default = None if required else list(argument.default) if type(argument.default) is tuple else argument.default
@@ -203,7 +218,8 @@ def load(pipeline: str) -> Dag:
         assert spec and spec.loader  # a .py file always has a loader
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module  # so that components declared in that file are found by their path
-        _execute(path, spec.loader, module)
+        with _errors_with_line(path, "a Python file that can be imported"):
+            spec.loader.exec_module(module)
     elif pipeline in pipelines():
         module = importlib.import_module(f"tfopt.pipelines.{pipeline}")
     else:
@@ -211,26 +227,33 @@ def load(pipeline: str) -> Dag:
             f"pipeline {pipeline!r}", "a shipped pipeline or a .py file", nearest(pipeline, pipelines())
         )
     name = Path(pipeline).stem
-    if not hasattr(module, name):
+    function = getattr(module, name, None)
+    if not callable(function) or not inspect.signature(function).parameters:
         raise ComponentError(
-            f"{pipeline}: no function {name}", "a function with the name of its file", f"write def {name}(steps, …)"
+            f"{pipeline}: no function {name}(steps, …)",
+            "a function with the name of its file, whose first argument records the steps",
+            f"write def {name}(steps, …)",
         )
-    return trace(getattr(module, name))
+    with _errors_with_line(Path(module.__file__ or pipeline), "a pipeline function that adds steps"):
+        return trace(function)
 
 
-def _execute(path: Path, loader: Any, module: Any) -> None:
-    """Run the code of a pipeline file; its exceptions become errors that name the line in the file."""
+@contextlib.contextmanager
+def _errors_with_line(path: Path, expected: str) -> Iterator[None]:
+    """Convert exceptions of the code of a pipeline file to errors that name the line in the file."""
     try:
-        loader.exec_module(module)
-    except ComponentError:
+        yield
+    except (ComponentError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:  # with SystemExit the command would end with success
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    except BaseException as error:  # with SystemExit the command would end with success
+        frames = [
+            frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()
+        ]
         line = frames[-1].lineno if frames else getattr(error, "lineno", None)
         raise ComponentError(
             f"{path}{f', line {line}' if line else ''}: {type(error).__name__}: {first_line(error)}",
-            "a Python file that can be imported",
-            "correct the file; it should only declare components and a pipeline function",
+            expected,
+            "correct the file; values of parameters, and outputs of steps, are known only when the pipeline runs",
         ) from error
 
 

@@ -25,6 +25,10 @@ OUTSIDE = re.compile(r"Mutable\w*Hash|Iterator|BoostedTrees\w*Ensemble|Queue|Bar
 VARIABLE = re.compile(r"^(Variable|VariableV2|VarHandleOp|ReadVariableOp|ResourceGather(Nd)?)$")
 
 
+class CannotFreezeError(ComponentError):
+    """A model that can be loaded, and so is whole, has something that a frozen graph cannot represent."""
+
+
 def freeze(frozen: Frozen, session: Any) -> Frozen:
     """Return the model with constants instead of variables, inlined calls, and a separate Identity for each output.
 
@@ -33,7 +37,7 @@ def freeze(frozen: Frozen, session: Any) -> Frozen:
         session: A ``tf.compat.v1.Session`` in which that graph is loaded and restored; None when it has no variables.
 
     Raises:
-        ComponentError: If an operation has or changes state that constants cannot represent.
+        CannotFreezeError: If an operation has or changes state that constants cannot represent.
     """
     import tensorflow as tf
 
@@ -127,7 +131,7 @@ def _refuse(graph: Any, ops: re.Pattern[str], problem: str, expected: str) -> No
     refused = sorted({f"{node.name} ({node.op})" for node in nodes(graph) if ops.search(node.op)})
     if refused:
         more = f" and {len(refused) - 3} more" if len(refused) > 3 else ""
-        raise ComponentError(
+        raise CannotFreezeError(
             f"a model that {problem}: {', '.join(refused[:3])}{more}", expected, "export it for serving without that"
         )
 
@@ -150,7 +154,7 @@ def _constants(graph: Any, session: Any, keep: list[str]) -> Any:
     try:
         frozen = tf.compat.v1.graph_util.convert_variables_to_constants(session, graph, keep)
     except Exception as error:
-        raise ComponentError(
+        raise CannotFreezeError(
             f"freezing: {first_line(error)}", "variables that can be read", "export the model for serving again"
         ) from error
     prune_functions(frozen)

@@ -1,9 +1,11 @@
 """Frozen model: one graph in which variables are constants, with the signatures that are served from it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tfopt.artifacts.saved_model_proto import functions_called
 
 PREDICT = "tensorflow/serving/predict"
 
@@ -71,16 +73,6 @@ def nodes(graph: Any) -> Iterator[Any]:
     yield from graph.node
     for function in graph.library.function:
         yield from function.node_def
-
-
-def functions_called(node_defs: Iterable[Any]) -> set[str]:
-    """Return the names of the functions that NodeDefs call or have as attributes."""
-    names = set()
-    for node in node_defs:
-        names.add(node.op)  # the op of a call can be the name of a function
-        for value in node.attr.values():
-            names.update([value.func.name] if value.func.name else (), (one.name for one in value.list.func))
-    return names
 
 
 def prune_functions(graph: Any) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Model
+from tfopt.artifacts.saved_model_proto import asset_files, read_meta_graph
 from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.graph import freezer as freezing
 from tfopt.graph.frozen_model import PREDICT, Endpoint, Frozen, Signature
@@ -38,12 +39,11 @@ def read(model_path: Path) -> Frozen:
     """
     import tensorflow as tf
 
-    proto = _parse(model_path)
-    signatures = {key: _signature(key, proto.signature_def[key]) for key in sorted(set(proto.signature_def) - OWN)}
-    if not signatures:
+    proto = read_meta_graph(model_path)
+    keys = sorted(set(proto.signature_def) - OWN)
+    if not any(proto.signature_def[key].outputs for key in keys):
         raise ComponentError(f"{model_path}: no signatures", "at least one", "export it with a signature")
-    assets = {item.tensor_info.name: model_path / "assets" / item.filename for item in _assets(proto)}
-    frozen = Frozen(None, signatures, _init_op(proto), assets)
+    assets = {item.tensor_info.name: model_path / "assets" / item.filename for item in asset_files(proto)}
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         try:
             loaded = tf.compat.v1.saved_model.load(session, list(proto.meta_info_def.tags), str(model_path))
@@ -53,7 +53,8 @@ def read(model_path: Path) -> Frozen:
                 "a SavedModel that TensorFlow can load",
                 "export it again; a file may be truncated or missing",
             ) from error
-        frozen.graph = loaded.graph_def
+        signatures = {key: _signature(key, proto.signature_def[key], session.graph, model_path) for key in keys}
+        frozen = Frozen(loaded.graph_def, signatures, _init_op(proto), assets)
         return freezing.freeze(frozen, session)
 
 
@@ -148,42 +149,41 @@ def write_graph(frozen: Frozen, file: Path) -> None:
     file.write_bytes(frozen.graph.SerializeToString(deterministic=True))
 
 
-def _parse(folder: Path) -> Any:
-    from google.protobuf.message import DecodeError
-    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
-
-    try:
-        graphs = Proto.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
-    except (OSError, DecodeError) as error:
-        raise ComponentError(
-            f"{folder}: {first_line(error)}", "a folder with a saved_model.pb that can be read", "export it again"
-        ) from error
-    serving = [graph for graph in graphs if "serve" in graph.meta_info_def.tags]
-    if not serving:
-        tags = ["+".join(graph.meta_info_def.tags) for graph in graphs]
-        raise ComponentError(f"{folder}: tags {', '.join(tags) or 'none'}", "a graph tagged serve", "export it again")
-    return min(serving, key=lambda graph: len(graph.meta_info_def.tags))  # prefer [serve] to [serve, gpu]
-
-
-def _signature(key: str, proto: Any) -> Signature:
+def _signature(key: str, proto: Any, graph: Any, where: Path) -> Signature:
     inputs, outputs = (
         {name: _endpoint(key, name, side[name]) for name in sorted(side)} for side in (proto.inputs, proto.outputs)
     )
+    for name, end in (inputs | outputs).items():
+        try:
+            dtype = graph.get_tensor_by_name(end.tensor).dtype.base_dtype.name
+        except (KeyError, ValueError, TypeError) as error:
+            received, expected = f"no tensor {end.tensor!r}", "a tensor of its graph"
+            raise _damaged(f"{where}: signature {key!r}, {name!r}: {received}", expected) from error
+        if dtype != end.dtype:
+            raise _damaged(f"{where}: signature {key!r}, {name!r}: {end.dtype}", f"{dtype}, as the tensor has")
     return Signature(inputs, outputs, proto.method_name or PREDICT)
 
 
 def _endpoint(key: str, name: str, info: Any) -> Endpoint:
     import tensorflow as tf
 
+    if info.WhichOneof("encoding") is None:
+        raise _damaged(f"signature {key!r}: {name!r} has no tensor", "a tensor of the graph")
     if info.WhichOneof("encoding") != "name":
-        raise ComponentError(
+        raise freezing.CannotFreezeError(
             f"signature {key!r}: {name!r} is a {info.WhichOneof('encoding')}",
             "plain tensors",
             "export the model with dense inputs and outputs",
         )
-    shape = tf.TensorShape(info.tensor_shape)
-    sizes = None if shape.rank is None else tuple(shape.as_list())
-    return Endpoint(info.name, tf.as_dtype(info.dtype).name, sizes)
+    try:
+        shape, dtype = tf.TensorShape(info.tensor_shape), tf.as_dtype(info.dtype).name
+    except (TypeError, ValueError) as error:
+        raise _damaged(f"signature {key!r}: {name!r}: {first_line(error)}", "a shape and a type") from error
+    return Endpoint(info.name, dtype, None if shape.rank is None else tuple(shape.as_list()))
+
+
+def _damaged(received: str, expected: str) -> ComponentError:
+    return ComponentError(received, expected, "export it again; the file is damaged or was edited")
 
 
 def _init_op(proto: Any) -> str | None:
@@ -194,14 +194,6 @@ def _init_op(proto: Any) -> str | None:
         for name in proto.collection_def[collection].node_list.value if collection in proto.collection_def else ():
             return str(name)
     return None
-
-
-def _assets(proto: Any) -> list[Any]:
-    from tensorflow.core.protobuf.meta_graph_pb2 import AssetFileDef
-
-    if proto.asset_file_def or "saved_model_assets" not in proto.collection_def:
-        return list(proto.asset_file_def)
-    return [AssetFileDef.FromString(item.value) for item in proto.collection_def["saved_model_assets"].any_list.value]
 
 
 def _write_signature(proto: Any, signature: Signature) -> None:

@@ -15,10 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tfopt.artifacts.saved_model_proto import functions_called
 from tfopt.artifacts.tensor_spec import ParsedFeature
 from tfopt.data.text_inputs import read_parse_op
 from tfopt.errors import ComponentError, nearest
-from tfopt.graph.frozen_model import Endpoint, Frozen, Signature, functions_called, prune_functions
+from tfopt.graph.frozen_model import Endpoint, Frozen, Signature, prune_functions
 from tfopt.graph.mutable_graph import Graph
 from tfopt.graph.pass_manager import optimize
 from tfopt.graph.report import Report

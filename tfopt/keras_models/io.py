@@ -3,10 +3,10 @@
 import contextlib
 import functools
 import importlib
+import io
 import json
 import re
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from typing import Any
 from tfopt.artifacts import Model
 from tfopt.artifacts.staging import link_tree
 from tfopt.artifacts.tensor_spec import ParsedFeature
-from tfopt.errors import ComponentError
-from tfopt.keras_models.model_code import check_archive, check_code, is_trusted
+from tfopt.errors import ComponentError, first_line
+from tfopt.keras_models.archive import check_archive, check_weights_file, read_entry
+from tfopt.keras_models.model_code import check_code, is_trusted
 from tfopt.keras_models.quantization_aware import registered_layers
 
 KerasObject = Any  # keras.Model or tf_keras.Model; they have no common base class
@@ -34,8 +35,7 @@ def load(model: Model) -> KerasObject:
             "Format-Keras/model.keras, .h5 or .hdf5, or such a file",
             "save the Keras model next to its SavedModel",
         )
-    if model.keras.suffix == ".keras":
-        check_archive(model.keras)
+    _check_file(model.keras)
     try:
         keras = importlib.import_module("tf_keras" if _is_keras_2(model.keras) else "keras")
         trusted = is_trusted()
@@ -51,6 +51,16 @@ def load(model: Model) -> KerasObject:
             "a file this version of Keras can load",
             "save it again; it may be truncated, or use custom objects that are not registered",
         ) from error
+
+
+def _check_file(file: Path) -> None:
+    """Refuse archives that are no archives or unpack to too much, and weights in other files."""
+    if file.suffix == ".keras":
+        check_archive(file)
+        if _is_keras_2(file):  # Keras 3 checks the weights itself
+            check_weights_file(io.BytesIO(read_entry(file, "model.weights.h5")), file)
+    elif file.is_file():
+        check_weights_file(file, file)
 
 
 def _safe_mode(keras: Any, safe: bool) -> contextlib.AbstractContextManager[Any]:
@@ -256,8 +266,11 @@ def _is_keras_2(file: Path) -> bool:
     if file.is_dir():
         return True
     if file.suffix == ".keras":
-        with zipfile.ZipFile(file) as archive:
-            version = json.loads(archive.read("metadata.json")).get("keras_version", "3")
+        try:
+            version = json.loads(read_entry(file, "metadata.json"))["keras_version"]
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            received = f"{file}: no version in metadata.json ({first_line(error)})"
+            raise ComponentError(received, "a .keras file", "save it again: it is damaged") from error
     else:
         import h5py
 

@@ -8,17 +8,15 @@ import contextlib
 import importlib.util
 import json
 import os
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tfopt.errors import ComponentError
+from tfopt.keras_models.archive import read_entry
 
 TRUST = "TFOPT_TRUST_MODEL_CODE"  # an environment variable, because child processes load models too
 KERAS_PACKAGES = ("keras", "tf_keras", "tensorflow_model_optimization", "tfopt", "builtins")
-MAX_UNPACKED = 64 << 20  # bytes that every archive may unpack to
-MAX_RATIO = 50  # of unpacked to packed size beyond that; weights compress to a half or more
 
 Configuration = Any  # parsed JSON
 
@@ -44,33 +42,6 @@ def trusted_code(trusted: bool) -> Iterator[None]:
 def is_trusted() -> bool:
     """Return True inside of ``trusted_code(True)``."""
     return os.environ.get(TRUST) == "1"
-
-
-def check_archive(file: Path) -> None:
-    """Check that a ``.keras`` file is a zip archive that unpacks to a plausible size, within its folder.
-
-    Raises:
-        ComponentError: If it is not.
-    """
-    try:
-        with zipfile.ZipFile(file) as archive:
-            entries = archive.infolist()
-    except (zipfile.BadZipFile, OSError) as error:
-        raise ComponentError(
-            f"{file}: {error}", "a .keras file, which is a zip archive", "save it again: it may be truncated"
-        ) from error
-    unpacked = sum(entry.file_size for entry in entries)
-    if unpacked > MAX_UNPACKED + MAX_RATIO * file.stat().st_size:
-        raise ComponentError(
-            f"{file}: {file.stat().st_size} bytes that unpack to {unpacked}",
-            f"a model whose weights compress to 1/{MAX_RATIO} at most",
-            "save the model again; if you did not make this file, do not load it",
-        )
-    for entry in entries:
-        if entry.filename.startswith("/") or ".." in Path(entry.filename).parts:
-            raise ComponentError(
-                f"{file}: entry {entry.filename!r}", "names within the archive", "do not load this file"
-            )
 
 
 def check_code(file: Path, keras: Any) -> None:
@@ -101,8 +72,7 @@ def _configurations(file: Path) -> Iterator[Configuration]:
         for node in metadata.nodes:
             yield json.loads(node.metadata)
     elif file.suffix == ".keras":
-        with zipfile.ZipFile(file) as archive:
-            yield json.loads(archive.read("config.json"))
+        yield json.loads(read_entry(file, "config.json"))
     else:
         import h5py
 

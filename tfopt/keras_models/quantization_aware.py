@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tfopt.artifacts import Model
 from tfopt.errors import ComponentError
+from tfopt.keras_models.archive import read_entry
 
 OP = b"FakeQuantWithMinMaxVars"
 OURS, TOOLKIT = b"tfopt>FakeQuantize", b"QuantizeWrapper"  # in the configuration of a Keras 3 and a Keras 2 model
@@ -49,7 +50,4 @@ def _configuration(file: Path) -> bytes:
     """Return the configuration of the layers in a Keras file, or in a Keras 2 SavedModel."""
     if file.is_dir():
         return (file / "keras_metadata.pb").read_bytes()
-    if zipfile.is_zipfile(file):
-        with zipfile.ZipFile(file) as archive:
-            return archive.read("config.json") if "config.json" in archive.namelist() else b""
-    return file.read_bytes()
+    return read_entry(file, "config.json") if zipfile.is_zipfile(file) else file.read_bytes()

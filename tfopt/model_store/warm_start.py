@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Annotated
 
-from tfopt.artifacts import KerasModel, Recipe, staging, storage
+from tfopt.artifacts import KerasModel, Recipe, report_schema, staging, storage
 from tfopt.artifacts.folder_lock import lock_folder
 from tfopt.declaration.parameters import Reads
 
@@ -54,8 +54,9 @@ def store_model(destination: str | Path, trained: KerasModel) -> str:
 def load_model(destination: str | Path) -> KerasModel | None:
     """Load the stored Keras model of a destination; None if nothing was pushed there with one."""
     if storage.is_remote(str(destination)):
-        content = storage.read_file(storage.join(str(destination), POINTER))
-        name = json.loads(content)["model"] if content else None
+        pointer = storage.join(str(destination), POINTER)
+        content = storage.read_file(pointer)
+        name = report_schema.decode(content, pointer).get("model") if content else None
         return KerasModel.open(storage.local_copy(storage.join(str(destination), name))) if name else None
     path = (Path(destination).expanduser() / LINK).resolve()
     return KerasModel.open(path) if path.is_dir() else None
@@ -113,7 +114,7 @@ def _upload_model(destination: str, trained: KerasModel) -> str:
     """Upload a model, then point to it; the previous model stays for readers that know the previous pointer."""
     pointer, name = storage.join(destination, POINTER), _copy_name(trained)
     content = storage.read_file(pointer)
-    previous = json.loads(content) if content else {}
+    previous = report_schema.decode(content, pointer) if content else {}
     if previous.get("model") == name:
         return pointer
     storage.upload(trained.path, storage.join(destination, name))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts import storage
+from tfopt.artifacts import report_schema, storage
 
 IDENTITY = "about.json"
 STATE = "checkpoint"  # TensorFlow's list of complete checkpoints
@@ -46,12 +46,12 @@ class CheckpointFolder:
         """Yield path or address, and identity, of every training that has checkpoints in the parent folder."""
         if not storage.is_remote(self.parent):
             for file in sorted(Path(self.parent).glob(f"*/{IDENTITY}")):
-                yield str(file), json.loads(file.read_text())
+                yield str(file), report_schema.read(file)
             return
         for name in storage.list_names(self.parent):
             address = storage.join(self.parent, f"{name}/{IDENTITY}")
             if content := storage.read_file(address):
-                yield address, json.loads(content)
+                yield address, report_schema.decode(content, address)
 
     def upload(self) -> None:
         """Upload new files, the list of checkpoints after them, and then remove files that are no longer there."""

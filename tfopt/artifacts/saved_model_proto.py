@@ -1,0 +1,72 @@
+"""Read ``saved_model.pb`` and check it, before a runtime that would crash or read other files loads it."""
+
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tfopt.errors import ComponentError, first_line
+
+DAMAGED = "export it again; a file may be truncated or missing"
+
+
+def read_meta_graph(folder: Path) -> Any:
+    """Return the MetaGraphDef of a SavedModel that is served, of TensorFlow 1 or 2.
+
+    Raises:
+        ComponentError: If the file cannot be read or has no graph for serving, its functions call themselves, or an
+            asset is not below the folder.
+    """
+    from google.protobuf.message import DecodeError
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
+
+    try:
+        graphs = Proto.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
+    except (OSError, DecodeError) as error:
+        raise ComponentError(
+            f"{folder}: {first_line(error)}", "a folder with a saved_model.pb that can be read", DAMAGED
+        ) from error
+    serving = [graph for graph in graphs if "serve" in graph.meta_info_def.tags]
+    if not serving:
+        tags = ["+".join(graph.meta_info_def.tags) for graph in graphs]
+        raise ComponentError(f"{folder}: tags {', '.join(tags) or 'none'}", "a graph tagged serve", DAMAGED)
+    graph = min(serving, key=lambda graph: len(graph.meta_info_def.tags))  # prefer [serve] to [serve, gpu]
+    for asset in asset_files(graph):
+        if asset.filename.startswith("/") or ".." in PurePosixPath(asset.filename).parts:
+            raise ComponentError(f"{folder}: asset {asset.filename!r}", "files below assets/", "do not load this model")
+    if recursive := _find_recursion(graph.graph_def):
+        raise ComponentError(f"{folder}: function {recursive} calls itself", "functions without recursion", DAMAGED)
+    return graph
+
+
+def asset_files(meta_graph: Any) -> list[Any]:
+    """Return the AssetFileDefs of a MetaGraphDef, which TensorFlow 1 and 2 store in different places."""
+    from tensorflow.core.protobuf.meta_graph_pb2 import AssetFileDef
+
+    if meta_graph.asset_file_def or "saved_model_assets" not in meta_graph.collection_def:
+        return list(meta_graph.asset_file_def)
+    items = meta_graph.collection_def["saved_model_assets"].any_list.value
+    return [AssetFileDef.FromString(item.value) for item in items]
+
+
+def functions_called(node_defs: Any) -> set[str]:
+    """Return the names of the functions that NodeDefs call or have as attributes."""
+    names = set()
+    for node in node_defs:
+        names.add(node.op)  # the op of a call can be the name of a function
+        for value in node.attr.values():
+            names.update([value.func.name] if value.func.name else (), (one.name for one in value.list.func))
+    return names
+
+
+def _find_recursion(graph_def: Any) -> str | None:
+    """Return the name of a function that calls itself, also through others: TensorFlow crashes on it."""
+    calls: Mapping[str, set[str]] = {
+        function.signature.name: functions_called(function.node_def) for function in graph_def.library.function
+    }
+    ready: set[str] = set()
+    while waiting := calls.keys() - ready:
+        leaves = {name for name in waiting if not (calls[name] & calls.keys()) - ready}
+        if not leaves:
+            return sorted(waiting)[0]
+        ready |= leaves
+    return None

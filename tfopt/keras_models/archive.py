@@ -1,0 +1,77 @@
+"""Archives of Keras models: checks of size, names and links before a file is read."""
+
+import zipfile
+from pathlib import Path
+from typing import IO, Any
+
+from tfopt.errors import ComponentError, first_line
+
+MAX_UNPACKED = 64 << 20  # bytes that every archive may unpack to
+MAX_RATIO = 50  # of unpacked to packed size beyond that; weights compress to a half or more
+LINK = 0o120000  # the type of a symbolic link in the permissions of an entry
+DAMAGED = "save it again: it may be truncated"
+
+
+def read_entry(file: Path, name: str) -> bytes:
+    """Return the content of an entry of a ``.keras`` file.
+
+    Raises:
+        ComponentError: If the file is refused by `check_archive`, or has no such entry.
+    """
+    check_archive(file)
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return archive.read(name)
+    except (zipfile.BadZipFile, OSError, KeyError, NotImplementedError, RuntimeError) as error:
+        raise ComponentError(f"{file}: {first_line(error)}", f"a .keras file with {name}", DAMAGED) from error
+
+
+def check_archive(file: Path) -> None:
+    """Check that a ``.keras`` file is a zip archive that unpacks to a plausible size, within its folder.
+
+    Raises:
+        ComponentError: If it is not.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            entries = archive.infolist()
+    except (zipfile.BadZipFile, OSError) as error:
+        raise ComponentError(f"{file}: {error}", "a .keras file, which is a zip archive", DAMAGED) from error
+    unpacked = sum(entry.file_size for entry in entries)
+    if unpacked > MAX_UNPACKED + MAX_RATIO * file.stat().st_size:
+        raise ComponentError(
+            f"{file}: {file.stat().st_size} bytes that unpack to {unpacked}",
+            f"a model whose weights compress to 1/{MAX_RATIO} at most",
+            "save the model again; if you did not make this file, do not load it",
+        )
+    for entry in entries:
+        is_link = entry.external_attr >> 16 & 0o170000 == LINK
+        if entry.filename.startswith("/") or ".." in Path(entry.filename).parts or is_link:
+            raise ComponentError(
+                f"{file}: entry {entry.filename!r}", "files with names within the archive", "do not load this file"
+            )
+
+
+def check_weights_file(file: Path | IO[bytes], where: Path) -> None:
+    """Check that an HDF5 file has its data itself: links and external data would be read from other files.
+
+    Raises:
+        ComponentError: If it has not, or cannot be read.
+    """
+    import h5py
+
+    def check(group: Any) -> None:
+        for name in group:
+            link = group.get(name, getlink=True)
+            item = group.get(name) if isinstance(link, h5py.HardLink) else None
+            if item is None or (isinstance(item, h5py.Dataset) and (item.external or item.is_virtual)):
+                text = f"{where}: data {name!r} in another file"
+                raise ComponentError(text, "a model in one file", "do not load it, or save the model again")
+            if isinstance(item, h5py.Group):
+                check(item)
+
+    try:
+        with h5py.File(file) as content:
+            check(content)
+    except (OSError, RuntimeError, KeyError, ValueError, RecursionError) as error:
+        raise ComponentError(f"{where}: {first_line(error)}", "an HDF5 file of a Keras model", DAMAGED) from error
