@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tfopt.processes.call_server import call_servers
+
 # Hypothesis draws the same examples in every run; tests that search for new ones are marked nightly.
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
@@ -35,6 +37,13 @@ def _frozen_heap() -> None:
     """Leave what earlier modules imported and traced out of later garbage collections, which it would slow down."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _call_servers() -> Iterator[None]:
+    """Import TensorFlow once for the child processes of all tests, as a run does; a few tests start new processes."""
+    with call_servers():
+        yield
 
 
 @pytest.fixture(scope="session")
