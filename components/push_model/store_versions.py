@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts import Model, storage
+from tfopt.artifacts import Model, staging, storage
 from tfopt.components.push_model.versions import PushResult
 from tfopt.errors import ComponentError
 from tfopt.serving.layouts import Version, copy_model, version_files
@@ -22,7 +22,8 @@ from tfopt.serving.triton_config import FILE as CONFIG
 
 FOLDER = "versions"
 POINTER, CLAIM = ".json", ".claim"
-ABANDONED_AFTER = datetime.timedelta(days=1)  # from then on the files of a version without a pointer are removed
+# From then on the files of a version without a pointer are removed; at once if its process was here and has ended.
+ABANDONED_AFTER = datetime.timedelta(days=1)
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +62,12 @@ class StoreVersions:
                 config = (config_folder / CONFIG).read_bytes() if (config_folder / CONFIG).exists() else None
                 if previous is not None and self._pointer(previous).get("digest") == digest:
                     self._write_config(before, config)
-                    return PushResult(previous, previous, "the newest version is this very model already")
-                version = self._add(stage, digest, lambda: self._write_config(before, config))
+                    version, reason = previous, "the newest version is this very model already"
+                else:
+                    version = self._add(stage, digest, lambda: self._write_config(before, config))
+                    reason = "blessed"
         self._remove_old(keep)
-        return PushResult(version, previous, "blessed")
+        return PushResult(version, previous, reason)
 
     def numbers(self) -> list[int]:
         """List the numbers of the versions, oldest first."""
@@ -94,7 +97,8 @@ class StoreVersions:
 
     def _claim_number(self) -> int:
         """Reserve the next free number; a number that another push claims meanwhile is skipped."""
-        claim = json.dumps({"time": _now().isoformat()}).encode()
+        owner = staging.new_path(Path()).name
+        claim = json.dumps({"time": _now().isoformat(), "owner": owner}).encode()
         folders = [int(name) for name in storage.list_names(self.destination) if name.isascii() and name.isdecimal()]
         version = max([0, *folders, *(number for number, _ in self._entries())])
         while True:
@@ -124,6 +128,8 @@ class StoreVersions:
 
     def _is_abandoned(self, version: int) -> bool:
         claim = json.loads(storage.read_file(self._entry(version, CLAIM)) or b"{}")
+        if staging.has_ended(claim.get("owner", "")):
+            return True
         return bool(claim) and _now() - datetime.datetime.fromisoformat(claim["time"]) > ABANDONED_AFTER
 
     def _entries(self) -> list[tuple[int, str]]:

@@ -91,16 +91,18 @@ class Versions:
         self, stage: Path, keep: int | None, write_config: Callable[[Path], AbstractContextManager[object]]
     ) -> PushResult:
         previous = self.newest()
+        reason = "the newest version is this very model already"
         with write_config(self.folder):
             if previous is not None and Version(self.path(previous)).digest == Version(stage).digest:
-                return PushResult(previous, previous, "the newest version is this very model already")
-            version = self._rename(stage)
+                version = previous  # what a killed push did not do after the rename is done below
+            else:
+                version, reason = self._rename(stage), "blessed"
         staging.sync(self.folder)
         if self.layout == "plain" or (self.folder / LATEST).is_symlink():  # an existing link must not lag behind
             self._link_latest(version)
         for old in self.numbers()[: -keep or None] if keep else ():
             self._remove(old)
-        return PushResult(version, previous, "blessed")
+        return PushResult(version, previous, reason)
 
     def _rename(self, stage: Path) -> int:
         """Rename to the next free number; a number that another machine uses meanwhile is skipped."""
@@ -116,11 +118,12 @@ class Versions:
 
     def _link_latest(self, version: int) -> None:
         """Point ``latest`` to the newest version, which another machine may have added meanwhile."""
-        linked: int | None = None
+        latest = self.folder / LATEST
+        linked = int(name) if latest.is_symlink() and (name := str(latest.readlink())).isdecimal() else None
         while linked != (newest := self.newest() or version):
             link = staging.new_path(self.folder)
             link.symlink_to(str(newest))
-            link.replace(self.folder / LATEST)
+            link.replace(latest)
             linked = newest
 
     def _remove(self, version: int) -> None:

@@ -10,63 +10,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.contract.three_layers import build_model
-from tfopt import keras_models
-from tfopt.artifacts import CARD, Model, Recipe, TrainingPlan
+from tests.contract.inputs import component_arguments, component_inputs, run_with_makers, write_sources
+from tfopt.artifacts import CARD, Model
 from tfopt.component import Component, components
 from tfopt.dag.dag import Dag, PipelineInput, Step
 from tfopt.process_engine import runner
 
-# Required parameters, and values that make a component fast here.
-ARGUMENTS: dict[str, dict[str, Any]] = {
-    "prepare_examples": {"splits": ["train:3", "eval:1"]},
-    "train": {"epochs": 2},
-    "optimize_graph": {"passes": ["portable"]},
-    "prune": {"epochs": 2},
-    "cluster": {"clusters": 4, "epochs": 1},
-    "quantize": {"epochs": 1},
-    "benchmark": {"seconds": 1.0},
-    "profile_training": {"seconds": 0.4, "rounds": 8},
-    "compare_backbones": {
-        "backbones": ["MobileNetV2 0.35"],
-        "input_size": "32x32x1",
-        "formats": ["tflite"],
-        "epochs": 1,
-        "seconds": 0.4,
-    },
-    "push_model": {},
-    "validate_serving": {"seconds": 0.1, "requests": 4},
-    "tune_recipe": {"formats": ["tflite"], "trials": 1, "seconds": 0.4},
-    # Without a GPU it writes a failed model that names what is missing, the same on every engine.
-    "convert_tensorrt": {"on_failure": "row"},
-}
-# The output of another component that is wired to an input, by the name of the input.
-WIRES = {
-    "examples": "prepare_examples.examples",
-    "model": "train.trained",
-    "baseline": "train.trained",
-    "candidates": [
-        "fold_batch_norm.folded",
-        "export_tflite.exported",
-        "export_onnx.exported",
-        "export_openvino.exported",
-    ],
-    "evaluation": "evaluate.evaluation",
-    "benchmark": "benchmark.benchmark",
-    "blessing": "select_model.blessing",
-    "decision": "select_model.decision",
-    "infra_blessing": "validate_serving.infra_blessing",
-    "fallback": "train.trained",
-    "trained": "train.trained",
-    "recipe": "previous",
-}
-# The same for inputs of one component.
-OWN_WIRES = {name: {"model": "select_model.selected"} for name in ("push_model", "validate_serving")}
 NIGHTLY = ("tune_recipe", "profile_training", "compare_backbones")  # a search or a measurement takes minutes
 EVERY = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.nightly] if name in NIGHTLY else []) for name in components()]
@@ -83,40 +35,11 @@ def selected(request) -> list[str]:
 @pytest.fixture(scope="session")
 def artifacts(selected, tmp_path_factory) -> dict[str, Path]:
     """The paths of all sources, and of the outputs of the selected components and of those that make their inputs."""
-    from sklearn.datasets import load_digits
-
     folder = tmp_path_factory.mktemp("path with spaces")
-    images, labels = load_digits(return_X_y=True)
-    np.savez(folder / "digits.npz", image=images[:400].reshape(-1, 8, 8, 1).astype(np.float32), label=labels[:400])
-    paths = {"data": folder / "digits.npz", "module": Path(__file__).with_name("three_layers.py")}
-    paths["previous"] = folder / "previous"
-    Recipe(paths["previous"]).write({"winner": None, "decision": {"selected_digest": ""}})
-    paths["plan"] = folder / "plan"
-    TrainingPlan(paths["plan"]).write({"settings": {"prefetch": 4}})
-    paths["anomalies"] = folder / "anomalies"
-    paths["anomalies"].mkdir()
-    (paths["anomalies"] / "SchemaDiff.pb").touch()  # no anomalies
-    paths["start"] = paths["teacher"] = folder / "start"
-    keras_models.save(build_model(), paths["start"])
+    paths = write_sources(folder)
     for name in selected:
-        _run(name, paths, folder)
+        run_with_makers(name, paths, folder)
     return paths
-
-
-def _run(name: str, paths: dict[str, Path], folder: Path) -> None:
-    """Run a component as a function, after the components that make its inputs, and add its outputs to the paths."""
-    component = components()[name]
-    outputs = {output: folder / name / output for output in component.outputs}
-    if f"{name}.{next(iter(outputs))}" in paths:
-        return
-    for wire in _wires(name, component).values():
-        for path in wire if isinstance(wire, list) else [wire]:
-            maker, dot, _ = path.partition(".")
-            assert dot or path in paths, f"{name}: no input {path}: add it to WIRES"
-            if dot:
-                _run(maker, paths, folder)
-    component(**_inputs(name, paths), **outputs, **_arguments(name, folder / "served"))
-    paths |= {f"{name}.{output}": path for output, path in outputs.items()}
 
 
 @EVERY
@@ -150,9 +73,9 @@ def through_tfx(selected, artifacts, tmp_path_factory) -> Path:
         name: {
             "inputs": {
                 key: [str(p) for p in (path if isinstance(path, list) else [path])]
-                for key, path in _inputs(name, artifacts).items()
+                for key, path in component_inputs(name, artifacts).items()
             },
-            "values": _arguments(name, folder / "served"),
+            "values": component_arguments(name, folder / "served"),
         }
         for name in selected
     }
@@ -173,7 +96,7 @@ def executor_input(name: str, artifacts: dict[str, Path], folder: Path) -> str:
     """Return KFP's message for a step that writes its outputs into a folder."""
     component = components()[name]
     inputs = {}
-    for key, path in _inputs(name, artifacts).items():
+    for key, path in component_inputs(name, artifacts).items():
         listed = path if isinstance(path, list) else [path]
         for index, one in enumerate(listed, 1):
             slot = f"{key}_{index}" if isinstance(path, list) else key
@@ -183,7 +106,7 @@ def executor_input(name: str, artifacts: dict[str, Path], folder: Path) -> str:
         for key in [*component.outputs, *_pages(component)]
     }
     message = {
-        "inputs": {"artifacts": inputs, "parameterValues": _arguments(name, folder / "served")},
+        "inputs": {"artifacts": inputs, "parameterValues": component_arguments(name, folder / "served")},
         "outputs": {"artifacts": outputs, "outputFile": str(folder / "executor_output.json")},
     }
     return json.dumps(message)
@@ -224,34 +147,19 @@ def test_the_kfp_step_does_the_same(name: str, artifacts, through_kfp):
 def test_the_engine_of_this_process_does_the_same_and_then_reuses_it(name: str, artifacts, tmp_path):
     component = components()[name]
     wires, sources, values = {}, {}, {}
-    for key, path in _inputs(name, artifacts).items():
+    for key, path in component_inputs(name, artifacts).items():
         listed = {f"{key}_{index}": one for index, one in enumerate(path if isinstance(path, list) else [path], 1)}
         values |= listed
         inputs = {slot: PipelineInput(slot, component.inputs[key].type, False, "") for slot in listed}
         sources |= inputs
         wires[key] = tuple(inputs.values()) if isinstance(path, list) else inputs[f"{key}_1"]
-    step = Step(name, component, wires, _arguments(name, tmp_path / "served"))
+    step = Step(name, component, wires, component_arguments(name, tmp_path / "served"))
     for is_reused in (False, component.cache != "never"):
         outcome = runner.run(Dag(name, "", sources, {}, {name: step}), values, tmp_path / "root")[name]
         is_failed = any(isinstance(output, Model) and output.failure for output in outcome.outputs.values())
         assert outcome.reused == (is_reused and not is_failed)  # a model that could not be made is tried again
         for output in component.outputs:
             _assert_alike(artifacts[f"{name}.{output}"], outcome.outputs[output].path)
-
-
-def _wires(name: str, component: Component) -> dict[str, Any]:
-    return {port: OWN_WIRES.get(name, {}).get(port, WIRES.get(port, port)) for port in component.inputs}
-
-
-def _inputs(name: str, paths: dict) -> dict[str, Any]:
-    return {
-        port: [paths[one] for one in wire] if isinstance(wire, list) else paths[wire]
-        for port, wire in _wires(name, components()[name]).items()
-    }
-
-
-def _arguments(name: str, destination: Path) -> dict[str, Any]:
-    return ARGUMENTS.get(name, {}) | ({"destination": str(destination)} if name == "push_model" else {})
 
 
 def _assert_alike(one: Path, other: Path) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import glob
 import os
+import re
 import shutil
 import socket
 import time
@@ -26,37 +27,56 @@ def new_path(folder: Path, target: str = "") -> Path:
 
 
 def remove_abandoned(folder: Path, target: str = "") -> None:
-    """Remove staging paths of ended processes from a folder; those of other machines after `STALE_S`."""
-    for path in filter(_is_abandoned, folder.glob(f"{glob.escape(_prefix(target))}*")):
+    """Remove staging paths of ended processes from a folder; those of other machines after `STALE_S`.
+
+    Args:
+        folder: The folder.
+        target: Name of the folder for which they were made; ``*`` for all, otherwise taken literally.
+    """
+    pattern = _prefix(target) if target == "*" else glob.escape(_prefix(target))
+    for path in filter(_is_abandoned, folder.glob(f"{pattern}*")):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
 
 
+def has_ended(name: str) -> bool:
+    """Return True if a name from `new_path` is of a process of this host that has ended."""
+    match = re.search(rf"\.partial-{re.escape(socket.gethostname())}-(\d+)-\w+$", name)
+    return match is not None and not Path("/proc", match[1]).exists()
+
+
 def _is_abandoned(path: Path) -> bool:
+    if has_ended(path.name):
+        return True
     owner, token = path.name.split("-")[-2:]
     same_host = f".partial-{socket.gethostname()}-{owner}-" in path.name
-    if same_host and not Path("/proc", owner).exists():
-        return True
     has_target = not path.name.startswith(_prefix())
-    if has_target and token.startswith(_boot()) and (not same_host or owner == str(os.getpid())) and _is_unlocked(path):
+    is_free = _is_unlocked(path) if has_target and token.startswith(_boot()) else None
+    if is_free and (not same_host or owner == str(os.getpid())):
         return True  # process IDs of other containers say nothing, and in each container the first process has ID 1
+    if is_free is False:
+        return False
     try:
         return time.time() - max(file.lstat().st_mtime for file in (path, *path.rglob("*"))) > STALE_S
     except FileNotFoundError:  # another process is removing it
         return False
 
 
-def _is_unlocked(folder: Path) -> bool:
-    with contextlib.suppress(OSError):  # it is locked, or the file system has no locks on folders
+def _is_unlocked(folder: Path) -> bool | None:
+    """Return True if a folder is not locked; None if it was removed, or the file system has no locks on folders."""
+    try:
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         finally:
             os.close(descriptor)
-    return False
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
 
 
 def _prefix(target: str = "") -> str:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tfopt.artifacts import scratch
 from tfopt.errors import ComponentError
 
 
@@ -52,7 +53,7 @@ def capture_library_logs() -> Iterator[None]:
         raise
     except Exception:
         keep = True
-        print(f"tfopt: the log messages of libraries are in {name}", file=sys.stderr)
+        print(f"tfopt: the log messages of libraries are in {scratch.keep(Path(name))}", file=sys.stderr)
         raise
     finally:
         if not keep:

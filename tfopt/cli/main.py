@@ -1,7 +1,7 @@
 """The ``tfopt`` command, which containers run as ``python -m tfopt.run``: argument parser, exit codes, terminal log.
 
 Exit codes: 0 success, 1 a component refused its arguments or failed, 2 wrong usage, 130 interrupted by Ctrl-C, 141 the
-output is a pipe whose reader has ended.
+output is a pipe whose reader has ended, 143 ended by SIGTERM.
 """
 
 import argparse
@@ -13,8 +13,10 @@ import sys
 from collections.abc import Iterator, Sequence
 
 import tfopt
+from tfopt.artifacts.scratch import scratch_folder
 from tfopt.cli.arguments import CommandParser, normalize_options
 from tfopt.cli.commands import COMMANDS, add_component
+from tfopt.cli.surroundings import Terminated, discard_output, interrupted_by_sigterm, open_streams
 from tfopt.component import components
 from tfopt.declaration.library import component_names
 from tfopt.errors import ComponentError, machine_error, nearest, path_error
@@ -22,6 +24,7 @@ from tfopt.errors import ComponentError, machine_error, nearest, path_error
 # TensorFlow's start-up messages would hide the progress of the command; a user who needs them sets the variable.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 CLOSED_PIPE = 141  # the code of a process that SIGPIPE ended
+TERMINATED = 143  # … that SIGTERM ended
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,14 +32,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words  # allowed at every position, also before the command
     words = [word for word in words if word != "--debug"]
+    open_streams()
     try:
-        with _progress_on_terminal():
+        with _progress_on_terminal(), interrupted_by_sigterm(), scratch_folder():
             code = _run_command(words, debug)
-        sys.stdout.flush()  # otherwise an error of the output appears after the end, as a traceback
+            print(end="", flush=True)  # otherwise an error of the output appears after the end, as a traceback
         return code
     except BrokenPipeError:  # the reader, such as `head`, has what it needs
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return CLOSED_PIPE
+    except Terminated:
+        print("tfopt: terminated; incomplete outputs are removed, and the next run resumes", file=sys.stderr)
+        return TERMINATED
     except ComponentError as error:
         if debug:
             raise
@@ -48,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
+        if isinstance(error, OSError) and error.filename is None:
+            discard_output()  # a full device: what is buffered would be written again at the end
         converted = machine_error(error) or path_error(error)
         text = f"error\n{converted}" if converted else f"{type(error).__name__}: {error}"
         print(f"tfopt: {text}\nrun it again with --debug for the traceback", file=sys.stderr)

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts import Artifact, Model, staging, storage
+from tfopt.artifacts import Artifact, Examples, Model, placement, staging, storage
 from tfopt.artifacts.folder_lock import lock_folder
+from tfopt.artifacts.scratch import scratch_folder
 from tfopt.artifacts.storage import is_remote
 from tfopt.declaration.component import SIGNATURE, TRUST_MODEL_CODE, Component, Port
 from tfopt.errors import ComponentError, disk_full_error
@@ -31,10 +32,16 @@ def execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Art
         TypeError: If another component runs this one without declaring it; addressed to that component's author.
     """
     check_declared(component)
+    with scratch_folder():
+        return _execute(component, arguments)
+
+
+def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Artifact]:
     ports = {**component.inputs, **component.outputs}
     parameters = component.check({name: value for name, value in arguments.items() if name not in ports})
     inputs = {port.name: _open(component, port, arguments.get(port.name)) for port in component.inputs.values()}
     targets = {port.name: _target(component, port, arguments.get(port.name)) for port in component.outputs.values()}
+    _check_distinct(component, targets)
     trusted = bool(parameters.get(TRUST_MODEL_CODE.name)) or (_running.get() is not None and is_trusted())
     with trusted_code(trusted), _staged(component, targets) as staged:
         if component.model_signature:
@@ -95,6 +102,8 @@ def _open_one(component: Component, port: Port, value: Any) -> Artifact:
     uri = os.fspath(value)
     if component.beam and is_remote(uri):  # the workers read it
         return port.type(uri, metadata)
+    if issubclass(port.type, Model | Examples):  # read by TensorFlow
+        storage.check_pattern(uri)
     path = storage.local_copy(uri)
     failed = isinstance(model := port.type(path, metadata), Model) and model.failure
     try:
@@ -115,6 +124,9 @@ def _target(component: Component, port: Port, value: Any) -> Artifact:
     if not value:
         raise ComponentError(f"{component.name}: no {port.name}", "a folder to write to", f"pass {port.name}=PATH")
     target = port.type(os.fspath(value))
+    if not is_remote(target.uri):
+        storage.check_pattern(target.uri)
+        placement.remove_interrupted(_resolved(target))
     if _has_content(target):
         raise ComponentError(
             f"{component.name}: {port.name}={target.uri} exists",
@@ -122,6 +134,19 @@ def _target(component: Component, port: Port, value: Any) -> Artifact:
             "name another folder, or remove that one if you no longer need it",
         )
     return target
+
+
+def _check_distinct(component: Component, targets: Mapping[str, Artifact]) -> None:
+    """Raise ComponentError if an output is at the path of another one, or below it."""
+    paths = {name: _resolved(target) for name, target in targets.items() if not is_remote(target.uri)}
+    for name, path in paths.items():
+        for other in paths.keys() - {name}:
+            if path.is_relative_to(paths[other]):
+                raise ComponentError(
+                    f"{component.name}: {name}={path} and {other}={paths[other]}",
+                    "a folder for each output, none of them in another one",
+                    f"name another folder for {name}",
+                )
 
 
 def _has_content(target: Artifact) -> bool:
@@ -149,36 +174,22 @@ def _staged(component: Component, targets: dict[str, Artifact]) -> Iterator[dict
                 _make(artifact.path)
                 locks.enter_context(lock_folder(artifact.path))
             yield staged
-            for name, artifact in local.items():
-                _place(artifact, targets[name])
-                placed.append(targets[name].uri)
+            for name in [name for name in local if is_remote(targets[name].uri)]:
+                placed.append(targets[name].uri)  # it was empty before
+                storage.upload(local.pop(name).path, targets[name].uri)
+            placement.place({artifact.path: _resolved(targets[name]) for name, artifact in local.items()})
             for name, artifact in staged.items():
                 targets[name].metadata = artifact.metadata
         except BaseException as error:
             for uri in placed:  # of several outputs, all or none
-                storage.remove(uri)
+                with contextlib.suppress(ComponentError):  # the first error is the one to report
+                    storage.remove(uri)
             if not isinstance(error, ComponentError) and (full := disk_full_error(error)):
                 raise full from error
             raise
         finally:
             for artifact in local.values():
                 shutil.rmtree(artifact.path, ignore_errors=True)
-
-
-def _place(artifact: Artifact, target: Artifact) -> None:
-    """Move a complete output to its path or address."""
-    if is_remote(target.uri):
-        try:
-            storage.upload(artifact.path, target.uri)
-        except BaseException:
-            storage.remove(target.uri)  # it was empty before
-            raise
-        return
-    staging.sync_tree(artifact.path)
-    with contextlib.suppress(FileNotFoundError):
-        target.path.rmdir()
-    artifact.path.rename(target.path)
-    staging.sync(target.path.absolute().parent)
 
 
 def _make(folder: Path) -> None:
@@ -192,9 +203,14 @@ def _staging_artifact(target: Artifact, folder: Path) -> Artifact:
     """Return where an output is written first: next to its path, or in a temporary folder for an address."""
     if is_remote(target.uri):
         return type(target)(folder / target.uri.rstrip("/").rpartition("/")[2])
-    path = target.path.absolute()
+    path = _resolved(target)
     staging.remove_abandoned(path.parent, path.name)
     return type(target)(staging.new_path(path.parent, path.name))
+
+
+def _resolved(target: Artifact) -> Path:
+    """Return the absolute path of an output, which may be a link to an empty folder."""
+    return Path(os.path.realpath(target.path))
 
 
 def _origin(component: Component, inputs: Mapping[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:

@@ -1,19 +1,18 @@
 """Execution of a DAG in this process, one step after another, with results and their records in the run's folder."""
 
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Artifact, storage
-from tfopt.artifacts.folder_lock import lock_folder
+from tfopt.artifacts.run_folder import locked_run
+from tfopt.artifacts.scratch import scratch_folder
 from tfopt.dag.dag import Dag, Step, Value
 from tfopt.dag.outcome import Outcome, log_end, log_start
 from tfopt.data import beam_runner
 from tfopt.process_engine.result_cache import StepResults, content_digest
-
-log = logging.getLogger(__name__)
+from tfopt.processes.call_server import call_servers
 
 
 def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[str] = ()) -> dict[str, Outcome]:
@@ -30,11 +29,12 @@ def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[
         ComponentError: If a value is not allowed, or a step raises it. Finished steps are reused by the next run.
     """
     values, root = dag.values(values), root.absolute()
-    root.mkdir(parents=True, exist_ok=True)
     outcomes: dict[str, Outcome] = {}
     with (
-        lock_folder(root, lambda: log.info("another run uses %s: waiting for its end", root)),
+        scratch_folder(),
+        locked_run(root),
         beam_runner.runner_arguments(beam_args),
+        call_servers(),
     ):
         artifacts: dict[Value, Artifact] = {
             source: source.type(values[name]) for name, source in dag.sources.items() if values[name] is not None

@@ -14,9 +14,12 @@ from tfx.dsl.components.common.importer import Importer
 from tfx.orchestration import metadata
 from tfx.orchestration import pipeline as tfx_pipeline
 
+from tfopt.artifacts.run_folder import locked_run
+from tfopt.artifacts.scratch import scratch_folder
 from tfopt.artifacts.storage import content_digest, is_remote
 from tfopt.dag.dag import Dag, PipelineInput, Step, StepOutput, Wire
 from tfopt.dag.outcome import Outcome, log_end, log_start
+from tfopt.processes.call_server import call_servers
 from tfopt.tfx.components import TYPES, Executor, node
 
 
@@ -34,24 +37,24 @@ def run(
         dag: A DAG from `tfopt.dag.tracing`.
         values: A path for each source, and values of parameters; the others have their defaults.
         root: The run's folder, with artifacts and ``metadata.sqlite``. Steps of an earlier run there are reused if
-            their inputs, parameters and code have not changed.
+            their inputs, parameters and code have not changed. A second run in it waits for the first one.
         engine: The TFX runner.
         beam_args: Arguments for the Beam components' pipelines.
 
     Raises:
         ComponentError: If a value is not allowed, or a step raises it.
     """
-    root.mkdir(parents=True, exist_ok=True)
-    tfx_dag = pipeline(dag, values, root, beam_args=beam_args)
-    Executor.failure = None
-    with _logged_progress(dag):
-        try:
-            _runner(engine).run(tfx_dag)
-        except Exception as error:
-            if Executor.failure is None:
-                raise
-            raise Executor.failure from error
-    return _outcomes(dag, root)
+    with scratch_folder(), locked_run(root):
+        tfx_dag = pipeline(dag, values, root, beam_args=beam_args)
+        Executor.failure = None
+        with _logged_progress(dag), call_servers():
+            try:
+                _runner(engine).run(tfx_dag)
+            except Exception as error:
+                if Executor.failure is None:
+                    raise
+                raise Executor.failure from error
+        return _outcomes(dag, root)
 
 
 def pipeline(

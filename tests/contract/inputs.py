@@ -1,0 +1,107 @@
+"""Inputs of every component: small sources, and the outputs of the other components."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.contract.three_layers import build_model
+from tfopt import keras_models
+from tfopt.artifacts import Recipe, TrainingPlan
+from tfopt.component import Component, components
+
+# Required parameters, and values that make a component fast here.
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "prepare_examples": {"splits": ["train:3", "eval:1"]},
+    "train": {"epochs": 2},
+    "optimize_graph": {"passes": ["portable"]},
+    "prune": {"epochs": 2},
+    "cluster": {"clusters": 4, "epochs": 1},
+    "quantize": {"epochs": 1},
+    "benchmark": {"seconds": 1.0},
+    "profile_training": {"seconds": 0.4, "rounds": 8},
+    "compare_backbones": {
+        "backbones": ["MobileNetV2 0.35"],
+        "input_size": "32x32x1",
+        "formats": ["tflite"],
+        "epochs": 1,
+        "seconds": 0.4,
+    },
+    "push_model": {},
+    "validate_serving": {"seconds": 0.1, "requests": 4},
+    "tune_recipe": {"formats": ["tflite"], "trials": 1, "seconds": 0.4},
+    # Without a GPU it writes a failed model that names what is missing, the same on every engine.
+    "convert_tensorrt": {"on_failure": "row"},
+}
+# The output of another component that is wired to an input, by the name of the input.
+WIRES = {
+    "examples": "prepare_examples.examples",
+    "model": "train.trained",
+    "baseline": "train.trained",
+    "candidates": [
+        "fold_batch_norm.folded",
+        "export_tflite.exported",
+        "export_onnx.exported",
+        "export_openvino.exported",
+    ],
+    "evaluation": "evaluate.evaluation",
+    "benchmark": "benchmark.benchmark",
+    "blessing": "select_model.blessing",
+    "decision": "select_model.decision",
+    "infra_blessing": "validate_serving.infra_blessing",
+    "fallback": "train.trained",
+    "trained": "train.trained",
+    "recipe": "previous",
+}
+# The same for inputs of one component.
+OWN_WIRES = {name: {"model": "select_model.selected"} for name in ("push_model", "validate_serving")}
+
+
+def write_sources(folder: Path) -> dict[str, Path]:
+    """Write what no component makes into a folder, and return the paths."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    np.savez(folder / "digits.npz", image=images[:400].reshape(-1, 8, 8, 1).astype(np.float32), label=labels[:400])
+    paths = {"data": folder / "digits.npz", "module": Path(__file__).with_name("three_layers.py")}
+    paths["previous"] = folder / "previous"
+    Recipe(paths["previous"]).write({"winner": None, "decision": {"selected_digest": ""}})
+    paths["plan"] = folder / "plan"
+    TrainingPlan(paths["plan"]).write({"settings": {"prefetch": 4}})
+    paths["anomalies"] = folder / "anomalies"
+    paths["anomalies"].mkdir()
+    (paths["anomalies"] / "SchemaDiff.pb").touch()  # no anomalies
+    paths["start"] = paths["teacher"] = folder / "start"
+    keras_models.save(build_model(), paths["start"])
+    return paths
+
+
+def run_with_makers(name: str, paths: dict[str, Path], folder: Path) -> None:
+    """Run a component as a function, after the components that make its inputs, and add its outputs to the paths."""
+    component = components()[name]
+    outputs = {output: folder / name / output for output in component.outputs}
+    if f"{name}.{next(iter(outputs))}" in paths:
+        return
+    for wire in component_wires(name, component).values():
+        for path in wire if isinstance(wire, list) else [wire]:
+            maker, dot, _ = path.partition(".")
+            assert dot or path in paths, f"{name}: no input {path}: add it to WIRES"
+            if dot:
+                run_with_makers(maker, paths, folder)
+    component(**component_inputs(name, paths), **outputs, **component_arguments(name, folder / "served"))
+    paths |= {f"{name}.{output}": path for output, path in outputs.items()}
+
+
+def component_wires(name: str, component: Component) -> dict[str, Any]:
+    return {port: OWN_WIRES.get(name, {}).get(port, WIRES.get(port, port)) for port in component.inputs}
+
+
+def component_inputs(name: str, paths: dict) -> dict[str, Any]:
+    return {
+        port: [paths[one] for one in wire] if isinstance(wire, list) else paths[wire]
+        for port, wire in component_wires(name, components()[name]).items()
+    }
+
+
+def component_arguments(name: str, destination: Path) -> dict[str, Any]:
+    return ARGUMENTS.get(name, {}) | ({"destination": str(destination)} if name == "push_model" else {})

@@ -1,0 +1,145 @@
+"""Kill a command, check what it left, run it again, and check that its outputs are whole."""
+
+import importlib
+import json
+import re
+import shutil
+import signal
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+
+from tests.kill.cases import Case
+from tests.kill.killed_command import adopt_orphans, fork_command, wait_for_orphans
+from tfopt.component import components
+
+LAST = 12  # the last changes of a command, which place its outputs, are all killed
+REFUSED = 1
+TIMES = re.compile(r"\d{4}(_\d\d){5}|events\.out.*")  # in the names of TensorBoard logs
+
+
+class KillRunner:
+    """Runs each command once without a kill, then killed and again."""
+
+    def __init__(self, cases: Sequence[Case], folder: Path) -> None:
+        """Import what the forks share, without running it."""
+        self._cases, self._folder, self._number = cases, folder, 0
+        for module in ("tensorflow", "keras", "tf_keras", "h5py", "apache_beam", "onnx", "tfopt.cli.main"):
+            importlib.import_module(module)
+        if any(case.is_run and case.name != "process" for case in cases):
+            importlib.import_module("tfopt.tfx.runner")
+            importlib.import_module("tfx.orchestration.beam.beam_dag_runner")
+            importlib.import_module("tfx.orchestration.local.local_dag_runner")
+        adopt_orphans()
+        self._names: dict[str, dict[str, set[str]]] = {}  # the files of whole outputs
+
+    def plan(self, count: int, draw: Random) -> Iterator[tuple[Case, int]]:
+        """Yield which command to kill before which of its changes: the last ones, and others at equal distances."""
+        shares = [count // len(self._cases) + (index < count % len(self._cases)) for index in range(len(self._cases))]
+        kills = []
+        for case, share in zip(self._cases, shares, strict=True):
+            total = self._count_changes(case)
+            last = list(range(max(1, total - LAST + 1), total + 1))[-(share + 1) // 2 :]
+            others = share - len(last)
+            spread = [1 + index * (total - len(last)) // max(1, others) for index in range(others)]
+            kills += [(case, kill_at) for kill_at in last + spread]
+        draw.shuffle(kills)
+        yield from kills
+
+    def kill(self, case: Case, kill_at: int) -> tuple[bool, list[str]]:
+        """Kill a command before a change; return whether it was running then, and the defects."""
+        folder = self._new_folder()
+        words = [word.format(case=folder) for word in case.words]
+        first = fork_command(words, folder, "killed", kill_at)
+        twin = fork_command(words, folder, "twin") if case.is_run and kill_at % 5 == 0 else None
+        killed = first.wait() == -signal.SIGKILL
+        defects = [f"the twin failed:\n{twin.log.read_text()[-2000:]}"] if twin and twin.wait() else []
+        defects += [] if wait_for_orphans() else ["a process goes on"]
+        defects += self._damage(case, folder)
+        placed = [name for name in case.outputs if _has_content(folder / name)]
+        again = fork_command(words, folder, "again")
+        code, text = again.wait(), again.log.read_text()[-2000:]
+        is_refused = code == REFUSED and len(placed) == len(case.outputs) > 0 and "exists" in text
+        if code and not is_refused:
+            defects.append(f"the rerun ended with {code}:\n{text}")
+        else:
+            defects += self._damage(case, folder, is_complete=True)
+        defects += [] if wait_for_orphans() else ["a process goes on after the rerun"]
+        left = [path for pattern in (".*partial-*", ".*.commit-*", "tmp/*") for path in folder.rglob(pattern)]
+        defects += [f"left after the rerun: {path.relative_to(folder)}" for path in left]
+        shutil.rmtree(folder)
+        return killed, defects
+
+    def _count_changes(self, case: Case) -> int:
+        folder = self._new_folder()
+        whole = fork_command([word.format(case=folder) for word in case.words], folder, "whole")
+        if code := whole.wait():
+            raise RuntimeError(f"{case.name} ended with {code}:\n{whole.log.read_text()[-4000:]}")
+        wait_for_orphans()
+        self._names[case.name] = {name: _files(folder / name) for name in case.outputs}
+        shutil.rmtree(folder)
+        return whole.count()
+
+    def _damage(self, case: Case, folder: Path, *, is_complete: bool = False) -> Iterator[str]:
+        """Yield each visible output that is not whole, and damaged metadata."""
+        for name, files in self._names[case.name].items():
+            if (is_complete or _has_content(folder / name)) and _files(folder / name) != files:
+                yield f"{name} is not whole: {sorted(_files(folder / name) ^ files)}"
+            elif _has_content(folder / name):
+                try:
+                    components()[case.name].outputs[name].type.open(folder / name)
+                except Exception as error:
+                    yield f"{name} is damaged: {error}"
+        if (file := folder / "root" / "metadata.sqlite").exists():
+            with sqlite3.connect(file) as store:
+                [[state]] = store.execute("pragma integrity_check")
+                if state != "ok":
+                    yield f"the metadata are damaged: {state}"
+        if (served := folder / "served").is_dir():
+            yield from _damaged_versions(served, is_complete)
+        if is_complete and case.is_run:
+            yield from _unrecorded(folder)
+
+    def _new_folder(self) -> Path:
+        self._number += 1
+        folder = self._folder / f"{self._number:04d}"
+        folder.mkdir(parents=True)
+        return folder
+
+
+def _damaged_versions(served: Path, is_complete: bool) -> Iterator[str]:
+    """Yield versions that are not whole; after the rerun the link has to lead to the newest one."""
+    from tfopt.serving.layouts import Version
+
+    versions = sorted((path for path in served.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))
+    yield from (f"version {path.name} is empty" for path in versions if not any(path.iterdir()))
+    if len({Version(path).digest for path in versions}) > 1:
+        yield "versions of one model differ"
+    if is_complete:
+        link = served / "latest"
+        if not versions:
+            yield "there is no version"
+        elif link.is_symlink() and link.resolve() != versions[-1].resolve():
+            yield f"latest leads to {link.resolve().name}, and the newest version is {versions[-1].name}"
+        elif not link.is_symlink() and (versions[-1] / "model_card.json").exists():
+            yield "there is no link to the newest version"
+
+
+def _unrecorded(folder: Path) -> Iterator[str]:
+    """Yield what lies among the artifacts of a finished run and is not whole."""
+    for output in folder.glob("root/artifacts/*/*/*"):
+        if output.is_dir() and not output.name.startswith(".") and ".system" not in output.parts:
+            for file in output.rglob("*.json"):
+                try:
+                    json.loads(file.read_text())
+                except ValueError:
+                    yield f"{file.relative_to(folder)} is half written"
+
+
+def _has_content(path: Path) -> bool:
+    return path.is_dir() and any(path.iterdir())
+
+
+def _files(path: Path) -> set[str]:
+    return {TIMES.sub("TIME", str(file.relative_to(path))) for file in path.rglob("*") if file.is_file()}

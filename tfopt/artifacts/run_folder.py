@@ -1,0 +1,26 @@
+"""The folder of a run of a DAG: one run at a time in it, and what killed runs left there."""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from tfopt.artifacts import placement, staging
+from tfopt.artifacts.folder_lock import lock_folder
+
+log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def locked_run(root: Path) -> Iterator[None]:
+    """Hold the lock of a run's folder, which is created, and remove what killed runs did not complete there.
+
+    Artifacts are in ``artifacts/STEP/OUTPUT/NAME``, the records of the engine without TFX in ``executions/STEP``.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    with lock_folder(root, lambda: log.info("another run uses %s: waiting for its end", root)):
+        for folder in (*root.glob("artifacts/*/*"), *root.glob("executions/*")):
+            placement.remove_interrupted(folder / "*")
+            staging.remove_abandoned(folder, "*")
+            staging.remove_abandoned(folder)
+        yield

@@ -1,0 +1,105 @@
+"""One folder for all temporary files of a process, of libraries in it, and of its children."""
+
+import atexit
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from tfopt.errors import ComponentError
+
+NAME = re.compile(r"tfopt-\d+-[0-9a-f]{8}")  # short: the path of a socket has 107 bytes at most
+
+_lock = threading.RLock()  # steps may run in threads
+_users = 0
+_folder: Path | None = None
+_owner = 0
+_before: tuple[str | None, str | None] = None, None
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[None]:
+    """Let `tempfile` and child processes use one folder of this process while the context is open.
+
+    It is removed when the process ends. Folders of processes that were killed before that are removed first.
+
+    Raises:
+        ComponentError: If there is no temporary folder that can be written.
+    """
+    global _users, _before
+    with _lock:
+        if not _users:
+            folder = _own_folder()
+            _before = tempfile.tempdir, os.environ.get("TMPDIR")
+            tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
+        _users += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if not _users:
+                tempfile.tempdir = _before[0]
+                os.environ.pop("TMPDIR")
+                if _before[1] is not None:
+                    os.environ["TMPDIR"] = _before[1]
+
+
+def keep(file: Path) -> Path:
+    """Move a file out of the scratch folder, next to it, so that it remains when the process has ended."""
+    return Path(shutil.move(file, file.parent.parent)) if NAME.fullmatch(file.parent.name) else file
+
+
+def _own_folder() -> Path:
+    """Return the folder of this process, an existing one or a new one."""
+    global _folder, _owner
+    try:
+        parent = Path(tempfile.gettempdir())
+        if not (_folder and _owner == os.getpid() and _folder.parent == parent and _folder.is_dir()):
+            _remove_abandoned(parent)
+            _folder, _owner = _new_folder(parent), os.getpid()
+            atexit.register(_remove, _folder, _owner)
+    except OSError as error:
+        raise ComponentError(
+            f"temporary files: {error}",
+            "a folder for temporary files with room that can be written",
+            "free some space there, or set TMPDIR to another folder",
+        ) from error
+    return _folder
+
+
+def _new_folder(parent: Path) -> Path:
+    """Create and lock a folder; the lock is released when this process and its forks have ended."""
+    while True:
+        folder = parent / f"tfopt-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        folder.mkdir(mode=0o700)
+        descriptor = os.open(folder, os.O_RDONLY)  # stays open
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if folder.is_dir():  # otherwise another process removed it before it was locked
+            return folder
+        os.close(descriptor)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove the folders of ended processes: those that are not locked."""
+    for folder in parent.iterdir():
+        if NAME.fullmatch(folder.name) and folder.is_dir():
+            with contextlib.suppress(OSError):  # it is locked, another user's, or there are no locks
+                descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder, ignore_errors=True)
+                finally:
+                    os.close(descriptor)
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:  # not in a fork
+        shutil.rmtree(folder, ignore_errors=True)
