@@ -12,6 +12,7 @@ import pytest
 
 from tests.process_tree import has_ended, wait_until
 from tfopt.errors import ComponentError, MachineError
+from tfopt.processes import call_server
 from tfopt.processes.call_server import MOST_SERVERS, call_servers
 from tfopt.processes.subprocess_call import run_in_child
 
@@ -41,7 +42,9 @@ def servers() -> list[psutil.Process]:
 
 
 @pytest.fixture(autouse=True)
-def _no_servers_are_left():
+def _no_servers_are_left(monkeypatch):
+    """Leave the servers of the test session out, and check that those of a test end."""
+    monkeypatch.setattr(call_server, "_open", None)
     before = set(servers())
     yield
     assert set(servers()) == before

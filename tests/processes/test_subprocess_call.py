@@ -16,6 +16,7 @@ import pytest
 
 from tests.process_tree import has_ended, wait_until
 from tfopt.errors import ComponentError, MachineError
+from tfopt.processes import call_server
 from tfopt.processes.call_server import call_servers
 from tfopt.processes.parent_death import bound_command
 from tfopt.processes.subprocess_call import run_in_child
@@ -24,7 +25,8 @@ from tfopt.processes.subprocess_call import run_in_child
 @pytest.fixture(autouse=True, params=["new process", "fork"], scope="module")
 def _kind_of_child(request):
     """Run every test with children that are new processes, and with forks of a process that has imported TensorFlow."""
-    with contextlib.ExitStack() as stack:
+    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
+        patch.setattr(call_server, "_open", None)  # not the servers of the test session
         if request.param == "fork":
             stack.enter_context(call_servers())
         yield
