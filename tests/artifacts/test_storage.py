@@ -1,6 +1,8 @@
 """Test remote artifacts with a file system of fsspec, ``objects:///PATH``, and with a local S3 server."""
 
+import socket
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -123,3 +125,25 @@ def test_of_an_upload_that_fails_nothing_stays(digits_model, tmp_path):
     with pytest.raises(ComponentError, match="No space left on device"):
         toys.copy_model(model=digits_model, copied=f"full://{tmp_path}/out")
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_store_that_does_not_answer_is_an_error_in_time(monkeypatch):
+    with socket.socket() as silent:  # it accepts connections, and never answers
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        for name, value in {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setattr(storage, "ANSWER_S", 0.5)
+        begun = time.monotonic()
+        with pytest.raises(ComponentError, match=r"s3://silent: no answer in 0\.5 s"):
+            storage.check_exists("s3://silent/data.csv")
+    assert time.monotonic() - begun < 10
+
+
+@pytest.mark.parametrize("name", ["a*", "what?", "[a]", "a\\b", "a\0b"])
+def test_a_path_that_tensorflow_takes_for_a_pattern_is_refused(name, tmp_path):
+    with pytest.raises(ComponentError, match="in a path"):
+        storage.check_pattern(str(tmp_path / name))
+    storage.check_pattern(str(tmp_path / "it's \u6570 {a} ]"))
+    storage.check_pattern("s3://bucket/[a]")

@@ -24,6 +24,7 @@ from tests.fuzz.runner import Case
 from tfopt import artifacts
 from tfopt.artifacts import CARD
 from tfopt.artifacts.model_card import ModelCard
+from tfopt.data.feature_schema import read_manifest
 from tfopt.data.tfrecords import read_records
 
 Command = tuple[str, ...]
@@ -142,7 +143,7 @@ def _records() -> Iterator[Case]:
     manifest = {name: below("examples.json", write(content)) for name, content in json_texts().items()}
     manifest |= {f"manifest {name}": below("examples.json", item) for name, item in whole_file_damage().items()}
     manifest |= {f"value {seed}": below("examples.json", json_value(seed)) for seed in range(24)}
-    yield from _cases("plain", manifest, _commands("plain", templates))
+    yield from _cases("plain", manifest, _commands("plain", templates), _manifest_is_whole)
 
 
 def _data() -> Iterator[Case]:
@@ -243,6 +244,11 @@ def _report_is_whole(name: str) -> Callable[[Path], bool]:
         return bool(report(folder).load())
 
     return whole
+
+
+def _manifest_is_whole(folder: Path) -> bool:
+    """Return True for a manifest that fits its schema, whose keys are all optional; without one nothing is known."""
+    return bool(read_manifest(folder))
 
 
 def _data_is_whole(file: Path) -> bool:

@@ -15,10 +15,11 @@ def same_outcome(one: Path, other: Path) -> bool:
 
 
 def reports_failure(output: Path) -> bool:
-    """Return True if a report says that the model cannot be run: a row of `evaluate`, or no blessing for serving."""
+    """Return True if a report names the damage: a failed model or skipped records in `evaluate`, or no blessing."""
     evaluation, blessing = output / "evaluation.json", output / "infra_blessing.json"
     if evaluation.is_file():
-        return any(model["error"] for model in json.loads(evaluation.read_text())["models"])
+        content = json.loads(evaluation.read_text())
+        return bool(content["counts"]["skipped"]) or any(model["error"] for model in content["models"])
     return blessing.is_file() and not json.loads(blessing.read_text())["blessed"]
 
 

@@ -164,3 +164,10 @@ class EvaluationReport:
     baseline: str
     models: list[ModelEvaluation]
     metrics: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if a confusion matrix does not fit the classes."""
+        size = len(self.classes)
+        for model in self.models:
+            if model.confusion and [len(row) for row in model.confusion] != [size] * size:
+                raise ValueError(f"the confusion matrix of {model.name!r} is not {size} x {size}")

@@ -47,7 +47,7 @@ def read(file: Path) -> dict[str, Any]:
         ComponentError: If the file is missing, is not JSON, or is no JSON object.
     """
     if not file.is_file():  # a device has no end
-        raise ComponentError(f"{file}: no such file", "a JSON report", AGAIN)
+        raise ComponentError(f"{file}: {'not a file' if file.exists() else 'no such file'}", "a JSON report", AGAIN)
     try:
         return decode(file.read_bytes(), str(file))
     except OSError as error:
@@ -76,7 +76,7 @@ def parse(report_type: type[T], content: dict[str, Any], source: str) -> T:
         ComponentError: If the content has another version or does not fit the class; the message names ``source``.
     """
     version = content.get(VERSION_KEY, 1) if isinstance(content, dict) else 1
-    if version != report_type.schema_version:
+    if version != report_type.schema_version or isinstance(version, bool):
         raise ComponentError(
             f"{source}: {VERSION_KEY} {version!r}",
             f"{VERSION_KEY} {report_type.schema_version} of {report_type.__name__}",
@@ -84,7 +84,7 @@ def parse(report_type: type[T], content: dict[str, Any], source: str) -> T:
         )
     try:
         report: T = _from_json(report_type, content, report_type.__name__)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         fix = "run the step that writes it again, with this version of tfopt"
         raise ComponentError(f"{source}: {error}", f"the keys and types of {report_type.__name__}", fix) from error
     return report

@@ -19,7 +19,11 @@ from tfopt.errors import ComponentError, first_line, nearest
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfs", "az": "abfs"}
 VERSION_KEYS = ("ETag", "etag", "md5Hash", "LastModified", "last_modified", "updated", "mtime", "created")
 
+PATTERN = "*?[\\\0"
+ANSWER_S = 20.0  # until a store has answered for the first time; libraries retry for minutes
+
 _LOCK = threading.Lock()
+_answered: set[str] = set()
 
 
 def is_remote(uri: str) -> bool:
@@ -49,6 +53,20 @@ def check_scheme(uri: str) -> None:
     except ValueError as error:
         expected = "a local path, or an address such as s3://BUCKET/FOLDER"
         raise ComponentError(uri, expected, nearest(scheme, EXTRAS)) from error
+
+
+def check_pattern(path: str) -> None:
+    """Raise ComponentError for a local path that TensorFlow and Beam would take for a pattern of several paths."""
+    if is_remote(path):
+        return
+    absolute = str(Path.cwd() / path)  # the working folder can have such a name too
+    special = [character for character in PATTERN if character in absolute]
+    if special:
+        raise ComponentError(
+            f"{absolute!r}: {' '.join(map(repr, special))} in a path",
+            "a path without *, ?, [ and \\, which TensorFlow takes for a pattern, and without zero bytes",
+            "rename the folder, or pass a link to it with a plain name",
+        )
 
 
 def list_remote_files(uri: str) -> dict[str, int]:
@@ -265,7 +283,8 @@ def _connected(uri: str) -> Iterator[Any]:
     _refuse_web(uri)
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it logs the traceback of an error that is raised anyway
     try:
-        yield fsspec.core.url_to_fs(uri)[0]
+        _check_answer(uri, _options(scheme))
+        yield fsspec.core.url_to_fs(uri, **_options(scheme))[0]
     except ComponentError:
         raise
     except FileNotFoundError as error:
@@ -279,6 +298,38 @@ def _connected(uri: str) -> Iterator[Any]:
             "an address that fsspec can read or write (s3, gs, abfs, hdfs, …)",
             "check it, your credentials and the network",
         ) from error
+
+
+def _options(scheme: str) -> dict[str, Any]:
+    """Return limits of the time to wait for an answer, next to what the user's configuration of fsspec has."""
+    if EXTRAS.get(scheme) != "s3":
+        return {}
+    import fsspec
+
+    limits = {"connect_timeout": ANSWER_S / 4, "read_timeout": 3 * ANSWER_S, "retries": {"max_attempts": 2}}
+    return {"config_kwargs": limits | fsspec.config.conf.get(scheme, {}).get("config_kwargs", {})}
+
+
+def _check_answer(uri: str, options: dict[str, Any]) -> None:
+    """Raise ComponentError if a store gives no answer, which can be a refusal, within `ANSWER_S` seconds."""
+    import fsspec
+
+    address = "/".join(uri.split("/")[:3])
+    if address in _answered:
+        return
+
+    def ask() -> None:
+        with contextlib.suppress(Exception):  # the request that follows reports it
+            store, root = fsspec.core.url_to_fs(address, **options)
+            store.exists(root)
+
+    request = threading.Thread(target=ask, daemon=True)
+    request.start()
+    request.join(ANSWER_S)
+    if request.is_alive():
+        fix = "check the address, the network and its proxy"
+        raise ComponentError(f"{address}: no answer in {ANSWER_S:g} s", "an object store that can be reached", fix)
+    _answered.add(address)
 
 
 def _refuse_web(uri: str) -> None:

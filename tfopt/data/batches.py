@@ -69,7 +69,7 @@ def read_batches(files: Sequence[str | Path], specs: Mapping[str, TensorSpec], *
         for parsed, size in records_dataset(files).batch(batch_size).map(parse).prefetch(1).as_numpy_iterator():
             total += int(size)
             yield to_inputs(parsed, specs)
-    except tf.errors.OpError as error:
+    except (tf.errors.OpError, UnicodeDecodeError) as error:
         _raise_for_first_invalid(files, columns)
         raise ComponentError(
             f"{_where(files)}: {first_line(error)}",
@@ -113,10 +113,10 @@ def parse_records(
     columns = check_features(stored or feature_specs(records[0]), specs, where)
     try:
         parsed = tf.io.parse_example(tf.constant(list(records)), parsing_specs(columns)) if columns else {}
-    except tf.errors.OpError:
+    except (tf.errors.OpError, UnicodeDecodeError) as error:  # TensorFlow quotes a damaged record
         for index, record in enumerate(records):
             check_record(record, columns, f"{where}, record {index}")
-        raise
+        raise ComponentError(f"{where}: {first_line(error)}", "serialized tf.Example", "prepare them again") from error
     arrays = {name: densify(values).numpy() for name, values in parsed.items()}
     return to_inputs({RECORDS: np.array(records, object), **arrays}, specs)
 

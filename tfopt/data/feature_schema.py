@@ -1,5 +1,6 @@
 """Feature schema of stored examples: from a record, and from ``examples.json`` for the whole data set."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +67,7 @@ def read_manifest(folder: str | Path) -> ExamplesManifest:
         if not storage.list_remote_files(file):
             return ExamplesManifest()
         file = storage.local_copy(file)
-    return report_schema.load(ExamplesManifest, Path(file)) if Path(file).is_file() else ExamplesManifest()
+    return report_schema.load(ExamplesManifest, Path(file)) if os.path.lexists(file) else ExamplesManifest()
 
 
 def first_record(files: Sequence[str | Path]) -> bytes:
@@ -93,7 +94,7 @@ def feature_specs(record: bytes) -> Columns:
 
     try:
         features = tf.train.Example.FromString(record).features.feature
-    except DecodeError as error:
+    except (DecodeError, UnicodeDecodeError) as error:
         raise ComponentError(
             f"a record of {len(record)} bytes that is not a tf.Example",
             "serialized tf.Example records",

@@ -20,6 +20,7 @@ from tfopt.errors import ComponentError, first_line
 
 IN_CLUSTER = "http://ml-pipeline.{namespace}.svc.cluster.local:8888"
 PROJECTED_TOKEN = "/var/run/secrets/kubeflow/pipelines/token"  # the default path of the KFP SDK
+ANSWER_S = 20.0  # of a request; creating a run takes the server a second
 POD_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
@@ -74,6 +75,9 @@ class Server:
                 credentials=credentials,
                 existing_token=None if credentials else self._token(),
             )
+        for api in vars(self.client).values():  # the SDK sets no limit
+            if hasattr(api, "api_client"):
+                api.api_client.rest_client.pool_manager.connection_pool_kw |= {"timeout": ANSWER_S, "retries": 1}
 
     @contextlib.contextmanager
     def translated_errors(self, action: str) -> Iterator[None]:
@@ -107,7 +111,7 @@ class Server:
         if token := self._token():
             request.add_header("Authorization", f"Bearer {token}")
         try:
-            with urllib.request.urlopen(request, timeout=10) as response:
+            with urllib.request.urlopen(request, timeout=ANSWER_S / 2) as response:
                 body = response.read()
         except urllib.error.HTTPError as error:
             raise self._refusal(error.code, f"connect: {error.reason}") from error

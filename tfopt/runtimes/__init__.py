@@ -102,6 +102,10 @@ def load(model: Model, *, signature: str | None = None, threads: int | None = No
         return SubprocessRuntime(model, variables, signature=signature, threads=threads)
     module = importlib.import_module(f"tfopt.runtimes.{model.format}")
     runtime: Runtime = module.load(model, signature=signature, threads=threads)
+    if not runtime.outputs:
+        raise ComponentError(
+            f"{model.uri}: a model without outputs", "at least one output", "convert or export it again"
+        )
     if model.preprocessing is None:
         return runtime
     from tfopt.runtimes.preprocessed import PreprocessedRuntime

@@ -1,13 +1,15 @@
 """TFRecord reader: files of tf.Example, which are split again."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any
 
 from tfopt.components.prepare_examples import tf_example
 from tfopt.components.prepare_examples.files import open_for_reading
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.errors import ComponentError, nearest
+
+MAX_RECORD = 1 << 28  # bytes; a tf.Example of 2 GiB cannot be parsed, and several copies of a record are in memory
 
 
 def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
@@ -59,7 +61,8 @@ def records(file: str) -> Iterator[bytes]:
     with open_for_reading(file) as stream:
         number = 1
         try:
-            while (record := _framing().read_record(stream)) is not None:
+            bounded = _BoundedReader(stream)
+            while (record := _framing().read_record(bounded)) is not None:
                 yield record
                 number += 1
         except ValueError as error:
@@ -68,6 +71,19 @@ def records(file: str) -> Iterator[bytes]:
                 "a complete TFRecord file",
                 "copy or write it again",
             ) from error
+
+
+class _BoundedReader:
+    """A stream whose reads are refused above `MAX_RECORD`: a small gzip file can declare and contain gigabytes."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def read(self, size: int) -> bytes:
+        """Read this many bytes."""
+        if size > MAX_RECORD:
+            raise ValueError(f"it declares {size} bytes, more than {MAX_RECORD}")
+        return self._stream.read(size)
 
 
 def write_record(stream: Any, record: bytes) -> None:

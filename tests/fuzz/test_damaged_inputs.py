@@ -1,0 +1,35 @@
+"""Test that damaged and hostile inputs are refused in three parts: a sample daily, all of them nightly."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.fuzz.cases import all_cases
+
+
+def test_a_sample_of_60_damaged_inputs_has_no_defect():
+    output = _run("--count", "60")
+    summary = output.splitlines()[-1]
+    assert summary.startswith("fuzz: 60 damaged inputs"), output
+    assert summary.endswith("; 0 defects"), output
+
+
+def test_there_are_more_than_1000_cases_of_all_formats_and_their_order_is_seeded():
+    names = [case.name for case in all_cases()]
+    assert len(set(names)) == len(names) > 1000
+    assert names == [case.name for case in all_cases()]
+    inputs = {name.partition("/")[0].strip() for name in names[:400]}
+    formats = {"saved_model", "keras2", "model.keras", "model.h5", "frozen.pb", "model.tflite", "onnx", "openvino"}
+    assert formats | {"examples", "plain", "data", "evaluation", "decision", "dag", "path"} <= inputs
+
+
+@pytest.mark.nightly
+def test_no_damaged_input_has_a_defect():
+    output = _run()
+    assert "; 0 defects" in output.splitlines()[-1], output
+
+
+def _run(*words: str) -> str:
+    process = subprocess.run([sys.executable, "-m", "tests.fuzz", *words], capture_output=True, text=True, check=False)
+    return process.stdout
