@@ -18,7 +18,12 @@ from tfopt.artifacts.inspection_report import (
 from tfopt.components.inspect_model.flops import FREE, VIEWS, count_flops
 from tfopt.components.inspect_model.int8_coverage import INTEGER, XNNPACK
 from tfopt.components.inspect_model.lighter_backbones import list_lighter_backbones
-from tfopt.components.inspect_model.weights import count_parameters, find_unaligned_kernels, measure_sparsity
+from tfopt.components.inspect_model.weights import (
+    count_parameters,
+    find_non_finite,
+    find_unaligned_kernels,
+    measure_sparsity,
+)
 from tfopt.data.sample_inputs import OPEN_SIZE
 from tfopt.errors import ComponentError, nearest
 from tfopt.graph import pass_manager as passes
@@ -45,7 +50,7 @@ def inspect(model: Model, signature: str, budget: CostBudget) -> InspectionRepor
         frozen, assumed = _fix_to_one_example(whole_model, signature, model.uri)
     tensors = frozen.signatures[signature]
     graph = passes.graph_of(frozen)
-    parameters = count_parameters(graph)
+    parameters, non_finite = count_parameters(graph), find_non_finite(graph)
     passes.run(SERVING_PASSES, graph, Report())
     costs = [cost for node in graph.nodes.values() if (cost := _node_cost(graph, node))]
     flops = _sum_flops(costs)
@@ -67,6 +72,7 @@ def inspect(model: Model, signature: str, budget: CostBudget) -> InspectionRepor
         channels=find_unaligned_kernels(graph),
         sparsity=measure_sparsity(graph),
         backbones=list_lighter_backbones(tensors, parameters.count, flops.total, budget),
+        non_finite=non_finite,
     )
 
 

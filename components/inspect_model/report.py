@@ -71,6 +71,8 @@ def _lines(report: InspectionReport) -> Iterator[str]:
         if coverage.left_out:
             yield f"    left out     {_join_counts(coverage.left_out)}"
     yield f"  channels       {len(report.channels)} kernels with channels that are no multiple of 8"
+    for weight in report.non_finite:
+        yield f"  not finite     {weight.node}: {weight.nan} NaN and {weight.infinite} infinite of {weight.size} values"
     yield f"  sparsity       {percent(sparsity.fraction)} zeros, {sparsity.two_of_four} kernels of 2:4"
     yield from _backbone_lines(report.backbones)
 

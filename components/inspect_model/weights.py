@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.artifacts.inspection_report import KernelSparsity, ParameterCount, Sparsity, UnalignedKernel
+from tfopt.artifacts.inspection_report import KernelSparsity, NonFiniteWeight, ParameterCount, Sparsity, UnalignedKernel
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 
 # op: index of the kernel among the inputs, and the kernel's axes of input and output channels
@@ -27,6 +27,16 @@ def count_parameters(graph: Graph) -> ParameterCount:
     """Count the floating-point constants with more than one value, which variables become, each once."""
     arrays = [graph.array(Tensor(name)) for name in _parameter_names(graph)]
     return ParameterCount(sum(array.size for array in arrays), sum(array.nbytes for array in arrays))
+
+
+def find_non_finite(graph: Graph) -> list[NonFiniteWeight]:
+    """Return the floating-point constants that have NaN or infinite values."""
+    weights = []
+    for name in _parameter_names(graph):
+        array = graph.array(Tensor(name))
+        if not np.isfinite(array).all():
+            weights.append(NonFiniteWeight(name, array.size, int(np.isnan(array).sum()), int(np.isinf(array).sum())))
+    return weights
 
 
 def measure_sparsity(graph: Graph) -> Sparsity:

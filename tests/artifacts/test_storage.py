@@ -144,6 +144,6 @@ def test_a_store_that_does_not_answer_is_an_error_in_time(monkeypatch):
 @pytest.mark.parametrize("name", ["a*", "what?", "[a]", "a\\b", "a\0b"])
 def test_a_path_that_tensorflow_takes_for_a_pattern_is_refused(name, tmp_path):
     with pytest.raises(ComponentError, match="in a path"):
-        storage.check_pattern(str(tmp_path / name))
-    storage.check_pattern(str(tmp_path / "it's \u6570 {a} ]"))
-    storage.check_pattern("s3://bucket/[a]")
+        storage.check_characters(str(tmp_path / name))
+    storage.check_characters(str(tmp_path / "it's \u6570 {a} ]"))
+    storage.check_characters("s3://bucket/[a]")

@@ -208,3 +208,20 @@ def inspect_function(function, shape, folder) -> dict:
     tf.saved_model.save(tf.Module(), str(folder / "model"), signatures=serve)
     inspect_model(model=folder / "model", inspection=folder / "inspection")
     return json.loads((folder / "inspection" / "inspection.json").read_text())
+
+
+def test_weights_that_are_not_finite_are_named(tmp_path):
+    import tensorflow as tf
+
+    kernel = np.zeros((4, 3), np.float32)
+    kernel[0] = np.nan, np.inf, -np.inf
+    module = tf.Module()
+    module.kernel = tf.Variable(kernel)
+    serve = tf.function(lambda x: {"y": x @ module.kernel}, input_signature=[tf.TensorSpec([None, 4], name="x")])
+    tf.saved_model.save(module, str(tmp_path / "model"), signatures=serve)
+    inspection = inspect_model(tmp_path / "model", tmp_path / "out")["inspection"]
+    (weight,) = inspection.load().non_finite
+    assert (weight.size, weight.nan, weight.infinite) == (12, 1, 2)
+    text = (inspection.path / "inspection.txt").read_text()
+    assert f"not finite     {weight.node}: 1 NaN and 2 infinite of 12 values" in text
+    assert "Weights that are not finite" in (inspection.path / "report.html").read_text()

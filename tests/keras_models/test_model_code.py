@@ -158,3 +158,25 @@ def replace_entry(file: Path, name: str, edit) -> None:
     with zipfile.ZipFile(file, "w") as archive:
         for entry, content in entries.items():
             archive.writestr(entry, edit(content) if entry == name else content)
+
+
+def test_weights_in_other_files_and_links_in_archives_are_refused(tmp_path):
+    import h5py
+    import keras
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="hidden")])
+    model.save(tmp_path / "model.h5")
+    model.save(tmp_path / "model.keras")
+    with h5py.File(tmp_path / "other.h5", "w") as other:
+        other["secret"] = np.ones((4, 3), np.float32)
+    with h5py.File(tmp_path / "model.h5", "r+") as file:
+        weights = file["model_weights/hidden"]
+        weights["more"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "secret")
+    with pytest.raises(ComponentError, match=r"data 'more' in another file"):
+        keras_models.load(Model(tmp_path / "model.h5"))
+    link = zipfile.ZipInfo("assets")
+    link.external_attr = 0o120777 << 16
+    with zipfile.ZipFile(tmp_path / "model.keras", "a") as archive:
+        archive.writestr(link, "/etc")
+    with pytest.raises(ComponentError, match=r"entry 'assets'"):
+        keras_models.load(Model(tmp_path / "model.keras"))

@@ -1,6 +1,6 @@
 """The content of ``inspection.json``: operations, parameters, costs and obstacles to optimizations of a model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 
@@ -193,6 +193,23 @@ class LighterBackbones:
 
 
 @dataclass(frozen=True)
+class NonFiniteWeight:
+    """A constant with NaN or infinite values.
+
+    Attributes:
+        node: Name of its node.
+        size: Number of its values.
+        nan: Number of NaN.
+        infinite: Number of infinite values; a mask may have them on purpose.
+    """
+
+    node: str
+    size: int
+    nan: int
+    infinite: int
+
+
+@dataclass(frozen=True)
 class InspectionReport:
     """The content of ``inspection.json``.
 
@@ -214,6 +231,7 @@ class InspectionReport:
         channels: Kernels with channels that are not multiples of 8.
         sparsity: Zeros.
         backbones: Lighter backbones.
+        non_finite: Weights with NaN or infinite values.
     """
 
     schema_version: ClassVar[int] = 1
@@ -234,3 +252,4 @@ class InspectionReport:
     channels: list[UnalignedKernel]
     sparsity: Sparsity
     backbones: LighterBackbones
+    non_finite: list[NonFiniteWeight] = field(default_factory=list)

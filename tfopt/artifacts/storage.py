@@ -19,7 +19,7 @@ from tfopt.errors import ComponentError, first_line, nearest
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfs", "az": "abfs"}
 VERSION_KEYS = ("ETag", "etag", "md5Hash", "LastModified", "last_modified", "updated", "mtime", "created")
 
-PATTERN = "*?[\\\0"
+PATTERN = "*?[\\"  # in paths that TensorFlow or Beam read and write
 ANSWER_S = 20.0  # until a store has answered for the first time; libraries retry for minutes
 
 _LOCK = threading.Lock()
@@ -55,12 +55,12 @@ def check_scheme(uri: str) -> None:
         raise ComponentError(uri, expected, nearest(scheme, EXTRAS)) from error
 
 
-def check_pattern(path: str) -> None:
-    """Raise ComponentError for a local path that TensorFlow and Beam would take for a pattern of several paths."""
+def check_characters(path: str, refused: str = PATTERN) -> None:
+    """Raise ComponentError for a local path that TensorFlow and Beam would take for a pattern, or with a zero byte."""
     if is_remote(path):
         return
     absolute = str(Path.cwd() / path)  # the working folder can have such a name too
-    special = [character for character in PATTERN if character in absolute]
+    special = [character for character in (*refused, "\0") if character in absolute]
     if special:
         raise ComponentError(
             f"{absolute!r}: {' '.join(map(repr, special))} in a path",

@@ -94,7 +94,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return 0
     values = parse_assignments(dag, arguments.set)
     root = (arguments.root or Path("runs", dag.name)).absolute()
-    storage.check_pattern(str(root))
+    storage.check_characters(str(root))
     check_engine(arguments.engine)
     checked = dag.values(values)  # raises for a wrong value before the slow import of TFX
     for source in dag.sources:

@@ -102,8 +102,7 @@ def _open_one(component: Component, port: Port, value: Any) -> Artifact:
     uri = os.fspath(value)
     if component.beam and is_remote(uri):  # the workers read it
         return port.type(uri, metadata)
-    if issubclass(port.type, Model | Examples):  # read by TensorFlow
-        storage.check_pattern(uri)
+    _check_characters(port, uri)
     path = storage.local_copy(uri)
     failed = isinstance(model := port.type(path, metadata), Model) and model.failure
     try:
@@ -124,8 +123,8 @@ def _target(component: Component, port: Port, value: Any) -> Artifact:
     if not value:
         raise ComponentError(f"{component.name}: no {port.name}", "a folder to write to", f"pass {port.name}=PATH")
     target = port.type(os.fspath(value))
+    _check_characters(port, target.uri)
     if not is_remote(target.uri):
-        storage.check_pattern(target.uri)
         placement.remove_interrupted(_resolved(target))
     if _has_content(target):
         raise ComponentError(
@@ -147,6 +146,11 @@ def _check_distinct(component: Component, targets: Mapping[str, Artifact]) -> No
                     "a folder for each output, none of them in another one",
                     f"name another folder for {name}",
                 )
+
+
+def _check_characters(port: Port, uri: str) -> None:
+    is_for_tensorflow = issubclass(port.type, Model | Examples)
+    storage.check_characters(uri, storage.PATTERN if is_for_tensorflow else "")
 
 
 def _has_content(target: Artifact) -> bool:

@@ -1,0 +1,81 @@
+"""Test that a SavedModel is checked before a runtime loads it."""
+
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
+
+from tfopt.artifacts import CARD, Model
+from tfopt.artifacts.saved_model_proto import read_meta_graph
+from tfopt.components.fold_batch_norm.component import fold_batch_norm
+from tfopt.errors import ComponentError
+
+
+@pytest.fixture
+def saved(tmp_path):
+    module = tf.Module()
+    module.scale = tf.Variable(2.0)
+    serve = tf.function(lambda x: {"y": x * module.scale}, input_signature=[tf.TensorSpec([None, 3], name="x")])
+    tf.saved_model.save(module, str(tmp_path / "model"), signatures=serve)
+    return tmp_path / "model"
+
+
+def _rename_output(graph):
+    next(iter(graph.signature_def["serving_default"].outputs.values())).name = "nowhere:0"
+
+
+def _retype_input(graph):
+    next(iter(graph.signature_def["serving_default"].inputs.values())).dtype = tf.string.as_datatype_enum
+
+
+def _call_itself(graph):
+    for function in graph.graph_def.library.function:
+        for node in function.node_def:
+            if node.op == "StatefulPartitionedCall":
+                node.attr["f"].func.name = function.signature.name
+
+
+def _leave_folder(graph):
+    graph.asset_file_def.add(filename="../../../etc/hostname").tensor_info.name = "Const:0"
+
+
+DAMAGE = [
+    (_rename_output, r"'y': no tensor 'nowhere:0'"),
+    (_retype_input, r"'x': string"),
+    (_call_itself, r"calls itself"),
+    (_leave_folder, r"asset '\.\./\.\./\.\./etc/hostname'"),
+    (lambda graph: graph.signature_def.clear(), "no signatures"),
+    (lambda graph: graph.meta_info_def.ClearField("tags"), "a graph tagged serve"),
+]
+
+
+@pytest.mark.parametrize(("edit", "message"), DAMAGE, ids=[message for _, message in DAMAGE])
+def test_a_damaged_graph_is_refused_and_not_passed_through(saved, tmp_path, edit, message):
+    proto = Proto.FromString((saved / "saved_model.pb").read_bytes())
+    edit(proto.meta_graphs[0])
+    (saved / "saved_model.pb").write_bytes(proto.SerializeToString())
+    with pytest.raises(ComponentError, match=message):
+        fold_batch_norm(saved, tmp_path / "folded")
+    assert not (tmp_path / "folded").exists()
+
+
+def test_the_graph_for_serving_is_read(saved):
+    assert "serving_default" in read_meta_graph(saved).signature_def
+
+
+def test_links_out_of_the_folder_are_refused_and_links_within_it_are_not(saved, tmp_path):
+    (saved / "assets").mkdir(exist_ok=True)
+    (saved / "assets" / "words.txt").write_text("red\n")
+    (saved / "assets" / "link.txt").symlink_to("words.txt")
+    assert Model.open(saved).saved_model == saved
+    (tmp_path / "elsewhere").symlink_to(saved)
+    assert Model.open(tmp_path / "elsewhere").saved_model
+    (saved / "assets" / "secret.txt").symlink_to("/etc/passwd")
+    with pytest.raises(ComponentError, match=r"a link to /etc/passwd(?s:.*)cp -rL"):
+        Model.open(saved)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", '{"lineage": 5}', "[" * 100_000, '{"calibration": {"records": 3}}'])
+def test_a_damaged_model_card_is_refused(saved, text):
+    (saved / CARD).write_text(text)
+    with pytest.raises(ComponentError, match=CARD):
+        Model(saved).card  # noqa: B018
