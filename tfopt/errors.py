@@ -3,8 +3,32 @@
 import difflib
 import errno
 import os
+import re
+import resource
 import shutil
 from collections.abc import Iterable
+from pathlib import Path
+
+_DISK_ERRORS = (  # numbers, texts, what is expected, how to fix it
+    (
+        (errno.ENOSPC, errno.EDQUOT),
+        (os.strerror(errno.ENOSPC), "database or disk is full"),
+        "room for the outputs",
+        "free some disk space, or write elsewhere",
+    ),
+    (
+        (errno.EFBIG,),
+        (os.strerror(errno.EFBIG), "disk I/O error"),  # SQLite's text for a limit, too
+        "a disk, and a limit of file sizes, that allow for the outputs",
+        "raise the limit (ulimit -f), check the disk, or write elsewhere",
+    ),
+    (
+        (),
+        ("attempt to write a readonly database", "unable to open database file"),
+        "a run's folder that can be written",
+        "change its permissions, or name another folder",
+    ),
+)
 
 
 class ComponentError(Exception):
@@ -42,25 +66,42 @@ def machine_error(error: BaseException) -> MachineError | None:
     if isinstance(error, ModuleNotFoundError):
         fix = "install it; tfopt's extras, as in tfopt[onnx], and its images have what each component needs"
         return MachineError(first_line(error), "the package", fix)
-    if isinstance(error, MemoryError):
-        return MachineError(first_line(error), "more memory", "run it on a machine, or in a pod, with more of it")
+    if isinstance(error, ComponentError):
+        return disk_full_error(error)
+    if isinstance(error, MemoryError) or _lacks_memory(error):
+        fix = "run it on a machine, or in a pod, with more of it, or raise the limit (ulimit -v)"
+        return MachineError(first_line(error), "more memory", fix)
     return disk_full_error(error)
 
 
+def _lacks_memory(error: BaseException) -> bool:
+    """Return True if an error names missing memory, or the process has reached its limit of address space."""
+    texts = (os.strerror(errno.ENOMEM), "std::bad_alloc", "failed to map segment", "OOM when allocating")
+    if any(text in str(error) for text in texts):
+        return True
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    peak = re.search(r"VmPeak:\s+(\d+) kB", Path("/proc/self/status").read_text()) if limit >= 0 else None
+    return peak is not None and int(peak[1]) * 1024 > 0.8 * limit
+
+
 def disk_full_error(error: BaseException) -> MachineError | None:
-    """Convert an error about a full disk from any library; return None for other errors.
+    """Convert an error about a full disk or a limit of file sizes from any library; return None for other errors.
 
     >>> error = disk_full_error(RuntimeError("write failed: No space left on device"))
     >>> error.expected, disk_full_error(ValueError("no such op"))
     ('room for the outputs', None)
     """
-    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
-    if not full and os.strerror(errno.ENOSPC) not in str(error):  # TensorFlow and others have it in the text only
+    number, words = getattr(error, "errno", None), str(error)
+    # TensorFlow and others have the error in the text only, SQLite in words of its own
+    for numbers, texts, expected, fix in _DISK_ERRORS:
+        if number in numbers or any(text in words for text in texts):
+            break
+    else:
         return None
     if isinstance(error, shutil.Error):  # from copying a folder: a list with the error of each file
         error = OSError(error.args[0][0][-1])
     text = error.received if isinstance(error, ComponentError) else first_line(error)
-    return MachineError(text, "room for the outputs", "free some disk space, or write elsewhere")
+    return MachineError(text, expected, fix)
 
 
 def path_error(error: BaseException) -> ComponentError | None:
@@ -71,6 +112,8 @@ def path_error(error: BaseException) -> ComponentError | None:
     expected: a path that this process may read or write
     how to fix: change its permissions, or name another path
     """
+    if isinstance(error, RuntimeError) and "home directory" in str(error):  # of pathlib and of libraries
+        return ComponentError(first_line(error), "the variable HOME", "set HOME to a folder that can be written")
     if not isinstance(error, OSError) or error.filename is None:
         return None
     text = os.fsdecode(error.filename)

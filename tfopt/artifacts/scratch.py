@@ -60,7 +60,7 @@ def _own_folder() -> Path:
     """Return the folder of this process, an existing one or a new one."""
     global _folder, _owner
     try:
-        parent = Path(tempfile.gettempdir())
+        parent = Path(tempfile.tempdir or _default_folder() or tempfile.gettempdir())
         if not (_folder and _owner == os.getpid() and _folder.parent == parent and _folder.is_dir()):
             _remove_abandoned(parent)
             _folder, _owner = _new_folder(parent), os.getpid()
@@ -72,6 +72,14 @@ def _own_folder() -> Path:
             "free some space there, or set TMPDIR to another folder",
         ) from error
     return _folder
+
+
+def _default_folder() -> str | None:
+    """Return the folder that `tempfile` will choose, without its test file, which a killed process would leave."""
+    folders = [os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP")]
+    return next(
+        (name for name in (*folders, "/tmp") if name and Path(name).is_dir() and os.access(name, os.W_OK)), None
+    )
 
 
 def _new_folder(parent: Path) -> Path:

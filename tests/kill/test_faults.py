@@ -1,0 +1,200 @@
+"""Test errors of the machine: each is named in three parts, and leaves nothing half written."""
+
+import contextlib
+import os
+import pwd
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import toys
+from tests.process_tree import marked, wait_until
+from tfopt.artifacts import scratch
+from tfopt.errors import ComponentError, path_error
+
+DAG = '''
+from tests.kill.kill_dag import split
+from tfopt.artifacts import Files
+from tfopt.component import Input
+
+
+def split_dag(steps, data: Input[Files]) -> None:
+    """Split."""
+    steps(split, data=data)
+'''
+PARTS = ("received: ", "expected: ", "how to fix: ")
+
+
+@pytest.fixture
+def dag(tmp_path: Path) -> Path:
+    file = tmp_path / "split_dag.py"
+    file.write_text(DAG)
+    return file
+
+
+def start(*words, limits: dict[int, int] | None = None, **options) -> subprocess.Popen:
+    """Start the command, with limits of resources."""
+
+    def limit() -> None:
+        for kind, size in (limits or {}).items():
+            resource.setrlimit(kind, (size, size))
+
+    command = [sys.executable, "-m", "tfopt.run", *map(str, words)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "preexec_fn": limit}
+    return subprocess.Popen(command, **(pipes | options))
+
+
+def refused(process: subprocess.Popen) -> str:
+    """Return the error of a process that ended with one in three parts."""
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 1, error
+    assert all(part in error for part in PARTS) and "Traceback" not in error, error
+    return error
+
+
+@contextlib.contextmanager
+def mounted(folder: Path, options: str) -> Iterator[None]:
+    folder.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=False, capture_output=True)
+    if mount.returncode:
+        pytest.skip(f"cannot mount a file system: {mount.stderr.decode().strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.mark.parametrize(("engine", "room"), [("process", 4), ("beam", 80)])  # TFX's metadata store needs more
+def test_a_full_disk_under_the_root_is_named(engine, room, dag, tmp_path):
+    with mounted(tmp_path / "small", "size=200k"):
+        (tmp_path / "small" / "fill").write_bytes(bytes(1024 * (200 - room)))
+        words = ["run", dag, "--set", f"data={dag}", "--root", tmp_path / "small" / "root", "--engine", engine]
+        assert "room for the outputs" in refused(start(*words))
+        assert not list(tmp_path.rglob("report.json"))
+
+
+def test_a_read_only_root_is_named(dag, tmp_path):
+    with mounted(tmp_path / "read_only", "ro"):
+        words = ["run", dag, "--set", f"data={dag}", "--root", tmp_path / "read_only" / "root", "--engine", "process"]
+        assert "a file system that can be written" in refused(start(*words))
+
+
+def test_a_limit_of_file_sizes_is_named(dag, tmp_path):
+    limits = {resource.RLIMIT_FSIZE: 20_000}
+    words = ["tests.toys:count", "--data", dag, "--report", tmp_path / "out", "--notes", "x" * 60_000]
+    assert "a limit of file sizes" in refused(start(*words, limits=limits))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [dag.name]
+    words = ["run", dag, "--set", f"data={dag}", "--root", tmp_path / "root", "--engine", "beam"]
+    assert "a limit of file sizes" in refused(start(*words, limits=limits))
+
+
+def test_too_little_memory_is_named(digits_model, tmp_path):
+    words = ["fold_batch_norm", "--model", digits_model, "--folded", tmp_path / "out"]
+    assert "more memory" in refused(start(*words, limits={resource.RLIMIT_AS: 900 << 20}))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_home_is_named(monkeypatch):
+    def find_none(user: int) -> None:
+        raise KeyError(user)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", find_none)  # as for a user of a container who is not in /etc/passwd
+    with pytest.raises(RuntimeError) as error:
+        Path("~/models").expanduser()
+    assert path_error(error.value).fix == "set HOME to a folder that can be written"
+
+
+@pytest.mark.parametrize("closed", ["0", "1", "2", "0 1 2"])
+def test_closed_standard_streams_do_not_matter(closed, dag, tmp_path):
+    words = ["tests.toys:count", "--data", str(dag), "--report", str(tmp_path / "out")]
+    closing = " ".join(f"{number}>&-" for number in closed.split())
+    run = subprocess.run(
+        ["bash", "-c", f'"$@" {closing}', "bash", sys.executable, "-m", "tfopt.run", *words], check=False
+    )
+    assert run.returncode == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["report.json"]
+
+
+def test_a_full_standard_output_is_named():
+    with Path("/dev/full").open("w") as full:
+        assert "room for the outputs" in refused(start("list", stdout=full))
+
+
+SLEEPER = '''
+import subprocess
+from pathlib import Path
+from tfopt.artifacts import Files, Report
+from tfopt.component import Input, Output, component
+from tfopt.processes.parent_death import bound_command
+
+
+@component(image="tf")
+def sleeper(data: Input[Files], report: Output[Report]) -> None:
+    """Wait for a child.
+
+    Args:
+        data: Anything.
+        report: Never complete.
+    """
+    (report.path / "half").write_text("half")
+    child = subprocess.Popen(bound_command("sleep", "120"))
+    print("started", flush=True)
+    child.wait()
+'''
+
+
+def test_sigterm_ends_a_command_and_its_processes_with_143(dag, tmp_path):
+    (tmp_path / "sleeper.py").write_text(SLEEPER)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TMPDIR": str(temporary), "TFOPT_TEST": str(tmp_path)}
+    process = start("sleeper:sleeper", "--data", dag, "--report", tmp_path / "out", env=environment)
+    assert process.stdout.readline() == "started\n"
+    process.send_signal(signal.SIGTERM)
+    error = process.communicate(timeout=30)[1]
+    assert process.returncode == 143 and "tfopt: terminated" in error
+    assert not [path for path in tmp_path.iterdir() if "out" in path.name]
+    assert list(temporary.iterdir()) == []
+    wait_until(lambda: not marked("TFOPT_TEST", str(tmp_path)), 10)
+
+
+def test_two_runs_in_one_root_are_both_whole_with_tfx(dag, tmp_path):
+    words = ["run", dag, "--set", f"data={dag}", "--root", tmp_path / "root", "--engine", "beam"]
+    runs = [start(*words) for _ in range(2)]
+    errors = [run.communicate(timeout=200)[1] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], errors
+    assert any("waiting for its end" in error for error in errors)
+    assert any("reused" in error for error in errors)
+
+
+def test_two_outputs_at_one_path_are_refused(dag, tmp_path):
+    with pytest.raises(ComponentError, match="a folder for each output"):
+        toys.two(data=dag, first=tmp_path / "out", second=tmp_path / "out" / "below")
+
+
+def test_scratch_of_a_killed_process_is_removed_and_that_of_a_running_one_stays(tmp_path, monkeypatch):
+    program = "import os, signal, sys, tempfile; from tfopt.artifacts.scratch import scratch_folder\n"
+    program += "with scratch_folder():\n tempfile.mkdtemp(prefix='beam-temp')\n if sys.argv[1] == 'killed':\n"
+    program += "  os.kill(os.getpid(), signal.SIGKILL)\n print('ready', flush=True); input()"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", program]
+    running = subprocess.Popen(
+        [*command, "running"], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert running.stdout.readline() == "ready\n"
+    subprocess.run([*command, "killed"], env=environment, check=False)
+    assert len(list(tmp_path.iterdir())) == 2
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with scratch.scratch_folder():
+        folders = [path.name for path in tmp_path.iterdir()]
+        assert sorted(int(name.split("-")[1]) for name in folders) == sorted([running.pid, os.getpid()])
+    running.communicate("\n")
+    assert [int(path.name.split("-")[1]) for path in tmp_path.iterdir()] == [os.getpid()]

@@ -1,0 +1,26 @@
+"""Test that killed commands leave nothing half written, and that the same command then succeeds: a sample each day."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+
+def kill(*words: str) -> None:
+    """Run the harness in a process that has not run TensorFlow."""
+    run = subprocess.run([sys.executable, "-m", "tests.kill", *words], check=False, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr[-4000:]
+    summary = re.search(r"(\d+) kills: (\d+) in running work; defects: 0", run.stdout)
+    assert summary and int(summary[2]) >= int(summary[1]) * 0.8, run.stdout
+
+
+def test_forty_kills_leave_no_defect():
+    kill("--count", "40")
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(4 * 3600)
+@pytest.mark.parametrize("commands", ["quick", "every"])
+def test_a_thousand_kills_leave_no_defect(commands):
+    kill("--count", "800" if commands == "quick" else "200", *(["--every"] if commands == "every" else []))
