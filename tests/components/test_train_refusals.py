@@ -37,6 +37,7 @@ CHANGES = {
     "raises at import": ("import keras\n", "import keras\n1 / 0\n",
         r'importing it raised.*user module.py", line 3.*ZeroDivisionError', "module that runs", "correct the line"),
     "exits": ("import keras\n", "import keras\nraise SystemExit(1)\n", r"line 3.*SystemExit", "", ""),
+    "generator exit": ("import keras\n", "import keras\nraise GeneratorExit\n", r"line 3.*GeneratorExit", "", ""),
     "imports what is not there": ("import keras\n", "import keras\nimport not_there\n",
         r"line 3.*ModuleNotFoundError", "", "install not_there, or put everything into this one file"),
     "no Python": ("def build_model():", "def build_model(:",

@@ -159,8 +159,8 @@ def _outputs() -> Iterator[Case]:
     train = ("train", "--examples", "{originals}/plain", "--epochs", "1", "--trained", "{in}/out", "--module")
     for name, text in {
         "empty": "", "syntax": "def build_model(:", "returns none": "def build_model():\n    return None",
-        "raises": "def build_model():\n    raise KeyError('x')", "exits": "import os\nos._exit(0)",
-        "arguments": "def build_model(a, b):\n    pass", "binary": "\x00\x01", "abort": "import os\nos.abort()",
+        "raises": "def build_model():\n    raise KeyError('x')", "exits": "import sys\nsys.exit(0)",
+        "arguments": "def build_model(a, b):\n    pass", "binary": "\x00\x01",
         "generator exit": "raise GeneratorExit", "endless name": "build_model = 5",
     }.items():  # fmt: skip
         yield Case(f"module/{name}/train", (*train, "{in}/module.py"), "module.py", write(text))

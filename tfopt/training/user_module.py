@@ -73,7 +73,9 @@ class UserModule:
     def _guard(self, action: str, call: Callable[[], Any]) -> Any:
         try:
             return call()
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit and GeneratorExit too: they would end the process without a reason
             text = self.quote(error) or "".join(traceback.format_exception(error)).rstrip()
             fix = "correct the line shown above"
             if isinstance(error, ModuleNotFoundError):
