@@ -93,15 +93,18 @@ def disk_full_error(error: BaseException) -> MachineError | None:
     """
     number, words = getattr(error, "errno", None), str(error)
     # TensorFlow and others have the error in the text only, SQLite in words of its own
-    for numbers, texts, expected, fix in _DISK_ERRORS:
-        if number in numbers or any(text in words for text in texts):
-            break
-    else:
+    matches = (
+        (expected, fix)
+        for numbers, texts, expected, fix in _DISK_ERRORS
+        if number in numbers or any(text in words for text in texts)
+    )
+    match = next(matches, None)
+    if match is None:
         return None
     if isinstance(error, shutil.Error):  # from copying a folder: a list with the error of each file
         error = OSError(error.args[0][0][-1])
     text = error.received if isinstance(error, ComponentError) else first_line(error)
-    return MachineError(text, expected, fix)
+    return MachineError(text, *match)
 
 
 def path_error(error: BaseException) -> ComponentError | None:
