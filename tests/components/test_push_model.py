@@ -363,3 +363,19 @@ def test_a_saved_model_is_pushed_with_its_card(tmp_path):
     parent = make_models([TRAINED], tmp_path / "models")[0]
     push(parent, tmp_path / "served")
     assert tree(tmp_path / "served" / "1") == ["assets.extra/model_card.json", "saved_model.pb"]
+
+
+@pytest.mark.parametrize("killed", ["before the link was written", "before the link was changed"])
+def test_a_rerun_completes_the_link_and_the_removal_of_a_killed_push(digits_model, tmp_path, killed):
+    destination, model = tmp_path / "served", tmp_path / "models" / "digits"
+    shutil.copytree(digits_model, model)
+    push(model, destination, layout="plain")
+    (destination / "1").rename(destination / "2")
+    (destination / "1").mkdir()  # an older version
+    (destination / "latest").unlink()
+    if killed == "before the link was changed":
+        (destination / "latest").symlink_to("1")
+    again = push(model, destination, layout="plain", keep=1)
+    assert again.read()["reason"] == "the newest version is this very model already"
+    assert (destination / "latest").readlink() == Path("2")
+    assert sorted(path.name for path in destination.iterdir()) == ["2", "latest"]

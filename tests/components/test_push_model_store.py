@@ -1,8 +1,10 @@
 """Test pushes to a bucket of a local S3 server: claims, pointers, concurrent and interrupted pushes, the next run."""
 
 import json
+import os
 import re
 import shutil
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -97,6 +99,16 @@ def test_the_files_of_a_killed_push_are_removed_after_a_day(model, bucket):  # n
     push(model, f"{bucket}/served")
     assert [name for name in names(bucket) if not name.startswith("versions/")] == ["2/model.tflite", "3/model.tflite"]
     assert StoreVersions(f"{bucket}/served", "tf_serving").numbers() == [3]
+
+
+def test_the_files_of_a_push_that_was_killed_on_this_machine_are_removed_at_once(model, bucket):  # noqa: F811
+    for number, process in ((1, 4_194_305), (2, os.getpid())):  # the first ID is larger than any of Linux
+        owner = f".partial-{socket.gethostname()}-{process}-abc"
+        claim = {"time": "2999-01-01T00:00:00+00:00", "owner": owner}
+        storage.write_file(f"{bucket}/served/{number}/model.tflite", b"half")
+        storage.write_file(f"{bucket}/served/versions/{number}.claim", json.dumps(claim).encode())
+    push(model, f"{bucket}/served")
+    assert [name for name in names(bucket) if not name.startswith("versions/")] == ["2/model.tflite", "3/model.tflite"]
 
 
 def test_a_store_without_conditional_writes_is_refused(model, tmp_path):  # noqa: F811
