@@ -1,0 +1,40 @@
+"""Rows for `cancel_transposes_around`."""
+
+import tensorflow as tf
+
+from tests.graph.table import feed, holds, refuses, weights
+
+
+def first(x):
+    """Channels first."""
+    return tf.transpose(x, [0, 3, 1, 2])
+
+
+def last(x):
+    """Channels last."""
+    return tf.transpose(x, [0, 2, 3, 1])
+
+
+def image(name="x"):
+    """An input of an open batch size."""
+    return feed(None, 4, 5, 6, name=name)
+
+
+def read_twice():
+    """An operation in between that something else reads."""
+    inner = tf.nn.relu(first(image()))
+    return last(tf.tanh(inner)) + tf.reduce_sum(inner)
+
+
+TABLE = [
+    holds("around one operation", lambda: last(tf.nn.relu(first(image()))), gone="Transpose"),
+    holds("around several", lambda: last(tf.tanh(-tf.nn.relu(first(image())))), gone="Transpose"),
+    holds("around a sum", lambda: last(first(image()) + first(image("z"))), gone="Transpose"),
+    holds("around a constant per channel", lambda: last(first(image()) * weights(6, 1, 1)), gone="Transpose"),
+    holds("around a scalar", lambda: last(2.0 - first(image())), gone="Transpose"),
+    holds("around a cast", lambda: last(tf.cast(first(image()) > 0.0, tf.float32)), gone="Transpose"),
+    refuses("the same permutation twice", lambda: first(tf.tanh(first(image()))), because="do not undo"),
+    refuses("no Transpose before it", lambda: last(tf.tanh(image())), because="is in between"),
+    refuses("another reader", read_twice, because="2 consumers"),
+    refuses("a side without one", lambda: last(first(image()) + feed(None, 6, 4, 5, name="z")), because="in between"),
+]
