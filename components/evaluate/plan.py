@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
+from tfopt.artifacts.saved_model_proto import check_signature
 from tfopt.artifacts.storage import local_copy
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate import records
@@ -83,6 +84,8 @@ def make_plan(
         ComponentError: If the label or a slice is missing or has the wrong type, the inputs do not match, the output
             is ambiguous, the baseline's predictions do not fit the task, or a metric of the user returns no numbers.
     """
+    if models[0].format == "saved_model" and models[0].saved_model:
+        check_signature(models[0].saved_model, models[0].signature)
     features = _read_features(files)
     _check_label(settings, features)
     _check_slices(settings, features)

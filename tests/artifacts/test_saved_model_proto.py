@@ -5,7 +5,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
 
 from tfopt.artifacts import CARD, Model
-from tfopt.artifacts.saved_model_proto import read_meta_graph
+from tfopt.artifacts.saved_model_proto import check_signature, read_meta_graph
 from tfopt.components.fold_batch_norm.component import fold_batch_norm
 from tfopt.errors import ComponentError
 
@@ -79,3 +79,14 @@ def test_a_damaged_model_card_is_refused(saved, text):
     (saved / CARD).write_text(text)
     with pytest.raises(ComponentError, match=CARD):
         Model(saved).card  # noqa: B018
+
+
+def test_a_signature_that_names_no_tensor_is_refused(saved):
+    check_signature(saved, "serving_default")
+    with pytest.raises(ComponentError, match=r"no signature 'serving'(?s:.*)serving_default"):
+        check_signature(saved, "serving")
+    proto = Proto.FromString((saved / "saved_model.pb").read_bytes())
+    _rename_output(proto.meta_graphs[0])
+    (saved / "saved_model.pb").write_bytes(proto.SerializeToString())
+    with pytest.raises(ComponentError, match="no tensor 'nowhere:0'"):
+        check_signature(saved, "serving_default")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tfopt.errors import ComponentError, first_line
+from tfopt.errors import ComponentError, first_line, nearest
 
 DAMAGED = "export it again; a file may be truncated or missing"
 
@@ -36,6 +36,24 @@ def read_meta_graph(folder: Path) -> Any:
     if recursive := _find_recursion(graph.graph_def):
         raise ComponentError(f"{folder}: function {recursive} calls itself", "functions without recursion", DAMAGED)
     return graph
+
+
+def check_signature(folder: Path, key: str) -> None:
+    """Check that a signature names tensors of the graph; TensorFlow's Python loader does not read it, servers do.
+
+    Raises:
+        ComponentError: If there is no such signature, or one of its tensors is not in the graph.
+    """
+    graph = read_meta_graph(folder)
+    nodes = {node.name for node in graph.graph_def.node}
+    signature = graph.signature_def.get(key)
+    if signature is None or not signature.outputs:
+        received = f"{folder}: no signature {key!r} with outputs"
+        raise ComponentError(received, "one of its signatures", nearest(key, graph.signature_def))
+    for name, info in (*signature.inputs.items(), *signature.outputs.items()):
+        if info.WhichOneof("encoding") in (None, "name") and info.name.partition(":")[0] not in nodes:
+            received = f"{folder}: signature {key!r}, {name!r}: no tensor {info.name!r}"
+            raise ComponentError(received, "a tensor of its graph", DAMAGED)
 
 
 def asset_files(meta_graph: Any) -> list[Any]:
