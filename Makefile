@@ -51,10 +51,10 @@ sbom: $(READY)  ## write a CycloneDX list of the packages of each image, with ha
 	for kind in $(KINDS); do $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible \
 	  --output-file dist/tfopt-$$kind.cdx.json requirements/$$kind.txt; done
 
-lock: $(READY)  ## resolve the dependencies with uv into a plain file
+lock: $(READY)  ## resolve the dependencies with uv into a plain file, with hashes
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --no-emit-index-url --no-header --all-extras \
-	  pyproject.toml --output-file requirements/lock.txt
+	  --generate-hashes pyproject.toml --output-file requirements/lock.txt
 
 # The package lists of the images, with hashes, for the Python of the base image: the pins of the lock, except for packages that
 # have other versions there. Three kinds have tensorflow-cpu, a third of TensorFlow's size; gpu has TensorFlow with CUDA.
@@ -70,7 +70,7 @@ NOT_LOCKED := ml-metadata|tensorflow-data-validation|google-apitools
 UV ?= $(BIN)/uv
 lock-images: $(KINDS:%=requirements/%.txt)  ## after `make lock`
 $(KINDS:%=requirements/%.txt): requirements/%.txt: requirements/lock.txt $(wildcard requirements/*.in) requirements/no-tensorflow.txt
-	grep -vE '^($(NOT_LOCKED))==' requirements/lock.txt | $(UV) pip compile --quiet --python-version $(IMAGE_PYTHON) \
+	grep -oE '^[^ ]+==[^ ]+' requirements/lock.txt | grep -vE '^($(NOT_LOCKED))==' | $(UV) pip compile --quiet --python-version $(IMAGE_PYTHON) \
 	  --python-platform x86_64-manylinux_2_39 --no-emit-index-url --no-header --no-annotate --generate-hashes \
 	  --constraints /dev/stdin $(EXTRAS_$*) pyproject.toml $(TENSORFLOW) --output-file $@
 
@@ -84,7 +84,7 @@ chromium:  # install Debian's package; reports are tested in a real browser
 # The lock is complete, so pip must not resolve: --no-deps, because two of TFX's pins are overridden on purpose.
 $(READY): requirements/lock.txt pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/lock.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/lock.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
