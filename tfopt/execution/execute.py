@@ -40,6 +40,9 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
     ports = {**component.inputs, **component.outputs}
     parameters = component.check({name: value for name, value in arguments.items() if name not in ports})
     inputs = {port.name: _open(component, port, arguments.get(port.name)) for port in component.inputs.values()}
+    for port in component.outputs.values():
+        if (value := arguments.get(port.name)) and not is_remote(os.fspath(value)):
+            placement.remove_interrupted(_resolved(port.type(os.fspath(value))))
     targets = {port.name: _target(component, port, arguments.get(port.name)) for port in component.outputs.values()}
     _check_distinct(component, targets)
     trusted = bool(parameters.get(TRUST_MODEL_CODE.name)) or (_running.get() is not None and is_trusted())
@@ -124,8 +127,6 @@ def _target(component: Component, port: Port, value: Any) -> Artifact:
         raise ComponentError(f"{component.name}: no {port.name}", "a folder to write to", f"pass {port.name}=PATH")
     target = port.type(os.fspath(value))
     _check_characters(port, target.uri)
-    if not is_remote(target.uri):
-        placement.remove_interrupted(_resolved(target))
     if _has_content(target):
         raise ComponentError(
             f"{component.name}: {port.name}={target.uri} exists",
