@@ -1,6 +1,5 @@
 """Hidden names for unfinished files and folders, removal of those of ended processes, and copies by hard links."""
 
-import contextlib
 import fcntl
 import glob
 import os
