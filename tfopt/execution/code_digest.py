@@ -3,14 +3,20 @@
 Imports are followed from the component's module, without importing anything. A module is reached by an ``import``
 anywhere in a file, by its dotted name in a string (``importlib.import_module``, ``python -m``), or as part of a package
 that lists its own modules (``__path__``). Templates and style sheets next to a reached module count too.
+
+Of other packages that the code imports, and of Python, the version counts, and of the environment the variables that
+change what TensorFlow and its kernels compute.
 """
 
 import ast
 import functools
 import hashlib
 import importlib.machinery
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +28,54 @@ TEMPLATES = (".j2", ".css")
 LIBRARY = Path(tfopt.__file__).parent
 FUNCTION = re.compile(r"([A-Za-z_][\w.]*):[A-Za-z_]\w*")  # in a parameter, such as ``metrics`` of `evaluate`
 CATALOGS = ("tfopt.components.", "tfopt.pipelines.")  # loaded by name; a component that runs others declares them
+MOST_PACKAGES = 3  # with one top-level name; of two versions of TensorFlow, for example
+# Variables that change results: the implementation of Keras and of kernels, their precision and order of operations.
+RESULT_VARIABLES = (
+    *("TF_USE_LEGACY_KERAS", "KERAS_BACKEND", "TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA"),
+    *("ONEDNN_DEFAULT_FPMATH_MODE", "TF_DETERMINISTIC_OPS", "TF_CUDNN_DETERMINISTIC", "XLA_FLAGS", "TF_XLA_FLAGS"),
+    *("CUDA_VISIBLE_DEVICES", "NVIDIA_TF32_OVERRIDE"),
+)
+# Those of the start of this process: a step may set some for the libraries that it uses.
+_ENVIRONMENT = {name: os.environ[name] for name in RESULT_VARIABLES if name in os.environ}
 
 
 def digest(component: Component, parameters: Mapping[str, Any] | None = None) -> str:
     """Return a digest of the code that the component, and each component it runs, can reach.
 
-    It includes the modules that parameters name as ``PACKAGE.MODULE:FUNCTION``, and the others of their packages.
+    It includes the modules that parameters name as ``PACKAGE.MODULE:FUNCTION``, and the others of their packages; the
+    versions of the packages that this code imports, and of Python; and `RESULT_VARIABLES`.
     """
-    total = hashlib.sha256()
-    for file in (*files(component), *named_modules(parameters or {})):
+    total, reached = hashlib.sha256(), [*files(component), *named_modules(parameters or {})]
+    for file in reached:
         total.update(file.name.encode() + file.read_bytes())
+    total.update(repr([sys.version_info[:2], _versions(reached), sorted(_ENVIRONMENT.items())]).encode())
     return total.hexdigest()[:16]
+
+
+def _versions(reached: Iterable[Path]) -> list[tuple[str, str]]:
+    """List the installed versions of the packages that the files import."""
+    installed = _installed_packages()
+    packages = {package for file in reached for name in _imported_names(file) for package in installed.get(name, ())}
+    return sorted((package, metadata.version(package)) for package in packages)
+
+
+@functools.cache
+def _installed_packages() -> Mapping[str, list[str]]:
+    """Return the packages of each top-level name, without names that many packages share, such as google."""
+    names = metadata.packages_distributions()
+    return {name: packages for name, packages in names.items() if len(packages) <= MOST_PACKAGES}
+
+
+@functools.cache
+def _imported_names(file: Path) -> frozenset[str]:
+    """Return the top-level names of other packages that a file imports."""
+    names: set[str] = set()
+    for node in ast.walk(_parse(file)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return frozenset(names - {"tfopt"})
 
 
 def named_modules(parameters: Mapping[str, Any]) -> list[Path]:
@@ -78,10 +121,10 @@ def _follow(reached: set[Path]) -> None:
 @functools.cache
 def _imports(file: Path) -> frozenset[Path]:
     """Return the files of the library's modules that one file names."""
-    if file.suffix != ".py" or file == LIBRARY / "__init__.py":  # which loads public names lazily, for users
+    if file == LIBRARY / "__init__.py":  # which loads public names lazily, for users
         return frozenset()
     names: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in ast.walk(_parse(file)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -91,6 +134,10 @@ def _imports(file: Path) -> frozenset[Path]:
         elif isinstance(node, ast.Name) and node.id == "__path__":
             names.add(_dotted(file.parent) + ".")
     return frozenset(path for name in names if name.startswith("tfopt.") for path in _modules(name))
+
+
+def _parse(file: Path) -> ast.Module:
+    return ast.parse(file.read_bytes() if file.suffix == ".py" else b"")
 
 
 def _modules(name: str) -> Iterator[Path]:
