@@ -1,6 +1,7 @@
 """Small components for tests of the framework, which any process can import as ``tests.toys:NAME``."""
 
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,6 +10,7 @@ from tfopt.artifacts import Examples, Files, KerasModel, Model, Report, TFLiteMo
 from tfopt.artifacts.staging import link_tree
 from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
+from tfopt.execution.failed_models import OnFailure
 
 
 @component(image="tf")
@@ -130,3 +132,17 @@ def take_keras(model: Input[KerasModel], examples: Input[Examples], exported: Ou
         examples: Examples.
         exported: Never written.
     """
+
+
+@component(image="tf")
+def attempt(model: Input[Model], made: Output[Model], *, on_failure: OnFailure = "raise") -> None:
+    """Make a model if the file next to it exists.
+
+    Args:
+        model: The model to copy.
+        made: The copy.
+        on_failure: Raise the error, or record it.
+    """
+    if not model.path.with_name("ready").exists():
+        raise ComponentError("not ready", "a file named ready", "write it")
+    shutil.copytree(model.path, made.path, dirs_exist_ok=True)

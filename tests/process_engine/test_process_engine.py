@@ -18,7 +18,6 @@ from tfopt.dag.outcome import Outcome
 from tfopt.dag.tracing import load, trace
 from tfopt.data import beam_runner
 from tfopt.errors import ComponentError
-from tfopt.execution.failed_models import OnFailure
 from tfopt.process_engine.runner import run
 
 
@@ -141,23 +140,9 @@ def test_steps_that_finished_before_a_failure_are_reused(data, root):
     assert not (root / "artifacts" / "count_2").exists()
 
 
-@component(image="tf")
-def attempt(model: Input[Model], made: Output[Model], *, on_failure: OnFailure = "raise") -> None:
-    """Make a model if the file next to it exists.
-
-    Args:
-        model: The model to copy.
-        made: The copy.
-        on_failure: Raise the error, or record it.
-    """
-    if not model.path.with_name("ready").exists():
-        raise ComponentError("not ready", "a file named ready", "write it")
-    shutil.copytree(model.path, made.path, dirs_exist_ok=True)
-
-
 def attempts(steps, model: Input[Model]) -> None:
     """Try to make a model, and copy another one."""
-    steps(attempt, model=model, on_failure="row")
+    steps(toys.attempt, model=model, on_failure="row")
     steps(toys.copy_model, model=model)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import tests.object_store  # noqa: F401  (registers the scheme)
 from tests import toys
 from tfopt.artifacts import Files, KerasModel, Model, TFLiteModel
 from tfopt.component import Input, components
+from tfopt.dag.outcome import Outcome
 from tfopt.dag.tracing import trace
 from tfopt.errors import ComponentError
 from tfopt.tfx import runner
@@ -45,6 +47,37 @@ def test_a_remote_source_is_imported_again_if_it_changed_or_has_no_digest(data, 
     assert first == unchanged != changed
     assert not (first[1] or changed[1])
     assert imported("nowhere://bucket/data.txt") == ({}, True)
+
+
+def attempts(steps, data: Input[Files], model: Input[Model]) -> None:
+    """Count, and try to make a model."""
+    steps(toys.count, data=data)
+    steps(toys.attempt, model=model, on_failure="row")
+
+
+def test_results_that_changed_were_removed_or_failed_are_made_again(data, digits_lite, tmp_path):
+    shutil.copytree(digits_lite, tmp_path / "model")
+
+    def run() -> tuple[list[str], dict[str, Outcome]]:
+        values = {"data": data, "model": tmp_path / "model"}
+        outcomes = runner.run(trace(attempts), values, tmp_path / "root", engine="local")
+        return [step for step, outcome in outcomes.items() if outcome.reused], outcomes
+
+    run()
+    reused, outcomes = run()
+    assert reused == ["count"]  # the model could not be made
+    assert "not ready" in outcomes["attempt"].outputs["made"].failure
+    (tmp_path / "ready").touch()
+    assert run()[1]["attempt"].outputs["made"].failure is None
+    reused, outcomes = run()
+    assert reused == ["count", "attempt"]
+    (outcomes["count"].outputs["report"].path / "report.json").write_text('{"count": 0}')
+    reused, outcomes = run()
+    assert reused == ["attempt"]
+    assert outcomes["count"].outputs["report"].read()["count"] == 8
+    shutil.rmtree(outcomes["attempt"].outputs["made"].path)
+    assert run()[0] == ["count"]
+    assert run()[0] == ["count", "attempt"]
 
 
 def test_node_refuses_channels_of_wrong_types():

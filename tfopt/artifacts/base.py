@@ -80,6 +80,12 @@ class Artifact:
                 total.update(f"{name}\0{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
         return total.hexdigest()
 
+    @property
+    def content_digest(self) -> str:
+        """Return a SHA-256 digest of all files, with the model card, which `digest` leaves out."""
+        card = self.path / CARD
+        return hashlib.sha256(self.digest.encode() + (card.read_bytes() if card.is_file() else b"")).hexdigest()
+
 
 def check_links(folder: Path) -> None:
     """Raise ComponentError if a link in a folder leads out of it: copies of the folder would contain other files."""

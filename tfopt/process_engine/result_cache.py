@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tfopt.artifacts import CARD, Artifact, Model, staging
+from tfopt.artifacts import Artifact, Model, staging
 from tfopt.artifacts.report_schema import dump, parse
 from tfopt.dag.dag import Step
 from tfopt.errors import ComponentError
@@ -110,7 +110,7 @@ class StepResults:
             **self._depends,
             outputs={
                 name: StoredOutput(
-                    artifact.path.relative_to(self._root).as_posix(), content_digest(artifact), artifact.metadata
+                    artifact.path.relative_to(self._root).as_posix(), artifact.content_digest, artifact.metadata
                 )
                 for name, artifact in outputs.items()
             },
@@ -134,7 +134,7 @@ class StepResults:
                 is_failed = any(isinstance(output, Model) and output.failure for output in outputs.values())
                 if is_failed:  # another attempt may succeed, with another version of a library or more memory
                     continue
-                if all(content_digest(artifact) == stored[name].digest for name, artifact in outputs.items()):
+                if all(artifact.content_digest == stored[name].digest for name, artifact in outputs.items()):
                     yield outputs
 
     def _record(self, name: str) -> Path:
@@ -143,10 +143,3 @@ class StepResults:
     def _targets(self, name: str) -> dict[str, Path]:
         folder = self._root / "artifacts" / self._step.id
         return {output: folder / output / name for output in self._step.component.outputs}
-
-
-def content_digest(artifact: Artifact) -> str:
-    """Return a digest of all files of an artifact, including the model card, which `Artifact.digest` leaves out."""
-    card = artifact.path / CARD
-    content = card.read_bytes() if card.is_file() else b""
-    return hashlib.sha256(artifact.digest.encode() + content).hexdigest()

@@ -11,7 +11,7 @@ from tfopt.artifacts.scratch import scratch_folder
 from tfopt.dag.dag import Dag, Step, Value
 from tfopt.dag.outcome import Outcome, log_end, log_start
 from tfopt.data import beam_runner
-from tfopt.process_engine.result_cache import StepResults, content_digest
+from tfopt.process_engine.result_cache import StepResults
 from tfopt.processes.call_server import call_servers
 
 
@@ -47,7 +47,7 @@ def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[
             outcomes[step.id] = outcome
             for name, output in step.outputs.items():
                 artifacts[output] = outcome.outputs[name]
-                digests[output] = content_digest(outcome.outputs[name])
+                digests[output] = outcome.outputs[name].content_digest
     return outcomes
 
 
@@ -78,6 +78,6 @@ def _run_step(
 def _source_digest(artifact: Artifact) -> str | None:
     """Return a digest of a source's name, which may determine how it is read, and content; None if it is unknown."""
     if not storage.is_remote(artifact.uri):
-        return f"{artifact.path.name} {content_digest(artifact)}"
+        return f"{artifact.path.name} {artifact.content_digest}"
     digest = storage.content_digest(artifact.uri)
     return digest and f"{artifact.uri} {digest}"

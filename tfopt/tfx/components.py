@@ -16,11 +16,13 @@ from tfx.dsl.components.base.executor_spec import BeamExecutorSpec, ExecutorClas
 from tfx.types import component_spec, standard_artifacts
 
 from tfopt import artifacts
+from tfopt.artifacts.storage import is_remote
 from tfopt.component import Component, Port, find
 from tfopt.data import beam_runner
 from tfopt.declaration.parameters import Parameter
 from tfopt.errors import ComponentError
 from tfopt.execution import code_digest
+from tfopt.tfx.cached_executions import DIGEST
 
 COMPONENT, IMPLEMENTATION, RUN = "component", "implementation", "run"
 EXAMPLES, MODEL = standard_artifacts.Examples, standard_artifacts.Model
@@ -197,6 +199,8 @@ def _input_uris(port: Port, input_dict: Any) -> Any:
 
 
 def _publish(artifact: types.Artifact, written: artifacts.Artifact) -> None:
+    if not is_remote(artifact.uri):
+        artifact.set_string_custom_property(DIGEST, artifacts.Artifact(artifact.uri).content_digest)
     for key, value in written.metadata.items():
         if key in (artifact.PROPERTIES or {}):
             setattr(artifact, key, value)

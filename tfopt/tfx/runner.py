@@ -20,7 +20,8 @@ from tfopt.artifacts.storage import content_digest, is_remote
 from tfopt.dag.dag import Dag, PipelineInput, Step, StepOutput, Wire
 from tfopt.dag.outcome import Outcome, log_end, log_start
 from tfopt.processes.call_server import call_servers
-from tfopt.tfx.components import TYPES, Executor, node
+from tfopt.tfx.cached_executions import reject_unusable
+from tfopt.tfx.components import IMPLEMENTATION, TYPES, Executor, node
 
 
 def run(
@@ -46,6 +47,8 @@ def run(
     """
     with scratch_folder(), locked_run(root):
         tfx_dag = pipeline(dag, values, root, beam_args=beam_args)
+        codes = {node.exec_properties.get(IMPLEMENTATION) for node in tfx_dag.components}
+        reject_unusable(tfx_dag.metadata_connection_config, codes, IMPLEMENTATION)
         Executor.failure = None
         with _logged_progress(dag), call_servers():
             try:

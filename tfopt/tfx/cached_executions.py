@@ -1,0 +1,56 @@
+"""Check earlier executions in a metadata store before TFX reuses them.
+
+TFX reuses an execution with the same inputs, properties and code if its outputs exist. It does not look at their
+content, and cannot know that an output is the row of a model that could not be made.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+from tfx.orchestration import metadata
+
+from tfopt.artifacts import Artifact, Model
+from tfopt.artifacts.storage import is_remote
+
+DIGEST = "content_digest"  # custom property of an output
+REUSABLE = (mlmd.Execution.COMPLETE, mlmd.Execution.CACHED)
+
+
+def reject_unusable(config: Any, implementations: Collection[str], property_name: str) -> None:
+    """Mark executions as failed whose outputs were removed or changed, or hold a model that could not be made.
+
+    Args:
+        config: Connection of the metadata store.
+        implementations: Values of that property of the executions that may be reused.
+        property_name: Name of the custom property with the digest of the code.
+    """
+    with metadata.Metadata(config) as handle:
+        store = handle.store
+        executions = {
+            execution.id: execution
+            for execution in store.get_executions()
+            if execution.last_known_state in REUSABLE
+            and execution.custom_properties[property_name].string_value in implementations
+        }
+        outputs = [event for event in store.get_events_by_execution_ids(list(executions)) if _is_output(event)]
+        artifacts = store.get_artifacts_by_id(list({event.artifact_id for event in outputs}))
+        unusable = {artifact.id for artifact in artifacts if not _is_usable(artifact)}
+        rejected = [executions[id] for id in {event.execution_id for event in outputs if event.artifact_id in unusable}]
+        for execution in rejected:
+            execution.last_known_state = mlmd.Execution.FAILED
+        store.put_executions(rejected)
+
+
+def _is_output(event: Any) -> bool:
+    return bool(event.type == mlmd.Event.OUTPUT)
+
+
+def _is_usable(artifact: Any) -> bool:
+    recorded = artifact.custom_properties[DIGEST].string_value if DIGEST in artifact.custom_properties else ""
+    if not recorded or is_remote(artifact.uri):  # of an earlier version, or not of this machine
+        return True
+    if not Path(artifact.uri).exists() or Model(artifact.uri).failure:
+        return False
+    return Artifact(artifact.uri).content_digest == str(recorded)
