@@ -1,7 +1,6 @@
 """Beam pipeline of `evaluate`: parts of shards in, one `Totals` out, and a check that every record is counted once."""
 
 import logging
-import pickle
 import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +10,7 @@ from pathlib import Path
 import apache_beam as beam
 
 from tfopt import runtimes
-from tfopt.artifacts import Evaluation, Examples, Model, PythonModule, storage, unique_names
+from tfopt.artifacts import Evaluation, Examples, Model, PythonModule, unique_names
 from tfopt.artifacts.evaluation_report import EvaluationReport
 from tfopt.artifacts.storage import is_remote, local_copy, upload
 from tfopt.components.evaluate import records
@@ -25,6 +24,7 @@ from tfopt.components.evaluate.splits import choose_split, split_files
 from tfopt.components.evaluate.summary import check_counts, summarize
 from tfopt.components.evaluate.user_metrics import load_metrics
 from tfopt.data import beam_runner
+from tfopt.data.beam_result import ResultFile
 from tfopt.data.feature_schema import read_manifest
 from tfopt.errors import ComponentError
 
@@ -60,7 +60,7 @@ def evaluate_models(
     )
     with ThreadPoolExecutor(1) as background:
         expected = background.submit(_count_records, examples, settings.split, files)
-        totals = _run_pipeline(plan, files, f"{target}/.totals")
+        totals = _run_pipeline(plan, files, ResultFile(f"{target}/.totals"))
         if totals.refusal:
             raise ComponentError(*totals.refusal[1])
         check_counts(expected.result(), totals, names)
@@ -77,8 +77,8 @@ def save_report(report: EvaluationReport, evaluation: Evaluation) -> None:
         upload(Path(folder), evaluation.uri)
 
 
-def _run_pipeline(plan: Plan, files: list[str], result: str) -> Totals:
-    """Run the pipeline and return the totals, which the last step writes to the file ``result``."""
+def _run_pipeline(plan: Plan, files: list[str], result: ResultFile) -> Totals:
+    """Run the pipeline and return the totals, which the last step writes to the file."""
     parts = records.split_into_parts(files, beam_runner.worker_count())
     log.info("evaluating %d models on %d parts of %d files", len(plan.models), len(parts), len(files))
     try:
@@ -92,9 +92,7 @@ def _run_pipeline(plan: Plan, files: list[str], result: str) -> Totals:
             )
     finally:
         MODEL_POOL.clear()
-    with storage.open_file(result) as stream:
-        totals: Totals = pickle.loads(stream.read())  # written by our own workers
-    storage.remove(result)
+    totals: Totals = result.take()
     log.info("%d records in %.1f s with all models loaded", totals.read, totals.ended - totals.began)
     return totals
 
@@ -151,6 +149,5 @@ class MergeTotals(beam.CombineFn):  # type: ignore[misc]  # Beam has no types
         return accumulator
 
 
-def _write(keyed: tuple[int, Totals], result: str) -> None:
-    with storage.open_file(result, "wb") as stream:
-        stream.write(pickle.dumps(keyed[1], pickle.HIGHEST_PROTOCOL))
+def _write(keyed: tuple[int, Totals], result: ResultFile) -> None:
+    result.write(keyed[1])

@@ -1,24 +1,22 @@
 """The two Beam pipelines: survey every row; then write the rows shard by shard with the resulting schema.
 
 Each is a single chain from the files to a result: no side inputs, no tagged outputs, no `finish_bundle`, no Beam sink,
-and integer keys. All runners execute this correctly (`tfopt.data.beam_runner`). A result is returned through a file,
-the only way that every runner supports. Errors are passed as data, because an exception of a worker arrives as text.
+and integer keys. All runners execute this correctly (`tfopt.data.beam_runner`). A result is returned through a file
+(`beam_result`). Errors are passed as data, because an exception of a worker arrives as text.
 """
 
-import pickle
 from collections.abc import Iterable
 from typing import Any
 
 import apache_beam as beam
 
-from tfopt.components.prepare_examples.files import open_for_reading, open_for_writing, remove_files
 from tfopt.components.prepare_examples.readers.base import Source
 from tfopt.components.prepare_examples.readers.detect import read_rows
 from tfopt.components.prepare_examples.schema import Schema
 from tfopt.components.prepare_examples.shards import Layout, Shard, write_shard
 from tfopt.components.prepare_examples.statistics import Survey
+from tfopt.data.beam_result import ResultFile
 from tfopt.data.beam_runner import pipeline
-from tfopt.errors import ComponentError
 
 KEYED = tuple[int, Any]
 
@@ -28,7 +26,7 @@ def survey_rows(source: Source, target: str) -> Survey:
     if source.format == "images":
         count = len(source.files)
         return Survey(rows=count, expected_rows=count, files=count)
-    result = f"{target}/.survey"
+    result = ResultFile(f"{target}/.survey")
     with pipeline() as opened:
         _ = (
             _rows(opened, source)
@@ -36,13 +34,13 @@ def survey_rows(source: Source, target: str) -> Survey:
             | "survey" >> beam.CombinePerKey(SurveyRows(source)).with_output_types(KEYED)
             | "result" >> beam.Map(_save_result, result)
         )
-    survey: Survey = _load_result(result)
+    survey: Survey = result.take()
     return survey
 
 
 def write_shards(source: Source, schema: Schema, layout: Layout, target: str) -> list[Shard]:
     """Read all rows again, write each row to its shard, and return the shards sorted by name."""
-    result = f"{target}/.shards"
+    result = ResultFile(f"{target}/.shards")
     with pipeline() as opened:
         _ = (
             _rows(opened, source)
@@ -54,7 +52,7 @@ def write_shards(source: Source, schema: Schema, layout: Layout, target: str) ->
             | "all" >> beam.GroupByKey()
             | "result" >> beam.Map(_save_result, result)
         )
-    return sorted(_load_result(result), key=lambda shard: str(shard.name))
+    return sorted(result.take(), key=lambda shard: str(shard.name))
 
 
 class SurveyRows(beam.CombineFn):  # type: ignore[misc]  # Beam has no types
@@ -99,21 +97,5 @@ def _write(keyed: Any, names: Any, schema: Any, source: Any, target: Any) -> Any
     return write_shard(names[keyed[0]], keyed[1], schema, source, target)
 
 
-def _save_result(keyed: Any, file: str) -> None:
-    result = keyed[1] if isinstance(keyed[1], Survey) else list(keyed[1])
-    with open_for_writing(file) as stream:
-        stream.write(pickle.dumps(result))
-
-
-def _load_result(file: str) -> Any:
-    try:
-        with open_for_reading(file) as stream:
-            result = pickle.loads(stream.read())
-    except ComponentError as error:
-        raise ComponentError(
-            "the Beam runner ended without a result",
-            "a runner that writes to the output's address",
-            "give workers on other machines an address that they share with this one",
-        ) from error
-    remove_files([file])
-    return result
+def _save_result(keyed: Any, file: ResultFile) -> None:
+    file.write(keyed[1] if isinstance(keyed[1], Survey) else list(keyed[1]))
