@@ -229,6 +229,7 @@ def test_a_full_disk_raises_instead_of_a_result(digits_model, tmp_path, monkeypa
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", small], check=False).returncode:
         pytest.skip("only root may mount")
     monkeypatch.setattr(tempfile, "tempdir", str(small))
+    monkeypatch.setenv("TMPDIR", str(small))
     try:
         with pytest.raises(ComponentError, match="room for the outputs"):
             validate(digits_model, tmp_path)

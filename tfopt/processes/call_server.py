@@ -85,7 +85,7 @@ class CallServers:
     def _end_idle_servers(self) -> None:
         """End the servers that were not used for longest, so that there is room for another one."""
         for key in list(self._servers)[: max(0, len(self._servers) + 1 - MOST_SERVERS)]:
-            if all(fork.is_finished for fork in self._forks[key]):
+            if all(fork.is_finished for fork in self._forks.get(key, [])):
                 self._servers.pop(key).__exit__()
 
     def _start(self, environment: Mapping[str, str]) -> WorkerProcess:
