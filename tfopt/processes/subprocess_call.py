@@ -1,6 +1,8 @@
 """Call a function in a child process: for code that may crash or leak, or needs a new TensorFlow."""
 
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -8,13 +10,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tfopt.errors import ComponentError, MachineError
+from tfopt.errors import ComponentError, MachineError, disk_full_error
 from tfopt.processes.call_server import fork_call
 from tfopt.processes.child_call import read_answer, write_call
 from tfopt.processes.exit_status import describe_exit, last_line, last_lines
 from tfopt.processes.parent_death import PYTHON
 
 T = TypeVar("T")
+LOG_ROOM = 1 << 14  # bytes of free space; with less, the output of a child is incomplete
 OUT_OF_MEMORY = "std::bad_alloc"  # the message of a C++ library before it aborts
 
 
@@ -63,6 +66,9 @@ def run_in_child(
                 "enough memory",
                 "run it on a machine, or in a pod, with more; the kernel's log (dmesg) names the processes it killed",
             )
+        if code and shutil.disk_usage(folder).free < LOG_ROOM:  # the child could not write down why it ended
+            full = OSError(errno.ENOSPC, f"{doing}: {os.strerror(errno.ENOSPC)}", folder)
+            raise disk_full_error(full) or full
         if code or not answer.exists():
             raise ComponentError(
                 f"{doing}: the process {describe_exit(code)}{last_line(log)}\n{last_lines(log)}",
