@@ -2,7 +2,7 @@
 
 import sys
 
-from tfopt.cli.main import main
+from tfopt.cli.main import supervised_main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(supervised_main())

@@ -51,6 +51,8 @@ BODIES = {
     "generator": "def module(steps, data: Input[Files]):\n    yield 5",
     "async": "async def module(steps, data: Input[Files]):\n    pass",
     "base exception": "raise GeneratorExit",
+    "ends the process": "import os\nos._exit(0)",
+    "abort": "import os\ndef module(steps, data: Input[Files]):\n    os.abort()",
     "call path": "import tfopt.component\ndef module(steps, data: Input[Files]):\n    steps(5, data=data)",
 }  # fmt: skip
 SET = {
@@ -159,8 +161,9 @@ def _outputs() -> Iterator[Case]:
     train = ("train", "--examples", "{originals}/plain", "--epochs", "1", "--trained", "{in}/out", "--module")
     for name, text in {
         "empty": "", "syntax": "def build_model(:", "returns none": "def build_model():\n    return None",
-        "raises": "def build_model():\n    raise KeyError('x')", "exits": "import sys\nsys.exit(0)",
-        "arguments": "def build_model(a, b):\n    pass", "binary": "\x00\x01",
+        "raises": "def build_model():\n    raise KeyError('x')", "exits": "import os\nos._exit(0)",
+        "leaves": "import sys\nsys.exit(0)", "arguments": "def build_model(a, b):\n    pass", "binary": "\x00\x01",
+        "abort": "import os\nos.abort()", "segmentation fault": "import ctypes\nctypes.string_at(0)",
         "generator exit": "raise GeneratorExit", "endless name": "build_model = 5",
     }.items():  # fmt: skip
         yield Case(f"module/{name}/train", (*train, "{in}/module.py"), "module.py", write(text))

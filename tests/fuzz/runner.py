@@ -114,7 +114,7 @@ def _fork(case: Case, originals: Path, folder: Path) -> int:
         case.damage(_copy(originals, case.source, inside))
         (folder / "placed").touch()
         words = [word.format(**{"in": inside, "out": inside / "out", "originals": originals}) for word in case.words]
-        code = importlib.import_module("tfopt.cli.main").main(words)
+        code = _run(words)
         if code == 0:
             code = _accept(case, originals, inside, folder, words)
         (folder / "ended").touch()
@@ -127,6 +127,16 @@ def _fork(case: Case, originals: Path, folder: Path) -> int:
     os._exit(code)
 
 
+def _run(words: list[str]) -> int:
+    """Run a command as the console script does: in a fork, whose sudden death is reported."""
+    pid = os.getpid()
+    code = importlib.import_module("tfopt.cli.main").supervised_main(words)
+    if os.getpid() != pid:
+        sys.stdout.flush()
+        os._exit(code)
+    return code
+
+
 def _accept(case: Case, originals: Path, inside: Path, folder: Path, words: list[str]) -> int:
     """Return 0 if accepting was right: the intact input gives the same outputs, or the copy is another valid input."""
     if case.damage is nothing or reports_failure(inside / "out") or _is_whole(case, inside):
@@ -137,7 +147,7 @@ def _accept(case: Case, originals: Path, inside: Path, folder: Path, words: list
     replaced = [word.replace(str(inside), str(intact)) for word in words]
     if isinstance(case.damage, Rename):
         replaced = [word.replace(str(intact / case.damage.name), str(intact / case.source)) for word in replaced]
-    if importlib.import_module("tfopt.cli.main").main(replaced) != 0:
+    if _run(replaced) != 0:
         return SILENT
     return 0 if same_outcome(inside / "out", intact / "out") else SILENT
 

@@ -16,15 +16,29 @@ import tfopt
 from tfopt.artifacts.scratch import scratch_folder
 from tfopt.cli.arguments import CommandParser, normalize_options
 from tfopt.cli.commands import COMMANDS, add_component
+from tfopt.cli.dead_process import report_death
 from tfopt.cli.surroundings import Terminated, discard_output, interrupted_by_sigterm, open_streams
 from tfopt.component import components
 from tfopt.declaration.library import component_names
 from tfopt.errors import ComponentError, machine_error, nearest, path_error
+from tfopt.processes.supervision import run_supervised
 
 # TensorFlow's start-up messages would hide the progress of the command; a user who needs them sets the variable.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 CLOSED_PIPE = 141  # the code of a process that SIGPIPE ended
 TERMINATED = 143  # … that SIGTERM ended
+
+
+def supervised_main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command in a process that may die without an exception, and report that; return the exit code.
+
+    With ``--debug`` it runs in this process, as debuggers and profilers need it.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if "--debug" in words:
+        return main(words)
+    end = run_supervised(lambda: main(words))
+    return end if isinstance(end, int) else report_death(end)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -134,4 +148,4 @@ def _progress_on_terminal() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(supervised_main())

@@ -20,6 +20,7 @@ from tfopt.execution.model_card import write_card
 from tfopt.execution.parity_check import check_parity
 from tfopt.keras_models.model_code import is_trusted, trusted_code
 from tfopt.processes import heap
+from tfopt.processes.supervision import recorded_work
 
 _running: contextvars.ContextVar[Component | None] = contextvars.ContextVar("running component", default=None)
 
@@ -51,7 +52,9 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
             _set_signature([*inputs.values(), *staged.values()], parameters[SIGNATURE.name])
         with as_row(staged, parameters, _origin(component, inputs, parameters)):
             refuse_failed(inputs)
-            _call(component, {**inputs, **staged, **component.arguments(parameters)})
+            outputs = [str(_resolved(target)) for target in targets.values() if not is_remote(target.uri)]
+            with recorded_work({"component": component.name, "outputs": outputs}):
+                _call(component, {**inputs, **staged, **component.arguments(parameters)})
             for artifact in staged.values():
                 if not is_remote(artifact.uri):
                     artifact.check()

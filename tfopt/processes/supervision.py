@@ -1,0 +1,128 @@
+"""Run a program in a forked process whose sudden death this process notices and describes.
+
+Code that the program runs may end its process without an exception: `os._exit`, a segmentation fault, `abort` for lack
+of memory, the kernel's out-of-memory killer. The program records what it works on in memory that both processes share.
+"""
+
+import contextlib
+import faulthandler
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfopt.processes.parent_death import die_with_parent
+
+FORWARDED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
+FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')  # of faulthandler
+
+_record: int | None = None  # file descriptor, in the program's process
+_owner = 0  # ID of the program's process: its own forks record nothing
+
+
+@dataclass
+class Death:
+    """The end of a program that neither returned nor raised an exception.
+
+    Attributes:
+        status: Exit status, negative for a signal.
+        work: Description given to `recorded_work` of what it was working on; empty if it had not begun.
+        line: The user's line that crashed, as ``FILE, line N, in FUNCTION``; empty if unknown.
+    """
+
+    status: int
+    work: dict[str, Any]
+    line: str
+
+
+def run_supervised(program: Callable[[], int]) -> "int | Death":
+    """Run a program in a fork of this process, which must have one thread, and return its exit code.
+
+    Signals sent to this process are passed on. The program's process is killed when this one is. The function returns
+    in both processes: in the program's with the code that the program returned.
+    """
+    record, crash = os.memfd_create("record"), os.memfd_create("crash")
+    awaited = FORWARDED | {signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+    parent = os.getpid()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if not child:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        die_with_parent(parent)
+        faulthandler.enable(crash)
+        return _run_recorded(program, record)
+    try:
+        status = _wait(child, awaited)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    end = _read(record)
+    if "returned" in end:  # a crash of a library after that, when the interpreter ends, harms nothing
+        return int(end["returned"])
+    if end.get("raised") and status >= 0:
+        return status
+    return Death(status, end, _line(os.pread(crash, 1 << 20, 0).decode(errors="replace")))
+
+
+@contextlib.contextmanager
+def recorded_work(description: dict[str, Any]) -> Iterator[None]:
+    """Record what this process works on until the context ends, for the process that supervises it, if any."""
+    if _record is None:
+        yield
+        return
+    before = _read(_record)
+    _write(_record, description)
+    try:
+        yield
+    finally:
+        _write(_record, before)
+
+
+def _run_recorded(program: Callable[[], int], record: int) -> int:
+    global _record, _owner
+    _record, _owner = record, os.getpid()
+    try:
+        code = program()
+    except BaseException:
+        _write(record, {"raised": True})
+        raise
+    _write(record, {"returned": code})
+    return code
+
+
+def _wait(child: int, awaited: set[signal.Signals]) -> int:
+    """Pass on signals until the child ends, and return its exit status."""
+    while True:
+        received = signal.sigwaitinfo(awaited)
+        if received.si_signo != signal.SIGCHLD:
+            if received.si_code <= 0:  # from a process; the terminal sends its own to all processes
+                os.kill(child, received.si_signo)
+            continue
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+
+
+def _line(crash: str) -> str:
+    """Return the innermost line of the user's files in faulthandler's text, or else of a library."""
+    frames = [match.groups() for match in FRAME.finditer(crash)]
+    own = [frame for frame in frames if not frame[0].startswith((sys.prefix, str(Path(os.__file__).parent)))]
+    return "{}, line {}, in {}".format(*(own or frames)[0]) if frames else ""
+
+
+def _write(record: int, content: dict[str, Any]) -> None:
+    if _owner != os.getpid():
+        return
+    text = json.dumps(content).encode()
+    os.pwrite(record, text.ljust(os.fstat(record).st_size), 0)
+
+
+def _read(record: int) -> dict[str, Any]:
+    text = os.pread(record, 1 << 20, 0)
+    return json.loads(text) if text.strip() else {}
