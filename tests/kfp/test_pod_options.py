@@ -75,7 +75,7 @@ def test_default_retries_backoff_and_timeout(compiled):
         "backoffFactor": 2.0,
         "backoffMaxDuration": "600s",
     }
-    assert pod(documents, "count") == {"activeDeadlineSeconds": "43200"}
+    assert pod(documents, "count") == {"activeDeadlineSeconds": "43200", "securityContext": {"runAsNonRoot": True}}
 
 
 def test_an_option_with_a_step_overrides_the_one_for_all_steps(compiled):
@@ -101,9 +101,10 @@ def test_environment_and_gpu(compiled):
 
 
 def test_pod_settings_equal_those_of_the_kfp_kubernetes_extension(compiled):
-    """Compare with what the functions of kfp-kubernetes 2.16.1 write into a task for the same settings."""
+    """Compare with what the functions of kfp-kubernetes 2.17.3 write into a task for the same settings."""
     documents = compiled(
         "first:timeout=10m",
+        "first:user=10001:20",
         "first:toleration=nvidia.com/gpu:NoSchedule",
         "first:toleration=dedicated=gpu:NoSchedule",
         "first:node.pool=gpu",
@@ -115,6 +116,7 @@ def test_pod_settings_equal_those_of_the_kfp_kubernetes_extension(compiled):
     secret = {"secretName": "sec", "secretNameParameter": {"runtimeValue": {"constant": "sec"}}, "optional": False}
     assert pod(documents, "count") == {
         "activeDeadlineSeconds": "600",
+        "securityContext": {"runAsUser": "10001", "runAsGroup": "20", "runAsNonRoot": True},
         "tolerations": [
             {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
             {"key": "dedicated", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"},
@@ -133,7 +135,22 @@ def test_pod_settings_equal_those_of_the_kfp_kubernetes_extension(compiled):
             {"secretName": "registry", "secretNameParameter": {"runtimeValue": {"constant": "registry"}}}
         ],
     }
-    assert pod(documents, "count-2") == {"activeDeadlineSeconds": "43200"}
+    assert pod(documents, "count-2") == {"activeDeadlineSeconds": "43200", "securityContext": {"runAsNonRoot": True}}
+
+
+@pytest.mark.parametrize(
+    ("options", "images", "context"),
+    [
+        ((), (), {"runAsNonRoot": True}),
+        (("user=1000",), (), {"runAsUser": "1000", "runAsNonRoot": True}),
+        (("user=image",), (), None),
+        ((), ("tf=registry.example/mine:1",), None),  # may need root
+        (("user=nonroot",), ("tf=registry.example/mine:1",), {"runAsNonRoot": True}),
+        (("user=image", "first:user=5:6"), (), {"runAsUser": "5", "runAsGroup": "6", "runAsNonRoot": True}),
+    ],
+)
+def test_the_user_of_a_container(options, images, context, compiled):
+    assert pod(compiled(*options, images=images), "count").get("securityContext") == context
 
 
 @pytest.mark.parametrize("root", ["gs://bucket/runs", "s3://bucket/runs", "minio://mlpipeline/v2/artifacts"])
@@ -168,6 +185,9 @@ def test_the_example_of_each_key_is_accepted(example, compiled):
         "retries=many",
         "timeout=10",
         "timeout=0s",
+        "user=0",
+        "user=root",
+        "user=1:",
         "env=A",
         "env.=b",
         "toleration=gpu",

@@ -11,7 +11,7 @@ from tfopt.artifacts import TensorRTModel
 from tfopt.dag.dag import Dag, Step, StepOutput
 from tfopt.errors import ComponentError, nearest
 from tfopt.kfp.images import CUDA_KINDS, KINDS, Images, is_reference
-from tfopt.kfp.pod_options import Options
+from tfopt.kfp.pod_options import IMAGE_USER, NON_ROOT, Options
 
 PLACEMENT = ("image", "gpu", "gpu_type", "node", "toleration")
 
@@ -33,6 +33,8 @@ def place_steps(dag: Dag, images: Images, options: Options) -> dict[str, dict[st
         resources = component.resources
         declared = {"image": component.image, "cpu": str(resources.cpu), "memory": resources.memory}
         placed[step.id] = values = {**declared, "gpu": str(resources.gpu), **options.of(step.id, placement)}
+        # our images name a user by number, and clusters such as OpenShift choose another; others may need root
+        values.setdefault("user", NON_ROOT if images.is_shipped(values["image"]) else IMAGE_USER)
         _check_image(step, values, images, [*images.kinds, *own_kinds])
     unused = set(images.kinds) - {*KINDS, *own_kinds, *(values["image"] for values in placed.values())}
     for kind in unused:

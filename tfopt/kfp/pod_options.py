@@ -19,6 +19,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _LABEL = r"(?:[a-z0-9.-]+/)?[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
 _OBJECT = r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?"
 _TIME = r"[1-9]\d*[smhd]"
+IMAGE_USER, NON_ROOT = "image", "nonroot"  # the user that the image names: any, or any but root
 
 # For each key the pattern of its value and an example; a key with a name after the dot may occur several times.
 KEYS: dict[str, tuple[str, str]] = {
@@ -40,6 +41,7 @@ KEYS: dict[str, tuple[str, str]] = {
     "secret_files.SECRET": (r"/.+", "secret_files.my-secret=/secrets"),
     "volume.CLAIM": (r"/.+", "volume.models=/models"),
     "pull_secret": (_OBJECT, "pull_secret=my-registry"),
+    "user": (rf"[1-9]\d{{0,9}}(?::\d{{1,10}})?|{IMAGE_USER}|{NON_ROOT}", "user=10001:10001"),
     "reuse": (r"yes|no", "data:reuse=yes"),
     "root": (r"(?:gs|s3|minio)://.+", "root=s3://bucket/runs"),
     "service_account": (_OBJECT, "service_account=tfopt-runner"),
@@ -153,7 +155,7 @@ def _parse(text: str) -> _Option:
 
 
 def _pod_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the step's KubernetesExecutorConfig, in the form of the kfp-kubernetes extension (2.16.1)."""
+    """Return the step's KubernetesExecutorConfig, in the form of the kfp-kubernetes extension (2.17.3)."""
     parts: dict[str, Iterable[Any] | Any] = {
         "activeDeadlineSeconds": str(_seconds(values.get("timeout", "12h"))),
         "tolerations": [_toleration(text) for text in values.get("toleration", [])],
@@ -161,9 +163,23 @@ def _pod_settings(values: Mapping[str, Any]) -> dict[str, Any]:
         "secretAsVolume": _map_items(values.get("secret_files"), _secret_files),
         "pvcMount": _map_items(values.get("volume"), _volume),
         "imagePullSecret": [_named("secretName", name) for name in values.get("pull_secret", [])],
+        "securityContext": _security_context(values["user"]),
         "nodeSelector": {"labels": values["node"]} if "node" in values else {},
     }
     return {key: part for key, part in parts.items() if part}
+
+
+def _security_context(user: str) -> dict[str, Any]:
+    """Return what Kubernetes checks or sets: any user, any user but root, or this user and group.
+
+    Servers from KFP 2.17 on add what else Kubernetes's profile "restricted" demands: no privilege escalation, no
+    capabilities, seccomp's default profile. Older ones ignore the setting.
+    """
+    if user == IMAGE_USER:
+        return {}
+    id, _, group = user.partition(":")
+    ids = {"runAsUser": id, "runAsGroup": group} if id != NON_ROOT else {}
+    return {key: value for key, value in ids.items() if value} | {"runAsNonRoot": True}
 
 
 def _map_items(texts: Mapping[str, str] | None, build: Callable[[str, str], dict[str, Any]]) -> list[dict[str, Any]]:
