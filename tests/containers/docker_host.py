@@ -1,8 +1,8 @@
 """A Docker daemon and the project's images, on a machine that may have neither a daemon nor a registry.
 
 A running daemon is used. Otherwise ``dockerd`` is started on a socket of its own, and stopped at the end. The base
-image of the Dockerfiles is pulled if a registry responds. Otherwise debootstrap creates one, which is imported under
-the same name, so the Dockerfiles are built unchanged. The certificates and pip settings of this machine are passed to a
+image of the Dockerfiles is pulled if a registry responds. Otherwise debootstrap creates one, which is passed to the
+Dockerfiles in its place. The certificates and pip settings of this machine are passed to a
 build as secrets, and are in no image.
 """
 
@@ -26,7 +26,10 @@ BAKE = json.loads((ROOT / "deploy" / "images" / "docker-bake.json").read_text())
 _BASE = re.search(r"^ARG PYTHON=(\S+)", (ROOT / BAKE["target"]["tf"]["dockerfile"]).read_text(), re.M)
 assert _BASE
 BASE = _BASE[1]
-SUITE = BASE.rpartition("-")[2]  # of Debian, from the mirror that debootstrap knows; it must have the Python of BASE
+LOCAL_BASE = BASE.partition("@")[0]
+SUITE = LOCAL_BASE.rpartition("-")[
+    2
+]  # of Debian, from the mirror that debootstrap knows; it must have the Python of BASE
 
 
 @contextlib.contextmanager
@@ -68,11 +71,11 @@ def build(kind: str) -> str:
     target = BAKE["target"][kind]
     for name, parent in target.get("contexts", {}).items():
         subprocess.run(["docker", "tag", build(parent.removeprefix("target:")), name], check=True)
-    if not _exists(BASE):
-        _import_base()
+    base = next(filter(_exists, (BASE, LOCAL_BASE)), None) or _get_base()
     facts = {"VERSION": tfopt.__version__, "REVISION": _revision()}
     tag = f"tfopt-{kind}:{tfopt.__version__}"
     words = ["build", "--network", "host", "--tag", tag, "--file", target["dockerfile"], *_secrets()]
+    words += ["--build-arg", f"PYTHON={base}"] if base == LOCAL_BASE and "contexts" not in target else []
     words += [word for name in target.get("args", {}) for word in ("--build-arg", f"{name}={facts[name]}")]
     done = subprocess.run([_builder(), *words, "."], cwd=ROOT, env=_buildkit(), capture_output=True, text=True)
     if done.returncode:
@@ -88,9 +91,9 @@ def _exists(image: str) -> bool:
     return subprocess.run(["docker", "image", "inspect", image], capture_output=True).returncode == 0
 
 
-def _import_base() -> None:
+def _get_base() -> str:
     if subprocess.run(["docker", "pull", "--quiet", BASE], capture_output=True).returncode == 0:
-        return
+        return BASE
     folder = CACHE / "base"
     shutil.rmtree(folder, ignore_errors=True)
     packages = "ca-certificates,python3,python3-dev,python3-venv"
@@ -98,8 +101,11 @@ def _import_base() -> None:
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
     (folder / "usr/bin/python").symlink_to("python3")
     with subprocess.Popen(["tar", "-C", str(folder), "-c", "."], stdout=subprocess.PIPE) as packed:
-        subprocess.run(["docker", "import", "-", BASE], check=True, stdin=packed.stdout, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            ["docker", "import", "-", LOCAL_BASE], check=True, stdin=packed.stdout, stdout=subprocess.DEVNULL
+        )
     shutil.rmtree(folder)
+    return LOCAL_BASE
 
 
 def _secrets() -> list[str]:
@@ -133,7 +139,10 @@ def _revision() -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
-if __name__ == "__main__":  # make images
+if __name__ == "__main__":  # make images, make sbom
+    kinds = [word for word in sys.argv[1:] if word != "--sbom"]
     with daemon():
-        for kind in sys.argv[1:]:
-            print(build(kind))
+        for kind in kinds:
+            print(image := build(kind))
+            if "--sbom" in sys.argv:
+                subprocess.run([sys.executable, "tools/sbom.py", kind, image], cwd=ROOT, check=True)

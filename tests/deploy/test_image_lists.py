@@ -46,6 +46,16 @@ def test_the_image_gpu_has_cuda_12_for_tensorflow_and_tensorrt():
     assert "python3-libnvinfer=${TENSORRT}" in dockerfile
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_base_of_an_image_is_named_by_digest(kind):
+    dockerfile = (ROOT / BAKE["target"][kind]["dockerfile"]).read_text()
+    bases = set(re.findall(r"^FROM (\S+)", dockerfile, re.M)) - set(re.findall(r" AS (\w+)", dockerfile))
+    names = {re.search(rf"^ARG {base[2:-1]}=(.+)", dockerfile, re.M)[1] if "$" in base else base for base in bases}
+    parents = set(BAKE["target"][kind].get("contexts", {}))
+    assert len(names) == 1
+    assert all(name in parents or re.search(r"@sha256:[0-9a-f]{64}$", name) for name in names)
+
+
 def test_tfx_in_an_image_has_its_own_pins_of_ml_metadata_and_tfdv():
     pinned = pins("tfx.txt")
     assert pinned["ml-metadata"] == pinned["tensorflow-data-validation"] == pinned["tfx"]
@@ -58,7 +68,7 @@ def test_the_lists_are_resolved_for_the_python_of_the_base_images():
     bases = {kind: (ROOT / BAKE["target"][kind]["dockerfile"]).read_text() for kind in ("tf", "gpu")}
     assert re.search(r"^ARG PYTHON=python:([\d.]+)-slim", bases["tf"], re.M)[1] == versions[""]
     assert versions["requirements/gpu.txt: "] == "3.12"  # of Ubuntu 24.04
-    assert re.search(r"^ARG CUDA=nvidia/cuda:\S+-ubuntu24.04$", bases["gpu"], re.M)
+    assert re.search(r"^ARG CUDA=nvidia/cuda:\S+-ubuntu24.04@", bases["gpu"], re.M)
 
 
 @pytest.mark.parametrize(("kind", "contained"), [(kind, other) for kind in KINDS for other in KINDS[kind]])
