@@ -1,9 +1,34 @@
-"""Format metrics and numbers as text, the same for reasons, terminal and reports. Plain ASCII."""
+"""Format metrics and numbers as text, the same for reasons, terminal and reports, and make text of inputs harmless."""
+
+import re
 
 SHARES = ("accuracy", "agreement")  # suffixes of metrics from 0 to 1, shown in percent and compared in points
 UNITS = {"latency": "ms", "latency_p90": "ms", "latency_p99": "ms", "load": "s", "throughput": "/s"}
 BYTES = ("size", "size_gzipped", "memory")
 NAMES = {"latency_p90": "latency (p90)", "latency_p99": "latency (p99)", "size_gzipped": "gzipped size"}
+
+# Characters that move the cursor, color or overwrite what a terminal shows, or change the order of other characters.
+_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    r"""Replace characters that a terminal or browser obeys instead of showing them by their escape sequences.
+
+    Names from inputs (of layers, features, classes, files) may contain them. Newlines and tabs remain.
+
+    >>> visible("red \x1b[31m, reversed \u202e, ä")
+    'red \\x1b[31m, reversed \\u202e, ä'
+    """
+    return _INVISIBLE.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def indented(text: str) -> str:
+    r"""Make a text visible and indent all of its lines but the first, so that a newline in a name forges no message.
+
+    >>> indented("no class 'a\nexpected: b'")
+    "no class 'a\n    expected: b'"
+    """
+    return visible(text).replace("\n", "\n    ")
 
 
 def is_share(metric: str) -> bool:

@@ -5,14 +5,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 import tfopt
 from tfopt import formatting
 from tfopt.artifacts.benchmark_report import ModelBenchmark
 from tfopt.artifacts.comparison_report import BackboneResult, ComparisonReport, FailedMeasurement
 from tfopt.charts.axes import CHART_CSS
 from tfopt.charts.bubble_chart import Bubble, BubbleChart, draw_bubbles
+from tfopt.charts.templates import report_template
 
 WIDE, NARROW = 760, 356  # widths of the chart for a desktop screen and a phone
 DASH = "\N{EN DASH}"
@@ -20,14 +19,8 @@ DASH = "\N{EN DASH}"
 
 def render_html(report: ComparisonReport) -> str:
     """Return the report as a self-contained HTML document."""
-    templates = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-    )
     rows = sorted(report.backbones, key=lambda row: (not row.chosen, not row.passed, row.latency_ms))
-    return templates.get_template("report.html.j2").render(
+    return report_template(Path(__file__).parent).render(
         **{**_field_values(report), "backbones": [_table_row(row, report) for row in rows]},
         metric_title=formatting.title(report.metric) if report.metric else None,
         charts=_draw_charts(report),

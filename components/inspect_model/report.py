@@ -1,15 +1,14 @@
 """The report of an inspection: plain text for a terminal, and a self-contained HTML file."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 
-import jinja2
-
 import tfopt
 from tfopt.artifacts.inspection_report import InspectionReport, LighterBackbones
-from tfopt.formatting import count, data_size
+from tfopt.charts.templates import report_template
+from tfopt.formatting import count, data_size, indented
 
 MAX_ROWS = 10
 CALL_SCOPES = re.compile(r"\b(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
@@ -17,19 +16,18 @@ CALL_SCOPES = re.compile(r"\b(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
 
 def render_text(report: InspectionReport) -> str:
     """Return the report as lines of plain text."""
-    return "\n".join(_lines(report)) + "\n"
+    return "\n".join(map(indented, _lines(report))) + "\n"
 
 
 def render_html(report: InspectionReport) -> str:
     """Return the report as an HTML document."""
     folder = Path(__file__).parent
-    templates = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
-    )
-    templates.filters |= {"count": count, "size": data_size, "percent": percent, "without_scopes": without_scopes}
+    filters: dict[str, Callable[..., str]] = {"count": count, "size": data_size, "percent": percent}
     values = {field.name: getattr(report, field.name) for field in fields(report)}
     css = (folder / "report.css").read_text()
-    return templates.get_template("report.html.j2").render(css=css, version=tfopt.__version__, **values)
+    return report_template(folder, **filters, without_scopes=without_scopes).render(
+        css=css, version=tfopt.__version__, **values
+    )
 
 
 def percent(fraction: float | None) -> str:

@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 import tfopt
 from tfopt import formatting
 from tfopt.artifacts.training_plan import Bottleneck, Finding, LoopTime, StepParts, TrainingPlanReport, VariationResult
+from tfopt.charts.templates import report_template
 from tfopt.components.profile_training.bottleneck import LOOP_KINDS, StepTimes
 
 PARTS = {
@@ -35,14 +34,8 @@ def render_report(plan: TrainingPlanReport, module: str) -> str:
         plan: The training plan.
         module: The name of the user's file.
     """
-    templates = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-    )
-    templates.filters |= {"times": formatting.ratio, "size": formatting.data_size, "ms": format_milliseconds}
-    return templates.get_template("report.html.j2").render(
+    filters = {"times": formatting.ratio, "size": formatting.data_size, "ms": format_milliseconds}
+    return report_template(Path(__file__).parent, **filters).render(
         plan=plan, module=module, step=_step_parts(plan.step_ms), chart=_chart(plan), version=tfopt.__version__
     )
 

@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 import tfopt
 from tfopt import formatting
 from tfopt.artifacts import Benchmark, Decision, Evaluation, Model
 from tfopt.artifacts.decision_report import DecisionReport
 from tfopt.charts.axes import CHART_CSS
+from tfopt.charts.templates import report_template
 from tfopt.components.select_model import charts, provenance
 from tfopt.components.select_model.regressions import trend_rows
 from tfopt.components.select_model.tables import confusion_tables, main_row, parity_rows, slice_table
@@ -56,12 +55,8 @@ def write_report(decision: Decision, models: Sequence[Model], evaluation: Evalua
 def render(facts: Mapping[str, Any]) -> str:
     """Fill the template, with the styles inside."""
     folder = Path(__file__).parent
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
-    )
-    environment.filters["set"] = typeset
     css = CHART_CSS.read_text() + (folder / "report.css").read_text()
-    return environment.get_template("report.html.j2").render(**facts, css=css)
+    return report_template(folder, set=typeset).render(**facts, css=css)
 
 
 def typeset(text: str) -> str:

@@ -4,27 +4,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 import tfopt
 from tfopt import formatting
 from tfopt.artifacts.recipe_report import EarlierTrial, RecipeReport, RelativeMetrics, TrialReport
+from tfopt.charts.templates import report_template
 
 NOT_MEASURED = "\N{EN DASH}"
 
 
 def render(report: RecipeReport) -> str:
     """Return ``report.html``: all of ``recipe.json`` except the decision, which has its own report."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-    )
     parent = report.decision.parent.metrics
     metric = next(iter(parent))
     trials = sorted(report.trials, key=lambda trial: (not trial.winner, trial.score))
-    return environment.get_template("report.html.j2").render(
+    return report_template(Path(__file__).parent).render(
         report=report,
         trials=[(trial, _cells(trial, metric)) for trial in trials],
         earlier=[(trial, _cells(trial, metric) | _origin_cells(trial, metric)) for trial in report.earlier],

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+from tfopt.formatting import visible
+
 LETTER = 6.7  # mean width of a letter in pixels, at 12 px in the fonts of the reports
 STEPS = (1, 2, 5)
 CHART_CSS = Path(__file__).with_name("pictures.css")  # the styles that a report with charts includes
@@ -76,7 +78,7 @@ def add_element(parent: ET.Element, name: str, text: str | None = None, /, **att
         for key, value in attributes.items()
     }
     child = ET.SubElement(parent, name, texts)
-    child.text = text
+    child.text = None if text is None else visible(text)
     return child
 
 

@@ -2,12 +2,13 @@
 
 import argparse
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from tfopt.component import Component, Port
 from tfopt.dag.dag import Dag
 from tfopt.declaration.parameters import Parameter
 from tfopt.errors import ComponentError
+from tfopt.formatting import indented
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 
@@ -21,6 +22,10 @@ class CommandParser(argparse.ArgumentParser):
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return arguments, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and an error, and exit with code 2."""
+        super().error(indented(message))
 
 
 def component_parser(component: Component, prog: str) -> argparse.ArgumentParser:

@@ -22,6 +22,7 @@ from tfopt.cli.log_redirect import capture_library_logs, redirect_library_logs
 from tfopt.component import Component, components, find
 from tfopt.dag import tracing
 from tfopt.dag.dag import Dag
+from tfopt.formatting import indented
 
 
 def _add_list(subparsers: Subparsers) -> None:
@@ -123,10 +124,10 @@ def _print_results(artifacts: Mapping[type[Artifact], Any]) -> None:
 
     if {Decision, Evaluation, Benchmark} <= artifacts.keys():
         print_summary(artifacts[Decision], artifacts[Evaluation], artifacts[Benchmark])
-        print(f"report: {artifacts[Decision].path / Decision.page}")
+        print(indented(f"report: {artifacts[Decision].path / Decision.page}"))
     if Pushed in artifacts:
         pushed = artifacts[Pushed].load()
-        print(f"pushed: {pushed.path}" if pushed.pushed else f"not pushed: {pushed.reason}")
+        print(indented(f"pushed: {pushed.path}" if pushed.pushed else f"not pushed: {pushed.reason}"))
 
 
 def _values_help(dag: Dag) -> str:
@@ -177,7 +178,7 @@ def _run_component(component: Component, debug: bool, arguments: argparse.Namesp
         print(json.dumps(printed, indent=1))
     else:
         for name, output in outputs.items():
-            print(f"{name}: {output.uri}")
+            print(indented(f"{name}: {output.uri}"))
     return 0
 
 

@@ -10,6 +10,15 @@ from pathlib import Path
 
 from tfopt.artifacts import scratch
 from tfopt.errors import ComponentError
+from tfopt.formatting import indented
+
+
+class LogFormatter(logging.Formatter):
+    """Write messages so that names in them neither control the terminal nor look like another message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, and following lines indented."""
+        return indented(super().format(record))
 
 
 @contextlib.contextmanager
@@ -23,9 +32,9 @@ def redirect_library_logs(log_file: Path) -> Iterator[None]:
     with log_file.open("a") as stream, os.fdopen(terminal_descriptor, "w", buffering=1) as terminal:
         os.dup2(stream.fileno(), 2)
         to_file = logging.StreamHandler(stream)
-        to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+        to_file.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
         to_terminal = logging.StreamHandler(terminal)
-        to_terminal.setFormatter(logging.Formatter("%(message)s"))
+        to_terminal.setFormatter(LogFormatter("%(message)s"))
         log, root = logging.getLogger("tfopt"), logging.getLogger()
         log_handlers, root_handlers = log.handlers[:], root.handlers[:]
         log.handlers[:] = [handler for handler in log_handlers if type(handler) is not logging.StreamHandler]

@@ -17,10 +17,12 @@ from tfopt.artifacts.scratch import scratch_folder
 from tfopt.cli.arguments import CommandParser, normalize_options
 from tfopt.cli.commands import COMMANDS, add_component
 from tfopt.cli.dead_process import report_death
+from tfopt.cli.log_redirect import LogFormatter
 from tfopt.cli.surroundings import Terminated, discard_output, interrupted_by_sigterm, open_streams
 from tfopt.component import components
 from tfopt.declaration.library import component_names
 from tfopt.errors import ComponentError, machine_error, nearest, path_error
+from tfopt.formatting import indented
 from tfopt.processes.supervision import run_supervised
 
 # TensorFlow's start-up messages would hide the progress of the command; a user who needs them sets the variable.
@@ -61,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ComponentError as error:
         if debug:
             raise
-        print(f"tfopt: error\n{error}", file=sys.stderr)
+        print(f"tfopt: error\n{error_text(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("tfopt: interrupted; incomplete outputs are removed, and the next run resumes", file=sys.stderr)
@@ -72,9 +74,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError) and error.filename is None:
             discard_output()  # a full device: what is buffered would be written again at the end
         converted = machine_error(error) or path_error(error)
-        text = f"error\n{converted}" if converted else f"{type(error).__name__}: {error}"
+        text = f"error\n{error_text(converted)}" if converted else f"{type(error).__name__}: {indented(str(error))}"
         print(f"tfopt: {text}\nrun it again with --debug for the traceback", file=sys.stderr)
         return 1
+
+
+def error_text(error: ComponentError) -> str:
+    """Return the three parts of an error; names in them neither control the terminal nor look like another part."""
+    return str(ComponentError(indented(error.received), indented(error.expected), indented(error.fix)))
 
 
 def build_parser(words: Sequence[str], debug: bool = False) -> argparse.ArgumentParser:
@@ -134,7 +141,7 @@ def _progress_on_terminal() -> Iterator[None]:
         yield
         return
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(message)s"))
+    handler.setFormatter(LogFormatter("%(message)s"))
     level, propagate = log.level, log.propagate
     log.addHandler(handler)
     log.setLevel(logging.INFO)

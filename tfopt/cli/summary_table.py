@@ -30,15 +30,15 @@ def print_summary(
     rows = report.models
     models = join_reports([(row.name, row.digest, row.format) for row in rows], quality, benchmark.load())
     console.print(_table(rows, models, main_metric(quality)))
-    console.print(Text(f"\n{report.reason}", style="bold"))
+    console.print(Text(formatting.visible(f"\n{report.reason}"), style="bold"))
     for regression in report.history.regressions:
-        console.print(Text(f"regression: {regression}", style="yellow"))
+        console.print(Text(formatting.visible(f"regression: {regression}"), style="yellow"))
     if quality.chosen_on_it:
         warning = "evaluated on the examples that the best epochs were chosen on (split eval); a split test avoids this"
         console.print(Text(warning, style="dim"))
     for model in models:
         for note in model.evaluation.notes if model.evaluation else ():
-            console.print(Text(f"{model.name}: {note}", style="dim"))
+            console.print(Text(formatting.visible(f"{model.name}: {note}"), style="dim"))
     if not report.blessed:
         console.print(Text("not blessed: it will not be pushed", style="red"))
 
@@ -51,7 +51,7 @@ def _table(rows: list[ModelDecision], models: list[ModelMeasurements], metric: s
     table.add_column("selected, or why not", ratio=1, overflow="fold")
     for row, model in zip(rows, models, strict=True):
         style = "green" if row.chosen else "" if row.passed else "dim"
-        table.add_row(*(Text(cell) for cell in _cells(row, model, metric)), style=style)
+        table.add_row(*(Text(formatting.visible(cell)) for cell in _cells(row, model, metric)), style=style)
     return table
 
 

@@ -44,7 +44,7 @@ def file_dataset(file: Any) -> Any:
     """Return the dataset of one file; ``tf.data`` calls this function with a file name tensor."""
     import tensorflow as tf
 
-    kind = tf.where(tf.strings.regex_full_match(file, r".*\.gz"), "GZIP", "")
+    kind = tf.where(tf.strings.regex_full_match(file, r"(?s).*\.gz"), "GZIP", "")
     return _without_autotuning(tf.data.TFRecordDataset(file, compression_type=kind, buffer_size=1 << 20))
 
 

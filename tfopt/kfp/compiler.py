@@ -7,13 +7,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from google.protobuf import json_format
 from kfp import compiler, dsl
+from kfp.compiler.pipeline_spec_builder import extract_comments_from_pipeline_spec
 
 import tfopt
 from tfopt.component import Component
 from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput, Value
 from tfopt.declaration.parameters import read_parameter
 from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.formatting import visible
 from tfopt.kfp.container_components import (
     container_component,
     input_artifact,
@@ -47,8 +50,7 @@ def compile_component(
             raise ComponentError(f"{component.name}: --count {name}={count}", expected, nearest(name, lengths))
     lengths |= counts
     images = images or Images()
-    compiler.Compiler().compile(container_component(component, lengths, images), str(file))
-    _write_image_note(file, {images.of(component.image)})
+    _write_yaml(container_component(component, lengths, images), file, {images.of(component.image)})
 
 
 def compile_pipeline(
@@ -97,12 +99,11 @@ def compile_pipeline(
     description = " ".join([dag.description, *(f"{p.name}: {p.description}" for p in dag.parameters.values())])
     decorate = dsl.pipeline(name=pipeline_name(dag), description=description, pipeline_root=options.root)
     try:
-        compiler.Compiler().compile(decorate(build), str(file))
+        _write_yaml(decorate(build), file, {values["image"] for values in placed.values()})
     except (TypeError, ValueError, RuntimeError) as error:
         raise ComponentError(
             f"{dag.name}: {first_line(error)}", "a DAG that KFP's compiler accepts", "change the DAG as that line says"
         ) from error
-    _write_image_note(file, {values["image"] for values in placed.values()})
 
 
 def _refuse_options_of_runs(dag: Dag, options: Options) -> None:
@@ -157,19 +158,31 @@ def pipeline_name(dag: Dag) -> str:
     return name
 
 
-def _write_image_note(file: Path, references: Collection[str]) -> None:
-    """Write a comment at the top of YAML whose images have no registry, because a cluster cannot pull them."""
+def _write_yaml(compiled: Any, file: Path, images: Collection[str]) -> None:
+    """Write what KFP has compiled, with comments that cannot be read as YAML.
+
+    KFP writes default values into its comments as they are, so a line break in one would end the comment.
+    """
+    compiler.Compiler().compile(compiled, str(file))
+    spec = json_format.MessageToDict(compiled.pipeline_spec)
+    comments = extract_comments_from_pipeline_spec(spec, compiled.description)
+    lines = [line if line.startswith("#") else f"#   {line}" for line in visible(comments).splitlines()]
+    body = file.read_bytes().decode().removeprefix(comments)
+    file.write_text("\n".join([*_image_note(images), *lines, body]), newline="")
+
+
+def _image_note(references: Collection[str]) -> list[str]:
+    """Return a comment for the top of YAML whose images have no registry, because a cluster cannot pull them."""
     local = sorted(reference for reference in references if "/" not in reference)
     if not local:
-        return
+        return []
     version, targets = tfopt.__version__, " default gpu" if any("-gpu:" in reference for reference in local) else ""
-    lines = [
+    return [
         f"# Images without a registry: {', '.join(local)}. Build and push them (docs/images.md):",
         f"#   VERSION={version} REGISTRY=registry.example/ docker buildx bake"
         f" --file deploy/images/docker-bake.json --push{targets}",
         f"# and compile this file for them: tfopt compile … --image registry.example/tfopt-{{kind}}:{version}",
     ]
-    file.write_text("\n".join([*lines, file.read_text()]))
 
 
 def _import_source(source: PipelineInput, uri: Any, options: Options) -> Any:

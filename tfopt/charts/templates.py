@@ -1,0 +1,31 @@
+"""Jinja templates of the HTML reports."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from tfopt.formatting import visible
+
+
+def report_template(folder: Path, **filters: Callable[..., Any]) -> jinja2.Template:
+    """Return ``report.html.j2`` of a folder; text from inputs appears in the page as it is, and nothing in it is HTML.
+
+    Args:
+        folder: The folder with the template.
+        filters: Filters of the template by name.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        finalize=_without_controls,
+    )
+    environment.filters |= filters
+    return environment.get_template("report.html.j2")
+
+
+def _without_controls(value: Any) -> Any:
+    return visible(value) if type(value) is str else value  # Markup is a class of its own
