@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tfopt.artifacts import staging
 from tfopt.artifacts.placement import place, remove_interrupted
 from tfopt.errors import ComponentError
 
@@ -47,6 +48,15 @@ def test_a_rerun_removes_what_a_killed_process_placed(folder, renames, first):
     assert [name for name in visible(folder) if "." not in name] == list("abc")[:renames]
     for name in (first, *"abc"):
         remove_interrupted(folder / name)
+    assert visible(folder) == []
+
+
+def test_a_journal_that_was_not_written_whole_is_removed_with_the_staging_folders(folder):
+    code = KILLED.replace("Path.rename = counted", "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)")
+    code = code.replace("place({", "from tfopt.artifacts import staging\nstaging.sync_tree = lambda _: None\nplace({")
+    subprocess.run([sys.executable, "-c", code, folder, "9"], check=False)
+    assert [name.split("-")[0] for name in visible(folder)] == [".a.partial"]
+    staging.remove_abandoned(folder, "a")
     assert visible(folder) == []
 
 
