@@ -79,7 +79,7 @@ def _journal(outputs: Mapping[Path, Path]) -> Iterator[None]:
     token = uuid.uuid4().hex
     content = {"token": token, "outputs": {str(target): _fingerprint(staged) for staged, target in outputs.items()}}
     first, *others = (_journal_of(target, token) for target in outputs.values())
-    partial = staging.new_path(first.parent, next(iter(outputs.values())).name)  # what a kill leaves belongs to an output
+    partial = staging.new_path(first.parent, next(iter(outputs.values())).name)  # found by the rerun
     with partial.open("x") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)  # released when this process and its forks have ended
         stream.write(json.dumps(content))
