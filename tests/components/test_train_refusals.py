@@ -8,6 +8,7 @@ import pytest
 
 from tests.components.train_modules import DIGITS, FRUIT, TWO_BY_TWO, fruit, with_mean, write
 from tests.conftest import cut_between_records, write_examples
+from tfopt.artifacts import Examples
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
 
@@ -82,6 +83,16 @@ def test_modules_that_do_not_fit_are_refused(refused, old, new, received, expect
 def test_an_input_name_without_a_feature_is_refused(refused):
     text = DIGITS.replace("def preprocess", "def unused").replace('name="image"', 'name="imagee"')
     refused(text, "no feature 'imagee'", "features image, label", "did you mean image")
+
+
+def test_an_input_name_that_a_signature_would_change_is_refused_before_training(refused, tmp_path, caplog):
+    folder = tmp_path / "examples"
+    columns = {"my-image": np.zeros((8, 64), np.float32), "label": np.zeros((8, 1), np.int64)}
+    for split in ("train", "eval"):
+        write_examples(folder / f"Split-{split}" / "data_tfrecord-00000-of-00001.gz", columns)
+    text = DIGITS.replace("def preprocess", "def unused").replace('name="image"', 'name="my-image"')
+    refused(text, "input 'my-image'", "a name of ASCII letters", "rename", Examples(folder))
+    assert "epoch" not in caplog.text
 
 
 def test_an_input_shape_that_the_feature_does_not_have_is_refused(refused):

@@ -5,6 +5,7 @@ May import `tfopt.artifacts` and `tfopt.errors`. The functions of `tfopt.keras_m
 
 from tfopt.keras_models.io import (
     KerasObject,
+    check_input_names,
     check_weights,
     input_names,
     is_keras_2,
@@ -20,6 +21,7 @@ from tfopt.keras_models.io import (
 
 __all__ = [
     "KerasObject",
+    "check_input_names",
     "check_weights",
     "input_names",
     "is_keras_2",

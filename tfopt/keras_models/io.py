@@ -95,7 +95,7 @@ def save(
     import tensorflow as tf
 
     serve, specs = serving_function(model, output_names)
-    _check_names(model, specs)
+    check_input_names(model, specs)
     check_weights(model)
     (folder / "Format-Keras").mkdir(parents=True, exist_ok=True)
     try:
@@ -251,8 +251,11 @@ def check_weights(model: KerasObject) -> None:
             )
 
 
-def _check_names(model: KerasObject, names: Iterable[str]) -> None:
-    """Refuse names that a SavedModel would change: it serves ``my-image`` as ``my_image``, which is not the feature."""
+def check_input_names(model: KerasObject, names: Iterable[str]) -> None:
+    """Raise ComponentError for a name that a SavedModel would change.
+
+    It serves ``my-image`` as ``my_image``, which is not the feature.
+    """
     for name in names:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise ComponentError(

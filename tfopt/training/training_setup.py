@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfopt import keras_models
 from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.feature_schema import stored_features
@@ -62,6 +63,7 @@ def prepare_training(
     check_label(label, stored, str(examples.path))
     set_seeds(seed)
     parts = assemble(user, stored, examples, label, precision)
+    keras_models.check_input_names(parts.saved, parts.inputs)  # before hours of training, not when the model is saved
     set_jit_compile(parts.model, jit_compile)
     sources = read_sources(files, parts.model, parts.preprocessing, parts.inputs, stored, label, counts)
     return TrainingSetup(parts, sources, stored)
