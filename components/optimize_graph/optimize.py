@@ -13,7 +13,7 @@ from tfopt.components.optimize_graph.pass_names import read_passes
 from tfopt.components.optimize_graph.verified_passes import VerifiedPasses
 from tfopt.errors import ComponentError
 from tfopt.formatting import distance
-from tfopt.graph import saved_model
+from tfopt.graph import graph_file, saved_model
 from tfopt.graph.batch_norms import batch_norms, why_left
 from tfopt.graph.comparison import Comparison, largest_error, tolerance_of
 from tfopt.graph.feature_signature import add_feature_signature
@@ -50,7 +50,7 @@ def optimize(model: SavedModel, target: Path, examples: Examples | None, optimiz
             return {**facts, "name": model.name, "nodes": len(parent.graph.node), "explained": True}
         verified = _write_verified(source, run.model, target, examples, allowed)
         if optimization.frozen_graph:
-            saved_model.write_graph(run.model, target / "frozen.pb")
+            graph_file.write_graph(run.model, target / "frozen.pb")
             facts["frozen_graph"] = {key: _names(signature) for key, signature in run.model.signatures.items()}
     return {**facts, "verified": verified}
 
@@ -58,7 +58,7 @@ def optimize(model: SavedModel, target: Path, examples: Examples | None, optimiz
 def _exported(model: SavedModel, folder: Path, optimization: Optimization) -> SavedModel:
     inputs, outputs = list(optimization.inputs), list(optimization.outputs)
     if model.frozen_graph:
-        saved_model.write(saved_model.read_graph(model.frozen_graph, inputs, outputs), folder / "exported")
+        saved_model.write(graph_file.read_graph(model.frozen_graph, inputs, outputs), folder / "exported")
         return SavedModel(folder / "exported")
     if inputs or outputs:
         raise ComponentError(

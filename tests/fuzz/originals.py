@@ -25,7 +25,7 @@ def _write_models(folder: Path) -> None:
     import tf_keras
 
     from tfopt import keras_models
-    from tfopt.graph import saved_model
+    from tfopt.graph import graph_file, saved_model
 
     keras.utils.set_random_seed(0)
     model = _model(keras)
@@ -37,7 +37,7 @@ def _write_models(folder: Path) -> None:
     old.save(folder / "keras2", save_format="tf")
     shutil.copytree(folder / "model" / "Format-Serving", folder / "saved_model")
     frozen = saved_model.read(folder / "saved_model")
-    saved_model.write_graph(frozen, folder / "frozen.pb")
+    graph_file.write_graph(frozen, folder / "frozen.pb")
     saved_model.write(frozen, folder / "flat")
     [signature] = frozen.signatures.values()
     ends = {"inputs": [end.tensor for end in signature.inputs.values()]}

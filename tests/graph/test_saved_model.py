@@ -13,7 +13,8 @@ from tests.graph import saved_models
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
 from tfopt.errors import ComponentError
-from tfopt.graph.saved_model import Frozen, read, read_graph, write, write_graph
+from tfopt.graph.graph_file import read_graph, write_graph
+from tfopt.graph.saved_model import Frozen, read, write
 
 INPUTS = {
     "two_ends": {

@@ -9,7 +9,6 @@ read both forms.
 """
 
 import contextlib
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -18,16 +17,15 @@ from typing import Any
 
 from tfopt.artifacts import Model
 from tfopt.artifacts.saved_model_proto import asset_files, read_meta_graph
-from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.errors import ComponentError, first_line
 from tfopt.graph import freezer as freezing
 from tfopt.graph.frozen_model import PREDICT, Endpoint, Frozen, Signature
 
-__all__ = ["Endpoint", "Frozen", "Signature", "opened", "read", "read_graph", "write", "write_graph"]
+__all__ = ["Endpoint", "Frozen", "Signature", "opened", "read", "write"]
 
 INIT = "__saved_model_init_op"  # the key under which TensorFlow 2 lists the initialization op among the signatures
 OWN = {INIT, "__saved_model_train_op"}
 MAX_BYTES = 2**31 - 1  # of one protocol buffer
-SHOWN = 8  # names in a message
 
 
 def read(model_path: Path) -> Frozen:
@@ -102,53 +100,6 @@ def write(frozen: Frozen, folder: Path) -> None:
     (folder / "saved_model.pb").write_bytes(proto.SerializeToString(deterministic=True))
 
 
-def read_graph(file: Path, inputs: list[str], outputs: list[str]) -> Frozen:
-    """Read a frozen GraphDef (``.pb``). Inputs and outputs are named after their nodes, without scopes.
-
-    Args:
-        file: A serialized GraphDef.
-        inputs: Nodes or tensors that are fed: ``image`` or ``image:0``.
-        outputs: Nodes or tensors that are fetched.
-
-    Raises:
-        ComponentError: If the file is no GraphDef, names are missing or unknown, or the graph has variables.
-    """
-    import tensorflow as tf
-    from google.protobuf.message import DecodeError
-
-    try:
-        graph = tf.compat.v1.GraphDef.FromString(file.read_bytes())
-        with tf.Graph().as_default() as imported:
-            tf.import_graph_def(graph, name="")
-    except (DecodeError, ValueError, tf.errors.OpError) as error:
-        raise ComponentError(
-            f"{file}: {first_line(error)}",
-            "a serialized GraphDef",
-            "check the file; a SavedModel goes in as its folder",
-        ) from error
-    placeholders, unread = _open_ends(imported)
-    if not inputs or not outputs:
-        raise ComponentError(
-            f"{file}: a graph without the names of its {'outputs' if inputs else 'inputs'}",
-            "the nodes that are fed and those that are fetched",
-            f"pass inputs={inputs or placeholders} and outputs={outputs or unread}, or some of these",
-        )
-    signature = Signature(_ends(imported, inputs, placeholders, file), _ends(imported, outputs, unread, file))
-    frozen = Frozen(graph, {"serving_default": signature})
-    return freezing.freeze(frozen, None)
-
-
-def write_graph(frozen: Frozen, file: Path) -> None:
-    """Write the graph of a model as a serialized GraphDef.
-
-    Raises:
-        ComponentError: If the model has an initialization op or assets, which a GraphDef cannot contain.
-    """
-    if frozen.initializer or frozen.assets:
-        raise ComponentError("a model with lookup tables or assets", "one without", "write it as a SavedModel")
-    file.write_bytes(frozen.graph.SerializeToString(deterministic=True))
-
-
 def _signature(key: str, proto: Any, graph: Any, where: Path) -> Signature:
     inputs, outputs = (
         {name: _endpoint(key, name, side[name]) for name in sorted(side)} for side in (proto.inputs, proto.outputs)
@@ -217,28 +168,3 @@ def _write_assets(meta: Any, assets: dict[str, Path], folder: Path) -> None:
             shutil.copyfile(file, folder / "assets" / name)
         except OSError as error:
             raise ComponentError(f"asset {error}", "the model's files", "export the model again") from error
-
-
-def _open_ends(graph: Any) -> tuple[list[str], list[str]]:
-    """Return the placeholders of a graph and the nodes without readers, at most `SHOWN` of each."""
-    nodes = graph.get_operations()
-    placeholders = [node.name for node in nodes if node.type == "Placeholder"]
-    unread = [node.name for node in nodes if node.outputs and not any(end.consumers() for end in node.outputs)]
-    return placeholders[:SHOWN], unread[:SHOWN]
-
-
-def _ends(graph: Any, names: list[str], candidates: list[str], file: Path) -> dict[str, Endpoint]:
-    endpoints: dict[str, Endpoint] = {}
-    for name in names:
-        try:
-            tensor = graph.get_tensor_by_name(name if ":" in name else f"{name}:0")
-        except (KeyError, ValueError) as error:
-            raise ComponentError(
-                f"{file}: no tensor {name}", "a node of the graph", nearest(name, candidates)
-            ) from error
-        sizes = None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
-        node, _, index = tensor.name.partition(":")
-        short_name = node.rpartition("/")[2] + (f"_{index}" if index != "0" else "")
-        key = short_name if short_name not in endpoints else re.sub(r"\W", "_", tensor.name.removesuffix(":0"))
-        endpoints[key] = Endpoint(tensor.name, tensor.dtype.name, sizes)
-    return endpoints

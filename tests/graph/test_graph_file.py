@@ -1,0 +1,239 @@
+"""Tests of reading frozen GraphDefs: operations of old producers, inputs inside of the graph, names, constants."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.graph.table import ops
+from tfopt import runtimes
+from tfopt.artifacts import SavedModel
+from tfopt.components.optimize_graph.component import optimize_graph
+from tfopt.errors import ComponentError
+from tfopt.graph import saved_model
+from tfopt.graph.graph_file import read_graph
+from tfopt.graph.session import evaluate
+
+DRAW = np.random.default_rng(0)
+
+
+def _graph(build, producer=8):
+    """Return a GraphDef of an old producer; `build` adds its nodes with `_old`."""
+    with tf.Graph().as_default() as made:
+        removed = build() or []
+    graph_def = made.as_graph_def()
+    graph_def.versions.producer = producer
+    for name, op, inputs, changed in removed:
+        node = graph_def.node.add(name=name, op=op, input=inputs)
+        for key, value in changed.items():
+            node.attr[key].CopyFrom(value)
+    return graph_def
+
+
+def _file(graph_def, folder):
+    (folder / "graph.pb").write_bytes(graph_def.SerializeToString())
+    return folder / "graph.pb"
+
+
+def _attr(**values):
+    fields = {bool: "b", int: "i", float: "f", tf.DType: "type"}
+    value = lambda one: {fields[type(one)]: one.as_datatype_enum if isinstance(one, tf.DType) else one}  # noqa: E731
+    return {name: tf.compat.v1.AttrValue(**value(one)) for name, one in values.items()}
+
+
+def _input(*shape, dtype=tf.float32, name="x"):
+    return tf.compat.v1.placeholder(dtype, shape, name=name)
+
+
+def _weights(*shape, dtype=tf.float32):
+    return tf.constant(DRAW.normal(size=shape), dtype)
+
+
+def _norm(data, scaled, dtype=tf.float32):
+    for name in ("mean", "variance", "beta", "gamma"):
+        tf.constant(DRAW.uniform(0.5, 2, 4), dtype, name=name)
+    attr = _attr(T=dtype, variance_epsilon=0.01, scale_after_normalization=scaled)
+    return [("norm", "BatchNormWithGlobalNormalization", [data.op.name, "mean", "variance", "beta", "gamma"], attr)]
+
+
+def _conv(scaled):
+    return _norm(tf.nn.conv2d(_input(None, 5, 5, 3), _weights(3, 3, 3, 4), 1, "SAME"), scaled)
+
+
+def _depthwise(scaled):
+    return _norm(tf.nn.depthwise_conv2d(_input(None, 5, 5, 2), _weights(3, 3, 2, 2), [1, 1, 1, 1], "SAME"), scaled)
+
+
+def _dense(scaled):
+    product = tf.reshape(tf.matmul(_input(None, 3), _weights(3, 4)), [-1, 1, 1, 4])
+    return _norm(product, scaled)
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+@pytest.mark.parametrize(
+    ("build", "op"), [(_conv, "Conv2D"), (_depthwise, "DepthwiseConv2dNative"), (_dense, "MatMul")]
+)
+def test_batch_norm_of_old_graphs_is_folded_and_served(build, op, scaled, tmp_path):
+    graph_def = _graph(lambda: build(scaled))
+    result = optimize_graph(_file(graph_def, tmp_path), tmp_path / "made", inputs=["x"], outputs=["norm"])["optimized"]
+    served = runtimes.load(SavedModel(result.path))
+    x = DRAW.normal(size=[size or 3 for size in served.inputs["x"].shape]).astype("float32")
+    np.testing.assert_allclose(served.run({"x": x})["norm"], evaluate(graph_def, ["norm:0"], {"x:0": x})[0], atol=1e-5)
+    left = ops(saved_model.read(result.path / "Format-Serving").graph)
+    assert left[op] == 1
+    assert not {"FusedBatchNormV3", "Mul", "Sub"} & set(left), left
+
+
+def _matrix(op, dtype=tf.float32, size=3, **attr):
+    return lambda: _input(None, size, size, dtype=dtype) is None or [("y", op, ["x"], _attr(T=dtype, **attr))]
+
+
+def _second(op, shape, dtype=tf.float32, **attr):
+    def build():
+        _input(None, 3, 3, dtype=dtype)
+        tf.constant(DRAW.normal(size=shape), dtype, name="z")
+        return [("y", op, ["x", "z"], _attr(T=dtype, **attr))]
+
+    return build
+
+
+def _fft(op):
+    return lambda: _input(None, 2, 2, 3, dtype=tf.complex64) is None or [("y", op, ["x"], {})]
+
+
+def _contrast():
+    _input(None, 4, 4, 3, dtype=tf.uint8)
+    for name, value in (("factor", 3.0), ("low", 10.0), ("high", 200.0)):
+        tf.constant(value, name=name)
+    return [("y", "AdjustContrast", ["x", "factor", "low", "high"], _attr(T=tf.uint8))]
+
+
+def _top_k():
+    _input(None, 5)
+    return [("y", "TopK", ["x"], _attr(T=tf.float32, k=2, sorted=True))]
+
+
+def _double():
+    return _norm(_input(None, 2, 2, 4, dtype=tf.float64), True, tf.float64)
+
+
+REMOVED = {
+    "BatchMatrixInverse": _matrix("BatchMatrixInverse", adjoint=True),
+    "BatchMatrixDeterminant": _matrix("BatchMatrixDeterminant"),
+    "BatchMatrixDiagPart": _matrix("BatchMatrixDiagPart"),
+    "BatchMatrixDiag": _matrix("BatchMatrixDiag"),
+    "BatchMatrixSolve": lambda: _second("BatchMatrixSolve", (2, 3, 3))(),
+    "BatchMatrixTriangularSolve": lambda: _second("BatchMatrixTriangularSolve", (2, 3, 3), lower=True)(),
+    "BatchMatrixSetDiag": lambda: _second("BatchMatrixSetDiag", (2, 3))(),
+    "BatchSelfAdjointEigV2": _matrix("BatchSelfAdjointEigV2", compute_v=False),
+    "BatchSvd": _matrix("BatchSvd", compute_uv=False),
+    "BatchFFT": _fft("BatchFFT"),
+    "BatchIFFT2D": _fft("BatchIFFT2D"),
+    "BatchFFT3D": _fft("BatchFFT3D"),
+    "AdjustContrast": _contrast,
+    "TopK": _top_k,
+    "BatchNormWithGlobalNormalization of doubles": _double,
+}
+
+
+NO_KERNEL = {  # TensorFlow does not run the old operation any more
+    "BatchFFT": np.fft.fft,
+    "BatchIFFT2D": np.fft.ifft2,
+    "BatchFFT3D": lambda x: np.fft.fftn(x, axes=(1, 2, 3)),
+    "TopK": lambda x: -np.sort(-x)[:, :2],
+}
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_removed_operation_becomes_its_successor(name, tmp_path):
+    graph_def = _graph(REMOVED[name], producer=1)
+    end = graph_def.node[-1].name
+    saved_model.write(read_graph(_file(graph_def, tmp_path), ["x"], [end]), tmp_path / "made")
+    served = runtimes.load(SavedModel(tmp_path / "made"))
+    shape = [2, *served.inputs["x"].shape[1:]]
+    x = (DRAW.normal(size=shape) * 9 + 1j * DRAW.normal(size=shape) * ("complex" in served.inputs["x"].dtype)) + 3
+    x = (x if "complex" in served.inputs["x"].dtype else np.abs(x.real)).astype(served.inputs["x"].dtype)
+    served_y = served.run({"x": x})[end]
+    reference = NO_KERNEL.get(name, lambda x: evaluate(graph_def, [f"{end}:0"], {"x:0": x})[0])
+    np.testing.assert_allclose(served_y, reference(x), rtol=2e-5, atol=1e-5)
+
+
+CUTS = {  # inputs, an output, and the inputs of the signature with their shapes
+    "inner node": (["active"], "end", {"active": (None, 4)}),
+    "its tensor": (["active:0"], "end", {"active": (None, 4)}),
+    "outputs of one node": (["halves:1", "halves"], "end", {"halves": (None, 2), "halves_1": (None, 2)}),
+    "node in a scope": (["scope/hidden"], "end", {"hidden": (None, 4)}),
+    "own shape": (["active=5x4"], "end", {"active": (5, 4)}),
+    "placeholder with default": (["default"], "shifted", {"default": (None,)}),
+    "output that is an input": (["active"], "active", {"active": (None, 4)}),
+    "input that no output needs": (["active", "x"], "end", {"active": (None, 4), "x": (None, 3)}),
+    "constant": (["active", "MatMul/b"], "end", {"active": (None, 4), "b": (3, 4)}),
+}
+
+
+@pytest.fixture(scope="module")
+def tower(tmp_path_factory):
+    """A graph with inner nodes of several outputs, and a placeholder with a default."""
+
+    def build():
+        kernel = tf.constant(DRAW.normal(size=(3, 4)), tf.float32, name="MatMul/b")
+        hidden = tf.matmul(_input(None, 3), kernel, name="scope/hidden")
+        halves = tf.split(tf.nn.relu(hidden, name="active"), 2, axis=1, name="halves")
+        tf.identity(halves[0] * 2.0 - halves[1], name="end")
+        tf.add(tf.compat.v1.placeholder_with_default(tf.constant([1.0]), [None], "default"), 1.0, name="shifted")
+        tf.reduce_sum(tf.constant(DRAW.normal(size=(4, 4)), tf.float32) ** 2.0, name="constant")
+
+    return _file(_graph(build, producer=2000), tmp_path_factory.mktemp("tower"))
+
+
+@pytest.mark.parametrize("case", CUTS)
+def test_graph_is_cut_at_inputs_inside_of_it(case, tower, tmp_path):
+    inputs, output, shapes = CUTS[case]
+    made = optimize_graph(tower, tmp_path / "made", inputs=inputs, outputs=[output])["optimized"]
+    served = runtimes.load(SavedModel(made.path))
+    assert {name: spec.shape for name, spec in served.inputs.items()} == shapes
+    batch = {name: DRAW.normal(size=[size or 5 for size in shape]).astype("float32") for name, shape in shapes.items()}
+    tensors = {"halves_1": "halves:1", "hidden": "scope/hidden:0", "b": "MatMul/b:0"}
+    feeds = {tensors.get(name, f"{name}:0"): value for name, value in batch.items()}
+    graph_def = tf.compat.v1.GraphDef.FromString(tower.read_bytes())
+    np.testing.assert_allclose(served.run(batch)[output], evaluate(graph_def, [f"{output}:0"], feeds)[0], atol=1e-5)
+
+
+def test_graph_of_constants_becomes_one_constant_that_is_served(tower, tmp_path):
+    made = optimize_graph(tower, tmp_path / "made", outputs=["constant"])["optimized"]
+    assert set(ops(saved_model.read(made.path / "Format-Serving").graph)) <= {"Const", "Identity"}
+    expected = evaluate(tf.compat.v1.GraphDef.FromString(tower.read_bytes()), ["constant:0"])[0]
+    np.testing.assert_allclose(runtimes.load(SavedModel(made.path)).run({})["constant"], expected, rtol=1e-6)
+
+
+REFUSED = {
+    "near match": (["activ"], "end", "no tensor activ", "did you mean active"),
+    "no such output of a node": (["active:3"], "end", "no tensor active:3", "active .Relu. has 1 outputs"),
+    "control input": (["^active"], "end", "'\\^active'", "write x, x:0"),
+    "nothing near": (["zzzzz"], "end", "no tensor zzzzz", "name one of x, "),
+    "twice": (["active", "active:0"], "end", "'active:0' twice", "leave one"),
+    "shape that does not fit": (["active=?x5"], "end", "'active=\\?x5'", "change it"),
+    "placeholder that is not an input": (["default"], "end", "depend on x", "add .'x'."),
+    "no inputs": ([], "end", "names of its inputs", "inputs=.'x'."),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_wrong_names_are_refused(case, tower):
+    inputs, output, received, fix = REFUSED[case]
+    with pytest.raises(ComponentError, match=received) as refusal:
+        read_graph(tower, inputs, [output])
+    assert re.search(fix, refusal.value.fix), refusal.value.fix
+
+
+def test_removed_operation_without_a_successor_is_refused_unless_it_is_cut_off(tmp_path):
+    def build():
+        _input(5, 5, 3)
+        tf.constant([2, 2], tf.int64, name="size")
+        return [("crop", "RandomCrop", ["x", "size"], _attr(T=tf.float32)), ("y", "Neg", ["crop"], _attr(T=tf.float32))]
+
+    file = _file(_graph(build, producer=7), tmp_path)
+    with pytest.raises(ComponentError, match="removed in version 8"):
+        read_graph(file, ["x"], ["y"])
+    assert read_graph(file, ["crop"], ["y"]).signatures["serving_default"].inputs["crop"].shape is not None
