@@ -18,3 +18,11 @@ def test_shapes_follow_from_the_shapes_of_placeholders():
     assert shapes["product", 0] == (None, 3)
     assert shapes["parts", 4] == (None, 4)
     assert ("words", 0) not in shapes
+
+
+def test_a_graph_on_which_inference_fails_has_no_known_shapes():
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder("float32", [3, 4], name="x")
+        tf.shape(x, name="shape")
+        tf.raw_ops.Shape(input=x)[::-1]
+    assert shapes_of(graph.as_graph_def()) == {}

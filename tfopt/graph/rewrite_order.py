@@ -13,13 +13,16 @@ ORDER: tuple[tuple[str, str], ...] = (
     ("push_constants_through_switch", "the same; nodes computed from them are folded in the next round"),
     ("fold_switches", "as soon as conditions are constants: every later law then sees the live branch"),
     ("fold_branches", "the same for If and Case of TensorFlow 2"),
+    ("drop_idle_loops", "the same for loops"),
     ("drop_dropout", "as soon as its rate is a constant; the rest of a branch is then next to its neighbours"),
     ("push_constants_into_bodies", "as soon as they are constants: later laws find them in the bodies"),
     ("push_list_constants", "any time after constants are folded: it replaces several constants by one"),
     ("cancel_transposes", "early: the nodes around a pair are neighbours afterwards"),
     ("cancel_transposes_around", "after it: a pair without an operation in between needs no move"),
     ("cancel_lists", "early: the element is next to the readers of the part"),
-    ("cancel_casts", "the same"),
+    ("cancel_shape_lists", "before fold_static_shapes, which looks at each shape alone"),
+    ("cancel_concats", "after cancel_lists, which needs no slice; before slices are compared with their input"),
+    ("cancel_casts", "early, as the lists"),
     ("cancel_squeezes", "the same"),
     ("drop_whole_slices", "the same"),
     ("fuse_reshapes", "the same"),
@@ -46,6 +49,7 @@ ORDER: tuple[tuple[str, str], ...] = (
     ("fold_scale", "before the shift: a batch norm multiplies first, and the bias in between must follow"),
     ("fold_shift", "after the scale, whose last operation it follows"),
     ("fold_exact_quotients", "after the folds, which fold any quotient; before laws that collect products"),
+    ("fold_signs", "after the folds, where a sign goes into a kernel; before laws that collect products"),
     ("push_constants_together", "after the folds, which have a better place for a constant next to a kernel"),
     ("push_exact_constants", "the same"),
     ("drop_neutral_elements", "after all laws that make constants: some are 0 or 1"),
@@ -59,3 +63,12 @@ OPT_IN: tuple[tuple[str, str], ...] = (("fold_zero_products", "where no factor i
 
 # Laws that normalize a graph for laws that match neighbours and constants.
 NORMALIZING = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants", "strip_unused")
+
+# Equal for real numbers, but sums of products are rounded at other places: with the largest floats as inputs, an
+# intermediate result may overflow in one form only.
+ROUNDING = frozenset({"fold_batch_norm", "fold_batch_norm_before", "fold_scale", "fold_scale_before", "fold_shift"})
+ROUNDING |= {"fold_shift_before", "fuse_dilated_convs", "fuse_map_loops", "fuse_pad_into_conv", "push_before_concat"}
+ROUNDING |= {"fuse_products_of_parts", "fuse_products_of_slices"}
+
+# Their declared effect: inputs that the model refuses are accepted.
+UNCHECKING = frozenset({"drop_assertions", "drop_numeric_checks", "grappler:debug_stripper"})

@@ -18,7 +18,11 @@ def shapes_of(graph_def: Any) -> dict[tuple[str, int], Shape]:
             node.op = "ImmutableConst"
             node.attr["memory_region_name"].s = b""
     shapes: dict[tuple[str, int], Shape] = {}
-    for name, outputs in Item(meta).GetOpProperties().items():
+    try:
+        properties = Item(meta).GetOpProperties()
+    except ValueError:  # TensorFlow 2.21 fails on valid graphs, such as shape(x)[::-1]
+        return {}
+    for name, outputs in properties.items():
         for index, output in enumerate(outputs):
             if not output.shape.unknown_rank:
                 shapes[name, index] = tuple(size.size if size.size >= 0 else None for size in output.shape.dim)

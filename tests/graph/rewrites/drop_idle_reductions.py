@@ -27,5 +27,8 @@ TABLE = [
     refuses("an open size", lambda: tf.reverse(feed(None, 2), [0]), because="larger than 1"),
     refuses("nothing known", lambda: over(tf.reduce_sum, unknown(feed(3, 1)), [1]), because="not known"),
     refuses("two rows", lambda: tf.random.shuffle(feed(2, 1)) * 0, because="several rows"),
-    refuses("an axis that moves", lambda: tf.transpose(feed(3, 1, 4), [1, 0, 2]), because="moves an axis"),
+    holds("a one that moves", lambda: tf.transpose(feed(None, 1, 4), [1, 0, 2]), gone="Transpose"),
+    holds("a one that moves to the end", lambda: tf.transpose(feed(1, 3, 4), [1, 2, 0]), gone="Transpose"),
+    refuses("an axis that moves", lambda: tf.transpose(feed(3, 2, 4), [1, 0, 2]), because="moves an axis"),
+    refuses("two open sizes", lambda: tf.transpose(feed(None, 1, None), [1, 0, 2]), because="several sizes"),
 ]

@@ -18,5 +18,9 @@ TABLE = [
     refuses("an open size", lambda: raw.Shape(input=feed(None, 4))[0], because="not known"),
     refuses("open sizes", lambda: raw.Size(input=feed(None, 4)), because="not known"),
     refuses("an unknown rank", lambda: raw.Rank(input=unknown(feed(3, 4))), because="not known"),
-    refuses("an open end", lambda: raw.Shape(input=feed(None, 4))[1:], because="open ends"),
+    holds("from the second one on", lambda: raw.Shape(input=feed(None, 4, 5))[1:], gone="Shape"),
+    holds("all but the last one", lambda: raw.Shape(input=feed(3, 4, None))[:-1], gone="Shape"),
+    refuses("an open size from the start", lambda: raw.Shape(input=feed(None, 4))[:1], because="not known"),
+    holds("under a new axis", lambda: raw.Shape(input=feed(3, 4))[tf.newaxis], gone="Shape"),
+    refuses("a new axis", lambda: raw.Shape(input=feed(None, 4))[tf.newaxis], because="new axis"),
 ]

@@ -1,7 +1,7 @@
 """Remove operations along axes of size 1, where each result has a single element of the input.
 
     sum(x, no axis) = max(x, an axis of size 1, keepdims) = reverse(x, an axis of size 1) = x
-    shuffle(x of one row) = transpose(x, only axes of size 1 change their places) = x
+    shuffle(x of one row) = x        transpose(x, only axes of size 1 change their places) = reshape(x)
     pack([x]) = ExpandDims(x)        mean(x, an axis of size 1) = Squeeze(x)
 
     before    x [n, 1] -> Mean(axis 1) -> y
@@ -44,7 +44,9 @@ def when(match: Match) -> str | None:
         return None if all(shape[axis] == 1 for axis in _axes(match, shape)) else "an axis may be larger than 1"
     order = match.array("permutation").astype(int) % max(len(shape), 1)
     large = [axis for axis in order if shape[axis] != 1]
-    return None if large == sorted(large) and match.shape("root") == shape else "it moves an axis larger than 1"
+    if large != sorted(large):
+        return "it moves an axis larger than 1"
+    return None if len([size for size in shape if size is None]) < 2 or _same(match) else "several sizes are open"
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
@@ -54,11 +56,23 @@ def rewrite(match: Match, make: Maker) -> Tensor:
         axis = make.constant("axis", np.asarray(match.attr("axis"), np.int32))
         kind = match.graph.nodes[axis.node].attr["dtype"].type
         return make.node("ExpandDims", match.tensor("x"), axis, like=node, Tdim=kind)
+    if node.op == "Transpose" and not _same(match):
+        order = match.array("permutation")
+        sizes = [(match.shape("x") or ())[axis] for axis in order]
+        shape = make.constant("shape", np.asarray([-1 if size is None else size for size in sizes], np.int32))
+        kind = match.graph.nodes[shape.node].attr["dtype"].type
+        return make.node("Reshape", match.tensor("x"), shape, like=node, Tshape=kind)
     if node.op not in REDUCTIONS or match.attr("keep_dims") or not match.array("axes").size:
         return match.tensor("x")
     axes = _axes(match, match.shape("x") or ())
     kinds = {} if "T" in node.attr else {"T": 10}  # All and Any have no attribute for bool
     return make.node("Squeeze", match.tensor("x"), like=node, squeeze_dims=axes, **kinds)
+
+
+def _same(match: Match) -> bool:
+    """Return True if a transposition leaves every axis where it is, but for equal ones of size 1."""
+    shape = match.shape("x") or ()
+    return tuple(shape[axis] for axis in match.array("permutation")) == shape
 
 
 def _axes(match: Match, shape: tuple[int | None, ...]) -> list[int]:

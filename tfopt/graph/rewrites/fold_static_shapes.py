@@ -18,13 +18,12 @@ from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PART = op("StridedSlice", op("Shape", "x", role="shape"), const("begin"), const("end"), const("strides"))
 PATTERNS = (PART, op(("Shape", "Size", "Rank"), "x"))
-MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask")
 
 
 def when(match: Match) -> str | None:
     """Refuse results that depend on an open size."""
-    if any(match.attr(mask) for mask in MASKS if match.has("shape")):
-        return "the slice has open ends"
+    if match.has("shape") and (match.attr("ellipsis_mask") or match.attr("new_axis_mask")):
+        return "the slice has an ellipsis or a new axis"
     value = _value(match)
     return "a size is not known" if value is None else None
 
@@ -50,7 +49,8 @@ def _value(match: Match) -> int | list[int] | None:
         if match.attr("shrink_axis_mask"):
             part = [shape[begin]] if -len(shape) <= begin < len(shape) else [None]
         else:
-            part = part[begin:end:stride]
+            open_begin, open_end = match.attr("begin_mask") & 1, match.attr("end_mask") & 1
+            part = part[None if open_begin else begin : None if open_end else end : stride]
     sizes = [size for size in part if size is not None]
     if len(sizes) < len(part):
         return None
