@@ -5,9 +5,10 @@
     before    A -> Unpack -> MatMul(K_0), MatMul(K_1), … -> Pack -> y
     after     A -> BatchMatMulV2(stack(K_0, K_1, …)) -> y
 
-The parts may be on either side of the products, or on both. If they are parts along the second axis, a Transpose is
-before or after the product. Every sum has the same terms, in an order that the kernel chooses.
-`fuse_products_of_slices` handles one matrix for all parts, which needs no copies of it.
+The parts may be on either side of the products, or on both. Those of a Split, and a result of ConcatV2, are matrices:
+a Reshape is before or after the product. If they are parts along the second axis, so is a Transpose. Every sum has the
+same terms, in an order that the kernel chooses. `fuse_products_of_slices` handles one matrix for all parts of a tensor
+of rank 3, which needs no copies of it.
 
 Requires: all parts, in order, of a known number; the other matrices constant; matrices and biases of equal shapes; no
 other reader of a product, and no control flow of version 1.
@@ -27,11 +28,12 @@ ADDING = ("BiasAdd", "Add", "AddV2")
 
 
 class Side(NamedTuple):
-    """One side of all products: a tensor that is divided along an axis, or constants."""
+    """One side of all products: a tensor of rank 3, or a matrix, that is divided along an axis, or constants."""
 
     source: Tensor | None
     axis: int
     constants: list[Tensor]
+    columns: int = 0  # of a matrix that is divided
 
 
 class Loop(NamedTuple):
@@ -41,13 +43,15 @@ class Loop(NamedTuple):
     sides: list[Side]
     biases: list[Tensor]
     sums: list[Node]
+    axis: int
+    width: int | None  # of a product, if the result is a matrix
 
 
 def run(graph: Graph, report: Report) -> int:
     """Replace every stack of such products."""
     fired = 0
-    for stack in graph.of_op("Pack") if not is_framed(graph) else ():
-        ends = [graph.nodes[tensor.node] for tensor in stack.inputs]
+    for stack in graph.of_op("Pack", "ConcatV2") if not is_framed(graph) else ():
+        ends = [graph.nodes[tensor.node] for tensor in (stack.inputs if stack.op == "Pack" else stack.inputs[:-1])]
         if len(ends) < 2 or any(end.op not in ("MatMul", *ADDING) for end in ends):
             continue
         loop = _loop(graph, stack, ends)
@@ -86,10 +90,20 @@ def _loop(graph: Graph, stack: Node, ends: list[Node]) -> Loop | str:
     vectors = all(_is_vector(graph, bias) for bias in biases)
     if not vectors or len({graph.array(bias).shape for bias in biases}) > 1:
         return "the biases are no constant vectors of equal length"
-    axis = attr(stack, "axis") % 3
-    if axis == 2 or any(side.axis == 2 for side in divided):
+    axis = _axis(graph, stack)
+    if axis is None or any(side.axis == 2 for side in divided):
         return "a matrix is divided along, or stacked after, its columns"
-    return Loop(products, [side for side in sides if isinstance(side, Side)], biases, sums)
+    width = (graph.shape(Tensor(products[0].name)) or (None, None))[1]
+    if stack.op == "ConcatV2" and width is None:
+        return "the width of the products is not known"
+    return Loop(products, [side for side in sides if isinstance(side, Side)], biases, sums, axis, width)
+
+
+def _axis(graph: Graph, stack: Node) -> int | None:
+    """Return 0 or 1, the axis along which the products are joined; None for another or unknown one."""
+    if stack.op == "Pack":
+        return axis if (axis := attr(stack, "axis") % 3) < 2 else None
+    return int(graph.array(stack.inputs[-1])) % 2 if graph.is_constant(stack.inputs[-1]) else None
 
 
 def _is_vector(graph: Graph, tensor: Tensor) -> bool:
@@ -103,6 +117,8 @@ def _side(graph: Graph, tensors: list[Tensor]) -> Side | str:
             return "the matrices have different shapes"
         return Side(None, 0, tensors)
     node = graph.nodes[tensors[0].node]
+    if node.op in ("Split", "SplitV") and node.name not in graph.fed and not node.controls:
+        return _split_side(graph, tensors, node)
     if node.op != "Unpack" or node.name in graph.fed or node.controls:
         return "not every factor is a part of a tensor, or a constant"
     if tensors != [Tensor(node.name, index) for index in range(attr(node, "num"))]:
@@ -113,17 +129,36 @@ def _side(graph: Graph, tensors: list[Tensor]) -> Side | str:
     return Side(node.inputs[0], attr(node, "axis") % 3, [])
 
 
+def _split_side(graph: Graph, tensors: list[Tensor], node: Node) -> Side | str:
+    """Return the side that a Split divides, or why its parts are not all of a matrix, in order and of equal sizes."""
+    if tensors != [Tensor(node.name, index) for index in range(attr(node, "num_split"))]:
+        return "the factors are not all parts of one tensor, in order"
+    source, axis = node.inputs[node.op == "Split"], node.inputs[0 if node.op == "Split" else 2]
+    shape = graph.shape(source)
+    if shape is None or len(shape) != 2 or shape[1] is None or not graph.is_constant(axis):
+        return "the tensor that is divided is not known to be a matrix, of a known width"
+    if len({graph.shape(tensor) for tensor in tensors}) > 1 or (node.op == "SplitV" and not _is_even(graph, node)):
+        return "the parts have different sizes"
+    return Side(source, int(graph.array(axis)) % 2, [], shape[1])
+
+
+def _is_even(graph: Graph, node: Node) -> bool:
+    return graph.is_constant(node.inputs[1]) and len(set(graph.array(node.inputs[1]).tolist())) == 1
+
+
 def _replace(graph: Graph, stack: Node, loop: Loop) -> None:
     like = loop.products[0]
     make = Maker(graph, stack, [])
-    inputs = [_batched(graph, make, side, like) for side in loop.sides]
+    inputs = [_batched(graph, make, side, loop) for side in loop.sides]
     changed = {"adj_x": attr(like, "transpose_a"), "adj_y": attr(like, "transpose_b")}
     result = make.node("BatchMatMulV2", *inputs, like=like, **changed)
     if loop.biases:
         rows = np.stack([graph.array(bias) for bias in loop.biases])[:, None]
         result = make.node("AddV2", result, make.constant("bias", rows), like=like)
-    if attr(stack, "axis") % 3 == 1:
+    if loop.axis == 1:
         result = _exchanged(make, result, like)
+    if stack.op == "ConcatV2":
+        result = _reshaped(make, result, like, [-1, (loop.width or 0) * (len(loop.products) if loop.axis else 1)])
     graph.remove(stack.name)
     last = graph.remove(result.node)
     graph.insert(Node(stack.name, last.op, last.inputs, stack.controls, last.attr, stack.device))
@@ -131,10 +166,21 @@ def _replace(graph: Graph, stack: Node, loop: Loop) -> None:
         graph.remove(node.name)
 
 
-def _batched(graph: Graph, make: Maker, side: Side, like: Node) -> Tensor:
+def _batched(graph: Graph, make: Maker, side: Side, loop: Loop) -> Tensor:
+    """Return a tensor of rank 3 with all parts, one after the other."""
     if side.source is None:
         return make.constant("matrices", np.stack([graph.array(tensor) for tensor in side.constants]))
-    return _exchanged(make, side.source, like) if side.axis == 1 else side.source
+    tensor, like, count = side.source, loop.products[0], len(loop.products)
+    if side.columns:
+        sizes = [-1, count, side.columns // count] if side.axis else [count, -1, side.columns]
+        tensor = _reshaped(make, tensor, like, sizes)
+    return _exchanged(make, tensor, like) if side.axis == 1 else tensor
+
+
+def _reshaped(make: Maker, tensor: Tensor, like: Node, sizes: list[int]) -> Tensor:
+    shape = make.constant("shape", np.asarray(sizes, np.int32))
+    kind = make.graph.nodes[shape.node].attr["dtype"].type
+    return make.node("Reshape", tensor, shape, like=like, Tshape=kind)
 
 
 def _exchanged(make: Maker, tensor: Tensor, like: Node) -> Tensor:
