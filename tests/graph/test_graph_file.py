@@ -237,3 +237,38 @@ def test_removed_operation_without_a_successor_is_refused_unless_it_is_cut_off(t
     with pytest.raises(ComponentError, match="removed in version 8"):
         read_graph(file, ["x"], ["y"])
     assert read_graph(file, ["crop"], ["y"]).signatures["serving_default"].inputs["crop"].shape is not None
+
+
+TYPES = {  # dtype, shape and operation of an input, and the shape of the signature
+    "complex": (tf.complex64, [None, 4], lambda x: tf.signal.fft(x) * (2 + 1j), (None, 4)),
+    "text": (tf.string, [None], lambda x: tf.strings.join([x, "a"]), (None,)),
+    "text of numbers": (tf.string, [None], lambda x: tf.strings.to_number(x) * 2.0, (None,)),
+    "an image": (tf.string, [], lambda x: tf.cast(tf.io.decode_png(x, channels=3), tf.float32) * 2.0, ()),
+    "images of bytes": (tf.string, [None], lambda x: tf.io.decode_raw(x, tf.uint8), (None,)),
+    "unknown rank": (tf.float32, None, lambda x: tf.nn.relu(x * 2.0), (None,)),
+    "unknown rank of a matrix": (tf.float32, None, lambda x: tf.raw_ops.MatMul(a=x, b=tf.ones([3, 4])), (None, 3)),
+    "unknown rank of images": (
+        tf.float32,
+        None,
+        lambda x: tf.nn.conv2d(x, tf.ones([3, 3, 3, 4]), 1, "SAME"),
+        (None, None, None, 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TYPES)
+def test_inputs_of_every_type_and_of_unknown_rank_are_compared(case, tmp_path):
+    dtype, shape, operation, expected = TYPES[case]
+    graph_def = _graph(lambda: tf.identity(operation(tf.compat.v1.placeholder(dtype, shape, "x")), "y") is None, 2000)
+    made = optimize_graph(_file(graph_def, tmp_path), tmp_path / "made", inputs=["x"], outputs=["y"])["optimized"]
+    spec = runtimes.load(SavedModel(made.path)).inputs["x"]
+    assert (spec.dtype, spec.shape) == (dtype.name, expected)
+    assert made.metadata["verified"]["outputs"]
+
+
+def test_difference_in_the_imaginary_part_is_an_error():
+    from tfopt.measurement.parity import _parity
+
+    one = np.array([1 + 1j, 2 + 2j], np.complex64)
+    assert _parity("y", [(one, one)]).max_abs_error == 0
+    assert _parity("y", [(one, one.conj())]).max_abs_error == 4

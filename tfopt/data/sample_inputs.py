@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any
 
@@ -15,6 +16,7 @@ from tfopt.data.feature_schema import stored_features
 from tfopt.errors import ComponentError
 
 MAX_WORDS_OF_TEXT = 8
+WORDS = (b"a", b"the", b"cat", b"Dog", b"runs", b"over", b"1", b"2.5")  # of any text
 OPEN_SIZE = 64  # size of dimensions that are dynamic in the signature
 
 Specs = Mapping[str, TensorSpec]
@@ -89,6 +91,38 @@ def random_batch(specs: Specs, *, records: int, seed: int) -> Batch:
     return {name: _random(name, spec, (*sizes[name], *spec.shape[1:]), seed) for name, spec in specs.items()}
 
 
+def with_words(specs: Specs) -> dict[str, TensorSpec]:
+    """Return specifications whose texts have a vocabulary: `WORDS` where the model has none."""
+    named = dict(specs)
+    for name, spec in specs.items():
+        if isinstance(spec, RecordSpec):
+            texts = {key: one for key, one in spec.features.items() if one.dtype == "string" and not one.vocabulary}
+            words = {key: replace(one, vocabulary=WORDS) for key, one in texts.items()}
+            named[name] = replace(spec, features={**spec.features, **words})
+        elif spec.dtype == "string" and not spec.vocabulary:
+            named[name] = replace(spec, vocabulary=WORDS)
+    return named
+
+
+def formatted_texts(specs: Specs, batch: Batch) -> Iterator[Batch]:
+    """Yield the batch with numbers, images, base64 and JSON as texts, for models that decode them."""
+    names = [name for name, spec in specs.items() if spec.dtype == "string" and not isinstance(spec, RecordSpec)]
+    if not names:
+        return
+    import tensorflow as tf
+
+    pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3)).astype(np.uint8)
+    image = tf.io.encode_png(pixels).numpy()
+    for form in (b"%d", b"%d.25", image, b"YWJj", b'{"a": %d}', b"2020-01-%02d"):
+        texts = {
+            name: [
+                form % (row % 28 + 1) if form is not image and b"%" in form else form for row in range(batch[name].size)
+            ]
+            for name in names
+        }
+        yield batch | {name: np.array(texts[name], object).reshape(batch[name].shape) for name in names}
+
+
 def _random(name: str, spec: TensorSpec, sizes: tuple[int | None, ...], seed: int) -> NDArray[Any]:
     if isinstance(spec, RecordSpec):
         return _random_records(spec, sizes[0] or 1 if sizes else 1, seed).reshape([size or 1 for size in sizes])
@@ -99,7 +133,11 @@ def _random(name: str, spec: TensorSpec, sizes: tuple[int | None, ...], seed: in
     if spec.dtype in ("int8", "uint8"):  # pixels or quantized values
         limits = np.iinfo(spec.dtype)
         return np.asarray(draw.integers(limits.min, limits.max, shape, endpoint=True), spec.dtype)
-    if spec.dtype == "bool" or "int" in spec.dtype:  # 0 and 1 are valid in every vocabulary and mask
+    if "complex" in spec.dtype:
+        return np.asarray(draw.random(shape) + 1j * draw.random(shape)).astype(spec.dtype)
+    if spec.dtype == "bool" or (
+        "int" in spec.dtype and not spec.dtype.startswith("q")
+    ):  # 0 and 1 are valid in every vocabulary and mask
         return np.asarray(draw.integers(0, 2, shape)).astype(spec.dtype)
     if spec.vocabulary:
         return _random_text(spec.vocabulary, shape, draw)

@@ -8,7 +8,7 @@ import numpy as np
 from tfopt.artifacts import Examples
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.data.batches import Batch
-from tfopt.data.sample_inputs import draw_inputs, split_batches
+from tfopt.data.sample_inputs import draw_inputs, split_batches, with_words
 from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.graph.frozen_model import Frozen
 from tfopt.measurement.parity import compare
@@ -111,7 +111,7 @@ class _RecordedOutputs(Runtime):
 
 
 def _record_outputs(key: str, runtime: Runtime, examples: Examples | None) -> tuple[_RecordedOutputs, str]:
-    inputs, source = draw_inputs(examples, runtime.inputs, records=RECORDS)
+    inputs, source = draw_inputs(examples, with_words(runtime.inputs), records=RECORDS)
     with runtime:
         try:
             recorded = _RecordedOutputs(runtime, list(split_batches(inputs, runtime.inputs, BATCH)))

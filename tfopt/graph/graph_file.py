@@ -12,6 +12,7 @@ from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import output_types
 from tfopt.graph.removed_ops import removed_in, replace_removed
+from tfopt.graph.shape_inference import infer_shape
 
 SHOWN = 8  # names in a message
 HANDLES = ("resource", "variant")
@@ -34,6 +35,9 @@ def read_graph(file: Path, inputs: Sequence[str], outputs: Sequence[str]) -> Fro
     if not outputs:
         raise _unnamed(file, "outputs", _unread(imported))
     signature = Signature(_ends(imported, inputs, file), _ends(imported, outputs, file))
+    for name, end in signature.inputs.items():
+        if end.shape is None and end.dtype not in HANDLES:
+            signature.inputs[name] = replace(end, shape=infer_shape(graph_def, end.tensor))
     for name, end in signature.inputs.items():
         if end.dtype in HANDLES:
             raise ComponentError(f"{file}: input {name} is a {end.dtype}", "tensors", "name what is computed with it")

@@ -3,6 +3,8 @@
 from typing import Any
 
 Shape = tuple[int | None, ...] | None
+MAX_RANK = 6
+UNUSUAL = 1_000_003  # a size that no constant has
 
 
 def shapes_of(graph_def: Any) -> dict[tuple[str, int], Shape]:
@@ -27,3 +29,42 @@ def shapes_of(graph_def: Any) -> dict[tuple[str, int], Shape]:
             if not output.shape.unknown_rank:
                 shapes[name, index] = tuple(size.size if size.size >= 0 else None for size in output.shape.dim)
     return shapes
+
+
+def infer_shape(graph_def: Any, tensor: str) -> Shape:
+    """Return the shape that a tensor of unknown rank must have: the ranks and sizes that TensorFlow does not refuse.
+
+    Args:
+        graph_def: The GraphDef.
+        tensor: The name of a tensor; the graph is cut there.
+
+    Returns:
+        None if several ranks are possible; None for a size that can be any.
+    """
+    import tensorflow as tf
+
+    constants = [node.attr["value"].tensor.tensor_shape.dim for node in graph_def.node if node.op == "Const"]
+    sizes = sorted({dim.size for shape in constants for dim in shape})
+
+    def fits(shape: list[int | None]) -> bool:
+        with tf.Graph().as_default():
+            value = tf.compat.v1.placeholder(tf.as_dtype(dtype), shape)
+            try:
+                tf.import_graph_def(graph_def, {tensor: value}, name="")
+            except ValueError:
+                return False
+        return True
+
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(graph_def, name="")
+        dtype = graph.get_tensor_by_name(tensor).dtype.base_dtype
+    ranks = [rank for rank in range(MAX_RANK + 1) if fits([None] * rank)]
+    if len(ranks) != 1:
+        return None
+    shape: list[int | None] = [None] * ranks[0]
+    for axis in range(ranks[0]):
+        left, right = shape[:axis], shape[axis + 1 :]
+        if not fits([*left, UNUSUAL, *right]):
+            possible = [size for size in sizes if fits([*left, size, *right])]
+            shape[axis] = possible[0] if len(possible) == 1 else None
+    return tuple(shape)

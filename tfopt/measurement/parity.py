@@ -147,6 +147,9 @@ def _parity(name: str, pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Parity
                 "report this: a step may not change what a model computes",
             )
     parent, child = (np.concatenate([np.atleast_1d(pair[side]) for pair in pairs]) for side in (0, 1))
+    is_complex = parent.dtype.kind == "c"
+    if is_complex:
+        parent, child = (np.stack([array.real, array.imag], -1) for array in (parent, child))
     if parent.dtype.kind not in "fV":  # V: bfloat16, for which numpy has no kind
         return _exact(parent, child)
     parent, child = parent.astype(np.float64), child.astype(np.float64)
@@ -154,7 +157,7 @@ def _parity(name: str, pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Parity
     error = np.abs(np.subtract(parent, child, where=parent != child, out=np.zeros_like(parent)))  # inf equals inf
     finite = parent[np.isfinite(parent)]
     spread = max(float(np.ptp(finite) or np.abs(finite[0])) if finite.size else 0.0, 1e-12)
-    classes = parent.ndim == 2 and parent.shape[1] > 1
+    classes = parent.ndim == 2 and parent.shape[1] > 1 and not is_complex
     agreement = float((parent.argmax(1) == child.argmax(1)).mean()) if classes else None
     return Parity(
         max_abs_error=float(error.max(initial=0)),
