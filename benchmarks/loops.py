@@ -1,6 +1,7 @@
-"""Measure the speedup of `fuse_map_loops`, which replaces a loop over slices by batched operations.
+"""Measure the speedup of the laws that replace a loop of products by one batched product.
 
     python benchmarks/loops.py                       # tf.map_fn of softmax(x @ k) over 64 slices
+    python benchmarks/loops.py --form parts          # 64 parts of a matrix, each with a matrix and bias of its own
     python benchmarks/loops.py --slices 512 --rounds 50
 
 Both graphs run alternately in one process on 2 threads. The ratio is that of the median times. The outputs are compared
@@ -13,12 +14,14 @@ from typing import Any
 
 import numpy as np
 
-LAWS = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants", "fuse_map_loops", "strip_unused")
+CLEANING = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")
+FORMS = {"map": "fuse_map_loops", "parts": "fuse_products_of_parts"}
 
 
 def main() -> None:
     """Measure, and print one line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--form", choices=FORMS, default="map")
     parser.add_argument("--slices", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=30)
     arguments = parser.parse_args()
@@ -30,22 +33,39 @@ def main() -> None:
 
     draw = np.random.default_rng(0)
     with tf.Graph().as_default() as source:
-        x = tf.compat.v1.placeholder(tf.float32, [None, 16, 32], name="x")
-        kernel = tf.constant(draw.normal(size=(32, 32)), tf.float32)
-        tf.identity(tf.map_fn(lambda part: tf.nn.softmax(part @ kernel), x), name="y")
-    before, report = source.as_graph_def(), Report()
+        shape = _add_map(tf, draw) if arguments.form == "map" else _add_parts(tf, draw, arguments.slices)
+    before, report, law = source.as_graph_def(), Report(), FORMS[arguments.form]
     graph = Graph.of(before, fed=["x"], fetched=["y"])
-    run(LAWS, graph, report)
-    feeds = {"x:0": draw.normal(size=(arguments.slices, 16, 32)).astype("float32")}
+    run((*CLEANING, law, "strip_unused"), graph, report)
+    feeds = {"x:0": draw.normal(size=[size or arguments.slices for size in shape]).astype("float32")}
     loop, fused = (_session(tf, each) for each in (before, graph.to_graph_def()))
     error = np.abs(loop.run("y:0", feeds) - fused.run("y:0", feeds)).max()
     times = np.asarray([[_time(each, feeds) for each in (loop, fused)] for _ in range(arguments.rounds)])
     slow, fast = np.median(times, axis=0) * 1e3
-    fired = len(report.fired["fuse_map_loops"])
+    fired = len(report.fired[law])
     print(
         f"{arguments.slices} slices, {fired} loop fused: "
         f"{slow:.2f} ms -> {fast:.2f} ms, {slow / fast:.1f}x; {error=:.1e}"
     )
+
+
+def _add_map(tf: Any, draw: np.random.Generator) -> tuple[int | None, ...]:
+    """Add a map over slices of 16x32 to the default graph, and return the shape of its input."""
+    x = tf.compat.v1.placeholder(tf.float32, [None, 16, 32], name="x")
+    kernel = tf.constant(draw.normal(size=(32, 32)), tf.float32)
+    tf.identity(tf.map_fn(lambda part: tf.nn.softmax(part @ kernel), x), name="y")
+    return None, 16, 32
+
+
+def _add_parts(tf: Any, draw: np.random.Generator, count: int) -> tuple[int | None, ...]:
+    """Add a product of each of ``count`` parts of 16x32, with its own matrix and bias, to the default graph."""
+    x = tf.compat.v1.placeholder(tf.float32, [16, 32 * count], name="x")
+    products = []
+    for part in tf.split(x, count, axis=1):
+        kernel, bias = (tf.constant(draw.normal(size=size), tf.float32) for size in ((32, 32), (32,)))
+        products.append(tf.nn.bias_add(part @ kernel, bias))
+    tf.identity(tf.concat(products, 1), name="y")
+    return 16, 32 * count
 
 
 def _session(tf: Any, graph_def: Any) -> Any:
