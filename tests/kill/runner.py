@@ -12,6 +12,7 @@ from random import Random
 
 from tests.kill.cases import Case
 from tests.kill.killed_command import adopt_orphans, fork_command, wait_for_orphans
+from tfopt.artifacts import Model
 from tfopt.component import components
 
 LAST = 12  # the last changes of a command, which place its outputs, are all killed
@@ -87,8 +88,12 @@ class KillRunner:
             if (is_complete or _has_content(folder / name)) and _files(folder / name) != files:
                 yield f"{name} is not whole: {sorted(_files(folder / name) ^ files)}"
             elif _has_content(folder / name):
+                type = components()[case.name].outputs[name].type
                 try:
-                    components()[case.name].outputs[name].type.open(folder / name)
+                    if not (
+                        issubclass(type, Model) and type(folder / name).failure
+                    ):  # as convert_tensorrt without a GPU
+                        type.open(folder / name)
                 except Exception as error:
                     yield f"{name} is damaged: {error}"
         if (file := folder / "root" / "metadata.sqlite").exists():
