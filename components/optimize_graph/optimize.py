@@ -21,6 +21,7 @@ from tfopt.graph.frozen_model import Frozen, Signature
 from tfopt.graph.frozen_runtime import FrozenRuntime
 from tfopt.graph.pass_manager import graph_of, unmet_requirements
 from tfopt.graph.rewrites import laws
+from tfopt.graph.size_inputs import size_inputs
 from tfopt.serving.saved_model_assets import copy_assets
 
 log = logging.getLogger(__name__)
@@ -32,15 +33,18 @@ def optimize(model: SavedModel, target: Path, examples: Examples | None, optimiz
     Raises:
         ComponentError: If the model cannot be frozen or run, or the outputs of the written model differ.
     """
-    passes = read_passes(optimization.passes)
+    passes = read_passes(optimization.passes, fast_math=optimization.fast_math)
     with tempfile.TemporaryDirectory() as folder:
         source = _exported(model, Path(folder), optimization)
         parent = saved_model.read(source.saved_model or source.path)
         if optimization.feature_signature:
             parent = add_feature_signature(parent, source.signature, optimization.feature_signature)
         allowed = tolerance_of(parent) if optimization.tolerance is None else optimization.tolerance
-        comparison = Comparison(parent.signatures, lambda key: FrozenRuntime(parent, key), examples, source.signature)
-        run = VerifiedPasses(parent, comparison, allowed)
+        special = None if optimization.fast_math else {key: size_inputs(parent, key) for key in parent.signatures}
+        comparison = Comparison(
+            parent.signatures, lambda key: FrozenRuntime(parent, key), examples, source.signature, special
+        )
+        run = VerifiedPasses(parent, comparison, allowed, fast_math=optimization.fast_math)
         run.run_all(passes)
         _log(run, explain=optimization.explain)
         facts = {"name": "optimized", "nodes": len(run.model.graph.node), "report": _report(parent, run, passes)}

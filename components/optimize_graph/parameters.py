@@ -16,6 +16,8 @@ class Optimization:
             from a preset.
         tolerance: Undo a pass if an output differs by more than this fraction of its range. The default is 0.0001, or
             0.01 if the graph computes in float16, or 0.05 if it computes in bfloat16.
+        fast_math: Speed before IEEE 754: do not compare NaN, infinities, zeros of both signs, denormals and extremes,
+            and run laws that hold for finite numbers only.
         explain: Pass the model through unchanged; the report describes what each pass would do.
         inputs: For a frozen graph: the nodes that are fed. They become the inputs of the signature.
         outputs: For a frozen graph: the nodes that are fetched.
@@ -27,6 +29,7 @@ class Optimization:
 
     passes: Annotated[tuple[str, ...], Reads(read_passes, ("inference",))] = ("inference",)
     tolerance: Annotated[float, Between(0, 1)] | None = None
+    fast_math: bool = False
     explain: bool = False
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()

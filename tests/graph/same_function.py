@@ -1,11 +1,18 @@
-"""Compare the outputs of two graphs on random inputs."""
+"""Compare the outputs of two graphs on random inputs and on special values."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
+import tensorflow as tf
 
 from tests.graph.layouts import channels_last
-from tfopt.graph.session import evaluate
+from tfopt.graph.comparison import FLOAT32_TOLERANCE
+from tfopt.graph.comparison import TOLERANCE as HALF
+from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
+from tfopt.graph.rewrite_order import ROUNDING, UNCHECKING
+from tfopt.graph.session import evaluate, session
+from tfopt.graph.size_inputs import size_inputs
+from tfopt.graph.special_values import EXTREMES, IEEE, LARGEST, Probe, difference, overlaid
 
 TOLERANCE = {"float64": 1e-14, "float32": 1e-6, "float16": 4e-3, "bfloat16": 3e-2}  # relative to the largest value
 
@@ -26,10 +33,46 @@ def assert_same_function(before, after, outputs: Sequence[str] = ("y",), *, seed
         assert np.abs(a - b).max(initial=0) <= tolerance * np.abs(a).max(initial=0), name
 
 
+def assert_same_on_special_values(before, after, outputs: Sequence[str] = ("y",), *, laws: Collection[str]) -> None:
+    """Assert that laws preserve outputs on NaN, infinities, zeros, denormals and extremes; see `special_values`."""
+    feeds = probes(before)
+    inputs = {name: Endpoint(name, array.dtype.name, None) for name, array in feeds.items()}
+    sizes = size_inputs(Frozen(before, {"s": Signature(inputs, {})}), "s")
+    kinds = [kind for kind in (IEEE, LARGEST, EXTREMES) if not (kind == LARGEST and set(laws) & ROUNDING)]
+    types = {tf.as_dtype(node.attr["T"].type).name for node in before.node if "T" in node.attr and node.attr["T"].type}
+    tolerance = max([FLOAT32_TOLERANCE, *(HALF[name] for name in types & set(HALF))])
+    with session(channels_last(before)) as one, session(channels_last(after)) as other:
+        ranges = {
+            name: float(np.abs(value).max(initial=0))
+            for name, value in _run(one, outputs, feeds).items()
+            if value.dtype.kind in "fcV"
+        }
+        for kind in kinds:
+            draw = np.random.default_rng(0)
+            drawn = {
+                name: overlaid(np.asarray(array)[None], kind if name not in sizes else "", 6, draw)
+                for name, array in feeds.items()
+            }
+            for row in range(6):
+                arrays = {name: array[row] for name, array in drawn.items()}
+                expected, received = _run(one, outputs, arrays), _run(other, outputs, arrays)
+                if isinstance(expected, str) and set(laws) & UNCHECKING:
+                    continue
+                reason = difference(Probe(kind, arrays, expected), received, tolerance, ranges)
+                assert reason is None, (laws, reason, arrays)
+
+
+def _run(opened, outputs, feeds):
+    try:
+        options = tf.compat.v1.RunOptions(timeout_in_ms=3000)  # a loop until a limit that is infinite never ends
+        values = opened.run([f"{name}:0" for name in outputs], feeds, options=options)
+    except tf.errors.OpError as error:
+        return type(error).__name__
+    return {name: np.asarray(value) for name, value in zip(outputs, values, strict=True)}
+
+
 def probes(graph_def, seed: int = 0) -> dict:
     """Return normally distributed values for every placeholder, with 2 for each unknown size."""
-    import tensorflow as tf
-
     draw = np.random.default_rng(seed)
     feeds = {}
     for node in graph_def.node:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.graph.frames import version_1
-from tests.graph.same_function import probes
+from tests.graph.same_function import assert_same_on_special_values, probes
 from tests.graph.table import view
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
 from tfopt.graph.pass_manager import optimize, run
@@ -23,6 +23,7 @@ STEPS = (
     "conv", "depthwise", "norm", "bias", "scale", "shift", "divide", "less", "from", "relu", "identity", "pad",
     "branch", "join", "concat", "transpose", "reshape", "cast", "neutral", "wait", "computed",
     "blocks", "squeeze", "flip", "negative", "slice", "checked", "dropout",
+    "inverse", "negated", "choice", "products", "bounds", "fills", "nothing",
 )  # fmt: skip
 
 FLOW = ("loop", "either", "case")
@@ -137,6 +138,27 @@ class Builder:
     def dropout(self, x, _):
         return tf.nn.dropout(x, rate=tf.constant(0.0, tf.float64))
 
+    def inverse(self, x, _):
+        return tf.clip_by_value(1.0 / (x + 0.0), -3.0, 3.0)  # 3 or -3 for a zero
+
+    def negated(self, x, other):
+        return tf.cast(tf.logical_not(x < other), tf.float64)
+
+    def choice(self, x, other):
+        return tf.where(x > 0.25, x, other) + tf.where(True, x, other)
+
+    def products(self, x, _):
+        return (x * tf.constant(8.0, tf.float64)) * tf.constant([0.5, 0.0625, -1.0], tf.float64)
+
+    def bounds(self, x, _):
+        return tf.minimum(tf.maximum(tf.maximum(x, -0.0), 0.0), tf.constant(4.0, tf.float64))
+
+    def fills(self, x, _):
+        return tf.tanh(x * tf.ones_like(x) + tf.zeros_like(x) - tf.zeros_like(x))
+
+    def nothing(self, x, other):
+        return x + other * 0.0
+
     def inside(self, x, other):
         """Add a few steps to a body, with its arguments, captured tensors and constants."""
         outer, self.seen = self.seen, [x, other]
@@ -188,6 +210,8 @@ def check(example) -> None:
     for one, other in zip(evaluate(before, fetches, feeds), evaluate(after, fetches, feeds), strict=True):
         assert one.shape == other.shape
         np.testing.assert_array_less(np.abs(one - other).max(), TOLERANCE * max(np.abs(one).max(), 1))
+    fired = {law for law, nodes in report.fired.items() if nodes}
+    assert_same_on_special_values(before, after, outputs, laws=fired)
     again = view(after, outputs)
     assert run([name for name, _ in ORDER], again, Report()) == 0
 

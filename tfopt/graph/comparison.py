@@ -1,6 +1,7 @@
 """Compare the outputs of a rewritten model with those of its parent, signature by signature."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,19 @@ import numpy as np
 from tfopt.artifacts import Examples
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.data.batches import Batch
-from tfopt.data.sample_inputs import draw_inputs, split_batches, with_words
+from tfopt.data.sample_inputs import draw_inputs, formatted_texts, split_batches, with_words
 from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.frozen_runtime import FrozenRuntime
+from tfopt.graph.special_values import (
+    LARGEST,
+    Probe,
+    contains_nan,
+    difference,
+    outcome_of,
+    record_probes,
+    working_records,
+)
 from tfopt.measurement.parity import compare
 from tfopt.runtimes import Arrays, Runtime
 
@@ -34,6 +45,7 @@ class Comparison:
         parent: Callable[[str], Runtime],
         examples: Examples | None,
         signature: str = SERVING_DEFAULT,
+        special: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         """Run the parent on each signature and store its outputs.
 
@@ -42,18 +54,25 @@ class Comparison:
             parent: Function that loads a signature by its key.
             examples: Inputs for one signature. Other signatures, and all if this is None, get random inputs.
             signature: The signature that the examples are for.
+            special: Compare special values too (see `special_values`); by signature, the inputs that may be sizes.
+                Both models must be `FrozenRuntime`: when TensorFlow serves a model, Grappler rewrites it.
 
         Raises:
             ComponentError: If that signature of the parent does not exist, cannot be run or returns NaN.
         """
         self.source, self.skipped = "", {}
         self._recorded: dict[str, _RecordedOutputs] = {}
+        self._probes: dict[str, list[Probe]] = {}
         keys = list(keys)
         if signature != SERVING_DEFAULT and signature not in keys:
             raise ComponentError(f"no signature {signature!r}", "one of its signatures", nearest(signature, keys))
         for key in keys:
             try:
-                self._recorded[key], source = _record_outputs(key, parent(key), examples if key == signature else None)
+                with parent(key) as runtime:
+                    self._recorded[key], source = _record_outputs(key, runtime, examples if key == signature else None)
+                    if special is not None and isinstance(runtime, FrozenRuntime):
+                        probes = record_probes(runtime, self._recorded[key].batches[0], special[key])
+                        self._probes[key] = [*self._recorded[key].failures, *probes]
             except ComponentError as error:
                 if key == signature:
                     raise
@@ -68,12 +87,55 @@ class Comparison:
 
     def errors(self, child: Callable[[str], Runtime]) -> dict[str, dict[str, Any]]:
         """Return the parity facts of each output of a child by ``signature/output``; see `parity.compare`."""
-        facts = {}
-        for key, parent in self._recorded.items():
+        facts: dict[str, dict[str, Any]] = {}
+        for key in self._recorded:
             with child(key) as runtime:
-                for name, parity in compare(parent, runtime, parent.batches).items():
-                    spread = max(parity.output_range, MIN_RANGE * parent.max_abs(name))
-                    facts[f"{key}/{name}"] = {**parity.facts(), "relative_error": parity.max_abs_error / spread}
+                facts |= self._errors(key, runtime)
+        return facts
+
+    def check(
+        self, child: Callable[[str], FrozenRuntime], tolerance: float, *, rounds: bool = False, unchecked: bool = False
+    ) -> float:
+        """Return the largest error of a child on ordinary values, after a comparison on special ones.
+
+        Args:
+            child: Function that loads a signature by its key.
+            tolerance: Allowed error of an output, as a fraction of its range.
+            rounds: The child rounds at other places: with the largest floats, an intermediate result may overflow in
+                one of the models only. The outputs of the child become the expected ones for these inputs.
+            unchecked: The child has no checks of values: where the parent fails, its outputs become the expected ones.
+
+        Raises:
+            ComponentError: If an output differs.
+        """
+        largest = 0.0
+        replaced: list[tuple[Probe, Any]] = []
+        for key in self._recorded:
+            with child(key) as runtime:
+                errors = self._errors(key, runtime)
+                largest = max([largest, *(float(one["relative_error"]) for one in errors.values())])
+                if not largest <= tolerance:
+                    raise ComponentError(f"an output differs by {largest:.2g} of its range", f"{tolerance:g}", "")
+                ranges = {name: float(one["output_range"]) for name, one in errors.items()}
+                ranges = {name.removeprefix(f"{key}/"): spread for name, spread in ranges.items()}
+                for probe in self._probes.get(key, ()):
+                    outcome = outcome_of(runtime, probe.arrays)
+                    if (rounds and probe.kind == LARGEST) or (unchecked and isinstance(probe.outcome, str)):
+                        replaced.append((probe, outcome))
+                    elif reason := difference(probe, outcome, tolerance, ranges):
+                        raise ComponentError(
+                            reason, "the outputs of the parent", "pass fast_math to ignore these values"
+                        )
+        for probe, outcome in replaced:
+            probe.outcome = outcome
+        return largest
+
+    def _errors(self, key: str, child: Runtime) -> dict[str, dict[str, Any]]:
+        facts: dict[str, dict[str, Any]] = {}
+        parent = self._recorded[key]
+        for name, parity in compare(parent, child, parent.batches).items():
+            spread = max(parity.output_range, MIN_RANGE * parent.max_abs(name))
+            facts[f"{key}/{name}"] = {**parity.facts(), "relative_error": parity.max_abs_error / spread}
         return facts
 
 
@@ -92,11 +154,48 @@ def largest_error(errors: dict[str, dict[str, Any]]) -> tuple[str, float]:
 
 
 class _RecordedOutputs(Runtime):
-    """A runtime that returns the outputs recorded from another runtime."""
+    """A runtime that returns the outputs recorded from another runtime.
 
-    def __init__(self, runtime: Runtime, batches: list[Batch]) -> None:
-        self.inputs, self.outputs, self.batches = runtime.inputs, runtime.outputs, batches
-        self._outputs_by_batch = {id(batch): runtime.run(batch) for batch in batches}
+    Attributes:
+        batches: The inputs.
+        failures: Inputs on which the model fails, or returns NaN.
+    """
+
+    def __init__(self, runtime: Runtime, batches: list[Batch], others: Iterable[Batch] = ()) -> None:
+        """Run a model; ``others`` are tried if it fails on each of the batches."""
+        self.inputs, self.outputs = runtime.inputs, runtime.outputs
+        self.batches: list[Batch] = []
+        self.failures: list[Probe] = []
+        self._outputs_by_batch: dict[int, dict[str, Any]] = {}
+        first: Exception | None = None
+        for number, batch in enumerate(chain(batches, others)):
+            if number >= len(batches) and self.batches:
+                break
+            try:
+                outputs = runtime.run(batch)
+            except ComponentError:
+                raise
+            except Exception as error:
+                first = first or error
+                self.failures.append(Probe("inputs on which the parent fails", batch, type(error).__name__))
+                self._record(runtime, working_records(runtime, batch))
+            else:
+                self._record(runtime, batch, outputs)
+        if first and not self.batches:
+            raise first
+
+    def _record(self, runtime: Runtime, batch: Batch, outputs: dict[str, Any] | None = None) -> None:
+        """Record outputs; records for which an output is NaN are compared as special values."""
+        if not batch and runtime.inputs:
+            return
+        outputs = runtime.run(batch) if outputs is None else outputs
+        if any(contains_nan(output) for output in outputs.values()):
+            rows = working_records(runtime, batch, finite=True)
+            if rows:
+                self.failures.append(Probe("inputs for which the parent returns NaN", batch, outputs))
+                batch, outputs = rows, runtime.run(rows)
+        self._outputs_by_batch[id(batch)] = outputs
+        self.batches.append(batch)
 
     def call(self, arrays: Arrays) -> dict[str, Any]:
         """Return the outputs recorded for these arrays, which are identified by object identity."""
@@ -110,20 +209,29 @@ class _RecordedOutputs(Runtime):
         return max(float(np.abs(value).max(initial=0)) for value in values)
 
 
+def _equal_integers(batches: list[Batch]) -> list[Batch]:
+    """Return batches whose integers are all 1, and all 0; random ones may be a divisor of 0, or a size that is not."""
+    return [
+        {name: np.full_like(array, value) if array.dtype.kind in "iu" else array for name, array in batch.items()}
+        for batch in batches
+        for value in (1, 0)
+    ]
+
+
 def _record_outputs(key: str, runtime: Runtime, examples: Examples | None) -> tuple[_RecordedOutputs, str]:
     inputs, source = draw_inputs(examples, with_words(runtime.inputs), records=RECORDS)
-    with runtime:
-        try:
-            recorded = _RecordedOutputs(runtime, list(split_batches(inputs, runtime.inputs, BATCH)))
-            compare(
-                recorded, recorded, recorded.batches
-            )  # raises if the parent returns NaN, which no child may be blamed for
-            return recorded, source
-        except ComponentError:
-            raise
-        except Exception as error:
-            raise ComponentError(
-                f"{key} fails on {source}: {first_line(error)}",
-                "a model that can be run here, to compare it with the optimized one",
-                "pass examples=PATH with real inputs; optimize a model made for another device on that device",
-            ) from error
+    batches = list(split_batches(inputs, runtime.inputs, BATCH))
+    try:
+        texts = (one for batch in batches[:1] for one in formatted_texts(runtime.inputs, batch))
+        others = () if examples else chain(_equal_integers(batches[:1]), texts)
+        recorded = _RecordedOutputs(runtime, batches, others)
+        compare(recorded, recorded, recorded.batches)  # raises if the parent returns NaN, for which no child is blamed
+        return recorded, source
+    except ComponentError:
+        raise
+    except Exception as error:
+        raise ComponentError(
+            f"{key} fails on {source}: {first_line(error)}",
+            "a model that can be run here, to compare it with the optimized one",
+            "pass examples=PATH with real inputs; optimize a model made for another device on that device",
+        ) from error

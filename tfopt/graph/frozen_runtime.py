@@ -28,10 +28,13 @@ class FrozenRuntime(Runtime):
         if frozen.initializer:
             self._session.run(frozen.initializer, {tensor: str(file) for tensor, file in frozen.assets.items()})
 
-    def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
-        """Return the outputs of the signature by name."""
+    def call(self, arrays: Arrays, *, timeout_s: float = 0) -> dict[str, NDArray[Any]]:
+        """Return the outputs of the signature by name; 0 is no timeout."""
+        import tensorflow as tf
+
         feeds = {self._fed[name]: arrays[name] for name in self.inputs}
-        values: dict[str, Any] = self._session.run(self._fetched, feeds)
+        options = tf.compat.v1.RunOptions(timeout_in_ms=int(1000 * timeout_s))
+        values: dict[str, Any] = self._session.run(self._fetched, feeds, options=options)
         return {name: np.asarray(value) for name, value in values.items()}
 
     def close(self) -> None:

@@ -50,6 +50,7 @@ def read_body(function: Any, library: Mapping[str, Any]) -> Body | str:
         node.attr["T"].type = function.signature.output_arg[index].type
         returned[index] = Tensor(end)
     graph = Graph.of(graph_def, fed=arguments)
+    graph.is_body = True
     fetched = {tensor.node for tensor in returned} | set(function.control_ret.values())
     fetched |= {
         node.name for node in graph.nodes.values() if node.name not in arguments and not has_no_effect(node, library)

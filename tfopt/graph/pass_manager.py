@@ -56,15 +56,18 @@ def garbage_collection_disabled() -> Iterator[None]:
 
 
 @garbage_collection_disabled()
-def optimize(frozen: Frozen, names: Sequence[str], report: Report) -> Frozen:
+def optimize(frozen: Frozen, names: Sequence[str], report: Report, *, fast_math: bool = False) -> Frozen:
     """Return a frozen model after laws in this order until none fires, function bodies included; see `run`."""
     changed = frozen
     for _ in range(ROUNDS):
         graph = graph_of(changed)
+        graph.fast_math = fast_math
         if run(names, graph, report) or changed.graph.library.function:
             changed = replace(frozen, graph=graph.to_graph_def())
         prune_functions(changed.graph)
-        if not _run_in_functions(names, changed.graph, report):  # a change in a body may enable laws outside
+        if not _run_in_functions(
+            names, changed.graph, report, fast_math=fast_math
+        ):  # a change in a body may enable laws outside
             break
     prune_functions(changed.graph)
     report.forget_gone(names_in(changed.graph))
@@ -78,7 +81,7 @@ def names_in(graph_def: GraphDef) -> set[str]:
     return {node.name for node in graph_def.node} | set(functions) | inner
 
 
-def _run_in_functions(names: Sequence[str], graph_def: GraphDef, report: Report) -> int:
+def _run_in_functions(names: Sequence[str], graph_def: GraphDef, report: Report, *, fast_math: bool) -> int:
     """Apply laws in every function, new ones included, and return the number of firings."""
     entered: set[str] = set()
     total = 0
@@ -92,6 +95,7 @@ def _run_in_functions(names: Sequence[str], graph_def: GraphDef, report: Report)
                 report.refuse("functions", name, body)
                 continue
             inner = Report()
+            body.graph.fast_math = fast_math
             if fired := run(names, body.graph, inner):
                 function.CopyFrom(write_body(body, function))
                 total += fired
@@ -112,6 +116,7 @@ def run_law(name: str, graph: Graph, report: Report) -> int:
     if name not in laws():
         raise ComponentError(f"pass {name!r}", "the name of a law", nearest(name, laws()))
     law = laws()[name]
+    graph.zero_signs.clear()
     return apply({name: law}, graph, report) if isinstance(law, Rule) else law.run(graph, report)
 
 

@@ -68,7 +68,11 @@ NORMALIZING = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fol
 # intermediate result may overflow in one form only.
 ROUNDING = frozenset({"fold_batch_norm", "fold_batch_norm_before", "fold_scale", "fold_scale_before", "fold_shift"})
 ROUNDING |= {"fold_shift_before", "fuse_dilated_convs", "fuse_map_loops", "fuse_pad_into_conv", "push_before_concat"}
-ROUNDING |= {"fuse_products_of_parts", "fuse_products_of_slices"}
+ROUNDING |= {"fuse_products_of_parts", "fuse_products_of_slices", "push_after_view", "push_before_view"}
+ROUNDING |= {"push_list_constants"}
+
+# A negative factor goes into a sum of products, whose zeros have no sign of their own.
+SIGN_CHANGING = frozenset({"fold_batch_norm", "fold_batch_norm_before", "fold_scale", "fold_scale_before"})
 
 # Their declared effect: inputs that the model refuses are accepted.
 UNCHECKING = frozenset({"drop_assertions", "drop_numeric_checks", "grappler:debug_stripper"})

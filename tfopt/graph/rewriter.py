@@ -14,7 +14,9 @@ from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import identity, output_types
 from tfopt.graph.pattern import Binding, Op, bindings, depth
 from tfopt.graph.report import Report
+from tfopt.graph.rewrite_order import SIGN_CHANGING
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
+from tfopt.graph.zero_signs import sign_of_zero_matters
 
 PER_NODE = 20  # firings, on average: more means that two laws undo each other
 
@@ -63,6 +65,8 @@ def _try(candidates: list[tuple[str, Rule, Op]], graph: Graph, name: str, report
         for binding in bindings(pattern, graph, Tensor(name)):
             match = Match(graph, binding)
             reason = _refusal(graph, binding) or rule.when(match)
+            if reason is None and law in SIGN_CHANGING and sign_of_zero_matters(graph, name, in_other_graphs=False):
+                reason = "zeros would have the other sign, and an operation depends on it"
             if reason is None:
                 report.fire(law, name)
                 graph.touched.clear()

@@ -16,6 +16,8 @@ TABLE = [
         holds(f"1 by {kind}", lambda kind=kind: tf.constant(1, kind) / feed(99, dtype=kind))
         for kind in ("float64", "float16", "bfloat16")
     ),
+    holds("-0 minus a divisor", lambda: 2.0 / (np.float32(-0.0) - feed(3)), gone="Sub"),
+    refuses("0 minus a divisor", lambda: 2.0 / (0.0 - feed(3)), because="the sign matters"),
     refuses("another number", lambda: 2.0 / feed(3), because="not 1"),
     refuses("1 minus", lambda: 1.0 - feed(3), because="not 0"),
     refuses("some zeros", lambda: tf.constant([0.0, 1.0, 0.0]) - feed(3), because="not 0"),

@@ -19,6 +19,7 @@ TABLE = [
     holds("and false", lambda: tf.logical_and(feed(3, dtype="bool"), False), gone="LogicalAnd"),
     holds("or true", lambda: tf.logical_or(True, feed(3, dtype="bool")), gone="LogicalOr"),
     holds("floats that were small integers", lambda: tf.cast(feed(3, dtype="int8"), "float32") * 0.0, gone="Mul"),
+    refuses("a divisor", lambda: 1.0 / (tf.cast(feed(3, dtype="int8"), "float32") * 0.0), because="the sign matters"),
     refuses("floats", lambda: feed(3) * 0.0, because="NaN if x is NaN or infinite"),
     refuses("half of large integers", lambda: tf.cast(whole(3), "float16") * tf.constant(0, "float16"), because="NaN"),
     refuses("another number", lambda: whole(3) * 2, because="does not absorb"),

@@ -24,13 +24,17 @@ TABLE = [
     holds("a sum, then a difference", lambda: (x() + weights(4, low=1)) - tf.constant(9.0), gone="Sub"),
     holds("two differences", lambda: (x() - weights(4, low=1)) - weights(4, low=1), gone="Sub"),
     holds("two differences, one by a scalar", lambda: (x() - weights(4, low=1)) - 3.0, gone="Sub"),
-    holds("two products", lambda: (x() * weights(4)) * weights(1, 4)),
-    holds("a quotient, then a product", lambda: (x() / weights(4, low=1)) * weights(4), gone="RealDiv"),
-    holds("a product, then a quotient", lambda: (x() * weights(4)) / weights(4, low=2), gone="RealDiv"),
+    holds("two products", lambda: (x() * weights(4, low=1)) * weights(1, 4, low=1)),
+    holds(
+        "a quotient, then a product", lambda: (x() / weights(4, low=1)) * tf.constant([0.5, -1, 0, 0.1]), gone="RealDiv"
+    ),
+    holds(
+        "a product, then a quotient", lambda: (x() * tf.constant([6.0, -8, 0.5, 9])) / weights(4, low=2), gone="RealDiv"
+    ),
     holds("a quotient of a quotient", lambda: (x() / weights(4, low=1)) / weights(4, low=2), gone="RealDiv"),
-    holds("four products", lambda: x() * weights(4) * weights() * weights(4) * weights(), fires=3),
+    holds("four products", lambda: x() * weights(4, low=1) * 2.0 * weights(4, low=1) * -3.0, fires=3),
     holds("integers", lambda: (feed(3, dtype="int32") + (2**31 - 1)) + 5),
-    holds("a product with a zero factor", lambda: (x() * tf.constant([0.0, 1, 2, 3])) * weights(4)),
+    holds("a product with a zero factor", lambda: (x() * tf.constant([0.0, 1, 2, 3])) * weights(4, low=1)),
     holds(
         "a sum that is zero where both summands are zero", lambda: (x() + tf.constant([0.0, 1, 2, 3])) + tf.zeros([4])
     ),
@@ -45,6 +49,9 @@ TABLE = [
     refuses("a larger constant", lambda: (x() + weights(2, 1, low=1)) + weights(4, low=1), because="would be larger"),
     refuses("an overflow", lambda: (x() * tf.constant(1e30)) * tf.constant(1e30), because="not be finite"),
     refuses("an underflow", lambda: (x() * tf.constant(1e-30)) * tf.constant(1e-30), because="would be zero"),
+    refuses("a product that may overflow", lambda: (x() * 1e30) * 1e-30, because="may be infinite"),
+    refuses("a product that may underflow", lambda: (x() * 1e-30) * 1e35, because="may be infinite or zero"),
+    refuses("a quotient that may overflow", lambda: (x() / 0.01) / 1000.0, because="may be infinite"),
     refuses("summands that cancel", lambda: (x() + 1e8) - 1e8, because="cancel"),
     refuses("a division by zero", lambda: (x() / tf.constant(0.0)) * tf.constant(2.0), because="not be finite"),
 ]

@@ -5,17 +5,20 @@
     before    Const(0) -> Sub(y) -> z
     after     y -> Neg -> z
 
-NaN and infinity stay. 0 - 0 is 0 and Neg(0) is -0: they compare equal, but 1 / -0 is -infinity. That is the only
-difference, and Grappler makes it too.
+NaN and infinity stay. 0 - 0 is 0 and Neg(0) is -0: they compare equal, but 1 / -0 is -infinity.
 
-Requires: a constant that does not make the shape larger, and a signed dtype.
+Requires: a constant that does not make the shape larger; a signed dtype; for 0 - y of floats, no operation after
+it that depends on the sign of a zero (`zero_signs`).
 """
+
+import numpy as np
 
 from tfopt.graph.linear_ops import FLOATS
 from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 from tfopt.graph.rewrites.drop_neutral_elements import enlarges
+from tfopt.graph.zero_signs import sign_of_zero_matters
 
 UNARY = {"Sub": ("Neg", 0), "RealDiv": ("Reciprocal", 1)}
 SIGNED = {"int8", "int16", "int32", "int64"}
@@ -29,6 +32,13 @@ def when(match: Match) -> str | None:
         return f"there is no {unary} of {array.dtype.name}"
     if not array.size or not bool((array == neutral).all()):
         return f"the constant is not {neutral}"
+    is_sum = unary == "Neg" and array.dtype.name in FLOATS
+    if (
+        is_sum
+        and not np.signbit(array.astype(np.float64)).all()
+        and sign_of_zero_matters(match.graph, match.node().name)
+    ):
+        return "0 - 0 is 0, Neg(0) is -0, and the sign matters"
     return enlarges(array, match.shape("y"))
 
 

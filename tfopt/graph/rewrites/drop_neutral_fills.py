@@ -5,8 +5,8 @@
     before    x -> OnesLike;  x, OnesLike -> Mul -> y
     after     x -> y
 
-`drop_neutral_elements` does the same for constants. NaN, infinity and the sign of zero stay: x + 0 turns -0 into 0, and
-is removed for integers only. Denormals stay as well, where the removed operation flushes them to zero.
+`drop_neutral_elements` does the same for constants. NaN and infinity stay. x + 0 turns -0 into 0, which matters to some
+operations after it (`zero_signs`). Denormals stay, where the removed operation flushes them to zero.
 
 Requires: the filled tensor has the shape of x itself, or both have the same static shape.
 
@@ -17,6 +17,7 @@ from tfopt.graph.linear_ops import FLOATS
 from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, one_of, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
+from tfopt.graph.zero_signs import SUMS, sign_of_zero_matters
 
 NEUTRAL = {"Add": 0, "AddV2": 0, "Sub": 0, "LogicalOr": 0, "Mul": 1, "RealDiv": 1, "Div": 1, "LogicalAnd": 1}
 NEUTRAL |= {"FloorDiv": 1, "Pow": 1}
@@ -34,8 +35,8 @@ def when(match: Match) -> str | None:
             return "the value is not neutral"
     elif NEUTRAL[node.op] != (fill.op == "OnesLike"):
         return "the value is not neutral"
-    if NEUTRAL[node.op] == 0 and node.op != "LogicalOr" and _is_inexact(match):
-        return "x + 0 is 0 if x is -0"
+    if node.op in SUMS and _is_inexact(match) and sign_of_zero_matters(match.graph, node.name):
+        return "x + 0 is 0 if x is -0, and the sign matters"
     if node.op == "FloorDiv" and _is_float(match):
         return "floats are rounded down"
     if match.tensor("like") == match.tensor("x"):

@@ -6,7 +6,8 @@
     after     Const(0, …) -> y
 
 NaN * 0 and infinity * 0 are NaN. The law therefore holds for integers and bools, and for floats cast from a dtype whose
-values are all finite in them. For all other floats there is `fold_zero_products`, which runs only if it is requested.
+values are all finite in them, if no operation depends on the sign of a zero (`zero_signs`). For all other floats there
+is `fold_zero_products`, which runs only if it is requested, or with ``fast_math``.
 
 Requires: a static shape of the result, and at most `LARGEST` bytes.
 """
@@ -20,6 +21,7 @@ from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule, attr
 from tfopt.graph.rewrites.fold_constants import LARGEST
+from tfopt.graph.zero_signs import sign_of_zero_matters
 
 ABSORBING = {"Mul": 0, "LogicalAnd": 0, "LogicalOr": 1}
 PATTERN = op(tuple(ABSORBING), "x", const("absorbing"))
@@ -30,6 +32,8 @@ def when(match: Match) -> str | None:
     """Refuse other constants, floats that may be NaN or infinite, and unknown shapes."""
     if match.array("absorbing").dtype.name in FLOATS and not _is_finite(match):
         return refusal(match) or "x * 0 is NaN if x is NaN or infinite"
+    if match.array("absorbing").dtype.name in FLOATS and sign_of_zero_matters(match.graph, match.node().name):
+        return refusal(match) or "x * 0 is -0 if x is negative, and the sign matters"
     return refusal(match)
 
 

@@ -11,6 +11,8 @@ The float result is rounded once instead of twice. Integer sums and products are
 Requires:
     - The shape of both constants, broadcast, is not larger than the larger constant.
     - The joined constant is finite, and a product of nonzero factors does not underflow to zero.
+    - A product of floats does not leave the range and come back: x * 1e30 * 1e-30 is infinite for x = 1e10. Between
+      factors that are both above 1 or below, only numbers next to the limits of the type overflow in one form only.
     - Float summands do not cancel: (x + 1e8) - 1e8 differs from x by rounding.
     - Integers are not divided.
 
@@ -30,6 +32,7 @@ PATTERNS = tuple(
     op(ops, op(ops, "x", const("first"), role="inner"), const("second")) for ops in (SUMS, PRODUCTS)
 )  # fmt: skip
 MIN_SUM = 1e-3  # smallest sum of two floats, as a fraction of the larger summand
+MIN_FACTOR = 1e-6  # products with smaller factors may be denormal for ordinary numbers
 
 
 def when(match: Match) -> str | None:
@@ -65,6 +68,11 @@ def _float_refusal(match: Match) -> str | None:
     is_sum = match.node().op in SUMS
     if not is_sum and np.any((joined.astype(match.array("first").dtype) == 0) & (first * second != 0)):
         return "the joined constant would be zero"
+    if not is_sum and not match.graph.fast_math:
+        factor = np.abs(1 / first if match.node("inner").op == "RealDiv" else first)
+        rounded = np.abs(joined.astype(match.array("first").dtype).astype(np.float64))
+        if np.any((factor > 1) & (rounded <= 1)) or np.any((factor < MIN_FACTOR) & (rounded >= 1)):
+            return "the product before it may be infinite or zero where the joined one is not"
     if is_sum and np.any(np.abs(joined) < MIN_SUM * np.maximum(np.abs(first), np.abs(second))):
         return "the constants cancel, and the result would be rounded differently"
     return None

@@ -1,0 +1,71 @@
+"""Find out if the sign of a zero can change the value of an output.
+
+0 and -0 are equal, but 1 / 0 and 1 / -0 are not. x + 0 turns -0 into 0, and 0 - x turns 0 into 0 where -x is -0. Laws
+about them therefore depend on the operations that read the result.
+"""
+
+import numpy as np
+
+from tfopt.graph.mutable_graph import Graph, Node
+from tfopt.graph.op_registry import is_pure
+
+# By operation, the inputs whose zeros have a sign that matters; None for all.
+SENSITIVE: dict[str, tuple[int, ...] | None] = {
+    "RealDiv": (1,),
+    "Div": (1,),
+    "Xdivy": (1,),
+    "FloorDiv": (1,),
+    "Pow": (0,),
+}
+SENSITIVE |= {"FloorMod": (1,), "Mod": (1,), "TruncateMod": (1,), "TruncateDiv": (1,)}
+SENSITIVE |= dict.fromkeys(
+    ("Reciprocal", "Inv", "Rsqrt", "Atan2", "Bitcast", "Digamma", "NextAfter", "Angle", "AsString")
+)
+SENSITIVE |= dict.fromkeys(("Complex", "SparseFillEmptyRows", "StringFormat", "SerializeTensor", "DecodeRaw"))
+# 0 and -0 have the same result, up to the sign of a zero that is an output.
+ABSORBING = {"Abs", "ArgMax", "ArgMin", "Cos", "Cosh", "Equal", "Exp", "Greater", "GreaterEqual", "IsFinite", "IsInf"}
+ABSORBING |= {"IsNan", "Less", "LessEqual", "LogSoftmax", "NotEqual", "OnesLike", "Rank", "Shape", "Sigmoid", "Size"}
+ABSORBING |= {"Softmax", "Softplus", "Square", "SquaredDifference", "ZerosLike"}
+SUMS = {"Add", "AddV2", "Sub"}
+SOURCES = {"Placeholder", "PlaceholderWithDefault", "Const"}
+
+
+def sign_of_zero_matters(graph: Graph, name: str, *, in_other_graphs: bool = True) -> bool:
+    """Return True unless the sign of zeros in the output of a node changes no output but for the sign of its zeros.
+
+    Args:
+        graph: The graph; after the first call, only the operations of that time are known until the next law runs.
+        name: The node.
+        in_other_graphs: Expect functions that read the value to depend on the sign.
+    """
+    if graph.fast_math:
+        return False
+    if in_other_graphs not in graph.zero_signs:
+        graph.zero_signs[in_other_graphs] = _dependent(graph, in_other_graphs=in_other_graphs)
+    return name in graph.zero_signs[in_other_graphs]
+
+
+def _dependent(graph: Graph, *, in_other_graphs: bool) -> set[str]:
+    """Return the nodes whose zeros have a sign that an operation depends on."""
+    ahead = list(graph.fetched) if in_other_graphs and graph.is_body else []
+    for node in graph.of_op(*SENSITIVE):
+        places = SENSITIVE[node.op]
+        ahead += [tensor.node for place, tensor in enumerate(node.inputs) if places is None or place in places]
+    if in_other_graphs:
+        calls = (node for node in graph.nodes.values() if not is_pure(node) and node.op not in SOURCES)
+        ahead += [tensor.node for node in calls for tensor in node.inputs]
+    dependent: set[str] = set()
+    while ahead:
+        name = ahead.pop()
+        if name not in dependent and name in graph.nodes:
+            dependent.add(name)
+            node = graph.nodes[name]
+            if node.op not in ABSORBING and not _adds_nonzero(graph, node):
+                ahead += [tensor.node for tensor in node.inputs]
+    return dependent
+
+
+def _adds_nonzero(graph: Graph, node: Node) -> bool:
+    return node.op in SUMS and any(
+        graph.is_constant(tensor) and bool(np.all(graph.array(tensor) != 0)) for tensor in node.inputs
+    )
