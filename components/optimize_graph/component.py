@@ -19,8 +19,10 @@ def optimize_graph(
 
     The variables become constants. Then the passes are tried in order, and the laws among them again until none
     applies. After every pass that changed something, all signatures are compared with the parent: a pass that fails, or
-    after which an output differs by more than the tolerance, is undone and reported. The model card lists under
-    ``report`` for each pass the nodes by operation before and after, the error, and the refusals with their reasons.
+    after which an output differs by more than the tolerance, is undone and reported. Without ``fast_math``, its inputs
+    include NaN, infinities, zeros of both signs, denormals, the extremes of each dtype, and no records. The model card
+    lists under ``report`` for each pass the nodes by operation before and after, the error, and the refusals with their
+    reasons.
 
     Signatures keep names, dtypes, shapes and unknown dimensions; tables and assets stay. The result has no Keras form.
 

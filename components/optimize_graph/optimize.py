@@ -21,7 +21,7 @@ from tfopt.graph.frozen_model import Frozen, Signature
 from tfopt.graph.frozen_runtime import FrozenRuntime
 from tfopt.graph.pass_manager import graph_of, unmet_requirements
 from tfopt.graph.rewrites import laws
-from tfopt.graph.size_inputs import size_inputs
+from tfopt.graph.size_inputs import crashing_operations, size_inputs
 from tfopt.serving.saved_model_assets import copy_assets
 
 log = logging.getLogger(__name__)
@@ -40,14 +40,20 @@ def optimize(model: SavedModel, target: Path, examples: Examples | None, optimiz
         if optimization.feature_signature:
             parent = add_feature_signature(parent, source.signature, optimization.feature_signature)
         allowed = tolerance_of(parent) if optimization.tolerance is None else optimization.tolerance
-        special = None if optimization.fast_math else {key: size_inputs(parent, key) for key in parent.signatures}
+        left_out = _why_no_special_values(parent, optimization)
+        special = None if left_out else {key: size_inputs(parent, key) for key in parent.signatures}
         comparison = Comparison(
-            parent.signatures, lambda key: FrozenRuntime(parent, key), examples, source.signature, special
+            parent.signatures,
+            lambda key: FrozenRuntime(parent, key),
+            examples,
+            source.signature,
+            special,
         )
         run = VerifiedPasses(parent, comparison, allowed, fast_math=optimization.fast_math)
         run.run_all(passes)
         _log(run, explain=optimization.explain)
-        facts = {"name": "optimized", "nodes": len(run.model.graph.node), "report": _report(parent, run, passes)}
+        report = {**_report(parent, run, passes), "special_values": left_out or "compared"}
+        facts = {"name": "optimized", "nodes": len(run.model.graph.node), "report": report}
         if optimization.explain:
             link_tree(source.saved_model or source.path, target / "Format-Serving")
             (target / "Format-Serving" / CARD).unlink(missing_ok=True)
@@ -57,6 +63,14 @@ def optimize(model: SavedModel, target: Path, examples: Examples | None, optimiz
             graph_file.write_graph(run.model, target / "frozen.pb")
             facts["frozen_graph"] = {key: _names(signature) for key, signature in run.model.signatures.items()}
     return {**facts, "verified": verified}
+
+
+def _why_no_special_values(parent: Frozen, optimization: Optimization) -> str:
+    """Return why NaN, infinities and extremes are not compared; empty if they are."""
+    if optimization.fast_math:
+        return "not compared: fast_math"
+    crashing = crashing_operations(parent)
+    return f"not compared: {crashing[0]} of TensorFlow may crash on them" if crashing else ""
 
 
 def _exported(model: SavedModel, folder: Path, optimization: Optimization) -> SavedModel:
@@ -111,7 +125,10 @@ def _write_verified(
     saved_model.write(child, written.path)
     copy_assets(source, written.path)
     comparison = Comparison(
-        child.signatures, lambda key: runtimes.load(source, signature=key), examples, source.signature
+        child.signatures,
+        lambda key: runtimes.load(source, signature=key),
+        examples,
+        source.signature,
     )
     outputs = comparison.errors(lambda key: runtimes.load(written, signature=key))
     name, error = largest_error(outputs)

@@ -109,6 +109,15 @@ def test_extreme_integers_are_no_sizes_of_tensors(tmp_path):
     assert len(child({"n": np.int32(5)})) == 5
 
 
+def test_operations_that_crash_on_special_values_get_none(tmp_path):
+    def crop(image, boxes):
+        return {"y": tf.image.crop_and_resize(image, boxes * 1.0, [0], [2, 2], "nearest")}
+
+    report, *_ = optimized(tmp_path, crop, spec("image", 1, 8, 8, 3), spec("boxes", 1, 4))
+    assert "CropAndResize" in report["special_values"]
+    assert "drop_neutral_elements" in [row["pass"] for row in report["passes"]]
+
+
 def test_endless_loop_is_no_obstacle(tmp_path, monkeypatch):
     monkeypatch.setattr("tfopt.graph.special_values.TIMEOUT_S", 0.3)
 

@@ -1,6 +1,6 @@
-"""Find the inputs whose values may be sizes of tensors, or counts of a loop."""
+"""Find inputs and operations for which special values are dangerous: sizes of tensors, and kernels that crash."""
 
-from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.frozen_model import Frozen, nodes
 
 # Operations that allocate no more for an extreme integer: they compute, select, or fail.
 COMPUTING = {
@@ -51,6 +51,15 @@ COMPUTING |= {
 }
 # Their result depends on the shape of the input, not on its values.
 SHAPES = {"OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike"}
+
+# Kernels of TensorFlow 2.21 that read out of bounds, or never end, for NaN or the largest floats.
+CRASHING = {"CropAndResize", "CropAndResizeGradBoxes", "CropAndResizeGradImage", "RandomPoisson", "RandomPoissonV2"}
+CRASHING |= {"AdjustHue", "StatefulRandomBinomial", "StatelessRandomBinomial", "StatelessRandomPoisson"}
+
+
+def crashing_operations(frozen: Frozen) -> list[str]:
+    """Return the operations of a model whose kernels may crash on special values."""
+    return sorted({node.op for node in nodes(frozen.graph)} & CRASHING)
 
 
 def size_inputs(frozen: Frozen, key: str) -> set[str]:
