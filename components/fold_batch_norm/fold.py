@@ -62,7 +62,7 @@ def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: 
 
 def _fold_graph(model: SavedModel, target: Path, examples: Examples | None, tolerance: float | None) -> dict[str, Any]:
     try:
-        frozen = read(model.saved_model or model.path)
+        frozen = read(model.saved_model or model.path, state=True)
     except CannotFreezeError as refusal:  # it was loaded before: damaged models are not passed through
         log.info("%s is passed through unchanged: %s", model.name, refusal.received)
         _pass_through(model, target)

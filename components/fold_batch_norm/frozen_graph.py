@@ -14,6 +14,7 @@ from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.pass_manager import graph_of, optimize
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_order import NORMALIZING
+from tfopt.graph.state import changes_state
 from tfopt.serving.saved_model_assets import copy_assets
 
 FOLDING = (*NORMALIZING, "fold_batch_norm", "fold_scale", "fold_shift", "strip_unused", "share_equal_nodes")
@@ -56,7 +57,11 @@ def write_verified(
     saved_model.write(child, written.path)
     copy_assets(model, written.path)
     comparison = Comparison(
-        child.signatures, lambda key: runtimes.load(model, signature=key), examples, model.signature
+        child.signatures,
+        lambda key: runtimes.load(model, signature=key),
+        examples,
+        model.signature,
+        stateful=changes_state(child.graph),
     )
     outputs = comparison.errors(lambda key: runtimes.load(written, signature=key))
     name, error = largest_error(outputs)

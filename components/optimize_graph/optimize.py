@@ -22,6 +22,7 @@ from tfopt.graph.frozen_runtime import FrozenRuntime
 from tfopt.graph.pass_manager import graph_of, unmet_requirements
 from tfopt.graph.rewrites import laws
 from tfopt.graph.size_inputs import crashing_operations, size_inputs
+from tfopt.graph.state import changes_state
 from tfopt.serving.saved_model_assets import copy_assets
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ def optimize(model: SavedModel, target: Path, examples: Examples | None, optimiz
     passes = read_passes(optimization.passes, fast_math=optimization.fast_math)
     with tempfile.TemporaryDirectory() as folder:
         source = _exported(model, Path(folder), optimization)
-        parent = saved_model.read(source.saved_model or source.path)
+        parent = saved_model.read(source.saved_model or source.path, state=True)
         if optimization.feature_signature:
             parent = add_feature_signature(parent, source.signature, optimization.feature_signature)
         allowed = tolerance_of(parent) if optimization.tolerance is None else optimization.tolerance
@@ -48,6 +49,7 @@ def optimize(model: SavedModel, target: Path, examples: Examples | None, optimiz
             examples,
             source.signature,
             special,
+            stateful=changes_state(parent.graph),
         )
         run = VerifiedPasses(parent, comparison, allowed, fast_math=optimization.fast_math)
         run.run_all(passes)
@@ -69,6 +71,8 @@ def _why_no_special_values(parent: Frozen, optimization: Optimization) -> str:
     """Return why NaN, infinities and extremes are not compared; empty if they are."""
     if optimization.fast_math:
         return "not compared: fast_math"
+    if changes_state(parent.graph):
+        return "not compared: each call changes the state of the model"
     crashing = crashing_operations(parent)
     return f"not compared: {crashing[0]} of TensorFlow may crash on them" if crashing else ""
 
@@ -129,6 +133,7 @@ def _write_verified(
         lambda key: runtimes.load(source, signature=key),
         examples,
         source.signature,
+        stateful=changes_state(child.graph),
     )
     outputs = comparison.errors(lambda key: runtimes.load(written, signature=key))
     name, error = largest_error(outputs)

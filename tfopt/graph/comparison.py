@@ -46,6 +46,8 @@ class Comparison:
         examples: Examples | None,
         signature: str = SERVING_DEFAULT,
         special: Mapping[str, Collection[str]] | None = None,
+        *,
+        stateful: bool = False,
     ) -> None:
         """Run the parent on each signature and store its outputs.
 
@@ -56,6 +58,8 @@ class Comparison:
             signature: The signature that the examples are for.
             special: Compare special values too (see `special_values`); by signature, the inputs that may be sizes.
                 Both models must be `FrozenRuntime`: when TensorFlow serves a model, Grappler rewrites it.
+            stateful: The model changes its state while it serves, or has random outputs. The parent is loaded and run
+                a second time, and outputs that differ then are not compared.
 
         Raises:
             ComponentError: If that signature of the parent does not exist, cannot be run or returns NaN.
@@ -63,6 +67,7 @@ class Comparison:
         self.source, self.skipped = "", {}
         self._recorded: dict[str, _RecordedOutputs] = {}
         self._probes: dict[str, list[Probe]] = {}
+        self._random: set[str] = set()
         keys = list(keys)
         if signature != SERVING_DEFAULT and signature not in keys:
             raise ComponentError(f"no signature {signature!r}", "one of its signatures", nearest(signature, keys))
@@ -73,6 +78,8 @@ class Comparison:
                     if special is not None and isinstance(runtime, FrozenRuntime):
                         probes = record_probes(runtime, self._recorded[key].batches[0], special[key])
                         self._probes[key] = [*self._recorded[key].failures, *probes]
+                if stateful:
+                    self._run_again(key, parent)
             except ComponentError as error:
                 if key == signature:
                     raise
@@ -136,7 +143,24 @@ class Comparison:
         for name, parity in compare(parent, child, parent.batches).items():
             spread = max(parity.output_range, MIN_RANGE * parent.max_abs(name))
             facts[f"{key}/{name}"] = {**parity.facts(), "relative_error": parity.max_abs_error / spread}
-        return facts
+        return {name: one for name, one in facts.items() if name not in self._random}
+
+    def _run_again(self, key: str, parent: Callable[[str], Runtime]) -> None:
+        """Load the parent again and run it on the recorded inputs only; leave out outputs that differ next time."""
+        with parent(key) as runtime:
+            self._recorded[key] = _RecordedOutputs(runtime, self._recorded[key].batches)
+        with parent(key) as runtime:
+            errors = self._errors(key, runtime)
+        random = {name for name, facts in errors.items() if not facts["relative_error"] <= FLOAT32_TOLERANCE}
+        if random == set(errors):
+            del self._recorded[key]
+            raise ComponentError(
+                f"{key}: every output differs from run to run",
+                "an output to compare the optimized model by",
+                "seed its random operations",
+            )
+        self._random |= random
+        self.skipped |= dict.fromkeys(random, "it differs from run to run of the model")
 
 
 def tolerance_of(frozen: Frozen) -> float:

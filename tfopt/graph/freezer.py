@@ -11,30 +11,40 @@ from tfopt.graph.mutable_graph import Graph
 from tfopt.graph.op_registry import definition
 from tfopt.graph.report import Report
 from tfopt.graph.rewrites import freeze_learning_phase
+from tfopt.graph.state import (
+    MUTABLE_TABLE,
+    VARIABLE,
+    WRITES,
+    add_initializer,
+    read_values,
+    state_nodes,
+    users_of,
+)
 
 LOWERING = "_lower_using_switch_merge"  # set on If and While: TensorFlow may turn them into Switch and Merge
 # Names of Python gradients are unknown in other processes. _class may point to a removed variable. The shapes were
 # inferred before loops took constants instead of variables.
 STRIPPED = ("_gradient_op_type", "_class", "_output_shapes")
-WRITES = re.compile(
-    r"Assign|CountUpTo|^(Sparse)?Apply|^Resource(Scatter|(Sparse)?Apply|Strided)"
-    r"|^Scatter(Nd)?(Add|Sub|Mul|Div|Min|Max|Update)$"
-)
 # State that comes from a checkpoint or from code, not from the graph.
-OUTSIDE = re.compile(r"Mutable\w*Hash|Iterator|BoostedTrees\w*Ensemble|Queue|Barrier|^(Eager)?PyFunc")
-VARIABLE = re.compile(r"^(Variable|VariableV2|VarHandleOp|ReadVariableOp|ResourceGather(Nd)?)$")
+OUTSIDE = re.compile(r"Iterator|BoostedTrees\w*Ensemble|Queue|Barrier|^(Eager)?PyFunc")
+READS = re.compile(r"^(ReadVariableOp|ResourceGather(Nd)?)$")
+NOTHING = re.compile("(?!)")
+TABLES = ("HashTableV2", "MutableHashTableV2", "MutableHashTableOfTensorsV2")
 
 
 class CannotFreezeError(ComponentError):
     """A model that can be loaded, and so is whole, has something that a frozen graph cannot represent."""
 
 
-def freeze(frozen: Frozen, session: Any) -> Frozen:
+def freeze(frozen: Frozen, session: Any, *, state: bool = False) -> Frozen:
     """Return the model with constants instead of variables, inlined calls, and a separate Identity for each output.
+
+    Variables that the model writes, and mutable tables, stay if ``state`` is true; the initialization op sets them.
 
     Args:
         frozen: A model whose graph may have variables and calls. The graph is changed in place.
         session: A ``tf.compat.v1.Session`` in which that graph is loaded and restored; None when it has no variables.
+        state: Allow variables that the model writes, and mutable tables.
 
     Raises:
         CannotFreezeError: If an operation has or changes state that constants cannot represent.
@@ -48,22 +58,46 @@ def freeze(frozen: Frozen, session: Any) -> Frozen:
     keep = sorted(frozen.protected)
     frozen.graph = extract(frozen.graph, keep)
     prune_functions(frozen.graph)
-    _refuse(frozen.graph, WRITES, "changes its variables while it serves", "a model that only reads them")
+    if not state or session is None:
+        _refuse(frozen.graph, WRITES, "changes its variables while it serves", "a model that only reads them")
+        _refuse(frozen.graph, MUTABLE_TABLE, "keeps state outside its graph", "a model of variables and static tables")
     _refuse(frozen.graph, OUTSIDE, "keeps state outside its graph", "a model of variables, static tables and assets")
     lowered = _set_lowering(frozen.graph, to=False)  # otherwise inlining would turn While into Switch and Merge
     _return_effects(frozen.graph)
     frozen = grappler.run(frozen, ["function"])
     _inline_tables(frozen.graph)
+    states = state_nodes(frozen.graph) if state and session is not None else []
     if session is not None:
-        frozen.graph = _constants(frozen.graph, session, keep)
+        frozen.graph = _constants(frozen.graph, session, keep, [node.name for node in states])
     _leave_training(frozen)
-    _refuse(frozen.graph, VARIABLE, "has a variable that could not be frozen", "variables read by ReadVariableOp")
+    names = re.compile("|".join(f"^{re.escape(node.name)}$" for node in states)) if states else NOTHING
+    _refuse(
+        frozen.graph, VARIABLE, "has a variable that could not be frozen", "variables read by ReadVariableOp", names
+    )
+    if not states:
+        _refuse(frozen.graph, READS, "has a variable that could not be frozen", "variables read by ReadVariableOp")
+    _keep_state(frozen, states, session)
     if lowered:
         _set_lowering(frozen.graph, to=True)
     for node in nodes(frozen.graph):
         for attribute in STRIPPED:
             node.attr.pop(attribute, None)
-    return _name_outputs(frozen)
+    frozen = _name_outputs(frozen)
+    frozen.state = set(users_of(frozen.graph, states)) if states else set()
+    return frozen
+
+
+def _keep_state(frozen: Frozen, states: list[Any], session: Any) -> None:
+    """Make the initialization op give states the values that they have in a session."""
+    if not states:
+        return
+    try:
+        values = read_values(session, states)
+    except (KeyError, ValueError) as error:
+        raise CannotFreezeError(
+            f"state that cannot be read: {first_line(error)}", "variables with values", "export the model again"
+        ) from error
+    frozen.initializer = add_initializer(frozen.graph, states, values, frozen.initializer)
 
 
 def _leave_training(frozen: Frozen) -> None:
@@ -118,7 +152,7 @@ def _inline_tables(graph: Any) -> None:
     tables = {}
     for function in graph.library.function:
         others = [node for node in function.node_def if node.op not in ("Identity", "NoOp")]
-        if not function.signature.input_arg and [node.op for node in others] == ["HashTableV2"]:
+        if not function.signature.input_arg and len(others) == 1 and others[0].op in TABLES:
             tables[function.signature.name] = others[0]
     for node in graph.node:
         if "f" in node.attr and node.attr["f"].func.name in tables:
@@ -127,8 +161,10 @@ def _inline_tables(graph: Any) -> None:
             node.name, node.input[:] = name, controls
 
 
-def _refuse(graph: Any, ops: re.Pattern[str], problem: str, expected: str) -> None:
-    refused = sorted({f"{node.name} ({node.op})" for node in nodes(graph) if ops.search(node.op)})
+def _refuse(graph: Any, ops: re.Pattern[str], problem: str, expected: str, but: re.Pattern[str] = NOTHING) -> None:
+    """Refuse operations, but for nodes of some names."""
+    matching = (node for node in nodes(graph) if ops.search(node.op) and not but.search(node.name))
+    refused = sorted({f"{node.name} ({node.op})" for node in matching})
     if refused:
         more = f" and {len(refused) - 3} more" if len(refused) > 3 else ""
         raise CannotFreezeError(
@@ -145,14 +181,16 @@ def _set_lowering(graph: Any, *, to: bool) -> bool:
     return before
 
 
-def _constants(graph: Any, session: Any, keep: list[str]) -> Any:
+def _constants(graph: Any, session: Any, keep: list[str], states: list[str]) -> Any:
     import tensorflow as tf
 
     for node in graph.node:  # TensorFlow freezes only variables with a ReadVariableOp of this name
         if node.op == "VarHandleOp":
             _ensure_read(session.graph, node)
     try:
-        frozen = tf.compat.v1.graph_util.convert_variables_to_constants(session, graph, keep)
+        frozen = tf.compat.v1.graph_util.convert_variables_to_constants(
+            session, graph, keep, variable_names_blacklist=states
+        )
     except Exception as error:
         raise CannotFreezeError(
             f"freezing: {first_line(error)}", "variables that can be read", "export the model for serving again"

@@ -48,12 +48,14 @@ class Frozen:
         signatures: By key, without TensorFlow's own (``__saved_model_init_op``).
         initializer: The node that must run once after loading, for example to fill lookup tables.
         assets: Files by the tensor (``node:0``) that contains their name; copied when the model is written.
+        state: The nodes that create or use variables and tables that the model changes; empty for most models.
     """
 
     graph: Any
     signatures: dict[str, Signature]
     initializer: str | None = None
     assets: dict[str, Path] = field(default_factory=dict)
+    state: set[str] = field(default_factory=set)
 
     @property
     def outputs(self) -> list[str]:
@@ -63,9 +65,9 @@ class Frozen:
 
     @property
     def protected(self) -> set[str]:
-        """Return the nodes whose names a rewrite must preserve: `outputs`, inputs of signatures, and file names."""
+        """Return the nodes whose names a rewrite must preserve: `outputs`, inputs, file names, and `state`."""
         inputs = {end.node for signature in self.signatures.values() for end in signature.inputs.values()}
-        return {*self.outputs, *inputs, *(tensor.rpartition(":")[0] for tensor in self.assets)}
+        return {*self.outputs, *inputs, *self.state, *(tensor.rpartition(":")[0] for tensor in self.assets)}
 
 
 def nodes(graph: Any) -> Iterator[Any]:

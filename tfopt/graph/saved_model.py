@@ -1,7 +1,7 @@
 """Read a SavedModel as a frozen model, and write a frozen model as a SavedModel.
 
-A frozen model has no variables: their values are constants of the graph, and cannot be trained or restored. A model
-that changes its variables during serving is refused.
+A frozen model has no variables: their values are constants of the graph, and cannot be trained or restored. Variables
+that the model writes while it serves stay, if the reader allows them; otherwise such a model is refused.
 
 The written SavedModel has one MetaGraph with an initialization op and no object graph. This is TensorFlow's older form,
 the only one in which several signatures share one graph. ``tf.saved_model.load``, TensorFlow Serving and the converters
@@ -28,8 +28,12 @@ OWN = {INIT, "__saved_model_train_op"}
 MAX_BYTES = 2**31 - 1  # of one protocol buffer
 
 
-def read(model_path: Path) -> Frozen:
+def read(model_path: Path, *, state: bool = False) -> Frozen:
     """Read the SavedModel in a folder, of TensorFlow 1 or 2, with all of its signatures.
+
+    Args:
+        model_path: The folder.
+        state: Allow variables that the model writes, and mutable tables; they stay what they are.
 
     Raises:
         ComponentError: If it cannot be loaded, has no signatures, has inputs or outputs that are not dense tensors,
@@ -53,7 +57,7 @@ def read(model_path: Path) -> Frozen:
             ) from error
         signatures = {key: _signature(key, proto.signature_def[key], session.graph, model_path) for key in keys}
         frozen = Frozen(loaded.graph_def, signatures, _init_op(proto), assets)
-        return freezing.freeze(frozen, session)
+        return freezing.freeze(frozen, session, state=state)
 
 
 @contextlib.contextmanager

@@ -3,8 +3,8 @@
     before    Const -> Identity(r);  y = Relu(x), after r
     after     Const -> Identity(r);  y = Relu(x)
 
-Frozen variables leave such edges: other nodes had to wait for their read. The creation of a lookup table is no effect
-either: nodes that use the table read its handle.
+Frozen variables leave such edges: other nodes had to wait for their read. The creation of a lookup table or a variable
+is no effect either: nodes that use it read its handle.
 
 Requires: neither the source of the edge nor a node before it has an effect, and none of them is control flow of version
 1, where a control edge determines the branch or loop that a node belongs to.
@@ -17,12 +17,13 @@ from tfopt.graph.op_registry import is_pure
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_rule import Whole
 
-TABLES = ("HashTable", "HashTableV2")
+STATES = {"HashTable", "HashTableV2", "MutableHashTableV2", "MutableHashTableOfTensorsV2", "MutableDenseHashTableV2"}
+STATES |= {"VarHandleOp"}
 
 
 def run(graph: Graph, report: Report) -> int:
     """Remove control edges from nodes that have no effect, nor any node before them."""
-    return release(graph, report, "drop_control_edges", lambda node: is_pure(node) or node.op in TABLES)
+    return release(graph, report, "drop_control_edges", lambda node: is_pure(node) or node.op in STATES)
 
 
 def release(graph: Graph, report: Report, law: str, harmless: Callable[[Node], bool]) -> int:
