@@ -35,6 +35,7 @@ class Selection:
     seconds: Inherited
     batch_sizes: Inherited
     layout: Inherited
+    signing_key: Inherited
     destination: Destination = "pushed"
 
 
@@ -138,6 +139,7 @@ def select_and_push(
     pushed |= {"destination": selection.destination, "layout": selection.layout, **(loading or {})}
     served = steps.validate_serving(**pushed)
     steps.push_model(
+        signing_key=selection.signing_key,
         blessing=selected.outputs["blessing"],
         infra_blessing=served.outputs["infra_blessing"],
         decision=selected.outputs["decision"],

@@ -60,12 +60,14 @@ def push_model(
     from tfopt.components.push_model.choice import choose
     from tfopt.components.push_model.push import check_destination, push, store_for_next_run
     from tfopt.runtimes import environment
+    from tfopt.serving.version_manifest import check_key
 
     choice = choose(model, blessing, infra_blessing, fallback)
     if decision:
         decision.load()  # a damaged report is refused before a version is added
     if recipe:
         recipe.read()
+    check_key(settings.signing_key)
     check_destination(
         settings.destination, history=bool(decision), trained=bool(trained and choice.model), recipe=bool(recipe)
     )

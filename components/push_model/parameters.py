@@ -25,10 +25,14 @@ class PushSettings:
             the newest version. Next to ``model.tflite`` are ``metadata.json`` (names, types, shapes, scales) and, if
             the examples name their classes, ``labels.txt``.
         keep: Number of versions that remain after a push, the newest; all by default.
+        signing_key: A file with a private key (PEM, an elliptic curve), for an OpenSSF signature next to the version,
+            ``versions/NUMBER.sig``; TFOPT_SIGNING_PASSWORD has its password. The manifest ``versions/NUMBER.sha256`` is
+            written without a key, too. `validate_serving` checks both (``verify``).
         warm_up_requests: The largest number of recorded requests, of one example each, if there are examples.
     """
 
     destination: Destination
     layout: Literal["auto", "tf_serving", "triton", "plain"] = "auto"
     keep: Annotated[int, Between(1)] | None = None
+    signing_key: str | None = None
     warm_up_requests: Annotated[int, Between(0, 1000)] = 16

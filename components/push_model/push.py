@@ -15,6 +15,7 @@ from tfopt.components.push_model.store_versions import StoreVersions
 from tfopt.components.push_model.versions import Versions, check_folder, check_link, translate_errors
 from tfopt.model_store import run_history, warm_start
 from tfopt.runtimes import environment
+from tfopt.serving import version_manifest
 from tfopt.serving.layouts import resolve_layout, write_version
 from tfopt.serving.triton_config import written_config
 from tfopt.serving.triton_scheduler import Scheduling
@@ -37,7 +38,7 @@ def push(
     """
     model = choice.model or requested
     versions_class = StoreVersions if is_remote(settings.destination) else Versions
-    versions = versions_class(settings.destination, resolve_layout(model, settings.layout))
+    versions = versions_class(settings.destination, resolve_layout(model, settings.layout), settings.signing_key)
     report = PushedReport(
         pushed=False,
         destination=versions.destination,
@@ -90,6 +91,7 @@ def check_destination(destination: str, *, history: bool, trained: bool, recipe:
     if is_remote(destination):
         return
     folder = Path(destination).expanduser()
+    check_folder(folder / version_manifest.FOLDER)
     if history:
         check_folder(folder / run_history.FOLDER)
     if trained:

@@ -19,8 +19,8 @@ from tfopt.components.push_model.versions import PushResult
 from tfopt.errors import ComponentError
 from tfopt.serving.layouts import Version, copy_model, version_files
 from tfopt.serving.triton_config import FILE as CONFIG
+from tfopt.serving.version_manifest import FOLDER, MANIFEST, SIGNATURE, describe_version
 
-FOLDER = "versions"
 POINTER, CLAIM = ".json", ".claim"
 # From then on the files of a version without a pointer are removed; at once if its process was here and has ended.
 ABANDONED_AFTER = datetime.timedelta(days=1)
@@ -31,9 +31,10 @@ log = logging.getLogger(__name__)
 class StoreVersions:
     """The versions below an address; their names are numbers."""
 
-    def __init__(self, destination: str, layout: str) -> None:
+    def __init__(self, destination: str, layout: str, signing_key: str | None = None) -> None:
         """Refer to an address, below which there may be nothing yet."""
         self.destination, self.layout = destination.rstrip("/"), layout
+        self._signing_key = signing_key
 
     def push(
         self,
@@ -83,10 +84,13 @@ class StoreVersions:
 
     def _add(self, stage: Path, digest: str, write_config: Callable[[], None]) -> int:
         version = self._claim_number()
+        stage = stage.rename(stage.with_name(str(version)))
         files = {path.relative_to(stage).as_posix(): path.stat().st_size for path in stage.rglob("*") if path.is_file()}
         pointer = {"version": version, "digest": digest, "time": _now().isoformat(), "files": files}
         try:
             storage.upload(stage, self.path(version))
+            for name, content in describe_version(stage, self._signing_key).items():
+                storage.write_file(storage.join(self.destination, name), content)
             write_config()
             storage.write_file(self._entry(version, POINTER), (json.dumps(pointer, indent=1) + "\n").encode())
         except BaseException:
@@ -118,7 +122,8 @@ class StoreVersions:
         numbers = self.numbers()
         try:
             for version in numbers[: -keep or None] if keep else ():
-                storage.remove(self._entry(version, POINTER))
+                for suffix in (POINTER, MANIFEST, SIGNATURE):
+                    storage.remove(self._entry(version, suffix))
                 storage.remove(self.path(version))
             for version in {number for number, _ in self._entries()} - set(numbers):
                 if self._is_abandoned(version):

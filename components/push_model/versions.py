@@ -13,6 +13,7 @@ from tfopt.artifacts import Model, staging
 from tfopt.artifacts.folder_lock import lock_folder
 from tfopt.errors import ComponentError
 from tfopt.serving.layouts import Version, copy_model, version_files
+from tfopt.serving.version_manifest import FOLDER, MANIFEST, SIGNATURE, describe_version
 
 LATEST = "latest"
 NAME_IN_USE = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)  # errors of renaming to an existing name
@@ -36,9 +37,10 @@ class PushResult:
 class Versions:
     """The versions in a destination; their names are numbers."""
 
-    def __init__(self, destination: str, layout: str) -> None:
+    def __init__(self, destination: str, layout: str, signing_key: str | None = None) -> None:
         """Refer to a folder, which need not exist yet."""
         self.folder, self.layout = Path(destination).expanduser().absolute(), layout
+        self._signing_key = signing_key
         self.destination = str(self.folder)
 
     def push(
@@ -98,11 +100,25 @@ class Versions:
             else:
                 version, reason = self._rename(stage), "blessed"
         staging.sync(self.folder)
+        self._describe(version)
         if self.layout == "plain" or (self.folder / LATEST).is_symlink():  # an existing link must not lag behind
             self._link_latest(version)
         for old in self.numbers()[: -keep or None] if keep else ():
             self._remove(old)
         return PushResult(version, previous, reason)
+
+    def _describe(self, version: int) -> None:
+        """Write manifest and signature of a version next to it, unless they are there."""
+        path = self.path(version)
+        names = [f"{FOLDER}/{path.name}{suffix}" for suffix in (MANIFEST, *([SIGNATURE] if self._signing_key else []))]
+        if all((self.folder / name).is_file() for name in names):
+            return
+        (self.folder / FOLDER).mkdir(exist_ok=True)
+        for name, content in reversed(describe_version(path, self._signing_key).items()):  # the manifest is last
+            partial = staging.new_path(self.folder)
+            partial.write_bytes(content)
+            staging.sync(partial)
+            partial.rename(self.folder / name)
 
     def _rename(self, stage: Path) -> int:
         """Rename to the next free number; a number that another machine uses meanwhile is skipped."""
@@ -131,9 +147,11 @@ class Versions:
 
         An error is only logged, because the new version is served already.
         """
-        hidden = staging.new_path(self.folder)
+        hidden, path = staging.new_path(self.folder), self.path(version)
         try:
-            self.path(version).rename(hidden)
+            for suffix in (MANIFEST, SIGNATURE):
+                (self.folder / FOLDER / f"{path.name}{suffix}").unlink(missing_ok=True)
+            path.rename(hidden)
             shutil.rmtree(hidden)
         except FileNotFoundError:
             pass

@@ -37,10 +37,14 @@ def validate_serving(
         test: Layout, requests and limits.
 
     Raises:
-        ComponentError: If the layout cannot hold the format, the examples do not fit the model, or the disk is full.
+        ComponentError: If a version differs from its manifest or signature, the layout cannot hold the format, the
+            examples do not fit the model, or the disk is full.
     """
     from tfopt.components.validate_serving.validate import validate
+    from tfopt.serving.version_manifest import verify_version
 
+    if test.verify or test.public_key:
+        verify_version(model.path, test.public_key)
     served = [validate(model, examples, test)]
     if fallback is not None:
         served.append(validate(fallback, examples, test, is_fallback=True))

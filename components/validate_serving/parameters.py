@@ -13,6 +13,9 @@ class ServingTest:
     Attributes:
         layout: As in `push_model`.
         destination: As in `push_model`: a user's config.pbtxt there is checked instead of a generated one.
+        verify: The model is a version that `push_model` wrote, ``DESTINATION/NUMBER``: compare it with its manifest
+            before it is loaded. A file that is missing, changed or added is an error.
+        public_key: A file with the public key (PEM) that the version must be signed for; implies ``verify``.
         requests: Number of different requests.
         batch_size: Number of examples in a request, if the model's batch size is open.
         concurrency: Number of clients that send requests at the same time while latency is measured.
@@ -28,6 +31,8 @@ class ServingTest:
 
     layout: Literal["auto", "tf_serving", "triton", "plain"] = "auto"
     destination: str | None = None
+    verify: bool = False
+    public_key: str | None = None
     requests: Annotated[int, Between(1, 1000)] = 16
     batch_size: Annotated[int, Between(1)] = 1
     concurrency: Annotated[int, Between(1)] = 4

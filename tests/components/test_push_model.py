@@ -55,6 +55,11 @@ def tree(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
 
 
+def entries(folder: Path) -> list[str]:
+    """Return the names in a destination, except for the folder with the manifests."""
+    return sorted(path.name for path in folder.iterdir() if path.name != "versions")
+
+
 def test_each_push_adds_the_next_number(model, tmp_path):
     destination = tmp_path / "served here, größer"
     first, second = push(model, destination), push(changed(model, "new"), destination)
@@ -80,7 +85,7 @@ def test_each_push_adds_the_next_number(model, tmp_path):
         "pushed": 1, "pushed_destination": str(destination / "2"), "pushed_version": "2", "reason": "blessed",
         "fallback": 0, "blessing": "meets the goals",
     }  # fmt: skip
-    assert sorted(path.name for path in destination.iterdir()) == ["1", "2"]
+    assert entries(destination) == ["1", "2"]
     assert (destination / "1" / "model.tflite").read_text() == "flatbuffer 0"
     assert (destination / "2" / "model.tflite").read_text() == "new"
 
@@ -125,7 +130,7 @@ def test_a_foreign_file_or_folder_named_latest_is_not_replaced(model, tmp_path, 
     make(tmp_path / "served" / "latest")
     with pytest.raises(ComponentError, match="latest is no link"):
         push(model, tmp_path / "served", layout="plain")
-    assert [path.name for path in (tmp_path / "served").iterdir()] == ["latest"]
+    assert entries(tmp_path / "served") == ["latest"]
     assert not (tmp_path / "served" / "latest").is_symlink()
 
 
@@ -174,7 +179,7 @@ def test_an_unblessed_model_is_not_pushed(model, tmp_path):
     assert (report.pushed, report.version, report.path, report.previous) == (False, None, None, 1)
     assert report.reason == "not blessed: meets the goals"
     assert pushed.metadata["pushed"] == 0
-    assert [path.name for path in (tmp_path / "served").iterdir()] == ["1"]
+    assert entries(tmp_path / "served") == ["1"]
 
 
 def test_an_unblessed_model_creates_no_destination(model, tmp_path):
@@ -211,7 +216,7 @@ def test_a_damaged_newest_version_is_pushed_again(model, tmp_path):
 def test_keep_removes_the_oldest_versions(model, tmp_path):
     for number in range(5):
         push(changed(model, str(number)), tmp_path / "served", keep=2)
-    assert sorted(path.name for path in (tmp_path / "served").iterdir()) == ["4", "5"]
+    assert entries(tmp_path / "served") == ["4", "5"]
 
 
 @pytest.mark.parametrize("layout", ["tf_serving", "plain"])
@@ -250,7 +255,7 @@ def test_concurrent_pushes_of_one_model_add_one_version(model, tmp_path):
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(lambda _: versions.push(Model(model)), range(16)))
     assert {result.version for result in results} == {1}
-    assert [path.name for path in (tmp_path / "served").iterdir()] == ["1"]
+    assert entries(tmp_path / "served") == ["1"]
 
 
 def test_a_push_waits_for_a_push_of_another_process(model, tmp_path):
@@ -275,7 +280,7 @@ def test_a_foreign_file_with_a_number_as_name_is_kept_and_no_version(model, tmp_
     push(model, served)
     (served / "3").write_text("notes")
     assert push(changed(model, "new"), served, keep=1).read()["version"] == 4
-    assert sorted(path.name for path in served.iterdir()) == ["3", "4"]
+    assert entries(served) == ["3", "4"]
 
 
 def test_an_old_version_that_cannot_be_deleted_only_logs_a_warning(model, tmp_path, caplog):
@@ -320,10 +325,10 @@ def test_a_killed_push_adds_no_version_and_the_next_push_removes_its_files(model
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    assert [path.name for path in served.iterdir() if not path.name.startswith(".")] == ["1"]
+    assert [name for name in entries(served) if not name.startswith(".")] == ["1"]
     assert list(served.glob(".partial-*"))
     assert push(changed(model, "new"), served).read()["version"] == 2
-    assert sorted(path.name for path in served.iterdir()) == ["1", "2"]
+    assert entries(served) == ["1", "2"]
 
 
 def test_an_unwritable_destination_is_refused(model, tmp_path):
@@ -349,7 +354,7 @@ def test_a_full_destination_is_refused_and_its_versions_remain(model, tmp_path):
             resource.setrlimit(resource.RLIMIT_FSIZE, (64_000, limits[1]))
         with pytest.raises(ComponentError) as refusal:
             push_model(large, blessing, tmp_path / "p", destination=str(small))
-        assert [path.name for path in small.iterdir()] == ["1"]
+        assert entries(small) == ["1"]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         if mounted:
@@ -378,4 +383,4 @@ def test_a_rerun_completes_the_link_and_the_removal_of_a_killed_push(digits_mode
     again = push(model, destination, layout="plain", keep=1)
     assert again.read()["reason"] == "the newest version is this very model already"
     assert (destination / "latest").readlink() == Path("2")
-    assert sorted(path.name for path in destination.iterdir()) == ["2", "latest"]
+    assert entries(destination) == ["2", "latest"]

@@ -47,7 +47,7 @@ def test_one_model_is_pushed_and_each_variant_is_reported(trained, tmp_path, mon
     assert names[:-1] == ["trained", "pruned 50%, tflite int8", "pruned 50% + clustered 8, tflite int8"]
     assert re.fullmatch(r"pruned \d+% of flops, tflite int8", names[-1])
     assert decision["selected"] in names
-    assert {path.name for path in (tmp_path / "pushed").iterdir()} == {"1", "history"}
+    assert {path.name for path in (tmp_path / "pushed").iterdir()} == {"1", "history", "versions"}
     assert "pruned 50%" in capsys.readouterr().out
 
 

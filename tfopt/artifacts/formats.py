@@ -37,7 +37,7 @@ class Format:
         runtime: The name of the software that runs it.
         import_name: The Python package of that software.
         module: The module to import before the load time is measured.
-        files: Paths in an artifact folder, the one that tfopt writes first.
+        files: Paths in an artifact folder, the one that tfopt writes first, and in the folder of a pushed version.
         suffixes: Suffixes of a bare file of this format.
         companions: Suffixes of files that must be next to the model file.
         packages: Distributions whose versions affect results.
@@ -89,7 +89,7 @@ FORMATS = {
             runtime="LiteRT",
             import_name="ai_edge_litert",
             module="ai_edge_litert.interpreter",
-            files=("Format-Serving/tflite",),
+            files=("Format-Serving/tflite", "model.tflite"),
             suffixes=(".tflite",),
             packages=("ai-edge-litert",),
             exporter="export_tflite",
@@ -102,7 +102,7 @@ FORMATS = {
             runtime="ONNX Runtime",
             import_name="onnxruntime",
             module="onnxruntime",
-            files=("Format-Serving/model.onnx",),
+            files=("Format-Serving/model.onnx", "model.onnx"),
             suffixes=(".onnx",),
             packages=("onnxruntime",),
             converters=("tf2onnx",),
@@ -143,7 +143,12 @@ FORMATS = {
             runtime="TensorFlow",
             import_name="tensorflow",
             module="tensorflow",
-            files=("Format-Serving/saved_model.pb", "saved_model.pb"),
+            files=(
+                "Format-Serving/saved_model.pb",
+                "saved_model.pb",
+                "model.savedmodel/saved_model.pb",
+                "saved_model/saved_model.pb",
+            ),
             packages=TENSORFLOW,
             layout="tf_serving",
             tf_serving=True,

@@ -24,6 +24,7 @@ ANSWER_S = 20.0  # until a store has answered for the first time; libraries retr
 
 _LOCK = threading.Lock()
 _answered: set[str] = set()
+_addresses: dict[str, str] = {}  # by local copy
 
 
 def is_remote(uri: str) -> bool:
@@ -133,7 +134,13 @@ def local_copy(uri: str) -> str:
             partial = Path(tempfile.mkdtemp(dir=_cache())) / target.name
             download(uri, partial)
             partial.parent.rename(target.parent)
+        _addresses[str(target)] = uri
     return str(target)
+
+
+def address_of(path: str) -> str | None:
+    """Return the address that was copied to a local path; None for other paths."""
+    return _addresses.get(path)
 
 
 def download(uri: str, target: Path) -> None:

@@ -1,0 +1,196 @@
+"""Manifests of pushed versions: the digests of their files, as sha256sum writes them, and OpenSSF signatures of them.
+
+Next to version 8 of a destination are ``versions/8.sha256`` and, if a key was given, ``versions/8.sig``, which
+``sha256sum --check versions/8.sha256`` and ``model_signing verify`` read too. No model server takes them for versions.
+"""
+
+import hashlib
+import importlib
+import logging
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tfopt.artifacts import storage
+from tfopt.errors import ComponentError, MachineError, first_line
+
+FOLDER = "versions"
+MANIFEST, SIGNATURE = ".sha256", ".sig"
+PASSWORD = "TFOPT_SIGNING_PASSWORD"  # the name of the environment variable with the password of a key
+
+log = logging.getLogger(__name__)
+
+
+def check_key(key: str | None) -> None:
+    """Raise ComponentError if a private key cannot sign, or the package that signs is not installed."""
+    if key:
+        with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
+            Path(folder, "1").mkdir()
+            Path(folder, "1", "file").write_text("a test")
+            _sign(Path(folder, "1"), key)
+
+
+def describe_version(version: Path, signing_key: str | None = None) -> dict[str, bytes]:
+    """Return the files that describe a version, by their path in its destination: manifest and signature.
+
+    Args:
+        version: The folder of the version, whose name is its number.
+        signing_key: A file with a private key on an elliptic curve, in PEM.
+    """
+    files = {f"{FOLDER}/{version.name}{MANIFEST}": _manifest(version).encode()}
+    if signing_key:
+        files[f"{FOLDER}/{version.name}{SIGNATURE}"] = _sign(version, signing_key)
+    return files
+
+
+def verify_version(path: Path, public_key: str | None = None) -> None:
+    """Compare a pushed version with its manifest and signature.
+
+    Args:
+        path: The folder of the version, a file or folder in it, or a link to it; also the local copy of an address.
+        public_key: A file with the public key that the version must be signed for, in PEM.
+
+    Raises:
+        ComponentError: If a file is missing, changed or added, there is no manifest, or the signature is not of this
+            key and content.
+    """
+    folder, version = _locate(path)
+    name = version.name
+    manifest = _read(f"{folder}/{FOLDER}/{name}{MANIFEST}")
+    if manifest is None:
+        raise ComponentError(
+            f"{folder}: no {FOLDER}/{name}{MANIFEST}",
+            "the manifest that push_model writes next to each version",
+            "push the model again: versions of older releases, and pushes that were killed, have none",
+        )
+    _compare(_digests(manifest.decode(errors="replace"), name), _digests(_manifest(version), name), f"{folder}/{name}")
+    signature = _read(f"{folder}/{FOLDER}/{name}{SIGNATURE}")
+    if public_key:
+        _verify_signature(version, f"{folder}/{name}", signature, public_key)
+    elif signature:
+        log.info("%s/%s is signed; pass public_key to check by whom", folder, name)
+
+
+def _manifest(version: Path) -> str:
+    """Return a line for each file: its SHA-256 and its path below the destination."""
+    files = sorted(path for path in version.rglob("*") if path.is_symlink() or not path.is_dir())
+    return "".join(_line(file, f"{version.name}/{file.relative_to(version).as_posix()}") for file in files)
+
+
+def _line(file: Path, name: str) -> str:
+    if file.is_symlink():
+        raise ComponentError(f"{file} is a link", "a version that contains its files", "push the model again")
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")  # as sha256sum does
+    mark = "\\" if escaped != name else ""
+    return f"{mark}{digest}  {escaped}\n"
+
+
+def _digests(manifest: str, version: str) -> dict[str, str]:
+    """Return the digest of each file by its name in the manifest.
+
+    Raises:
+        ComponentError: If a line is no digest and path of this version.
+    """
+    digests = {}
+    for line in manifest.splitlines():
+        digest, separator, name = line.partition("  ")
+        if not separator or len(digest.lstrip("\\")) != 64 or not name.startswith(f"{version}/"):
+            raise ComponentError(
+                f"the manifest of version {version}: {line[:100]!r}",
+                "lines of sha256sum for the files of this version",
+                "push the model again",
+            )
+        digests[name] = digest
+    return digests
+
+
+def _compare(expected: Mapping[str, str], received: Mapping[str, str], version: str) -> None:
+    differences = [f"{name} is missing" for name in expected.keys() - received.keys()]
+    differences += [f"{name} was added" for name in received.keys() - expected.keys()]
+    both = expected.keys() & received.keys()
+    differences += [f"{name} was changed" for name in both if expected[name] != received[name]]
+    if differences:
+        raise ComponentError(
+            f"{version}: {'; '.join(sorted(differences)[:5])}",
+            "the files that push_model wrote, as its manifest lists them",
+            "serve another version, and push the model again",
+        )
+
+
+def _locate(path: Path) -> tuple[str, Path]:
+    """Return the destination, or its address, and the local folder of the version that a path is, or is in."""
+    local = Path(os.path.realpath(path))
+    address = storage.address_of(str(path)) or str(local)
+    for _ in range(3):
+        folder, _, name = address.rstrip("/").rpartition("/")
+        if name.isascii() and name.isdecimal():
+            return folder, local
+        address, local = folder, local.parent
+    raise ComponentError(
+        f"{path} with verify",
+        "a version that push_model wrote: DESTINATION/NUMBER, or a file in it",
+        "pass the version, or leave out verify for a model that was not pushed",
+    )
+
+
+def _read(address: str) -> bytes | None:
+    if storage.is_remote(address):
+        return storage.read_file(address)
+    return Path(address).read_bytes() if Path(address).is_file() else None
+
+
+def _sign(version: Path, key: str) -> bytes:
+    signing = _library("signing")
+    password = os.environ.get(PASSWORD)
+    with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
+        file = Path(folder, "signature")
+        try:
+            signer = signing.Config().use_elliptic_key_signer(
+                private_key=Path(key), password=password.encode() if password else None
+            )
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise ComponentError(
+                f"signing_key={key}: {first_line(error)}",
+                "a private key on the curve P-256, P-384 or P-521, in PEM",
+                f"make one: openssl ecparam -name prime256v1 -genkey -noout -out key.pem; {PASSWORD} has its password",
+            ) from error
+        signer.sign(version, file)
+        return file.read_bytes()
+
+
+def _verify_signature(version: Path, name: str, signature: bytes | None, public_key: str) -> None:
+    if signature is None:
+        raise ComponentError(
+            f"{name} is not signed",
+            f"a signature for the key {public_key}",
+            "push it with signing_key, or leave out public_key",
+        )
+    verifying = _library("verifying")
+    with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
+        file = Path(folder, "signature")
+        file.write_bytes(signature)
+        try:
+            verifier = verifying.Config().use_elliptic_key_verifier(public_key=Path(public_key))
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            expected = "a public key on the curve P-256, P-384 or P-521, in PEM"
+            fix = "write it: openssl ec -in key.pem -pubout -out public.pem"
+            raise ComponentError(f"public_key={public_key}: {first_line(error)}", expected, fix) from error
+        try:
+            verifier.verify(version, file)
+        except Exception as error:  # the library raises errors of its own, of its parsers, and of cryptography
+            raise ComponentError(
+                f"{name}: the signature does not fit: {first_line(error)[:300]}",
+                f"a signature of these files for the key {public_key}",
+                "check the key; if it is right, serve another version: this one is not what was signed",
+            ) from error
+
+
+def _library(module: str) -> Any:
+    try:
+        return importlib.import_module(f"model_signing.{module}")
+    except ModuleNotFoundError as error:
+        raise MachineError(first_line(error), "the package that signs", "pip install 'tfopt[signing]'") from error
