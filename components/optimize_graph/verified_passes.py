@@ -1,6 +1,7 @@
 """Run passes on a model and undo each pass after which the outputs differ from those of the parent."""
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 from tfopt.components.optimize_graph.pass_names import GRAPPLER
@@ -12,6 +13,10 @@ from tfopt.graph.frozen_runtime import FrozenRuntime
 from tfopt.graph.pass_manager import ROUNDS, names_in, optimize
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_order import ROUNDING, UNCHECKING
+from tfopt.graph.zero_signs import signed_sums
+
+RETRIES = 3  # of an optimizer that changes the outputs, each without one of the operations that it removed
+PLUMBING = {"Const", "Identity", "NoOp"}
 
 
 class VerifiedPasses:
@@ -21,7 +26,8 @@ class VerifiedPasses:
         model: The model after the passes so far.
         rows: One row per pass that changed the model: nodes before and after, in total and by operation, and the
             largest error of an output against the parent, as a fraction of its range.
-        taken_back: The reasons why passes were undone, by name. They are not tried again.
+        taken_back: The reasons why passes were undone, by name. An optimizer of Grappler is run again without rewriting
+            one of the operations that it removed; its reason names the operation. No other pass is tried again.
         report: Firings and refusals of the laws.
     """
 
@@ -40,12 +46,12 @@ class VerifiedPasses:
                 break
         self.report.forget_gone(names_in(self.model.graph))
 
-    def _try(self, name: str) -> bool:
-        if name in self.taken_back:
+    def _try(self, name: str, preserved: Collection[str] = ()) -> bool:
+        if name in self.taken_back and not preserved:
             return False
-        report = Report()
+        report, child = Report(), None
         try:
-            child = self._apply(name, report)
+            child = self._apply(name, report, preserved)
             if child is None:
                 self.report.add(report)
                 return False
@@ -57,7 +63,7 @@ class VerifiedPasses:
             )
         except ComponentError as error:
             self.taken_back[name] = error.received
-            return False
+            return child is not None and name.startswith(GRAPPLER) and not preserved and self._retry(name, child)
         except Exception as error:  # one pass that fails, or whose graph TensorFlow refuses, must not stop the others
             self.taken_back[name] = f"{type(error).__name__}: {first_line(error)}"
             return False
@@ -66,10 +72,22 @@ class VerifiedPasses:
         self.model = child
         return True
 
-    def _apply(self, name: str, report: Report) -> Frozen | None:
+    def _retry(self, name: str, refused: Frozen) -> bool:
+        """Run an optimizer again without rewriting one of the operations that it removed."""
+        old, new = (Counter(node.op for node in frozen.graph.node) for frozen in (self.model, refused))
+        reason = self.taken_back[name]
+        for op in sorted((op for op in old if new[op] < old[op] and op not in PLUMBING), key=old.__getitem__)[:RETRIES]:
+            if self._try(name, [node.name for node in self.model.graph.node if node.op == op]):
+                self.taken_back[name] = f"{reason}; it ran without rewriting {op}"
+                return True
+        self.taken_back[name] = reason
+        return False
+
+    def _apply(self, name: str, report: Report, preserved: Collection[str] = ()) -> Frozen | None:
         """Return the model after a pass; None if the pass changes nothing."""
         if name.startswith(GRAPPLER):
-            child = grappler.run(self.model, [name.removeprefix(GRAPPLER)])
+            sums = set() if self._fast_math else signed_sums(self.model.graph)
+            child = grappler.run(self.model, [name.removeprefix(GRAPPLER)], sums.union(preserved))
             return child if _content(child) != _content(self.model) else None
         child = optimize(self.model, [name], report, fast_math=self._fast_math)
         return child if report.facts()["fired"] else None

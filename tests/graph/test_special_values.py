@@ -43,6 +43,25 @@ def test_negated_comparison_stays_since_it_differs_for_nan(tmp_path, dtype, shap
     assert child({"a": np.full(shape and (1,), np.nan, kind), "b": np.ones(shape and (1,), kind)}).all()
 
 
+def test_stage_that_is_refused_runs_on_other_operations(tmp_path):
+    def both(a, b):
+        return {"y": tf.logical_not(a < b), "z": tf.pow(a, 2.0)}
+
+    report, _, child = optimized(tmp_path, both, spec("a", None), spec("b", None))
+    assert report["taken_back"]["grappler:arithmetic"].endswith("it ran without rewriting Less")
+    row = next(row for row in report["passes"] if row["pass"] == "grappler:arithmetic")
+    assert row["by_op"]["Pow"] == [1, 0]
+    assert child({"a": np.float32([np.nan]), "b": np.float32([1])}).all()
+
+
+def test_grappler_keeps_sums_with_zero_whose_sign_matters(tmp_path):
+    passes = ["drop_control_edges", "drop_training_nodes", "grappler:constant_folding"]
+    report, parent, child = optimized(tmp_path, lambda x: {"y": 1.0 / (x + 0.0)}, spec("x", 7), passes=passes)
+    assert report["taken_back"] == {}
+    x = {"x": np.full(7, -0.0, np.float32)}
+    np.testing.assert_array_equal(parent(x), child(x))
+
+
 @pytest.mark.parametrize(
     ("function", "x"),
     [

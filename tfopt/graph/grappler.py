@@ -3,7 +3,7 @@
 Source: Larsen and Shpeisman, "TensorFlow Graph Optimizations", 2019; ``tensorflow/core/grappler/optimizers``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -35,7 +35,7 @@ PORTABLE = ("function", "pruning", "shape", "constant_folding", "arithmetic", "c
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
-def run(frozen: Frozen, optimizers: Sequence[str] = PORTABLE) -> Frozen:
+def run(frozen: Frozen, optimizers: Sequence[str] = PORTABLE, preserved: Collection[str] = ()) -> Frozen:
     """Return the model after these optimizers of Grappler, run in the given order.
 
     Signatures and `Frozen.protected` nodes stay. The remapper, the layout optimizer and mixed precision change only
@@ -45,6 +45,7 @@ def run(frozen: Frozen, optimizers: Sequence[str] = PORTABLE) -> Frozen:
     Args:
         frozen: The model; it is not changed.
         optimizers: Names of `OPTIMIZERS`.
+        preserved: Nodes that are not rewritten.
 
     Raises:
         ComponentError: If a name is unknown, or an optimizer fails.
@@ -64,7 +65,7 @@ def run(frozen: Frozen, optimizers: Sequence[str] = PORTABLE) -> Frozen:
     rewriting.fail_on_optimizer_errors = True
     rewriting.cpu_layout_conversion = rewriting.NCHW_TO_NHWC  # on a CPU, Grappler raises for the other direction
     try:
-        graph = tf_optimizer.OptimizeGraph(config, _item(frozen))
+        graph = tf_optimizer.OptimizeGraph(config, _item(frozen, preserved))
     except (RuntimeError, ValueError, tf.errors.OpError) as error:
         raise ComponentError(
             f"Grappler: {first_line(error)}", "a graph it can optimize", f"leave out one of: {', '.join(optimizers)}"
@@ -78,7 +79,7 @@ def run(frozen: Frozen, optimizers: Sequence[str] = PORTABLE) -> Frozen:
     return replace(frozen, graph=graph)
 
 
-def _item(frozen: Frozen) -> Any:
+def _item(frozen: Frozen, preserved: Collection[str]) -> Any:
     """Return the input of Grappler: a MetaGraphDef whose collection ``train_op`` lists the nodes to preserve."""
     from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
 
@@ -86,5 +87,5 @@ def _item(frozen: Frozen) -> Any:
     meta.graph_def.CopyFrom(frozen.graph)
     for node in meta.graph_def.node:
         node.device = node.device or CPU
-    meta.collection_def["train_op"].node_list.value.extend(sorted(frozen.protected))
+    meta.collection_def["train_op"].node_list.value.extend(sorted({*frozen.protected, *preserved}))
     return meta

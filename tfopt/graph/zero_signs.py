@@ -6,7 +6,7 @@ about them therefore depend on the operations that read the result.
 
 import numpy as np
 
-from tfopt.graph.mutable_graph import Graph, Node
+from tfopt.graph.mutable_graph import Graph, GraphDef, Node, Tensor
 from tfopt.graph.op_registry import is_pure
 
 # By operation, the inputs whose zeros have a sign that matters; None for all.
@@ -43,6 +43,19 @@ def sign_of_zero_matters(graph: Graph, name: str, *, in_other_graphs: bool = Tru
     if in_other_graphs not in graph.zero_signs:
         graph.zero_signs[in_other_graphs] = _dependent(graph, in_other_graphs=in_other_graphs)
     return name in graph.zero_signs[in_other_graphs]
+
+
+def signed_sums(graph_def: GraphDef) -> set[str]:
+    """Return the nodes that add a constant 0, or subtract from it, if the sign of a zero matters to their result."""
+    if not {node.op for node in graph_def.node} & set(SENSITIVE):
+        return set()
+    graph = Graph.of(graph_def)
+    sums = [node.name for node in graph.of_op(*SUMS) if any(_is_zero(graph, tensor) for tensor in node.inputs)]
+    return {name for name in sums if sign_of_zero_matters(graph, name)}
+
+
+def _is_zero(graph: Graph, tensor: Tensor) -> bool:
+    return graph.is_constant(tensor) and not np.any(graph.array(tensor) != 0)
 
 
 def _dependent(graph: Graph, *, in_other_graphs: bool) -> set[str]:
