@@ -6,6 +6,7 @@ from typing import Any
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
+from tfopt.artifacts.saved_model_proto import read_meta_graph
 from tfopt.artifacts.tensor_spec import fixed_batch
 from tfopt.components.validate_serving import servers, triton_check
 from tfopt.components.validate_serving.latency import measure, sweep
@@ -57,6 +58,10 @@ def check_server(task: Task) -> tuple[dict[str, Any], list[str]] | ComponentErro
     model, root, test = Model(task.model), Path(task.root), task.test
     model.signature = task.signature
     examples = Examples(task.examples) if task.examples else None
+    if model.format == "saved_model" and model.saved_model:
+        read_meta_graph(
+            model.saved_model
+        )  # servers load what TensorFlow's Python loader refuses, such as foreign assets
     expected = runtimes.load(model)
     try:
         size = fixed_batch(expected.inputs) or test.batch_size

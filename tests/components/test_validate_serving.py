@@ -13,6 +13,7 @@ import onnx
 import pytest
 import tensorflow as tf
 from onnx import TensorProto, helper, numpy_helper
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from tests.conftest import write_examples
 from tests.runtimes.formulas import saved
@@ -82,6 +83,17 @@ def test_a_saved_model_is_loaded_in_a_session_with_its_warm_up_requests(digits_m
     assert 0 < row["latency"]["p50_ms"] <= row["latency"]["p99_ms"]
     assert row["max_error"] < 1e-5
     assert row["sweep"] is None
+
+
+def test_a_saved_model_with_an_asset_outside_of_it_is_not_blessed(digits_model, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(Model(digits_model).saved_model, model)
+    proto = SavedModel.FromString((model / "saved_model.pb").read_bytes())
+    graph = proto.meta_graphs[0]
+    graph.ClearField("object_graph_def")  # as TensorFlow 1 writes it
+    graph.asset_file_def.add(filename="../../secret").tensor_info.name = "x:0"
+    (model / "saved_model.pb").write_bytes(proto.SerializeToString())
+    assert "asset '../../secret'" in validate_unservable(model, tmp_path)
 
 
 def test_a_scalar_input_gets_one_value_of_the_examples(tmp_path):
