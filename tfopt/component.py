@@ -14,7 +14,7 @@ from typing import Any
 
 from tfopt.declaration.component import TOLERANCE, Cache, Component, Group, Input, Output, Port, Resources, SameOutput
 from tfopt.declaration.library import components, find
-from tfopt.declaration.parameters import Between, Reads
+from tfopt.declaration.parameters import Between, Names, Reads
 from tfopt.execution.execute import execute
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Component",
     "Group",
     "Input",
+    "Names",
     "Output",
     "Port",
     "Reads",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from tfopt.component import Between, Reads
+from tfopt.component import Between, Names, Reads
 from tfopt.errors import ComponentError
 
 TURNS = 2  # in a round; the second runs in the reverse order of the first, so that drift cancels
@@ -59,7 +59,7 @@ class Settings:
         seed: Seed of the order of the turns and of random inputs.
     """
 
-    batch_sizes: Annotated[tuple[str, ...], Reads(parse_batch_sizes, ("1", "32"))] = ("1", "32")
+    batch_sizes: Annotated[tuple[str, ...], Reads(parse_batch_sizes, ("1", "32")), Names()] = ("1", "32")
     threads: Annotated[int, Between(1)] = 1
     seconds: Annotated[float, Between(0.1)] = 6.0
     rounds: Annotated[int, Between(8, 1000)] = 60

@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 from tfopt.artifacts import Examples, SavedModel
-from tfopt.component import Between, Input, Output, component
+from tfopt.component import Between, Input, Names, Output, component
 from tfopt.execution.failed_models import OnFailure
 
 SENSITIVE_OPS = ("Exp", "Expm1", "Log", "Log1p", "LogSoftmax", "Mean", "Pow", "Prod", "Softmax", "Sum", "Cumsum")
@@ -16,7 +16,7 @@ def cast_precision(
     examples: Input[Examples] | None = None,
     *,
     precision: Literal["float16", "bfloat16"] = "float16",
-    keep: tuple[str, ...] = SENSITIVE_OPS,
+    keep: Annotated[tuple[str, ...], Names()] = SENSITIVE_OPS,
     tolerance: Annotated[float, Between(0, 1)] | None = None,
     on_failure: OnFailure = "raise",
 ) -> None:

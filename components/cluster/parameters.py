@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from tfopt.component import Between
+from tfopt.component import Between, Names
 from tfopt.training.fine_tuning_inputs import FineTuningSettings
 
 
@@ -22,7 +22,7 @@ class ClusteringSettings:
     clusters: Annotated[int, Between(2, 256)] = 16
     initialization: Literal["linear", "kmeans_plus_plus", "density"] = "kmeans_plus_plus"
     keep_zeros: bool = True
-    layers: tuple[str, ...] = ()
+    layers: Annotated[tuple[str, ...], Names()] = ()
 
 
 @dataclass(frozen=True)

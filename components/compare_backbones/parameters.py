@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from tfopt.component import Between, Reads
+from tfopt.component import Between, Names, Reads
 from tfopt.errors import ComponentError, nearest
 from tfopt.keras_models.backbones import LIGHT_BACKBONES, read_backbones
 from tfopt.measurement.goals import read_goals
@@ -80,13 +80,15 @@ class Settings:
         seed: Seed of the weights, of the drawn examples, and of the order of the turns.
     """
 
-    backbones: Annotated[tuple[str, ...], Reads(read_backbones, ("MobileNetV2 0.35", "ResNet50"))] = LIGHT_BACKBONES
+    backbones: Annotated[tuple[str, ...], Reads(read_backbones, ("MobileNetV2 0.35", "ResNet50")), Names()] = (
+        LIGHT_BACKBONES
+    )
     task: Literal["classification", "regression"] = "classification"
     classes: Annotated[int, Between(1)] | None = None
     input_size: Annotated[str, Reads(read_size, "96x96x3")] | None = None
     image: str = "image"
     label: str = "label"
-    formats: Annotated[tuple[str, ...], Reads(read_formats, ("tflite", "onnx"))] = RUNTIMES
+    formats: Annotated[tuple[str, ...], Reads(read_formats, ("tflite", "onnx")), Names()] = RUNTIMES
     goals: Annotated[tuple[str, ...], Reads(read_goals, ("latency threshold 5",))] = ("quality max_degradation 1%",)
     objective: Literal["latency", "size", "size_gzipped", "memory", "quality"] = "latency"
     confidence: Literal["interval", "point"] = "interval"

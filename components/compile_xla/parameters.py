@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from tfopt.component import Between
+from tfopt.component import Between, Names
 from tfopt.errors import ComponentError
 
 
@@ -23,7 +23,7 @@ class Settings:
     """
 
     mode: Literal["whole", "clusters"] = "whole"
-    batch_sizes: tuple[str, ...] = ("1",)
+    batch_sizes: Annotated[tuple[str, ...], Names()] = ("1",)
     static: bool = False
     warm_up: bool = True
     cache: bool = False

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from tfopt.component import Between, Reads
+from tfopt.component import Between, Names, Reads
 from tfopt.conversion.convert import Conversion
 from tfopt.tensorrt.profiles import parse_shapes
 
@@ -32,7 +32,7 @@ class EngineOptions:
     """
 
     precision: Literal["fp32", "tf32", "fp16", "bf16", "int8"] = "fp16"
-    shapes: Annotated[tuple[str, ...], Reads(parse_shapes, ("image=1x28x28x1:8x28x28x1:32x28x28x1",))] = ()
+    shapes: Annotated[tuple[str, ...], Reads(parse_shapes, ("image=1x28x28x1:8x28x28x1:32x28x28x1",)), Names()] = ()
     usual_batch: Annotated[int, Between(1)] = 8
     largest_batch: Annotated[int, Between(1)] = 32
     calibrator: Literal["explicit", "entropy"] = "explicit"

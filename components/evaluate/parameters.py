@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from tfopt.component import Between, Reads
+from tfopt.component import Between, Names, Reads
 from tfopt.components.evaluate.user_metrics import read_metrics
 
 
@@ -31,9 +31,9 @@ class Settings:
     label: str = "label"
     split: str = "auto"
     task: Literal["auto", "classification", "binary", "multi_label", "regression", "other"] = "auto"
-    metrics: Annotated[tuple[str, ...], Reads(read_metrics, ("module:mean_iou",))] = ()
+    metrics: Annotated[tuple[str, ...], Reads(read_metrics, ("module:mean_iou",)), Names()] = ()
     output: str | None = None
-    slices: tuple[str, ...] = ()
+    slices: Annotated[tuple[str, ...], Names()] = ()
     top_k: Annotated[int, Between(2)] = 5
     replicates: Annotated[int, Between(100, 10_000)] = 400
     seed: int = 0

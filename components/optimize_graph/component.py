@@ -34,8 +34,9 @@ def optimize_graph(
 
     Args:
         model: A SavedModel of TensorFlow 1 or 2; a Keras file, which is exported first; or a frozen graph, ``.pb``,
-            with ``inputs`` and ``outputs``.
-        optimized: The same model with a smaller graph, without variables.
+            with ``inputs`` and ``outputs``. Operations of old graphs that TensorFlow has removed
+            (``BatchNormWithGlobalNormalization``) become their successors.
+        optimized: The same model with a smaller graph, without variables but those that it writes while it serves.
         examples: Real inputs for the comparison, matched by input name; without them, random inputs.
         optimization: Parameters of the optimization.
         on_failure: With ``row``, a model that cannot be made does not fail the step: the output records the reason, and

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
-from tfopt.component import Between, Reads
+from tfopt.component import Between, Names, Reads
 from tfopt.components.prepare_examples.tf_example import FIELDS
 from tfopt.errors import ComponentError
 
@@ -179,7 +179,7 @@ class Settings:
 
     label: str = "label"
     label_at: Literal["last", "first"] = "last"
-    splits: Annotated[tuple[str, ...], Reads(Splits.parse, ("train:8", "eval:2"))] = ("train:8", "eval:2")
+    splits: Annotated[tuple[str, ...], Reads(Splits.parse, ("train:8", "eval:2")), Names()] = ("train:8", "eval:2")
     pack: Annotated[str, Reads(Pack.parse, "image=28x28x1")] | None = None
     format: Literal["auto", "csv", "tsv", "jsonl", "parquet", "npz", "images", "tfrecord"] = "auto"
     files: tuple[str, ...] = ()

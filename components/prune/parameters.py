@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from tfopt.component import Between, Reads
+from tfopt.component import Between, Names, Reads
 from tfopt.errors import ComponentError
 from tfopt.training.fine_tuning_inputs import FineTuningSettings
 
@@ -85,7 +85,7 @@ class PruningSettings:
     scope: Literal["group", "global"] = "global"
     multiple: Annotated[int, Between(1, None)] = 8
     schedule: Literal["constant", "polynomial"] = "polynomial"
-    layers: tuple[str, ...] = ()
+    layers: Annotated[tuple[str, ...], Names()] = ()
 
     @property
     def parsed_pattern(self) -> Pattern:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from tfopt.component import Between
+from tfopt.component import Between, Names
 from tfopt.training.fine_tuning_inputs import FineTuningSettings
 
 
@@ -17,7 +17,7 @@ class QuantizationSettings:
         keep_clusters: Preserve groups of weights that share a value.
     """
 
-    keep_float: tuple[str, ...] = ()
+    keep_float: Annotated[tuple[str, ...], Names()] = ()
     keep_zeros: bool = True
     keep_clusters: bool = True
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from tfopt.component import Between, Reads
+from tfopt.component import Between, Names, Reads
 from tfopt.components.tune_recipe.recipes import FORMATS
 from tfopt.measurement.goals import read_goals
 from tfopt.model_store.warm_start import Destination
@@ -39,13 +39,13 @@ class SearchSettings:
     objective: Literal["latency", "throughput", "size", "size_gzipped", "memory", "quality"] = "latency"
     label: str = "label"
     output: str | None = None
-    metrics: tuple[str, ...] = ()
-    formats: tuple[str, ...] = FORMATS
+    metrics: Annotated[tuple[str, ...], Names()] = ()
+    formats: Annotated[tuple[str, ...], Names()] = FORMATS
     trials: Annotated[int, Between(1, 1000)] = 20
     minutes: Annotated[float, Between(0.1)] = 30.0
     destination: Destination | None = None
     seconds: Annotated[float, Between(0.1)] = 6.0
-    batch_sizes: tuple[str, ...] = ("1", "32")
+    batch_sizes: Annotated[tuple[str, ...], Names()] = ("1", "32")
     threads: Annotated[int, Between(1)] = 1
     records: Annotated[int, Between(8, 10_000)] = 64
     finalists: Annotated[int, Between(1, 10)] = 3

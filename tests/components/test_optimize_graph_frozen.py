@@ -61,3 +61,11 @@ def test_unknown_name_is_refused_with_the_nearest(graph, tmp_path):
 def test_names_for_a_model_with_signatures_are_refused(digits_model, tmp_path):
     with pytest.raises(ComponentError, match="a model with signatures"):
         optimize_graph(digits_model, tmp_path / "optimized", inputs=["x"])
+
+
+def test_names_on_the_command_line_have_commas_in_between(graph, tmp_path):
+    from tfopt.cli.main import main
+
+    inputs = ["--inputs", "in/a,in/b", "--outputs", "first, second:0", "--passes", "size"]
+    main(["optimize_graph", "--model", str(graph), "--optimized", str(tmp_path / "made"), *inputs])
+    assert set(runtimes.load(SavedModel(tmp_path / "made")).outputs) == {"first", "second"}

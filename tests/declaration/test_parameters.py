@@ -2,7 +2,8 @@ from typing import Annotated, Literal
 
 import pytest
 
-from tfopt.declaration.parameters import Between, Reads, read_parameter
+from tfopt.declaration.library import components
+from tfopt.declaration.parameters import Between, Names, Reads, read_parameter
 from tfopt.errors import ComponentError
 
 
@@ -88,3 +89,40 @@ def test_the_schema_carries_range_choices_and_default():
         "default": 0.5,
     }
     assert parameter(Literal["a", "b"], "a").schema()["enum"] == ["a", "b"]
+
+
+@pytest.mark.parametrize("texts", [["a,b", "c"], ["a", "b", "c"], ("a", "b", "c"), ["a, b,c"], ["a,b,c,"]])
+def test_names_are_separate_texts_or_have_commas_in_between(texts):
+    names = read_parameter("inputs", Annotated[tuple[str, ...], Names()], (), False, "")
+    assert names.check(texts, "optimize") == ["a", "b", "c"]
+    both = read_parameter("sizes", Annotated[tuple[str, ...], Reads(_read, ("a",)), Names()], (), False, "")
+    assert (both.reads.example, both.parse("a,b", "optimize")) == (("a",), ["a", "b"])
+    plain = read_parameter("files", tuple[str, ...], (), False, "")
+    assert plain.parse("a,b", "prepare") == ["a,b"]
+
+
+def _read(texts):
+    assert "," not in "".join(texts)
+
+
+NAMES = {
+    "optimize_graph": {"inputs", "outputs", "passes"},
+    "quantize": {"keep_float"},
+    "cast_precision": {"keep"},
+    "prune": {"layers"},
+    "cluster": {"layers"},
+    "compile_xla": {"batch_sizes"},
+    "benchmark": {"batch_sizes"},
+    "evaluate": {"metrics", "slices"},
+    "tune_recipe": {"metrics", "formats", "batch_sizes"},
+    "compare_backbones": {"backbones", "formats"},
+    "prepare_examples": {"splits"},
+    "convert_tensorrt": {"shapes"},
+}
+
+
+def test_lists_of_names_take_commas_in_every_component():
+    taking = {
+        one.name: {key for key, parameter in one.parameters.items() if parameter.names} for one in components().values()
+    }
+    assert {name: keys for name, keys in taking.items() if keys} == NAMES

@@ -54,6 +54,20 @@ class Reads:
 
 
 @dataclass(frozen=True)
+class Names:
+    """A list of names, which may also be written as one text with commas: ``Annotated[tuple[str, ...], Names()]``."""
+
+    def split(self, texts: list[str]) -> list[str]:
+        """Return the names.
+
+        >>> Names().split(["a,b", "c"])
+        ['a', 'b', 'c']
+        """
+        parts = [part.strip() for text in texts for part in text.split(",")]
+        return [part for part in parts if part] if any("," in text for text in texts) else texts
+
+
+@dataclass(frozen=True)
 class Parameter:
     """One declared parameter.
 
@@ -68,6 +82,7 @@ class Parameter:
         reads: The parser of a text.
         description: From the docstring.
         is_tuple: True if a list is passed to the function as a tuple (declared as ``tuple[str, ...]``).
+        names: Splits texts of several names; None if a text may contain a comma.
     """
 
     name: str
@@ -80,6 +95,7 @@ class Parameter:
     reads: Reads | None
     description: str
     is_tuple: bool = False
+    names: Names | None = None
 
     def check(self, value: Any, owner: str) -> Any:
         """Return the value in its declared type.
@@ -97,6 +113,8 @@ class Parameter:
         right = all(isinstance(item, str) for item in value) if isinstance(value, list) else True
         if type(value) is not (get_origin(self.type) or self.type) or not right:
             raise self._refusal(value, owner)
+        if self.names:
+            value = self.names.split(value)
         if (self.choices and value not in self.choices) or (self.between and value not in self.between):
             raise self._refusal(value, owner)
         if self.reads:
@@ -167,17 +185,18 @@ def read_parameter(name: str, hint: Any, default: Any, required: bool, descripti
     optional = get_origin(hint) in (Union, types.UnionType) and type(None) in get_args(hint)
     if optional:
         hint = next(part for part in get_args(hint) if part is not type(None))
-    between, reads = None, None
+    annotations: dict[type, Any] = {}
     if get_origin(hint) is Annotated:
-        hint, limit = get_args(hint)[:2]
-        between, reads = (limit, None) if isinstance(limit, Between) else (None, limit)
+        hint, *others = get_args(hint)
+        annotations = {type(one): one for one in others}
+    between, reads, names = (annotations.get(kind) for kind in (Between, Reads, Names))
     choices = get_args(hint) if get_origin(hint) is Literal else ()
     is_tuple = hint == tuple[str, ...]
     hint = str if choices else list[str] if is_tuple else hint
     if hint not in PLAIN:
         raise TypeError(f"parameter {name}: {hint} is not one of bool, int, float, str, tuple[str, ...], Literal")
     default = list(default) if isinstance(default, tuple) else default
-    return Parameter(name, hint, default, required, optional, choices, between, reads, description, is_tuple)
+    return Parameter(name, hint, default, required, optional, choices, between, reads, description, is_tuple, names)
 
 
 def read_group(group: type) -> dict[str, Parameter]:
@@ -241,6 +260,7 @@ def inherit(parameter: Parameter, reached: Parameter) -> Parameter:
         choices=_common(parameter.choices, reached.choices),
         between=_overlap(parameter.between, reached.between),
         reads=parameter.reads or reached.reads,
+        names=parameter.names or reached.names,
         description=parameter.description or reached.description,
     )
 
