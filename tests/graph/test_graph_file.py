@@ -272,3 +272,37 @@ def test_difference_in_the_imaginary_part_is_an_error():
     one = np.array([1 + 1j, 2 + 2j], np.complex64)
     assert _parity("y", [(one, one)]).max_abs_error == 0
     assert _parity("y", [(one, one.conj())]).max_abs_error == 4
+
+
+def _array(version):
+    """Build the rows minus the second row, with a TensorArray of an old version."""
+
+    def build():
+        _input(3, 4)
+        for name, value in (("size", 3), ("one", 1)):
+            tf.constant(value, name=name)
+        tf.constant(0.0, name="flow")
+        handle, arrays = "array", f"TensorArray{version}"
+        unpacked = [("unpack", "TensorArrayUnpack", [handle, "x", "flow"], _attr(T=tf.float32))]
+        packed = [("pack", "TensorArrayPack", [handle, "unpack"], _attr(dtype=tf.float32))]
+        if version:
+            tf.range(3, name="rows")
+            inputs = [handle, "rows"]
+            unpacked = [("unpack", f"TensorArrayScatter{version}", [*inputs, "x", "flow"], _attr(T=tf.float32))]
+            packed = [("pack", f"TensorArrayGather{version}", [*inputs, "unpack"], _attr(dtype=tf.float32))]
+        return [
+            (handle, arrays, ["size"], _attr(dtype=tf.float32, clear_after_read=False)),
+            *unpacked,
+            ("row", f"TensorArrayRead{version}", [handle, "one", "unpack"], _attr(dtype=tf.float32)),
+            *packed,
+            ("y", "Sub", ["pack", "row"], _attr(T=tf.float32)),
+        ]
+
+    return build
+
+
+@pytest.mark.parametrize("version", ["", "V2"])
+def test_old_tensor_arrays_become_new_ones(version, tmp_path):
+    saved_model.write(read_graph(_file(_graph(_array(version)), tmp_path), ["x"], ["y"]), tmp_path / "made")
+    x = DRAW.normal(size=(3, 4)).astype("float32")
+    np.testing.assert_allclose(runtimes.load(SavedModel(tmp_path / "made")).run({"x": x})["y"], x - x[1], atol=1e-6)

@@ -82,13 +82,6 @@ def _adjust_contrast(graph: Graph, node: Node) -> None:
     _replace(graph, node, "Maximum", [limited, low], T=1)
 
 
-def _quantize(graph: Graph, node: Node) -> None:
-    limits = [attribute(node, f"input_{end}").f for end in ("min", "max")]
-    kind = _dtype(attribute(node, "T").type)
-    ends = [_constant(graph, node, "limit", np.asarray(limit, kind)) for limit in limits]
-    _replace(graph, node, "QuantizeAndDequantizeV2", [*node.inputs, *ends])
-
-
 def _pack(graph: Graph, node: Node) -> None:
     _replace(graph, node, "TensorArrayGatherV3", [node.inputs[0], _all(graph, node), node.inputs[1]])
 
@@ -116,7 +109,6 @@ REWRITES: dict[str, Callable[[Graph, Node], None]] = {
     "BatchNormWithGlobalNormalization": _batch_norm,
     "TopK": _top_k,
     "AdjustContrast": _adjust_contrast,
-    "QuantizeAndDequantize": _quantize,
     "TensorArrayPack": _pack,
     "TensorArrayUnpack": _unpack,
 }
