@@ -301,6 +301,36 @@ def _array(version):
     return build
 
 
+def _loop():
+    ones = tf.ones([4], tf.float64)
+    step = lambda i, x: (i + 1, tf.negative(x, name="norm") + tf.reduce_sum(ones))  # noqa: E731
+    _, result = tf.while_loop(lambda i, x: i < 3, step, [0, _input(None, 1, 1, 4, dtype=tf.float64)])
+    tf.identity(result, name="y")
+
+
+def _loop_norm(graph_def):
+    """Return the batch norm that takes the place of the Neg in the loop."""
+    neg = next(node for node in graph_def.node if node.op == "Neg")
+    enter = next(node for node in graph_def.node if node.op == "Enter" and node.attr["is_constant"].b)
+    attr = _attr(T=tf.float64, variance_epsilon=0.5, scale_after_normalization=True)
+    return tf.compat.v1.NodeDef(
+        name=neg.name, op="BatchNormWithGlobalNormalization", input=[*neg.input, *[enter.name] * 4], attr=attr
+    )
+
+
+def test_batch_norm_in_a_loop_of_version_1_is_replaced(tmp_path):
+    tf.compat.v1.disable_control_flow_v2()
+    try:
+        graph_def = _graph(_loop)
+    finally:
+        tf.compat.v1.enable_control_flow_v2()
+    next(node for node in graph_def.node if node.op == "Neg").CopyFrom(_loop_norm(graph_def))
+    saved_model.write(read_graph(_file(graph_def, tmp_path), ["x"], ["y"]), tmp_path / "made")
+    x = DRAW.normal(size=(2, 1, 1, 4))
+    served = runtimes.load(SavedModel(tmp_path / "made")).run({"x": x})["y"]
+    np.testing.assert_allclose(served, evaluate(graph_def, ["y:0"], {"x:0": x})[0], rtol=1e-6)
+
+
 @pytest.mark.parametrize("version", ["", "V2"])
 def test_old_tensor_arrays_become_new_ones(version, tmp_path):
     saved_model.write(read_graph(_file(_graph(_array(version)), tmp_path), ["x"], ["y"]), tmp_path / "made")

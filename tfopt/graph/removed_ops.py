@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tfopt.graph.control_flow_v1 import is_framed
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import attribute, attributes, definition
 
@@ -139,7 +140,8 @@ def _constant(graph: Graph, node: Node, name: str, value: Any) -> Tensor:
     name = graph.fresh(f"{node.name}/{name}")
     proto = tf.make_tensor_proto(value)
     attr = {"dtype": tf.compat.v1.AttrValue(type=proto.dtype), "value": tf.compat.v1.AttrValue(tensor=proto)}
-    graph.insert(Node(name, "Const", [], [], attr, node.device))
+    controls = [node.inputs[0].node] if is_framed(graph) else []  # a loop of version 1 needs constants of its own
+    graph.insert(Node(name, "Const", [], controls, attr, node.device))
     return Tensor(name)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 Shape = tuple[int | None, ...] | None
 MAX_RANK = 6
 UNUSUAL = 1_000_003  # a size that no constant has
+NEAR = 60  # nodes after a tensor that determine its shape, so that the time does not depend on the size of the graph
 
 
 def shapes_of(graph_def: Any) -> dict[tuple[str, int], Shape]:
@@ -43,6 +44,7 @@ def infer_shape(graph_def: Any, tensor: str) -> Shape:
     """
     import tensorflow as tf
 
+    graph_def = _following(graph_def, tensor.partition(":")[0])
     constants = [node.attr["value"].tensor.tensor_shape.dim for node in graph_def.node if node.op == "Const"]
     sizes = sorted({dim.size for shape in constants for dim in shape})
 
@@ -68,3 +70,20 @@ def infer_shape(graph_def: Any, tensor: str) -> Shape:
             possible = [size for size in sizes if fits([*left, size, *right])]
             shape[axis] = possible[0] if len(possible) == 1 else None
     return tuple(shape)
+
+
+def _following(graph_def: Any, name: str) -> Any:
+    """Return the GraphDef of the nearest nodes that are computed from a node, and of what they need."""
+    from tensorflow.compat.v1.graph_util import extract_sub_graph
+
+    readers: dict[str, list[str]] = {}
+    for node in graph_def.node:
+        for text in node.input:
+            readers.setdefault(text.lstrip("^").partition(":")[0], []).append(node.name)
+    near = {name: None}
+    ahead = [name]
+    while ahead and len(near) < NEAR:
+        new = [reader for one in ahead for reader in readers.get(one, ()) if reader not in near]
+        near |= dict.fromkeys(new)
+        ahead = new
+    return extract_sub_graph(graph_def, [*near][:NEAR])
