@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 from tests.graph.frames import version_1
 from tests.graph.same_function import assert_same_on_special_values, probes
 from tests.graph.table import view
+from tfopt.components.optimize_graph.pass_names import read_passes
+from tfopt.components.optimize_graph.verified_passes import VerifiedPasses
+from tfopt.graph.comparison import Comparison
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
+from tfopt.graph.frozen_runtime import FrozenRuntime
 from tfopt.graph.pass_manager import optimize, run
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_order import ORDER
@@ -227,6 +231,30 @@ def test_all_laws_together_preserve_the_function_of_random_graphs(example):
 @given(graphs())
 def test_all_laws_together_preserve_the_function_of_thousands_of_random_graphs(example):
     check(example)
+
+
+def check_preset(example) -> None:
+    """Check the default preset, with Grappler's stages, on other special values than its passes were compared on."""
+    before, outputs = example
+    ends = {name: Endpoint(f"{name}:0", "float64", (None, 5, 5, CHANNELS)) for name in ("x", *outputs)}
+    model = Frozen(before, {"s": Signature({"x": ends["x"]}, {name: ends[name] for name in outputs})})
+    comparison = Comparison(["s"], lambda key: FrozenRuntime(model, key), None, "s", special={"s": ()})
+    passes = VerifiedPasses(model, comparison, 1e-4)
+    passes.run_all(read_passes(["inference"]))
+    assert_same_on_special_values(before, passes.model.graph, outputs, laws={row["pass"] for row in passes.rows})
+
+
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@given(graphs())
+def test_the_default_preset_preserves_random_graphs_on_special_values(example):
+    check_preset(example)
+
+
+@pytest.mark.nightly
+@settings(max_examples=400, derandomize=False, suppress_health_check=list(HealthCheck))
+@given(graphs())
+def test_the_default_preset_preserves_hundreds_of_random_graphs_on_special_values(example):
+    check_preset(example)
 
 
 def check_flow(example, *, frames: bool) -> None:

@@ -45,7 +45,7 @@ def run(frozen: Frozen, optimizers: Sequence[str] = PORTABLE, preserved: Collect
     Args:
         frozen: The model; it is not changed.
         optimizers: Names of `OPTIMIZERS`.
-        preserved: Nodes that are not rewritten.
+        preserved: Nodes that keep their names, and are not replaced by an Identity.
 
     Raises:
         ComponentError: If a name is unknown, or an optimizer fails.
@@ -70,6 +70,7 @@ def run(frozen: Frozen, optimizers: Sequence[str] = PORTABLE, preserved: Collect
         raise ComponentError(
             f"Grappler: {first_line(error)}", "a graph it can optimize", f"leave out one of: {', '.join(optimizers)}"
         ) from error
+    _restore(frozen.graph, graph, preserved)
     devices = {node.name: node.device for node in nodes(frozen.graph)}
     for node in nodes(graph):
         node.device = devices.get(node.name, "") if node.device == CPU else node.device
@@ -77,6 +78,24 @@ def run(frozen: Frozen, optimizers: Sequence[str] = PORTABLE, preserved: Collect
         function.attr.pop("_GrapplerSpecializedFunc", None)  # TensorFlow refuses to load it
     prune_functions(graph)
     return replace(frozen, graph=graph)
+
+
+def _restore(before: Any, after: Any, names: Collection[str]) -> None:
+    """Restore operations with one constant that became an Identity of their data, as x + 0 does."""
+    old = {node.name: node for node in before.node} if names else {}
+    new = {node.name: node for node in after.node} if names else {}
+    for name in sorted(names):
+        data, *others = new[name].input if name in new and new[name].op in ("Identity", "Snapshot") else ("",)
+        constants = [one for one in old[name].input if one in old and old[one].op == "Const"]
+        if not data or old[name].op in ("Identity", "Snapshot") or len(constants) != 1:
+            continue
+        inputs = [one if one in constants else data for one in old[name].input if not one.startswith("^")]
+        waits = [one for one in others if one.lstrip("^") not in constants]
+        new[name].CopyFrom(old[name])
+        new[name].input[:] = [*inputs, *waits]
+        if constants[0] not in new:
+            new[constants[0]] = after.node.add()
+            new[constants[0]].CopyFrom(old[constants[0]])
 
 
 def _item(frozen: Frozen, preserved: Collection[str]) -> Any:
