@@ -209,7 +209,8 @@ def test_graph_of_constants_becomes_one_constant_that_is_served(tower, tmp_path)
 
 REFUSED = {
     "near match": (["activ"], "end", "no tensor activ", "did you mean active"),
-    "no such output of a node": (["active:3"], "end", "no tensor active:3", "active .Relu. has 1 outputs"),
+    "no such output of a node": (["active:3"], "end", "no tensor active:3", "Relu active has 1 outputs: name active:0"),
+    "output after the last": (["halves:2"], "end", "no tensor halves:2", "name halves:0 to halves:1"),
     "control input": (["^active"], "end", "'\\^active'", "write x, x:0"),
     "nothing near": (["zzzzz"], "end", "no tensor zzzzz", "name one of x, "),
     "twice": (["active", "active:0"], "end", "'active:0' twice", "leave one"),

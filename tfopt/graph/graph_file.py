@@ -119,7 +119,9 @@ def _tensor(graph: Any, name: str, file: Path) -> Any:
         operations = {operation.name: operation for operation in graph.get_operations()}
         fix = nearest(node, operations)
         if node in operations:
-            fix = f"{node} ({operations[node].type}) has {len(operations[node].outputs)} outputs; name another node"
+            last = len(operations[node].outputs) - 1
+            span = {-1: "another node", 0: f"{node}:0"}.get(last, f"{node}:0 to {node}:{last}")
+            fix = f"{operations[node].type} {node} has {last + 1 or 'no'} outputs: name {span}"
         elif fix.startswith("known"):
             fix = f"name one of {', '.join([*_placeholders(graph.as_graph_def()), *_unread(graph)])}, or another node"
         raise ComponentError(f"{file}: no tensor {name}", "an output of a node of the graph", fix) from error

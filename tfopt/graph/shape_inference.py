@@ -5,6 +5,7 @@ from typing import Any
 Shape = tuple[int | None, ...] | None
 MAX_RANK = 6
 UNUSUAL = 1_000_003  # a size that no constant has
+SMALL = (1, 2, 3, 4)  # sizes that are tried, besides those of constants
 NEAR = 60  # nodes after a tensor that determine its shape, so that the time does not depend on the size of the graph
 
 
@@ -46,7 +47,7 @@ def infer_shape(graph_def: Any, tensor: str) -> Shape:
 
     graph_def = _following(graph_def, tensor.partition(":")[0])
     constants = [node.attr["value"].tensor.tensor_shape.dim for node in graph_def.node if node.op == "Const"]
-    sizes = sorted({dim.size for shape in constants for dim in shape})
+    sizes = sorted({*SMALL, *(dim.size for shape in constants for dim in shape)})
 
     def fits(shape: list[int | None]) -> bool:
         with tf.Graph().as_default():
