@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tfopt
 from tfopt.declaration.component import Component
@@ -55,8 +55,13 @@ def digest(component: Component, parameters: Mapping[str, Any] | None = None) ->
 def _versions(reached: Iterable[Path]) -> list[tuple[str, str]]:
     """List the installed versions of the packages that the files import."""
     installed = _installed_packages()
-    packages = {package for file in reached for name in _imported_names(file) for package in installed.get(name, ())}
-    return sorted((package, metadata.version(package)) for package in packages)
+    packages = {package for file in reached for name in _names(file).packages for package in installed.get(name, ())}
+    return sorted((package, _version(package)) for package in packages)
+
+
+@functools.cache
+def _version(package: str) -> str:
+    return metadata.version(package)
 
 
 @functools.cache
@@ -64,18 +69,6 @@ def _installed_packages() -> Mapping[str, list[str]]:
     """Return the packages of each top-level name, without names that many packages share, such as google."""
     names = metadata.packages_distributions()
     return {name: packages for name, packages in names.items() if len(packages) <= MOST_PACKAGES}
-
-
-@functools.cache
-def _imported_names(file: Path) -> frozenset[str]:
-    """Return the top-level names of other packages that a file imports."""
-    names: set[str] = set()
-    for node in ast.walk(_parse(file)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module.partition(".")[0])
-    return frozenset(names - {"tfopt"})
 
 
 def named_modules(parameters: Mapping[str, Any]) -> list[Path]:
@@ -112,32 +105,38 @@ def _follow(reached: set[Path]) -> None:
     """Add the library's modules that the files import, directly or through each other."""
     pending = list(reached)
     while pending:
-        for module in _imports(pending.pop()):
+        for module in _names(pending.pop()).modules:
             if module not in reached:
                 reached.add(module)
                 pending.append(module)
 
 
+class Names(NamedTuple):
+    """Modules of the library, and top-level names of other packages, that a file names."""
+
+    modules: frozenset[Path]
+    packages: frozenset[str]
+
+
 @functools.cache
-def _imports(file: Path) -> frozenset[Path]:
-    """Return the files of the library's modules that one file names."""
-    if file == LIBRARY / "__init__.py":  # which loads public names lazily, for users
-        return frozenset()
-    names: set[str] = set()
-    for node in ast.walk(_parse(file)):
+def _names(file: Path) -> Names:
+    """Return what a file imports, or names in strings; parsing is most of the time of a digest, so it is done once."""
+    strings: set[str] = set()
+    imported: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_bytes() if file.suffix == ".py" else b"")):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            imported |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            names.add(node.value)
+            strings.add(node.value)
         elif isinstance(node, ast.Name) and node.id == "__path__":
-            names.add(_dotted(file.parent) + ".")
-    return frozenset(path for name in names if name.startswith("tfopt.") for path in _modules(name))
-
-
-def _parse(file: Path) -> ast.Module:
-    return ast.parse(file.read_bytes() if file.suffix == ".py" else b"")
+            strings.add(_dotted(file.parent) + ".")
+    if file == LIBRARY / "__init__.py":  # which loads public names lazily, for users
+        strings, imported = set(), set()
+    names = {name for name in imported | strings if name.startswith("tfopt.")}
+    packages = frozenset(name.partition(".")[0] for name in imported) - {"tfopt"}
+    return Names(frozenset(path for name in names for path in _modules(name)), packages)
 
 
 def _modules(name: str) -> Iterator[Path]:
