@@ -15,8 +15,8 @@ import tests.object_store  # noqa: F401  (registers the schemes)
 from tests.components.test_push_model import changed, model, push  # noqa: F401  (model is a fixture)
 from tfopt.artifacts import storage
 from tfopt.components.validate_serving.component import validate_serving
-from tfopt.errors import ComponentError
-from tfopt.serving.version_manifest import PASSWORD, verify_version
+from tfopt.errors import ComponentError, MachineError
+from tfopt.serving.version_manifest import PASSWORD, describe_version, verify_version
 
 
 def write_keys(folder: Path, curve=None, password: bytes | None = None) -> tuple[Path, Path]:
@@ -110,6 +110,26 @@ def test_validate_serving_verifies_a_version_and_then_loads_it(digits_lite, keys
     path = push(digits_lite, tmp_path / "served", signing_key=str(keys[0])).read()["path"]
     result = validate_serving(path, tmp_path / "result", verify=True, public_key=str(keys[1]), requests=2, seconds=0.1)
     assert result["infra_blessing"].read()["blessed"]
+
+
+def test_names_with_line_separators_are_verified(tmp_path):
+    version = tmp_path / "1"
+    version.mkdir()
+    for name in ("a\u2028b", "a\nb", "a\\b", "a\x85b"):
+        (version / name).write_text(name)
+    for name, content in describe_version(version).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    verify_version(version)
+    check = ["sha256sum", "--check", "--strict", "versions/1.sha256"]
+    subprocess.run(check, cwd=tmp_path, capture_output=True, check=True)
+
+
+def test_a_missing_extra_is_named_before_anything_is_pushed(model, keys, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setitem(sys.modules, "model_signing.signing", None)
+    with pytest.raises(MachineError, match=r"pip install 'tfopt\[signing\]'"):
+        push(model, tmp_path / "served", signing_key=str(keys[0]))
+    assert not (tmp_path / "served").exists()
 
 
 def test_verify_needs_a_pushed_version(digits_lite, tmp_path):

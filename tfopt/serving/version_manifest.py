@@ -96,7 +96,7 @@ def _digests(manifest: str, version: str) -> dict[str, str]:
         ComponentError: If a line is no digest and path of this version.
     """
     digests = {}
-    for line in manifest.splitlines():
+    for line in manifest.removesuffix("\n").split("\n"):  # splitlines would cut names at U+2028 and others
         digest, separator, name = line.partition("  ")
         if not separator or len(digest.lstrip("\\")) != 64 or not name.startswith(f"{version}/"):
             raise ComponentError(
