@@ -1,5 +1,6 @@
 """Run command lines in forks of a process that has imported TensorFlow, and score how each of them ends."""
 
+import contextlib
 import importlib
 import os
 import resource
@@ -111,7 +112,9 @@ def _fork(case: Case, originals: Path, folder: Path) -> int:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_DATA, (2 * MAX_BYTES, 2 * MAX_BYTES))  # other processes need memory too
         _serve_children()
-        case.damage(_copy(originals, case.source, inside))
+        copy = _copy(originals, case.source, inside)
+        if not _holds_in_fork(lambda: case.damage(copy) is None):
+            os._exit(BROKEN)
         (folder / "placed").touch()
         words = [word.format(**{"in": inside, "out": inside / "out", "originals": originals}) for word in case.words]
         code = _run(words)
@@ -153,10 +156,18 @@ def _accept(case: Case, originals: Path, inside: Path, folder: Path, words: list
 
 
 def _is_whole(case: Case, inside: Path) -> bool:
-    try:
-        return bool(case.whole and case.whole(inside / case.source))
-    except Exception:
-        return False
+    return case.whole is not None and _holds_in_fork(lambda: case.whole(inside / case.source))
+
+
+def _holds_in_fork(check: Callable[[], object]) -> bool:
+    """Return whether a check is true, in a fork, since TensorFlow that has run in a process fails in its forks."""
+    pid = os.fork()
+    if not pid:
+        holds = False
+        with contextlib.suppress(Exception):
+            holds = bool(check())
+        os._exit(not holds)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def _copy(originals: Path, source: str, folder: Path) -> Path:

@@ -93,11 +93,13 @@ def test_a_step_that_ends_the_process_fails_even_with_exit_code_0(code, tmp_path
     assert [file.name for file in tmp_path.iterdir()] == ["data"]
 
 
-def test_the_step_after_a_crash_with_exit_code_0_reports_the_missing_output(tmp_path):
+def test_a_crash_with_exit_code_0_fails_its_step_and_the_next_one(tmp_path):
     data = tmp_path / "data"
     data.write_text("x")
-    crashed = subprocess.run([*LEAVE, message(tmp_path, str(data), "report", rudely=True)], check=False)
-    assert crashed.returncode == 0
+    words = [*LEAVE, message(tmp_path, str(data), "report", rudely=True)]
+    crashed = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert crashed.returncode == 1
+    assert "the process ended with status 0 before its work was done" in crashed.stderr
     assert not (tmp_path / "report").exists()
     with pytest.raises(ComponentError, match="why that step wrote none"):
         run_step(toys.count, message(tmp_path, str(tmp_path / "report"), "report"))
