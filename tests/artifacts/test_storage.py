@@ -1,6 +1,8 @@
 """Test remote artifacts with a file system of fsspec, ``objects:///PATH``, and with a local S3 server."""
 
+import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 
 import tests.object_store  # noqa: F401  (registers the scheme)
 from tests import toys
-from tfopt.artifacts import storage
+from tfopt.artifacts import staging, storage
 from tfopt.components.evaluate.component import evaluate
 from tfopt.errors import ComponentError
 
@@ -119,6 +121,36 @@ def test_a_component_reads_and_writes_addresses(bucket, digits_model):
     with pytest.raises(ComponentError, match=r"(?s)nothing: no such file or folder.*an address with content"):
         toys.copy_model(model=f"{bucket}/nothing", copied=f"{bucket}/other")
     assert storage.list_remote_files(f"{bucket}/other") == {}
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tfopt.artifacts import placement, storage
+def upload_half(staged, address):
+    storage.write_file(f"{address}/half", b"h")
+    os.kill(os.getpid(), signal.SIGKILL)
+storage.upload = upload_half
+placement.upload(Path(sys.argv[1]), sys.argv[2])
+"""
+
+
+def test_the_rerun_of_a_killed_upload_removes_what_it_had_copied(bucket, digits_model):
+    done = subprocess.run([sys.executable, "-c", KILLED, digits_model, f"{bucket}/out"], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert set(storage.list_remote_files(bucket)) == {f"{bucket}/out/half", f"{bucket}/out.uploading"}
+    toys.copy_model(model=digits_model, copied=f"{bucket}/out")
+    names = set(storage.list_remote_files(bucket))
+    assert f"{bucket}/out/model_card.json" in names
+    assert not {f"{bucket}/out/half", f"{bucket}/out.uploading"} & names
+
+
+def test_what_a_running_process_copies_stays(bucket, digits_model):
+    storage.write_file(f"{bucket}/out/half", b"h")
+    storage.write_file(f"{bucket}/out.uploading", staging.new_path(Path()).name.encode())
+    with pytest.raises(ComponentError, match="out exists"):
+        toys.copy_model(model=digits_model, copied=f"{bucket}/out")
+    assert storage.read_file(f"{bucket}/out/half") == b"h"
 
 
 def test_of_an_upload_that_fails_nothing_stays(digits_model, tmp_path):

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from tfopt.artifacts import staging
+from tfopt.artifacts import staging, storage
 from tfopt.errors import ComponentError
 
 NAME_IN_USE = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)  # errors of renaming to an existing name
@@ -57,6 +57,34 @@ def remove_interrupted(target: Path) -> None:
             continue
         except FileNotFoundError:  # a link to the journal of a process that has committed
             path.unlink(missing_ok=True)
+
+
+def upload(staged: Path, address: str) -> None:
+    """Copy a staged output to an address; as long as that lasts, a file next to it names this process.
+
+    Raises:
+        ComponentError: If the address cannot be written.
+    """
+    storage.write_file(_uploading(address), staging.new_path(Path()).name.encode())
+    storage.upload(staged, address)
+    storage.remove(_uploading(address))
+
+
+def remove_interrupted_upload(address: str) -> None:
+    """Remove what a process of this machine, which was killed, had copied to an address."""
+    owner = storage.read_file(_uploading(address))
+    if owner is not None and staging.has_ended(owner.decode(errors="replace")):
+        remove_upload(address)
+
+
+def remove_upload(address: str) -> None:
+    """Remove an output at an address, and then the file that names the process which copies it."""
+    storage.remove(address)
+    storage.remove(_uploading(address))
+
+
+def _uploading(address: str) -> str:
+    return f"{address.rstrip('/')}.uploading"
 
 
 def _rename(staged: Path, target: Path) -> None:

@@ -42,8 +42,8 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
     parameters = component.check({name: value for name, value in arguments.items() if name not in ports})
     inputs = {port.name: _open(component, port, arguments.get(port.name)) for port in component.inputs.values()}
     for port in component.outputs.values():
-        if (value := arguments.get(port.name)) and not is_remote(os.fspath(value)):
-            placement.remove_interrupted(_resolved(port.type(os.fspath(value))))
+        if value := arguments.get(port.name):
+            _remove_interrupted(port.type(os.fspath(value)))
     targets = {port.name: _target(component, port, arguments.get(port.name)) for port in component.outputs.values()}
     _check_distinct(component, targets)
     trusted = bool(parameters.get(TRUST_MODEL_CODE.name)) or (_running.get() is not None and is_trusted())
@@ -184,14 +184,14 @@ def _staged(component: Component, targets: dict[str, Artifact]) -> Iterator[dict
             yield staged
             for name in [name for name in local if is_remote(targets[name].uri)]:
                 placed.append(targets[name].uri)  # it was empty before
-                storage.upload(local.pop(name).path, targets[name].uri)
+                placement.upload(local.pop(name).path, targets[name].uri)
             placement.place({artifact.path: _resolved(targets[name]) for name, artifact in local.items()})
             for name, artifact in staged.items():
                 targets[name].metadata = artifact.metadata
         except BaseException as error:
             for uri in placed:  # of several outputs, all or none
                 with contextlib.suppress(ComponentError):  # the first error is the one to report
-                    storage.remove(uri)
+                    placement.remove_upload(uri)
             if not isinstance(error, ComponentError) and (full := disk_full_error(error)):
                 raise full from error
             raise
@@ -214,6 +214,13 @@ def _staging_artifact(target: Artifact, folder: Path) -> Artifact:
     path = _resolved(target)
     staging.remove_abandoned(path.parent, path.name)
     return type(target)(staging.new_path(path.parent, path.name))
+
+
+def _remove_interrupted(target: Artifact) -> None:
+    if is_remote(target.uri):
+        placement.remove_interrupted_upload(target.uri)
+    else:
+        placement.remove_interrupted(_resolved(target))
 
 
 def _resolved(target: Artifact) -> Path:
