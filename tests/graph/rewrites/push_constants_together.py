@@ -17,6 +17,23 @@ def never_taken():
     return tf.raw_ops.Merge(inputs=[(dead + weights(2)) + weights(3), alive])[0]
 
 
+def biases(first="NHWC", second="NHWC", shape=(2, 3, 3, 3)):
+    """Build two biases, one after the other."""
+    data = tf.raw_ops.BiasAdd(value=tf.exp(feed(*shape)), bias=weights(3, low=1), data_format=first)
+    return tf.raw_ops.BiasAdd(value=data, bias=weights(3, low=1), data_format=second)
+
+
+def bias_and(constant, data_format="NHWC", shape=(2, 4)):
+    """Build a bias, and a sum with another constant."""
+    data = tf.exp(feed(*shape))
+    return tf.raw_ops.BiasAdd(value=data, bias=weights(4, low=1), data_format=data_format) + constant
+
+
+def sum_and_bias(constant):
+    """Build a sum with a constant, and then a bias."""
+    return tf.nn.bias_add(x() + constant, weights(4, low=1))
+
+
 TABLE = [
     holds("two sums", lambda: (x() + weights(4, low=1)) + weights(4, low=1)),
     holds("constants as first operands", lambda: weights(4, low=1) + (weights(4, low=1) + x())),
@@ -37,6 +54,21 @@ TABLE = [
     holds("a product with a zero factor", lambda: (x() * tf.constant([0.0, 1, 2, 3])) * weights(4, low=1)),
     holds(
         "a sum that is zero where both summands are zero", lambda: (x() + tf.constant([0.0, 1, 2, 3])) + tf.zeros([4])
+    ),
+    holds("two biases", biases),
+    holds("two biases along the second axis", lambda: biases("NCHW", "NCHW")),
+    holds("a bias and a vector", lambda: bias_and(weights(4, low=1)), gone="AddV2"),
+    holds("a bias and a number", lambda: bias_and(tf.constant(9.0)), gone="AddV2"),
+    holds("a bias and a row", lambda: bias_and(weights(1, 4, low=1)), gone="BiasAdd"),
+    holds("a vector and a bias", lambda: sum_and_bias(weights(4, low=1)), gone="AddV2"),
+    holds(
+        "a bias along the second axis and a number", lambda: bias_and(tf.constant(9.0), "NCHW", (2, 4, 5)), gone="AddV2"
+    ),
+    refuses("biases along different axes", lambda: biases("NCHW"), because="different axes"),
+    refuses(
+        "a bias along the second axis and a vector",
+        lambda: bias_and(weights(4, low=1), "NCHW", (2, 4, 5, 4)),
+        because="no number",
     ),
     refuses(
         "summands that cancel in some elements",

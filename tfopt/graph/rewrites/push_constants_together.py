@@ -1,7 +1,7 @@
 """Join constants that are added, or multiplied, one after another.
 
     (x + c) + d = x + (c + d)        (x * c) * d = x * (c d)
-    (x - c) + d = x + (d - c)        (x / c) * d = x * (d / c)
+    (x - c) + d = x + (d - c)        (x / c) * d = x * (d / c)        bias(bias(x, c), d) = bias(x, c + d)
 
     before    x -> AddV2(c) -> AddV2(d) -> y
     after     x -> AddV2(c + d) -> y
@@ -15,6 +15,7 @@ Requires:
       factors that are both above 1 or below, only numbers next to the limits of the type overflow in one form only.
     - Float summands do not cancel: (x + 1e8) - 1e8 differs from x by rounding.
     - Integers are not divided.
+    - Biases are along the same axis; one along the second axis (NCHW) is joined with another one, or with a number.
 
 Source: `ConstantPushDown` in Grappler's constant folding.
 """
@@ -27,7 +28,7 @@ from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
-SUMS, PRODUCTS = ("AddV2", "Add", "Sub"), ("Mul", "RealDiv")
+SUMS, PRODUCTS = ("AddV2", "Add", "Sub", "BiasAdd"), ("Mul", "RealDiv")
 PATTERNS = tuple(
     op(ops, op(ops, "x", const("first"), role="inner"), const("second")) for ops in (SUMS, PRODUCTS)
 )  # fmt: skip
@@ -43,6 +44,8 @@ def when(match: Match) -> str | None:
         return f"the constants are {first.dtype.name}"
     if integers and "RealDiv" in (match.node().op, match.node("inner").op):
         return "integers are divided"
+    if reason := _bias_refusal(match):
+        return reason
     try:
         size = int(np.prod(np.broadcast_shapes(first.shape, second.shape)))
     except ValueError:
@@ -54,9 +57,29 @@ def when(match: Match) -> str | None:
 
 def rewrite(match: Match, make: Maker) -> Tensor:
     """Create one operation with one constant."""
-    constant = make.constant("constant", _joined(match), match.array("first"))
+    joined = _joined(match)
+    constant = make.constant("constant", joined, match.array("first"))
+    biases = _biases(match)
+    if biases and joined.ndim == 1:
+        return make.node("BiasAdd", match.tensor("x"), constant, like=match.node(biases[0]))
     operation = "Mul" if match.node().op in PRODUCTS else "AddV2"
     return make.node(operation, match.tensor("x"), constant, like=match.node())
+
+
+def _biases(match: Match) -> list[str]:
+    return [role for role in ("inner", "root") if match.node(role).op == "BiasAdd"]
+
+
+def _bias_refusal(match: Match) -> str | None:
+    """Return why a bias cannot be joined with the other constant."""
+    biases = _biases(match)
+    formats = {match.attr("data_format", role) for role in biases}
+    if len(formats) > 1:
+        return "the biases are along different axes"
+    other = "first" if biases == ["root"] else "second"
+    if "NCHW" in formats and len(biases) == 1 and match.array(other).ndim:
+        return "the bias is along the second axis, and the other constant is no number"
+    return None
 
 
 def _float_refusal(match: Match) -> str | None:
