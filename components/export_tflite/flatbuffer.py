@@ -31,9 +31,8 @@ def describe(content: bytes) -> dict[str, Any]:
             "weights stored as constants",
             "export the SavedModel again with its variables tracked",
         )
-    kinds = [
-        (name, graph.tensors[op.outputs[0]].type) for name, op, graph in ops if len(op.outputs) and name not in CASTS
-    ]
+    made = [(name, op.outputs, graph) for name, op, graph in ops if op.outputs is not None and len(op.outputs)]
+    kinds = [(name, graph.tensors[outputs[0]].type) for name, outputs, graph in made if name not in CASTS]
     return {
         "integer": sum(kind in INTEGERS for _, kind in kinds),
         "float": dict(sorted(Counter(name for name, kind in kinds if kind in FLOATS).items())),

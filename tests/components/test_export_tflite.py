@@ -1,10 +1,12 @@
 """Test export_tflite: integer inputs and outputs, stored weights, unsupported ops."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.components.exporters import TFLITE, chords, pretrained, write_split
+from tests.conftest import write_examples
 from tests.runtimes.formulas import saved
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Model, TFLiteModel
@@ -43,6 +45,21 @@ def test_contradicting_arguments_raise_before_any_work(digits_model, tmp_path):
             export_tflite(model=str(digits_model), exported=str(tmp_path / "out"), **arguments)
         assert received in error.value.received and fix in error.value.fix
     assert not (tmp_path / "out").exists()
+
+
+def test_a_model_whose_lookup_table_is_an_op_without_outputs_is_exported(tmp_path):
+    word = keras.Input((1,), dtype="string", name="word")
+    rows = keras.layers.StringLookup(vocabulary=["a", "b", "c"], output_mode="one_hot")(word)
+    model = keras.Model(word, keras.layers.Dense(4, kernel_initializer="identity")(rows))
+    model.export(tmp_path / "model", verbose=False)
+    for split in ("train", "eval"):
+        words = np.asarray([["a"], ["b"], ["z"], ["c"]] * 8)
+        write_examples(tmp_path / "examples" / f"Split-{split}" / "data_tfrecord.gz", {"word": words})
+    arguments = {"examples": tmp_path / "examples", "precision": "int16x8"}
+    exported = export_tflite(tmp_path / "model", exported=tmp_path / "out", **arguments)["exported"]
+    with runtimes.load(exported) as runtime:
+        [digits] = runtime.run({"word": np.asarray([[b"b"]])}).values()
+    np.testing.assert_allclose(digits, model(tf.constant([["b"]])), atol=0.01)
 
 
 def test_integer_io_that_the_converter_left_in_float_raises(tmp_path):
