@@ -2,7 +2,9 @@
 
 import sys
 
-from tfopt.cli.main import supervised_main
+from tfopt.cli.main import main, supervised_main
+
+__all__ = ["main"]  # importable from here in older releases
 
 if __name__ == "__main__":
     sys.exit(supervised_main())

@@ -96,7 +96,7 @@ def test_the_same_model_adds_no_version_but_updates_the_configuration(two_ends, 
     before = file.stat().st_ino
     push(two_ends, tmp_path / "digits", layout="triton", instances=3)
     assert file.stat().st_ino == before  # unchanged, because a server that watches it would load the model again
-    assert sorted(path.name for path in (tmp_path / "digits").iterdir()) == ["1", "config.pbtxt"]
+    assert sorted(path.name for path in (tmp_path / "digits").iterdir()) == ["1", "config.pbtxt", "versions"]
 
 
 def push_directly(path: Path, destination: Path, **scheduling) -> PushedReport:

@@ -113,7 +113,7 @@ def _fork(case: Case, originals: Path, folder: Path) -> int:
         resource.setrlimit(resource.RLIMIT_DATA, (2 * MAX_BYTES, 2 * MAX_BYTES))  # other processes need memory too
         _serve_children()
         copy = _copy(originals, case.source, inside)
-        if not _holds_in_fork(lambda: case.damage(copy) is None):
+        if not _holds_in_fork(lambda: [case.damage(copy)]):
             os._exit(BROKEN)
         (folder / "placed").touch()
         words = [word.format(**{"in": inside, "out": inside / "out", "originals": originals}) for word in case.words]

@@ -84,9 +84,9 @@ def test_equal_nodes_of_two_loops_stay_separate_and_constants_enter_both():
 
 
 def neutral(_, branch_value):
-    """Add zero, computed in one branch only, to a tensor from outside."""
+    """Subtract zero, computed in one branch only, from a tensor from outside."""
     with tf.control_dependencies([branch_value]):
-        return tf.math.add(feed(3, 4, name="outside"), tf.constant(0.0))
+        return tf.math.subtract(feed(3, 4, name="outside"), tf.constant(0.0))
 
 
 def absorbed(side, _):

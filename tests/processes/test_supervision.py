@@ -87,8 +87,9 @@ def test_forks_of_the_program_do_not_report_for_it(words, tmp_path):
 def test_a_signal_ends_the_step_and_removes_its_output(sign, exit_code, words, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     code = "print('started', flush=True); time.sleep(60)"
+    original = signal.default_int_handler if sign == signal.SIGINT else signal.SIG_DFL  # nohup ignores SIGHUP
     step = subprocess.Popen([*words, code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
-                            env=environment)  # fmt: skip
+                            env=environment, preexec_fn=lambda: signal.signal(sign, original))  # fmt: skip
     assert step.stdout.readline() == "started\n"
     step.send_signal(sign)
     assert "the next run resumes" in step.communicate(timeout=30)[1]

@@ -39,6 +39,7 @@ def supervised_main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if "--debug" in words:
         return main(words)
+    open_streams()  # otherwise the memory that both processes share would get the number of a closed stream
     end = run_supervised(lambda: main(words))
     return end if isinstance(end, int) else report_death(end)
 
