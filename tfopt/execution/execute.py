@@ -43,6 +43,7 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
     inputs = {port.name: _open(component, port, arguments.get(port.name)) for port in component.inputs.values()}
     for port in component.outputs.values():
         if value := arguments.get(port.name):
+            _check_characters(port, os.fspath(value))
             _remove_interrupted(port.type(os.fspath(value)))
     targets = {port.name: _target(component, port, arguments.get(port.name)) for port in component.outputs.values()}
     _check_distinct(component, targets)
@@ -129,7 +130,6 @@ def _target(component: Component, port: Port, value: Any) -> Artifact:
     if not value:
         raise ComponentError(f"{component.name}: no {port.name}", "a folder to write to", f"pass {port.name}=PATH")
     target = port.type(os.fspath(value))
-    _check_characters(port, target.uri)
     if _has_content(target):
         raise ComponentError(
             f"{component.name}: {port.name}={target.uri} exists",
