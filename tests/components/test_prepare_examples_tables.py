@@ -362,6 +362,14 @@ def test_a_damaged_page_of_parquet_is_refused(tmp_path):
     assert "a.parquet" in refusal(tmp_path / "a.parquet", tmp_path / "no").received
 
 
+def test_a_parquet_file_that_unpacks_to_thousands_of_times_its_size_is_refused(tmp_path):
+    zeros = pa.table({"x": np.zeros(5_000_000), "label": np.zeros(5_000_000, np.int64)})
+    layout = {"use_dictionary": False, "compression": "zstd", "row_group_size": len(zeros)}
+    parquet.write_table(zeros, tmp_path / "a.parquet", **layout)
+    error = refusal(tmp_path / "a.parquet", tmp_path / "no")
+    assert "unpack to" in error.received and "times the compressed size" in error.expected
+
+
 def test_a_text_column_of_parquet_that_is_not_utf8_is_refused(tmp_path):
     texts = pa.Array.from_buffers(pa.string(), 2, pa.array([b"a", b"\xff"]).buffers())
     parquet.write_table(pa.table({"x": texts, "label": [0, 1]}), tmp_path / "a.parquet")

@@ -186,8 +186,18 @@ def parquet_damage() -> dict[str, Damage]:
         "nested": written(lambda: {"a": [{"x": {"y": 1}}] * 5, "label": [1, 0, 1, 0, 1]}),
         "nulls": written(lambda: {"a": [None] * 5, "label": [1, 0, 1, 0, 1]}),
         "null labels": written(lambda: {"a": [1.0] * 5, "label": [None] * 5}),
+        "bomb": _parquet_bomb,
         "bytes": written(lambda: {"a": [b"\xff\xfe"] * 5, "label": [1, 0, 1, 0, 1]}),
     }
+
+
+def _parquet_bomb(file: Path) -> None:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    zeros = pa.table({"a": np.zeros(1 << 25), "label": np.zeros(1 << 25, np.int32)})
+    pq.write_table(zeros, file, compression="zstd", use_dictionary=False, row_group_size=1 << 25)
 
 
 def _records(file: Path) -> list[bytes]:

@@ -16,6 +16,8 @@ from tfopt.components.prepare_examples.readers.columns import check_label, check
 from tfopt.errors import ComponentError
 
 BATCH = 1024
+MAX_EXPANSION = 1000  # uncompressed bytes per compressed byte, in a row group of more than MIN_EXPANDED bytes
+MIN_EXPANDED = 64 << 20
 Types = dict[str, str | None]  # None for a column without values
 LIST = "list of "
 
@@ -177,6 +179,22 @@ def _opened(file: str) -> Iterator[Any]:
 
     try:
         with open_for_reading(file) as stream, parquet.ParquetFile(stream, page_checksum_verification=True) as table:
+            _check_expansion(file, table.metadata)
             yield table
     except pa.ArrowException as error:
         raise ComponentError(f"{file}: {error}", "a complete Parquet file", "copy or write it again") from error
+
+
+def _check_expansion(file: str, metadata: Any) -> None:
+    """Refuse a row group of kilobytes that unpacks to gigabytes: its pages would be in memory at once."""
+    for index in range(metadata.num_row_groups):
+        group = metadata.row_group(index)
+        columns = [group.column(column) for column in range(group.num_columns)]
+        packed = sum(column.total_compressed_size for column in columns)
+        unpacked = sum(column.total_uncompressed_size for column in columns)
+        if unpacked > MIN_EXPANDED and unpacked > MAX_EXPANSION * packed:
+            raise ComponentError(
+                f"{file}: {packed} bytes of row group {index} unpack to {unpacked >> 20} MiB",
+                f"at most {MAX_EXPANSION} times the compressed size",
+                "write it without compression, or with dictionary encoding",
+            )
