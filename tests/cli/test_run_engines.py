@@ -21,6 +21,17 @@ EVERY = pytest.mark.parametrize("engine", ENGINES)
 WITHOUT_TFX = "import sys; sys.modules['tfx'] = None; from tfopt.cli.main import main; sys.exit(main())"
 WITHOUT_BEAM = f"import sys; sys.modules['apache_beam'] = None; {WITHOUT_TFX}"
 
+# Both engines of TFX start without TensorFlow, and TFX's own components are whole afterwards.
+BEFORE_TENSORFLOW = """
+import sys
+from tfopt.cli.engines import load_engine
+load_engine("beam"), load_engine("local")
+assert not {"tensorflow", "tfx.components", "tensorflow_model_analysis"} & sys.modules.keys()
+from tfx import components
+assert components.Evaluator and components.Trainer
+assert "tensorflow_model_analysis" in sys.modules
+"""
+
 
 def counting(steps, data: Input[Files], *, unit: str = "bytes", notes: list[str] = []) -> None:  # noqa: B006
     """Count and add."""
@@ -179,3 +190,7 @@ def test_a_missing_package_is_an_error_in_three_parts(tmp_path):
     assert "apache_beam" in received and expected == "expected: the package"
     assert "tfopt's extras" in fix
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_reuses_all_results_does_not_wait_for_tensorflow():
+    subprocess.run([sys.executable, "-c", BEFORE_TENSORFLOW], check=True)

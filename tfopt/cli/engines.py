@@ -1,7 +1,9 @@
 """The engines of ``tfopt run``: choice of the default, and import of the one that runs."""
 
+import contextlib
 import importlib.util
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Literal
 
@@ -13,6 +15,8 @@ ENGINES = {
     "local": "TFX's local runner, with ML Metadata",
     "process": "one step after another in this process, without TFX",
 }
+BLOCKED = ("tensorflow", "tensorflow_model_analysis", "tensorflow_data_validation", "tensorflow_transform", "tfx_bsl")
+INCOMPLETE = ("tfx.components.", "tfx_bsl.")  # without TensorFlow, TFX defines these components as None
 
 
 def default_engine() -> str:
@@ -36,9 +40,34 @@ def load_engine(engine: Literal["beam", "local", "process"]) -> Callable[..., di
         from tfopt.process_engine import runner
 
         return runner.run
-    from tfopt.tfx import runner as tfx_runner
+    with _blocked_imports():
+        from tfopt.tfx import runner as tfx_runner
 
+        tfx_runner.import_runner(engine)
     return partial(tfx_runner.run, engine=engine)
+
+
+@contextlib.contextmanager
+def _blocked_imports() -> Iterator[None]:
+    """Let TFX be imported as where TensorFlow is not installed.
+
+    TFX imports it for the documentation of its classes, for remote file systems, and for its standard components.
+    tfopt's runner uses none of these, and a run that only reuses results would spend half of its time there. All of
+    them can be imported as usual afterwards.
+    """
+    if not {"tensorflow", "tfx"}.isdisjoint(sys.modules):
+        yield
+        return
+    for name in BLOCKED:
+        sys.modules[name] = None  # type: ignore[assignment]  # an import raises ModuleNotFoundError
+    try:
+        yield
+    finally:
+        for name in [name for name in sys.modules if name in BLOCKED or f"{name}.".startswith(INCOMPLETE)]:
+            parent, _, child = name.rpartition(".")
+            del sys.modules[name]
+            if parent in sys.modules:
+                vars(sys.modules[parent]).pop(child, None)
 
 
 def _has_tfx() -> bool:

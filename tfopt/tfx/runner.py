@@ -52,7 +52,7 @@ def run(
         Executor.failure = None
         with _logged_progress(dag), call_servers():
             try:
-                _runner(engine).run(tfx_dag)
+                import_runner(engine)().run(tfx_dag)
             except Exception as error:
                 if Executor.failure is None:
                     raise
@@ -102,14 +102,15 @@ def _channel(wire: Wire, sources: Mapping[str, Importer], nodes: Mapping[str, ba
     return sources[wire.name].outputs["result"] if wire.name in sources else None
 
 
-def _runner(engine: str) -> Any:
+def import_runner(engine: str) -> Any:
+    """Import the class of TFX's runner, which takes seconds, and return it."""
     if engine == "local":
         from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 
-        return LocalDagRunner()
+        return LocalDagRunner
     from tfx.orchestration.beam.beam_dag_runner import BeamDagRunner
 
-    return BeamDagRunner()
+    return BeamDagRunner
 
 
 @contextlib.contextmanager
