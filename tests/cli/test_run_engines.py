@@ -21,12 +21,14 @@ EVERY = pytest.mark.parametrize("engine", ENGINES)
 WITHOUT_TFX = "import sys; sys.modules['tfx'] = None; from tfopt.cli.main import main; sys.exit(main())"
 WITHOUT_BEAM = f"import sys; sys.modules['apache_beam'] = None; {WITHOUT_TFX}"
 
-# Both engines of TFX start without TensorFlow, and TFX's own components are whole afterwards.
+# Both engines of TFX start without TensorFlow; Keras and TFX's own components can be imported as usual afterwards.
 BEFORE_TENSORFLOW = """
 import sys
 from tfopt.cli.engines import load_engine
 load_engine("beam"), load_engine("local")
 assert not {"tensorflow", "tfx.components", "tensorflow_model_analysis"} & sys.modules.keys()
+import keras
+assert keras.backend.backend() == "tensorflow"
 from tfx import components
 assert components.Evaluator and components.Trainer
 assert "tensorflow_model_analysis" in sys.modules

@@ -63,11 +63,19 @@ def _blocked_imports() -> Iterator[None]:
     try:
         yield
     finally:
-        for name in [name for name in sys.modules if name in BLOCKED or f"{name}.".startswith(INCOMPLETE)]:
+        for name in [name for name in sys.modules if _is_incomplete(name)]:
             parent, _, child = name.rpartition(".")
             del sys.modules[name]
             if parent in sys.modules:
                 vars(sys.modules[parent]).pop(child, None)
+
+
+def _is_incomplete(name: str) -> bool:
+    if name in BLOCKED or f"{name}.".startswith(INCOMPLETE):
+        return True
+    # Python removes a package whose import fails, such as keras, but not those of its submodules that were imported.
+    words = name.split(".")
+    return any(".".join(words[:count]) not in sys.modules for count in range(1, len(words)))
 
 
 def _has_tfx() -> bool:
