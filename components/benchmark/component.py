@@ -24,8 +24,9 @@ def benchmark(
     against the baseline is a ratio with a 99 % interval and a verdict: *faster*, *slower* or *within noise*.
 
     After a few numbers of rounds, fixed in advance, a model stops if its comparisons with the baseline and with the
-    fastest model are decided. The error of 1 % is divided among these looks, so the intervals hold wherever a model
-    stops. Its notes then report, for example, "decided after 10 of 60 rounds".
+    fastest model are decided, or if the remaining rounds would decide them with a probability of less than 10 %. The
+    error of 1 % is divided among these looks, so the intervals hold wherever a model stops. Its notes then report, for
+    example, "decided after 10 of 60 rounds".
 
     A candidate that fails is a row with its error. A candidate is not measured at a batch size if its calls take five
     times the baseline's and fewer than 15 would fit in its seconds; its notes report this. Numbers are marked

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.components.benchmark.comparison import find_open
+from tfopt.components.benchmark.comparison import Look
 from tfopt.components.benchmark.measured_model import MeasuredModel
 from tfopt.components.benchmark.parameters import TURNS, Settings
 from tfopt.measurement.interim_looks import LookSchedule
@@ -79,15 +79,14 @@ def measure_interleaved(models: Sequence[MeasuredModel], settings: Settings, inp
 
 def _stop_decided(models: Sequence[MeasuredModel], batch_size: int, settings: Settings, schedule: LookSchedule) -> None:
     """Stop the models that need no further rounds at a batch size."""
-    still_open = find_open(models, batch_size, settings.min_effect, schedule)
-    for model in models:
-        if batch_size in model.open_sizes and model not in still_open:
-            model.open_sizes.remove(batch_size)
-            count = len(model.samples[batch_size])
-            if not model.is_baseline:
-                model.notes.append(f"batch size {batch_size}: decided after {count} of {max(schedule.errors)} rounds")
-            if not model.open_sizes:
-                model.process.end()
+    look = Look.of(models, batch_size, settings.min_effect, schedule)
+    still_open = look.find_open()
+    for model in [model for model in models if batch_size in model.open_sizes and model not in still_open]:
+        model.open_sizes.remove(batch_size)
+        if not model.is_baseline:
+            model.notes.append(f"batch size {batch_size}: {look.describe_stop(model)}")
+        if not model.open_sizes:
+            model.process.end()
 
 
 def _restart(order: list[MeasuredModel], generator: random.Random, settings: Settings, input_file: InputFile) -> None:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tfopt.artifacts import Model
-from tfopt.components.benchmark.comparison import compare, find_open
+from tfopt.components.benchmark import comparison
+from tfopt.components.benchmark.comparison import Look, compare
 from tfopt.components.benchmark.measured_model import MeasuredModel
 from tfopt.measurement.interim_looks import LookSchedule
 
@@ -28,8 +29,18 @@ def measured(tmp_path):
     return measure
 
 
+def find_open(models: list[MeasuredModel], min_effect: float = MIN_EFFECT) -> list[MeasuredModel]:
+    return Look.of(models, 1, min_effect, SCHEDULE).find_open()
+
+
+def describe_stop(models: list[MeasuredModel], model: MeasuredModel, min_effect: float = MIN_EFFECT) -> str:
+    look = Look.of(models, 1, min_effect, SCHEDULE)
+    assert model not in look.find_open()
+    return look.describe_stop(model)
+
+
 def names(models: list[MeasuredModel]) -> list[str]:
-    return [model.name for model in find_open(models, 1, MIN_EFFECT, SCHEDULE)]
+    return [model.name for model in find_open(models)]
 
 
 def test_a_clear_winner_ends_the_measurement_of_all_at_the_first_look(measured):
@@ -45,17 +56,37 @@ def test_a_model_with_an_undecided_comparison_with_the_baseline_continues(measur
     assert names(measured({"baseline": 1, "fast": 0.1, "same?": 0.99})) == ["baseline", "same?"]
 
 
-def test_equivalent_models_stop_when_their_ratio_is_known_within_one_percent(measured):
+def test_equivalent_models_are_decided_when_their_ratio_is_known_within_one_percent(measured):
     times = {"baseline": 1, "same": 1.001, "fast": 0.1, "as fast": 0.1001}
-    assert names(measured(times)) == ["baseline", "same", "fast", "as fast"]
-    assert names(measured(times, rounds=40, noise=0.006)) == []
+    assert names(measured(times)) == ["baseline", "same"]
+    models = measured(times, rounds=40, noise=0.006)
+    assert names(models) == []
+    assert {describe_stop(models, model) for model in models[1:]} == {"decided after 40 of 60 rounds"}
 
 
 def test_a_difference_below_the_minimum_effect_is_equivalent(measured):
     models = measured({"baseline": 1, "same": 1.02}, noise=0.001)
-    assert names(models) == []  # slower
-    assert find_open(models, 1, 0.05, SCHEDULE) == []  # equivalent
-    assert find_open(models, 1, 0.02, SCHEDULE) == models  # its interval has the limit in it
+    assert [describe_stop(models, models[1], effect) for effect in (0.0, 0.05)] == ["decided after 10 of 60 rounds"] * 2
+    # Further rounds would not bring an interval that contains the limit to either side of it.
+    assert describe_stop(models, models[1], 0.02) == (
+        "stopped after 10 of 60 rounds, because the others would hardly show a difference from baseline"
+    )
+
+
+def test_leaders_that_the_remaining_rounds_would_hardly_tell_apart_stop(measured):
+    models = measured({"baseline": 1, "first": 0.1, "second": 0.1001, "slow": 2}, rounds=26, noise=0.03, seed=1)
+    assert names(models) == []
+    assert describe_stop(models, models[1]).endswith("would hardly show a difference from second")
+    assert describe_stop(models, models[2]).endswith("would hardly show a difference from first")
+    assert describe_stop(models, models[3]) == "decided after 26 of 60 rounds"
+
+
+def test_the_difference_between_runtimes_is_part_of_what_the_remaining_rounds_must_show(measured, monkeypatch):
+    """Compare models that differ by 3 %, when each may differ from the baseline by 2 % because of its runtime."""
+    models = measured({"baseline": 1, "first": 0.1, "second": 0.103}, rounds=16, noise=0.02, seed=2)
+    assert names(models) == ["baseline", "first", "second"]
+    monkeypatch.setattr(comparison, "_systematic_error", lambda model, baseline: 0.02)
+    assert names(models) == []
 
 
 def test_a_stopped_model_is_compared_by_its_own_rounds_and_does_not_start_again(measured):
@@ -79,9 +110,9 @@ def test_the_interval_at_an_early_look_is_wider_than_one_of_a_single_look(measur
 
 def test_without_a_baseline_time_or_a_candidate_all_rounds_are_run(measured):
     models = measured({"baseline": 1, "fast": 0.1})
-    assert find_open(models[:1], 1, MIN_EFFECT, SCHEDULE) == models[:1]
+    assert find_open(models[:1]) == models[:1]
     del models[0].samples[1]
-    assert find_open(models, 1, MIN_EFFECT, SCHEDULE) == models[1:]
+    assert find_open(models) == models[1:]
 
 
 def test_a_failed_candidate_is_left_out(measured):
@@ -104,7 +135,7 @@ def test_stopping_early_does_not_change_the_winner(measured):
             for model, complete in zip(models, whole, strict=True):
                 if model.open_sizes:
                     model.samples[1] = complete.samples[1][:look]
-            still_open = find_open(models, 1, MIN_EFFECT, SCHEDULE)
+            still_open = find_open(models)
             for model in models:
                 model.open_sizes = {1} if model in still_open else set()
         estimates = {model.name: compare(model, models[0], 1, MIN_EFFECT, SCHEDULE).value for model in models[1:]}

@@ -6,11 +6,17 @@ numbers of rounds after which intervals are computed (*looks*) are fixed in adva
 is divided among them. The probability that any of the intervals misses the true value is at most the sum of their
 errors (Boole's inequality), so the level holds at whichever look a comparison stops, and for any rule of stopping.
 
+A comparison also stops if the remaining rounds would hardly decide it (`LookSchedule.is_futile`). Such a stop adds no
+error, because it only leaves out later looks.
+
 Source: Lan and DeMets 1983, "Discrete sequential boundaries for clinical trials" (error spending); Jennison and
-Turnbull 2000, "Group sequential methods", chapters 7 and 9 (repeated confidence intervals).
+Turnbull 2000, "Group sequential methods", chapters 7 and 9 (repeated confidence intervals) and 10 (futility);
+Spiegelhalter, Freedman and Blackburn 1986, "Monitoring clinical trials: conditional or predictive power?".
 """
 
+import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from tfopt.measurement.speedup import LEVEL
 
@@ -18,6 +24,10 @@ from tfopt.measurement.speedup import LEVEL
 # last look keeps half of the whole error, so that a full measurement is hardly less sensitive than one without looks.
 INTERIM_ERRORS = {10: 2.0**-9, 16: 0.001, 26: 0.001, 40: 0.001}
 LATEST_INTERIM = 0.75  # share of all rounds; a later interim look would save little
+SPREAD_ERROR = (
+    0.2  # of intervals from which a standard error is estimated; single rounds determine the ends of wider ones
+)
+FUTILITY = 0.1  # predictive probability of a decision below which the remaining rounds are not run
 
 
 @dataclass(frozen=True)
@@ -40,3 +50,29 @@ class LookSchedule:
         """
         interim = {look: error for look, error in INTERIM_ERRORS.items() if look <= LATEST_INTERIM * rounds}
         return cls({**interim, rounds: 1 - LEVEL - sum(interim.values())})
+
+    def is_futile(
+        self, rounds: int, difference: float, standard_error: float, interval_errors: float, margin: float
+    ) -> bool:
+        """Return True if the remaining rounds would decide a comparison with a probability of less than `FUTILITY`.
+
+        Two log ratios are separated if their distance exceeds the half-widths of their intervals and a margin that
+        does not depend on the number of rounds. With a flat prior, the estimate at the last look is normal around
+        today's, with the variance ``standard_error**2 * (1 - rounds / last)`` (predictive power).
+
+        Args:
+            rounds: Number of rounds of this look.
+            difference: Estimated difference of the log ratios.
+            standard_error: Standard error of the difference at this look.
+            interval_errors: Sum of the standard errors of the log ratios at this look.
+            margin: Distance that the intervals must have.
+        """
+        last, normal = max(self.errors), NormalDist()
+        half_widths = normal.inv_cdf(1 - self.errors[last] / 2) * interval_errors * math.sqrt(rounds / last)
+        drift = normal.inv_cdf(1 - FUTILITY) * standard_error * math.sqrt(1 - rounds / last)
+        return abs(difference) + drift < half_widths + margin
+
+
+def standard_error(low: float, high: float) -> float:
+    """Return the standard error of a log ratio with this interval of the error `SPREAD_ERROR`."""
+    return (math.log(high) - math.log(low)) / 2 / NormalDist().inv_cdf(1 - SPREAD_ERROR / 2)
