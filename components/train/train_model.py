@@ -23,6 +23,7 @@ from tfopt.components.train.teacher_predictions import prepare_distillation
 from tfopt.components.train.warm_start import find_loss_increase, load_start_weights, pass_through
 from tfopt.data.batches import read_batches
 from tfopt.data.feature_schema import MANIFEST, stored_features
+from tfopt.data.sample_inputs import FEWEST_COMPARED, compared_records
 from tfopt.errors import ComponentError
 from tfopt.measurement import parity
 from tfopt.runtimes import keras as keras_runtime
@@ -300,7 +301,8 @@ def _compare_forms(trained: KerasModel, files: list[Path]) -> dict[str, Any]:
         keras_runtime.load(trained, signature="", threads=None) as keras_form,
         runtimes.load(KerasModel(trained.path)) as saved_model,
     ):
-        batches = islice(read_batches(files, keras_form.inputs, batch_size=64), COMPARED_RECORDS // 64)
+        count = compared_records(keras_form.inputs, COMPARED_RECORDS)
+        batches = islice(read_batches(files, keras_form.inputs, batch_size=FEWEST_COMPARED), count // FEWEST_COMPARED)
         differences = parity.compare(keras_form, saved_model, batches)
     for name, difference in differences.items():
         if difference.relative_error > TOLERANCE:

@@ -5,10 +5,10 @@ import pytest
 
 from tests.conftest import write_examples
 from tfopt.artifacts import Examples
-from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.artifacts.tensor_spec import ParsedFeature, RecordSpec, TensorSpec
 from tfopt.conversion.calibration import sample_inputs
 from tfopt.conversion.convert import Conversion
-from tfopt.data.sample_inputs import draw_inputs, random_batch, split_batches
+from tfopt.data.sample_inputs import compared_records, draw_inputs, random_batch, split_batches
 from tfopt.errors import ComponentError
 
 IMAGE = {"image": TensorSpec("float32", (None, 8, 8, 1))}
@@ -126,3 +126,13 @@ def test_different_first_sizes_are_not_a_batch_size(tmp_path):
 
 def test_random_inputs_fill_a_fixed_batch():
     assert random_batch({"x": TensorSpec("float32", (40, 2))}, records=8, seed=0)["x"].shape == (40, 2)
+
+
+def test_fewer_records_are_compared_if_all_inputs_or_parsed_features_together_are_large():
+    image, small = TensorSpec("uint8", (None, 512, 512, 3)), TensorSpec("float32", (None, 4))
+    records = RecordSpec("string", (None,), features={"image": ParsedFeature("float32", (None, 128, 128, 4))})
+    assert compared_records({"small": small}, 256) == 256
+    assert compared_records({"small": small, "image": image}, 256) == 32
+    assert compared_records({"examples": records}, 256) == 128
+    assert compared_records({"text": TensorSpec("string", (None,))}, 256) == 256
+    assert compared_records({}, 256) == 256

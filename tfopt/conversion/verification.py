@@ -6,12 +6,12 @@ from tfopt.artifacts import Examples
 from tfopt.conversion.calibration import drop_calibrated
 from tfopt.conversion.convert import Conversion
 from tfopt.data.batches import Batch
-from tfopt.data.sample_inputs import count_records, draw_inputs, split_batches
+from tfopt.data.sample_inputs import compared_records, count_records, draw_inputs, split_batches
 from tfopt.errors import ComponentError
 from tfopt.measurement.parity import Parity, compare
 from tfopt.runtimes import Runtime
 
-RECORDS = 256  # to compare on: enough to notice a broken model, few enough to take seconds
+RECORDS = 256  # to compare on, fewer if they are large: enough to notice a broken model, and they take seconds
 RANDOM_RECORDS = 36
 
 MAX_ERROR = {"float32": 1e-4, "fp32": 1e-4}  # largest difference, as a fraction of the output's range
@@ -63,7 +63,7 @@ def draw_held_out(
     examples: Examples | None, parent: Runtime, calibrated: Batch | None, parameters: Conversion
 ) -> tuple[Batch, dict[str, Any]]:
     """Return inputs to compare on, not calibrated on if possible, and their description; see `verify`."""
-    count = RECORDS if examples else RANDOM_RECORDS
+    count = compared_records(parent.inputs, RECORDS) if examples else RANDOM_RECORDS
     batch, source = draw_inputs(examples, parent.inputs, records=count, seed=parameters.seed, seen=parameters.split)
     inputs, dropped = drop_calibrated(batch, calibrated)
     facts: dict[str, Any] = {"inputs": source, "records": count_records(inputs, parent.inputs)}

@@ -17,6 +17,7 @@ from tfopt.errors import ComponentError
 
 MAX_WORDS_OF_TEXT = 8
 WORDS = (b"a", b"the", b"cat", b"Dog", b"runs", b"over", b"1", b"2.5")  # of any text
+COMPARED_VALUES, FEWEST_COMPARED = 8 << 20, 32  # numbers in the inputs, and records, of a comparison of two models
 OPEN_SIZE = 64  # size of dimensions that are dynamic in the signature
 
 Specs = Mapping[str, TensorSpec]
@@ -54,6 +55,26 @@ def draw_inputs(
             "prepare more examples, or export the model with a dynamic batch size",
         )
     return parse_records(drawn, specs, where=where, stored=stored_features(files)), f"examples, {where}"
+
+
+def compared_records(specs: Specs, most: int) -> int:
+    """Return the number of records to compare two models on: fewer if they are large, such as images of 224x224 pixels.
+
+    The time of a comparison grows with the inputs, and a model that computes something else differs in most records.
+
+    >>> compared_records({"image": TensorSpec("float32", (None, 224, 224, 3))}, 512)
+    55
+    >>> compared_records({"image": TensorSpec("float32", (None, 28, 28, 1))}, 512)
+    512
+    """
+    values = sum(_count_values(spec) for spec in specs.values())
+    return min(most, max(FEWEST_COMPARED, COMPARED_VALUES // max(values, 1)))
+
+
+def _count_values(spec: TensorSpec) -> int:
+    if isinstance(spec, RecordSpec):
+        return sum(map(_count_values, spec.features.values()))
+    return math.prod(size or OPEN_SIZE for size in spec.shape[1:])
 
 
 def split_batches(batch: Batch, specs: Specs, *sizes: int) -> Iterator[Batch]:

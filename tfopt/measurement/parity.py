@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.tensor_spec import describe_specs, same_shape
-from tfopt.data.sample_inputs import draw_inputs, split_batches
+from tfopt.data.sample_inputs import compared_records, draw_inputs, split_batches
 from tfopt.errors import ComponentError
 from tfopt.formatting import distance
 from tfopt.runtimes import Arrays, Runtime
 from tfopt.runtimes.preprocessed import with_inputs_of
 
-RECORDS, BATCH = 512, 64  # compared by `measure_parity`, and records per batch
+RECORDS, BATCH = 512, 64  # compared by `measure_parity`, fewer if they are large, and records per batch
 
 
 @dataclass
@@ -78,7 +78,8 @@ def measure_parity(parent: runtimes.Runtime, child: Model, examples: Examples | 
     Raises:
         ComponentError: If the signature changed, or an output of the child is constant and the parent's is not.
     """
-    inputs, source = draw_inputs(examples, parent.inputs, records=RECORDS)
+    count = compared_records(parent.inputs, RECORDS)
+    inputs, source = draw_inputs(examples, parent.inputs, records=count)
     with runtimes.load(child) as loaded:
         differences = compare(parent, loaded, split_batches(inputs, parent.inputs, BATCH))
     for name, parity in differences.items():
