@@ -7,7 +7,10 @@ from fsspec.implementations.local import LocalFileSystem
 
 
 class ObjectStore(LocalFileSystem):
-    """The local files under a scheme of its own; missing folders are created, as an object store has none."""
+    """The local files under a scheme of its own; missing folders are created, as an object store has none.
+
+    Like HDFS it has no conditional writes, so fsspec emulates them: it asks for the file, and then writes it.
+    """
 
     protocol = "objects"
 
@@ -33,7 +36,7 @@ class OverwritingStore(ObjectStore):
 
 
 class AppendingStore(ObjectStore):
-    """Refuses the condition of a write, as HDFS does."""
+    """Refuses the condition of a write."""
 
     protocol = "appending"
 

@@ -1,5 +1,6 @@
 """Test remote artifacts with a file system of fsspec, ``objects:///PATH``, and with a local S3 server."""
 
+import re
 import signal
 import socket
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tests.object_store  # noqa: F401  (registers the scheme)
-from tests import toys
+from tests import toys, webhdfs_server
 from tfopt.artifacts import staging, storage
 from tfopt.components.evaluate.component import evaluate
 from tfopt.errors import ComponentError
@@ -87,7 +88,7 @@ def test_a_file_is_created_once(bucket, tmp_path):
 def test_a_store_without_conditional_writes_is_recognized(bucket, tmp_path):
     storage.check_conditional_writes(bucket)
     assert storage.list_remote_files(bucket) == {}
-    for scheme in ("overwriting", "appending"):
+    for scheme in ("overwriting", "appending", "objects"):
         with pytest.raises(ComponentError, match=r"(?s)has no conditional writes.*mount this one"):
             storage.check_conditional_writes(f"{scheme}://{tmp_path}")
         assert list(tmp_path.iterdir()) == []
@@ -106,6 +107,53 @@ def test_a_missing_bucket_package_or_credential_is_named(bucket, monkeypatch):
     monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "abfs", raising=False)
     with pytest.raises(ComponentError, match=r"(?s)the package that reads abfs://.*pip install 'tfopt\[abfs\]'"):
         storage.list_remote_files("abfs://container/model")
+
+
+def test_a_webhdfs_server_has_the_same_files_and_new_content_has_a_new_digest(tmp_path):
+    (tmp_path / "model" / "variables").mkdir(parents=True)
+    (tmp_path / "model" / "saved_model.pb").write_bytes(b"graph")
+    (tmp_path / "model" / "variables" / "variables.index").write_bytes(b"index")
+    (tmp_path / "served").mkdir()
+    with webhdfs_server.serve(tmp_path / "served") as hdfs:
+        storage.upload(tmp_path / "model", f"{hdfs}/a folder/model")
+        assert storage.list_remote_files(f"{hdfs}/a folder/model/") == {
+            f"{hdfs}/a folder/model/saved_model.pb": 5,
+            f"{hdfs}/a folder/model/variables/variables.index": 5,
+        }
+        assert storage.list_names(f"{hdfs}/a folder/model") == ["saved_model.pb", "variables"]
+        first = storage.content_digest(f"{hdfs}/a folder/model")
+        here = storage.local_copy(f"{hdfs}/a folder/model")
+        assert Path(here, "variables", "variables.index").read_bytes() == b"index"
+        assert storage.local_copy(f"{hdfs}/a folder/model") == here
+        storage.write_file(f"{hdfs}/a folder/model/saved_model.pb", b"new graph")
+        assert storage.content_digest(f"{hdfs}/a folder/model") not in (first, None)
+        assert storage.read_file(f"{hdfs}/a folder/model/saved_model.pb") == b"new graph"
+        assert storage.read_file(f"{hdfs}/a folder/none") is None
+        with pytest.raises(ComponentError, match=r"(?s)has no conditional writes.*mount this one"):
+            storage.check_conditional_writes(hdfs)
+        storage.remove(f"{hdfs}/a folder/model")
+        assert storage.list_remote_files(hdfs) == {}
+        with pytest.raises(ComponentError, match=r"(?s)webhdfs://.*/model: no such file.*check it"):
+            storage.local_copy(f"{hdfs}/a folder/model")
+
+
+def test_a_component_reads_and_writes_webhdfs_addresses(tmp_path, digits_model):
+    from tfopt.components.inspect_model.component import inspect_model
+
+    with webhdfs_server.serve(tmp_path) as hdfs:
+        storage.upload(digits_model, f"{hdfs}/model")
+        inspect_model(f"{hdfs}/model", f"{hdfs}/inspection")
+    assert (tmp_path / "inspection" / "report.html").is_file()
+
+
+def test_hdfs_without_hadoops_libraries_names_them(monkeypatch):
+    storage.check_scheme("hdfs://namenode:8020/model")  # the machine that runs the step may have them
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    with pytest.raises(ComponentError) as error:
+        storage.local_copy("hdfs://namenode:8020/model")
+    assert re.fullmatch("hdfs://namenode:8020/model: .* load lib.*", error.value.received)
+    assert error.value.expected == "the libraries that read hdfs://"
+    assert all(name in error.value.fix for name in ("JAVA_HOME", "HADOOP_HOME", "CLASSPATH", "webhdfs://HOST:PORT"))
 
 
 def test_a_component_reads_and_writes_addresses(bucket, digits_model):

@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import re
 import shutil
 import tempfile
 import threading
@@ -17,7 +18,25 @@ from typing import IO, Any, cast
 from tfopt.errors import ComponentError, first_line, nearest
 
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfs", "az": "abfs"}
-VERSION_KEYS = ("ETag", "etag", "md5Hash", "LastModified", "last_modified", "updated", "mtime", "created")
+VERSION_KEYS = (
+    "ETag",
+    "etag",
+    "md5Hash",
+    "LastModified",
+    "last_modified",
+    "updated",
+    "mtime",
+    "modificationTime",
+    "created",
+)
+
+# What a scheme without an extra needs; HDFS's own protocol is a library of Hadoop, which pip does not install.
+LIBRARIES = {
+    "hdfs": "install Java and Hadoop's client libraries, and set JAVA_HOME, HADOOP_HOME and CLASSPATH (the output of "
+    "`hadoop classpath --glob`), or pass webhdfs://HOST:PORT/PATH, which needs neither",
+    "webhdfs": "pip install requests",
+}
+LIBRARIES["arrow_hdfs"] = LIBRARIES["hdfs"]
 
 PATTERN = "*?[\\"  # in paths that TensorFlow or Beam read and write
 ANSWER_S = 20.0  # until a store has answered for the first time; libraries retry for minutes
@@ -234,25 +253,36 @@ def create_file(uri: str, content: bytes) -> bool:
 
 
 def check_conditional_writes(uri: str) -> None:
-    """Check with a small file below an address that the store writes a new file only if there is none.
+    """Check, with a small file below an address, that the store itself writes a new file only if there is none.
 
     Raises:
-        ComponentError: If a second write replaces the file or fails otherwise, or the store cannot be written.
+        ComponentError: If it does not, or the store cannot be written.
     """
-    probe = join(uri, f".probe-{uuid.uuid4().hex}")
-    write_file(probe, b"")
-    try:
-        created = create_file(probe, b"")
-    except ComponentError:
-        created = True
-    finally:
-        remove(probe)
-    if created:
+    if _emulates_conditions(uri) or _overwrites(join(uri, f".probe-{uuid.uuid4().hex}")):
         raise ComponentError(
             f"{uri}: the store has no conditional writes, so concurrent pushes could overwrite each other",
             "a store that writes a file only if there is none, as S3, Google Cloud Storage and Azure do",
             "use such a store, or mount this one and pass its path",
         )
+
+
+def _emulates_conditions(uri: str) -> bool:
+    """Return True if fsspec asks for the file before it writes it: a process that writes in between goes unnoticed."""
+    from fsspec import AbstractFileSystem
+
+    with _connected(uri) as store:
+        return getattr(store.pipe_file, "__func__", None) is AbstractFileSystem.pipe_file
+
+
+def _overwrites(probe: str) -> bool:
+    """Return True if a conditional write replaces a file at an address, or fails for another reason than the file."""
+    write_file(probe, b"")
+    try:
+        return create_file(probe, b"")
+    except ComponentError:
+        return True
+    finally:
+        remove(probe)
 
 
 def remove(uri: str) -> None:
@@ -267,8 +297,12 @@ def remove(uri: str) -> None:
         return
     files = list(_list(uri))
     with _connected(uri) as store, contextlib.suppress(FileNotFoundError):
-        if files:
-            store.rm([store._strip_protocol(file) for file in files])
+        paths = [store._strip_protocol(file) for file in files]
+        if store.async_impl and paths:
+            store.rm(paths)  # object stores delete many files with one request
+        else:
+            for path in paths:  # the `rm` of WebHDFS takes no list
+                store.rm_file(path)
 
 
 def _list(uri: str) -> dict[str, dict[str, Any]]:
@@ -297,14 +331,24 @@ def _connected(uri: str) -> Iterator[Any]:
     except FileNotFoundError as error:
         raise ComponentError(f"{uri}: no such file or folder", "an address with content", "check it") from error
     except ImportError as error:
-        extra = f"pip install 'tfopt[{EXTRAS[scheme]}]'" if scheme in EXTRAS else f"install the package for {scheme}"
-        raise ComponentError(f"{uri}: {first_line(error)}", f"the package that reads {scheme}://", extra) from error
+        package = f"the package that reads {scheme}://"
+        raise ComponentError(f"{uri}: {first_line(error)}", package, _fix(scheme)) from error
     except Exception as error:
+        if re.match("(Unable|Prior attempt) to load lib", str(error)):  # pyarrow's, of libjvm and libhdfs
+            libraries = f"the libraries that read {scheme}://"
+            raise ComponentError(f"{uri}: {first_line(error)}", libraries, _fix(scheme)) from error
         raise ComponentError(
             f"{uri}: {first_line(error) or type(error).__name__}",
             "an address that fsspec can read or write (s3, gs, abfs, hdfs, …)",
             "check it, your credentials and the network",
         ) from error
+
+
+def _fix(scheme: str) -> str:
+    """Return how to install what reads the addresses of a scheme."""
+    if scheme in EXTRAS:
+        return f"pip install 'tfopt[{EXTRAS[scheme]}]'"
+    return LIBRARIES.get(scheme, f"install the package for {scheme}")
 
 
 def _options(scheme: str) -> dict[str, Any]:
