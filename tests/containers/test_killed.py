@@ -38,7 +38,7 @@ def test_a_killed_step_leaves_no_output_and_can_run_again(image, folder):
         subprocess.run(["docker", "kill", f"tfopt-{folder.name}"], check=True, capture_output=True)
         assert container.wait(60) == 137
     (stage,) = (folder / "step").iterdir()
-    assert re.fullmatch(r"\.trained\.partial-\w+-1-\w+", stage.name)
+    assert re.fullmatch(r"\.trained\.partial-\w+-\d+-\w+", stage.name)
 
     again = run(image("tf"), *_step(folder, epochs=1), mounts=(folder,))
     assert again.returncode == 0, again.stderr
