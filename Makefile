@@ -42,16 +42,18 @@ bench: $(READY)  ## measure the performance claims, as ratios within one run
 docs: $(READY)  ## generate component pages, compiled YAML and docs/verified.md
 	$(BIN)/python docs/generate.py
 
-images: $(READY) docker  ## build the images on this machine, tagged with the version
-	$(BIN)/python -m tests.containers.docker_host tf beam tfx
-
 KINDS := tf beam tfx gpu
+# Without TensorRT, whose libraries come from NVIDIA's index; with it: make images KINDS=gpu TENSORRT=requirements/tensorrt.txt
+export TENSORRT ?=
+images: $(READY) docker  ## build the images on this machine, tagged with the version
+	$(BIN)/python -m tests.containers.docker_host $(KINDS)
+
 sbom: $(READY) docker  ## build the images and write a CycloneDX list of the packages of each, with hashes and licenses
-	$(BIN)/python -m tests.containers.docker_host --sbom tf beam tfx
+	$(BIN)/python -m tests.containers.docker_host --sbom $(KINDS)
 
 lock-bases: docker  ## write the digests that the tags of the base images have today into the Dockerfiles
-	for base in $$(sed -nE 's/^ARG (PYTHON|CUDA)=([^@]+).*/\2/p' deploy/images/*/Dockerfile); do docker pull --quiet $$base && \
-	  sed -i -E "s|^(ARG [A-Z]+=)$$base.*|\1$$base@$$(docker inspect --format '{{index .RepoDigests 0}}' $$base | cut -d@ -f2)|" \
+	for base in $$(sed -nE 's/^ARG PYTHON=([^@]+).*/\1/p' deploy/images/*/Dockerfile | sort -u); do docker pull --quiet $$base && \
+	  sed -i -E "s|^(ARG PYTHON=)$$base.*|\1$$base@$$(docker inspect --format '{{index .RepoDigests 0}}' $$base | cut -d@ -f2)|" \
 	  deploy/images/*/Dockerfile || exit 1; done
 
 lock: $(READY)  ## resolve the dependencies with uv into a plain file, with hashes
@@ -68,14 +70,17 @@ EXTRAS_gpu := $(EXTRAS_beam) --extra tensorrt
 TENSORFLOW := --overrides requirements/no-tensorflow.txt requirements/tensorflow-cpu.in
 requirements/gpu.txt: TENSORFLOW := requirements/tensorflow-gpu.in
 IMAGE_PYTHON := 3.13
-requirements/gpu.txt: IMAGE_PYTHON := 3.12
 NOT_LOCKED := ml-metadata|tensorflow-data-validation|google-apitools
 UV ?= $(BIN)/uv
-lock-images: $(KINDS:%=requirements/%.txt)  ## after `make lock`
+lock-images: $(KINDS:%=requirements/%.txt) requirements/tensorrt.txt  ## after `make lock`
 $(KINDS:%=requirements/%.txt): requirements/%.txt: requirements/lock.txt $(wildcard requirements/*.in) requirements/no-tensorflow.txt
 	grep -oE '^[^ ]+==[^ ]+' requirements/lock.txt | grep -vE '^($(NOT_LOCKED))==' | $(UV) pip compile --quiet --python-version $(IMAGE_PYTHON) \
 	  --python-platform x86_64-manylinux_2_39 --no-emit-index-url --no-header --no-annotate --generate-hashes \
 	  --constraints /dev/stdin $(EXTRAS_$*) pyproject.toml $(TENSORFLOW) --output-file $@
+# Without resolving: uv would build the source packages, which need NVIDIA's index.
+requirements/tensorrt.txt: requirements/tensorrt.in
+	$(UV) pip compile --quiet --python-version $(IMAGE_PYTHON) --python-platform x86_64-manylinux_2_39 --no-deps \
+	  --no-emit-index-url --no-header --no-annotate --generate-hashes $< --output-file $@
 
 docker:  # install Debian's packages if there is no Docker daemon
 	docker version > /dev/null 2>&1 || command -v dockerd debootstrap > /dev/null || \

@@ -1,7 +1,7 @@
 """Write the bill of materials of an image, in CycloneDX: Python and its packages, Debian's packages, and all licenses.
 
 Usage: python tools/sbom.py KIND [IMAGE]. It reads what the image contains, with Docker, and takes the hashes of Python
-packages from ``requirements/KIND.txt``.
+packages from ``requirements/KIND.txt``, and from ``requirements/tensorrt.txt`` if the image has TensorRT.
 """
 
 import json
@@ -19,6 +19,8 @@ from cyclonedx.validation.json import JsonStrictValidator
 import tfopt
 
 ROOT = Path(__file__).resolve().parents[1]
+# An entry of requirements/tensorrt.txt that is in no image: it downloads TensorRT's libraries while the image is built.
+BUILDER = re.compile(r"^wheel-stub==(?:.*\\\n)*.*\n", re.M)
 INVENTORY = ROOT / "tools" / "image_inventory.py"
 
 
@@ -29,8 +31,8 @@ def write_bill(kind: str, image: str, folder: Path) -> Path:
         ValueError: If the image has other Python packages than its list, or the file does not fit the schema.
     """
     inventory = read_inventory(image)
-    bill = hashed_packages(kind)
     licenses = {_normalized(package["name"]): package["licenses"] for package in inventory["packages"]}
+    bill = hashed_packages([kind, "tensorrt"] if "tensorrt-cu12" in licenses else [kind])
     listed = {_normalized(component["name"]) for component in bill["components"]}
     if missing := listed - licenses.keys():
         raise ValueError(f"{image} lacks packages of requirements/{kind}.txt: {', '.join(sorted(missing))}")
@@ -70,11 +72,14 @@ def read_inventory(image: str) -> dict[str, Any]:
     return inventory
 
 
-def hashed_packages(kind: str) -> dict[str, Any]:
-    """Return the bill of the packages of a list, with their hashes, as cyclonedx-py writes it."""
+def hashed_packages(lists: list[str]) -> dict[str, Any]:
+    """Return the bill of the packages of lists, with their hashes, as cyclonedx-py writes it."""
     options = ["--pyproject", str(ROOT / "pyproject.toml"), "--output-reproducible"]
-    words = [sys.executable, "-m", "cyclonedx_py", "requirements", *options, str(ROOT / "requirements" / f"{kind}.txt")]
-    bill: dict[str, Any] = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    words = [sys.executable, "-m", "cyclonedx_py", "requirements", *options, "-"]
+    text = BUILDER.sub("", "".join((ROOT / "requirements" / f"{name}.txt").read_text() for name in lists))
+    bill: dict[str, Any] = json.loads(
+        subprocess.run(words, input=text, capture_output=True, text=True, check=True).stdout
+    )
     return bill
 
 

@@ -24,7 +24,7 @@ def convert_tensorrt(
     and driver of the build, which are checked before an engine is loaded. The model card has the precision of every
     layer; layers whose precision TensorRT does not report are counted as ``unknown``.
 
-    The step needs an NVIDIA GPU with TensorRT 10 or 11 and CUDA's Python bindings, as in the image ``tensorrt``. An
+    The step needs an NVIDIA GPU with TensorRT 10 or 11 and CUDA's Python bindings, as in the image ``gpu``. An
     engine runs only on GPUs of the same compute capability.
 
     Args:

@@ -4,6 +4,9 @@ A running daemon is used. Otherwise ``dockerd`` is started on a socket of its ow
 image of the Dockerfiles is pulled if a registry responds. Otherwise debootstrap creates one, which is passed to the
 Dockerfiles in its place. The certificates and pip settings of this machine are passed to a
 build as secrets, and are in no image.
+
+The image ``gpu`` is built without TensorRT, whose libraries come from NVIDIA's package index, unless the environment
+variable TENSORRT names the list of its packages.
 """
 
 import contextlib
@@ -27,6 +30,7 @@ _BASE = re.search(r"^ARG PYTHON=(\S+)", (ROOT / BAKE["target"]["tf"]["dockerfile
 assert _BASE
 BASE = _BASE[1]
 LOCAL_BASE = BASE.partition("@")[0]
+TENSORRT = os.environ.get("TENSORRT", "")
 SUITE = LOCAL_BASE.rpartition("-")[
     2
 ]  # of Debian, from the mirror that debootstrap knows; it must have the Python of BASE
@@ -66,18 +70,25 @@ def daemon() -> Iterator[None]:
         del os.environ["DOCKER_HOST"]
 
 
-def build(kind: str) -> str:
-    """Build the image of a kind after its base images, according to ``docker-bake.json``; return its name."""
+def build(kind: str, *, folder: Path = ROOT, tensorrt: str = TENSORRT, suffix: str = "") -> str:
+    """Build the image of a kind after its base images, according to ``docker-bake.json``; return its name.
+
+    Args:
+        kind: The kind.
+        folder: The build context.
+        tensorrt: The list of TensorRT's packages, in the folder; empty for none.
+        suffix: What to add to the tag, which is the version.
+    """
     target = BAKE["target"][kind]
     for name, parent in target.get("contexts", {}).items():
         subprocess.run(["docker", "tag", build(parent.removeprefix("target:")), name], check=True)
     base = next(filter(_exists, (BASE, LOCAL_BASE)), None) or _get_base()
-    facts = {"VERSION": tfopt.__version__, "REVISION": _revision()}
-    tag = f"tfopt-{kind}:{tfopt.__version__}"
+    facts = {"VERSION": tfopt.__version__, "REVISION": _revision(), "TENSORRT": tensorrt}
+    tag = f"tfopt-{kind}:{tfopt.__version__}{suffix}"
     words = ["build", "--network", "host", "--tag", tag, "--file", target["dockerfile"], *_secrets()]
     words += ["--build-arg", f"PYTHON={base}"] if base == LOCAL_BASE and "contexts" not in target else []
     words += [word for name in target.get("args", {}) for word in ("--build-arg", f"{name}={facts[name]}")]
-    done = subprocess.run([_builder(), *words, "."], cwd=ROOT, env=_buildkit(), capture_output=True, text=True)
+    done = subprocess.run([_builder(), *words, "."], cwd=folder, env=_buildkit(), capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{target['dockerfile']} does not build:\n{done.stderr[-4000:]}")
     return tag

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from tests.containers.conftest import run
 from tools import sbom
 
 pytestmark = pytest.mark.containers
-KINDS = ("tf", "beam", "tfx")
+KINDS = ("tf", "beam", "tfx", "gpu")
 IMPORTS = {
     "tf": (
         "tensorflow_model_optimization, ai_edge_litert.interpreter, ai_edge_quantizer, onnxruntime, tf2onnx, "
@@ -23,6 +22,7 @@ IMPORTS = {
     ),
     "beam": "apache_beam",
     "tfx": "tfx.v1",
+    "gpu": "tensorflow, apache_beam, onnxruntime, cuda.bindings.runtime",
 }
 
 
@@ -58,8 +58,7 @@ def test_an_image_has_no_entrypoint_but_a_user_without_rights_and_labels(image, 
 def test_an_image_contains_exactly_the_packages_of_its_list(image, kind):
     listed = json.loads(run(image(kind), "pip", "list", "--format", "json").stdout)
     installed = {(_plain(package["name"]), package["version"]) for package in listed}
-    pins = re.findall(r"^([\w.-]+)==(\S+)", (docker_host.ROOT / "requirements" / f"{kind}.txt").read_text(), re.M)
-    expected = {(_plain(name), version) for name, version in pins} | {("tfopt", tfopt.__version__)}
+    expected = {(_plain(name), version) for name, version in _pins(kind)} | {("tfopt", tfopt.__version__)}
     assert {package for package in installed if package[0] != "pip"} == {
         package for package in expected if package[0] != "pip"
     }
@@ -73,12 +72,11 @@ def test_the_bill_of_materials_has_all_packages_of_an_image_and_their_licenses(i
     assert {f"{component['name']} {component['version']}" for component in components} >= debian
     assert len(debian) > 80
     python = [component for component in components if component.get("purl", "").startswith("pkg:pypi/")]
-    listed = re.findall(r"^([\w.-]+)==", Path("requirements", f"{kind}.txt").read_text(), re.M)
-    assert len(python) == len(listed)
+    assert len(python) == len(_pins(kind))
     assert all(component["externalReferences"][0]["hashes"] for component in python)
     unlicensed = [component["name"] for component in components if "licenses" not in component]
     assert len(unlicensed) <= len(components) // 50, unlicensed
-    (tensorflow,) = (component for component in python if component["name"].startswith("tensorflow-cpu"))
+    (tensorflow,) = (component for component in python if re.fullmatch("tensorflow(-cpu)?", component["name"]))
     assert str(tensorflow["licenses"]).count("Apache") == 1
 
 
@@ -99,6 +97,13 @@ def test_the_smallest_image_has_neither_beam_nor_tfx(image, package):
 
 def _inspect(tag: str) -> dict:
     return json.loads(subprocess.run(["docker", "image", "inspect", tag], capture_output=True, check=True).stdout)[0]
+
+
+def _pins(kind: str) -> list[tuple[str, str]]:
+    """Return name and version of each package of an image's lists."""
+    lists = [f"requirements/{kind}.txt", *([docker_host.TENSORRT] if kind == "gpu" and docker_host.TENSORRT else [])]
+    text = "\n".join((docker_host.ROOT / name).read_text() for name in lists)
+    return [pin for pin in re.findall(r"^([\w.-]+)==(\S+)", text, re.M) if pin[0] != "wheel-stub"]
 
 
 def _plain(name: str) -> str:

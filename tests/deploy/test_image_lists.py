@@ -35,15 +35,25 @@ def test_an_image_has_the_locked_versions_and_one_tensorflow(kind):
     assert {name for name in pinned if pinned[name] != lock[name]} == (OWN_VERSIONS if kind == "tfx" else set())
 
 
-def test_the_image_gpu_has_cuda_12_for_tensorflow_and_tensorrt():
+def test_the_image_gpu_has_one_version_of_cuda_for_tensorflow_and_tensorrt():
     pinned = pins("gpu.txt")
     cuda = [name for name in pinned if name.startswith("nvidia-")]
     assert {"nvidia-cuda-runtime-cu12", "nvidia-cudnn-cu12", "nvidia-cublas-cu12", "nvidia-cuda-nvcc-cu12"} < set(cuda)
-    dockerfile = (ROOT / "deploy" / "images" / "gpu" / "Dockerfile").read_text()
-    (version,) = set(re.findall(r"(?:nvidia/cuda:|\+cuda)(\d+\.\d+)", dockerfile))
-    assert pinned["cuda-bindings"].startswith(f"{version}.")  # TensorRT is called through them
-    assert pinned["nvidia-cuda-runtime-cu12"].startswith(f"{version}.")
-    assert "python3-libnvinfer=${TENSORRT}" in dockerfile
+    of_release = [
+        "cuda-bindings",
+        "nvidia-cuda-runtime-cu12",
+        "nvidia-cuda-nvcc-cu12",
+    ]  # TensorRT is called through the first
+    assert {pinned[name].rpartition(".")[0] for name in of_release} == {"12.9"}
+
+
+def test_the_packages_of_tensorrt_have_one_version_and_the_cuda_of_the_image():
+    pinned = pins("tensorrt.txt")
+    assert pinned.pop("wheel-stub")
+    assert set(pinned) == {f"tensorrt-{part}" for part in ("cu12", "cu12-bindings", "cu12-libs", "lean-cu12-libs")}
+    (version,) = set(pinned.values())
+    assert version.startswith("10.11.")  # the code was compared with the bindings of 10.11 and 11.1
+    assert not pinned.keys() & pins("gpu.txt").keys()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -61,14 +71,11 @@ def test_tfx_in_an_image_has_its_own_pins_of_ml_metadata_and_tfdv():
     assert pinned["ml-metadata"] == pinned["tensorflow-data-validation"] == pinned["tfx"]
 
 
-def test_the_lists_are_resolved_for_the_python_of_the_base_images():
-    versions = dict(
-        re.findall(r"^(requirements/gpu.txt: )?IMAGE_PYTHON := (\S+)", (ROOT / "Makefile").read_text(), re.M)
-    )
-    bases = {kind: (ROOT / BAKE["target"][kind]["dockerfile"]).read_text() for kind in ("tf", "gpu")}
-    assert re.search(r"^ARG PYTHON=python:([\d.]+)-slim", bases["tf"], re.M)[1] == versions[""]
-    assert versions["requirements/gpu.txt: "] == "3.12"  # of Ubuntu 24.04
-    assert re.search(r"^ARG CUDA=nvidia/cuda:\S+-ubuntu24.04@", bases["gpu"], re.M)
+def test_all_images_have_one_base_whose_python_the_lists_are_resolved_for():
+    (python,) = re.findall(r"^(?:requirements/.*)?IMAGE_PYTHON := (\S+)", (ROOT / "Makefile").read_text(), re.M)
+    dockerfiles = [(ROOT / target["dockerfile"]).read_text() for target in BAKE["target"].values()]
+    (base,) = {base for text in dockerfiles for base in re.findall(r"^ARG PYTHON=(\S+)", text, re.M)}
+    assert base.startswith(f"python:{python}-slim-")
 
 
 @pytest.mark.parametrize(("kind", "contained"), [(kind, other) for kind in KINDS for other in KINDS[kind]])
@@ -79,12 +86,19 @@ def test_an_image_contains_the_packages_of_the_kinds_that_it_replaces(kind, cont
     assert packages.items() <= pins(f"{kind}.txt").items()
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "lock"])
+@pytest.mark.parametrize("kind", [*KINDS, "lock", "tensorrt"])
 def test_every_package_is_pinned_by_hash_and_no_index_is_named(kind):
     text = (ROOT / "requirements" / f"{kind}.txt").read_text()
     assert "://" not in text
     for entry in re.split(r"\n(?=\S)", text.strip()):
         assert "--hash=sha256:" in entry, entry
+
+
+def test_tensorrt_is_a_build_argument_whose_list_exists():
+    dockerfile = (ROOT / BAKE["target"]["gpu"]["dockerfile"]).read_text()
+    (listed,) = re.findall(r"^ARG TENSORRT=(\S+)$", dockerfile, re.M)
+    assert listed == BAKE["variable"]["TENSORRT"]["default"] == "requirements/tensorrt.txt"
+    assert (ROOT / listed).is_file()
 
 
 def test_the_kinds_are_those_of_the_bake_file():
@@ -101,7 +115,7 @@ def test_a_bake_target_has_a_dockerfile_and_the_tag_of_the_version(kind):
     target = BAKE["target"][kind]
     dockerfile = (ROOT / target["dockerfile"]).read_text()
     assert target["tags"] == [f"${{REGISTRY}}tfopt-{kind}:${{VERSION}}"]
-    assert all(f"ARG {name}\n" in dockerfile for name in target.get("args", {}))
+    assert all(re.search(rf"^ARG {name}(=|$)", dockerfile, re.M) for name in target.get("args", {}))
     assert all(f"FROM {name}" in dockerfile for name in target.get("contexts", {}))
     assert dockerfile.count("\nUSER 10001:10001\n") == 1
     assert f'image.title="tfopt-{kind}"' in dockerfile
@@ -125,11 +139,9 @@ def test_the_bake_file_has_known_keys_and_declared_variables_and_targets():
 def test_a_dockerfile_has_stages_hashes_a_user_labels_and_no_entrypoint(kind):
     text = (ROOT / BAKE["target"][kind]["dockerfile"]).read_text()
     lines = [line for line in text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
-    assert {line.split()[0] for line in lines} <= {
-        *("ARG", "FROM", "RUN", "ENV", "COPY", "LABEL", "USER", "WORKDIR", "ENTRYPOINT")
-    }
+    assert {line.split()[0] for line in lines} <= {*("ARG", "FROM", "RUN", "ENV", "COPY", "LABEL", "USER", "WORKDIR")}
     last = lines[[number for number, line in enumerate(lines) if line.startswith("FROM")][-1] :]
-    assert [line for line in lines if line.startswith(("ENTRYPOINT", "CMD"))] in ([], ["ENTRYPOINT []"])
+    assert not [line for line in lines if line.startswith(("ENTRYPOINT", "CMD"))]
     assert "USER 10001:10001" in last
     assert "org.opencontainers.image.description" in " ".join(last)
     for line in lines:

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from tfopt.errors import ComponentError, first_line
 from tfopt.tensorrt import nvidia
 
-INSTALL = "use the image kind gpu (deploy/images/gpu), or install NVIDIA's tensorrt package for your CUDA"
+INSTALL = (
+    "use an image of kind gpu that has TensorRT (deploy/images/gpu, docs/images.md), or install NVIDIA's tensorrt "
+    "package for your CUDA"
+)
 
 
 @dataclass(frozen=True)
