@@ -41,6 +41,7 @@ OF_THE_ENGINE = {
     "bytes",
     "reason",
     "blessing",
+    "content_digest",  # with which the runner of TFX checks a cached output
     "is_external",
     "tfx_version",
     "pushed_destination",

@@ -30,7 +30,7 @@ def wheel(tmp_path_factory) -> Path:
     return next(target.glob("*.whl"))
 
 
-@pytest.mark.parametrize("version", ["3.11", "3.13"])
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
 def test_plain_pip_installs_all_that_retrain_needs(version, wheel, tmp_path):
     from sklearn.datasets import load_digits
 
