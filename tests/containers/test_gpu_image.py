@@ -105,10 +105,12 @@ def test_without_a_driver_cudas_bindings_report_it(image):
     assert "cudaGetDeviceCount: CUDA driver version is insufficient" in refused.stderr
 
 
-def test_xla_finds_the_assembler_and_the_device_library(image):
-    root = "$(python -c 'import sysconfig; print(sysconfig.get_path(\"purelib\"))')/nvidia/cuda_nvcc"
+def test_the_folder_where_xla_looks_has_the_assembler_and_the_device_library(image):
+    """TensorFlow's library contains the path from its own folder."""
     command = (
-        f"cd {root} && ls nvvm/libdevice/libdevice.10.bc && echo '{KERNEL}' > /tmp/kernel.ptx "
+        "cd $(python -c 'import sysconfig; print(sysconfig.get_path(\"purelib\"))')/tensorflow "
+        "&& grep --text --quiet '\\.\\./nvidia/cuda_nvcc' libtensorflow_cc.so.2 && cd ../nvidia/cuda_nvcc "
+        f"&& ls nvvm/libdevice/libdevice.10.bc && echo '{KERNEL}' > /tmp/kernel.ptx "
         "&& bin/ptxas --gpu-name sm_90 /tmp/kernel.ptx --output-file /tmp/kernel.cubin && head -c 4 /tmp/kernel.cubin"
     )
     compiled = run(image("gpu"), "sh", "-c", command)
