@@ -11,6 +11,8 @@ from tests.process_tree import wait_until
 from tfopt.data import beam_runner
 from tfopt.errors import ComponentError
 
+PROCESSES = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+
 
 def square(folder):
     """Sum squares with the transforms that are exact on all runners, and return the written result."""
@@ -78,9 +80,19 @@ def test_workers_start_if_the_path_of_python_has_a_space(tmp_path, monkeypatch):
     python = tmp_path / "my python"
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(python))
-    with beam_runner.runner_arguments(["--direct_running_mode=multi_processing", "--direct_num_workers=2"]):
+    monkeypatch.setattr(beam_runner, "PYTHON", (str(python), "-P"))
+    with beam_runner.runner_arguments(PROCESSES):
         assert square(tmp_path) == 328350
+
+
+@pytest.mark.timeout(120)
+def test_workers_do_not_import_modules_of_the_working_folder(tmp_path, monkeypatch):
+    for name in ("random", "traceback", "apache_beam", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    with beam_runner.runner_arguments(PROCESSES):
+        assert square(tmp_path) == 328350
+    assert not (tmp_path / "ran").exists()
 
 
 def test_no_other_runner_is_downloaded(tmp_path, caplog):

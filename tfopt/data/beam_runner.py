@@ -11,12 +11,12 @@ import io
 import os
 import re
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
 from tfopt.errors import ComponentError
+from tfopt.processes.parent_death import PYTHON
 
 DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
 
@@ -44,7 +44,7 @@ def pipeline() -> Iterator[Any]:
     import apache_beam as beam
 
     options = _options()
-    opened = beam.Pipeline(runner=_quoting_runner(options), options=options)
+    opened = beam.Pipeline(runner=_subprocess_runner(options), options=options)
     try:
         with opened:
             yield opened
@@ -117,24 +117,21 @@ def _parsed(arguments: list[str]) -> Any:
     return options
 
 
-def _quoting_runner(options: Any) -> Any:
-    """Return a runner for multiple processes if the path of Python needs quoting in a shell; else None.
+def _subprocess_runner(options: Any) -> Any:
+    """Return a runner for workers in processes of this machine, if the options ask for them; else None.
 
-    Beam passes the path to a shell without quotes, and then waits forever for workers that did not start.
+    Beam's own lets them search the working folder for modules, and passes the path of Python to a shell without
+    quotes, and then waits forever for workers that did not start.
     """
     from apache_beam.options.pipeline_options import DirectOptions
     from apache_beam.runners.portability.fn_api_runner import FnApiRunner
     from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-    direct, python = options.view_as(DirectOptions), shlex.quote(sys.executable)
-    if (
-        _runner(options) != "FnApiRunner"
-        or direct.direct_running_mode != "multi_processing"
-        or python == sys.executable
-    ):
+    direct = options.view_as(DirectOptions)
+    if _runner(options) != "FnApiRunner" or direct.direct_running_mode != "multi_processing":
         return None
     direct.direct_running_mode = "in_memory"  # otherwise Beam replaces the environment below
-    command = f"{python} -m apache_beam.runners.worker.sdk_worker_main"
+    command = shlex.join([*PYTHON, "-m", "apache_beam.runners.worker.sdk_worker_main"])
     return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(command))
 
 
