@@ -12,6 +12,7 @@ from pyarrow import parquet
 
 from tests.components.test_prepare_examples import records, rows, run, shards
 from tests.components.test_prepare_examples_refusals import refusal
+from tfopt.components.prepare_examples.readers import parquet_pages
 
 FORMATS = ("csv", "tsv.gz", "jsonl", "ndjson.gz", "parquet")
 PLAIN = ("csv", "tsv", "jsonl", "parquet")
@@ -362,12 +363,75 @@ def test_a_damaged_page_of_parquet_is_refused(tmp_path):
     assert "a.parquet" in refusal(tmp_path / "a.parquet", tmp_path / "no").received
 
 
-def test_a_parquet_file_that_unpacks_to_thousands_of_times_its_size_is_refused(tmp_path):
-    zeros = pa.table({"x": np.zeros(5_000_000), "label": np.zeros(5_000_000, np.int64)})
-    layout = {"use_dictionary": False, "compression": "zstd", "row_group_size": len(zeros)}
-    parquet.write_table(zeros, tmp_path / "a.parquet", **layout)
+BOMBS = {  # what is large in memory, in small Parquet files
+    "bytes or values": lambda: {"x": np.zeros(9_000_000), "label": np.zeros(9_000_000, np.int8)},
+    "bytes of pages": lambda: {"x": np.zeros(40_000_000), "label": np.zeros(40_000_000, np.int8)},
+    "values of lists": lambda: {"x": one_list(pa.array(np.zeros(70_000_000, np.int8))), "label": [1]},
+    "MiB of values": lambda: {"x": equal_texts(600), "id": np.arange(600), "label": np.arange(600) % 2},
+    "more than 600 MiB of values": lambda: {"x": one_list(equal_texts(600).cast(pa.large_string())), "label": [1]},
+}
+
+
+def one_list(values: pa.Array) -> pa.Array:
+    return pa.LargeListArray.from_arrays(pa.array([0, len(values)]), values)
+
+
+def equal_texts(count: int) -> pa.Array:
+    """Return a column of equal texts of 1 MiB each, as a dictionary."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array(["a" * (1 << 20)]))
+
+
+@pytest.mark.parametrize("received", list(BOMBS))
+def test_a_small_parquet_file_that_becomes_large_in_memory_is_refused(received, tmp_path):
+    huge = {"data_page_size": 1 << 30, "write_batch_size": 1 << 30, "dictionary_pagesize_limit": 1 << 30}
+    layout = huge | {"row_group_size": 1 << 30, "compression": "zstd", "use_dictionary": "bytes" not in received}
+    parquet.write_table(pa.table(BOMBS[received]()), tmp_path / "a.parquet", **layout)
+    assert (tmp_path / "a.parquet").stat().st_size < 100_000
     error = refusal(tmp_path / "a.parquet", tmp_path / "no")
-    assert "unpack to" in error.received and "times the compressed size" in error.expected
+    assert received in error.received and "times the compressed bytes" in error.expected
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_page_of_parquet_that_declares_gigabytes_is_refused_before_it_is_read(is_whole, tmp_path):
+    table = pa.table({"x": np.arange(60.0), "label": np.arange(60) % 2})
+    parquet.write_table(table, tmp_path / "a.parquet", use_dictionary=False, compression="zstd", write_statistics=False)
+    content = (tmp_path / "a.parquet").read_bytes()
+    start = parquet.ParquetFile(tmp_path / "a.parquet").metadata.row_group(0).column(1).data_page_offset
+    assert content[start : start + 3] == b"\x15\x00\x15"  # the type of the page, and then its uncompressed size
+    declared = b"\xfe\xff\xff\xff\x0f" if is_whole else b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"
+    (tmp_path / "a.parquet").write_bytes(content[: start + 3] + declared + content[start + 5 :])
+    received = "unpack to 21474841" if is_whole else "no page header"
+    assert received in refusal(tmp_path / "a.parquet", tmp_path / "no").received
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
+def test_large_rows_of_parquet_are_read_a_few_at_a_time(version, compression, tmp_path):
+    draw = np.random.default_rng(0)
+    columns = {
+        "x": pa.array([list(row) for row in draw.random((40, 3000), np.float32)]),
+        "name": [f"{number}" * 1000 for number in draw.integers(0, 9, 40)],
+        "label": np.arange(40) % 2,
+    }
+    layout = {
+        "use_dictionary": ["name"],
+        "data_page_size": 5000,
+        "data_page_version": version,
+        "compression": compression,
+    }
+    parquet.write_table(pa.table(columns), tmp_path / "a.parquet", **layout)
+    stream = (tmp_path / "a.parquet").open("rb")
+    with stream, pytest.MonkeyPatch.context() as patch, parquet.ParquetFile(stream) as table:
+        sizes = parquet_pages._read_headers("a", stream, table.metadata.row_group(0).column(0))
+        assert sizes.packed == pytest.approx(table.metadata.row_group(0).column(0).total_compressed_size, rel=0.05)
+        assert sizes.values == 40 * 3000 and 5000 <= sizes.largest < 20_000
+        assert parquet_pages.rows_per_batch("a", stream, table.metadata, 0) == 1024
+        patch.setattr(parquet_pages, "MAX_VALUES", 12_000)
+        assert 1 <= parquet_pages.rows_per_batch("a", stream, table.metadata, 0) <= 4
+        patch.setattr(parquet_pages, "MAX_TEXT", 1)
+        assert parquet_pages.rows_per_batch("a", stream, table.metadata, 0) == 1
+    run(tmp_path / "a.parquet", tmp_path / "out")
+    assert len(examples(tmp_path / "out")) == 40
 
 
 def test_a_text_column_of_parquet_that_is_not_utf8_is_refused(tmp_path):

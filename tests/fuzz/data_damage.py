@@ -187,6 +187,9 @@ def parquet_damage() -> dict[str, Damage]:
         "nulls": written(lambda: {"a": [None] * 5, "label": [1, 0, 1, 0, 1]}),
         "null labels": written(lambda: {"a": [1.0] * 5, "label": [None] * 5}),
         "bomb": _parquet_bomb,
+        "dictionary bomb": lambda file: _write_equal_texts(file, 2000, 50 << 20),
+        "list bomb": _parquet_list_bomb,
+        "page of gigabytes": _declare_gigabytes,
         "bytes": written(lambda: {"a": [b"\xff\xfe"] * 5, "label": [1, 0, 1, 0, 1]}),
     }
 
@@ -198,6 +201,37 @@ def _parquet_bomb(file: Path) -> None:
 
     zeros = pa.table({"a": np.zeros(1 << 25), "label": np.zeros(1 << 25, np.int32)})
     pq.write_table(zeros, file, compression="zstd", use_dictionary=False, row_group_size=1 << 25)
+
+
+def _write_equal_texts(file: Path, count: int, size: int) -> None:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    texts = pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array(["a" * size]))
+    table = pa.table({"a": texts, "label": np.arange(count) % 2})
+    pq.write_table(table, file, compression="zstd", dictionary_pagesize_limit=1 << 30)
+
+
+def _parquet_list_bomb(file: Path) -> None:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    zeros = pa.array(np.zeros(100_000_000, np.int8))
+    pq.write_table(pa.table({"a": pa.LargeListArray.from_arrays(pa.array([0, len(zeros)]), zeros), "label": [1]}), file)
+
+
+def _declare_gigabytes(file: Path) -> None:
+    """Declare 2 GiB in the header of the last page, and leave the footer as it is."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table({"a": [float(number) for number in range(60)], "label": [0, 1] * 30})
+    pq.write_table(table, file, compression="zstd", use_dictionary=False, write_statistics=False)
+    start = pq.ParquetFile(file).metadata.row_group(0).column(1).data_page_offset + 3
+    content = file.read_bytes()
+    file.write_bytes(content[:start] + b"\xfe\xff\xff\xff\x0f" + content[start + 2 :])
 
 
 def _records(file: Path) -> list[bytes]:

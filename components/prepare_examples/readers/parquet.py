@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -13,11 +13,11 @@ from tfopt.components.prepare_examples.files import open_for_reading
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.readers.columns import check_label, check_names, check_size
+from tfopt.components.prepare_examples.readers.parquet_pages import is_list_of_texts, rows_per_batch
 from tfopt.errors import ComponentError
 
-BATCH = 1024
-MAX_EXPANSION = 1000  # uncompressed bytes per compressed byte, in a row group of more than MIN_EXPANDED bytes
-MIN_EXPANDED = 64 << 20
+MAX_EXPANSION = 1000  # bytes of values per byte of a file, in more than MIN_EXPANDED bytes of values
+MIN_EXPANDED = 256 << 20
 Types = dict[str, str | None]  # None for a column without values
 LIST = "list of "
 
@@ -87,7 +87,7 @@ def _check_type(file: str, column: str, dtype: str | None, first: str | None, de
 
 
 def _types(file: str) -> Types:
-    with _opened(file) as table:
+    with _opened(file) as (_, table):
         check_names(table.schema_arrow.names, file)
         return {field.name: _type(file, field.name, field.type) for field in table.schema_arrow}
 
@@ -113,11 +113,15 @@ def _type(file: str, name: str, dtype: Any) -> str | None:
 
 
 def _rows(file: str) -> Iterator[tuple[Any, ...]]:
-    with _opened(file) as table:
+    with _opened(file) as (stream, table):
         converters = [_converter(field.type) for field in table.schema_arrow]
         for group in range(table.num_row_groups):
-            for batch in table.iter_batches(BATCH, row_groups=[group], use_threads=False):
+            rows = rows_per_batch(file, stream, table.metadata, group)
+            size = 0
+            for batch in table.iter_batches(rows, row_groups=[group], use_threads=False):
                 batch.validate(full=True)
+                size += sum(map(_expanded_size, batch.columns))
+                _check_expansion(file, size, table.metadata.row_group(group))
                 columns = [column.to_pylist() for column in batch.columns]
                 converted = zip(columns, converters, strict=True)
                 yield from zip(
@@ -173,28 +177,40 @@ def _is_bytes(dtype: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _opened(file: str) -> Iterator[Any]:
+def _opened(file: str) -> Iterator[tuple[IO[bytes], Any]]:
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
-        with open_for_reading(file) as stream, parquet.ParquetFile(stream, page_checksum_verification=True) as table:
-            _check_expansion(file, table.metadata)
-            yield table
+        with open_for_reading(file) as stream:
+            metadata = parquet.read_metadata(stream)
+            schemas = [metadata.schema.column(index) for index in range(metadata.num_columns)]
+            # Texts of lists stay in their dictionary until it is known how large they are.
+            options = {"read_dictionary": [schema.path for schema in schemas if is_list_of_texts(schema)]}
+            with parquet.ParquetFile(stream, metadata=metadata, page_checksum_verification=True, **options) as table:
+                yield stream, table
     except pa.ArrowException as error:
         raise ComponentError(f"{file}: {error}", "a complete Parquet file", "copy or write it again") from error
 
 
-def _check_expansion(file: str, metadata: Any) -> None:
-    """Refuse a row group of kilobytes that unpacks to gigabytes: its pages would be in memory at once."""
-    for index in range(metadata.num_row_groups):
-        group = metadata.row_group(index)
-        columns = [group.column(column) for column in range(group.num_columns)]
-        packed = sum(column.total_compressed_size for column in columns)
-        unpacked = sum(column.total_uncompressed_size for column in columns)
-        if unpacked > MIN_EXPANDED and unpacked > MAX_EXPANSION * packed:
-            raise ComponentError(
-                f"{file}: {packed} bytes of row group {index} unpack to {unpacked >> 20} MiB",
-                f"at most {MAX_EXPANSION} times the compressed size",
-                "write it without compression, or with dictionary encoding",
-            )
+def _expanded_size(column: Any) -> int:
+    """Return the bytes of the values of a column, without its dictionary."""
+    from pyarrow import compute, types
+
+    values = column.flatten() if _is_list(column.type) else column
+    if not types.is_dictionary(values.type):
+        return int(column.nbytes)
+    if not (_is_text(values.type.value_type) or _is_bytes(values.type.value_type)):
+        return len(values) * 8
+    return compute.sum(compute.binary_length(values.dictionary).take(values.indices)).as_py() or 0
+
+
+def _check_expansion(file: str, size: int, group: Any) -> None:
+    """Refuse kilobytes of a dictionary, or of texts with equal beginnings, that become gigabytes of values."""
+    packed = sum(group.column(index).total_compressed_size for index in range(group.num_columns))
+    if size > max(MIN_EXPANDED, MAX_EXPANSION * packed):
+        raise ComponentError(
+            f"{file}: {packed} compressed bytes of a row group become more than {size >> 20} MiB of values",
+            f"at most {MIN_EXPANDED >> 20} MiB, or {MAX_EXPANSION} times the compressed bytes",
+            "write smaller row groups, or another format if the values are really so large",
+        )
