@@ -6,6 +6,7 @@ The changes are those that Python reports to audit hooks, and calls of the metad
 import atexit
 import ctypes
 import os
+import select
 import signal
 import sys
 import tempfile
@@ -17,10 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.forked_python import fork_children
+
 CHANGES = {"os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.link", "os.symlink", "os.truncate", "shutil.move"}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 PR_SET_CHILD_SUBREAPER = 36
-LIMIT_S = 300.0
+LIMIT_S = 900.0
+HANGS = 97  # exit status of a command that did not end within the limit
 
 
 @dataclass
@@ -38,15 +42,23 @@ class Fork:
     changes: Path
 
     def wait(self) -> int:
-        """Wait for the end of the process, and return its exit status, negative for a signal."""
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        """Wait for the end of the process, and return its exit status, negative for a signal, or `HANGS`."""
+        end = os.pidfd_open(self.pid)
+        has_ended = bool(select.select([end], [], [], LIMIT_S)[0])
+        os.close(end)
+        if not has_ended:
+            os.kill(self.pid, signal.SIGKILL)
+        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return status if has_ended else HANGS
 
     def count(self) -> int:
         """Return the number of changes that the process made."""
         return int(self.changes.read_text())
 
 
-def fork_command(words: Sequence[str], folder: Path, name: str, kill_at: int = 0) -> Fork:
+def fork_command(
+    words: Sequence[str], folder: Path, name: str, kill_at: int = 0, *, forks_children: bool = False
+) -> Fork:
     """Start ``tfopt WORDS`` in a fork.
 
     Args:
@@ -54,6 +66,7 @@ def fork_command(words: Sequence[str], folder: Path, name: str, kill_at: int = 0
         folder: The case's folder: the changes below it are counted. Its ``tmp/`` is the temporary folder.
         name: Name of the log, which is not below the folder.
         kill_at: Number of the change before which the process is killed; 0 for none.
+        forks_children: Its child processes are forks, which do not import TensorFlow again.
     """
     log, changes = (folder.with_name(f"{folder.name}.{name}.{suffix}") for suffix in ("log", "count"))
     sys.stdout.flush()
@@ -67,6 +80,8 @@ def fork_command(words: Sequence[str], folder: Path, name: str, kill_at: int = 0
         (folder / "tmp").mkdir(parents=True, exist_ok=True)
         os.environ["TMPDIR"], tempfile.tempdir = str(folder / "tmp"), None
         os.chdir(folder)
+        if forks_children:
+            fork_children()
         counter = _Counter(str(folder) + "/", kill_at)
         sys.addaudithook(counter.hear)
         _count_metadata_calls(counter)

@@ -1,21 +1,26 @@
 """Kill a command, check what it left, run it again, and check that its outputs are whole."""
 
+import gc
 import importlib
 import json
 import re
 import shutil
 import signal
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
 from tests.kill.cases import Case
-from tests.kill.killed_command import adopt_orphans, fork_command, wait_for_orphans
+from tests.kill.killed_command import HANGS, adopt_orphans, fork_command, wait_for_orphans
 from tfopt.artifacts import Model
 from tfopt.component import components
 
 LAST = 12  # the last changes of a command, which place its outputs, are all killed
+FEWEST = 3  # kills of a slow component
+FEWEST_OF_DAG = 8
+NEW_PROCESSES = 50  # in one of so many kills the children of the command are new processes, which takes seconds
 REFUSED = 1
 TIMES = re.compile(r"\d{4}(_\d\d){5}|events\.out.*")  # in the names of TensorBoard logs
 
@@ -32,19 +37,28 @@ class KillRunner:
             importlib.import_module("tfopt.tfx.runner")
             importlib.import_module("tfx.orchestration.beam.beam_dag_runner")
             importlib.import_module("tfx.orchestration.local.local_dag_runner")
+        gc.freeze()  # otherwise the first garbage collection in each fork copies all imported objects
         adopt_orphans()
         self._names: dict[str, dict[str, set[str]]] = {}  # the files of whole outputs
 
     def plan(self, count: int, draw: Random) -> Iterator[tuple[Case, int]]:
-        """Yield which command to kill before which of its changes: the last ones, and others at equal distances."""
-        shares = [count // len(self._cases) + (index < count % len(self._cases)) for index in range(len(self._cases))]
+        """Yield which command to kill before which of its changes: the last ones, and others at equal distances.
+
+        Quick commands are killed more often than slow ones, and each of them some times.
+        """
+        changes, weights = [], []
+        for case in self._cases:
+            begun = time.monotonic()
+            changes.append(self._count_changes(case))
+            weights.append(1 / max(1.0, time.monotonic() - begun) ** 2)
+        fewest = [FEWEST_OF_DAG if case.is_run else FEWEST for case in self._cases]
         kills = []
-        for case, share in zip(self._cases, shares, strict=True):
-            total = self._count_changes(case)
-            last = list(range(max(1, total - LAST + 1), total + 1))[-(share + 1) // 2 :]
-            others = share - len(last)
+        for case, total, share in zip(self._cases, changes, _shares(count, weights, fewest), strict=True):
+            rounds, rest = divmod(share, total)
+            last = list(range(max(1, total - min(LAST, (rest + 1) // 2) + 1), total + 1))
+            others = rest - len(last)
             spread = [1 + index * (total - len(last)) // max(1, others) for index in range(others)]
-            kills += [(case, kill_at) for kill_at in last + spread]
+            kills += [(case, kill_at) for kill_at in [*range(1, total + 1)] * rounds + last + spread]
         draw.shuffle(kills)
         yield from kills
 
@@ -52,14 +66,17 @@ class KillRunner:
         """Kill a command before a change; return whether it was running then, and the defects."""
         folder = self._new_folder()
         words = [word.format(case=folder) for word in case.words]
-        first = fork_command(words, folder, "killed", kill_at)
+        is_quick = self._number % NEW_PROCESSES > 0
+        first = fork_command(words, folder, "killed", kill_at, forks_children=is_quick)
         twin = fork_command(words, folder, "twin") if case.is_run and kill_at % 5 == 0 else None
-        killed = first.wait() == -signal.SIGKILL
-        defects = [f"the twin failed:\n{twin.log.read_text()[-2000:]}"] if twin and twin.wait() else []
+        code = first.wait()
+        killed = code == -signal.SIGKILL
+        defects = ["it does not end"] if code == HANGS else []
+        defects += [f"the twin failed:\n{twin.log.read_text()[-2000:]}"] if twin and twin.wait() else []
         defects += [] if wait_for_orphans() else ["a process goes on"]
         defects += self._damage(case, folder)
         placed = [name for name in case.outputs if _has_content(folder / name)]
-        again = fork_command(words, folder, "again")
+        again = fork_command(words, folder, "again", forks_children=True)
         code, text = again.wait(), again.log.read_text()[-2000:]
         is_refused = code == REFUSED and len(placed) == len(case.outputs) > 0 and "exists" in text
         if code and not is_refused:
@@ -74,7 +91,8 @@ class KillRunner:
 
     def _count_changes(self, case: Case) -> int:
         folder = self._new_folder()
-        whole = fork_command([word.format(case=folder) for word in case.words], folder, "whole")
+        words = [word.format(case=folder) for word in case.words]
+        whole = fork_command(words, folder, "whole", forks_children=True)
         if code := whole.wait():
             raise RuntimeError(f"{case.name} ended with {code}:\n{whole.log.read_text()[-4000:]}")
         wait_for_orphans()
@@ -111,6 +129,16 @@ class KillRunner:
         folder = self._folder / f"{self._number:04d}"
         folder.mkdir(parents=True)
         return folder
+
+
+def _shares(count: int, weights: Sequence[float], fewest: Sequence[int]) -> list[int]:
+    """Divide a number of kills in proportion to weights; each command gets at least some, if there are enough."""
+    if count < sum(fewest):
+        weights, fewest = [1.0] * len(weights), [0] * len(weights)
+    surplus = [max(0.0, count * weight / sum(weights) - least) for weight, least in zip(weights, fewest, strict=True)]
+    scale = (count - sum(fewest)) / (sum(surplus) or 1)
+    ends = [round(sum(surplus[:index]) * scale) for index in range(len(weights) + 1)]
+    return [least + ends[index + 1] - ends[index] for index, least in enumerate(fewest)]
 
 
 def _damaged_versions(served: Path, is_complete: bool) -> Iterator[str]:
