@@ -77,6 +77,14 @@ def test_each_step_runs_its_component_in_the_image_of_its_kind(compiled):
     assert container["args"] == ["--executor-input", "{{$}}"]
 
 
+def test_steps_of_shipped_components_do_not_import_modules_of_the_working_folder():
+    from tfopt.components import train
+    from tfopt.kfp.container_components import container_component
+
+    command = container_component(train, {}).component_spec.implementation.container.command
+    assert command == ["python", "-P", "-m", "tfopt.run", "train"]
+
+
 def executor_input(folder: Path, data: Path) -> str:
     return json.dumps(
         {

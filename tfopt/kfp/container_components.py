@@ -1,6 +1,6 @@
 """KFP components of declarations: the signature, docstring and container that KFP compiles.
 
-A step's container runs ``python -m tfopt.run NAME --executor-input {{$}}``, see `tfopt.kfp.step`.
+A step's container runs ``python -P -m tfopt.run NAME --executor-input {{$}}``, see `tfopt.kfp.step`.
 """
 
 import inspect
@@ -47,11 +47,13 @@ def container_component(
     """
     image = (images or Images()).of(component.image)
     is_shipped = component.__module__.startswith("tfopt.components.")
+    # Only components of a user may be modules of the image's working folder.
+    module = ["-P", "-m", "tfopt.run", component.name] if is_shipped else ["-m", "tfopt.run", component.path]
 
     def build(*_: Any) -> dsl.ContainerSpec:
         return dsl.ContainerSpec(
             image=image,
-            command=["python", "-m", "tfopt.run", component.name if is_shipped else component.path],
+            command=["python", *module],
             args=["--executor-input", dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER],
         )
 
