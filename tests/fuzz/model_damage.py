@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 import struct
 import zipfile
@@ -217,7 +218,18 @@ def h5_damage() -> dict[str, Damage]:
         "version number": edited(lambda content: content.attrs.__setitem__("keras_version", 2)),
         "external": edited(external),
         "nan": edited(_fill_nan),
+        "call": edited(_call_file_system),
     }
+
+
+def _call_file_system(content: Any) -> None:
+    """Add a layer that calls a function of TensorFlow which creates a folder."""
+    model = json.loads(content.attrs["model_config"])
+    config = {"name": "made", "function": "io.gfile.makedirs", "trainable": True, "dtype": "float32"}
+    nodes = [["_CONSTANT_VALUE", -1, os.environ[CANARY], {}]]
+    layer = {"class_name": "TFOpLambda", "name": "made", "config": config, "inbound_nodes": nodes}
+    model["config"]["layers"].append(layer)
+    content.attrs["model_config"] = json.dumps(model)
 
 
 def _fill_nan(content: Any) -> None:

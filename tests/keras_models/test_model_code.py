@@ -17,6 +17,7 @@ from tfopt.components.fold_batch_norm.component import fold_batch_norm
 from tfopt.components.inspect_model.component import inspect_model
 from tfopt.errors import ComponentError
 from tfopt.keras_models.model_code import TRUST, is_trusted, trusted_code
+from tfopt.keras_models.op_layers import forbidden_call
 
 FORMATS = ["tf_keras h5", "tf_keras keras", "tf_keras tf", "keras h5", "keras keras"]
 
@@ -103,6 +104,95 @@ def test_the_graph_of_a_saved_model_is_folded_without_its_code(models, marker, t
     assert not marker.exists()
 
 
+def edit_layer(file: Path, name: str, edit) -> None:
+    """Change the configuration of the first layer whose name begins so, in an ``.h5`` or ``.keras`` file of Keras 2."""
+    import h5py
+
+    def edited(text: bytes | str) -> bytes:
+        model = json.loads(text)
+        edit(next(layer for layer in model["config"]["layers"] if layer["config"]["name"].startswith(name)))
+        return json.dumps(model).encode()
+
+    if file.suffix == ".keras":
+        replace_entry(file, "config.json", edited)
+        return
+    with h5py.File(file, "r+") as content:
+        content.attrs["model_config"] = edited(content.attrs["model_config"])
+
+
+@pytest.fixture
+def op_layers(tmp_path):
+    """Return a function that saves a model of Keras 2 with layers of TensorFlow's operations."""
+    import tensorflow as tf
+    import tf_keras
+
+    x = tf_keras.Input((4,), name="x")
+    parts = tf.split(tf.concat([tf.abs(x)[:, 1:], tf.nn.relu(x) + 1], axis=1), [3, 4], axis=1)
+    model = tf_keras.Model(x, tf.io.decode_raw(tf.strings.as_string(parts[0]), tf.uint8))
+
+    def save(kind: str) -> Path:
+        model.save(tmp_path / f"model.{kind}")
+        return tmp_path / f"model.{kind}"
+
+    return save
+
+
+@pytest.mark.parametrize("kind", ["h5", "keras", "tf"])
+def test_layers_of_tensorflows_operations_are_loaded(op_layers, kind):
+    file = op_layers("keras" if kind == "tf" else kind)
+    if kind == "tf":
+        import tf_keras
+
+        file = file.with_suffix("")
+        tf_keras.models.load_model(file.with_suffix(".keras")).save(file, save_format="tf")
+    assert any("split" in layer.name for layer in keras_models.load(Model(file)).layers)
+
+
+@pytest.mark.parametrize("kind", ["h5", "keras"])
+@pytest.mark.parametrize(
+    "function",
+    ["io.gfile.rmtree", "io.write_file", "compat.v1.write_file", "raw_ops.WriteFile", "py_function", "load_op_library"],
+)
+def test_functions_of_tensorflow_that_do_not_only_compute_are_not_called(op_layers, tmp_path, kind, function):
+    file = op_layers(kind)
+    (tmp_path / "victim").mkdir()
+
+    def hostile(layer: dict) -> None:
+        layer["config"]["function"] = function
+        layer["inbound_nodes"] = [["_CONSTANT_VALUE", -1, str(tmp_path / "victim"), {}]]
+
+    edit_layer(file, "tf.math.abs", hostile)
+    with pytest.raises(ComponentError, match=rf"layer 'tf.math.abs.*' contains a call of tf\.{function}"):
+        inspect_model(file, tmp_path / "out")
+    assert (tmp_path / "victim").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "call"),
+    [
+        ("ClassMethod", {"cls_symbol": "io.TFRecordWriter", "method_name": "write"}, "tf.io.TFRecordWriter.write"),
+        ("ClassMethod", {"cls_symbol": "RaggedTensor", "method_name": "__init__"}, "tf.RaggedTensor.__init__"),
+        ("ClassMethod", {"cls_symbol": "RaggedTensor", "method_name": "from_row_splits"}, ""),
+        ("InstanceMethod", {"attr_name": "__reduce__"}, "__reduce__"),
+        ("InstanceProperty", {"attr_name": "flat_values"}, ""),
+    ],
+)
+def test_methods_of_other_classes_are_not_called(kind, config, call):
+    assert forbidden_call({"class_name": kind, "config": config}) == call
+
+
+@pytest.mark.parametrize("library", ["tf_keras", "keras"])
+def test_builtin_functions_of_python_are_not_called(tmp_path, library):
+    keras = importlib.import_module(library)
+    keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="relu", name="hidden")]).save(
+        tmp_path / "model.keras"
+    )
+    function = {"module": "builtins", "class_name": "function", "config": "exit", "registered_name": "function"}
+    edit_layer(tmp_path / "model.keras", "hidden", lambda layer: layer["config"].update(activation=function))
+    with pytest.raises(ComponentError, match=r"layer 'hidden' contains builtins\.exit"):
+        keras_models.load(KerasModel(tmp_path / "model.keras"))
+
+
 @pytest.mark.parametrize("library", ["tf_keras", "keras"])
 def test_functions_of_other_modules_are_not_called(tmp_path, library):
     keras = importlib.import_module(library)
@@ -117,7 +207,7 @@ def test_functions_of_other_modules_are_not_called(tmp_path, library):
         return config
 
     replace_entry(tmp_path / "model.keras", "config.json", lambda text: json.dumps(edit(json.loads(text))).encode())
-    with pytest.raises(ComponentError, match=r"layer 'hidden' contains os\.function"):
+    with pytest.raises(ComponentError, match=r"layer 'hidden' contains os\.getcwd"):
         keras_models.load(KerasModel(tmp_path / "model.keras"))
 
 

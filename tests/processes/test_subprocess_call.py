@@ -126,6 +126,8 @@ def standard_modules():
 def test_modules_in_the_working_folder_do_not_replace_those_of_the_library(tmp_path, monkeypatch):
     for name in ("random", "textwrap", "traceback", "sitecustomize"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    (tmp_path / "tfopt").mkdir()
+    (tmp_path / "tfopt" / "__init__.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     monkeypatch.chdir(tmp_path)
     files = run_in_child(standard_modules, doing="importing")
     assert not any(file.startswith(str(tmp_path)) for file in files)

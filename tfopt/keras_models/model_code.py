@@ -4,6 +4,7 @@ A Lambda layer is stored as marshalled bytecode. A configuration also names modu
 of them, which it calls.
 """
 
+import builtins
 import contextlib
 import importlib.util
 import json
@@ -14,6 +15,7 @@ from typing import Any
 
 from tfopt.errors import ComponentError
 from tfopt.keras_models.archive import read_entry
+from tfopt.keras_models.op_layers import forbidden_call
 
 TRUST = "TFOPT_TRUST_MODEL_CODE"  # an environment variable, because child processes load models too
 KERAS_PACKAGES = ("keras", "tf_keras", "tensorflow_model_optimization", "tfopt", "builtins")
@@ -94,12 +96,20 @@ def _find_code(item: Any, layer: str, keras: Any) -> Iterator[tuple[str, str]]:
         str(key).endswith("_type") and value == "lambda" for key, value in item.items()
     ):
         yield layer, "a Python lambda"
+    if call := forbidden_call(item):
+        yield layer, f"a call of {call}"
     module = item.get("module")
     is_foreign = isinstance(module, str) and _is_importable(module.partition(".")[0])
+    is_foreign |= module == "builtins" and _name(item) in vars(builtins)  # Keras means its own functions by that module
     if is_foreign and "class_name" in item and not _is_registered(item, keras):
-        yield layer, f"{module}.{item['class_name']}"
+        yield layer, f"{module}.{_name(item)}"
     for value in item.values():
         yield from _find_code(value, layer, keras)
+
+
+def _name(item: dict[str, Any]) -> str:
+    """Return the name of a function or class of a module."""
+    return str(item.get("config") if item.get("class_name") == "function" else item.get("class_name"))
 
 
 def _is_importable(package: str) -> bool:
