@@ -4,6 +4,7 @@ import importlib
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,20 @@ def test_modules_that_parameters_name_are_part_of_the_digest(tmp_path, monkeypat
     assert first != code_digest.digest(evaluate)
     (package / "helping.py").write_text("changed = True\n")
     assert first != code_digest.digest(evaluate, parameters)
+
+
+@pytest.mark.parametrize(
+    ("name", "packages"),
+    [
+        ("export_tflite", {"tensorflow", "ai-edge-litert", "ai-edge-quantizer"}),
+        ("export_onnx", {"tensorflow", "tf2onnx", "onnx", "onnxruntime"}),
+        ("export_openvino", {"tensorflow", "openvino", "nncf"}),
+        ("quantize", {"tensorflow", "tf_keras", "tensorflow-model-optimization"}),
+        ("evaluate", {"apache-beam", "numpy", "ai-edge-litert", "onnxruntime", "openvino"}),
+        ("prepare_examples", {"apache-beam", "pyarrow", "pillow"}),
+    ],
+)
+def test_versions_of_the_libraries_that_do_the_work_are_part_of_the_digest(name, packages):
+    versions = dict(code_digest._versions(code_digest.files(components()[name])))
+    assert packages <= versions.keys()
+    assert all(version == metadata.version(package) for package, version in versions.items())
