@@ -19,7 +19,7 @@ from tfopt.components.push_model.versions import PushResult
 from tfopt.errors import ComponentError
 from tfopt.serving.layouts import Version, copy_model, version_files
 from tfopt.serving.triton_config import FILE as CONFIG
-from tfopt.serving.version_manifest import FOLDER, MANIFEST, SIGNATURE, describe_version
+from tfopt.serving.version_manifest import FOLDER, MANIFEST, SIGNATURE, describe_version, renewed_signature
 
 POINTER, CLAIM = ".json", ".claim"
 # From then on the files of a version without a pointer are removed; at once if its process was here and has ended.
@@ -64,6 +64,7 @@ class StoreVersions:
                 if previous is not None and self._pointer(previous).get("digest") == digest:
                     self._write_config(before, config)
                     version, reason = previous, "the newest version is this very model already"
+                    self._renew_signature(version)
                 else:
                     version = self._add(stage, digest, lambda: self._write_config(before, config))
                     reason = "blessed"
@@ -98,6 +99,13 @@ class StoreVersions:
                 storage.remove(self.path(version))
             raise
         return version
+
+    def _renew_signature(self, version: int) -> None:
+        """Sign an existing version if it is not signed with this key."""
+        if self._signing_key:
+            signature = renewed_signature(Path(storage.local_copy(self.path(version))), self._signing_key)
+            if signature:
+                storage.write_file(self._entry(version, SIGNATURE), signature)
 
     def _claim_number(self) -> int:
         """Reserve the next free number; a number that another push claims meanwhile is skipped."""

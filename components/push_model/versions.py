@@ -13,7 +13,7 @@ from tfopt.artifacts import Model, staging
 from tfopt.artifacts.folder_lock import lock_folder
 from tfopt.errors import ComponentError
 from tfopt.serving.layouts import Version, copy_model, version_files
-from tfopt.serving.version_manifest import FOLDER, MANIFEST, SIGNATURE, describe_version
+from tfopt.serving.version_manifest import FOLDER, MANIFEST, SIGNATURE, describe_version, renewed_signature
 
 LATEST = "latest"
 NAME_IN_USE = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)  # errors of renaming to an existing name
@@ -108,13 +108,14 @@ class Versions:
         return PushResult(version, previous, reason)
 
     def _describe(self, version: int) -> None:
-        """Write manifest and signature of a version next to it, unless they are there."""
-        path = self.path(version)
-        names = [f"{FOLDER}/{path.name}{suffix}" for suffix in (MANIFEST, *([SIGNATURE] if self._signing_key else []))]
-        if all((self.folder / name).is_file() for name in names):
-            return
+        """Write manifest and signature of a version next to it, unless they are there, with this key."""
+        path, contents = self.path(version), {}
+        if not (self.folder / FOLDER / f"{path.name}{MANIFEST}").is_file():
+            contents = describe_version(path, self._signing_key)
+        elif self._signing_key and (signature := renewed_signature(path, self._signing_key)):
+            contents = {f"{FOLDER}/{path.name}{SIGNATURE}": signature}
         (self.folder / FOLDER).mkdir(exist_ok=True)
-        for name, content in reversed(describe_version(path, self._signing_key).items()):  # the manifest is last
+        for name, content in reversed(contents.items()):  # the manifest is last
             partial = staging.new_path(self.folder)
             partial.write_bytes(content)
             staging.sync(partial)

@@ -190,7 +190,7 @@ def test_an_unblessed_model_creates_no_destination(model, tmp_path):
 @pytest.mark.parametrize("blessed", ["false", "true", 1, None])
 def test_a_blessing_that_is_no_truth_value_is_refused(model, tmp_path, blessed):
     blessing = bless(model, tmp_path / "b", blessed=blessed)
-    with pytest.raises(ComponentError, match="blessed is .*, not bool"):
+    with pytest.raises(ComponentError, match=r"blessed is .*, not bool"):
         push_model(model, blessing, tmp_path / "p", destination=str(tmp_path / "served"))
     assert not (tmp_path / "served").exists()
 

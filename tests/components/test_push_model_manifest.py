@@ -144,6 +144,34 @@ def test_a_push_that_was_killed_before_its_manifest_is_completed(served, model, 
     verify_version(served, str(keys[1]))
 
 
+def test_a_push_of_the_same_model_with_another_key_renews_the_signature(served, model, keys, tmp_path):  # noqa: F811
+    signature = (served.parent / "versions" / "1.sig").read_bytes()
+    push(model, served.parent)
+    push(model, served.parent, signing_key=str(keys[0]))
+    assert (served.parent / "versions" / "1.sig").read_bytes() == signature
+    key, public = write_keys(tmp_path / "new keys")
+    push(model, served.parent, signing_key=str(key))
+    verify_version(served, str(public))
+    with pytest.raises(ComponentError, match="the signature does not fit"):
+        verify_version(served, str(keys[1]))
+
+
+def test_a_version_that_was_changed_is_not_signed_again(served, model, keys, tmp_path):  # noqa: F811
+    (served / "assets.extra" / "tf_serving_warmup_requests").write_bytes(b"added")  # not part of the model's digest
+    with pytest.raises(ComponentError, match="tf_serving_warmup_requests was added"):
+        push(model, served.parent, signing_key=str(write_keys(tmp_path / "new keys")[0]))
+    with pytest.raises(ComponentError, match="was added"):
+        verify_version(served, str(keys[1]))
+
+
+def test_a_version_in_a_store_is_signed_later_and_with_another_key(model, keys, bucket, tmp_path):  # noqa: F811
+    push(model, f"{bucket}/served")
+    for key, public in (keys, write_keys(tmp_path / "new keys")):
+        path = push(model, f"{bucket}/served", signing_key=str(key)).read()["path"]
+        assert path.endswith("/1")
+        verify_version(Path(storage.local_copy(path)), str(public))
+
+
 def test_removed_versions_leave_no_manifest(served, model, keys):  # noqa: F811
     push(changed(model, "new"), served.parent, keep=1)
     assert sorted(path.name for path in (served.parent / "versions").iterdir()) == ["2.sha256"]

@@ -6,6 +6,7 @@ Next to version 8 of a destination are ``versions/8.sha256`` and, if a key was g
 
 import hashlib
 import importlib
+import json
 import logging
 import os
 import tempfile
@@ -43,6 +44,20 @@ def describe_version(version: Path, signing_key: str | None = None) -> dict[str,
     if signing_key:
         files[f"{FOLDER}/{version.name}{SIGNATURE}"] = _sign(version, signing_key)
     return files
+
+
+def renewed_signature(path: Path, signing_key: str) -> bytes | None:
+    """Return a signature for a pushed version that is not signed with this key; None if it is.
+
+    Raises:
+        ComponentError: If the version is not what its manifest says: only that may be signed again.
+    """
+    folder, version = _locate(path)
+    signature, renewed = _read(f"{folder}/{FOLDER}/{version.name}{SIGNATURE}"), _sign(version, signing_key)
+    if signature and _key_of(signature) == _key_of(renewed):
+        return None
+    verify_version(path)
+    return renewed
 
 
 def verify_version(path: Path, public_key: str | None = None) -> None:
@@ -160,6 +175,14 @@ def _sign(version: Path, key: str) -> bytes:
             ) from error
         signer.sign(version, file)
         return file.read_bytes()
+
+
+def _key_of(signature: bytes) -> Any:
+    """Return what names the public key in a signature; None if it is damaged."""
+    try:
+        return json.loads(signature)["verificationMaterial"]["publicKey"]
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def _verify_signature(version: Path, name: str, signature: bytes | None, public_key: str) -> None:
