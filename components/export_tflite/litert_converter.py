@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
 from tfopt.components.export_tflite.parameters import TFLiteConversion
@@ -42,7 +43,7 @@ def convert(
         converter.target_spec.supported_types = [tf.float16]
     if feed is not None:
         ops.insert(0, INTEGER[parameters.precision][0])
-        converter.representative_dataset = lambda: iter(feed)
+        converter.representative_dataset = lambda: map(_with_plain_texts, feed)
     if parameters.integer_io:
         converter.inference_input_type = converter.inference_output_type = INTEGER[parameters.precision][1]
     if parameters.select_tf_ops:
@@ -53,6 +54,11 @@ def convert(
         return bytes(converter.convert())
     except Exception as error:
         raise _conversion_error(error, parameters) from error
+
+
+def _with_plain_texts(batch: Batch) -> Batch:
+    """Return a batch with texts in arrays of bytes: the calibrator takes texts in arrays of objects for other ones."""
+    return {name: array.astype(np.bytes_) if array.dtype.kind == "O" else array for name, array in batch.items()}
 
 
 def convert_float(saved_model: Path, parameters: TFLiteConversion) -> bytes:

@@ -47,19 +47,20 @@ def test_contradicting_arguments_raise_before_any_work(digits_model, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_model_whose_lookup_table_is_an_op_without_outputs_is_exported(tmp_path):
+def test_a_model_with_a_lookup_table_is_calibrated_on_the_words_of_the_examples(tmp_path):
     word = keras.Input((1,), dtype="string", name="word")
     rows = keras.layers.StringLookup(vocabulary=["a", "b", "c"], output_mode="one_hot")(word)
-    model = keras.Model(word, keras.layers.Dense(4, kernel_initializer="identity")(rows))
-    model.export(tmp_path / "model", verbose=False)
+    model = keras.Model(word, keras.layers.Dense(4)(rows))
+    model.layers[-1].set_weights([np.diag(np.float32([1, 2, 3, 4])), np.zeros(4)])  # each word has another range
+    model.export(tmp_path / "model", verbose=False)  # its lookup table is an op without outputs
     for split in ("train", "eval"):
         words = np.asarray([["a"], ["b"], ["z"], ["c"]] * 8)
         write_examples(tmp_path / "examples" / f"Split-{split}" / "data_tfrecord.gz", {"word": words})
     arguments = {"examples": tmp_path / "examples", "precision": "int16x8"}
     exported = export_tflite(tmp_path / "model", exported=tmp_path / "out", **arguments)["exported"]
     with runtimes.load(exported) as runtime:
-        [digits] = runtime.run({"word": np.asarray([[b"b"]])}).values()
-    np.testing.assert_allclose(digits, model(tf.constant([["b"]])), atol=0.01)
+        [rows] = runtime.run({"word": np.asarray([[b"z"], [b"a"], [b"b"], [b"c"]])}).values()
+    np.testing.assert_allclose(rows, np.diag([1, 2, 3, 4]), atol=0.001)
 
 
 def test_integer_io_that_the_converter_left_in_float_raises(tmp_path):
