@@ -1,4 +1,8 @@
-"""Candidates of peers.py: four models with random weights, and the files that peers and tfopt make of them."""
+"""Candidates of peers.py: models with random weights, and the files that peers and tfopt make of them.
+
+Three backbones, a transformer, a text model with an LSTM, and a recommender with two inputs. The last two are written
+by Keras 2 (`tf_keras`) as it saves any model: nothing in them was chosen for a law or an exporter of tfopt.
+"""
 
 import math
 import subprocess
@@ -11,8 +15,9 @@ from typing import Any
 import numpy as np
 from graph import export
 
-MODELS = ("MobileNetV2", "ResNet50", "EfficientNetB0", "transformer")
-WORDS, LENGTH, WIDTH, BLOCKS = 1000, 64, 128, 4  # of the transformer
+MODELS = ("MobileNetV2", "ResNet50", "EfficientNetB0", "transformer", "LSTM", "two inputs")
+WORDS, LENGTH, WIDTH, BLOCKS = 1000, 64, 128, 4  # of the transformer; the first three of the text model as well
+CATEGORIES, NUMBERS = 26, 13  # categorical and numeric features of a record of the recommender
 RECORDS = 32
 # The parity of random weights on random data means nothing, so an int8 file with low parity is measured too.
 EXPORT = {"calibration_count": RECORDS, "tolerance": 100.0}
@@ -20,10 +25,45 @@ EXPORTERS = ("export_tflite", "export_onnx", "export_openvino")
 
 
 def write_model(name: str, folder: Path, side: int | None) -> None:
-    """Write a backbone as graph.py does, or a small transformer encoder for classification."""
-    if name != "transformer":
+    """Write a backbone as graph.py does, or one of the small models below."""
+    small = {"transformer": write_transformer, "LSTM": write_text_model, "two inputs": write_recommender}
+    if name in small:
+        small[name](folder)
+    else:
         export(name, "keras", folder, side)
-        return
+
+
+def write_text_model(folder: Path) -> None:
+    """Write a classifier of texts, given as the numbers of words, with an LSTM."""
+    import tf_keras
+    from tf_keras import layers
+
+    tf_keras.utils.set_random_seed(0)
+    ids = layers.Input((LENGTH,), dtype="int32", name="ids")
+    states = layers.LSTM(WIDTH, return_sequences=True)(layers.Embedding(WORDS, WIDTH)(ids))
+    hidden = layers.Dense(WIDTH, "relu")(layers.LSTM(WIDTH)(states))
+    tf_keras.Model(ids, layers.Dense(10, "softmax")(hidden)).save(str(folder), save_format="tf")
+
+
+def write_recommender(folder: Path) -> None:
+    """Write a "wide and deep" model: numeric features, and categorical ones with embeddings."""
+    import tf_keras
+    from tf_keras import layers
+
+    tf_keras.utils.set_random_seed(0)
+    numbers = layers.Input((NUMBERS,), name="numbers")
+    ids = layers.Input((CATEGORIES,), dtype="int32", name="ids")
+    embedded = layers.Flatten()(layers.Embedding(WORDS, 16)(ids))
+    deep = layers.concatenate([layers.BatchNormalization()(numbers), embedded])
+    for units in (512, 256, 128):
+        deep = layers.Dropout(0.2)(layers.BatchNormalization()(layers.Dense(units, "relu")(deep)))
+    wide = layers.Flatten()(layers.Embedding(WORDS, 1)(ids))
+    probability = layers.Dense(1, "sigmoid")(layers.concatenate([wide, deep]))
+    tf_keras.Model([numbers, ids], probability).save(str(folder), save_format="tf")
+
+
+def write_transformer(folder: Path) -> None:
+    """Write a small transformer encoder for classification."""
     import keras
     from keras import layers
 
@@ -46,21 +86,25 @@ def write_examples(model: Path, folder: Path) -> None:
     from tfopt.artifacts import SavedModel
 
     with runtimes.load(SavedModel(model)) as plain:
-        ((name, spec),) = plain.inputs.items()
+        specs = dict(plain.inputs)
     draw = np.random.default_rng(0)
     for split in ("train", "eval"):
         file = folder / f"Split-{split}" / "data_tfrecord-00000-of-00001.gz"
         file.parent.mkdir(parents=True)
         with tf.io.TFRecordWriter(str(file), "GZIP") as writer:
             for _ in range(RECORDS):
-                if spec.dtype == "int32":
-                    ids = draw.integers(0, WORDS, LENGTH)
-                    feature = tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
-                else:
-                    pixels = draw.random(math.prod(size or 1 for size in spec.shape[1:]), np.float32)
-                    feature = tf.train.Feature(float_list=tf.train.FloatList(value=pixels))
-                features = tf.train.Features(feature={name: feature})
+                features = tf.train.Features(feature={name: draw_feature(draw, spec) for name, spec in specs.items()})
                 writer.write(tf.train.Example(features=features).SerializeToString())
+
+
+def draw_feature(draw: np.random.Generator, spec: Any) -> Any:
+    """Return random numbers of words, or values between 0 and 1, for an input."""
+    import tensorflow as tf
+
+    size = math.prod(size or 1 for size in spec.shape[1:])
+    if spec.dtype == "int32":
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=draw.integers(0, WORDS, size)))
+    return tf.train.Feature(float_list=tf.train.FloatList(value=draw.random(size, np.float32)))
 
 
 def convert_with_peers(folder: Path) -> dict[str, Path]:

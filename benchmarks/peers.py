@@ -1,7 +1,8 @@
-"""Compare the speed of the candidate that tfopt selects with the default of each peer, on four models.
+"""Compare the speed of the candidate that tfopt selects with the default of each peer, on six models.
 
-    python benchmarks/peers.py                                  # a quiet machine of two cores; an hour and a half
+    python benchmarks/peers.py                                  # a quiet machine of two cores; two hours
     python benchmarks/peers.py --models MobileNetV2 --side 96 --threads 1 --seconds 2      # a short run, in minutes
+    python benchmarks/peers.py --models LSTM "two inputs"          # the two small models, 15 minutes
 
 The peers are tf.lite's converter, tf2onnx with ONNX Runtime, OpenVINO's converter, and NNCF on OpenVINO's result, each
 called as at the start of its documentation. tfopt makes the candidates of `pipelines/optimize.py` and selects one in a

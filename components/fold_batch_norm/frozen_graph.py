@@ -13,11 +13,9 @@ from tfopt.graph.comparison import Comparison, largest_error, tolerance_of
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.pass_manager import graph_of, optimize
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_order import NORMALIZING
+from tfopt.graph.rewrite_order import FOLDING, NORMALIZING
 from tfopt.graph.state import changes_state
 from tfopt.serving.saved_model_assets import copy_assets
-
-FOLDING = (*NORMALIZING, "fold_batch_norm", "fold_scale", "fold_shift", "strip_unused", "share_equal_nodes")
 
 
 def fold_frozen(frozen: Frozen) -> tuple[Frozen, list[FoldResult]]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec, fixed_batch
-from tfopt.conversion.convert import Conversion
+from tfopt.conversion.convert import Calibration
 from tfopt.data.batches import Batch, parse_records, sample_records
 from tfopt.data.feature_schema import stored_features
 from tfopt.errors import ComponentError
@@ -17,7 +17,7 @@ Ranges = Mapping[str, tuple[float, float]]  # smallest and largest value of each
 
 
 def sample_inputs(
-    examples: Examples, specs: Mapping[str, TensorSpec], parameters: Conversion
+    examples: Examples, specs: Mapping[str, TensorSpec], parameters: Calibration
 ) -> tuple[Batch, dict[str, Any]]:
     """Return the inputs to calibrate on, and their description for the model card.
 

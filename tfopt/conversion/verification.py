@@ -4,7 +4,7 @@ from typing import Any
 
 from tfopt.artifacts import Examples
 from tfopt.conversion.calibration import drop_calibrated
-from tfopt.conversion.convert import Conversion
+from tfopt.conversion.convert import Calibration
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import compared_records, count_records, draw_inputs, split_batches
 from tfopt.errors import ComponentError
@@ -35,7 +35,7 @@ def verify(
     child: Runtime,
     examples: Examples | None,
     calibrated: Batch | None,
-    parameters: Conversion,
+    parameters: Calibration,
     precision: str,
 ) -> dict[str, Any]:
     """Run both models at batch sizes 1, 3 and 32, check the parity, and return it for the model card.
@@ -60,7 +60,7 @@ def verify(
 
 
 def draw_held_out(
-    examples: Examples | None, parent: Runtime, calibrated: Batch | None, parameters: Conversion
+    examples: Examples | None, parent: Runtime, calibrated: Batch | None, parameters: Calibration
 ) -> tuple[Batch, dict[str, Any]]:
     """Return inputs to compare on, not calibrated on if possible, and their description; see `verify`."""
     count = compared_records(parent.inputs, RECORDS) if examples else RANDOM_RECORDS

@@ -71,7 +71,9 @@ def _value(op_def: Any, name: str, value: Any) -> Any:
     kind = next(entry.type for entry in op_def.attr if entry.name == name)
     if kind == "string":
         return AttrValue(s=value.encode())
-    if kind == "list(int)":
-        return AttrValue(list=AttrValue.ListValue(i=value))
+    lists = {"list(int)": "i", "list(type)": "type", "list(string)": "s"}
+    if kind in lists:
+        values = [item.encode() if isinstance(item, str) else item for item in value]
+        return AttrValue(list=AttrValue.ListValue(**{lists[kind]: values}))
     fields = {"int": "i", "float": "f", "bool": "b", "type": "type"}
     return AttrValue(**{fields[kind]: value})

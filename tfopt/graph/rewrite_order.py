@@ -64,6 +64,9 @@ OPT_IN: tuple[tuple[str, str], ...] = (("fold_zero_products", "where no factor i
 # Laws that normalize a graph for laws that match neighbours and constants.
 NORMALIZING = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants", "strip_unused")
 
+# Laws that fold batch norms and biases into layers, for components that change layers only.
+FOLDING = (*NORMALIZING, "fold_batch_norm", "fold_scale", "fold_shift", "strip_unused", "share_equal_nodes")
+
 # Equal for real numbers, but sums of products are rounded at other places: with the largest floats as inputs, an
 # intermediate result may overflow in one form only.
 ROUNDING = frozenset({"fold_batch_norm", "fold_batch_norm_before", "fold_scale", "fold_scale_before", "fold_shift"})

@@ -1,0 +1,56 @@
+"""Declaration of the `quantize_graph` component."""
+
+from tfopt.artifacts import Examples, SavedModel
+from tfopt.component import Group, Input, Output, component
+from tfopt.components.quantize_graph.parameters import GraphQuantization
+from tfopt.execution.failed_models import OnFailure
+
+
+@component(image="tf", memory="8Gi", model_signature=True)
+def quantize_graph(
+    model: Input[SavedModel],
+    quantized: Output[SavedModel],
+    examples: Input[Examples],
+    *,
+    quantization: Group[GraphQuantization],
+    on_failure: OnFailure = "raise",
+) -> None:
+    """Compute convolutions and dense layers of a SavedModel in 8 bits, with TensorFlow's oneDNN kernels.
+
+    The result is a SavedModel for servers that load nothing else. A layer is a convolution, depthwise convolution or
+    matrix product with constant weights, with its bias, the sum with a residual, and ReLU or ReLU6. Weights have a
+    scale for each channel, activations one for each tensor, from their largest value on the examples. What a layer
+    passes to another layer stays in 8 bits, also through reshapes and max pooling; everything else is in float32.
+    Batch norms are folded first. The last dense layer returns float32.
+
+    The kernels exist in TensorFlow for x86 CPUs only, and are fast with VNNI or AMX instructions. The model does not
+    load on a GPU or another architecture, and no exporter reads it: `export_tflite` and the others take the parent.
+    Models with depthwise convolutions and activations such as swish may become slower: compare the result with its
+    parent by `benchmark`.
+
+    The model card lists under ``report`` the quantized layers, and why others stay.
+
+    Args:
+        model: A SavedModel or a Keras model.
+        quantized: The same model with 8-bit layers, without variables.
+        examples: Real inputs to calibrate on and to compare with, matched by input name.
+        quantization: Calibration, comparison and operations.
+        on_failure: With ``row``, a model that cannot be made does not fail the step: the output records the reason, and
+            evaluate, benchmark and select_model list it as a failed model, which is never selected.
+
+    Raises:
+        ComponentError: If calibration data is missing or too little, if this TensorFlow has no 8-bit kernels, if the
+            model cannot be frozen or has no layer to quantize, or if the outputs do not match those of the parent.
+
+    Reference:
+        Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference",
+        CVPR 2018, section 2.
+    """
+    from tfopt.components.quantize_graph.quantize import check, quantize
+
+    check(model, examples, quantization)
+    from tfopt.processes.subprocess_call import run_in_child
+
+    quantized.metadata |= run_in_child(
+        *(quantize, model, quantized.path, examples, quantization), doing="quantizing the graph"
+    )

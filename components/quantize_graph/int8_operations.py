@@ -1,0 +1,239 @@
+"""Replace layers by TensorFlow's 8-bit operations.
+
+An 8-bit tensor has one scale and no zero point. If no value is negative, ``value = integer * limit / 255`` in
+``quint8``, else ``value = integer * limit / 127`` in ``qint8``. Operations take limits as the scalars ``min``, ``max``.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfopt.components.quantize_graph.layers import CONVOLUTION, PRODUCT, Layer, channels, passes, producer
+from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.op_registry import attributes
+from tfopt.graph.rewrite_rule import attr
+
+FUSED = {"Conv2D": "_FusedQuantizedConv2D", "DepthwiseConv2dNative": "_FusedQuantizedDepthwiseConv2D"}
+FUSED |= {"MatMul": "_QuantizedMatMul"}
+LEVELS, REDUCED_LEVELS = 127, 63  # of a weight, on each side of zero
+RELU6 = 6.0
+SMALLEST = 1e-30  # limit of a tensor that is always zero
+
+
+class Int8(NamedTuple):
+    """A tensor of 8-bit integers and the scalars of its limits."""
+
+    tensor: Tensor
+    low: Tensor
+    high: Tensor
+    dtype: int
+
+
+class Int8Writer:
+    """Adds 8-bit operations to a graph."""
+
+    def __init__(
+        self, graph: Graph, layers: Sequence[Layer], ranges: Mapping[Tensor, tuple[float, float]], *, reduced: bool
+    ) -> None:
+        """Prepare the replacement.
+
+        Args:
+            graph: The graph, changed by `replace_layers`.
+            layers: The layers, in topological order.
+            ranges: The range of each tensor that a layer reads or returns.
+            reduced: Use 7 bits of the weights.
+        """
+        import tensorflow as tf
+
+        self._graph, self._ranges = graph, ranges
+        self._waiting = {layer.end: layer for layer in layers}
+        self._levels = REDUCED_LEVELS if reduced else LEVELS
+        self._ends = {layer.end for layer in layers}
+        self._float, self._signed, self._unsigned, self._int32 = (
+            dtype.as_datatype_enum for dtype in (tf.float32, tf.qint8, tf.quint8, tf.qint32)
+        )
+        self._tensors: dict[Tensor, Int8] = {}
+        sources = [producer(graph, self._ends, tensor) for layer in layers for tensor in _read(layer)]
+        self._read_in_8_bits = {end for end in sources if end}
+
+    def replace_layers(self) -> None:
+        """Replace every layer; its last operation becomes one that returns its float32 values under the same name."""
+        while self._waiting:
+            self._replace_layer(next(iter(self._waiting)))
+
+    def _replace_layer(self, end: str) -> None:
+        layer = self._waiting.pop(end)
+        if layer.kernel.op == PRODUCT and layer.end not in self._read_in_8_bits and layer.activation != "Relu6":
+            self._add_float_product(layer)
+        else:
+            self._add_layer(layer)
+
+    def _add_layer(self, layer: Layer) -> None:
+        """Add a layer that returns 8-bit values, and the conversion of these to float32."""
+        unsigned = layer.activation is not None
+        limit = self._limit(Tensor(layer.end))
+        if layer.activation == "Relu6":
+            limit = min(limit, RELU6)  # integers saturate, which is what ReLU6 does
+        residual = None if layer.residual is None else self._in_8_bits(layer.residual)
+        if residual is not None and residual.dtype == self._signed:
+            limit *= 255 / 127  # the kernel adds to the signed integers in place, so only 127 levels can be used
+        low, high = self._limits(layer.end, limit, signed=not unsigned)
+        inputs, types, ranges = self._operands(layer, residual)
+        kernel, kind = layer.kernel, self._unsigned if unsigned else self._signed
+        fused = ["BiasAdd", *(["Sum"] if residual else []), *(["Relu"] if unsigned else []), "Requantize"]
+        common = self._lists(types, [*ranges, low, high], [kind], [self._float] * 2)
+        if kernel.op == PRODUCT:
+            own = self._product_attributes(inputs, types, kind)
+        else:
+            own = {
+                **{"Tinput": types[0], "Tfilter": types[1], "Tbias": types[2], "out_type": kind},
+                **{"Tsummand": residual.dtype if residual else kind},
+                **{"is_filter_const": True, "is_bias_const": True},
+            }
+        integers = self._add(
+            f"{layer.end}/int8",
+            FUSED[kernel.op],
+            [*inputs, *ranges, low, high],
+            kernel,
+            {**own, **common, "fused_ops": fused},
+        )
+        self._tensors[Tensor(layer.end)] = Int8(integers, low, high, kind)
+        self._become_float(layer.end, self._tensors[Tensor(layer.end)])
+
+    def _add_float_product(self, layer: Layer) -> None:
+        """Add a product that returns float32."""
+        inputs, types, ranges = self._operands(layer, None)
+        low, high = self._limits(layer.end, self._limit(Tensor(layer.end)), signed=True)  # not used for float32
+        fused = ["BiasAdd", *(["Relu"] if layer.activation else []), "Dequantize"]
+        common = self._lists(types, [*ranges, low, high], [self._float], [])
+        own = self._product_attributes(inputs, types, self._float)
+        made = attributes(FUSED[PRODUCT], {}, {**own, **common, "fused_ops": fused})
+        self._replace(layer.end, FUSED[PRODUCT], [*inputs, *ranges, low, high], made)
+
+    def _operands(self, layer: Layer, residual: Int8 | None) -> tuple[list[Tensor], list[int], list[Tensor]]:
+        """Return the operands of a layer with their dtypes, and the limits of input, weights and residual."""
+        source = self._in_8_bits(layer.source)
+        weights, limits = quantized_weights(layer.kernel, self._graph.array(layer.kernel.inputs[1]), self._levels)
+        count = channels(layer.kernel, weights)
+        bias = np.zeros(count, np.float32) if layer.bias is None else self._graph.array(layer.bias).reshape(-1)
+        inputs = [
+            source.tensor,
+            self._constant(f"{layer.end}/weights", weights, self._signed),
+            self._constant(f"{layer.end}/bias", bias),
+        ]
+        ranges = [source.low, source.high]
+        ranges += [
+            self._constant(f"{layer.end}/{side}_weights", sign * limits) for side, sign in (("min", -1), ("max", 1))
+        ]
+        types = [source.dtype, self._signed, self._float]
+        if residual:
+            inputs.append(residual.tensor)
+            types.append(residual.dtype)
+            ranges += [residual.low, residual.high]
+        return inputs, types, ranges
+
+    def _product_attributes(self, inputs: list[Tensor], types: list[int], kind: int) -> dict[str, Any]:
+        return {
+            **{"T1": types[0], "T2": types[1], "Tbias": types[2], "U": self._float, "Tout": kind},
+            **{"transpose_a": False, "transpose_b": False, "is_weight_const": True, "is_bias_const": True},
+            **{"input_quant_mode": "SCALED", "output_quant_mode": "SCALED"},
+        }
+
+    def _lists(self, types: list[int], host: list[Tensor], made: list[int], ranges: list[int]) -> dict[str, Any]:
+        """Return the dtypes of operands and results in memory of the device and of the host."""
+        return {
+            **{"Tdevice_inputs": types, "Thost_inputs": [self._float] * len(host)},
+            **{"Tdevice_outputs": made, "Thost_outputs": ranges},
+        }
+
+    def _in_8_bits(self, tensor: Tensor) -> Int8:
+        """Return a tensor in 8 bits: from the layer that computes it, or converted."""
+        if tensor.node in self._waiting and not tensor.output:
+            self._replace_layer(tensor.node)
+        if tensor in self._tensors:
+            return self._tensors[tensor]
+        node = self._graph.nodes[tensor.node]
+        if producer(self._graph, self._ends, tensor) and passes(self._graph, node):
+            found = self._passed_on(node, self._in_8_bits(node.inputs[0]))
+        else:
+            signed = self._ranges[tensor][0] < 0
+            name = str(tensor).replace(":", "_")
+            low, high = self._limits(name, self._limit(tensor), signed=signed)
+            kind = self._signed if signed else self._unsigned
+            options = {"mode": "SCALED", "round_mode": "HALF_TO_EVEN", "narrow_range": signed, "T": kind}
+            quantized = self._add(f"{name}/quantize", "QuantizeV2", [tensor, low, high], node, options)
+            found = Int8(quantized, low, high, kind)
+        self._tensors[tensor] = found
+        return found
+
+    def _passed_on(self, node: Node, source: Int8) -> Int8:
+        """Add an operation that passes on 8-bit values."""
+        if node.op == "MaxPool":
+            options = {"T": source.dtype}
+            inputs = [source.tensor, source.low, source.high]
+            made = self._add(f"{node.name}/int8", "QuantizedMaxPool", inputs, node, options)
+        else:
+            options = {"T": source.dtype}
+            made = self._add(f"{node.name}/int8", node.op, [source.tensor, *node.inputs[1:]], node, options)
+        return source._replace(tensor=made)
+
+    def _limit(self, tensor: Tensor) -> float:
+        """Return the largest absolute value of a tensor."""
+        return max(*map(abs, self._ranges[tensor]), SMALLEST)
+
+    def _limits(self, name: str, limit: float, *, signed: bool) -> tuple[Tensor, Tensor]:
+        low, high = (np.asarray(value, np.float32) for value in (-limit if signed else 0.0, limit))
+        return self._constant(f"{name}/min", low), self._constant(f"{name}/max", high)
+
+    def _become_float(self, name: str, source: Int8) -> None:
+        """Replace a node by the conversion of 8-bit values to float32."""
+        options = {
+            "T": source.dtype,
+            "dtype": self._float,
+            "mode": "SCALED",
+            "narrow_range": source.dtype == self._signed,
+        }
+        made = attributes("Dequantize", {}, options)
+        self._replace(name, "Dequantize", [source.tensor, source.low, source.high], made)
+
+    def _replace(self, name: str, op: str, inputs: list[Tensor], attributes: dict[str, Any]) -> None:
+        old = self._graph.remove(name)
+        self._graph.insert(Node(name, op, inputs, [], attributes, old.device))
+
+    def _add(self, name: str, op: str, inputs: list[Tensor], like: Node, changed: dict[str, Any]) -> Tensor:
+        made = attributes(op, like.attr, changed)
+        made.pop("_class", None)
+        fresh = self._graph.fresh(name)
+        self._graph.insert(Node(fresh, op, inputs, [], made, like.device))
+        return Tensor(fresh)
+
+    def _constant(self, name: str, values: NDArray[Any], dtype: int | None = None) -> Tensor:
+        """Add a constant; the dtype is one of 8 bits if it is not that of the values."""
+        from tensorflow import make_tensor_proto
+        from tensorflow.core.framework.attr_value_pb2 import AttrValue
+
+        proto = make_tensor_proto(values)
+        proto.dtype = dtype or proto.dtype
+        fresh = self._graph.fresh(name)
+        attr = {"value": AttrValue(tensor=proto), "dtype": AttrValue(type=proto.dtype)}
+        self._graph.insert(Node(fresh, "Const", [], [], attr))
+        return Tensor(fresh)
+
+
+def quantized_weights(
+    kernel: Node, weights: NDArray[np.float32], levels: int
+) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Return the weights as integers, and the value that 127 stands for in each channel."""
+    if kernel.op == PRODUCT and attr(kernel, "transpose_b"):
+        weights = np.ascontiguousarray(weights.T)
+    axes = (0, 1) if kernel.op not in (PRODUCT, CONVOLUTION) else tuple(range(weights.ndim - 1))
+    largest = np.abs(weights).max(axis=axes, keepdims=True)
+    scale = np.where(largest > 0, largest, 1).astype(np.float64) / levels
+    integers = np.clip(np.rint(weights / scale), -levels, levels).astype(np.int8)
+    return integers, (scale * LEVELS).astype(np.float32).reshape(-1)
+
+
+def _read(layer: Layer) -> Collection[Tensor]:
+    return (layer.source,) if layer.residual is None else (layer.source, layer.residual)

@@ -1,0 +1,153 @@
+"""Quantization of one model: fold, find the layers, calibrate, write 8-bit operations, compare."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfopt import runtimes
+from tfopt.artifacts import Examples, SavedModel
+from tfopt.components.quantize_graph.int8_operations import FUSED, Int8Writer
+from tfopt.components.quantize_graph.layers import Layer, find_layers
+from tfopt.components.quantize_graph.parameters import OPERATIONS, GraphQuantization
+from tfopt.components.quantize_graph.ranges import Range, measure_ranges, union
+from tfopt.conversion.calibration import compare_ranges, sample_inputs
+from tfopt.conversion.int8_overflow import is_range_reduced
+from tfopt.conversion.verification import verify
+from tfopt.data.batches import Batch
+from tfopt.data.sample_inputs import split_batches
+from tfopt.errors import ComponentError, nearest
+from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.mutable_graph import Graph, Tensor
+from tfopt.graph.pass_manager import graph_of, optimize
+from tfopt.graph.report import Report
+from tfopt.graph.rewrite_order import FOLDING
+from tfopt.graph.saved_model import opened, write
+from tfopt.measurement.parity import describe_parity
+from tfopt.serving.saved_model_assets import copy_assets
+
+PASSES = (*FOLDING, "fuse_pad_into_conv", "strip_unused")
+BATCH = 16
+NAME = "quantized saved_model"
+
+log = logging.getLogger(__name__)
+
+
+def check(model: SavedModel, examples: Examples, parameters: GraphQuantization) -> None:
+    """Raise ComponentError if an operation cannot be quantized, TensorFlow has no kernel, or the split is missing."""
+    from tensorflow.python.framework import kernels
+
+    for name in parameters.operations:
+        if name not in OPERATIONS:
+            raise ComponentError(f"operations: {name!r}", f"some of {', '.join(OPERATIONS)}", nearest(name, OPERATIONS))
+        if not kernels.get_registered_kernels_for_op(FUSED[name]).kernel:
+            raise ComponentError(
+                f"no kernel of this TensorFlow for {FUSED[name]}",
+                "TensorFlow for x86 CPUs, which is built with oneDNN",
+                "quantize where the model will be served, or use export_tflite with precision=int8",
+            )
+    examples.split(parameters.split)
+
+
+def quantize(model: SavedModel, target: Path, examples: Examples, parameters: GraphQuantization) -> dict[str, Any]:
+    """Write the quantized model into the staging folder ``target``, and return the content of its model card.
+
+    Raises:
+        ComponentError: See `quantize_graph`.
+    """
+    with runtimes.load(model) as parent:
+        calibrated, facts = sample_inputs(examples, parent.inputs, parameters)
+        with opened(model) as frozen:
+            batches = list(split_batches(calibrated, parent.inputs, BATCH))
+            child, report = quantize_frozen(frozen, model.signature, batches, parameters)
+            write(child, target / "Format-Serving")
+            copy_assets(model, target / "Format-Serving")
+        with runtimes.load(SavedModel(target), signature=model.signature) as served:
+            verified = verify(parent, served, examples, calibrated, parameters, "int8")
+    layers = report["layers"]
+    log.info("%d layers in 8 bits; %s", len(layers), describe_parity(verified["outputs"]))
+    stability = report.pop("stability")
+    return {
+        **{"name": NAME, "precision": "int8", "report": report},
+        **{"calibration": facts, "stability": stability, "verified": verified},
+    }
+
+
+def quantize_frozen(
+    frozen: Frozen, key: str, batches: list[Batch], parameters: GraphQuantization
+) -> tuple[Frozen, dict[str, Any]]:
+    """Return a model with 8-bit layers, and the report for its model card.
+
+    Signatures with the same inputs as ``key`` are calibrated on the same examples; layers that only others use stay.
+
+    Args:
+        frozen: The model.
+        key: The signature that the batches are for.
+        batches: The inputs to calibrate on.
+        parameters: The parameters.
+
+    Raises:
+        ComponentError: If there is no layer to quantize, or an activation is NaN or infinite on the examples.
+    """
+    folded = optimize(frozen, PASSES, Report())
+    graph = graph_of(folded)
+    reached = {name: _ancestors(graph, folded, name) for name in _alike(folded, key)}
+    layers, stays = find_layers(graph, parameters.operations, set().union(*reached.values()))
+    if not layers:
+        reasons = "; ".join(f"{reason}: {', '.join(ops)}" for reason, ops in stays.items())
+        raise ComponentError(
+            f"nothing to quantize: {reasons or 'no convolution and no matrix product'}",
+            "a convolution or matrix product with constant weights",
+            "leave the model as it is",
+        )
+    ranges, stability = _calibrate(folded, reached, layers, batches)
+    Int8Writer(graph, layers, ranges, reduced=is_range_reduced(parameters.reduce_range)).replace_layers()
+    child = optimize(replace(folded, graph=graph.to_graph_def()), ("strip_unused", "share_equal_nodes"), Report())
+    facts = {"layers": [layer.kernel.name for layer in layers], "stays": stays, "stability": stability}
+    return child, facts
+
+
+def _alike(frozen: Frozen, key: str) -> list[str]:
+    """Return the signatures with the same inputs as one of them, which is the first."""
+
+    def specs(name: str) -> dict[str, Any]:
+        return {one: (end.dtype, end.shape) for one, end in frozen.signatures[name].inputs.items()}
+
+    return [key, *(other for other in frozen.signatures if other != key and specs(other) == specs(key))]
+
+
+def _ancestors(graph: Graph, frozen: Frozen, key: str) -> set[str]:
+    """Return the nodes that a signature computes."""
+    ahead = [end.node for end in frozen.signatures[key].outputs.values()]
+    found: set[str] = set()
+    while ahead:
+        name = ahead.pop()
+        if name not in found:
+            found.add(name)
+            ahead += [tensor.node for tensor in graph.nodes[name].inputs]
+    return found
+
+
+def _calibrate(
+    frozen: Frozen, reached: dict[str, set[str]], layers: list[Layer], batches: list[Batch]
+) -> tuple[dict[Tensor, Range], dict[str, Any]]:
+    """Return the ranges of all tensors that layers read or return, and how they differ between halves of the data."""
+    ranges: dict[Tensor, Range] = {}
+    halves: tuple[dict[str, Range], dict[str, Range]] = ({}, {})
+    for key, nodes in reached.items():
+        own = [layer for layer in layers if layer.kernel.name in nodes]
+        tensors = {tensor for layer in own for tensor in (layer.source, layer.residual, Tensor(layer.end)) if tensor}
+        measured = measure_ranges(frozen, key, sorted(tensors - set(ranges)), batches)
+        ranges |= union(measured)
+        for half, part in zip(halves, (measured[::2], measured[1::2]), strict=True):
+            half |= {str(tensor): value for tensor, value in union(part).items()}
+    for tensor, (low, high) in ranges.items():
+        if not np.isfinite([low, high]).all():
+            raise ComponentError(
+                f"{tensor} is NaN or infinite on the calibration examples",
+                "finite activations",
+                "check the examples; inspect_model lists weights that are not finite",
+            )
+    return ranges, compare_ranges(*halves)
