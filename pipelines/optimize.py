@@ -12,7 +12,7 @@ FORMATS = (
     *("folded", "tflite float32", "tflite dynamic", "tflite int8"),
     *("onnx float32", "onnx int8", "openvino float32", "openvino int8"),
 )
-CANDIDATES = ("folded", "optimized", "configured", "compiled", "tflite float16", *FORMATS[1:])
+CANDIDATES = ("folded", "optimized", "configured", "compiled", "quantized", "tflite float16", *FORMATS[1:])
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def make_candidates(
     """
     options = {"examples": examples, "on_failure": "row", **(loading or {})}
     models = {"folded": steps.fold_batch_norm(model=model, **options).outputs["folded"]}
-    if {"optimized", "configured", "compiled"} & set(names):
+    if {"optimized", "configured", "compiled", "quantized"} & set(names):
         models["optimized"] = steps.optimize_graph(model=models["folded"], **options).outputs["optimized"]
     for name in names:
         kind, _, precision = name.partition(" ")
@@ -87,6 +87,8 @@ def make_candidates(
             step = steps.configure_runtime(model=models["optimized"], on_failure="row", **(loading or {}))
         elif name == "compiled":
             step = steps.compile_xla(model=models["optimized"], batch_sizes=["1", "32"], **options)
+        elif name == "quantized":
+            step = steps.quantize_graph(model=models["optimized"], **options)
         elif precision:
             component = f"convert_{kind}" if kind == "tensorrt" else f"export_{kind}"
             convert = getattr(steps, component)

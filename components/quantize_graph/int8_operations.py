@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.components.quantize_graph.layers import CONVOLUTION, PRODUCT, Layer, channels, passes, producer
+from tfopt.components.quantize_graph.layers import CONVOLUTION, PRODUCT, Layer, passes, producer
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import attributes
 from tfopt.graph.rewrite_rule import attr
@@ -62,6 +62,8 @@ class Int8Writer:
         """Replace every layer; its last operation becomes one that returns its float32 values under the same name."""
         while self._waiting:
             self._replace_layer(next(iter(self._waiting)))
+        for tensor, integers in self._tensors.items():
+            self._read_shapes(tensor, integers)
 
     def _replace_layer(self, end: str) -> None:
         layer = self._waiting.pop(end)
@@ -116,8 +118,7 @@ class Int8Writer:
         """Return the operands of a layer with their dtypes, and the limits of input, weights and residual."""
         source = self._in_8_bits(layer.source)
         weights, limits = quantized_weights(layer.kernel, self._graph.array(layer.kernel.inputs[1]), self._levels)
-        count = channels(layer.kernel, weights)
-        bias = np.zeros(count, np.float32) if layer.bias is None else self._graph.array(layer.bias).reshape(-1)
+        bias = np.zeros(limits.size, np.float32) if layer.bias is None else self._graph.array(layer.bias).reshape(-1)
         inputs = [
             source.tensor,
             self._constant(f"{layer.end}/weights", weights, self._signed),
@@ -156,7 +157,7 @@ class Int8Writer:
             return self._tensors[tensor]
         node = self._graph.nodes[tensor.node]
         if producer(self._graph, self._ends, tensor) and passes(self._graph, node):
-            found = self._passed_on(node, self._in_8_bits(node.inputs[0]))
+            integers = self._passed_on(node, self._in_8_bits(node.inputs[0]))
         else:
             signed = self._ranges[tensor][0] < 0
             name = str(tensor).replace(":", "_")
@@ -164,9 +165,9 @@ class Int8Writer:
             kind = self._signed if signed else self._unsigned
             options = {"mode": "SCALED", "round_mode": "HALF_TO_EVEN", "narrow_range": signed, "T": kind}
             quantized = self._add(f"{name}/quantize", "QuantizeV2", [tensor, low, high], node, options)
-            found = Int8(quantized, low, high, kind)
-        self._tensors[tensor] = found
-        return found
+            integers = Int8(quantized, low, high, kind)
+        self._tensors[tensor] = integers
+        return integers
 
     def _passed_on(self, node: Node, source: Int8) -> Int8:
         """Add an operation that passes on 8-bit values."""
@@ -178,6 +179,14 @@ class Int8Writer:
             options = {"T": source.dtype}
             made = self._add(f"{node.name}/int8", node.op, [source.tensor, *node.inputs[1:]], node, options)
         return source._replace(tensor=made)
+
+    def _read_shapes(self, tensor: Tensor, source: Int8) -> None:
+        """Compute shapes from the 8-bit tensor, so that its float32 form is not computed only for its shape."""
+        for reader in self._graph.readers(tensor.node):
+            if reader.op == "Shape" and reader.inputs == [tensor] and not reader.controls:
+                self._replace(
+                    reader.name, "Shape", [source.tensor], attributes("Shape", reader.attr, {"T": source.dtype})
+                )
 
     def _limit(self, tensor: Tensor) -> float:
         """Return the largest absolute value of a tensor."""

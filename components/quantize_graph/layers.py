@@ -5,6 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.rewrite_rule import attr
@@ -51,7 +52,7 @@ def find_layers(
     """
     layers: list[Layer] = []
     stays: dict[str, Counter[str]] = defaultdict(Counter)
-    taken: set[str] = set()
+    ends: set[str] = set()
     for name in graph.downstream():
         node = graph.nodes[name]
         if node.op not in (CONVOLUTION, DEPTHWISE, PRODUCT):
@@ -59,8 +60,8 @@ def find_layers(
         if reason := _refusal(graph, node, operations, within):
             stays[reason][node.op] += 1
             continue
-        layers.append(_layer(graph, node, taken))
-        taken.add(layers[-1].end)
+        layers.append(_layer(graph, node, ends))
+        ends.add(layers[-1].end)
     return layers, {reason: dict(ops.most_common()) for reason, ops in stays.items()}
 
 
@@ -103,24 +104,22 @@ def _refusal(graph: Graph, node: Node, operations: Collection[str], within: Coll
     return None
 
 
-def channels(node: Node, weights: np.ndarray) -> int:
+def _channels(node: Node, weights: NDArray[np.float32]) -> int:
     """Return the number of channels that a kernel computes."""
-    return int(np.prod(weights.shape[2:])) if node.op == DEPTHWISE else int(weights.shape[_output_axis(node)])
+    if node.op == DEPTHWISE:
+        return int(np.prod(weights.shape[2:]))
+    return int(weights.shape[0 if node.op == PRODUCT and attr(node, "transpose_b") else -1])
 
 
-def _output_axis(node: Node) -> int:
-    return 0 if node.op == PRODUCT and attr(node, "transpose_b") else -1
-
-
-def _layer(graph: Graph, kernel: Node, taken: set[str]) -> Layer:
+def _layer(graph: Graph, kernel: Node, ends: set[str]) -> Layer:
     bias = residual = activation = None
-    end, count = kernel, channels(kernel, graph.array(kernel.inputs[1]))
+    end, count = kernel, _channels(kernel, graph.array(kernel.inputs[1]))
     node = _only_reader(graph, end)
     if node is not None and (bias := _bias(graph, node, end, count)):
         end, node = node, _only_reader(graph, node)
     if kernel.op == CONVOLUTION and node is not None and (residual := _residual(graph, node, end)):
         rectified = _only_reader(graph, node)
-        if rectified is not None and rectified.op == "Relu" and rectified.name not in taken:
+        if rectified is not None and rectified.op == "Relu" and rectified.name not in ends:
             return Layer(kernel, bias, residual, "Relu", rectified.name)
     if node is not None and node.op in ACTIVATIONS:
         activation, end = node.op, node

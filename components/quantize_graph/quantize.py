@@ -121,13 +121,13 @@ def _alike(frozen: Frozen, key: str) -> list[str]:
 def _ancestors(graph: Graph, frozen: Frozen, key: str) -> set[str]:
     """Return the nodes that a signature computes."""
     ahead = [end.node for end in frozen.signatures[key].outputs.values()]
-    found: set[str] = set()
+    ancestors: set[str] = set()
     while ahead:
         name = ahead.pop()
-        if name not in found:
-            found.add(name)
+        if name not in ancestors:
+            ancestors.add(name)
             ahead += [tensor.node for tensor in graph.nodes[name].inputs]
-    return found
+    return ancestors
 
 
 def _calibrate(

@@ -25,11 +25,11 @@ def measure_ranges(
         tensors: Tensors of floats that this signature computes.
         batches: Its inputs.
     """
-    wanted = list(dict.fromkeys(tensors))
+    measured = list(dict.fromkeys(tensors))
     graph = type(frozen.graph)()
     graph.CopyFrom(frozen.graph)
     outputs = {}
-    for number, tensor in enumerate(wanted):
+    for number, tensor in enumerate(measured):
         for op in ("Min", "Max"):
             name = _add_extreme(graph, op, str(tensor), f"calibration/{op}_{number}")
             outputs[f"{op}_{number}"] = Endpoint(f"{name}:0", "float32", ())
@@ -38,19 +38,19 @@ def measure_ranges(
     with FrozenRuntime(probed, key) as runtime:
         for batch in batches:
             values = runtime.run(batch)
-            lows, highs = ([float(values[f"{op}_{index}"]) for index in range(len(wanted))] for op in ("Min", "Max"))
-            ranges.append(dict(zip(wanted, zip(lows, highs, strict=True), strict=True)))
+            lows, highs = ([float(values[f"{op}_{index}"]) for index in range(len(measured))] for op in ("Min", "Max"))
+            ranges.append(dict(zip(measured, zip(lows, highs, strict=True), strict=True)))
     return ranges
 
 
 def union(ranges: Iterable[dict[Tensor, Range]]) -> dict[Tensor, Range]:
     """Return the range over all batches; NaN in one stays NaN."""
-    found: dict[Tensor, Range] = {}
+    joined: dict[Tensor, Range] = {}
     for one in ranges:
         for tensor, (low, high) in one.items():
-            lowest, highest = found.get(tensor, (low, high))
-            found[tensor] = (float(np.minimum(low, lowest)), float(np.maximum(high, highest)))
-    return found
+            lowest, highest = joined.get(tensor, (low, high))
+            joined[tensor] = (float(np.minimum(low, lowest)), float(np.maximum(high, highest)))
+    return joined
 
 
 def _add_extreme(graph: Any, op: str, tensor: str, name: str) -> str:

@@ -18,6 +18,7 @@ from tfopt.errors import ComponentError
         "optimize_graph",
         "cast_precision",
         "compile_xla",
+        "quantize_graph",
         "export_tflite",
         "export_onnx",
         "export_openvino",
@@ -42,11 +43,11 @@ def tune_recipe(
     """Search for the optimization steps, and their parameters, that are best for a model within a budget.
 
     A recipe folds batch norms or rewrites the graph, or does neither. The result stays a SavedModel (in 32 or 16 bits,
-    with or without XLA) or becomes LiteRT, ONNX or OpenVINO in one of their precisions. One recipe of each format is
-    tried first; then Optuna proposes recipes that resemble the best ones. A model that misses a goal on the size, or
-    whose outputs on a few records differ by more than the goals can allow, is given up before it is measured. The
-    others are measured together with the parent by `evaluate` and `benchmark`. A recipe that fails is a trial with the
-    reason.
+    with or without XLA, or in 8 bits) or becomes LiteRT, ONNX or OpenVINO in one of their precisions. One recipe of
+    each format is tried first; then Optuna proposes recipes that resemble the best ones. A model that misses a goal on
+    the size, or whose outputs on a few records differ by more than the goals can allow, is given up before it is
+    measured. The others are measured together with the parent by `evaluate` and `benchmark`. A recipe that fails is a
+    trial with the reason.
 
     The search ends with its trials or minutes, when every recipe was tried, or when a recipe is significantly better at
     the objective and meets all goals, if one of them sets a target (threshold, min_improvement). The best recipes are

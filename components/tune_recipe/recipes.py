@@ -10,7 +10,7 @@ from typing import Any
 
 FORMATS = ("saved_model", "tflite", "onnx", "openvino")
 GRAPHS = ("as it is", "fold_batch_norm", "optimize_graph")
-ARITHMETIC = ("float32", "float16", "bfloat16")
+ARITHMETIC = ("float32", "float16", "bfloat16", "int8")
 TFLITE = ("float32", "float16", "dynamic", "int8", "int16x8")
 OTHERS = ("float32", "int8")
 
@@ -61,8 +61,8 @@ def choose_recipe(choose: Choose, formats: Sequence[str]) -> Recipe:
     add("graph", GRAPHS)
     kind = add("format", formats)
     if kind == "saved_model":
-        add("arithmetic", ARITHMETIC)
-        add("xla", ("no", "yes"))
+        if add("arithmetic", ARITHMETIC) != "int8":  # XLA has none of its 8-bit operations
+            add("xla", ("no", "yes"))
     elif kind == "tflite":
         add("tflite", TFLITE)
     elif kind == "onnx" and add("onnx", OTHERS) == "int8":
@@ -89,6 +89,7 @@ def first_recipes(formats: Sequence[str]) -> list[Recipe]:
         {"format": "onnx", "onnx": "int8", "onnx_scales": "per channel"},
         {"format": "tflite", "tflite": "float32"},
         {"format": "openvino", "openvino": "float32"},
+        {"format": "saved_model", "arithmetic": "int8"},
         {"format": "saved_model", "arithmetic": "float32", "xla": "no"},
     ]
     return [Recipe(folded | choices) for choices in preferred if choices["format"] in formats]
@@ -105,6 +106,9 @@ def _steps(choices: dict[str, str]) -> Iterator[Step]:
     if graph != "as it is":
         yield Step(graph, {"fold_batch_norm": "folded", "optimize_graph": "optimized"}[graph])
     if kind == "saved_model":
+        if choices["arithmetic"] == "int8":
+            yield Step("quantize_graph", "quantized")
+            return
         if choices["arithmetic"] != "float32":
             yield Step("cast_precision", "cast", {"precision": choices["arithmetic"]})
         if choices["xla"] == "yes":

@@ -24,6 +24,7 @@ from tfopt.errors import ComponentError
         (["cluster"], "fold_batch_norm"),
         (["quantize"], "fold_batch_norm"),
         (["quantize"], "cast_precision"),
+        (["quantize"], "quantize_graph"),
     ],
 )
 def test_check_order_rejects_a_step_that_undoes_an_earlier_one(tmp_path, previous_steps, step):

@@ -33,7 +33,7 @@ LOSSLESS = ["quality max_degradation 1%"]
 
 def test_recipes_are_distinct_and_their_steps_fit_the_components():
     recipes = all_recipes(FORMATS)
-    assert len(recipes) == len(set(map(str, recipes))) == 50
+    assert len(recipes) == len(set(map(str, recipes))) == 53
     for recipe in recipes:
         assert recipe.steps
         for step in recipe.steps:
@@ -43,7 +43,7 @@ def test_recipes_are_distinct_and_their_steps_fit_the_components():
             assert {"model", "examples"} <= component.inputs.keys()
     assert {step.component for recipe in recipes for step in recipe.steps} == {
         "fold_batch_norm", "optimize_graph", "cast_precision", "compile_xla",
-        "export_tflite", "export_onnx", "export_openvino",
+        "quantize_graph", "export_tflite", "export_onnx", "export_openvino",
     }  # fmt: skip
 
 

@@ -109,6 +109,7 @@ NAMES = {
     "optimize_graph": {"inputs", "outputs", "passes"},
     "quantize": {"keep_float"},
     "cast_precision": {"keep"},
+    "quantize_graph": {"operations"},
     "prune": {"layers"},
     "cluster": {"layers"},
     "compile_xla": {"batch_sizes"},

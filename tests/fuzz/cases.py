@@ -54,6 +54,7 @@ def _saved_models() -> Iterator[Case]:
         "evaluate --baseline {x} --candidates {m} --examples {e} --label label --evaluation {out} --replicates 100",
         "cast_precision --model {x} --cast {out}",
         "compile_xla --model {x} --compiled {out}",
+        "quantize_graph --model {x} --quantized {out} --examples {e}",
         "export_openvino --model {x} --exported {out}",
     ))  # fmt: skip
     files = {"saved_model.pb": {}, "variables/variables.index": {}, "variables/variables.data-00000-of-00001": {}}

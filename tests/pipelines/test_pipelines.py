@@ -8,7 +8,7 @@ from tfopt.dag.tracing import load, pipelines
 from tfopt.errors import ComponentError
 
 CANDIDATES = {
-    *("fold_batch_norm", "optimize_graph", "configure_runtime", "compile_xla"),
+    *("fold_batch_norm", "optimize_graph", "configure_runtime", "compile_xla", "quantize_graph"),
     *(f"export_tflite_{kind}" for kind in ("float32", "float16", "dynamic", "int8")),
     *(f"export_{kind}_{precision}" for kind in ("onnx", "openvino") for precision in ("float32", "int8")),
 }

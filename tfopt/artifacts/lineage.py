@@ -28,6 +28,7 @@ CONFLICTS = {
     },
     "quantize": {"quantization": "quantizing twice only adds rounding errors"},
     "cast_precision": {"quantization": "the trained ranges would be rounded again"},
+    "quantize_graph": {"quantization": "the trained ranges would be replaced by calibrated ones"},
 }
 
 
