@@ -20,6 +20,7 @@ times.
 """
 
 import argparse
+import importlib
 import os
 import shutil
 import subprocess
@@ -113,9 +114,7 @@ def write_source(name: str, folder: Path, side: int) -> None:
     keras.utils.set_random_seed(0)
     if name == "mnist":
         sys.path.insert(0, str(Path(__file__).parent.parent / "docs" / "mnist"))
-        from model import build_model
-
-        model = build_model()
+        model = importlib.import_module("model").build_model()
         draw = np.random.default_rng(0)
         for layer in model.layers:  # statistics as after training: of the size of the values
             if isinstance(layer, keras.layers.BatchNormalization):
@@ -150,7 +149,7 @@ def make_variants(folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
         "weights": lambda out: write_weights(optimized, out),
         "weights, XLA": lambda out: compile_xla(folder / "weights", compiled=out, batch_sizes=["1", "32"], **loose),
         "bfloat16": lambda out: cast_precision(optimized, cast=out, precision="bfloat16", **loose),
-        **{name: lambda out, name=name: call_quantizer(plain, examples, out, *QUANTIZER[name]) for name in QUANTIZER},
+        **{name: partial(call_quantizer, plain, *QUANTIZER[name]) for name in QUANTIZER},
     }
     made, failures = {PLAIN: plain}, {}
     for name, call in calls.items():
