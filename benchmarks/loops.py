@@ -1,11 +1,12 @@
 """Measure the speedup of the laws that replace a loop of products by one batched product.
 
     python benchmarks/loops.py                       # tf.map_fn of softmax(x @ k) over 64 slices
-    python benchmarks/loops.py --form parts          # 64 parts of a matrix, each with a matrix and bias of its own
+    python benchmarks/loops.py --form parts          # parts of a matrix, each with a matrix and bias of its own
+    python benchmarks/loops.py --form unstacked      # parts along the first axis, which need no Transpose
     python benchmarks/loops.py --slices 512 --rounds 50
 
 Both graphs run alternately in one process on 2 threads. The ratio is that of the median times. The outputs are compared
-first.
+first. Parts are fused however few they are, without the limits of the law, which come from these ratios.
 """
 
 import argparse
@@ -15,37 +16,49 @@ from typing import Any
 import numpy as np
 
 CLEANING = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")
-FORMS = {"map": "fuse_map_loops", "parts": "fuse_products_of_parts"}
+FORMS = {"map": "fuse_map_loops", "parts": "fuse_products_of_parts", "unstacked": "fuse_products_of_parts"}
+SLICES = {"map": (64,), "parts": (4, 8, 16, 32, 64, 128), "unstacked": (4, 8, 16, 32, 64, 128)}
 
 
 def main() -> None:
-    """Measure, and print one line."""
+    """Measure, and print a line for each number of slices."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--form", choices=FORMS, default="map")
-    parser.add_argument("--slices", type=int, default=64)
+    parser.add_argument("--slices", type=int, nargs="*", help="by default 64, and for parts 4 to 128")
+    parser.add_argument("--rows", type=int, default=16, help="of a part")
     parser.add_argument("--rounds", type=int, default=30)
     arguments = parser.parse_args()
+    for slices in arguments.slices or SLICES[arguments.form]:
+        measure(arguments.form, slices, arguments.rows, arguments.rounds)
+
+
+def measure(form: str, slices: int, rows: int, rounds: int) -> None:
+    """Fuse one loop, compare the outputs, and print the times."""
     import tensorflow as tf
 
     from tfopt.graph.mutable_graph import Graph
     from tfopt.graph.pass_manager import run
     from tfopt.graph.report import Report
+    from tfopt.graph.rewrites import fuse_products_of_parts
 
+    fuse_products_of_parts.MIN_PARTS = fuse_products_of_parts.MIN_TRANSPOSED = 2
     draw = np.random.default_rng(0)
     with tf.Graph().as_default() as source:
-        shape = _add_map(tf, draw) if arguments.form == "map" else _add_parts(tf, draw, arguments.slices)
-    before, report, law = source.as_graph_def(), Report(), FORMS[arguments.form]
+        shape = (
+            _add_map(tf, draw) if form == "map" else _add_parts(tf, draw, slices, rows, unstacked=form == "unstacked")
+        )
+    before, report, law = source.as_graph_def(), Report(), FORMS[form]
     graph = Graph.of(before, fed=["x"], fetched=["y"])
     run((*CLEANING, law, "strip_unused"), graph, report)
-    feeds = {"x:0": draw.normal(size=[size or arguments.slices for size in shape]).astype("float32")}
+    feeds = {"x:0": draw.normal(size=[size or slices for size in shape]).astype("float32")}
     loop, fused = (_session(tf, each) for each in (before, graph.to_graph_def()))
     error = np.abs(loop.run("y:0", feeds) - fused.run("y:0", feeds)).max()
-    times = np.asarray([[_time(each, feeds) for each in (loop, fused)] for _ in range(arguments.rounds)])
+    times = np.asarray([[_time(each, feeds) for each in (loop, fused)] for _ in range(rounds)])
     slow, fast = np.median(times, axis=0) * 1e3
     fired = len(report.fired[law])
     print(
-        f"{arguments.slices} slices, {fired} loop fused: "
-        f"{slow:.2f} ms -> {fast:.2f} ms, {slow / fast:.1f}x; {error=:.1e}"
+        f"{slices} slices, {fired} loop fused: {slow:.2f} ms -> {fast:.2f} ms, {slow / fast:.2f}x; {error=:.1e}",
+        flush=True,
     )
 
 
@@ -57,15 +70,16 @@ def _add_map(tf: Any, draw: np.random.Generator) -> tuple[int | None, ...]:
     return None, 16, 32
 
 
-def _add_parts(tf: Any, draw: np.random.Generator, count: int) -> tuple[int | None, ...]:
-    """Add a product of each of ``count`` parts of 16x32, with its own matrix and bias, to the default graph."""
-    x = tf.compat.v1.placeholder(tf.float32, [16, 32 * count], name="x")
+def _add_parts(tf: Any, draw: np.random.Generator, count: int, rows: int, *, unstacked: bool) -> tuple[int | None, ...]:
+    """Add a product of each of ``count`` parts, with its own matrix and bias, to the default graph."""
+    shape = (count, rows, 32) if unstacked else (rows, 32 * count)
+    x = tf.compat.v1.placeholder(tf.float32, shape, name="x")
     products = []
-    for part in tf.split(x, count, axis=1):
+    for part in tf.unstack(x) if unstacked else tf.split(x, count, axis=1):
         kernel, bias = (tf.constant(draw.normal(size=size), tf.float32) for size in ((32, 32), (32,)))
         products.append(tf.nn.bias_add(part @ kernel, bias))
-    tf.identity(tf.concat(products, 1), name="y")
-    return 16, 32 * count
+    tf.identity(tf.stack(products) if unstacked else tf.concat(products, 1), name="y")
+    return shape
 
 
 def _session(tf: Any, graph_def: Any) -> Any:

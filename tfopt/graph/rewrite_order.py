@@ -51,7 +51,8 @@ ORDER: tuple[tuple[str, str], ...] = (
     ("fold_exact_quotients", "after the folds, which fold any quotient; before laws that collect products"),
     ("fold_signs", "after the folds, where a sign goes into a kernel; before laws that collect products"),
     ("push_constants_together", "after the folds, which have a better place for a constant next to a kernel"),
-    ("push_exact_constants", "the same"),
+    ("push_constants_across_sums", "after it, which joins the constant that it makes with others"),
+    ("push_exact_constants", "the same as push_constants_together"),
     ("drop_neutral_elements", "after all laws that make constants: some are 0 or 1"),
     ("fold_absorbing_elements", "the same"),
     ("drop_left_neutral", "after the folds: a sign next to a kernel goes into it"),
@@ -72,7 +73,7 @@ FOLDING = (*NORMALIZING, "fold_batch_norm", "fold_scale", "fold_shift", "strip_u
 ROUNDING = frozenset({"fold_batch_norm", "fold_batch_norm_before", "fold_scale", "fold_scale_before", "fold_shift"})
 ROUNDING |= {"fold_shift_before", "fuse_dilated_convs", "fuse_map_loops", "fuse_pad_into_conv", "push_before_concat"}
 ROUNDING |= {"fuse_products_of_parts", "fuse_products_of_slices", "push_after_view", "push_before_view"}
-ROUNDING |= {"push_list_constants"}
+ROUNDING |= {"push_constants_across_sums", "push_list_constants"}
 
 # A negative factor goes into a sum of products, whose zeros have no sign of their own.
 SIGN_CHANGING = frozenset({"fold_batch_norm", "fold_batch_norm_before", "fold_scale", "fold_scale_before"})

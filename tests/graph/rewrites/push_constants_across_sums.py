@@ -1,0 +1,64 @@
+"""Test cases of `push_constants_across_sums`."""
+
+import tensorflow as tf
+
+from tests.graph.table import feed, holds, refuses, unknown, weights
+
+
+def x(*shape, name="x", dtype="float32"):
+    """Build a tensor whose operation absorbs no constant."""
+    data = feed(*(shape or (None, 4)), name=name, dtype=dtype)
+    return tf.tanh(data) if dtype == "float32" else data
+
+
+def y(*shape, dtype="float32"):
+    """Build another one."""
+    return x(*(shape or (None, 4)), name="z", dtype=dtype)
+
+
+def bias(data, data_format="NHWC", count=4):
+    """Add a bias."""
+    return tf.raw_ops.BiasAdd(value=data, bias=weights(count, low=1), data_format=data_format)
+
+
+def kernel_bias():
+    """Build the sum of a dense layer and another one."""
+    return tf.nn.bias_add(x() @ weights(4, 4), weights(4, low=1)) + (y() + 3.0)
+
+
+TABLE = [
+    holds("two sums", lambda: (x() + weights(4, low=1)) + (y() + weights(4, low=1))),
+    holds("constants as first operands", lambda: (2.0 + x()) + (weights(4, low=1) + y())),
+    holds("a difference", lambda: (x() - 3.0) + (y() + 1.0)),
+    holds("two differences", lambda: (x() - 3.0) + (y() - 1.0), gone="Sub"),
+    holds("a difference of sums", lambda: (x() + 3.0) - (y() + 1.0)),
+    holds("a difference of differences", lambda: (x() - 3.0) - (y() - 1.0)),
+    holds("a difference of a sum and a difference", lambda: (x() + 3.0) - (y() - weights(4, low=1))),
+    holds("biases", lambda: bias(x()) + bias(y()), gone="BiasAdd"),
+    holds("a bias and a number", lambda: bias(x()) + (y() + 2.0), gone="BiasAdd"),
+    holds("a row and a column of the same size", lambda: (x(4, 4) + weights(1, 4, low=1)) + (y(4, 4) + 1.0)),
+    holds("four sums", lambda: ((x() + 1.0) + (y() + 2.0)) + ((tf.exp(y()) + 3.0) + (tf.exp(x()) + 4.0)), fires=3),
+    holds("integers", lambda: (x(3, dtype="int32") + (2**31 - 1)) + (y(3, dtype="int32") + 5)),
+    holds("zeros", lambda: (x() + tf.zeros([4])) + (y() + tf.zeros([4]))),
+    refuses("a bias of a kernel", kernel_bias, because="bias of a kernel"),
+    refuses(
+        "biases along the second axis", lambda: bias(x(2, 4, 3), "NCHW") + (y(2, 4, 3) + 1.0), because="second axis"
+    ),
+    refuses("different shapes", lambda: (x(3, 1) + 1.0) + (y(1, 5) + 2.0), because="same shape"),
+    refuses("unknown shapes", lambda: (unknown(x()) + 1.0) + (y() + 2.0), because="same shape"),
+    refuses(
+        "a larger constant", lambda: (x(2, 4) + weights(2, 1, low=1)) + (y(2, 4) + weights(4, low=1)), because="larger"
+    ),
+    refuses("summands that cancel", lambda: (x() + 1e8) + (y() - 1e8), because="cancel"),
+    refuses("an overflow", lambda: (x() + 3e38) + (y() + 3e38), because="not be finite"),
+    refuses(
+        "a sum that something else reads",
+        lambda: (lambda s: s + (y() + 2.0) + tf.exp(s))(x() + 1.0),
+        because="2 consumers",
+    ),
+    refuses(
+        "complex numbers",
+        lambda: (x(3, dtype="complex64") + 2j) + (y(3, dtype="complex64") + 3j),
+        because="complex64",
+    ),
+]
