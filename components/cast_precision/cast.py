@@ -12,11 +12,18 @@ from tfopt.components.cast_precision.insert_casts import rewritten
 from tfopt.components.cast_precision.revert_layers import revert
 from tfopt.errors import ComponentError
 from tfopt.graph import pass_manager as passes
-from tfopt.graph.comparison import TOLERANCE, Comparison, largest_error
+from tfopt.graph.comparison import (
+    TOLERANCE,
+    Comparison,
+    largest_error,
+    special_inputs,
+    why_no_special_values,
+)
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.frozen_runtime import FrozenRuntime
 from tfopt.graph.report import Report
 from tfopt.graph.saved_model import opened, write
+from tfopt.graph.special_values import IEEE
 from tfopt.serving.saved_model_assets import copy_assets
 
 # Run before the cast, so that constants computed from constants are computed in float32.
@@ -48,7 +55,10 @@ def cast_model(
                 "operations in float32 with a 16-bit kernel",
                 "leave the model as it is",
             )
-        comparison = Comparison(parent.signatures, lambda key: FrozenRuntime(frozen, key), examples, model.signature)
+        comparison = Comparison(
+            *(parent.signatures, lambda key: FrozenRuntime(frozen, key), examples, model.signature),
+            special_inputs(frozen),
+        )
         taken_back, errors = revert(
             chosen, lambda nodes: _error(rewritten(parent, nodes, precision), comparison), allowed
         )
@@ -59,13 +69,18 @@ def cast_model(
                 f"an error of at most {allowed:g} of the output's range",
                 "pass a larger tolerance, or leave the model as it is",
             )
-        write(rewritten(parent, left, precision), target / "Format-Serving")
+        child = rewritten(parent, left, precision)
+        special = comparison.special_differences(lambda key: FrozenRuntime(child, key), (IEEE,))
+        for line in special:
+            log.warning("on special values: %s", line)
+        write(child, target / "Format-Serving")
         copy_assets(model, target / "Format-Serving")
     report = {
         "cast": len(left),
         "stays": stays,
         "taken_back": {name: errors[name] for name in taken_back},
         "errors_alone": errors,
+        "special_values": special or why_no_special_values(frozen) or "NaN and infinities at the same places",
     }
     verified, error = _verify(SavedModel(target), comparison, allowed)
     log.info(

@@ -29,7 +29,9 @@ def cast_precision(
     stayed.
 
     The speed depends on the machine: a CPU without 16-bit instructions becomes slower. Measure it with `benchmark`.
-    The result is frozen: it has no variables. It is loaded again and compared with the model.
+    The result is frozen: it has no variables. It is loaded again and compared with the model. On inputs with NaN,
+    infinities, zeros and denormals, ``special_values`` in the report lists where a result is NaN or infinite in one
+    model only: numbers beyond 65504 are infinite in float16, and those below 6e-8 are zero.
 
     Args:
         model: A SavedModel or a Keras model.

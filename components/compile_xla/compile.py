@@ -17,10 +17,12 @@ from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.errors import ComponentError
 from tfopt.graph import grappler
 from tfopt.graph import pass_manager as passes
-from tfopt.graph.comparison import Comparison, largest_error
+from tfopt.graph.comparison import Comparison, largest_error, special_inputs, why_no_special_values
 from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.frozen_runtime import FrozenRuntime
 from tfopt.graph.report import Report
 from tfopt.graph.saved_model import opened
+from tfopt.graph.special_values import EXTREMES, IEEE
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.runtimes import environment
 from tfopt.serving.saved_model_assets import copy_assets
@@ -47,6 +49,10 @@ def compile_model(model: SavedModel, target: Path, examples: Examples | None, se
         comparison = Comparison(
             frozen.signatures, lambda key: runtimes.load(model, signature=key), examples, model.signature
         )
+        special = Comparison(
+            *(frozen.signatures, lambda key: FrozenRuntime(frozen, key), examples, model.signature),
+            special_inputs(frozen),
+        )
     errors = _compare_outputs(comparison, target)
     output, error = largest_error(errors)
     if error > settings.tolerance:
@@ -55,6 +61,9 @@ def compile_model(model: SavedModel, target: Path, examples: Examples | None, se
             f"at most {settings.tolerance:g}",
             "pass a larger tolerance",
         )
+    report["special_values"] = _compare_special_values(special, target, settings.tolerance) or (
+        why_no_special_values(frozen) or "the same results"
+    )
     batches = _draw_batches(model, examples, settings.sizes)
     report |= _measure(model, target, batches, settings)
     if settings.warm_up:
@@ -135,6 +144,16 @@ def _compare_outputs(comparison: Comparison, target: Path) -> dict[str, Any]:
             "operations with sizes that are known when XLA compiles",
             "fix the sizes in the model that it names, or leave the model as it is",
         ) from error
+
+
+def _compare_special_values(comparison: Comparison, target: Path, tolerance: float) -> list[str]:
+    """Return how results differ on special values, which is no reason to refuse the model: XLA has other kernels."""
+    lines = comparison.special_differences(
+        lambda key: runtimes.load(SavedModel(target), signature=key), (IEEE, EXTREMES), tolerance
+    )
+    for line in lines:
+        log.warning("on special values: %s", line)
+    return lines
 
 
 def _draw_batches(model: SavedModel, examples: Examples | None, sizes: list[int]) -> dict[int, Batch]:

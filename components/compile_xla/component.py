@@ -22,6 +22,10 @@ def compile_xla(
     warm-up requests in ``assets.extra``, one for each batch size. Compile time, load time and the time of later calls
     are measured in a fresh process, next to the parent's; see ``report`` in the model card.
 
+    On inputs with NaN, infinities, denormals or extreme integers, XLA's kernels may return something else than those of
+    TensorFlow: the largest of numbers with a NaN among them, for example. ``special_values`` in the report lists such
+    outputs.
+
     XLA makes some models faster and others several times slower, above all on CPUs: compare the result with its parent
     by `benchmark`. The result is frozen: it has no variables.
 

@@ -26,9 +26,10 @@ def fold_batch_norm(
     The model card lists under ``report`` which batch norm was folded into which layer, and why others stay. Layers keep
     their names, layers without a folded batch norm keep their exact weights, and inputs and outputs keep names, types
     and shapes. The result is loaded again and compared with the model. A SavedModel without a Keras form is frozen: its
-    variables become constants, except those that it writes while it serves, and it keeps all signatures. A model
-    without a batch norm that can be folded, or one that cannot be frozen, is passed through unchanged, and the report
-    has the reason.
+    variables become constants, except those that it writes while it serves, and it keeps all signatures. Its
+    outputs are compared on NaN, infinities, zeros of both signs, denormals, extremes and no records, too. A model
+    without a batch norm that can be folded, one that cannot be frozen, or one that would return something else for such
+    values, is passed through unchanged, and the report has the reason.
 
     Args:
         model: A SavedModel with its Keras form, or a .keras, .h5 or .hdf5 file.

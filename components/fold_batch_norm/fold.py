@@ -8,7 +8,7 @@ from tfopt import keras_models, runtimes
 from tfopt.artifacts import CARD, Examples, SavedModel
 from tfopt.artifacts.staging import link_tree
 from tfopt.artifacts.tensor_spec import record_input
-from tfopt.components.fold_batch_norm.frozen_graph import fold_frozen, write_verified
+from tfopt.components.fold_batch_norm.frozen_graph import fold_frozen, special_difference, write_verified
 from tfopt.components.fold_batch_norm.plan import FoldResult, make_plan
 from tfopt.components.fold_batch_norm.rebuild import rebuild_folded
 from tfopt.components.fold_batch_norm.verification import verify
@@ -72,6 +72,10 @@ def _fold_graph(model: SavedModel, target: Path, examples: Examples | None, tole
     if all(result.refused for result in results):
         _pass_through(model, target)
         return _facts(results, f"unchanged: {summary}")
+    if difference := special_difference(model, frozen, child, examples, tolerance):
+        log.info("%s is passed through unchanged: %s", model.name, difference)
+        _pass_through(model, target)
+        return _facts([], f"unchanged: the folded graph differs from the model: {difference}")
     verified = write_verified(model, child, target, examples, tolerance)
     log.info("%s", describe_parity(verified["outputs"]))
     return {**_facts(results, summary), "verified": verified}

@@ -9,11 +9,13 @@ from tfopt.components.fold_batch_norm.plan import FoldResult
 from tfopt.errors import ComponentError
 from tfopt.graph import saved_model
 from tfopt.graph.batch_norms import batch_norms, why_left
-from tfopt.graph.comparison import Comparison, largest_error, tolerance_of
+from tfopt.graph.comparison import Comparison, largest_error, special_inputs, tolerance_of
 from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.frozen_runtime import FrozenRuntime
 from tfopt.graph.pass_manager import graph_of, optimize
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_order import FOLDING, NORMALIZING
+from tfopt.graph.special_values import EMPTY, EXTREMES, IEEE
 from tfopt.graph.state import changes_state
 from tfopt.serving.saved_model_assets import copy_assets
 
@@ -37,6 +39,24 @@ def fold_frozen(frozen: Frozen) -> tuple[Frozen, list[FoldResult]]:
             into = node.inputs[0].node if node is not None and node.op == "BiasAdd" else "an operation before it"
             results.append(FoldResult(name, folded_into=into))
     return child, results
+
+
+def special_difference(
+    model: SavedModel, parent: Frozen, child: Frozen, examples: Examples | None, tolerance: float | None
+) -> str | None:
+    """Return how the outputs differ on NaN, infinities, zeros, denormals, extremes or no records; None if they do not.
+
+    On the largest floats they may: folded layers round at other places, so that one form may overflow (ADR 40).
+    """
+    if (special := special_inputs(parent)) is None:
+        return None
+    comparison = Comparison(
+        parent.signatures, lambda key: FrozenRuntime(parent, key), examples, model.signature, special
+    )
+    allowed = tolerance_of(child) if tolerance is None else tolerance
+    kinds = (IEEE, EXTREMES, EMPTY)
+    lines = comparison.special_differences(lambda key: FrozenRuntime(child, key), kinds, allowed)
+    return lines[0] if lines else None
 
 
 def write_verified(

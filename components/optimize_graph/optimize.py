@@ -15,13 +15,18 @@ from tfopt.errors import ComponentError
 from tfopt.formatting import distance
 from tfopt.graph import graph_file, saved_model
 from tfopt.graph.batch_norms import batch_norms, why_left
-from tfopt.graph.comparison import Comparison, largest_error, tolerance_of
+from tfopt.graph.comparison import (
+    Comparison,
+    largest_error,
+    special_inputs,
+    tolerance_of,
+    why_no_special_values,
+)
 from tfopt.graph.feature_signature import add_feature_signature
 from tfopt.graph.frozen_model import Frozen, Signature
 from tfopt.graph.frozen_runtime import FrozenRuntime
 from tfopt.graph.pass_manager import graph_of, unmet_requirements
 from tfopt.graph.rewrites import laws
-from tfopt.graph.size_inputs import crashing_operations, size_inputs
 from tfopt.graph.state import changes_state
 from tfopt.serving.saved_model_assets import copy_assets
 
@@ -41,8 +46,8 @@ def optimize(model: SavedModel, target: Path, examples: Examples | None, optimiz
         if optimization.feature_signature:
             parent = add_feature_signature(parent, source.signature, optimization.feature_signature)
         allowed = tolerance_of(parent) if optimization.tolerance is None else optimization.tolerance
-        left_out = _why_no_special_values(parent, optimization)
-        special = None if left_out else {key: size_inputs(parent, key) for key in parent.signatures}
+        left_out = "not compared: fast_math" if optimization.fast_math else why_no_special_values(parent)
+        special = None if left_out else special_inputs(parent)
         comparison = Comparison(
             parent.signatures,
             lambda key: FrozenRuntime(parent, key),
@@ -65,16 +70,6 @@ def optimize(model: SavedModel, target: Path, examples: Examples | None, optimiz
             graph_file.write_graph(run.model, target / "frozen.pb")
             facts["frozen_graph"] = {key: _names(signature) for key, signature in run.model.signatures.items()}
     return {**facts, "verified": verified}
-
-
-def _why_no_special_values(parent: Frozen, optimization: Optimization) -> str:
-    """Return why NaN, infinities and extremes are not compared; empty if they are."""
-    if optimization.fast_math:
-        return "not compared: fast_math"
-    if changes_state(parent.graph):
-        return "not compared: each call changes the state of the model"
-    crashing = crashing_operations(parent)
-    return f"not compared: {crashing[0]} of TensorFlow may crash on them" if crashing else ""
 
 
 def _exported(model: SavedModel, folder: Path, optimization: Optimization) -> SavedModel:

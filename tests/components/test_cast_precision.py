@@ -105,6 +105,23 @@ def test_constant_out_of_range_stays_in_float32(tmp_path):
     assert made.card.facts["report"]["stays"] == {"has a constant out of the range of float16": {"Mul": 1}}
 
 
+def test_results_that_become_infinite_on_special_values_are_reported(tmp_path, caplog):
+    @tf.function(input_signature=[tf.TensorSpec([None, 4], name="x")])
+    def serve(x):
+        return {"y": tf.tanh(x) * 2.0}
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 4], name="x")])
+    def plain(x):
+        return {"y": 1.0 / (tf.abs(x) + 1e-9)}
+
+    for name, function, expected in (("tanh", serve, "at the same places"), ("plain", plain, "inf instead of 1")):
+        tf.saved_model.save(tf.Module(), str(tmp_path / name), signatures=function)
+        made = cast_precision(model=tmp_path / name, cast=tmp_path / f"{name} cast", tolerance=1.0)
+        special = made["cast"].card.facts["report"]["special_values"]
+        assert expected in (special if isinstance(special, str) else special[0])
+    assert "on special values: serving_default" in caplog.text
+
+
 def test_bodies_of_control_flow_stay_in_float32(tmp_path):
     control_flow(tmp_path / "model")
     made = cast_precision(model=tmp_path / "model", cast=tmp_path / "cast")["cast"]

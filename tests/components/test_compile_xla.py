@@ -214,3 +214,16 @@ def test_error_of_the_compiler_is_reported_without_its_headings(tmp_path):
 def test_batch_size_zero_is_refused(digits_model, tmp_path):
     with pytest.raises(ComponentError, match="whole numbers"):
         compile_xla(model=digits_model, compiled=tmp_path / "compiled", batch_sizes=["0"])
+
+
+@pytest.mark.parametrize(
+    ("serve", "expected"),
+    [(lambda x: tf.tanh(x) * 2, "the same results"), (lambda x: tf.reduce_max(x, 1), "instead of nan on NaN")],
+    ids=["tanh", "maximum"],
+)
+def test_results_that_differ_on_special_values_are_reported(tmp_path, serve, expected):
+    function = tf.function(lambda x: {"y": serve(x)}, input_signature=[tf.TensorSpec([None, 4], name="x")])
+    tf.saved_model.save(tf.Module(), str(tmp_path / "model"), signatures=function)
+    made = compile_xla(tmp_path / "model", compiled=tmp_path / "compiled", warm_up=False)
+    special = made["compiled"].card.facts["report"]["special_values"]
+    assert expected in (special if isinstance(special, str) else special[0])

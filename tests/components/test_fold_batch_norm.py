@@ -15,6 +15,7 @@ import tensorflow as tf
 from tests.components.batch_norm_models import batch_norms, inputs_for, randomized
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import SavedModel
+from tfopt.components.fold_batch_norm import fold, frozen_graph
 from tfopt.components.fold_batch_norm.component import fold_batch_norm
 from tfopt.errors import ComponentError
 
@@ -93,6 +94,27 @@ def test_a_saved_model_without_a_keras_form_is_folded_on_its_graph(keras, tmp_pa
     for name in before.outputs:
         expected = before.run(images)[name]
         assert np.abs(after.run(images)[name] - expected).max() < 1e-5 * np.ptp(expected)
+
+
+def test_a_folded_graph_that_differs_on_nan_is_not_passed_on(tmp_path, monkeypatch):
+    import tensorflow as tf
+
+    kernel, scale = tf.ones([3, 2]), tf.constant([2.0, 3.0])
+
+    @tf.function(input_signature=[tf.TensorSpec([4, 3], name="x")])
+    def serve(x):
+        normal = tf.nn.batch_normalization(x @ kernel, scale, scale, scale, scale, 1e-3)
+        return {"y": normal + tf.reduce_sum(x * tf.zeros([3]), 1, keepdims=True)}
+
+    tf.saved_model.save(tf.Module(), str(tmp_path / "model"), signatures=serve)
+    card = fold_batch_norm(tmp_path / "model", tmp_path / "exact")["folded"].card
+    assert card.facts["folded"] == 1
+    monkeypatch.setattr(frozen_graph, "FOLDING", (*frozen_graph.FOLDING, "fold_zero_products", "strip_unused"))
+    monkeypatch.setattr(fold, "write_verified", None)  # never reached
+    folded = fold_batch_norm(tmp_path / "model", tmp_path / "folded")["folded"]
+    assert "instead of nan on NaN, infinities" in folded.card.facts["report"]["summary"]
+    before, after = (SavedModel(path).saved_model / "saved_model.pb" for path in (tmp_path / "model", folded.path))
+    assert before.read_bytes() == after.read_bytes()
 
 
 def test_a_saved_model_that_cannot_be_frozen_is_passed_through_with_the_reason(tmp_path):

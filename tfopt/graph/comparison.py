@@ -13,6 +13,7 @@ from tfopt.data.sample_inputs import draw_inputs, formatted_texts, split_batches
 from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.frozen_runtime import FrozenRuntime
+from tfopt.graph.size_inputs import crashing_operations, size_inputs
 from tfopt.graph.special_values import (
     LARGEST,
     Probe,
@@ -22,6 +23,7 @@ from tfopt.graph.special_values import (
     record_probes,
     working_records,
 )
+from tfopt.graph.state import changes_state
 from tfopt.measurement.parity import compare
 from tfopt.runtimes import Arrays, Runtime
 
@@ -137,6 +139,29 @@ class Comparison:
             probe.outcome = outcome
         return largest
 
+    def special_differences(
+        self, child: Callable[[str], Runtime], kinds: Collection[str], tolerance: float = float("inf")
+    ) -> list[str]:
+        """Return how the outputs of a child differ on special values: one line for each signature and kind.
+
+        Args:
+            child: Function that loads a signature by its key.
+            kinds: The kinds of special values to compare.
+            tolerance: Allowed error of finite values, as a fraction of the largest one; infinity compares only where
+                values are NaN, infinite or finite.
+        """
+        lines: dict[tuple[str, str], str] = {}
+        for key, probes in self._probes.items():
+            recorded = self._recorded[key]
+            largest = {name: recorded.max_abs(name) for name in recorded.outputs}
+            with child(key) as runtime:
+                for probe in probes:
+                    place = (key, probe.kind)
+                    if probe.kind in kinds and place not in lines and isinstance(probe.outcome, dict):
+                        reason = difference(probe, outcome_of(runtime, probe.arrays), tolerance, largest)
+                        lines |= {place: f"{key}: {reason}"} if reason else {}
+        return list(lines.values())
+
     def _errors(self, key: str, child: Runtime) -> dict[str, dict[str, Any]]:
         facts: dict[str, dict[str, Any]] = {}
         parent = self._recorded[key]
@@ -161,6 +186,21 @@ class Comparison:
             )
         self._random |= random
         self.skipped |= dict.fromkeys(random, "it differs from run to run of the model")
+
+
+def why_no_special_values(frozen: Frozen) -> str:
+    """Return why special values are not compared for a model; empty if they are."""
+    if changes_state(frozen.graph):
+        return "not compared: each call changes the state of the model"
+    crashing = crashing_operations(frozen)
+    return f"not compared: {crashing[0]} of TensorFlow may crash on them" if crashing else ""
+
+
+def special_inputs(frozen: Frozen) -> dict[str, Collection[str]] | None:
+    """Return the argument ``special`` of `Comparison` for a model; None if special values are not compared."""
+    if why_no_special_values(frozen):
+        return None
+    return {key: size_inputs(frozen, key) for key in frozen.signatures}
 
 
 def tolerance_of(frozen: Frozen) -> float:
