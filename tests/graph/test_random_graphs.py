@@ -28,6 +28,7 @@ STEPS = (
     "branch", "join", "concat", "transpose", "reshape", "cast", "neutral", "wait", "computed",
     "blocks", "squeeze", "flip", "negative", "slice", "checked", "dropout",
     "inverse", "negated", "choice", "products", "bounds", "fills", "nothing",
+    "gelu", "layer_norm", "rows", "batch", "attention",
 )  # fmt: skip
 
 FLOW = ("loop", "either", "case")
@@ -162,6 +163,31 @@ class Builder:
 
     def nothing(self, x, other):
         return x + other * 0.0
+
+    def gelu(self, x, _):
+        return (0.5 * x) * tf.math.erfc(-x * tf.constant(2**-0.5, tf.float64))
+
+    def layer_norm(self, x, _):
+        mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+        scale = tf.math.rsqrt(variance + 1e-3) * self.weights(1, 1, 1, CHANNELS)
+        return x * scale + (-mean * scale + self.weights(CHANNELS))
+
+    def rows(self, x, _):
+        sizes = tf.shape(x)
+        matrix = tf.reshape(x, [tf.reduce_prod(tf.gather(sizes, [0, 1, 2])), CHANNELS])
+        made = tf.nn.bias_add(tf.matmul(matrix, self.weights(CHANNELS, CHANNELS)), self.weights(CHANNELS))
+        return tf.reshape(made, tf.concat([tf.gather(sizes, [0, 1, 2]), [CHANNELS]], 0))
+
+    def batch(self, x, _):
+        rows = tf.reshape(x, [-1, 25, CHANNELS])
+        return tf.reshape(tf.matmul(rows, self.weights(CHANNELS, CHANNELS)), [-1, 5, 5, CHANNELS])
+
+    def attention(self, x, _):
+        rows = tf.reshape(x, [-1, 25, CHANNELS])
+        made = (tf.matmul(rows, self.weights(CHANNELS, CHANNELS)) + self.weights(CHANNELS) for _ in range(3))
+        query, key, value = (tf.reshape(one, [-1, 25, 1, CHANNELS]) for one in made)
+        scores = tf.nn.softmax(tf.einsum("btnh,bsnh->bnts", query, key) * tf.constant(0.3, tf.float64))
+        return tf.reshape(tf.einsum("bnts,bsnh->btnh", scores, value), [-1, 5, 5, CHANNELS])
 
     def inside(self, x, other):
         """Add a few steps to a body, with its arguments, captured tensors and constants."""

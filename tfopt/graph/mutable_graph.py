@@ -207,6 +207,11 @@ class Graph:
         if self._shapes is not None and (shape := self._shapes.get(like)) is not None:
             self._shapes[tensor] = shape
 
+    def set_shape(self, tensor: Tensor, shape: Shape) -> None:
+        """Record the shape of a new tensor, if shapes have been inferred."""
+        if self._shapes is not None:
+            self._shapes[tensor] = shape
+
     def forget_shapes(self) -> None:
         """Discard inferred shapes, after outputs of a node were renumbered."""
         self._shapes = None

@@ -28,6 +28,7 @@ ORDER: tuple[tuple[str, str], ...] = (
     ("fuse_reshapes", "the same"),
     ("fuse_dilated_convs", "before padding and batch norms go into the convolution, which is between them"),
     ("fold_static_shapes", "before Reshapes are compared, and before folds of what is computed from a shape"),
+    ("fold_reshape_sizes", "after it, which needs no shapes of other nodes; before laws that look at shapes"),
     ("fold_selects", "as soon as conditions are constants"),
     ("drop_idle_reductions", "early: the nodes around it are neighbours afterwards"),
     ("drop_neutral_fills", "the same"),
@@ -36,6 +37,11 @@ ORDER: tuple[tuple[str, str], ...] = (
     ("fuse_map_loops", "before the folds, which match neighbours; in a loop these are apart"),
     ("fuse_products_of_slices", "before the folds, which then have one kernel to fold into"),
     ("fuse_products_of_parts", "after it, which needs no copies of a matrix that all products share"),
+    ("fuse_products_of_batch", "after it, which makes such products; before the folds, which fold into a MatMul"),
+    (
+        "push_factors_before_products",
+        "after it, which makes a kernel of MatMul; before the folds, which take the factor into a kernel",
+    ),
     (
         "push_after_view",
         "before the folds, which then find a node next to the kernel, not behind a reshape or transpose",
@@ -48,11 +54,15 @@ ORDER: tuple[tuple[str, str], ...] = (
     ("fold_batch_norm_before", "after it: a batch norm with kernels on both sides goes to the earlier one"),
     ("fold_scale", "before the shift: a batch norm multiplies first, and the bias in between must follow"),
     ("fold_shift", "after the scale, whose last operation it follows"),
+    ("fuse_layer_norms", "after the folds, which match what it removes; before constants change their shape"),
+    ("cancel_reshapes_around", "after the folds, which match constants of the shape that a layer has"),
     ("fold_exact_quotients", "after the folds, which fold any quotient; before laws that collect products"),
     ("fold_signs", "after the folds, where a sign goes into a kernel; before laws that collect products"),
+    ("fuse_gelus", "after it: the sign is in the constant then"),
     ("push_constants_together", "after the folds, which have a better place for a constant next to a kernel"),
     ("push_constants_across_sums", "after it, which joins the constant that it makes with others"),
     ("push_exact_constants", "the same as push_constants_together"),
+    ("fuse_products_of_one_input", "after the folds, which match one kernel each; after Reshapes cancelled"),
     ("drop_neutral_elements", "after all laws that make constants: some are 0 or 1"),
     ("fold_absorbing_elements", "the same"),
     ("drop_left_neutral", "after the folds: a sign next to a kernel goes into it"),
@@ -73,7 +83,8 @@ FOLDING = (*NORMALIZING, "fold_batch_norm", "fold_scale", "fold_shift", "strip_u
 ROUNDING = frozenset({"fold_batch_norm", "fold_batch_norm_before", "fold_scale", "fold_scale_before", "fold_shift"})
 ROUNDING |= {"fold_shift_before", "fuse_dilated_convs", "fuse_map_loops", "fuse_pad_into_conv", "push_before_concat"}
 ROUNDING |= {"fuse_products_of_parts", "fuse_products_of_slices", "push_after_view", "push_before_view"}
-ROUNDING |= {"push_constants_across_sums", "push_list_constants"}
+ROUNDING |= {"fuse_gelus", "fuse_layer_norms", "fuse_products_of_batch", "fuse_products_of_one_input"}
+ROUNDING |= {"push_constants_across_sums", "push_factors_before_products", "push_list_constants"}
 
 # A negative factor goes into a sum of products, whose zeros have no sign of their own.
 SIGN_CHANGING = frozenset({"fold_batch_norm", "fold_batch_norm_before", "fold_scale", "fold_scale_before"})

@@ -16,16 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.graph.control_flow_v1 import is_framed
+from tfopt.graph.elementwise_ops import BINARY, UNARY
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import identity, output_types
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_rule import Maker, Whole
 
 NAME = "cancel_transposes_around"
-UNARY = {"Abs", "Cast", "Ceil", "Elu", "Erf", "Exp", "Floor", "LeakyRelu", "Log", "Log1p", "LogicalNot", "Neg", "Relu"}
-UNARY |= {"Relu6", "Round", "Rsqrt", "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Square", "Tanh"}
-BINARY = {"Add", "AddV2", "Sub", "Mul", "RealDiv", "Maximum", "Minimum", "Pow", "SquaredDifference"}
-BINARY |= {"LogicalAnd", "LogicalOr", "Greater", "GreaterEqual", "Less", "LessEqual"}
 
 
 def run(graph: Graph, report: Report) -> int:
