@@ -165,7 +165,7 @@ class Builder:
         return x + other * 0.0
 
     def gelu(self, x, _):
-        return (0.5 * x) * tf.math.erfc(-x * tf.constant(2**-0.5, tf.float64))
+        return 0.5 * x * (1.0 + tf.math.erf(x / tf.constant(2**0.5, tf.float64)))
 
     def layer_norm(self, x, _):
         mean, variance = tf.nn.moments(x, [-1], keepdims=True)

@@ -114,10 +114,13 @@ class Maker:
         attr = {"value": value, "dtype": AttrValue(type=value.tensor.dtype)}
         return Node(self._name(role), "Const", [], list(self.controls), attr, self.root.device)
 
-    def node(self, op: str, *inputs: Tensor, like: Node, **changed: Any) -> Tensor:
-        """Add a node with the attributes of ``like`` that the operation has, except the changed ones."""
+    def node(self, op: str, *inputs: Tensor, like: Node, role: str = "", **changed: Any) -> Tensor:
+        """Add a node with the attributes of ``like`` that the operation has, except the changed ones.
+
+        Its name ends with ``role``, or with the operation.
+        """
         attr = attributes(op, like.attr, changed)
-        return self._insert(Node(self._name(op), op, list(inputs), [], attr, self.root.device))
+        return self._insert(Node(self._name(role or op), op, list(inputs), [], attr, self.root.device))
 
     def again(self, old: Node, *inputs: Tensor) -> Tensor:
         """Add a node that replaces another: the same attributes and name, with other inputs."""

@@ -10,7 +10,8 @@ TensorFlow with oneDNN makes a single operation; OpenVINO and ONNX Runtime find 
 also faster than Erfc by itself. erfc is more precise where x is below -3, and the GELU close to 0: the difference is
 within a rounding error of 1, times x.
 
-Requires: floats; both factors from the same x; nothing else reads what is computed in between.
+Requires: floats, not of 64 bits in place of Erfc, since TensorFlow's Erf of an infinity is NaN there; both factors from
+the same x; nothing else reads what is computed in between.
 """
 
 from collections.abc import Iterator
@@ -112,8 +113,12 @@ def _number(graph: Graph, tensor: Tensor) -> float | None:
 
 
 def _refusal(graph: Graph, root: Node, gelu: Gelu) -> str | None:
+    from tensorflow import as_dtype
+
     if root.name in graph.fed:
         return "it is fed from outside"
+    if as_dtype(attr(root, "T")).name == "float64" and any(graph.nodes[name].op == "Erfc" for name in gelu.removed):
+        return "Erf of an infinity is NaN in 64 bits"
     inner = {root.name, *gelu.removed}
     for name in gelu.removed:
         node = graph.nodes[name]
@@ -130,10 +135,14 @@ def _replace(graph: Graph, root: Node, gelu: Gelu) -> None:
 
     dtype = as_dtype(attr(root, "T")).as_numpy_dtype
     scale, one, half = (
-        make.constant(role, np.asarray(value, dtype)) for role, value in (("c", gelu.scale), ("one", 1), ("half", 0.5))
+        make.constant(role, np.asarray(value, dtype)) for role, value in (("c", gelu.scale), ("one", 1), ("0.5", 0.5))
     )
     erf = make.node("Erf", make.node("Mul", gelu.data, scale, like=like), like=like)
-    factors = [make.node("Mul", gelu.data, half, like=like), make.node("AddV2", erf, one, like=like)]
+    # Grappler sorts factors by name, and multiplies the first one by the number: LiteRT expects that this is x.
+    factors = [
+        make.node("Mul", gelu.data, half, like=like, role="half"),
+        make.node("AddV2", erf, one, like=like, role="sum"),
+    ]
     graph.remove(root.name)
     graph.insert(Node(root.name, "Mul", factors, root.controls, root.attr, root.device))
     for name in gelu.removed:
