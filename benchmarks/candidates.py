@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 from graph import export
+from transformer import LENGTH, WORDS, export_transformer
 
 MODELS = ("MobileNetV2", "ResNet50", "EfficientNetB0", "transformer", "LSTM", "two inputs")
-WORDS, LENGTH, WIDTH, BLOCKS = 1000, 64, 128, 4  # of the transformer; the first three of the text model as well
+WIDTH = 128  # of the transformer, and of the text model
 CATEGORIES, NUMBERS = 26, 13  # categorical and numeric features of a record of the recommender
 RECORDS = 32
 # The parity of random weights on random data means nothing, so an int8 file with low parity is measured too.
@@ -64,18 +65,7 @@ def write_recommender(folder: Path) -> None:
 
 def write_transformer(folder: Path) -> None:
     """Write a small transformer encoder for classification."""
-    import keras
-    from keras import layers
-
-    keras.utils.set_random_seed(0)
-    ids = layers.Input((LENGTH,), dtype="int32", name="ids")
-    flow = layers.Embedding(WORDS, WIDTH)(ids)
-    for _ in range(BLOCKS):
-        flow = layers.LayerNormalization()(flow + layers.MultiHeadAttention(4, WIDTH // 4)(flow, flow))
-        wide = layers.Dense(4 * WIDTH)(flow)
-        wide = layers.Activation(lambda values: keras.activations.gelu(values, approximate=True))(wide)
-        flow = layers.LayerNormalization()(flow + layers.Dense(WIDTH)(wide))
-    keras.Model(ids, layers.Dense(10)(layers.GlobalAveragePooling1D()(flow))).export(str(folder), verbose=False)
+    export_transformer(folder, WIDTH, masked=False, approximate=True, random_biases=False)
 
 
 def write_examples(model: Path, folder: Path) -> None:

@@ -1,12 +1,14 @@
-"""Measure the graph laws: time by number of nodes, remaining nodes of six backbones, and speedup.
+"""Measure the graph laws: time by number of nodes, remaining nodes of six backbones and two transformers, and speedup.
 
     python benchmarks/graph.py                                # nodes 1,000 to 100,000, then all models of both Kerases
     python benchmarks/graph.py --models MobileNetV2 --keras keras
     python benchmarks/graph.py --models MobileNetV2 --keras keras --side 96    # smaller images: the same graph, faster
     python benchmarks/graph.py --keras keras --latency [--seconds 12]          # a quiet machine; minutes for each model
     python benchmarks/graph.py --keras keras --latency --contenders grappler optimized    # no XLA: faster
+    python benchmarks/graph.py --keras keras --latency --models transformer "transformer, tanh"
 
-The models have random weights, and batch norms with statistics of random images, randomly perturbed. They return
+The transformers are encoders of four blocks of width 256 for texts with padding, with the exact GELU and the one with
+tanh. The models have random weights, and batch norms with statistics of random images, randomly perturbed. They return
 logits, since softmax would hide errors. ``error`` is the largest difference from the parent, as a fraction of the range
 of the output. ``--latency`` compares the plain SavedModel with the results of Grappler alone, `optimize_graph` and XLA,
 with oneDNN off and on (speed.py). Goals: under 10 s at 50,000 nodes; no foldable batch norm left; error at most 1e-4;
@@ -26,12 +28,15 @@ from pathlib import Path
 from typing import Any
 
 from speed import BATCHES, CONTENDERS, Timing, compare
+from transformer import export_transformer
 
 from tfopt.measurement.speedup import FEWEST_ROUNDS
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 50_000, 100_000)
 SCALES = {"EfficientNetB0": 255}  # inputs are pixels from 0 to 255, not 0 to 1: smaller inputs would vanish in rounding
-MODELS = ("MobileNetV2", "ResNet50", "EfficientNetB0", "DenseNet121", "Xception", "InceptionV3")
+BACKBONES = ("MobileNetV2", "ResNet50", "EfficientNetB0", "DenseNet121", "Xception", "InceptionV3")
+MODELS = (*BACKBONES, "transformer", "transformer, tanh")
+WIDTH = 256  # of the transformers
 
 
 def main() -> None:
@@ -128,7 +133,12 @@ def one_model(name: str, library: str, folder: Path, side: int | None = None) ->
     from tfopt.artifacts import SavedModel
     from tfopt.components.optimize_graph.component import optimize_graph
 
-    export(name, library, folder / "plain", side)
+    if name in BACKBONES:
+        export(name, library, folder / "plain", side)
+    else:
+        options = {"masked": True, "approximate": "tanh" in name, "random_biases": True}
+        with contextlib.redirect_stdout(io.StringIO()):
+            export_transformer(folder / "plain", WIDTH, library=library, **options)
     start = time.perf_counter()
     optimized = optimize_graph(folder / "plain", folder / "optimized", passes=["portable"])["optimized"]
     seconds = time.perf_counter() - start

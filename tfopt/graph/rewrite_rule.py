@@ -1,6 +1,6 @@
 """Rewrite rules of the graph optimizer (laws): pattern, condition and replacement."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,6 +121,13 @@ class Maker:
         """
         attr = attributes(op, like.attr, changed)
         return self._insert(Node(self._name(role or op), op, list(inputs), [], attr, self.root.device))
+
+    def reshape(self, tensor: Tensor, sizes: Iterable[int | None], like: Node, **changed: Any) -> Tensor:
+        """Add a Reshape to sizes; one of them may be open (None)."""
+        numbers = [-1 if size is None else size for size in sizes]
+        shape = self.constant("shape", np.asarray(numbers, np.int32))
+        kind = self.graph.nodes[shape.node].attr["dtype"].type
+        return self.node("Reshape", tensor, shape, like=like, Tshape=kind, **changed)
 
     def again(self, old: Node, *inputs: Tensor) -> Tensor:
         """Add a node that replaces another: the same attributes and name, with other inputs."""

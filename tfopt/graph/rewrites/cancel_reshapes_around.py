@@ -14,6 +14,7 @@ Requires: equal axes but for the last one, of all tensors in f (`symbolic_shapes
 0; not more new Reshapes than old ones that cancel.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,7 +25,7 @@ from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import output_types
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_rule import Maker, Whole, attr
-from tfopt.graph.symbolic_shapes import ONE, REDUCTIONS, Size, Sizes, SymbolicShapes, product
+from tfopt.graph.symbolic_shapes import ONE, REDUCTIONS, Sizes, SymbolicShapes, product
 
 NAME = "cancel_reshapes_around"
 ALONG_ROWS = {"BiasAdd", "LogSoftmax", "Softmax"}
@@ -169,14 +170,15 @@ def _flatten(graph: Graph, shapes: SymbolicShapes, region: Region) -> None:
             root = graph.nodes[
                 next(reader.name for reader in graph.readers(tensor.node) if reader.name in region.names)
             ]
-            inputs[tensor] = _reshape(graph, root, tensor, (Size(-1), width))
+            inputs[tensor] = _reshape(graph, root, tensor, (None, width.factor))
     for name in region.names:
         node = graph.nodes[name]
         operands = [_operand(graph, region, node, inputs.get(tensor, tensor)) for tensor in node.inputs]
         _set_inputs(graph, node, operands)
     for tensor in outer:
         readers = [reader for reader in graph.readers(tensor.node) if reader.name not in region.names]
-        again = _reshape(graph, graph.nodes[tensor.node], tensor, shapes.shape(tensor) or ())
+        sizes = [None if size.open else size.factor for size in shapes.shape(tensor) or ()]
+        again = _reshape(graph, graph.nodes[tensor.node], tensor, sizes)
         for reader in readers:
             if reader.op != "Reshape" or reader.inputs[0] != tensor:
                 _set_inputs(graph, reader, [again if each == tensor else each for each in reader.inputs])
@@ -205,16 +207,9 @@ def _operand(graph: Graph, region: Region, node: Node, tensor: Tensor) -> Tensor
     return Maker(graph, node, []).constant("row", array.reshape(array.shape[-1:]))
 
 
-def _reshape(graph: Graph, root: Node, tensor: Tensor, sizes: Sizes) -> Tensor:
-    make = Maker(graph, root, [])
-    numbers = [-1 if size.open else size.factor for size in sizes]
-    shape = make.constant("sizes", np.asarray(numbers, np.int32))
-    kind = graph.nodes[shape.node].attr["dtype"].type
-    return make.node("Reshape", tensor, shape, like=root, T=_type(graph, tensor), Tshape=kind)
-
-
-def _type(graph: Graph, tensor: Tensor) -> int:
-    return output_types(graph.nodes[tensor.node])[tensor.output]
+def _reshape(graph: Graph, root: Node, tensor: Tensor, sizes: Iterable[int | None]) -> Tensor:
+    kind = output_types(graph.nodes[tensor.node])[tensor.output]
+    return Maker(graph, root, []).reshape(tensor, sizes, root, T=kind)
 
 
 def _set_inputs(graph: Graph, node: Node, inputs: list[Tensor]) -> None:

@@ -15,6 +15,8 @@ Source: `RemoveReverse`, `RemoveShuffleOrTranspose`, `SimplifyReduction` and `Si
 folding; ReductionHelper::Simplify in tensorflow/core/kernels/reduction_ops_common.cc.
 """
 
+from typing import Any
+
 import numpy as np
 
 from tfopt.graph.mutable_graph import Tensor
@@ -59,13 +61,11 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     if node.op == "Transpose" and not _same(match):
         order = match.array("permutation")
         sizes = [(match.shape("x") or ())[axis] for axis in order]
-        shape = make.constant("shape", np.asarray([-1 if size is None else size for size in sizes], np.int32))
-        kind = match.graph.nodes[shape.node].attr["dtype"].type
-        return make.node("Reshape", match.tensor("x"), shape, like=node, Tshape=kind)
+        return make.reshape(match.tensor("x"), sizes, node)
     if node.op not in REDUCTIONS or match.attr("keep_dims") or not match.array("axes").size:
         return match.tensor("x")
     axes = _axes(match, match.shape("x") or ())
-    kinds = {} if "T" in node.attr else {"T": 10}  # All and Any have no attribute for bool
+    kinds: dict[str, Any] = {} if "T" in node.attr else {"T": 10}  # All and Any have no attribute for bool
     return make.node("Squeeze", match.tensor("x"), like=node, squeeze_dims=axes, **kinds)
 
 

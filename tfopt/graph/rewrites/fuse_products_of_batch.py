@@ -12,8 +12,6 @@ sum has the same terms, in an order that the kernel chooses.
 Requires: floats; x of rank 3 at least, not transposed; a result with at most one open size and no size of 0.
 """
 
-import numpy as np
-
 from tfopt.graph.linear_ops import FLOATS
 from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
@@ -41,18 +39,11 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     """Return the product between two Reshapes."""
     kernel, root, transposed = match.array("kernel"), match.node(), bool(match.attr("adj_y"))
     inner, outer = kernel.shape[::-1] if transposed else kernel.shape
-    rows = _reshaped(make, match, match.tensor("x"), (None, inner))
+    rows = make.reshape(match.tensor("x"), (None, inner), root)
     product = make.node("MatMul", rows, match.tensor("kernel"), like=root, transpose_a=False, transpose_b=transposed)
+    make.graph.set_shape(rows, (None, inner))
     make.graph.set_shape(product, (None, outer))
-    return _reshaped(make, match, product, match.shape("root") or ())
-
-
-def _reshaped(make: Maker, match: Match, tensor: Tensor, sizes: tuple[int | None, ...]) -> Tensor:
-    shape = make.constant("sizes", np.asarray([-1 if size is None else size for size in sizes], np.int32))
-    kind = make.graph.nodes[shape.node].attr["dtype"].type
-    reshaped = make.node("Reshape", tensor, shape, like=match.node(), Tshape=kind)
-    make.graph.set_shape(reshaped, sizes)
-    return reshaped
+    return make.reshape(product, match.shape("root") or (), root)
 
 
 LAW = Rule((PATTERN,), when, rewrite)

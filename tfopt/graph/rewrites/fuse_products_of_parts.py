@@ -164,7 +164,7 @@ def _replace(graph: Graph, stack: Node, loop: Loop) -> None:
     if loop.axis == 1:
         result = _exchanged(make, result, like)
     if stack.op == "ConcatV2":
-        result = _reshaped(make, result, like, [-1, (loop.width or 0) * (len(loop.products) if loop.axis else 1)])
+        result = make.reshape(result, (None, (loop.width or 0) * (len(loop.products) if loop.axis else 1)), like)
     graph.remove(stack.name)
     last = graph.remove(result.node)
     graph.insert(Node(stack.name, last.op, last.inputs, stack.controls, last.attr, stack.device))
@@ -178,15 +178,9 @@ def _batched(graph: Graph, make: Maker, side: Side, loop: Loop) -> Tensor:
         return make.constant("matrices", np.stack([graph.array(tensor) for tensor in side.constants]))
     tensor, like, count = side.source, loop.products[0], len(loop.products)
     if side.columns:
-        sizes = [-1, count, side.columns // count] if side.axis else [count, -1, side.columns]
-        tensor = _reshaped(make, tensor, like, sizes)
+        sizes = (None, count, side.columns // count) if side.axis else (count, None, side.columns)
+        tensor = make.reshape(tensor, sizes, like)
     return _exchanged(make, tensor, like) if side.axis == 1 else tensor
-
-
-def _reshaped(make: Maker, tensor: Tensor, like: Node, sizes: list[int]) -> Tensor:
-    shape = make.constant("shape", np.asarray(sizes, np.int32))
-    kind = make.graph.nodes[shape.node].attr["dtype"].type
-    return make.node("Reshape", tensor, shape, like=like, Tshape=kind)
 
 
 def _exchanged(make: Maker, tensor: Tensor, like: Node) -> Tensor:

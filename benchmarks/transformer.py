@@ -1,0 +1,39 @@
+"""The transformer encoders of graph.py and peers.py, as Keras exports them."""
+
+import importlib
+from pathlib import Path
+
+WORDS, LENGTH = 1000, 64  # the number of different words, and of words in a text
+
+
+def export_transformer(
+    folder: Path, width: int, *, library: str = "keras", masked: bool, approximate: bool, random_biases: bool
+) -> None:
+    """Export an encoder of four blocks with four heads each, and a head for ten classes.
+
+    Args:
+        folder: The folder of the SavedModel.
+        width: The width of the blocks; the layer between is four times as wide.
+        library: ``keras`` or ``tf_keras``.
+        masked: The word 0 is padding, which attention leaves out.
+        approximate: GELU with tanh instead of erf.
+        random_biases: Draw biases, and gains and shifts of normalizations, which are 0 and 1 otherwise.
+    """
+    import numpy as np
+
+    keras = importlib.import_module(library)
+    layers, draw = keras.layers, np.random.default_rng(0)
+    keras.utils.set_random_seed(0)
+    ids = layers.Input((LENGTH,), dtype="int32", name="ids")
+    flow = layers.Embedding(WORDS, width, mask_zero=masked)(ids)
+    for _ in range(4):
+        flow = layers.LayerNormalization()(flow + layers.MultiHeadAttention(4, width // 4)(flow, flow))
+        wide = layers.Dense(4 * width)(flow)
+        wide = layers.Activation(lambda values: keras.activations.gelu(values, approximate=approximate))(wide)
+        flow = layers.LayerNormalization()(flow + layers.Dense(width)(wide))
+    model = keras.Model(ids, layers.Dense(10)(layers.GlobalAveragePooling1D()(flow)))
+    for weight in model.weights if random_biases else ():
+        kind = (weight.path if library == "keras" else weight.name.partition(":")[0]).rpartition("/")[2]
+        if kind in ("bias", "beta", "gamma"):
+            weight.assign((kind == "gamma") + draw.normal(0, 0.3, weight.shape))
+    model.export(str(folder), **({"verbose": False} if library == "keras" else {}))
