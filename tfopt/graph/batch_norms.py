@@ -11,17 +11,26 @@ DECOMPOSED = op(("Add", "AddV2", "Sub"), op("Mul", "x", const("scale"), role="pr
 def batch_norms(graph: Graph) -> dict[str, str]:
     """Return the first node of each batch norm, by the name of its last node.
 
-    A product and a sum with constants per channel count as a batch norm, because Keras 3 exports it so.
+    A product and a sum with constants per channel count as a batch norm, because Keras 3 exports it so, but not those
+    at the end of a layer normalization.
     """
     starts = {}
     for name, node in graph.nodes.items():
         if node.op in FUSED:
             starts[name] = name
         for binding in bindings(DECOMPOSED, graph, Tensor(name)):
+            if _is_layer_norm(graph, binding.tensors["x"]):
+                continue
             constants = [binding.tensors[role] for role in binding.constants]
             if all(graph.is_constant(tensor) and graph.array(tensor).size > 1 for tensor in constants):
                 starts[name] = binding.nodes["product"].name
     return starts
+
+
+def _is_layer_norm(graph: Graph, tensor: Tensor) -> bool:
+    """Return whether a tensor is normalized by a deviation that the graph computes."""
+    node = graph.nodes[tensor.node]
+    return node.op == "Mul" and any(graph.nodes[factor.node].op == "Rsqrt" for factor in node.inputs)
 
 
 def why_left(graph: Graph, start: str, report: Report) -> str:

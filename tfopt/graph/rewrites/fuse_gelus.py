@@ -1,14 +1,22 @@
-"""Write the exact GELU in the form that TensorFlow and exporters recognize.
+"""Write a GELU in the form for which TensorFlow with oneDNN has a kernel.
 
     0.5 x erfc(-c x) = 0.5 x (1 + erf(x / (1 / c))) = 0.5 x (erf(c x) + 1)    for c = 1 / sqrt(2)
 
     before    x -> Mul(0.5);  x -> Mul(-c) -> Erfc;  both -> Mul -> y
     after     x -> Mul(0.5);  x -> Mul(c) -> Erf -> AddV2(1);  both -> Mul -> y
 
-TensorFlow 2.21 writes the first form, older ones the second. Of the last one, with a MatMul and BiasAdd before it,
-TensorFlow with oneDNN makes a single operation; OpenVINO and ONNX Runtime find it, LiteRT the first one, too. Erf is
-also faster than Erfc by itself. erfc is more precise where x is below -3, and the GELU close to 0: the difference is
-within a rounding error of 1, times x.
+    0.5 x (1 + tanh(d (x + e x^3))) = 0.5 (tanh(d (x + (e x) x^2)) + 1) x
+
+    before    x -> Pow(3) -> Mul(e) -> AddV2(x) -> Mul(d) -> Tanh -> AddV2(1);  x -> Mul(0.5);  both -> Mul -> y
+    after     x -> Mul(e), Square -> Mul -> AddV2(x) -> Mul(d) -> Tanh -> AddV2(1) -> Mul(0.5);  x -> both -> Mul -> y
+
+TensorFlow 2.21 writes the exact GELU with Erfc, older versions with Erf of a quotient. Of the forms after it, with a
+MatMul and BiasAdd before it, TensorFlow with oneDNN makes a single operation; Erf is also faster than Erfc by itself.
+erfc is more precise where x is below -3, and the GELU close to 0: the difference is within a rounding error of 1, times
+x. docs/grappler.md says which exporters find each form.
+
+Grappler runs before TensorFlow looks for the forms. It sorts the factors of a product by the names of their nodes, and
+a number goes to the first one, so that names decide on the form: they are chosen accordingly.
 
 Requires: floats, not of 64 bits in place of Erfc, since TensorFlow's Erf of an infinity is NaN there; both factors from
 the same x; nothing else reads what is computed in between.
@@ -27,7 +35,8 @@ from tfopt.graph.report import Report
 from tfopt.graph.rewrite_rule import Maker, Whole, attr
 
 NAME = "fuse_gelus"
-PRECISION = 1e-2  # of 1 / sqrt(2), which a graph in bfloat16 has rounded
+PRECISION = 1e-2  # of the numbers, which a graph in bfloat16 has rounded
+TANH = (np.sqrt(2 / np.pi), 0.044715)  # d and e
 
 
 class Gelu(NamedTuple):
@@ -35,18 +44,20 @@ class Gelu(NamedTuple):
 
     Attributes:
         data: The tensor x.
-        scale: The number c, as the graph has it.
+        scale: The number c, or d, as the graph has it.
         removed: Names of the nodes that are not needed afterwards.
+        cubic: The number e; None for the exact GELU.
     """
 
     data: Tensor
     scale: float
     removed: list[str]
+    cubic: float | None = None
 
 
 def run(graph: Graph, report: Report) -> int:
     """Rewrite every GELU of another form."""
-    if not graph.of_op("Erf", "Erfc") or is_framed(graph):
+    if not graph.of_op("Erf", "Erfc", "Tanh") or is_framed(graph):
         return 0
     fired = 0
     for root in graph.of_op("Mul"):
@@ -80,9 +91,11 @@ def _with_data(graph: Graph, data: Tensor, normal: Tensor, product: Node) -> Ite
     if node.op in ("Add", "AddV2"):
         one, erf = node.inputs if graph.is_constant(node.inputs[0]) else node.inputs[::-1]
         node = graph.nodes[erf.node]
+        removed.append(node.name)
+        if _number(graph, one) == 1 and node.op == "Tanh":
+            yield from _with_tanh(graph, data, node.inputs[0], removed)
         if _number(graph, one) != 1 or node.op != "Erf":
             return
-        removed.append(node.name)
     elif node.op != "Erfc":
         return
     scaled = graph.nodes[node.inputs[0].node]
@@ -91,6 +104,26 @@ def _with_data(graph: Graph, data: Tensor, normal: Tensor, product: Node) -> Ite
         return
     if node.op == "Erfc" or scaled.op == "RealDiv":
         yield Gelu(data, abs(scale), [*removed, scaled.name])
+
+
+def _with_tanh(graph: Graph, data: Tensor, argument: Tensor, removed: list[str]) -> Iterator[Gelu]:
+    """Yield the GELU of a tensor with the hyperbolic tangent of another one."""
+    for total, scale in _pairs(graph, argument, "Mul"):
+        for linear, term in _pairs(graph, total, "AddV2"):
+            for power, cubic in _pairs(graph, term, "Mul"):
+                cube = graph.nodes[power.node]
+                if linear != data or cube.op != "Pow" or cube.inputs[0] != data or _number(graph, cube.inputs[1]) != 3:
+                    continue
+                numbers = _number(graph, scale) or 0.0, _number(graph, cubic) or 0.0
+                if all(abs(one / other - 1) < PRECISION for one, other in zip(numbers, TANH, strict=True)):
+                    names = [argument.node, total.node, term.node, power.node]
+                    yield Gelu(data, numbers[0], [*removed, *names], numbers[1])
+
+
+def _pairs(graph: Graph, tensor: Tensor, op: str) -> list[tuple[Tensor, Tensor]]:
+    """Return the operands of an operation in both orders; nothing if it is another operation."""
+    node = graph.nodes[tensor.node]
+    return [(node.inputs[0], node.inputs[1]), (node.inputs[1], node.inputs[0])] if node.op == op else []
 
 
 def _scale(graph: Graph, node: Node, data: Tensor) -> float | None:
@@ -130,23 +163,46 @@ def _refusal(graph: Graph, root: Node, gelu: Gelu) -> str | None:
 
 
 def _replace(graph: Graph, root: Node, gelu: Gelu) -> None:
-    make, like = Maker(graph, root, []), root
-    from tensorflow import as_dtype
-
-    dtype = as_dtype(attr(root, "T")).as_numpy_dtype
-    scale, one, half = (
-        make.constant(role, np.asarray(value, dtype)) for role, value in (("c", gelu.scale), ("one", 1), ("0.5", 0.5))
-    )
-    erf = make.node("Erf", make.node("Mul", gelu.data, scale, like=like), like=like)
-    # Grappler sorts factors by name, and multiplies the first one by the number: LiteRT expects that this is x.
-    factors = [
-        make.node("Mul", gelu.data, half, like=like, role="half"),
-        make.node("AddV2", erf, one, like=like, role="sum"),
-    ]
+    make = Maker(graph, root, [])
+    factors = _exact(make, gelu) if gelu.cubic is None else _approximate(make, gelu, gelu.cubic)
     graph.remove(root.name)
     graph.insert(Node(root.name, "Mul", factors, root.controls, root.attr, root.device))
     for name in gelu.removed:
         graph.remove(name)
+
+
+def _exact(make: Maker, gelu: Gelu) -> list[Tensor]:
+    """Add the factors of the exact GELU: x / 2 comes first, by name."""
+    erf = make.node("Erf", _times(make, gelu.data, gelu.scale), like=make.root)
+    return [_times(make, gelu.data, 0.5, "half"), _plus_one(make, erf)]
+
+
+def _approximate(make: Maker, gelu: Gelu, cubic: float) -> list[Tensor]:
+    """Add the factors of the GELU with tanh: by name, e x comes before x^2, and half the sum before x."""
+    like, data = make.root, gelu.data
+    square = make.node("Square", data, like=like, role="square")
+    cube = make.node("Mul", _times(make, data, cubic, "part"), square, like=like)
+    tanh = make.node("Tanh", _times(make, make.node("AddV2", data, cube, like=like), gelu.scale), like=like)
+    half = _times(make, _plus_one(make, tanh), 0.5)
+    if len(data.node) > 1:
+        name = make.graph.fresh(f"{data.node[:-1]}-half")
+        make.graph.rename(half.node, name)
+        half = Tensor(name)
+    return [half, data]
+
+
+def _plus_one(make: Maker, tensor: Tensor) -> Tensor:
+    return make.node("AddV2", tensor, _constant(make, 1), like=make.root, role="sum")
+
+
+def _times(make: Maker, tensor: Tensor, number: float, role: str = "") -> Tensor:
+    return make.node("Mul", tensor, _constant(make, number), like=make.root, role=role)
+
+
+def _constant(make: Maker, number: float) -> Tensor:
+    from tensorflow import as_dtype
+
+    return make.constant("constant", np.asarray(number, as_dtype(attr(make.root, "T")).as_numpy_dtype))
 
 
 LAW = Whole(run, requires=("direct edges", "folded constants"))

@@ -1,0 +1,115 @@
+"""Tests of the laws together on a transformer block as Keras 3 exports it: operations at run time, and exports."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from tfopt import runtimes
+from tfopt.artifacts import SavedModel
+from tfopt.components.export_onnx.component import export_onnx
+from tfopt.components.export_openvino.component import export_openvino
+from tfopt.components.export_tflite.component import export_tflite
+from tfopt.components.optimize_graph.component import optimize_graph
+from tfopt.graph.saved_model import read
+
+WIDTH, LENGTH = 16, 6
+# Prints the operations that TensorFlow runs, with oneDNN on.
+COUNT = """
+import json, sys
+import numpy as np
+import tensorflow as tf
+with tf.compat.v1.Session(graph=tf.Graph()) as session:
+    loaded = tf.compat.v1.saved_model.loader.load(session, ["serve"], sys.argv[1])
+    signature = loaded.signature_def["serving_default"]
+    (fed,), (fetched,) = signature.inputs.values(), signature.outputs.values()
+    options, metadata = tf.compat.v1.RunOptions(output_partition_graphs=True), tf.compat.v1.RunMetadata()
+    session.run(fetched.name, {fed.name: np.ones((2, int(sys.argv[2])), np.int32)}, options, metadata)
+print(json.dumps([node.op for graph in metadata.partition_graphs for node in graph.node]))
+"""
+
+
+def block(flow):
+    attended = layers.MultiHeadAttention(2, WIDTH // 2)(flow, flow)
+    flow = layers.LayerNormalization()(flow + attended)
+    wide = layers.Dense(4 * WIDTH)(flow)
+    wide = layers.Activation(lambda values: keras.activations.gelu(values, approximate=False))(wide)
+    return layers.LayerNormalization()(flow + layers.Dense(WIDTH)(wide))
+
+
+def write_encoder(folder):
+    draw = np.random.default_rng(0)
+    keras.utils.set_random_seed(0)
+    ids = layers.Input((LENGTH,), dtype="int32", name="ids")
+    flow = layers.Embedding(10, WIDTH, mask_zero=True)(ids)
+    flow = block(block(flow))
+    model = keras.Model(ids, layers.Dense(3)(layers.GlobalAveragePooling1D()(flow)))
+    for weight in model.weights:
+        if weight.path.endswith(("bias", "beta", "gamma")):
+            weight.assign(1 + draw.normal(0, 0.3, weight.shape))
+    model.export(str(folder), verbose=False)
+
+
+@pytest.fixture(scope="module")
+def optimized(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("transformers")
+    write_encoder(folder / "plain")
+    made = optimize_graph(folder / "plain", folder / "optimized")["optimized"]
+    return folder / "plain", SavedModel(made.path)
+
+
+def run_time_operations(model):
+    arguments = [sys.executable, "-c", COUNT, str(model.saved_model), str(LENGTH)]
+    environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    printed = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=True).stdout
+    return Counter(json.loads(printed.splitlines()[-1]))
+
+
+def test_no_pass_is_undone_and_every_law_of_transformers_is_applied(optimized):
+    report = optimized[1].card.facts["report"]
+    assert report["taken_back"] == {}
+    fired = {law: entry["times"] for law, entry in report["fired"].items()}
+    assert fired["fuse_layer_norms"] == fired["fold_reshape_sizes"] // 2 == 8  # 4 of each of two signatures
+    assert report["batch_norms_left"] == {}
+    assert fired["fuse_gelus"] == fired["fuse_products_of_one_input"] == fired["push_factors_before_products"] == 4
+
+
+def test_the_written_model_has_public_operations_only(optimized):
+    ops = Counter(node.op for node in read(optimized[1].saved_model).graph.node)
+    assert not [op for op in ops if op.startswith("_")]
+    assert ops["BatchMatMulV2"] == ops["Neg"] == ops["Erfc"] == ops["SquaredDifference"] == 0
+    assert ops["MatMul"] == 2 * (2 * 4 + 1)  # two blocks of queries with keys and values, attention, and two layers
+
+
+def test_tensorflow_computes_bias_gelu_and_residual_sums_in_the_products(optimized):
+    plain, optimized = (run_time_operations(model) for model in (SavedModel(optimized[0]), optimized[1]))
+    fused = sum(count for op, count in optimized.items() if "FusedMatMul" in op)
+    assert fused == 2 * 4 + 1
+    assert optimized["BiasAdd"] == optimized["Erf"] == optimized["Erfc"] == 0
+    assert plain["Erfc"] == 2
+    assert sum(optimized.values()) < 0.6 * sum(plain.values())
+
+
+def test_litert_finds_each_gelu(optimized, tmp_path):
+    (lite,) = export_tflite(optimized[1].path, tmp_path / "lite").values()
+    assert lite.card.facts["verified"]
+    interpreter = tf.lite.Interpreter(model_path=str(lite.path / "Format-Serving" / "tflite"))
+    assert Counter(one["op_name"] for one in interpreter._get_ops_details())["GELU"] == 2
+
+
+def test_onnx_and_openvino_agree_with_the_optimized_model(optimized, tmp_path):
+    ids = {"ids": np.random.default_rng(0).integers(0, 10, (4, LENGTH)).astype(np.int32)}
+    with runtimes.load(SavedModel(optimized[0])) as runtime:
+        expected = next(iter(runtime.run(ids).values()))
+    for export in (export_onnx, export_openvino):
+        (exported,) = export(optimized[1].path, tmp_path / export.__name__).values()
+        with runtimes.load(exported) as runtime:
+            received = next(iter(runtime.run(ids).values()))
+        np.testing.assert_allclose(received, expected, atol=1e-5 * np.abs(expected).max())
