@@ -5,6 +5,7 @@
 Files are written below FOLDER (by default this repository). A test compares them with the committed ones.
 """
 
+import json
 import re
 import sys
 import tomllib
@@ -15,6 +16,7 @@ from typing import Any
 import yaml
 
 import tfopt
+from tfopt.cli.commands import pipeline_schema
 from tfopt.component import Component, Port, components
 from tfopt.dag.tracing import load, pipelines
 from tfopt.declaration.parameters import Parameter
@@ -36,6 +38,7 @@ def main(root: Path) -> None:
         compiled = root / "deploy" / "kfp" / "pipelines" / f"{name}.yaml"
         compiled.parent.mkdir(parents=True, exist_ok=True)
         kfp.compile_pipeline(load(name), compiled)
+    _write(root / "docs" / "mnist" / "retrain.schema.json", json.dumps(pipeline_schema("retrain"), indent=1))
     readme = (ROOT / "README.md").read_text()
     before, _, rest = readme.partition(BEGIN)
     _, _, after = rest.partition(END)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from tfopt.component import Between, Names, Reads
 from tfopt.errors import ComponentError, nearest
 from tfopt.keras_models.backbones import LIGHT_BACKBONES, read_backbones
-from tfopt.measurement.goals import read_goals
+from tfopt.measurement.goals import GOAL_MAPPING, read_goals
 
 Size = tuple[int, int, int]  # height, width, channels
 
@@ -89,7 +89,9 @@ class Settings:
     image: str = "image"
     label: str = "label"
     formats: Annotated[tuple[str, ...], Reads(read_formats, ("tflite", "onnx")), Names()] = RUNTIMES
-    goals: Annotated[tuple[str, ...], Reads(read_goals, ("latency threshold 5",))] = ("quality max_degradation 1%",)
+    goals: Annotated[tuple[str, ...], Reads(read_goals, ("latency threshold 5",), GOAL_MAPPING)] = (
+        "quality max_degradation 1%",
+    )
     objective: Literal["latency", "size", "size_gzipped", "memory", "quality"] = "latency"
     confidence: Literal["interval", "point"] = "interval"
     epochs: Annotated[int, Between(1)] = 3

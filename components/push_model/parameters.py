@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tfopt.component import Between
+from tfopt.declaration.parameters import Location
 from tfopt.model_store.warm_start import Destination
 
 
@@ -34,5 +35,5 @@ class PushSettings:
     destination: Destination
     layout: Literal["auto", "tf_serving", "triton", "plain"] = "auto"
     keep: Annotated[int, Between(1)] | None = None
-    signing_key: str | None = None
+    signing_key: Annotated[str, Location()] | None = None
     warm_up_requests: Annotated[int, Between(0, 1000)] = 16

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from tfopt.component import Between, Names, Reads
 from tfopt.components.tune_recipe.recipes import FORMATS
-from tfopt.measurement.goals import read_goals
+from tfopt.measurement.goals import GOAL_MAPPING, read_goals
 from tfopt.model_store.warm_start import Destination
 
 
@@ -33,7 +33,7 @@ class SearchSettings:
             measured times.
     """
 
-    goals: Annotated[tuple[str, ...], Reads(read_goals, ("quality max_degradation 1%",))] = (
+    goals: Annotated[tuple[str, ...], Reads(read_goals, ("quality max_degradation 1%",), GOAL_MAPPING)] = (
         "quality max_degradation 1%",
     )
     objective: Literal["latency", "throughput", "size", "size_gzipped", "memory", "quality"] = "latency"

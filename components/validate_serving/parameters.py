@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tfopt.component import Between
+from tfopt.declaration.parameters import Location
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class ServingTest:
     layout: Literal["auto", "tf_serving", "triton", "plain"] = "auto"
     destination: str | None = None
     verify: bool = False
-    public_key: str | None = None
+    public_key: Annotated[str, Location()] | None = None
     requests: Annotated[int, Between(1, 1000)] = 16
     batch_size: Annotated[int, Between(1)] = 1
     concurrency: Annotated[int, Between(1)] = 4

@@ -35,7 +35,8 @@ def server():
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("guide")
-    (folder / "deploy").symlink_to(ROOT / "deploy")
+    for name in ("deploy", "docs"):
+        (folder / name).symlink_to(ROOT / name)
     return folder
 
 
@@ -51,6 +52,7 @@ def test_a_command_of_the_guide_runs(command: str, server: KfpServer, workspace:
     words = shlex.split(command.replace("http://localhost:8888", server.url))
     monkeypatch.chdir(workspace)
     monkeypatch.delenv("KFP_TOKEN", raising=False)
+    monkeypatch.setenv("KFP_ENDPOINT", server.url)
     monkeypatch.setenv("HOME", str(workspace))  # kfp reads its settings there
     monkeypatch.setattr("kfp.client.Client._LOCAL_KFP_CONTEXT", str(workspace / "no-context.json"))
     monkeypatch.setattr(submit.time, "sleep", lambda seconds: None)
@@ -72,6 +74,12 @@ def test_the_server_has_the_run_that_the_guide_describes(server: KfpServer):
     assert images == {f"registry.example/tfopt-{kind}:0.1.0" for kind in ("tf", "beam")}
     assert len(server.kinds["versions"]) == 3  # submitted, scheduled with a GPU, and uploaded by kfp
     assert any("nodeSelector" in text for text in server.uploads.values())
+
+
+def test_the_guide_shows_the_example_file():
+    example = (ROOT / "docs" / "mnist" / "kubeflow.yaml").read_text()
+    (shown,) = re.findall(r"```yaml\n(.*?)```", GUIDE, re.S)
+    assert [line for line in example.splitlines(keepends=True) if not line.startswith("#")] == shown.splitlines(True)
 
 
 def test_every_option_is_in_the_table_of_the_guide():

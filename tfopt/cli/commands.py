@@ -11,17 +11,18 @@ from typing import Any
 from tfopt.artifacts import Artifact, Benchmark, Decision, Evaluation, Pushed, storage
 from tfopt.cli import kubeflow
 from tfopt.cli.arguments import (
+    CommandParser,
     Subparsers,
     add_component_options,
     add_json_option,
     component_parser,
-    parse_assignments,
 )
 from tfopt.cli.engines import ENGINES, check_engine, default_engine, load_engine
 from tfopt.cli.log_redirect import capture_library_logs, redirect_library_logs
+from tfopt.cli.run_file import add_file_option
 from tfopt.component import Component, components, find
 from tfopt.dag import tracing
-from tfopt.dag.dag import Dag
+from tfopt.dag.dag import Dag, resolve_source
 from tfopt.formatting import indented
 
 
@@ -58,6 +59,38 @@ def _describe(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _add_schema(subparsers: Subparsers) -> None:
+    summary = "write the JSON schema of a pipeline's run files, for editors"
+    parser = subparsers.add_parser(
+        "schema",
+        help=summary,
+        description="Write the JSON schema of a pipeline's run files. An editor with a YAML language server uses it if "
+        "the first line of the file is: # yaml-language-server: $schema=FILE.json",
+    )
+    parser.add_argument("pipeline", help="a shipped pipeline, or a .py file")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="the file to write (default: print it)")
+    parser.set_defaults(run_command=_schema)
+
+
+def _schema(arguments: argparse.Namespace) -> int:
+    text = json.dumps(pipeline_schema(arguments.pipeline), indent=1)
+    if arguments.output:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text(f"{text}\n")
+    print(arguments.output or text)
+    return 0
+
+
+def pipeline_schema(pipeline: str) -> dict[str, Any]:
+    """Return the JSON schema of the run files of a pipeline."""
+    from tfopt.cli.run_file_schema import run_file_schema
+
+    subparsers = argparse.ArgumentParser().add_subparsers(prog="tfopt", parser_class=CommandParser)
+    for name in RUN_FILE_COMMANDS:
+        COMMANDS[name](subparsers)
+    return run_file_schema(tracing.load(pipeline), list(subparsers.choices.values()))
+
+
 def _add_run(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "run",
@@ -85,6 +118,7 @@ def _add_run(subparsers: Subparsers) -> None:
         help="an argument for the Beam components, such as --beam-pipeline-arg=--runner=DataflowRunner",
     )
     add_json_option(parser, "print the outputs of each step as JSON")
+    add_file_option(parser)
     parser.set_defaults(run_command=_run)
 
 
@@ -93,14 +127,14 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.set == ["help"]:
         print(_values_help(dag))
         return 0
-    values = parse_assignments(dag, arguments.set)
+    values = arguments.run_file.values(dag, arguments.set, functools.partial(_check_source, dag))
     root = (arguments.root or Path("runs", dag.name)).absolute()
     storage.check_characters(str(root))
     check_engine(arguments.engine)
     checked = dag.values(values)  # raises for a wrong value before the slow import of TFX
     for source in dag.sources:
-        if checked[source] and storage.is_remote(checked[source]):
-            storage.check_exists(checked[source])
+        if checked[source]:
+            _check_source(dag, source, checked[source])
     with redirect_library_logs(root / "run.log"):
         outcomes = load_engine(arguments.engine)(dag, values, root, beam_args=arguments.beam_pipeline_arg)
     if arguments.json:
@@ -116,6 +150,14 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         _print_results({type(output): output for outcome in outcomes.values() for output in outcome.outputs.values()})
     return 0
+
+
+def _check_source(dag: Dag, name: str, value: Any) -> None:
+    """Raise ComponentError if a source does not exist, or has no artifact of its type."""
+    if name in dag.sources:
+        uri = resolve_source(dag.sources[name], value)
+        if uri and storage.is_remote(uri):
+            storage.check_exists(uri)
 
 
 def _print_results(artifacts: Mapping[type[Artifact], Any]) -> None:
@@ -189,4 +231,6 @@ COMMANDS: dict[str, Callable[[Subparsers], None]] = {
     "schedule": kubeflow.add_schedule,
     "list": _add_list,
     "describe": _add_describe,
+    "schema": _add_schema,
 }
+RUN_FILE_COMMANDS = ("run", "compile", "submit", "schedule")

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tfopt.cli.arguments import Subparsers, add_json_option, parse_assignments
+from tfopt.cli.arguments import Subparsers, add_json_option
+from tfopt.cli.run_file import add_file_option
 from tfopt.component import components
 from tfopt.dag import tracing
 from tfopt.dag.dag import Dag
@@ -35,6 +36,13 @@ def add_compile(subparsers: Subparsers) -> None:
         help="an optional source that the runs get; the YAML has no others",
     )
     parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="the address of a source, or a parameter's value, in runs that do not set another one",
+    )
+    parser.add_argument(
         "--count",
         action="append",
         default=[],
@@ -47,6 +55,7 @@ def add_compile(subparsers: Subparsers) -> None:
         help="of a pipeline: write a component for another pipeline; its inputs and outputs are artifacts",
     )
     _add_step_options(parser)
+    add_file_option(parser)
     parser.set_defaults(run_command=_compile)
 
 
@@ -65,6 +74,7 @@ def _compile(arguments: argparse.Namespace) -> int:
         options_of_pipelines = {
             "--kfp-option": arguments.kfp_option,
             "--with": arguments.sources,
+            "--set": arguments.set or arguments.run_file.entries.get("values"),
             "--as-component": arguments.as_component,
         }
         for option in (option for option, value in options_of_pipelines.items() if value):
@@ -83,7 +93,13 @@ def _compile(arguments: argparse.Namespace) -> int:
             if name not in dag.sources:
                 raise ComponentError(f"--with {name}", "a source of the pipeline", nearest(name, dag.sources))
         compiler.compile_pipeline(
-            dag, arguments.output, images, options, arguments.sources, as_component=arguments.as_component
+            dag,
+            arguments.output,
+            images,
+            options,
+            arguments.sources,
+            as_component=arguments.as_component,
+            defaults=_values(dag, arguments),
         )
     print(arguments.output)
     return 0
@@ -166,7 +182,8 @@ def _schedule(parser: argparse.ArgumentParser, arguments: argparse.Namespace) ->
 def _put_schedule(arguments: argparse.Namespace, name: str) -> int:
     from tfopt.kfp.cron import Cron
 
-    cron = Cron.parse(arguments.cron)
+    with arguments.run_file.naming("cron", arguments.cron):
+        cron = Cron.parse(arguments.cron)
     server, uploaded, options = _upload(arguments)
     from tfopt.kfp.recurring_runs import put_schedule
 
@@ -210,7 +227,7 @@ def _upload(arguments: argparse.Namespace) -> tuple[Any, Any, Any]:
 
     dag = _load_dag(arguments)
     images, options = Images(arguments.image), Options(arguments.kfp_option)
-    values = parse_assignments(dag, arguments.set)
+    values = _values(dag, arguments)
     options.check(dag)
     if arguments.stage:
         dag.values(values)  # raises for a wrong value before the upload
@@ -220,6 +237,18 @@ def _upload(arguments: argparse.Namespace) -> tuple[Any, Any, Any]:
         run_parameters(dag, values)  # raises for a wrong value before the first request to the server
         server = _server(arguments)
     return server, upload(server, dag, values, images, options, arguments.experiment), options
+
+
+def _values(dag: Dag, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the checked values of ``--set`` and of a run file, in which the cluster must be able to read sources."""
+    from tfopt.kfp.compiler import check_address
+
+    def check(name: str, value: Any) -> None:
+        if name in dag.sources and not getattr(arguments, "stage", None):
+            check_address(name, value)
+
+    values: dict[str, Any] = arguments.run_file.values(dag, arguments.set, check)
+    return values
 
 
 def _load_dag(arguments: argparse.Namespace) -> Dag:
@@ -253,6 +282,7 @@ def _add_server_options(parser: argparse.ArgumentParser, *, pipeline_optional: b
     parser.add_argument("--namespace", help="the namespace of your profile, on a multi-user server")
     parser.add_argument("--experiment", help="the experiment (default: the pipeline's name)")
     add_json_option(parser)
+    add_file_option(parser)
 
 
 def _add_step_options(parser: argparse.ArgumentParser) -> None:

@@ -15,9 +15,10 @@ from collections.abc import Iterator, Sequence
 import tfopt
 from tfopt.artifacts.scratch import scratch_folder
 from tfopt.cli.arguments import CommandParser, normalize_options
-from tfopt.cli.commands import COMMANDS, add_component
+from tfopt.cli.commands import COMMANDS, RUN_FILE_COMMANDS, add_component
 from tfopt.cli.dead_process import report_death
 from tfopt.cli.log_redirect import LogFormatter
+from tfopt.cli.run_file import RunFile, files_of
 from tfopt.cli.surroundings import Terminated, discard_output, interrupted_by_sigterm, open_streams
 from tfopt.component import components
 from tfopt.declaration.library import component_names
@@ -106,6 +107,8 @@ def build_parser(words: Sequence[str], debug: bool = False) -> argparse.Argument
         add_command(subparsers)
     if words and words[0] not in COMMANDS and not words[0].startswith("-"):
         add_component(subparsers, words, debug)
+    if words and words[0] in RUN_FILE_COMMANDS and (files := files_of(words[1:])):
+        RunFile(files, words[0]).set_defaults(subparsers.choices[words[0]])
     return parser
 
 

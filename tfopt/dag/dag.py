@@ -117,7 +117,7 @@ class Dag:
                 "a value for each",
                 "pass " + " ".join(f"--set {name}=…" for name in missing),
             )
-        values = {name: _resolved(source, arguments.get(name)) for name, source in self.sources.items()}
+        values = {name: resolve_source(source, arguments.get(name)) for name, source in self.sources.items()}
         values |= {name: p.check(arguments.get(name, p.default), self.name) for name, p in self.parameters.items()}
         for step in self.steps.values():
             step.component.check(self.resolve(step, values))
@@ -131,7 +131,7 @@ class Dag:
         }
 
 
-def _resolved(source: PipelineInput, path: Any) -> str | None:
+def resolve_source(source: PipelineInput, path: Any) -> str | None:
     """Return the absolute path of a source, after checking its content, or its remote URI."""
     if path is None:
         return None

@@ -3,7 +3,7 @@
 import json
 import math
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -40,6 +40,19 @@ class Between:
 
 
 @dataclass(frozen=True)
+class MappingForm:
+    """The form of a text as a mapping, in which a run file may contain it, too.
+
+    Attributes:
+        text: Converts the mapping, whose values are texts, to the text; raises ComponentError.
+        schema: Returns the JSON Schema of the mapping.
+    """
+
+    text: Callable[[Mapping[str, str]], str]
+    schema: Callable[[], dict[str, Any]]
+
+
+@dataclass(frozen=True)
 class Reads:
     """The parser of a text, or of a list of texts: ``Annotated[str, Reads(Shape.parse, "28x28x1")]``.
 
@@ -47,10 +60,17 @@ class Reads:
         parse: The function that the step parses the value with. It is also called when the DAG is built, so that its
             ComponentError is raised before anything runs.
         example: A valid value.
+        mapping: Another form of the text, or of each text of a list.
     """
 
     parse: Callable[[Any], Any]
     example: str | tuple[str, ...]
+    mapping: MappingForm | None = None
+
+
+@dataclass(frozen=True)
+class Location:
+    """A text that is a path or an address: ``Annotated[str, Location()]``; a run file may contain relative paths."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +103,7 @@ class Parameter:
         description: From the docstring.
         is_tuple: True if a list is passed to the function as a tuple (declared as ``tuple[str, ...]``).
         names: Splits texts of several names; None if a text may contain a comma.
+        is_location: True for a path or an address.
     """
 
     name: str
@@ -96,6 +117,7 @@ class Parameter:
     description: str
     is_tuple: bool = False
     names: Names | None = None
+    is_location: bool = False
 
     def check(self, value: Any, owner: str) -> Any:
         """Return the value in its declared type.
@@ -190,13 +212,16 @@ def read_parameter(name: str, hint: Any, default: Any, required: bool, descripti
         hint, *others = get_args(hint)
         annotations = {type(one): one for one in others}
     between, reads, names = (annotations.get(kind) for kind in (Between, Reads, Names))
+    is_location = Location in annotations
     choices = get_args(hint) if get_origin(hint) is Literal else ()
     is_tuple = hint == tuple[str, ...]
     hint = str if choices else list[str] if is_tuple else hint
     if hint not in PLAIN:
         raise TypeError(f"parameter {name}: {hint} is not one of bool, int, float, str, tuple[str, ...], Literal")
     default = list(default) if isinstance(default, tuple) else default
-    return Parameter(name, hint, default, required, optional, choices, between, reads, description, is_tuple, names)
+    return Parameter(
+        name, hint, default, required, optional, choices, between, reads, description, is_tuple, names, is_location
+    )
 
 
 def read_group(group: type) -> dict[str, Parameter]:
@@ -261,6 +286,7 @@ def inherit(parameter: Parameter, reached: Parameter) -> Parameter:
         between=_overlap(parameter.between, reached.between),
         reads=parameter.reads or reached.reads,
         names=parameter.names or reached.names,
+        is_location=parameter.is_location or reached.is_location,
         description=parameter.description or reached.description,
     )
 

@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -27,6 +28,18 @@ from tfopt.kfp.container_components import (
 from tfopt.kfp.images import Images
 from tfopt.kfp.placement import place_steps
 from tfopt.kfp.pod_options import Options, apply
+
+SCHEMES = ("gs://", "s3://", "minio://", "oci://")  # of KFP's importer
+
+
+def check_address(name: str, value: Any) -> None:
+    """Raise ComponentError if the cluster cannot read the address of a source."""
+    if not str(value).startswith(SCHEMES):
+        raise ComponentError(
+            f"--set {name}={value}",
+            f"an address that the cluster can read: {', '.join(SCHEMES)}",
+            "copy it to your object store and pass its address there, or let --stage s3://BUCKET/FOLDER do that",
+        )
 
 
 def compile_component(
@@ -61,6 +74,7 @@ def compile_pipeline(
     sources: Collection[str] = (),
     *,
     as_component: bool = False,
+    defaults: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Write a DAG as native KFP v2 YAML. Sources become parameters ``NAME_uri``, imported when the run starts.
 
@@ -71,6 +85,7 @@ def compile_pipeline(
         options: The options of the steps and the run.
         sources: The optional sources that the runs get. The others are left out, because KFP imports every source.
         as_component: Write a component for another pipeline: the sources are artifacts, and so are the outputs.
+        defaults: Addresses of sources and checked values of parameters, which a run has unless it sets others.
 
     Raises:
         ComponentError: If an option does not fit the DAG or the image of a step, or KFP's compiler refuses the DAG.
@@ -79,9 +94,10 @@ def compile_pipeline(
     options.check(dag)
     if as_component:
         _refuse_options_of_runs(dag, options)
+        _refuse_addresses(dag, defaults)
     placed = place_steps(dag, images, options)
-    used = [source for source in dag.sources.values() if not source.optional or source.name in sources]
-    signature = _signature(dag, used, as_component)
+    used = [source for source in dag.sources.values() if not source.optional or source.name in {*sources, *defaults}]
+    signature = _signature(dag, used, as_component, defaults)
 
     def build(*values: Any) -> Any:  # KFP passes the values in the order of the signature
         arguments = dict(zip(signature.parameters, values, strict=True))
@@ -117,13 +133,38 @@ def _refuse_options_of_runs(dag: Dag, options: Options) -> None:
         )
 
 
-def _signature(dag: Dag, sources: Sequence[PipelineInput], as_component: bool) -> inspect.Signature:
+def _refuse_addresses(dag: Dag, defaults: Mapping[str, Any]) -> None:
+    """Raise ComponentError for the address of a source, which the pipeline around a component passes as an artifact."""
+    for name in dag.sources:
+        if name in defaults:
+            raise ComponentError(
+                f"--set {name}={defaults[name]} with --as-component",
+                "values of parameters",
+                "leave it out: the sources of a component are artifacts of the pipeline around it",
+            )
+
+
+def _signature(
+    dag: Dag, sources: Sequence[PipelineInput], as_component: bool, defaults: Mapping[str, Any]
+) -> inspect.Signature:
     """Return the signature of the function that KFP compiles: sources and outputs are artifacts of a component."""
+    declared = [
+        replace(parameter, default=defaults[name], required=False) if name in defaults else parameter
+        for name, parameter in dag.parameters.items()
+    ]
     if not as_component:
-        uris = [read_parameter(_uri(source), str, None, True, source.description) for source in sources]
-        return inspect.Signature(list(parameter_arguments([*uris, *dag.parameters.values()])))
+        for source in sources:
+            if source.name in defaults:
+                check_address(source.name, defaults[source.name])
+        uris = [
+            read_parameter(
+                _uri(source), str, defaults.get(source.name), source.name not in defaults, source.description
+            )
+            for source in sources
+        ]
+        return inspect.Signature(list(parameter_arguments([*uris, *declared])))
     inputs = [input_artifact(source.name, source.type) for source in sources]
-    parameters = parameter_arguments(list(dag.parameters.values()))
+    parameters = parameter_arguments(declared)
     fields = [(name, kfp_type(output.type)) for name, output in dag.outputs.items()]
     outputs = NamedTuple("Outputs", fields) if fields else inspect.Signature.empty
     return inspect.Signature([*inputs, *parameters], return_annotation=outputs)

@@ -84,7 +84,7 @@ def parameter_arguments(parameters: Collection[Parameter]) -> Iterator[inspect.P
         default = inspect.Parameter.empty if parameter.required else parameter.default
         if parameter.optional:
             # Empty text means None: KFP's interface sends it, and its local engine can pass no other value.
-            default = "" if hint is str else default
+            default = default or "" if hint is str else default
             hint = Optional[hint]
         yield _argument(parameter.name, hint, default)
 

@@ -46,8 +46,8 @@ KEYS: dict[str, tuple[str, str]] = {
     "root": (r"(?:gs|s3|minio)://.+", "root=s3://bucket/runs"),
     "service_account": (_OBJECT, "service_account=tfopt-runner"),
 }
-_LISTS = {"toleration", "pull_secret"}
-_RUN_KEYS = {"root", "service_account"}  # of the run, not of a step
+LISTS = {"toleration", "pull_secret"}
+RUN_KEYS = {"root", "service_account"}  # of the run, not of a step
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ class Options:
     def check(self, dag: Dag) -> None:
         """Raise ComponentError if an option names a step or source that the DAG does not have."""
         for option in self._options:
-            names = dag.sources if option.key == "reuse" else dag.steps
+            names = named_by(option.key, dag)
             if option.step and option.step not in names:
-                kind = "source" if option.key == "reuse" else "step"
+                kind = "source" if names is dag.sources else "step"
                 raise ComponentError(
                     f"--kfp-option {option.text}", f"a {kind} of {dag.name}", nearest(option.step, names)
                 )
@@ -118,13 +118,18 @@ class Options:
                 continue
             if option.name:
                 values.setdefault(option.key, {})[option.name] = option.value
-            elif option.key in _LISTS:
+            elif option.key in LISTS:
                 values.setdefault(option.key, []).append(option.value)
             else:
                 values[option.key] = option.value
 
     def _last(self, key: str) -> str | None:
         return next((option.value for option in reversed(self._options) if option.key == key), None)
+
+
+def named_by(key: str, dag: Dag) -> Mapping[str, Any]:
+    """Return what the first part of ``STEP:KEY=VALUE`` names: steps, or sources for the key ``reuse``."""
+    return dag.sources if key == "reuse" else dag.steps
 
 
 def apply(values: Mapping[str, Any], task: Any) -> None:
@@ -149,7 +154,7 @@ def _parse(text: str) -> _Option:
     if form is None or not equals:
         raise ComponentError(f"--kfp-option {text}", "[STEP:]KEY=VALUE", nearest(key, KEYS))
     pattern, example = KEYS[form]
-    if bool(name) != ("." in form) or not re.fullmatch(pattern, value) or (colon and key in _RUN_KEYS):
+    if bool(name) != ("." in form) or not re.fullmatch(pattern, value) or (colon and key in RUN_KEYS):
         raise ComponentError(f"--kfp-option {text}", f"{form}=VALUE", f"write for example --kfp-option {example}")
     return _Option(step or None, key, name, value, text)
 

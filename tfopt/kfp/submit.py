@@ -21,7 +21,6 @@ from tfopt.kfp.client import Server
 from tfopt.kfp.images import Images
 from tfopt.kfp.pod_options import Options
 
-SCHEMES = ("gs://", "s3://", "minio://", "oci://")  # of KFP's importer
 _FINAL_STATES = ("SUCCEEDED", "FAILED", "SKIPPED", "CANCELED")
 _MAX_FAILED_POLLS = 20  # in a row, before waiting ends with an error
 
@@ -73,12 +72,8 @@ def run_parameters(dag: Dag, values: Mapping[str, Any]) -> dict[str, Any]:
         ComponentError: If a value is not allowed, or the cluster cannot read the address of a source.
     """
     for name, value in values.items():
-        if name in dag.sources and not str(value).startswith(SCHEMES):
-            raise ComponentError(
-                f"--set {name}={value}",
-                f"an address that the cluster can read: {', '.join(SCHEMES)}",
-                "copy it to your object store and pass its address there, or let --stage s3://BUCKET/FOLDER do that",
-            )
+        if name in dag.sources:
+            compiler.check_address(name, value)
     checked = dag.values(values)
     return {f"{name}_uri" if name in dag.sources else name: checked[name] for name in values}
 
@@ -96,8 +91,10 @@ def stage_sources(dag: Dag, values: Mapping[str, Any], folder: str) -> dict[str,
     Raises:
         ComponentError: If a path has no artifact of the source's type, or the address cannot be written.
     """
-    if not folder.startswith(SCHEMES):
-        raise ComponentError(f"--stage {folder}", f"an address: {', '.join(SCHEMES)}", "pass s3://BUCKET/FOLDER")
+    if not folder.startswith(compiler.SCHEMES):
+        raise ComponentError(
+            f"--stage {folder}", f"an address: {', '.join(compiler.SCHEMES)}", "pass s3://BUCKET/FOLDER"
+        )
     storage.check_scheme(folder)
     staged = dict(values)
     for name, source in dag.sources.items():

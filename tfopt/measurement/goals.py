@@ -10,10 +10,12 @@ latency max_regression 10%       not significantly more than 10 % above the medi
 
 import math
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tfopt import formatting
+from tfopt.declaration.parameters import MappingForm
 from tfopt.errors import ComponentError, nearest
 from tfopt.measurement.model_measurements import ModelMeasurements
 from tfopt.model_store.run_history import HistoricalMedian
@@ -177,6 +179,40 @@ def resolve_goals(
                 nearest(goal.metric, [*measured, QUALITY]),
             )
     return resolved
+
+
+def goal_text(mapping: Mapping[str, str]) -> str:
+    """Convert a goal that is written as a mapping of its metric and its kind.
+
+    >>> goal_text({"metric": "quality", "max_degradation": "1%"})
+    'quality max_degradation 1%'
+
+    Raises:
+        ComponentError: If it has no metric, not exactly one kind, or another key; the text itself is not checked.
+    """
+    unknown = next((key for key in mapping if key not in ("metric", *KINDS)), None)
+    kinds = [key for key in mapping if key != "metric"]
+    if unknown or "metric" not in mapping or len(kinds) != 1:
+        written = f"{{{', '.join(f'{key}: {value}' for key, value in mapping.items())}}}"
+        fix = nearest(unknown, ["metric", *KINDS]) if unknown else "write {metric: quality, max_degradation: 1%}"
+        raise _refusal(written, f"a metric, and one of {', '.join(KINDS)}", fix)
+    return f"{mapping['metric']} {kinds[0]} {mapping[kinds[0]]}"
+
+
+def _goal_schema() -> dict[str, Any]:
+    numbers = {kind: {"type": ["number", "string"], "description": "a number, or one in percent"} for kind in KINDS}
+    return {
+        "type": "object",
+        "description": "a condition on one metric; quality is the main metric of the evaluation",
+        "properties": {"metric": {"type": "string"}, **numbers},
+        "required": ["metric"],
+        "additionalProperties": False,
+        "minProperties": 2,
+        "maxProperties": 2,
+    }
+
+
+GOAL_MAPPING = MappingForm(goal_text, _goal_schema)
 
 
 def _parse(text: str) -> Goal:

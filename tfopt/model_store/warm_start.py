@@ -12,7 +12,7 @@ from typing import Annotated
 
 from tfopt.artifacts import KerasModel, Recipe, report_schema, staging, storage
 from tfopt.artifacts.folder_lock import lock_folder
-from tfopt.declaration.parameters import Reads
+from tfopt.declaration.parameters import Location, Reads
 
 LINK = "trained"
 POINTER = "trained.json"
@@ -127,4 +127,4 @@ def _upload_model(destination: str, trained: KerasModel) -> str:
 
 
 # The annotation of a pipeline parameter: an unknown scheme is refused before the first step, not after the longest one.
-Destination = Annotated[str, Reads(storage.check_scheme, "pushed")]
+Destination = Annotated[str, Reads(storage.check_scheme, "pushed"), Location()]

@@ -6,7 +6,7 @@ from typing import Annotated
 from tfopt.artifacts import Examples, PythonModule
 from tfopt.declaration.parameters import Between, Reads
 from tfopt.errors import ComponentError
-from tfopt.measurement.goals import read_goals
+from tfopt.measurement.goals import GOAL_MAPPING, read_goals
 from tfopt.training.user_module import check_syntax
 
 
@@ -29,7 +29,7 @@ class FineTuningSettings:
     label: str = "label"
     epochs: Annotated[int, Between(1, None)] = 5
     recover: Annotated[int, Between(0, None)] = 0
-    goals: Annotated[tuple[str, ...], Reads(read_goals, ("quality max_degradation 1%",))] = (
+    goals: Annotated[tuple[str, ...], Reads(read_goals, ("quality max_degradation 1%",), GOAL_MAPPING)] = (
         "quality max_degradation 1%",
     )
     batch_size: Annotated[int, Between(1, None)] = 64

@@ -1,0 +1,182 @@
+"""YAML files as entries that know their file and line: overlay of several files, and variables of the environment.
+
+Values are read as texts, whatever YAML makes of them: ``no`` is not a boolean here, and ``1e-3`` is not a text. The
+declaration of each option or parameter decides how its text is parsed, as on the command line.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+
+import yaml
+
+from tfopt.errors import ComponentError, nearest
+
+_VARIABLE = re.compile(r"\$\{([^}]*)(\}?)")
+_NULL = "tag:yaml.org,2002:null"
+
+
+class LineError(ComponentError):
+    """An error that names a file and a line."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A value in a file.
+
+    Attributes:
+        content: A text with variables, a list, or a mapping; None for ``null``, which stands for an absent key.
+        file: The file.
+        line: The line of its key, or of an item of a list, from 1.
+    """
+
+    content: "str | list[Entry] | dict[str, Entry] | None"
+    file: Path
+    line: int
+
+    def error(self, received: str, expected: str, fix: str) -> ComponentError:
+        """Return an error that begins with the file and the line."""
+        return LineError(f"{self.file}, line {self.line}: {received}", expected, fix)
+
+    @contextlib.contextmanager
+    def named(self) -> Iterator[None]:
+        """Name the file and the line in the errors that are raised inside."""
+        try:
+            yield
+        except LineError:
+            raise  # it names the line of an entry inside of this one
+        except ComponentError as error:
+            raise self.error(error.received, error.expected, error.fix) from error
+
+    def text(self, key: str) -> str:
+        """Return a text with the values of its variables.
+
+        Args:
+            key: The name of the entry, for errors.
+
+        Raises:
+            ComponentError: If this is a list or a mapping, or a variable is not set.
+        """
+        if not isinstance(self.content, str):
+            raise self.error(f"{key} is a {self._kind}", "one value", f"write {key}: VALUE")
+        return _VARIABLE.sub(self._value, self.content)
+
+    def texts(self, key: str) -> list[str]:
+        """Return the texts of a list, or one text as a list."""
+        items = self.content if isinstance(self.content, list) else [self]
+        return [item.text(key) for item in items]
+
+    def path(self, key: str) -> str:
+        """Return a path; a relative one is relative to the folder of the file. Addresses remain unchanged."""
+        text = self.text(key)
+        if "://" in text or text.startswith("~"):
+            return text
+        return os.path.normpath(self.file.absolute().parent / text)
+
+    def mapping(self, key: str, allowed: Sequence[str] | None = None) -> dict[str, "Entry"]:
+        """Return the entries of a mapping that are not null.
+
+        Args:
+            key: The name of the mapping, for errors; empty for the file itself.
+            allowed: The allowed keys; None if any key is allowed.
+
+        Raises:
+            ComponentError: If this is no mapping, or it has an unknown key.
+        """
+        if self.content is None:
+            return {}
+        if not isinstance(self.content, dict):
+            name = key or "the file"
+            raise self.error(f"{name} is a {self._kind}", "a mapping: lines of KEY: VALUE", "write KEY: VALUE")
+        for name, entry in self.content.items():
+            if allowed is not None and name not in allowed:
+                raise entry.error(
+                    f"{key}.{name}".lstrip("."), f"a key of {key or 'a run file'}", nearest(name, allowed)
+                )
+        return {name: entry for name, entry in self.content.items() if entry.content is not None}
+
+    @property
+    def _kind(self) -> str:
+        kinds = {"text": str, "list": list, "mapping": dict}
+        return next((name for name, kind in kinds.items() if isinstance(self.content, kind)), "null")
+
+    def _value(self, match: re.Match[str]) -> str:
+        """Return the value of a variable."""
+        name, end = match.groups()
+        if not end or not re.fullmatch(r"[A-Za-z_]\w*", name):
+            raise self.error(match[0], "${NAME}, with the name of a variable and nothing else", "write ${NAME}")
+        if name not in os.environ:
+            fix = f"run it as {name}=… tfopt …, or write the value in the file"
+            raise self.error(f"${{{name}}} is not set", f"a variable {name} in the environment", fix)
+        return os.environ[name]
+
+
+def read_entries(files: Sequence[Path]) -> Entry:
+    """Read files; those after the first override it key by key, at every depth. Lists are replaced as a whole.
+
+    Raises:
+        ComponentError: If a file cannot be read as one YAML document of mappings, lists and texts.
+    """
+    return reduce(_overlay, [_read(file) for file in files])
+
+
+def _overlay(entry: Entry, later: Entry) -> Entry:
+    if not isinstance(entry.content, dict) or not isinstance(later.content, dict):
+        return later
+    earlier = entry.content
+    both = {name: _overlay(earlier[name], item) for name, item in later.content.items() if name in earlier}
+    return Entry({**earlier, **later.content, **both}, later.file, later.line)
+
+
+def _read(file: Path) -> Entry:
+    try:
+        node = yaml.compose(file.read_text(), Loader=yaml.SafeLoader)
+    except FileNotFoundError as error:
+        raise ComponentError(f"-f {file}: no such file", "a run file", "check the path") from error
+    except UnicodeDecodeError as error:
+        raise ComponentError(f"{file}: {error.reason} at byte {error.start}", "text in UTF-8", "convert it") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        fix = "correct this line; a value with {, }, #, or a colon and a space is written in quotes"
+        raise ComponentError(f"{file}{line}: {problem}", "one YAML document", fix) from error
+    if node is None:
+        return Entry({}, file, 1)
+    entry = _convert(node, file, {})
+    if not isinstance(entry.content, dict):
+        entry.mapping("")  # raises
+    return entry
+
+
+def _convert(node: yaml.Node, file: Path, done: dict[int, Entry | None]) -> Entry:
+    """Convert a node; each one only once, because an alias (``*name``) leads to a node that was there before."""
+    line = node.start_mark.line + 1
+    if id(node) in done:
+        entry = done[id(node)]
+        if entry is None:
+            raise ComponentError(
+                f"{file}, line {line}: an alias inside of its own anchor", "values that end", "remove the alias"
+            )
+        return entry
+    done[id(node)] = None
+    content: str | list[Entry] | dict[str, Entry] | None
+    if isinstance(node, yaml.MappingNode):
+        content = {}
+        for key, value in node.value:
+            name = key.value if isinstance(key, yaml.ScalarNode) else "?"
+            if not isinstance(key, yaml.ScalarNode) or name in content:
+                what = f"the key {name!r} twice" if name in content else "a key that is a list or a mapping"
+                place = f"{file}, line {key.start_mark.line + 1}"
+                raise ComponentError(f"{place}: {what}", "texts as keys, each once", "remove or rename one")
+            content[name] = replace(_convert(value, file, done), line=key.start_mark.line + 1)
+    elif isinstance(node, yaml.SequenceNode):
+        content = [_convert(item, file, done) for item in node.value]
+    else:
+        content = None if node.tag == _NULL else node.value
+    done[id(node)] = entry = Entry(content, file, line)
+    return entry
