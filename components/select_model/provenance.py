@@ -129,8 +129,12 @@ def _command(step: LineageStep, source: str, name: str, *, with_examples: bool) 
         return []
     folders = {"model": _folder(source), "examples": "examples/"}
     words = ["tfopt", component.name]
+    ports = step.inputs
+    if ports is None:  # an older card: all that the component needs
+        needed = [port.name for port in component.inputs.values() if not port.optional and port.name != "examples"]
+        ports = [*needed, "examples"] if with_examples else needed
     for port in component.inputs.values():
-        if port.name != "examples" or with_examples:
+        if port.name in ports:
             words += [_option(port.name), folders.get(port.name, port.name.upper())]
     words += [_option(next(iter(component.outputs))), _folder(name)]
     for parameter, value in (step.parameters or {}).items():

@@ -136,13 +136,41 @@ def test_help_lists_each_command_and_component_in_one_line(capsys):
         assert [line for line in lines if line.split()[:1] == [name] and line.endswith(component.summary)], name
 
 
-@pytest.mark.parametrize("words", [["list", "--no-such"], ["prune", "--model=a", "--pruned=b", "--no-such"]])
-def test_unknown_arguments_are_reported_with_the_usage_of_the_command(words, capsys):
-    with pytest.raises(SystemExit):
+@pytest.mark.parametrize(
+    ("words", "prog", "option", "fix"),
+    [
+        (["list", "--jsno"], "tfopt list", "--jsno", "did you mean --json?"),
+        (["prune", "--model=a", "--prnued=b"], "tfopt prune", "--prnued", "did you mean --pruned"),
+        (["prune", "--prunde", "b"], "tfopt prune", "--prunde", "did you mean --pruned"),  # before missing options
+        (["run", "retrain", "--egnine=beam"], "tfopt run", "--egnine", "did you mean --engine?"),
+        (["--verison"], "tfopt", "--verison", "did you mean --version?"),
+        (["schedule", "--zzz"], "tfopt schedule", "--zzz", "known: "),
+    ],
+)
+def test_an_unknown_option_is_named_with_the_nearest_one_instead_of_the_usage(words, prog, option, fix, capsys):
+    with pytest.raises(SystemExit) as stop:
         main(words)
+    assert stop.value.code == 2
+    first, received, expected, hint = capsys.readouterr().err.splitlines()
+    assert (first, received) == (f"{prog}: error", f"received: {option}")
+    assert expected == f"expected: an option of {prog}"
+    assert hint.startswith(f"how to fix: {fix}")
+
+
+def test_a_surplus_argument_is_reported_with_the_usage_of_the_command(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["list", "all"])
+    assert stop.value.code == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"usage: tfopt {words[0]} ")
-    assert error.endswith(f"tfopt {words[0]}: error: unrecognized arguments: --no-such\n")
+    assert error.startswith("usage: tfopt list ")
+    assert error.endswith("tfopt list: error: unrecognized arguments: all\n")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command_has_no_doubled_percent_sign(command, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    assert "%%" not in capsys.readouterr().out
 
 
 def test_list_and_describe_print_text_and_json(capsys):

@@ -45,10 +45,10 @@ def test_the_lineage_has_every_step_and_the_second_round_of_fine_tuning(tmp_path
     )
     commands = page.split("<pre>")[1].split("</pre>")[0].splitlines()
     pruned = next(line for line in commands if line.startswith("tfopt prune "))
-    assert "--model trained/" in pruned
+    assert pruned.startswith("tfopt prune --model trained/ --module MODULE --pruned ")
     assert pruned.endswith("--pruned pruned_80/ --sparsity 0.8")
     exported = next(line for line in commands if line.startswith("tfopt export_tflite "))
-    assert "--model pruned_80/" in exported
+    assert "--model pruned_80/ --examples examples/ --exported " in exported  # a card without names of inputs
     assert commands.index(pruned) < commands.index(exported)
 
 
@@ -59,6 +59,7 @@ def _add_second_round(parent: Path, child: Path) -> None:
     recovery = {**scores, "metric": "accuracy", "records": 400, "epochs": 3, "kept": "second"}
     ancestor = {"name": "trained", "digest": Model(parent).digest, "component": "train"}
     step = {"name": "pruned 80%", "digest": "1" * 64, "component": "prune", "parameters": {"sparsity": 0.8}}
+    step["inputs"] = ["model", "module"]  # and no teacher
     card = json.loads((child / "model_card.json").read_text())
     card["lineage"] = [ancestor, {**step, "recovery": recovery}]
     (child / "model_card.json").write_text(json.dumps(card))

@@ -21,6 +21,7 @@ class LineageStep:
         component: Name of the component; None if no component made it.
         parameters: Parameters of the component.
         recovery: The second round of fine-tuning, if there was one.
+        inputs: Names of the inputs that the component got; None if the card is older than this key.
     """
 
     name: str | None = None
@@ -28,6 +29,7 @@ class LineageStep:
     component: str | None = None
     parameters: dict[str, Any] | None = None
     recovery: dict[str, Any] | None = None
+    inputs: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class ModelCard:
         sizes: Bytes of the deployed files: ``raw`` and ``gzipped``.
         component: Name of the component that made it.
         parameters: Parameters of that component.
+        inputs: Names of the inputs that it got; None if the card is older than this key.
         lineage: The steps that made its ancestors, first to last.
         data: ``digest`` of the examples that the component read, or None.
         versions: Versions of tfopt and of the libraries that affect the model.
@@ -71,6 +74,7 @@ class ModelCard:
     sizes: dict[str, int] = field(default_factory=dict)
     component: str | None = None
     parameters: dict[str, Any] | None = None
+    inputs: list[str] | None = None
     lineage: list[LineageStep] = field(default_factory=list)
     data: dict[str, Any] | None = None
     versions: dict[str, str] = field(default_factory=dict)
@@ -102,7 +106,7 @@ class ModelCard:
     def step(self) -> LineageStep:
         """Return the step that made the model, as an entry of a lineage."""
         recovery = (self.fine_tuned or {}).get("recovery")
-        return LineageStep(self.name, self.digest, self.component, self.parameters, recovery)
+        return LineageStep(self.name, self.digest, self.component, self.parameters, recovery, self.inputs)
 
 
 def write_card(folder: Path, content: Mapping[str, Any]) -> None:

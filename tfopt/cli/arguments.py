@@ -1,27 +1,49 @@
 """Command-line options of a component, built from its declaration, and values for the inputs of a pipeline."""
 
 import argparse
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 from tfopt.component import Component, Port
 from tfopt.dag.dag import Dag
 from tfopt.declaration.parameters import Parameter
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, nearest
 from tfopt.formatting import indented
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 
 
 class CommandParser(argparse.ArgumentParser):
-    """The parser of one subcommand; it reports unknown arguments with its own usage, not with that of ``tfopt``."""
+    """The parser of ``tfopt`` or of one subcommand; it reports an unknown option first, with the nearest one."""
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse the arguments of the subcommand, and exit with code 2 if there are unknown ones."""
-        arguments, unknown = super().parse_known_args(args, namespace)
+        """Parse the arguments, and exit with code 2 if there are unknown ones."""
+        words = list(sys.argv[1:] if args is None else args)
+        if option := self._unknown_option(words):
+            error = ComponentError(option, f"an option of {self.prog}", self._nearest_option(option))
+            self.exit(2, f"{self.prog}: error\n{error_text(error)}\n")
+        arguments, unknown = super().parse_known_args(words, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return arguments, unknown
+
+    def _unknown_option(self, words: Sequence[str]) -> str | None:
+        """Return the first unknown long option; those of a subcommand are for the parser of the subcommand."""
+        for word in words:
+            name = word.partition("=")[0]
+            if word == "--" or (self._subparsers and not word.startswith("-")):
+                return None
+            if name.startswith("--") and name not in self._option_string_actions and " " not in name:
+                is_prefix = any(option.startswith(name) for option in self._option_string_actions)
+                if not (self.allow_abbrev and is_prefix):
+                    return name
+        return None
+
+    def _nearest_option(self, name: str) -> str:
+        options = [option for option in self._option_string_actions if option.startswith("--")]
+        hint = nearest(name, options)
+        return f"{hint}; {self.prog} --help describes them" if hint.startswith("known") else hint
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and an error, and exit with code 2."""
@@ -55,6 +77,11 @@ def add_component_options(parser: argparse.ArgumentParser, component: Component)
             metavar="ARG",
             help="an argument for the Beam pipeline, such as --beam-pipeline-arg=--runner=DirectRunner",
         )
+
+
+def error_text(error: ComponentError) -> str:
+    """Return the three parts of an error; names in them neither control the terminal nor look like another part."""
+    return str(ComponentError(indented(error.received), indented(error.expected), indented(error.fix)))
 
 
 def add_json_option(parser: argparse.ArgumentParser, help: str = "print the result as JSON") -> None:

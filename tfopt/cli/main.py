@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import tfopt
 from tfopt.artifacts.scratch import scratch_folder
-from tfopt.cli.arguments import CommandParser, normalize_options
+from tfopt.cli.arguments import CommandParser, error_text, normalize_options
 from tfopt.cli.commands import COMMANDS, RUN_FILE_COMMANDS, add_component
 from tfopt.cli.dead_process import report_death
 from tfopt.cli.log_redirect import LogFormatter
@@ -81,11 +81,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def error_text(error: ComponentError) -> str:
-    """Return the three parts of an error; names in them neither control the terminal nor look like another part."""
-    return str(ComponentError(indented(error.received), indented(error.expected), indented(error.fix)))
-
-
 def build_parser(words: Sequence[str], debug: bool = False) -> argparse.ArgumentParser:
     """Build the parser of ``tfopt``, with a subparser for each command, and for the component that is called.
 
@@ -93,7 +88,7 @@ def build_parser(words: Sequence[str], debug: bool = False) -> argparse.Argument
         words: The command line; it may begin with a component or ``MODULE:NAME``.
         debug: Passed to the component: do not redirect the log messages of libraries.
     """
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="tfopt",
         description=(tfopt.__doc__ or "").splitlines()[0],
         epilog=_component_list(),

@@ -33,6 +33,7 @@ def write_card(component: Component, model: Model, inputs: Mapping[str, Any], pa
         "sizes": model.sizes(),
         "component": component.name,
         "parameters": {name: value for name, value in parameters.items() if name != PARAMETER},
+        "inputs": [name for name, value in inputs.items() if value is not None and value != []],
         "parent": ancestor,
         "lineage": [*parent.card.facts.get("lineage", []), ancestor] if parent else [],
         "data": {"digest": data.digest} if data else None,
@@ -46,4 +47,4 @@ def write_card(component: Component, model: Model, inputs: Mapping[str, Any], pa
 def _ancestor(parent: Model) -> dict[str, Any]:
     """Return the lineage entry of a parent, with the gain of a second round of fine-tuning, if there was one."""
     step = asdict(replace(parent.card.step, name=parent.name, digest=parent.digest))
-    return {key: value for key, value in step.items() if key != "recovery" or value}
+    return {key: value for key, value in step.items() if key not in ("recovery", "inputs") or value}
