@@ -12,7 +12,18 @@ from collections.abc import Callable, Collection
 from types import ModuleType
 from typing import Any
 
-from tfopt.declaration.component import TOLERANCE, Cache, Component, Group, Input, Output, Port, Resources, SameOutput
+from tfopt.declaration.component import (
+    TOLERANCE,
+    Cache,
+    Component,
+    Group,
+    Input,
+    Output,
+    Port,
+    Purpose,
+    Resources,
+    SameOutput,
+)
 from tfopt.declaration.library import components, find
 from tfopt.declaration.parameters import Between, Names, Reads
 from tfopt.execution.execute import execute
@@ -37,6 +48,7 @@ __all__ = [
 def component(
     *,
     image: str,
+    purpose: Purpose | None = None,
     cache: Cache = "always",
     beam: bool = False,
     runs: Collection[str] = (),
@@ -50,6 +62,7 @@ def component(
 
     Args:
         image: The container image it needs: a folder of ``deploy/images``.
+        purpose: The group of ``tfopt list`` that shows it.
         cache: Where the result of an earlier run may be reused: ``always``; ``local``: not on Kubeflow, whose machines
             differ (a measurement, a decision); ``never``: the step changes something outside its outputs (a push).
         beam: True if the work is a Beam pipeline; the component then takes the arguments of a Beam runner.
@@ -69,6 +82,7 @@ def component(
         function,
         execute,
         image=image,
+        purpose=purpose,
         cache=cache,
         beam=beam,
         runs=runs,

@@ -1,5 +1,6 @@
 """The exceptions that users see: what was received, what was expected, how to fix it."""
 
+import contextlib
 import difflib
 import errno
 import os
@@ -29,6 +30,8 @@ _DISK_ERRORS = (  # numbers, texts, what is expected, how to fix it
         "change its permissions, or name another folder",
     ),
 )
+# Modules whose package has another name, or which a package of an extra brings.
+_PACKAGES = {"PIL": "pillow", "OpenSSL": "pyopenssl", "cuda": "cuda-bindings", "kfp_server_api": "kfp"}
 
 
 class ComponentError(Exception):
@@ -58,20 +61,35 @@ def machine_error(error: BaseException) -> MachineError | None:
     """Convert an error about missing disk space, memory or a package; return None for other errors.
 
     >>> error = machine_error(ModuleNotFoundError("No module named 'tf2onnx'"))
-    >>> error.received, machine_error(ValueError("no such op"))
-    ("No module named 'tf2onnx'", None)
+    >>> error.received, error.fix, machine_error(ValueError("no such op"))
+    ("No module named 'tf2onnx'", "pip install 'tfopt[onnx]'", None)
     """
     if isinstance(error, MachineError):
         return error
     if isinstance(error, ModuleNotFoundError):
-        fix = "install it; tfopt's extras, as in tfopt[onnx], and its images have what each component needs"
-        return MachineError(first_line(error), "the package", fix)
+        return MachineError(first_line(error), "the package", _install_hint(error))
     if isinstance(error, ComponentError):
         return disk_full_error(error)
     if isinstance(error, MemoryError) or _lacks_memory(error):
         fix = "run it on a machine, or in a pod, with more of it, or raise the limit (ulimit -v)"
         return MachineError(first_line(error), "more memory", fix)
     return disk_full_error(error)
+
+
+def _install_hint(error: ModuleNotFoundError) -> str:
+    """Return the command that installs the extra with a missing module, or a general hint."""
+    import importlib.metadata  # takes as long as the other imports of this module together
+
+    match = re.search("No module named '([^']+)'", str(error))
+    module = (error.name or (match[1] if match else "")).partition(".")[0]
+    package = _PACKAGES.get(module, module).replace("_", "-").lower()
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        for requirement in importlib.metadata.requires("tfopt") or ():
+            name = re.match(r"[\w.-]+", requirement)
+            extra = re.search(r"extra == ['\"]([\w-]+)['\"]", requirement)
+            if name and extra and name[0].replace("_", "-").lower() == package and extra[1] != "dev":
+                return f"pip install 'tfopt[{extra[1]}]'"
+    return "install it; tfopt's extras, as in tfopt[onnx], and its images have what each component needs"
 
 
 def _lacks_memory(error: BaseException) -> bool:

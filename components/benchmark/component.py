@@ -5,7 +5,7 @@ from tfopt.component import Group, Input, Output, component
 from tfopt.components.benchmark.parameters import Settings
 
 
-@component(image="tf", cache="local", cpu=2, model_signature=True)
+@component(image="tf", purpose="measurement", cache="local", cpu=2, model_signature=True)
 def benchmark(
     baseline: Input[Model],
     candidates: Input[list[Model]],

@@ -12,6 +12,7 @@ log = logging.getLogger(__name__)
 
 @component(
     image="beam",
+    purpose="training",
     cache="local",
     runs=(
         *("inspect_model", "export_tflite", "export_onnx", "export_openvino", "convert_tensorrt"),

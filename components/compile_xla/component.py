@@ -6,7 +6,7 @@ from tfopt.components.compile_xla.parameters import Settings
 from tfopt.execution.failed_models import OnFailure
 
 
-@component(image="tf", model_signature=True)
+@component(image="tf", purpose="graph", model_signature=True)
 def compile_xla(
     model: Input[SavedModel],
     compiled: Output[SavedModel],

@@ -7,7 +7,7 @@ from tfopt.conversion.convert import convert_in_child
 from tfopt.execution.failed_models import OnFailure
 
 
-@component(image="gpu", memory="16Gi", gpu=1, model_signature=True)
+@component(image="gpu", purpose="conversion", memory="16Gi", gpu=1, model_signature=True)
 def convert_tensorrt(
     model: Input[Model],
     converted: Output[TensorRTModel],

@@ -5,7 +5,7 @@ from tfopt.component import Group, Input, Output, component
 from tfopt.components.evaluate.parameters import Settings
 
 
-@component(image="beam", beam=True, cpu=2, memory="8Gi", model_signature=True)
+@component(image="beam", purpose="measurement", beam=True, cpu=2, memory="8Gi", model_signature=True)
 def evaluate(
     baseline: Input[Model],
     candidates: Input[list[Model]],

@@ -109,7 +109,7 @@ def check_name(name: str) -> None:
         raise ComponentError(
             f"metrics=tfma:{name}: {first_line(error)}",
             "the package tensorflow_model_analysis where the step runs",
-            "install it (it is part of tfopt[tfx], and of the image tfx), or write a function as in docs/metrics.md",
+            "pip install 'tfopt[tfx]' (the image tfx has it), or write a function as in docs/metrics.md",
         ) from error
     if name not in (*HIGHER, *LOWER):
         raise ComponentError(

@@ -11,7 +11,7 @@ from tfopt.errors import ComponentError
 log = logging.getLogger(__name__)
 
 
-@component(image="tf", cache="local", model_signature=True)
+@component(image="tf", purpose="measurement", cache="local", model_signature=True)
 def inspect_model(
     model: Input[Model],
     inspection: Output[Inspection],

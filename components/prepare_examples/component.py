@@ -5,7 +5,7 @@ from tfopt.component import Group, Input, Output, component
 from tfopt.components.prepare_examples.parameters import Settings
 
 
-@component(image="beam", beam=True, cpu=2, memory="8Gi")
+@component(image="beam", purpose="data", beam=True, cpu=2, memory="8Gi")
 def prepare_examples(data: Input[Files], examples: Output[Examples], *, settings: Group[Settings]) -> None:
     """Turn data files into split TFRecords of tf.Example, with counts and a summary of every feature.
 

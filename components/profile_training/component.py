@@ -9,7 +9,7 @@ from tfopt.components.profile_training.parameters import Pace, TrainingSettings
 log = logging.getLogger(__name__)
 
 
-@component(image="tf", cache="local", cpu=4, memory="8Gi")
+@component(image="tf", purpose="training", cache="local", cpu=4, memory="8Gi")
 def profile_training(
     examples: Input[Examples],
     module: Input[PythonModule],

@@ -7,7 +7,7 @@ from tfopt.components.prune.parameters import Settings
 from tfopt.training.fine_tuning_inputs import check_fine_tuning_inputs
 
 
-@component(image="tf", tolerance=None, model_signature=True)
+@component(image="tf", purpose="fine_tuning", tolerance=None, model_signature=True)
 def prune(
     model: Input[KerasModel],
     pruned: Output[KerasModel],

@@ -8,7 +8,7 @@ from tfopt.components.push_model.parameters import PushSettings
 from tfopt.serving.triton_scheduler import Scheduling
 
 
-@component(image="tf", cache="never", model_signature=True)
+@component(image="tf", purpose="serving", cache="never", model_signature=True)
 def push_model(
     model: Input[Model],
     blessing: Input[Blessing],

@@ -7,7 +7,7 @@ from tfopt.components.quantize.parameters import Settings
 from tfopt.training.fine_tuning_inputs import check_fine_tuning_inputs
 
 
-@component(image="tf", tolerance=None, model_signature=True)
+@component(image="tf", purpose="fine_tuning", tolerance=None, model_signature=True)
 def quantize(
     model: Input[KerasModel],
     examples: Input[Examples],

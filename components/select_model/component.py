@@ -10,7 +10,7 @@ from tfopt.components.select_model.parameters import Criteria
 from tfopt.model_store.run_history import read_runs
 
 
-@component(image="tf", cache="local")
+@component(image="tf", purpose="selection", cache="local")
 def select_model(
     baseline: Input[Model],
     candidates: Input[list[Model]],

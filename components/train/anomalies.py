@@ -32,7 +32,7 @@ def _read(file: Path) -> Iterator[str]:
         raise ComponentError(
             f"anomalies in {file}, and no tensorflow_metadata",
             "the package that TFX reads them with",
-            "install tfopt[tfx], or leave anomalies out",
+            "pip install 'tfopt[tfx]', or leave anomalies out",
         ) from error
     from google.protobuf.message import DecodeError
 

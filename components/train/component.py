@@ -6,7 +6,7 @@ from tfopt.components.train.parameters import Settings
 from tfopt.components.train.training_plan import apply_plan
 
 
-@component(image="tf", cpu=4, memory="8Gi", model_signature=True)
+@component(image="tf", purpose="training", cpu=4, memory="8Gi", model_signature=True)
 def train(
     examples: Input[Examples],
     module: Input[PythonModule],

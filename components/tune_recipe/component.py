@@ -12,6 +12,7 @@ from tfopt.errors import ComponentError
 
 @component(
     image="beam",
+    purpose="selection",
     cache="local",
     runs=(
         "fold_batch_norm",

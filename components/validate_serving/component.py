@@ -8,7 +8,7 @@ from tfopt.component import Group, Input, Output, component
 from tfopt.components.validate_serving.parameters import ServingTest
 
 
-@component(image="tf", cache="local", cpu=2, model_signature=True)
+@component(image="tf", purpose="serving", cache="local", cpu=2, model_signature=True)
 def validate_serving(
     model: Input[Model],
     infra_blessing: Output[InfraBlessing],

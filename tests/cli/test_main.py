@@ -15,6 +15,8 @@ import pytest
 from tfopt.cli.commands import COMMANDS
 from tfopt.cli.main import main
 from tfopt.component import components
+from tfopt.dag.tracing import load, pipelines
+from tfopt.declaration.component import PURPOSES
 
 TOY = "tests.toys:count"
 
@@ -178,12 +180,57 @@ def test_list_and_describe_print_text_and_json(capsys):
     listed = capsys.readouterr().out
     assert all(name in listed for name in components())
     assert main(["list", "--json"]) == 0
-    assert {entry["name"] for entry in json.loads(capsys.readouterr().out)} == set(components())
+    entries = json.loads(capsys.readouterr().out)
+    names = {kind: {entry["name"] for entry in entries if entry["kind"] == kind} for kind in ("component", "pipeline")}
+    assert names == {"component": set(components()), "pipeline": set(pipelines())}
     for name, component in components().items():
         assert main(["describe", name, "--json"]) == 0
         assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(component.schema()))
     assert main(["describe", "export_tfltie"]) == 1
     assert "did you mean export_tflite" in capsys.readouterr().err
+    assert main(["describe", "retrian"]) == 1
+    assert "did you mean retrain" in capsys.readouterr().err
+
+
+def test_list_shows_each_component_below_its_purpose_and_each_pipeline(capsys):
+    assert main(["list"]) == 0
+    groups = {}
+    for line in capsys.readouterr().out.splitlines():
+        if line.endswith(":") or line.startswith("pipelines"):
+            groups[title := line] = []
+        elif line:
+            groups[title].append(line.split()[0])
+    by_purpose = {f"{text}:": [] for text in PURPOSES.values()}
+    for name, component in components().items():
+        by_purpose[f"{PURPOSES[component.purpose]}:"].append(name)
+    assert groups == {"pipelines (tfopt run NAME):": pipelines(), **by_purpose}
+    assert all(by_purpose.values())
+
+
+@pytest.mark.parametrize("name", pipelines())
+def test_describe_and_help_show_the_values_of_a_pipeline(name, capsys):
+    dag = load(name)
+    assert main(["describe", name]) == 0
+    described = capsys.readouterr().out
+    with pytest.raises(SystemExit) as stop:
+        main(["run", name, "--help"])
+    assert stop.value.code == 0
+    help_text = capsys.readouterr().out
+    for value in [*dag.sources, *dag.parameters]:
+        for text in (described, help_text):
+            assert re.search(rf"^  {value}\b", text, re.M), value
+    assert "%%" not in described + help_text
+    assert all(re.search(rf"^  {step} ", described, re.M) for step in dag.steps)
+    assert main(["describe", name, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (set(facts["properties"]), set(facts["sources"])) == (set(dag.parameters), set(dag.sources))
+    assert facts["steps"] == {step.id: step.component.name for step in dag.steps.values()}
+
+
+def test_a_value_that_is_passed_as_an_option_is_an_error_with_the_right_form(capsys):
+    with pytest.raises(SystemExit):
+        main(["run", "retrain", "--min-change", "0.1"])
+    assert "how to fix: pass it as --set min_change=…" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", components())
@@ -200,7 +247,7 @@ def test_help_describes_every_input_output_and_parameter(name, capsys):
 
 def test_set_help_lists_the_values_of_a_pipeline(capsys):
     assert main(["run", "retrain", "--set", "help"]) == 0
-    assert "--set data=PATH" in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith("sources (--set NAME=PATH):\n  data ")
 
 
 @pytest.mark.parametrize(

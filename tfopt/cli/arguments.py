@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 from tfopt.component import Component, Port
@@ -15,7 +15,13 @@ Subparsers: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 
 
 class CommandParser(argparse.ArgumentParser):
-    """The parser of ``tfopt`` or of one subcommand; it reports an unknown option first, with the nearest one."""
+    """The parser of ``tfopt`` or of one subcommand; it reports an unknown option first, with the nearest one.
+
+    Attributes:
+        hint: Returns how to pass something that is no option, or None.
+    """
+
+    hint: Callable[[str], str | None] = staticmethod(lambda option: None)
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parse the arguments, and exit with code 2 if there are unknown ones."""
@@ -41,6 +47,8 @@ class CommandParser(argparse.ArgumentParser):
         return None
 
     def _nearest_option(self, name: str) -> str:
+        if hint := self.hint(name):
+            return hint
         options = [option for option in self._option_string_actions if option.startswith("--")]
         hint = nearest(name, options)
         return f"{hint}; {self.prog} --help describes them" if hint.startswith("known") else hint
@@ -89,6 +97,11 @@ def add_json_option(parser: argparse.ArgumentParser, help: str = "print the resu
     parser.add_argument("--json", action="store_true", help=help)
 
 
+def escape(text: str) -> str:
+    """Return a help text in which argparse finds nothing to replace."""
+    return text.replace("%", "%%")
+
+
 def option_name(name: str) -> str:
     """Return the command-line option of a parameter, input or output.
 
@@ -134,7 +147,7 @@ def _add_port(group: Any, port: Port) -> None:
         dest=port.name,
         metavar="PATH",
         required=not port.optional,
-        help=_escape(text),
+        help=escape(text),
         default=None,
         **({"nargs": "+"} if port.many else {}),
     )
@@ -160,10 +173,6 @@ def _add_parameter(group: Any, parameter: Parameter, owner: str) -> None:
         dest=parameter.name,
         required=parameter.required,
         default=argparse.SUPPRESS,
-        help=_escape(f"{parameter.description} [{parameter.expected}; {default}]"),
+        help=escape(f"{parameter.description} [{parameter.expected}; {default}]"),
         **settings,
     )
-
-
-def _escape(text: str) -> str:
-    return text.replace("%", "%%")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Artifact, Benchmark, Decision, Evaluation, Pushed, storage
-from tfopt.cli import kubeflow
+from tfopt.cli import kubeflow, overview
 from tfopt.cli.arguments import (
     CommandParser,
     Subparsers,
@@ -20,43 +20,79 @@ from tfopt.cli.arguments import (
 from tfopt.cli.engines import ENGINES, check_engine, default_engine, load_engine
 from tfopt.cli.log_redirect import capture_library_logs, redirect_library_logs
 from tfopt.cli.run_file import add_file_option
-from tfopt.component import Component, components, find
+from tfopt.component import Component, find
 from tfopt.dag import tracing
 from tfopt.dag.dag import Dag, resolve_source
+from tfopt.declaration.library import component_names
+from tfopt.errors import ComponentError, nearest
 from tfopt.formatting import indented
 
 
 def _add_list(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("list", help="list the components", description="List the components.")
+    summary = "list the pipelines, and the components by purpose"
+    parser = subparsers.add_parser(
+        "list", help=summary, description="List the pipelines, and the components by purpose."
+    )
     add_json_option(parser)
     parser.set_defaults(run_command=_list)
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    summaries = {name: component.summary for name, component in components().items()}
     if arguments.json:
-        print(json.dumps([{"name": name, "summary": summary} for name, summary in summaries.items()], indent=1))
+        print(json.dumps(list(overview.listed()), indent=1))
     else:
-        for name, summary in summaries.items():
-            print(f"{name:18} {summary}")
+        print(f"{overview.pipeline_list()}\n\n{overview.component_list()}")
     return 0
 
 
 def _add_describe(subparsers: Subparsers) -> None:
-    summary = "show a component's inputs, outputs and parameters"
-    parser = subparsers.add_parser("describe", help=summary, description="Describe a component.")
-    parser.add_argument("name", help="a component, or MODULE:NAME")
+    summary = "show the inputs, outputs and parameters of a component, or the values and steps of a pipeline"
+    parser = subparsers.add_parser("describe", help=summary, description="Describe a component or pipeline.")
+    parser.add_argument("name", help="a component, MODULE:NAME, a shipped pipeline, or a .py file")
     add_json_option(parser, "print the JSON schema")
     parser.set_defaults(run_command=_describe)
 
 
 def _describe(arguments: argparse.Namespace) -> int:
+    if _is_pipeline(arguments.name):
+        dag = tracing.load(arguments.name)
+        print(json.dumps(overview.pipeline_facts(dag), indent=1) if arguments.json else overview.describe_pipeline(dag))
+        return 0
+    names = [*component_names(), *tracing.pipelines()]
+    if ":" not in arguments.name and arguments.name not in names:
+        raise ComponentError(arguments.name, "the name of a component or pipeline", nearest(arguments.name, names))
     component = find(arguments.name)
     if arguments.json:
         print(json.dumps(component.schema(), indent=1))
     else:
         component_parser(component, f"tfopt {component.name}").print_help()
     return 0
+
+
+def _is_pipeline(name: str) -> bool:
+    return name.endswith(".py") or name in tracing.pipelines()
+
+
+def use_values(parser: CommandParser, words: Sequence[str]) -> None:
+    """Describe the values of the pipeline in the help of a command, and in the error for one that is no option.
+
+    Args:
+        parser: The parser of a command that runs or compiles pipelines.
+        words: The command line, which names the pipeline unless a run file does.
+    """
+    name = next((word for word in words if _is_pipeline(word)), parser.get_default("pipeline"))
+    if not name or not _is_pipeline(name):
+        return
+    if {"-h", "--help"} & set(words):
+        dag = tracing.load(name)
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        parser.epilog = f"{dag.name}: {dag.description}\n\n{overview.describe_values(dag)}"
+    parser.hint = functools.partial(_value_hint, name)
+
+
+def _value_hint(pipeline: str, option: str) -> str | None:
+    dag, name = tracing.load(pipeline), option.lstrip("-").replace("-", "_")
+    return f"pass it as --set {name}=…" if name in dag.sources or name in dag.parameters else None
 
 
 def _add_schema(subparsers: Subparsers) -> None:
@@ -96,7 +132,7 @@ def _add_run(subparsers: Subparsers) -> None:
         "run",
         help="run a pipeline on this machine: retrain, optimize, …, or a .py file",
         description="Run a pipeline on this machine. Unchanged steps of an earlier run are reused.",
-        epilog=f"pipelines: {', '.join(tracing.pipelines())}. Values of one: tfopt run NAME --set help",
+        epilog=f"pipelines: {', '.join(tracing.pipelines())}. Values of one: tfopt run NAME --help",
     )
     parser.add_argument("pipeline", help="a shipped pipeline, or a .py file with a function of the file's name")
     parser.add_argument("--root", type=Path, help="the run's folder (default: runs/PIPELINE)")
@@ -125,7 +161,7 @@ def _add_run(subparsers: Subparsers) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     dag = tracing.load(arguments.pipeline)
     if arguments.set == ["help"]:
-        print(_values_help(dag))
+        print(overview.describe_values(dag))
         return 0
     values = arguments.run_file.values(dag, arguments.set, functools.partial(_check_source, dag))
     root = (arguments.root or Path("runs", dag.name)).absolute()
@@ -170,18 +206,6 @@ def _print_results(artifacts: Mapping[type[Artifact], Any]) -> None:
     if Pushed in artifacts:
         pushed = artifacts[Pushed].load()
         print(indented(f"pushed: {pushed.path}" if pushed.pushed else f"not pushed: {pushed.reason}"))
-
-
-def _values_help(dag: Dag) -> str:
-    lines = [f"{dag.name}: {dag.description}", ""]
-    for source in dag.sources.values():
-        lines.append(
-            f"  --set {source.name}=PATH  {source.description} [{source.type.__name__}: {source.type.contents}]"
-        )
-    for parameter in dag.parameters.values():
-        default = "required" if parameter.required else f"default: {parameter.default}"
-        lines.append(f"  --set {parameter.name}=VALUE  {parameter.description} [{parameter.expected}; {default}]")
-    return "\n".join(lines)
 
 
 def add_component(subparsers: Subparsers, words: Sequence[str], debug: bool) -> None:

@@ -30,7 +30,7 @@ def check_engine(engine: str) -> None:
         raise ComponentError(
             f"--engine {engine}, and TFX is not installed",
             "the package tfx",
-            "pass --engine process, which needs no TFX, or install tfopt[tfx]",
+            "pass --engine process, which needs no TFX, or pip install 'tfopt[tfx]'",
         )
 
 

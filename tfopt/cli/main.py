@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 import tfopt
 from tfopt.artifacts.scratch import scratch_folder
 from tfopt.cli.arguments import CommandParser, error_text, normalize_options
-from tfopt.cli.commands import COMMANDS, RUN_FILE_COMMANDS, add_component
+from tfopt.cli.commands import COMMANDS, RUN_FILE_COMMANDS, add_component, use_values
 from tfopt.cli.dead_process import report_death
 from tfopt.cli.log_redirect import LogFormatter
+from tfopt.cli.overview import component_list, pipeline_list
 from tfopt.cli.run_file import RunFile, files_of
 from tfopt.cli.surroundings import Terminated, discard_output, interrupted_by_sigterm, open_streams
-from tfopt.component import components
 from tfopt.declaration.library import component_names
 from tfopt.errors import ComponentError, machine_error, nearest, path_error
 from tfopt.formatting import indented
@@ -91,7 +91,7 @@ def build_parser(words: Sequence[str], debug: bool = False) -> argparse.Argument
     parser = CommandParser(
         prog="tfopt",
         description=(tfopt.__doc__ or "").splitlines()[0],
-        epilog=_component_list(),
+        epilog=_overview() if not words or words[0].startswith("-") else None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -102,8 +102,11 @@ def build_parser(words: Sequence[str], debug: bool = False) -> argparse.Argument
         add_command(subparsers)
     if words and words[0] not in COMMANDS and not words[0].startswith("-"):
         add_component(subparsers, words, debug)
-    if words and words[0] in RUN_FILE_COMMANDS and (files := files_of(words[1:])):
-        RunFile(files, words[0]).set_defaults(subparsers.choices[words[0]])
+    if words and words[0] in RUN_FILE_COMMANDS:
+        command_parser = subparsers.choices[words[0]]
+        if files := files_of(words[1:]):
+            RunFile(files, words[0]).set_defaults(command_parser)
+        use_values(command_parser, words[1:])
     return parser
 
 
@@ -121,13 +124,11 @@ def _print_usage(parser: argparse.ArgumentParser, _: argparse.Namespace) -> int:
     return 2
 
 
-def _component_list() -> str:
-    width = max(len(name) for name in component_names())
-    lines = (f"  {name:{width}}  {component.summary}" for name, component in components().items())
+def _overview() -> str:
     return (
-        "components (tfopt COMPONENT … runs one; MODULE:NAME is a component of yours):\n"
-        + "\n".join(lines)
-        + "\n\ntfopt NAME --help explains a command or component. Everywhere, --json prints the results as JSON, and "
+        f"components (tfopt COMPONENT … runs one; MODULE:NAME is a component of yours)\n\n{component_list()}\n\n"
+        f"{pipeline_list()}\n\n"
+        "tfopt NAME --help explains a command or component. Everywhere, --json prints the results as JSON, and "
         "--debug shows\ntracebacks and the log messages of libraries.\n"
     )
 

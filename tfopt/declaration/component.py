@@ -18,6 +18,17 @@ T = TypeVar("T")
 Input = Annotated[T, "input"]
 Output = Annotated[T, "output"]
 Cache = Literal["always", "local", "never"]
+Purpose = Literal["data", "training", "fine_tuning", "graph", "conversion", "measurement", "selection", "serving"]
+PURPOSES: dict[Purpose, str] = {
+    "data": "prepare data",
+    "training": "train",
+    "fine_tuning": "make a model smaller by fine-tuning",
+    "graph": "make a model faster in its format",
+    "conversion": "convert a model to another format",
+    "measurement": "measure",
+    "selection": "search and select",
+    "serving": "validate and push",
+}
 SameOutput = Annotated[T, "output", "same"]  # has the type of the first input, where a DAG wires a narrower one
 Group = Annotated[T, "group"]  # a frozen dataclass of parameters
 
@@ -98,6 +109,7 @@ class Component:
         run: Runner,
         *,
         image: str,
+        purpose: Purpose | None = None,
         cache: Cache = "always",
         beam: bool = False,
         runs: Collection[str] = (),
@@ -111,6 +123,7 @@ class Component:
             function: The function that does the work.
             run: Executes the component on checked arguments; see `tfopt.execution.execute`.
             image: The container image it needs: a folder of ``deploy/images``.
+            purpose: The group that lists show it in.
             cache: Where an earlier result may be reused.
             beam: True if the work is a Beam pipeline.
             runs: Names of the components that it runs itself.
@@ -121,6 +134,7 @@ class Component:
         """
         self.function, self.run = function, run
         self.image, self.cache, self.beam, self.resources = image, cache, beam, resources
+        self.purpose = purpose
         self.runs, self.tolerance, self.model_signature = tuple(runs), tolerance, model_signature
         self.name = self.__name__ = function.__name__
         self.__doc__, self.__module__ = function.__doc__, function.__module__
@@ -252,6 +266,7 @@ class Component:
             "required": [parameter.name for parameter in self.parameters.values() if parameter.required],
             "additionalProperties": False,
             **ports,
+            "purpose": self.purpose,
             "image": self.image,
             "cache": self.cache,
             "beam": self.beam,
