@@ -10,6 +10,9 @@ from tfopt.artifacts.folder_lock import lock_folder
 
 log = logging.getLogger(__name__)
 
+RECORD = "run.json"  # of the command
+CONTENT = ("artifacts", "executions", "metadata.sqlite", "run.log", RECORD)  # what a run writes into its folder
+
 
 @contextlib.contextmanager
 def locked_run(root: Path) -> Iterator[None]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Artifact, Benchmark, Decision, Evaluation, Pushed, storage
-from tfopt.cli import kubeflow, overview
+from tfopt.cli import kubeflow, overview, runs
 from tfopt.cli.arguments import (
     CommandParser,
     Subparsers,
@@ -20,6 +20,7 @@ from tfopt.cli.arguments import (
 from tfopt.cli.engines import ENGINES, check_engine, default_engine, load_engine
 from tfopt.cli.log_redirect import capture_library_logs, redirect_library_logs
 from tfopt.cli.run_file import add_file_option
+from tfopt.cli.run_record import recorded_run
 from tfopt.component import Component, find
 from tfopt.dag import tracing
 from tfopt.dag.dag import Dag, resolve_source
@@ -171,8 +172,9 @@ def _run(arguments: argparse.Namespace) -> int:
     for source in dag.sources:
         if checked[source]:
             _check_source(dag, source, checked[source])
-    with redirect_library_logs(root / "run.log"):
+    with redirect_library_logs(root / "run.log"), recorded_run(root, dag.name) as artifacts:
         outcomes = load_engine(arguments.engine)(dag, values, root, beam_args=arguments.beam_pipeline_arg)
+        artifacts += [output for outcome in outcomes.values() for output in outcome.outputs.values()]
     if arguments.json:
         steps = {
             step: {
@@ -184,7 +186,7 @@ def _run(arguments: argparse.Namespace) -> int:
         }
         print(json.dumps(steps, indent=1))
     else:
-        _print_results({type(output): output for outcome in outcomes.values() for output in outcome.outputs.values()})
+        _print_results({type(artifact): artifact for artifact in artifacts})
     return 0
 
 
@@ -256,5 +258,7 @@ COMMANDS: dict[str, Callable[[Subparsers], None]] = {
     "list": _add_list,
     "describe": _add_describe,
     "schema": _add_schema,
+    "runs": runs.add_runs,
+    "clean": runs.add_clean,
 }
 RUN_FILE_COMMANDS = ("run", "compile", "submit", "schedule")

@@ -1,0 +1,189 @@
+"""Test `tfopt runs` and `tfopt clean`: records of runs, killed runs, what is removed and what is not."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfopt.artifacts import Decision, Pushed
+from tfopt.artifacts.folder_lock import lock_folder
+from tfopt.artifacts.run_folder import CONTENT
+from tfopt.cli.main import main
+from tfopt.cli.run_record import recorded_run
+
+COUNT = '''
+from tests.toys import count, fail
+from tfopt import Input, Steps
+from tfopt.artifacts import Files
+from tfopt.trace import Inherited
+
+
+def NAME(steps: Steps, data: Input[Files], *, VALUES) -> None:
+    """Count."""
+    steps(COMPONENT, data=data, PASSED)
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch) -> Path:
+    """The working directory, with two pipelines and data."""
+    for name, component, parameter in (("counting", "count", "unit"), ("failing", "fail", "how")):
+        text = COUNT.replace("NAME", name).replace("COMPONENT", component)
+        text = text.replace("VALUES", f"{parameter}: Inherited").replace("PASSED", f"{parameter}={parameter}")
+        (tmp_path / f"{name}.py").write_text(text)
+    (tmp_path / "data.txt").write_text("one\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(pipeline: str, root: str, *words: str) -> int:
+    engine = ["--engine", "process", "--root", f"runs/{root}"]
+    return main(["run", f"{pipeline}.py", "--set", "data=data.txt", *engine, *words])
+
+
+def records(capsys) -> dict[str, dict]:
+    capsys.readouterr()
+    assert main(["runs", "--json"]) == 0
+    return {entry.pop("folder"): entry for entry in json.loads(capsys.readouterr().out)}
+
+
+def backdate(root: str, year: int) -> None:
+    file = Path("runs", root, "run.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"started": f"{year}-01-02T03:04:05+00:00"}))
+
+
+def test_runs_are_listed_with_date_pipeline_and_outcome(folder, capsys):
+    assert run("counting", "a") == 0
+    assert run("failing", "b") == 1
+    backdate("a", 2020)
+    backdate("b", 2021)
+    listed = records(capsys)
+    assert list(listed) == ["runs/b", "runs/a"]  # the newest first
+    assert (listed["runs/a"]["pipeline"], listed["runs/a"]["state"]) == ("counting", "succeeded")
+    assert listed["runs/a"]["ended"] and "error" not in listed["runs/a"]
+    assert (listed["runs/b"]["state"], listed["runs/b"]["error"]) == ("failed", str(folder / "data.txt"))
+    assert main(["runs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"runs/b  2021-01-02 03:04  failing  failed: {folder / 'data.txt'}"
+    assert lines[1] == "runs/a  2020-01-02 03:04  counting  succeeded"
+    assert run("failing", "b", "--set", "how=crash") == 1  # the last run in the folder counts
+    assert records(capsys)["runs/b"]["error"] == "a bug"
+
+
+def test_the_selected_model_and_the_pushed_version_are_listed(folder, capsys, monkeypatch):
+    root = folder / "runs" / "r"
+    decision, pushed = Decision(root / "artifacts" / "decision"), Pushed(root / "artifacts" / "pushed")
+    monkeypatch.setattr(Decision, "load", lambda self: type("Report", (), {"selected": "tflite int8"}))
+    monkeypatch.setattr(Pushed, "load", lambda self: type("Report", (), {"path": "/served/3"}))
+    root.mkdir(parents=True)
+    with recorded_run(root, "retrain") as artifacts:
+        artifacts += [decision, pushed]
+    record = records(capsys)["runs/r"]
+    assert (record["selected"], record["pushed"]) == ("tflite int8", "/served/3")
+    assert record["report"] == "artifacts/decision/report.html"
+    assert main(["runs"]) == 0
+    assert capsys.readouterr().out.endswith("  retrain  succeeded: tflite int8, pushed: /served/3\n")
+
+
+def test_a_missing_folder_is_an_error_and_an_empty_one_is_not(folder, capsys):
+    assert main(["runs"]) == 1
+    assert "received: runs: no such folder" in capsys.readouterr().err
+    (folder / "runs" / "other").mkdir(parents=True)
+    assert main(["runs"]) == 0
+    assert capsys.readouterr().out == "no runs in runs\n"
+
+
+def test_a_killed_run_is_interrupted_and_a_live_one_is_running(folder, capsys):
+    words = [
+        "-m",
+        "tfopt.run",
+        "run",
+        "waiting.py",
+        "--engine",
+        "process",
+        "--root",
+        "runs/w",
+        "--set",
+        "data=data.txt",
+    ]
+    (folder / "waiting.py").write_text(
+        (folder / "counting.py").read_text().replace("counting", "waiting").replace("import count, fail", "import *")
+        + "\nimport time\nfrom tfopt import component, Output\nfrom tfopt.artifacts import Report\n"
+        "@component(image='tf')\ndef count(data: Input[Files], report: Output[Report], *, unit: str = 'a') -> None:\n"
+        "    '''Wait.\n\n    Args:\n        data: D.\n        report: R.\n        unit: U.\n    '''\n"
+        "    print('started', flush=True)\n    time.sleep(60)\n"
+    )
+    path = os.pathsep.join([str(folder), str(Path(__file__).parents[2])])
+    for number, state in ((signal.SIGKILL, "interrupted"), (signal.SIGINT, "interrupted")):
+        process = subprocess.Popen(
+            [sys.executable, *words, "--debug"],
+            env={**os.environ, "PYTHONPATH": path},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout.readline() == "started\n"
+        assert records(capsys)["runs/w"]["state"] == "running"
+        assert main(["clean", "--keep", "0", "--yes"]) == 0
+        assert capsys.readouterr().out == "nothing to remove\n"
+        process.send_signal(number)
+        process.wait(timeout=20)
+        assert records(capsys)["runs/w"]["state"] == state
+    assert main(["clean", "--keep", "0", "--yes"]) == 0
+    assert not (folder / "runs" / "w").exists()
+
+
+def test_clean_keeps_the_newest_of_each_pipeline(folder, capsys):
+    for year, name in enumerate("abcd", 2020):
+        assert run("counting", name) == 0
+        backdate(name, year)
+    assert run("failing", "f") == 1
+    backdate("f", 1999)
+    before = sorted(Path("runs").rglob("*"))
+    capsys.readouterr()
+    assert main(["clean", "--keep", "2"]) == 0  # removes nothing
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in shown[:-1]] == ["runs/b", "runs/a"]
+    assert all("would be removed, " in line and "0 B" not in line for line in shown[:-1])
+    assert sorted(Path("runs").rglob("*")) == before
+    assert main(["clean", "--keep", "2", "--yes", "--json"]) == 0
+    removed = json.loads(capsys.readouterr().out)
+    assert [(entry["folder"], entry["state"]) for entry in removed] == [("runs/b", "removed"), ("runs/a", "removed")]
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["c", "d", "f"]
+    assert run("counting", "c") == 0  # what remains can be used
+
+
+def test_clean_removes_only_what_runs_have_written(folder, capsys):
+    assert run("counting", "a") == 0
+    written = {path.name for path in Path("runs/a").iterdir()}
+    assert written <= set(CONTENT)
+    version = Path("runs/a/pushed/1/model.tflite")
+    version.parent.mkdir(parents=True)
+    version.write_text("served")
+    Path("runs/notes").mkdir()
+    Path("runs/notes/artifacts").mkdir()  # no record: no folder of a run
+    outside = folder / "outside"
+    outside.mkdir()
+    (outside / "file").touch()
+    Path("runs/a/artifacts/link").symlink_to(outside)
+    assert main(["clean", "--keep", "0", "--yes"]) == 0
+    assert {path.name for path in Path("runs/a").iterdir()} == {"pushed"}
+    assert version.read_text() == "served" and (outside / "file").exists()
+    assert Path("runs/notes/artifacts").is_dir()
+
+
+def test_clean_leaves_a_folder_whose_lock_is_held(folder, capsys):
+    assert run("counting", "a") == 0
+    with lock_folder(Path("runs/a")):
+        assert records(capsys)["runs/a"]["state"] == "running"
+        assert main(["clean", "--keep", "0", "--yes"]) == 0
+    assert Path("runs/a/artifacts").is_dir()
+
+
+def test_a_wrong_number_to_keep_is_refused(folder, capsys):
+    Path("runs").mkdir()
+    assert main(["clean", "--keep", "-1"]) == 1
+    assert "expected: a number from 0" in capsys.readouterr().err
