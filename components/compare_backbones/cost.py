@@ -1,6 +1,7 @@
 """Measure the cost of untrained backbones: operations, size, and latency in each runtime."""
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tfopt.components.compare_backbones.untrained_models import build_model, exp
 from tfopt.errors import ComponentError
 
 MAX_MODELS = 6  # measured at the same time, each in a process with its runtime
+BUILD_SHARE = 0.25  # of the remaining budget, after which a group is measured with the candidates that it has
 
 log = logging.getLogger(__name__)
 
@@ -23,23 +25,47 @@ log = logging.getLogger(__name__)
 def measure_costs(
     candidates: Sequence[Candidate], resolved: ResolvedSettings, examples: Examples | None, budget: Budget
 ) -> dict[str, Any]:
-    """Inspect and benchmark each candidate, and return the fingerprint of the machine."""
-    models: dict[str, dict[str, Path]] = {name: {} for name in resolved.formats}
-    for number, candidate in enumerate(candidates, 1):
-        log.info("[%d/%d, %s] %s: building and exporting", number, len(candidates), budget, candidate.name)
-        _build_and_export(candidate, resolved, examples, models, budget)
+    """Inspect and benchmark each candidate, and return the fingerprint of the machine.
+
+    Candidates are measured in groups, interleaved, so that changes of the machine's speed affect all of them alike. A
+    group is measured before the next one is built: with a small budget, some candidates are measured completely.
+    """
     environment: dict[str, Any] = {}
-    for format_name, paths in models.items():
-        exported = [candidate for candidate in candidates if candidate.name in paths]
-        for start in range(0, len(exported), MAX_MODELS):
-            group = exported[start : start + MAX_MODELS]
-            names = ", ".join(candidate.name for candidate in group)
-            log.info("[%s] measuring in %s: %s", budget, format_name, names)
-            environment = _benchmark(group, format_name, paths, resolved, examples, budget) or environment
+    start = 0
+    while start < len(candidates):
+        models: dict[str, dict[str, Path]] = {name: {} for name in resolved.formats}
+        group = _build_group(candidates, start, resolved, examples, models, budget)
+        start += len(group)
+        for format_name, paths in models.items():
+            exported = [candidate for candidate in group if candidate.name in paths]
+            if exported:
+                names = ", ".join(candidate.name for candidate in exported)
+                log.info("[%s] measuring in %s: %s", budget, format_name, names)
+                environment = _benchmark(exported, format_name, paths, resolved, examples, budget) or environment
     for candidate in candidates:
         if not candidate.error and candidate.fastest_format is None:
             candidate.error = "; ".join(f"{name}: {row.error}" for name, row in candidate.benchmarks.items())
     return environment
+
+
+def _build_group(
+    candidates: Sequence[Candidate],
+    start: int,
+    resolved: ResolvedSettings,
+    examples: Examples | None,
+    models: dict[str, dict[str, Path]],
+    budget: Budget,
+) -> list[Candidate]:
+    """Build and export the next candidates: as many as are measured together, or fewer if the budget is small."""
+    started, group = time.monotonic(), []
+    for number, candidate in enumerate(candidates[start : start + MAX_MODELS], start + 1):
+        log.info("[%d/%d, %s] %s: building and exporting", number, len(candidates), budget, candidate.name)
+        _build_and_export(candidate, resolved, examples, models, budget)
+        group.append(candidate)
+        elapsed, has_models = time.monotonic() - started, any(models.values())
+        if has_models and (budget.is_spent or elapsed > BUILD_SHARE * budget.remaining_seconds()):
+            break
+    return group
 
 
 def _build_and_export(
