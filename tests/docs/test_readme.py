@@ -22,10 +22,12 @@ COMMANDS = [
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory, digits_model, digits_examples) -> Path:
-    """Create the folder that the commands assume: a bare SavedModel and examples."""
+    """Create the folder that the commands assume: a bare SavedModel, examples, and a table."""
     folder = tmp_path_factory.mktemp("readme")
     link_tree(Path(digits_model) / "Format-Serving", folder / "my_saved_model")
     link_tree(Path(digits_examples), folder / "examples")
+    rows = [f"{number % 37},{('red', 'blue')[number % 2]},{number % 37 * 1.5 + number % 2}" for number in range(600)]
+    (folder / "rows.csv").write_text("\n".join(["size,color,price", *rows]))
     return folder
 
 
@@ -48,7 +50,7 @@ def test_a_command_of_the_readme_runs(command: str, workspace: Path):
     assert done.returncode == 0, done.stderr
     if command.startswith("tfopt run"):
         assert "selected" in done.stdout
-        assert list((workspace / "pushed").iterdir())
+        assert list((workspace / ("my_model/pushed" if "my_model" in command else "pushed")).iterdir())
 
 
 def test_the_dag_of_the_readme_compiles_and_runs(workspace: Path):

@@ -18,6 +18,7 @@ from tfopt.cli.arguments import (
     component_parser,
 )
 from tfopt.cli.engines import ENGINES, check_engine, default_engine, load_engine
+from tfopt.cli.init import add_init
 from tfopt.cli.log_redirect import capture_library_logs, redirect_library_logs
 from tfopt.cli.run_file import add_file_option
 from tfopt.cli.run_record import recorded_run
@@ -255,6 +256,7 @@ COMMANDS: dict[str, Callable[[Subparsers], None]] = {
     "compile": kubeflow.add_compile,
     "submit": kubeflow.add_submit,
     "schedule": kubeflow.add_schedule,
+    "init": lambda subparsers: add_init(subparsers, pipeline_schema),
     "list": _add_list,
     "describe": _add_describe,
     "schema": _add_schema,

@@ -1,0 +1,149 @@
+"""Test `tfopt init`: the columns of a table, the files that it writes, and what it refuses."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from tfopt.cli import table_columns
+from tfopt.cli.main import main
+from tfopt.cli.run_file import RunFile
+from tfopt.cli.table_columns import inspect_table
+from tfopt.dag.tracing import load
+
+
+def table(file: Path, rows: list[dict]) -> str:
+    lines = [",".join(rows[0]), *(",".join(str(value) for value in row.values()) for row in rows)]
+    file.write_text("\n".join(lines) + "\n")
+    return str(file)
+
+
+def row(number: int, **more) -> dict:
+    facts = {"id": f"n{number}", "age": number % 7, "size": number / 4, "color": ("red", "blue")[number % 2]}
+    return {**facts, "same": 7, "label": ("no", "yes")[number % 3 == 0], **more}
+
+
+ROWS = [row(number) for number in range(600)]
+
+
+def test_columns_are_numbers_words_or_left_out(tmp_path):
+    columns = inspect_table(table(tmp_path / "rows.csv", ROWS), "label")
+    assert (columns.rows, columns.all_rows, columns.incomplete) == (600, True, False)
+    assert columns.classes == 2
+    assert set(columns.numbers) == {"age", "size"}
+    assert columns.numbers["size"] == (74.88, 43.3)
+    assert columns.words == {"color": ["blue", "red"]}
+    assert set(columns.left_out) == {"id", "same"}
+    assert "600 different texts" in columns.left_out["id"]
+    renamed = [{f"{name} (1)" if name == "size" else name: value for name, value in one.items()} for one in ROWS]
+    columns = inspect_table(table(tmp_path / "renamed.csv", renamed), "label")
+    assert "rename it" in columns.left_out["size (1)"] and set(columns.numbers) == {"age"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        ([number % 5 for number in range(600)], 5),
+        ([number / 7 for number in range(600)], 0),
+        (list(range(600)), 0),  # as many integers as rows
+        ([number % 3 - 1 for number in range(600)], 0),  # classes are numbered from 0
+        (["a", "b", "c"] * 200, 3),
+    ],
+)
+def test_the_label_is_a_class_or_a_number(tmp_path, labels, classes):
+    rows = [row(number, label=label) for number, label in enumerate(labels)]
+    assert inspect_table(table(tmp_path / "rows.csv", rows), "label").classes == classes
+
+
+def test_formats_with_types_missing_values_and_lists(tmp_path):
+    rows = [{"age": n if n % 9 else None, "many": [1, 2], "word": "ab"[n % 2], "label": n % 2} for n in range(300)]
+    pyarrow.parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    columns = [inspect_table(str(tmp_path / f"rows.{format}"), "label") for format in ("parquet", "jsonl")]
+    assert columns[0] == columns[1]
+    assert columns[0].incomplete and columns[0].left_out == {"many": "it has lists"}
+    assert (set(columns[0].numbers), set(columns[0].words), columns[0].classes) == ({"age"}, {"word"}, 2)
+
+
+def test_only_the_first_rows_and_the_most_frequent_words_count(tmp_path, monkeypatch):
+    monkeypatch.setattr(table_columns, "ROWS", 100)
+    monkeypatch.setattr(table_columns, "WORDS", 3)
+    rows = [row(number, color="pqrst"[min(number % 7, 4)]) for number in range(600)]
+    columns = inspect_table(table(tmp_path / "rows.csv", rows), "label")
+    assert (columns.rows, columns.all_rows) == (100, False)
+    assert len(columns.words["color"]) == 3 and "t" in columns.words["color"]
+
+
+def test_the_folder_has_a_run_file_that_is_valid_and_a_module_that_is_python(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    colors = ('"red ""x"""', "blue")  # as a CSV quotes them
+    rows = [row(number, color=colors[number % 2], **{"a b |c`": number % 3}) for number in range(600)]
+    rows[3]["age"] = ""
+    assert main(["init", "out/mine", "--data", table(Path("in/rows.csv"), rows), "--label", "label"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "next: tfopt run -f out/mine/retrain.yaml"
+    assert {path.name for path in Path("out/mine").iterdir()} == {
+        "README.md",
+        "model.py",
+        "retrain.schema.json",
+        "retrain.yaml",
+    }
+    monkeypatch.chdir("/")
+    values = RunFile([tmp_path / "out/mine/retrain.yaml"]).values(load("retrain"), [], lambda name, value: None)
+    assert values["data"] == str(tmp_path / "in" / "rows.csv")
+    assert (values["label"], values["missing"]) == ("label", "default")
+    assert values["goals"] == ["quality max_degradation 1%"]
+    names: dict = {}
+    source = (tmp_path / "out/mine/model.py").read_text()
+    exec(source.replace("from keras import layers", "").replace("import keras", ""), names)
+    assert set(names["NUMBERS"]) == {"age", "size"}
+    assert names["WORDS"] == {"color": ["blue", 'red "x"']}
+    assert names["WIDTH"] == 2 + 3
+    readme = (tmp_path / "out/mine/README.md").read_text()
+    assert (
+        "all 600 rows" in readme and "| `id` | left out: " in readme and "| `a b \\|c'` | left out: its name" in readme
+    )
+
+
+def test_existing_files_are_not_replaced(tmp_path, capsys):
+    (tmp_path / "model.py").write_text("mine")
+    words = ["init", str(tmp_path), "--data", table(tmp_path / "rows.csv", ROWS), "--label", "label"]
+    assert main(words) == 1
+    assert f"received: {tmp_path / 'model.py'} exists" in capsys.readouterr().err
+    assert (tmp_path / "model.py").read_text() == "mine" and not (tmp_path / "retrain.yaml").exists()
+
+
+def test_what_is_no_table_is_refused(tmp_path, capsys):
+    (tmp_path / "data.npz").write_bytes(b"x")
+    only = table(tmp_path / "only.csv", [{"same": 1, "label": number % 2} for number in range(9)])
+    for data, label, message in (
+        (str(tmp_path / "data.npz"), "label", "received: "),
+        (table(tmp_path / "rows.csv", ROWS), "lable", "how to fix: did you mean label?"),
+        (str(tmp_path / "absent.csv"), "label", "received: "),
+        (only, "label", "no column that a model can take: all of its values are the same"),
+    ):
+        assert main(["init", str(tmp_path / "out"), "--data", data, "--label", label]) == 1
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("label", ["label", "price"])
+def test_the_written_model_is_trained_with_its_preprocessing(tmp_path, label):
+    """Run the first two steps of the written folder, for a label of words and for a number."""
+    rows = [row(number, price=(number % 7) * 2.5 + number % 2) for number in range(600)]
+    data = table(tmp_path / "rows.csv", rows)
+    assert main(["init", str(tmp_path / "mine"), "--data", data, "--label", label]) == 0
+    script = (
+        "from tfopt.components import prepare_examples, train\n"
+        f"prepare_examples(data={data!r}, examples='examples', label={label!r}, missing='default')\n"
+        f"train(examples='examples', module='mine/model.py', trained='trained', label={label!r}, epochs=3)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    card = json.loads((tmp_path / "trained" / "model_card.json").read_text())
+    assert card["metrics"]

@@ -1,0 +1,76 @@
+"""The subcommand ``tfopt init``: write a folder from which `retrain` runs on a table of the user."""
+
+import argparse
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from tfopt.artifacts.storage import is_remote
+from tfopt.cli.arguments import Subparsers
+from tfopt.cli.table_columns import inspect_table
+from tfopt.errors import ComponentError
+from tfopt.formatting import indented
+
+TEMPLATES = Path(__file__).parent / "starting_folder"
+SCHEMA = "retrain.schema.json"
+
+
+def add_init(subparsers: Subparsers, pipeline_schema: Callable[[str], dict[str, Any]]) -> None:
+    """Add ``tfopt init``.
+
+    Args:
+        subparsers: Those of ``tfopt``.
+        pipeline_schema: Returns the JSON schema of a pipeline's run files.
+    """
+    parser = subparsers.add_parser(
+        "init",
+        help="write a starting folder for a table of yours: run file, model, README",
+        description="Look at the columns of a table (CSV, TSV, JSON lines, Parquet), and write a folder with a run "
+        "file, a Keras model for these columns and a README. Existing files are not replaced.",
+    )
+    parser.add_argument("folder", type=Path, help="the folder to write, such as my_model")
+    parser.add_argument("--data", required=True, metavar="PATH", help="the table: a file, or a folder of files")
+    parser.add_argument("--label", required=True, metavar="COLUMN", help="the column to predict")
+    parser.set_defaults(run_command=lambda arguments: _init(arguments, pipeline_schema))
+
+
+def _init(arguments: argparse.Namespace, pipeline_schema: Callable[[str], dict[str, Any]]) -> int:
+    folder: Path = arguments.folder
+    files = {path.stem: path for path in sorted(TEMPLATES.glob("*.j2"))}
+    for name in (*files, SCHEMA):
+        if (folder / name).exists():
+            raise ComponentError(f"{folder / name} exists", "a folder without it", "name another folder, or remove it")
+    columns = inspect_table(arguments.data, arguments.label)
+    folder.mkdir(parents=True, exist_ok=True)
+    data = arguments.data if is_remote(arguments.data) else os.path.relpath(arguments.data, folder)
+    facts = {**asdict(columns), "data": data, "vector": _unused_name([*columns.numbers, *columns.words])}
+    for name, template in files.items():
+        (folder / name).write_text(_environment().from_string(template.read_text()).render(facts) + "\n")
+    (folder / SCHEMA).write_text(json.dumps(pipeline_schema("retrain"), indent=1) + "\n")
+    kind = f"{columns.classes} classes" if columns.classes else "a number"
+    print(
+        indented(f"{columns.label}: {kind}; {len(columns.numbers)} columns of numbers, {len(columns.words)} of words")
+    )
+    for name, reason in columns.left_out.items():
+        print(indented(f"{name}: left out: {reason}"))
+    print(indented(f"next: tfopt run -f {folder / 'retrain.yaml'}"))
+    return 0
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)  # Python, YAML and Markdown
+    environment.filters["quoted"] = json.dumps  # a text of JSON is one of Python and of YAML, too
+    environment.filters["cell"] = lambda text: "`" + text.replace("|", "\\|").replace("`", "'") + "`"
+    return environment
+
+
+def _unused_name(names: list[str]) -> str:
+    name = "row"
+    while name in names:
+        name += "_"
+    return name
