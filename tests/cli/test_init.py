@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from tfopt.cli import table_columns
 from tfopt.cli.main import main
 from tfopt.cli.run_file import RunFile
-from tfopt.cli.table_columns import inspect_table
+from tfopt.components.prepare_examples import table_columns
+from tfopt.components.prepare_examples.table_columns import inspect_table
 from tfopt.dag.tracing import load
 
 

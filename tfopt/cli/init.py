@@ -12,7 +12,7 @@ import jinja2
 
 from tfopt.artifacts.storage import is_remote
 from tfopt.cli.arguments import Subparsers
-from tfopt.cli.table_columns import inspect_table
+from tfopt.components.prepare_examples.table_columns import inspect_table
 from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 
