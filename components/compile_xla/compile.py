@@ -5,12 +5,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.components.compile_xla import cache
 from tfopt.components.compile_xla.latency import measure_models
 from tfopt.components.compile_xla.parameters import Settings
 from tfopt.components.compile_xla.saved_model import MAY_COMPILE, MUST_COMPILE, write_clustered, write_compiled
+from tfopt.components.compile_xla.sequence_buckets import check_lengths, draw_lengths
 from tfopt.components.compile_xla.unsupported_ops import find_unsupported_ops
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs, split_batches
@@ -45,7 +48,7 @@ def compile_model(model: SavedModel, target: Path, examples: Examples | None, se
     serving = target / "Format-Serving"
     with opened(model) as frozen:
         frozen = passes.optimize(grappler.run(frozen, ["debug_stripper"]), PASSES, Report())
-        report = _write_model(frozen, serving, settings)
+        report = _write_model(frozen, serving, settings, model.signature)
         comparison = Comparison(
             frozen.signatures, lambda key: runtimes.load(model, signature=key), examples, model.signature
         )
@@ -64,10 +67,15 @@ def compile_model(model: SavedModel, target: Path, examples: Examples | None, se
     report["special_values"] = _compare_special_values(special, target, settings.tolerance) or (
         why_no_special_values(frozen) or "the same results"
     )
+    if settings.buckets:
+        error = check_lengths(model, SavedModel(target), settings.buckets, settings.tolerance)
+        report["sequence_buckets"] = {"lengths": settings.buckets, "error": error}
     batches = _draw_batches(model, examples, settings.sizes)
     report |= _measure(model, target, batches, settings)
     if settings.warm_up:
-        write_requests(serving, batches.values(), model.signature)
+        lengths = draw_lengths(runtimes.load(model), settings.buckets) if settings.buckets else {}
+        padded = [_rows(lengths[bucket], size) for bucket in settings.buckets for size in batches]
+        write_requests(serving, [*batches.values(), *padded], model.signature)
     copy_assets(model, serving)
     report["warm_up"] = {"batch_sizes": list(batches)} if settings.warm_up else "not requested"
     verified = {
@@ -79,7 +87,7 @@ def compile_model(model: SavedModel, target: Path, examples: Examples | None, se
     return {"name": "compiled", "report": report, "verified": verified}
 
 
-def _write_model(frozen: Frozen, serving: Path, settings: Settings) -> dict[str, Any]:
+def _write_model(frozen: Frozen, serving: Path, settings: Settings, signature: str) -> dict[str, Any]:
     """Write the model, and return which parts of it are compiled.
 
     Raises:
@@ -99,7 +107,8 @@ def _write_model(frozen: Frozen, serving: Path, settings: Settings) -> dict[str,
             "pass mode='clusters', which compiles the others, or serve a signature without them",
         )
     static_sizes = settings.sizes if settings.static else []
-    return {"mode": "whole", "static_signatures": write_compiled(frozen, serving, static_sizes)}
+    buckets = {signature: settings.buckets} if settings.buckets else {}
+    return {"mode": "whole", "static_signatures": write_compiled(frozen, serving, static_sizes, buckets)}
 
 
 def _measure(model: SavedModel, target: Path, batches: dict[int, Batch], settings: Settings) -> dict[str, Any]:
@@ -166,6 +175,11 @@ def _draw_batches(model: SavedModel, examples: Examples | None, sizes: list[int]
         if batch is not None:
             batches[max((len(array) for array in batch.values() if array.ndim), default=1)] = batch
     return batches
+
+
+def _rows(batch: Batch, size: int) -> Batch:
+    """Return a batch of another number of records."""
+    return {name: np.resize(array, (size, *array.shape[1:])) if array.ndim else array for name, array in batch.items()}
 
 
 def _measure_speed(

@@ -17,7 +17,11 @@ class Settings:
             others as before: for models with text or lookup tables.
         batch_sizes: Expected batch sizes: each gets a warm-up request, and with `static` a signature.
         static: Add a signature of a fixed batch size for each, ``serving_default_batch_32``.
-        warm_up: Write warm-up requests.
+        sequence_buckets: Lengths to which the model pads its input along an open second axis, before the compiled
+            program: ``16 32 64``. Each length is compiled once, instead of every length that occurs; longer sequences
+            are compiled at their own. Padding is with zeros, and steps that were added are cut off the outputs. Only
+            for a model that ignores such steps, as with masks, which is verified for each bucket.
+        warm_up: Write warm-up requests, for each bucket too.
         cache: Store the programs that XLA compiled in ``assets.extra/xla_cache``.
         tolerance: Refuse the result if an output differs by more than this fraction of its range.
     """
@@ -25,6 +29,7 @@ class Settings:
     mode: Literal["whole", "clusters"] = "whole"
     batch_sizes: Annotated[tuple[str, ...], Names()] = ("1",)
     static: bool = False
+    sequence_buckets: Annotated[tuple[str, ...], Names()] = ()
     warm_up: bool = True
     cache: bool = False
     tolerance: Annotated[float, Between(0, 1)] = 1e-4
@@ -34,11 +39,23 @@ class Settings:
         """The batch sizes as numbers, ascending, without duplicates."""
         return sorted({int(size) for size in self.batch_sizes})
 
+    @property
+    def buckets(self) -> list[int]:
+        """The lengths of padded sequences as numbers, ascending, without duplicates."""
+        return sorted({int(size) for size in self.sequence_buckets})
+
     def check(self) -> None:
-        """Raise ComponentError if a batch size is not a whole number above zero, or ``static`` excludes ``mode``."""
-        for size in self.batch_sizes:
-            if not size.isdigit() or not int(size):
-                raise ComponentError(f"batch_sizes: {size!r}", "whole numbers above zero", "pass batch_sizes 1 32")
+        """Raise ComponentError if a size is not a whole number above zero, or ``mode`` excludes another parameter."""
+        for name, sizes in (("batch_sizes", self.batch_sizes), ("sequence_buckets", self.sequence_buckets)):
+            for size in sizes:
+                if not size.isdigit() or not int(size):
+                    raise ComponentError(f"{name}: {size!r}", "whole numbers above zero", f"pass {name} 1 32")
+        if self.sequence_buckets and self.mode == "clusters":
+            raise ComponentError(
+                "sequence_buckets with mode='clusters'",
+                "mode='whole': only the input of one program is padded",
+                "pass mode='whole', or leave sequence_buckets out",
+            )
         if self.static and self.mode == "clusters":
             raise ComponentError(
                 "static=True with mode='clusters'",

@@ -4,10 +4,12 @@ A marked function must be compiled as one program, or the call fails. TensorFlow
 marked ops when the model runs, and runs the others as before.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from tfopt.components.compile_xla.sequence_buckets import padded
 from tfopt.components.compile_xla.unsupported_ops import reason_unsupported
 from tfopt.graph import saved_model
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
@@ -26,19 +28,24 @@ def write_clustered(frozen: Frozen, folder: Path) -> int:
     return len(marked)
 
 
-def write_compiled(frozen: Frozen, folder: Path, sizes: list[int]) -> list[str]:
+def write_compiled(
+    frozen: Frozen, folder: Path, sizes: list[int], buckets: Mapping[str, list[int]] = MappingProxyType({})
+) -> list[str]:
     """Write a SavedModel, and return the keys of the added signatures.
 
     Args:
         frozen: A model that XLA can compile.
         folder: The folder of ``saved_model.pb``.
         sizes: Fixed batch sizes; for each, a signature is added to every signature with an open batch size.
+        buckets: By signature, the lengths to which sequences are padded.
     """
     import tensorflow as tf
 
     signatures, added = {}, []
     for key, signature in frozen.signatures.items():
         serve = _compiled_function(frozen.graph, signature)
+        if buckets.get(key):
+            serve = padded(serve, signature, buckets[key])
         signatures[key] = _concrete_function(serve, signature, None)
         is_open = any(end.shape and end.shape[0] is None for end in signature.inputs.values())
         for size in sizes if is_open else []:

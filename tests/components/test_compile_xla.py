@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -227,3 +228,64 @@ def test_results_that_differ_on_special_values_are_reported(tmp_path, serve, exp
     made = compile_xla(tmp_path / "model", compiled=tmp_path / "compiled", warm_up=False)
     special = made["compiled"].card.facts["report"]["special_values"]
     assert expected in (special if isinstance(special, str) else special[0])
+
+
+def write_sequences(folder, *, masked, inputs=1):
+    """Export a model of sequences of any length that returns a value for each step, and one for the sequence."""
+    import keras
+    from keras import layers
+
+    keras.utils.set_random_seed(0)
+    steps = [layers.Input((None, 3), name=f"steps{index}") for index in range(inputs)]
+    flow = layers.LSTM(4, return_sequences=True)(layers.Masking()(steps[0]) if masked else steps[0])
+    outputs = {
+        "each": layers.Conv1D(2, 2, padding="causal")(steps[-1]),
+        "all": layers.LSTM(3, go_backwards=not masked)(flow),
+    }
+    keras.Model(steps, outputs).export(str(folder), verbose=False)
+
+
+def test_sequences_are_padded_to_buckets_and_outputs_cut(tmp_path):
+    write_sequences(tmp_path / "model", masked=True)
+    made = compile_xla(tmp_path / "model", compiled=tmp_path / "compiled", sequence_buckets=["8", "4"])["compiled"]
+    parent, child = (runtimes.load(SavedModel(path)) for path in (tmp_path / "model", made.path))
+    assert parent.outputs == child.outputs and parent.inputs == child.inputs
+    for length in (1, 3, 4, 5, 8, 11):
+        steps = np.random.default_rng(length).normal(size=(2, length, 3)).astype(np.float32)
+        expected, received = (one.run({"steps0": steps}) for one in (parent, child))
+        for name in expected:
+            assert expected[name].shape == received[name].shape
+            assert np.allclose(expected[name], received[name], atol=1e-5)
+    facts = made.card.facts["report"]["sequence_buckets"]
+    assert facts["lengths"] == [4, 8] and facts["error"] < 1e-4
+    lengths = [batch["steps0"].shape[1] for batch in warm_up.read_requests(made.saved_model)]
+    assert lengths[-2:] == [4, 8]
+
+
+def test_each_bucket_is_compiled_once(tmp_path):
+    write_sequences(tmp_path / "model", masked=True)
+    made = compile_xla(tmp_path / "model", compiled=tmp_path / "compiled", sequence_buckets=["8"], warm_up=False)
+    child, times = runtimes.load(made["compiled"]), []
+    for length in range(2, 9):
+        start = time.perf_counter()
+        child.run({"steps0": np.ones((1, length, 3), np.float32)})
+        times.append(time.perf_counter() - start)
+    assert max(times[1:]) < times[0] / 5
+
+
+@pytest.mark.parametrize(
+    ("options", "parameters", "message"),
+    [
+        ({"masked": False}, {}, "padding sequences of length .* changes output 'all'"),
+        ({"masked": True, "inputs": 2}, {}, "2 inputs have an open second axis: steps0, steps1"),
+        ({"masked": True}, {"sequence_buckets": ["0"]}, "sequence_buckets: '0'"),
+        ({"masked": True}, {"mode": "clusters"}, "only the input of one program is padded"),
+    ],
+    ids=["not masked", "two inputs", "zero", "clusters"],
+)
+def test_models_that_padding_changes_are_refused(tmp_path, options, parameters, message):
+    write_sequences(tmp_path / "model", **options)
+    with pytest.raises(ComponentError, match=message):
+        compile_xla(
+            tmp_path / "model", compiled=tmp_path / "compiled", **{"sequence_buckets": ["4", "8"], **parameters}
+        )

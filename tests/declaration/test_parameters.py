@@ -112,7 +112,7 @@ NAMES = {
     "quantize_graph": {"operations"},
     "prune": {"layers"},
     "cluster": {"layers"},
-    "compile_xla": {"batch_sizes"},
+    "compile_xla": {"batch_sizes", "sequence_buckets"},
     "benchmark": {"batch_sizes"},
     "evaluate": {"metrics", "slices"},
     "tune_recipe": {"metrics", "formats", "batch_sizes"},

@@ -1,5 +1,6 @@
 """Tests of reading and writing SavedModels and GraphDefs as frozen models."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -251,3 +252,78 @@ def test_graph_with_tables_or_wrong_names_is_refused(tmp_path, frozen):
     (tmp_path / "graph.pb").write_bytes(b"no graph")
     with pytest.raises(ComponentError, match="GraphDef"):
         read_graph(tmp_path / "graph.pb", ["x"], ["y"])
+
+
+def write_v1(folder, build, change=lambda graph: None):
+    """Write a SavedModel of TensorFlow 1 with an input x of rank 2, and change its graph afterwards."""
+    import tensorflow as tf
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
+        tf.compat.v1.saved_model.simple_save(session, str(folder), {"x": x}, {"y": build(x)})
+    proto = Proto.FromString((folder / "saved_model.pb").read_bytes())
+    change(proto.meta_graphs[0].graph_def)
+    (folder / "saved_model.pb").write_bytes(proto.SerializeToString())
+
+
+def from_queue(x):
+    """Add a record of a queue to x."""
+    import tensorflow as tf
+
+    queue = tf.queue.FIFOQueue(3, [tf.float32], shapes=[[4]])
+    return x + queue.dequeue()
+
+
+def python_call(x):
+    """Call Python code."""
+    import tensorflow as tf
+
+    return tf.reshape(tf.numpy_function(lambda values: 2 * values, [x], tf.float32), [-1, 4])
+
+
+def normalized(x):
+    """Return a batch norm of images."""
+    import tensorflow as tf
+
+    return tf.reshape(
+        tf.compat.v1.nn.fused_batch_norm(x[:, None, None], *[tf.ones(4)] * 4, is_training=False)[0], [-1, 4]
+    )
+
+
+def remove(graph):
+    """Replace the batch norm by the operation that it had before TensorFlow removed that."""
+    for node in graph.node:
+        if node.op.startswith("FusedBatchNorm"):
+            kind, data = node.attr["T"].type, list(node.input)
+            node.attr.clear()
+            node.op, node.attr["T"].type = "BatchNormWithGlobalNormalization", kind
+            node.attr["variance_epsilon"].f, node.attr["scale_after_normalization"].b = 1e-3, True
+            node.input[:] = [data[0], data[3], data[4], data[2], data[1]]
+
+
+@pytest.mark.parametrize(
+    ("build", "change", "received", "fix"),
+    [
+        (from_queue, lambda graph: None, r"state outside its graph: .*FIFOQueueV2\).*QueueDequeueV2", "without these"),
+        (python_call, lambda graph: None, r"Python code, which is not in the file: PyFunc \(PyFunc\)", "without these"),
+        (normalized, remove, "Op BatchNormWithGlobalNormalization .*removed in version 9", "frozen graph, .pb"),
+    ],
+    ids=["queue", "Python code", "removed operation"],
+)
+def test_operations_that_cannot_be_frozen_are_named(tmp_path, build, change, received, fix):
+    write_v1(tmp_path / "model", build, change)
+    with pytest.raises(ComponentError) as refusal:
+        read(tmp_path / "model", state=True)
+    assert re.search(received, refusal.value.received)
+    assert fix in refusal.value.fix
+    assert "truncated" not in refusal.value.fix
+
+
+def test_a_parent_that_fails_is_named_instead_of_its_child(tmp_path):
+    write_v1(tmp_path / "model", python_call)
+    code = "import sys; from tfopt.component import find; find('fold_batch_norm')(*sys.argv[1:])"
+    paths = [str(tmp_path / name) for name in ("model", "folded")]  # the function is unknown to another process
+    result = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, check=False)
+    assert "ComponentError: received: the model fails on random inputs" in result.stderr
+    assert "PyFunc" in result.stderr

@@ -26,7 +26,8 @@ LOWERING = "_lower_using_switch_merge"  # set on If and While: TensorFlow may tu
 # inferred before loops took constants instead of variables.
 STRIPPED = ("_gradient_op_type", "_class", "_output_shapes")
 # State that comes from a checkpoint or from code, not from the graph.
-OUTSIDE = re.compile(r"Iterator|BoostedTrees\w*Ensemble|Queue|Barrier|^(Eager)?PyFunc")
+OUTSIDE = re.compile(r"Iterator|BoostedTrees\w*Ensemble|Queue|Barrier")
+PYTHON = re.compile(r"^(Eager)?PyFunc")
 READS = re.compile(r"^(ReadVariableOp|ResourceGather(Nd)?)$")
 NOTHING = re.compile("(?!)")
 TABLES = ("HashTableV2", "MutableHashTableV2", "MutableHashTableOfTensorsV2")
@@ -62,6 +63,7 @@ def freeze(frozen: Frozen, session: Any, *, state: bool = False) -> Frozen:
         _refuse(frozen.graph, WRITES, "changes its variables while it serves", "a model that only reads them")
         _refuse(frozen.graph, MUTABLE_TABLE, "keeps state outside its graph", "a model of variables and static tables")
     _refuse(frozen.graph, OUTSIDE, "keeps state outside its graph", "a model of variables, static tables and assets")
+    _refuse(frozen.graph, PYTHON, "calls Python code, which is not in the file", "a model of TensorFlow operations")
     lowered = _set_lowering(frozen.graph, to=False)  # otherwise inlining would turn While into Switch and Merge
     _return_effects(frozen.graph)
     frozen = grappler.run(frozen, ["function"])
@@ -168,7 +170,8 @@ def _refuse(graph: Any, ops: re.Pattern[str], problem: str, expected: str, but: 
     if refused:
         more = f" and {len(refused) - 3} more" if len(refused) > 3 else ""
         raise CannotFreezeError(
-            f"a model that {problem}: {', '.join(refused[:3])}{more}", expected, "export it for serving without that"
+            f"a model that {problem}: {', '.join(refused[:3])}{more}",
+            *(expected, "export it for serving without these operations, or a signature that does not reach them"),
         )
 
 

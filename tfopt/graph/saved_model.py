@@ -9,6 +9,7 @@ read both forms.
 """
 
 import contextlib
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ __all__ = ["Endpoint", "Frozen", "Signature", "opened", "read", "write"]
 
 INIT = "__saved_model_init_op"  # the key under which TensorFlow 2 lists the initialization op among the signatures
 OWN = {INIT, "__saved_model_train_op"}
+REMOVED = re.compile(r"^Op \w+ is not available in GraphDef version \d+")
 MAX_BYTES = 2**31 - 1  # of one protocol buffer
 
 
@@ -50,6 +52,13 @@ def read(model_path: Path, *, state: bool = False) -> Frozen:
         try:
             loaded = tf.compat.v1.saved_model.load(session, list(proto.meta_info_def.tags), str(model_path))
         except Exception as error:
+            if REMOVED.search(first_line(error)):
+                raise ComponentError(
+                    f"{model_path}: {first_line(error)}",
+                    "operations that this TensorFlow still runs",
+                    "export it with a newer TensorFlow; or pass its graph as a frozen graph, .pb, to optimize_graph "
+                    "with inputs and outputs, which replaces removed operations by their successors",
+                ) from error
             raise ComponentError(
                 f"{model_path}: {first_line(error)}",
                 "a SavedModel that TensorFlow can load",

@@ -76,18 +76,39 @@ def measure_parity(parent: runtimes.Runtime, child: Model, examples: Examples | 
         fix: Third part of the error for a child with constant outputs.
 
     Raises:
-        ComponentError: If the signature changed, or an output of the child is constant and the parent's is not.
+        ComponentError: If the signature changed, the parent fails on the inputs, or an output of the child is constant
+            and the parent's is not.
     """
     count = compared_records(parent.inputs, RECORDS)
     inputs, source = draw_inputs(examples, parent.inputs, records=count)
     with runtimes.load(child) as loaded:
-        differences = compare(parent, loaded, split_batches(inputs, parent.inputs, BATCH))
+        try:
+            differences = compare(parent, loaded, split_batches(inputs, parent.inputs, BATCH))
+        except ComponentError:
+            raise
+        except Exception:
+            _check_runs(parent, next(split_batches(inputs, parent.inputs, BATCH)), source)
+            raise
     for name, parity in differences.items():
         if parity.constant:
             raise ComponentError(
                 f"output {name!r}: the same values for every input", "values that vary as the parent's do", fix
             )
     return {"inputs": source, "outputs": {name: parity.facts() for name, parity in differences.items()}}
+
+
+def _check_runs(parent: Runtime, batch: Arrays, source: str) -> None:
+    """Raise ComponentError if the parent cannot be run, for which no child is blamed."""
+    try:
+        parent.run(batch)
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        node = next((line for line in lines if "{{node" in line), "")
+        raise ComponentError(
+            f"the model fails on {source}: {lines[-1] if len(lines) > 1 and not node else lines[0]} {node}".strip(),
+            "a model that runs on this machine",
+            "pass examples=PATH with real inputs; a model that calls Python code runs only where that code is defined",
+        ) from error
 
 
 def compare(parent: Runtime, child: Runtime, batches: Iterable[Arrays]) -> dict[str, Parity]:
