@@ -10,8 +10,8 @@ from tfopt.execution.failed_models import OnFailure
 @component(image="tf", purpose="graph", memory="8Gi", model_signature=True)
 def quantize_graph(
     model: Input[SavedModel],
-    quantized: Output[SavedModel],
     examples: Input[Examples],
+    quantized: Output[SavedModel],
     *,
     quantization: Group[GraphQuantization],
     on_failure: OnFailure = "raise",
@@ -33,8 +33,8 @@ def quantize_graph(
 
     Args:
         model: A SavedModel or a Keras model.
-        quantized: The same model with 8-bit layers, without variables.
         examples: Real inputs to calibrate on and to compare with, matched by input name.
+        quantized: The same model with 8-bit layers, without variables.
         quantization: Calibration, comparison and operations.
         on_failure: With ``row``, a model that cannot be made does not fail the step: the output records the reason, and
             evaluate, benchmark and select_model list it as a failed model, which is never selected.
