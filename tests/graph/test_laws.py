@@ -39,7 +39,7 @@ def test_law_fires_as_expected_and_preserves_the_function(law: str, row: Row):
     graphs = (answering(graph, row.unfed) for graph in (before, after))
     before, answered = graphs
     assert_same_function(before, answered, ("y", *row.outputs))
-    if row.fires and law not in {name for name, _ in OPT_IN}:
+    if row.fires and law != "fold_zero_products":  # valid under an assumption
         assert_same_on_special_values(before, answered, ("y", *row.outputs), laws={law})
     again, more, _ = law_applied(law, after, ("y", *row.outputs), row.unfed)
     assert more == 0

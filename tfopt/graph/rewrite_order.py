@@ -62,15 +62,18 @@ ORDER: tuple[tuple[str, str], ...] = (
     ("push_constants_together", "after the folds, which have a better place for a constant next to a kernel"),
     ("push_constants_across_sums", "after it, which joins the constant that it makes with others"),
     ("push_exact_constants", "the same as push_constants_together"),
-    ("fuse_products_of_one_input", "after the folds, which match one kernel each; after Reshapes cancelled"),
     ("drop_neutral_elements", "after all laws that make constants: some are 0 or 1"),
     ("fold_absorbing_elements", "the same"),
     ("drop_left_neutral", "after the folds: a sign next to a kernel goes into it"),
     ("share_equal_nodes", "after every fold: a shared node has several consumers, and nothing can be folded into it"),
 )
 
-# Valid only under an assumption that cannot be checked in the graph; used only when requested by name.
-OPT_IN: tuple[tuple[str, str], ...] = (("fold_zero_products", "where no factor is ever infinite or NaN"),)
+# Used only when requested by name: valid under an assumption that cannot be checked in the graph, or not faster on the
+# machine where it was measured (docs/benchmarks.md).
+OPT_IN: tuple[tuple[str, str], ...] = (
+    ("fold_zero_products", "where no factor is ever infinite or NaN"),
+    ("fuse_products_of_one_input", "where one large product is faster than several, and copies of its parts"),
+)
 
 # Laws that normalize a graph for laws that match neighbours and constants.
 NORMALIZING = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants", "strip_unused")

@@ -53,6 +53,7 @@ TABLE = [
     refuses("with tanh and another number", lambda: tanh(vectors(), slope=0.05), because=""),
     refuses("with tanh of another tensor", lambda: tanh(vectors(), other=vectors(name="z")), because=""),
     refuses("another factor", lambda: erfc(vectors(), half=0.25), because=""),
+    refuses("a scale that TensorFlow would replace", lambda: erfc(vectors(), scale=-0.7075), because=""),
     refuses("another scale", lambda: erfc(vectors(), scale=-0.5), because=""),
     refuses("the other sign", lambda: erfc(vectors(), scale=ROOT), because=""),
     refuses("another sum", lambda: erf(vectors(), one=2.0), because=""),

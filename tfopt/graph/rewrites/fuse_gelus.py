@@ -35,7 +35,8 @@ from tfopt.graph.report import Report
 from tfopt.graph.rewrite_rule import Maker, Whole, attr
 
 NAME = "fuse_gelus"
-PRECISION = 1e-2  # of the numbers, which a graph in bfloat16 has rounded
+# Of the numbers. TensorFlow accepts 0.01, and computes with its own.
+PRECISION = {"float16": 1e-3, "bfloat16": 4e-3, "float32": 1e-5, "float64": 1e-5}
 TANH = (np.sqrt(2 / np.pi), 0.044715)  # d and e
 
 
@@ -100,7 +101,7 @@ def _with_data(graph: Graph, data: Tensor, normal: Tensor, product: Node) -> Ite
         return
     scaled = graph.nodes[node.inputs[0].node]
     scale = _scale(graph, scaled, data)
-    if scale is None or abs((scale if node.op == "Erf" else -scale) * np.sqrt(2) - 1) > PRECISION:
+    if scale is None or not _is_close(graph, normal, scale if node.op == "Erf" else -scale, 2**-0.5):
         return
     if node.op == "Erfc" or scaled.op == "RealDiv":
         yield Gelu(data, abs(scale), [*removed, scaled.name])
@@ -115,9 +116,17 @@ def _with_tanh(graph: Graph, data: Tensor, argument: Tensor, removed: list[str])
                 if linear != data or cube.op != "Pow" or cube.inputs[0] != data or _number(graph, cube.inputs[1]) != 3:
                     continue
                 numbers = _number(graph, scale) or 0.0, _number(graph, cubic) or 0.0
-                if all(abs(one / other - 1) < PRECISION for one, other in zip(numbers, TANH, strict=True)):
+                if all(_is_close(graph, argument, *pair) for pair in zip(numbers, TANH, strict=True)):
                     names = [argument.node, total.node, term.node, power.node]
                     yield Gelu(data, numbers[0], [*removed, *names], numbers[1])
+
+
+def _is_close(graph: Graph, tensor: Tensor, number: float, expected: float) -> bool:
+    """Return whether a number is another one, as far as the dtype of a tensor allows."""
+    from tensorflow import as_dtype
+
+    dtype = as_dtype(attr(graph.nodes[tensor.node], "T")).name
+    return abs(number / expected - 1) <= PRECISION.get(dtype, 0)
 
 
 def _pairs(graph: Graph, tensor: Tensor, op: str) -> list[tuple[Tensor, Tensor]]:

@@ -6,7 +6,8 @@
     after     x -> MatMul([K_1 | K_2 | …]) -> BiasAdd -> SplitV -> Reshape, Reshape, …
 
 The projections of queries, keys and values in attention have this form. Every sum has the same terms, in an order that
-the kernel chooses.
+the kernel chooses. The parts are copied, which took as long as the larger product saved where it was measured
+(docs/benchmarks.md), so this law runs only if it is requested by name.
 
 Requires: constant kernels and biases of floats; only Reshapes read the results: an activation would be computed in the
 kernel of its own product; no control edges.
