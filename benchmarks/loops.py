@@ -6,7 +6,7 @@
     python benchmarks/loops.py --slices 512 --rounds 50
 
 Both graphs run alternately in one process on 2 threads. The ratio is that of the median times. The outputs are compared
-first. Parts are fused however few they are, without the limits of the law, which come from these ratios.
+first.
 """
 
 import argparse
@@ -39,9 +39,7 @@ def measure(form: str, slices: int, rows: int, rounds: int) -> None:
     from tfopt.graph.mutable_graph import Graph
     from tfopt.graph.pass_manager import run
     from tfopt.graph.report import Report
-    from tfopt.graph.rewrites import fuse_products_of_parts
 
-    fuse_products_of_parts.MIN_PARTS = fuse_products_of_parts.MIN_TRANSPOSED = 2
     draw = np.random.default_rng(0)
     with tf.Graph().as_default() as source:
         shape = (

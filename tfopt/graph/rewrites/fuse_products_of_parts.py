@@ -11,9 +11,9 @@ same terms, in an order that the kernel chooses. `fuse_products_of_slices` handl
 of rank 3, which needs no copies of it.
 
 Requires: all parts, in order, of a known number; the other matrices constant; matrices and biases of equal shapes; no
-other reader of a product, and no control flow of version 1. At least 16 parts, or 32 if a Transpose is needed: a
-batched product and a Transpose cost as much as several small operations, so that fewer parts would be slower as one
-product (`benchmarks/loops.py --form parts` and `--form unstacked`).
+other reader of a product, and no control flow of version 1. Few small parts may be slower as one product, because a
+batched product and a Transpose cost as much as several small operations: `benchmarks/loops.py --form parts` and
+`--form unstacked` measure it, and ``without:fuse_products_of_parts`` leaves them as they are.
 """
 
 from typing import NamedTuple
@@ -27,7 +27,6 @@ from tfopt.graph.rewrite_rule import Maker, Whole, attr
 
 NAME = "fuse_products_of_parts"
 ADDING = ("BiasAdd", "Add", "AddV2")
-MIN_PARTS, MIN_TRANSPOSED = 16, 32  # measured: with fewer parts, one product is slower (docs/benchmarks.md)
 
 
 class Side(NamedTuple):
@@ -99,9 +98,6 @@ def _loop(graph: Graph, stack: Node, ends: list[Node]) -> Loop | str:
     width = (graph.shape(Tensor(products[0].name)) or (None, None))[1]
     if stack.op == "ConcatV2" and width is None:
         return "the width of the products is not known"
-    least = MIN_TRANSPOSED if axis or any(side.axis for side in divided) else MIN_PARTS
-    if len(products) < least:
-        return f"{len(products)} parts, which are faster apart than as one product: it needs {least}"
     return Loop(products, [side for side in sides if isinstance(side, Side)], biases, sums, axis, width)
 
 
