@@ -31,6 +31,16 @@ def indented(text: str) -> str:
     return visible(text).replace("\n", "\n    ")
 
 
+def shorten(text: str, most: int) -> str:
+    """Shorten a text to a number of letters, without its middle.
+
+    >>> shorten("tflite int8", 26), shorten("pruned 80% + clustered 32, tflite int8", 23)
+    ('tflite int8', 'pruned 80%..tflite int8')
+    """
+    head = most // 2 - 1
+    return text if len(text) <= most else f"{text[:head]}..{text[head + 2 - most :]}"
+
+
 def is_share(metric: str) -> bool:
     """Return True for a metric from 0 to 1 that is shown in percent."""
     return metric.endswith(SHARES)

@@ -9,8 +9,8 @@ import tfopt
 from tfopt import formatting
 from tfopt.artifacts.benchmark_report import ModelBenchmark
 from tfopt.artifacts.comparison_report import BackboneResult, ComparisonReport, FailedMeasurement
-from tfopt.charts.axes import CHART_CSS
 from tfopt.charts.bubble_chart import Bubble, BubbleChart, draw_bubbles
+from tfopt.charts.figure import CHART_CSS
 from tfopt.charts.templates import report_template
 
 WIDE, NARROW = 760, 356  # widths of the chart for a desktop screen and a phone
@@ -85,7 +85,7 @@ def _draw_charts(report: ComparisonReport) -> Sequence[str]:
     )
     heights = 360 + 14 * len(rows), 300 + 24 * len(rows)
     return [
-        draw_bubbles(chart, width, height, f"front-{name}")
+        draw_bubbles(chart, width, height, f"bubbles-{name}")
         for width, height, name in zip((WIDE, NARROW), heights, ("wide", "narrow"), strict=True)
     ]
 

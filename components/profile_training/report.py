@@ -1,13 +1,29 @@
 """The report of a profile: findings as sentences, the parts of a step, and the speed of each variation."""
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lets_plot import (
+    aes,
+    element_blank,
+    geom_point,
+    geom_rect,
+    geom_segment,
+    geom_text,
+    geom_vline,
+    ggplot,
+    labs,
+    scale_identity,
+    scale_x_continuous,
+    scale_y_continuous,
+)
+
 import tfopt
 from tfopt import formatting
 from tfopt.artifacts.training_plan import Bottleneck, Finding, LoopTime, StepParts, TrainingPlanReport, VariationResult
+from tfopt.charts.axis import Axis
+from tfopt.charts.figure import CHART_CSS, COLORS, page_theme, plain, render, text_size
 from tfopt.charts.templates import report_template
 from tfopt.components.profile_training.bottleneck import LOOP_KINDS, StepTimes
 
@@ -23,7 +39,9 @@ WHO = {
     "examples": "only the examples can set it",
     "batch": "it is not in the plan",
 }
-WIDTH, LEFT, ROW = 720, 230, 34  # of the chart of speedups, in pixels
+WIDTHS = {"wide": 760, "narrow": 356}  # of the chart of speedups in pixels, for a monitor and for a phone
+ROW = 46  # pixels of a row of the chart
+VERDICT_COLORS = {"faster": "accent", "slower": "bad"}
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
@@ -35,8 +53,15 @@ def render_report(plan: TrainingPlanReport, module: str) -> str:
         module: The name of the user's file.
     """
     filters = {"times": formatting.ratio, "size": formatting.data_size, "ms": format_milliseconds}
+    has_speedups = any(result.speedup for result in plan.trials)
+    charts = [_draw_speedups(plan, width, f"speedups-{name}") for name, width in WIDTHS.items()] if has_speedups else []
     return report_template(Path(__file__).parent, **filters).render(
-        plan=plan, module=module, step=_step_parts(plan.step_ms), chart=_chart(plan), version=tfopt.__version__
+        plan=plan,
+        module=module,
+        step=_step_parts(plan.step_ms),
+        charts=charts,
+        css=CHART_CSS.read_text(),
+        version=tfopt.__version__,
     )
 
 
@@ -121,35 +146,37 @@ def _step_parts(step: StepParts) -> list[dict[str, Any]]:
     ]
 
 
-def _chart(plan: TrainingPlanReport) -> dict[str, Any]:
-    """Return the coordinates of each variation's interval on a logarithmic axis around 1."""
-    speedups = [(result.name, result.speedup) for result in plan.trials if result.speedup]
+def _draw_speedups(plan: TrainingPlanReport, width: int, key: str) -> str:
+    """Draw a row for each variation: its name, its speedup, and the interval on a logarithmic axis around 1."""
+    rows = [(result.name, result.speedup) for result in plan.trials if result.speedup]
     effect = 1 + plan.interval["min_effect"]
-    ends = [0.8, 1.25, 1 / effect, effect, *(end for _, each in speedups for end in (each.low, each.high))]
-    low, high = min(ends) / 1.1, max(ends) * 1.1
-
-    def to_x(value: float) -> float:
-        return LEFT + (WIDTH - LEFT - 20) * math.log(value / low) / math.log(high / low)
-
-    marks = [
-        {
-            "name": name,
-            "verdict": speedup.verdict.replace(" ", "-"),
-            "y": ROW * index + ROW / 2 + 8,
-            "low": to_x(speedup.low),
-            "high": to_x(speedup.high),
-            "middle": to_x(speedup.value),
-            "text": formatting.ratio(speedup.value),
-        }
-        for index, (name, speedup) in enumerate(speedups)
-    ]
-    return {
-        "width": WIDTH,
-        "height": ROW * len(marks) + 44,
-        "base": ROW * len(marks) + 12,
-        "marks": marks,
-        "one": to_x(1),
-        "band": (to_x(1 / effect), to_x(effect)),
-        "ticks": [(to_x(value), f"{value:g}x") for value in TICKS if low <= value <= high],
-        "left": LEFT,
+    ends = [0.8, 1.25, 1 / effect, effect, *(end for _, each in rows for end in (each.low, each.high))]
+    axis = Axis(min(ends) / 1.1, max(ends) * 1.1, is_log=True)
+    data = {
+        "x": [axis(speedup.value) for _, speedup in rows],
+        "low": [axis(speedup.low) for _, speedup in rows],
+        "high": [axis(speedup.high) for _, speedup in rows],
+        "y": [-index - 0.7 for index in range(len(rows))],
+        "text_y": [-index - 0.35 for index in range(len(rows))],
+        "name": [plain(name) for name, _ in rows],
+        "speedup": [formatting.ratio(speedup.value) for _, speedup in rows],
+        "color": [COLORS[VERDICT_COLORS.get(speedup.verdict, "soft")] for _, speedup in rows],
     }
+    left, right, size = axis(axis.low), axis(axis.high), text_size(12)
+    plot = (
+        ggplot(data)
+        + geom_rect(xmin=axis(1 / effect), xmax=axis(effect), ymin=-len(rows), ymax=0, fill=COLORS["band"], size=0)
+        + geom_vline(xintercept=axis(1), color=COLORS["soft"], linetype="dashed", size=0.5)
+        + geom_segment(aes("low", "y", xend="high", yend="y", color="color"), size=1.4)
+        + geom_point(aes("x", "y", color="color"), size=4)
+        + geom_text(aes(y="text_y", label="name"), x=left, hjust=0, size=size, color=COLORS["ink"])
+        + geom_text(aes(y="text_y", label="speedup", color="color"), x=right, hjust=1, size=size, fontface="bold")
+        + scale_identity("color")
+        + axis.scale(scale_x_continuous, 7, [value for value in TICKS if axis.low <= value <= axis.high])
+        + scale_y_continuous(limits=[-len(rows), 0], expand=[0, 0], breaks=[])
+        + labs(x="speed relative to the training as it is", y="")
+        + page_theme(axis_title_y=element_blank())
+    )
+    ratios = {name: [formatting.ratio(value) for value in (each.value, each.low, each.high)] for name, each in rows}
+    tooltips = [f"{name}: {value}, {low} to {high}" for name, (value, low, high) in ratios.items()]
+    return render(plot, width, ROW * len(rows) + 52, key, "Speed of each setting", "; ".join(tooltips), tooltips)

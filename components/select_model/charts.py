@@ -1,27 +1,45 @@
 """SVG charts of a decision: quality over latency and size, distribution of latency, throughput by batch size."""
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from xml.etree import ElementTree as ET
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from lets_plot import (
+    aes,
+    element_blank,
+    geom_line,
+    geom_point,
+    geom_ribbon,
+    geom_segment,
+    geom_text,
+    geom_text_repel,
+    ggplot,
+    labs,
+    scale_identity,
+    scale_x_continuous,
+    scale_y_continuous,
+)
 from numpy.typing import NDArray
 from pyarrow import compute, parquet
 
 from tfopt import formatting
 from tfopt.artifacts.benchmark_report import SaturationRange
-from tfopt.charts.axes import LETTER, Axis, add_element, create_axis, create_svg, shorten, tick_label, to_text
-from tfopt.charts.bubble_chart import Bubble, BubbleChart, draw_bubbles
+from tfopt.charts.axis import Axis, create_axis
+from tfopt.charts.bubble_chart import KINDS, Bubble, BubbleChart, draw_bubbles
+from tfopt.charts.figure import COLORS, page_theme, plain, render, text_size
 from tfopt.measurement.model_measurements import ModelMeasurements
 
 Samples = Mapping[str, NDArray[np.float64]]
 QUANTILES = {"p50": "latency", "p90": "latency_p90", "p99": "latency_p99"}
 ROW, HISTOGRAM, BINS = 66, 26, 120  # pixels of a row of the latency chart, and of the histogram in it; its bins
+BASE = 48 / ROW  # height of a histogram's base below the top of its row
 FEWEST_SIZES = 3  # batch sizes of a curve
 MOST_CURVES = 12  # with more, only the important ones are drawn
-NAME, LINE = 24, 16  # letters of a name at the end of its curve; pixels between two names
+LETTER, LINE = 7.5, 20  # pixels of a letter of a name at the end of its curve, and between two names
 
 
 @dataclass(frozen=True)
@@ -33,7 +51,7 @@ class ChartData:
         metric: The main metric.
         front: Names on the Pareto front.
         chosen: Name of the selected model.
-        limits: Values of the main metric that get a line, by the label of the line.
+        limits: Values of the main metric that get a line, by the goal.
     """
 
     models: Sequence[ModelMeasurements]
@@ -43,7 +61,7 @@ class ChartData:
     limits: dict[str, float]
 
     def kind(self, model: ModelMeasurements) -> str:
-        """Return the CSS class that selects the color of a model."""
+        """Return the kind of a model, which selects its color."""
         return "chosen" if model.name == self.chosen else "parent" if model.parent is None else "other"
 
     def curves(self) -> list[ModelMeasurements]:
@@ -68,7 +86,7 @@ def draw_choice(data: ChartData, width: int, height: int, key: str) -> str:
         more_is_better=data.models[0].higher_is_better(metric),
         share=formatting.is_share(metric),
         least=0.01 if formatting.is_share(metric) else 0.1 * largest,
-        limits=data.limits,
+        limits=list(data.limits.values()),
     )
     return draw_bubbles(chart, width, height, key)
 
@@ -121,56 +139,63 @@ def read_samples(file: Path, batch_size: str) -> dict[str, NDArray[np.float64]]:
 def draw_latency(data: ChartData, samples: Samples, width: int, key: str) -> str:
     """Draw a row for each model: median, a line to p99, and the histogram of its recorded calls."""
     rows = sorted(data.models, key=lambda model: model.value("latency"))
-    height = ROW * len(rows) + 52
     batch_size = rows[0].small_batch
-    description = "; ".join(f"{model.name}: {_quantiles(model, QUANTILES)}" for model in rows)
-    svg = create_svg(width, height, key, f"Latency of {len(rows)} models, batch size {batch_size}", description)
-    axis = _latency_axis(rows, samples, width)
-    bottom = height - 44
-    for value in axis.ticks(56):
-        add_element(svg, "line", class_="grid", x1=axis(value), y1=4, x2=axis(value), y2=bottom)
-        add_element(svg, "text", tick_label(value), class_="tick", x=axis(value), y=bottom + 18, text_anchor="middle")
-    label = f"latency in ms, batch size {batch_size}"
-    add_element(svg, "text", label, class_="axis", x=width / 2, y=bottom + 38, text_anchor="middle")
+    axis = _latency_axis(rows, samples)
+    letters, names = (40, [*QUANTILES]) if width > 500 else (17, ["p50", "p99"])
+    plot = ggplot()
     for index, model in enumerate(rows):
-        _add_latency_row(svg, model, samples.get(model.name), axis, index * ROW + 4, data.kind(model))
-    return to_text(svg)
+        color = COLORS[KINDS[data.kind(model)]]
+        calls = samples.get(model.name)
+        if calls is not None and len(calls):
+            plot += _histogram(calls, axis, -index - BASE, color)
+        plot += _quantile_lines(model, axis, -index - BASE, color)
+    texts = {
+        "y": [-index - 13 / ROW for index in range(len(rows))],
+        "name": [plain(formatting.shorten(model.name, letters)) for model in rows],
+        "color": [COLORS[KINDS[data.kind(model)]] for model in rows],
+        "quantiles": [_quantiles(model, names) for model in rows],
+    }
+    left, right = axis(axis.low), axis(axis.high)
+    size = text_size(12)
+    plot += geom_text(aes(y="y", label="name", color="color"), data=texts, x=left, hjust=0, fontface="bold", size=size)
+    plot += geom_text(aes(y="y", label="quantiles"), data=texts, x=right, hjust=1, size=size, color=COLORS["soft"])
+    plot += scale_identity("color") + axis.scale(scale_x_continuous, width // 75)
+    plot += scale_y_continuous(limits=[-len(rows), 0], expand=[0, 0], breaks=[])
+    plot += labs(x=f"latency in ms, batch size {batch_size}", y="") + page_theme(axis_title_y=element_blank())
+    title = f"Latency of {len(rows)} models, batch size {batch_size}"
+    description = "; ".join(f"{model.name}: {_quantiles(model, QUANTILES)}" for model in rows)
+    return render(plot, width, ROW * len(rows) + 52, key, title, description)
 
 
-def _add_latency_row(
-    svg: ET.Element, model: ModelMeasurements, calls: NDArray[np.float64] | None, axis: Axis, top: float, kind: str
-) -> None:
-    group = add_element(svg, "g")
-    add_element(group, "title", f"{model.name}: {_quantiles(model, QUANTILES)}")
-    text = add_element(group, "text", class_=f"label {kind}", x=axis.start, y=top + 13)
-    letters, names = (40, [*QUANTILES]) if axis.end > 500 else (17, ["p50", "p99"])
-    add_element(text, "tspan", shorten(model.name, letters), class_="name")
-    add_element(text, "tspan", _quantiles(model, names), class_="size", dx=8)
-    base = top + 22 + HISTOGRAM
-    if calls is not None and len(calls):
-        add_element(group, "path", class_=f"hill {kind}", d=_histogram_path(calls, axis, base))
-    p50, p99 = (axis(model.value(name)) for name in ("latency", "latency_p99"))
-    add_element(group, "line", class_=f"range {kind}", x1=p50, y1=base + 4, x2=p99, y2=base + 4)
-    add_element(group, "line", class_=f"median {kind}", x1=p50, y1=base - HISTOGRAM, x2=p50, y2=base + 8)
-    add_element(group, "line", class_=f"end {kind}", x1=p99, y1=base, x2=p99, y2=base + 8)
-
-
-def _latency_axis(rows: Sequence[ModelMeasurements], samples: Samples, width: int) -> Axis:
+def _latency_axis(rows: Sequence[ModelMeasurements], samples: Samples) -> Axis:
     """Return an axis from the fastest calls to the p99 of the slowest model; the few slower calls are cut off."""
     ends = [model.value(name) for model in rows for name in ("latency", "latency_p99")]
     ends += [float(np.quantile(calls, 0.005)) for calls in samples.values() if len(calls)]
-    return create_axis(ends, 10, width - 26, logarithmic=max(ends) > 3 * min(ends))
+    return create_axis(ends, is_log=max(ends) > 3 * min(ends))
 
 
-def _histogram_path(calls: NDArray[np.float64], axis: Axis, base: float) -> str:
-    """Return the outline of a histogram whose bins are equally wide on the axis."""
-    scale = np.geomspace if axis.logarithmic else np.linspace
+def _histogram(calls: NDArray[np.float64], axis: Axis, base: float, color: str) -> Any:
+    """Return a histogram whose bins are equally wide on the axis."""
+    scale = np.geomspace if axis.is_log else np.linspace
     counts, edges = np.histogram(calls, bins=scale(axis.low, axis.high, BINS + 1))
-    tops = base - HISTOGRAM * counts / max(1, counts.max())
-    points = [f"{axis(edges[0]):.1f},{base:.1f}"]
-    for top, left, right in zip(tops, edges[:-1], edges[1:], strict=True):
-        points += [f"{axis(left):.1f},{top:.1f}", f"{axis(right):.1f},{top:.1f}"]
-    return f"M{' L'.join([*points, f'{axis(edges[-1]):.1f},{base:.1f}'])} Z"
+    tops = base + HISTOGRAM / ROW * counts / max(1, counts.max())
+    outline = {
+        "x": [axis(edge) for pair in itertools.pairwise(edges) for edge in pair],
+        "top": [float(top) for top in tops for _ in range(2)],
+    }
+    return geom_ribbon(aes("x", ymax="top"), data=outline, ymin=base, fill=color, alpha=0.35, size=0)
+
+
+def _quantile_lines(model: ModelMeasurements, axis: Axis, base: float, color: str) -> Any:
+    """Return a high line at the median, a low one at p99, and a line between them, below the histogram."""
+    p50, p99 = (axis(model.value(name)) for name in ("latency", "latency_p99"))
+    ends = {
+        "x": [p50, p50, p99],
+        "xend": [p99, p50, p99],
+        "y": [base - 4 / ROW, base + HISTOGRAM / ROW, base],
+        "yend": [base - 4 / ROW, base - 8 / ROW, base - 8 / ROW],
+    }
+    return geom_segment(aes("x", "y", xend="xend", yend="yend"), data=ends, color=color, size=0.9)
 
 
 def _quantiles(model: ModelMeasurements, names: Iterable[str]) -> str:
@@ -180,67 +205,51 @@ def _quantiles(model: ModelMeasurements, names: Iterable[str]) -> str:
 def draw_throughput(data: ChartData, width: int, key: str) -> str:
     """Draw a throughput curve for each model of `ChartData.curves`, with a ring at the size where it saturates."""
     models = data.curves()
-    names_at_curves = width > 500  # a narrow chart has room for names only below
-    rows = LINE * len(models)
-    height = max(300, rows + 90) + (0 if names_at_curves else rows + 8)
-    description = "; ".join(f"{model.name}: {_describe_curve(model)}" for model in models)
-    svg = create_svg(width, height, key, f"Throughput of {len(models)} models by batch size", description)
+    letters = 24 if width > 500 else 14
     points = [point for model in models for point in _rates(model)]
-    bottom = max(300, rows + 90) - 44
-    right = width - (LETTER * NAME if names_at_curves else 4)
-    across = create_axis([size for size, _ in points], 62, right, logarithmic=True)
-    up = create_axis([rate for _, rate in points], bottom, 6, logarithmic=True)
-    _add_grid(svg, across, up, sorted({size for size, _ in points}))
-    heights = _spread_out([up(_rates(model)[-1][1]) for model in models], bottom)
-    for index, (model, name_y) in enumerate(zip(models, heights, strict=True)):
-        group = add_element(svg, "g", class_=data.kind(model))
-        add_element(group, "title", f"{model.name}: {_describe_curve(model)}")
-        x, y = _add_curve(group, model, data.kind(model), across, up)
-        if names_at_curves:
-            add_element(group, "line", class_="leader", x1=x + 4, y1=y, x2=x + 14, y2=name_y)
-            add_element(group, "text", shorten(model.name, NAME - 4), class_="name", x=x + 18, y=name_y + 4)
-        else:
-            text = add_element(group, "text", x=10, y=bottom + 44 + LINE * (index + 1))
-            add_element(text, "tspan", shorten(model.name, NAME), class_="name")
-            add_element(text, "tspan", formatting.amount("throughput", _rates(model)[-1][1]), class_="size", dx=8)
-    return to_text(svg)
+    sizes = sorted({size for size, _ in points})
+    up = create_axis([rate for _, rate in points], is_log=True)
+    across = create_axis(sizes, is_log=True)
+    # the names are at the right of the curves
+    across = replace(
+        across, high=across.high * (sizes[-1] / sizes[0]) ** (LETTER * letters / (width - 70 - LETTER * letters))
+    )
+    plot = ggplot()
+    tooltips = []
+    for model in models:
+        plot += _curve(model, data.kind(model), across, up)
+        tooltips += [f"{model.name}: {formatting.amount('throughput', rate)} at {size}" for size, rate in _rates(model)]
+    names = {
+        "x": [across(1.1 * sizes[-1])] * len(models),
+        "y": [up(_rates(model)[-1][1]) for model in models],
+        "label": [plain(formatting.shorten(model.name, letters)) for model in models],
+        "color": [COLORS[KINDS[data.kind(model)]] for model in models],
+    }
+    plot += geom_text_repel(
+        aes("x", "y", label="label", color="color"), data=names, direction="y", hjust=0, size=text_size(12),
+        point_size=0, fontface="bold", seed=1, max_time=-1, max_overlaps=-1, min_segment_length=8, segment_size=0.4,
+    )  # fmt: skip
+    plot += scale_identity(["color", "fill", "size"])
+    plot += across.scale(scale_x_continuous, len(sizes), sizes) + up.scale(scale_y_continuous, 7)
+    plot += labs(x="batch size", y="examples per second") + page_theme()
+    title = f"Throughput of {len(models)} models by batch size"
+    description = "; ".join(f"{model.name}: {_describe_curve(model)}" for model in models)
+    return render(plot, width, max(300, LINE * len(models) + 90), key, title, description, tooltips)
 
 
-def _add_curve(group: ET.Element, model: ModelMeasurements, kind: str, across: Axis, up: Axis) -> tuple[float, float]:
-    """Draw the curve of a model, and return its last point."""
+def _curve(model: ModelMeasurements, kind: str, across: Axis, up: Axis) -> Any:
+    """Return the curve of a model, with a point for each batch size."""
     saturation, rates = _saturation(model), _rates(model)
-    points = [(across(size), up(rate)) for size, rate in rates]
-    add_element(group, "path", class_=f"curve {kind}", d="M" + " L".join(f"{x:.1f},{y:.1f}" for x, y in points))
-    for (size, _), (x, y) in zip(rates, points, strict=True):
-        ring = saturation is not None and size == saturation.low < saturation.largest
-        add_element(group, "circle", class_=f"{'ring' if ring else 'dot'} {kind}", cx=x, cy=y, r=5 if ring else 2)
-    return points[-1]
-
-
-def _add_grid(svg: ET.Element, across: Axis, up: Axis, sizes: Sequence[int]) -> None:
-    for rate in up.ticks(40):
-        add_element(svg, "line", class_="grid", x1=across.start, y1=up(rate), x2=across.end, y2=up(rate))
-        add_element(svg, "text", tick_label(rate), class_="tick", x=across.start - 6, y=up(rate) + 4, text_anchor="end")
-    add_element(svg, "text", "examples per second", class_="axis", x=across.start + 4, y=up.end + 12)
-    previous = 0.0
-    for size in sizes:
-        if across(size) - previous > 30:
-            previous = across(size)
-            add_element(svg, "text", tick_label(size), class_="tick", x=previous, y=up.start + 18, text_anchor="middle")
-    middle = (across.start + across.end) / 2
-    add_element(svg, "text", "batch size", class_="axis", x=middle, y=up.start + 38, text_anchor="middle")
-
-
-def _spread_out(heights: Sequence[float], bottom: float) -> list[float]:
-    """Move names, in their order, until each is at least a line below the one before and above the bottom.
-
-    >>> _spread_out([10, 12, 90, 99], bottom=100)
-    [10, 26, 84, 100]
-    """
-    moved: list[float] = []
-    for height in heights:
-        moved.append(max(height, moved[-1] + LINE) if moved else height)
-    return [min(height, bottom - LINE * (len(moved) - 1 - index)) for index, height in enumerate(moved)]
+    rings = [saturation is not None and size == saturation.low < saturation.largest for size, _ in rates]
+    color = COLORS[KINDS[kind]]
+    points = {
+        "x": [across(size) for size, _ in rates],
+        "y": [up(rate) for _, rate in rates],
+        "size": [4.5 if is_ring else 1.8 for is_ring in rings],
+        "fill": [COLORS["card"] if is_ring else color for is_ring in rings],
+    }
+    circles = geom_point(aes("x", "y", size="size", fill="fill"), data=points, shape=21, color=color, stroke=1.5)
+    return geom_line(aes("x", "y"), data=points, color=color, size=0.8) + circles
 
 
 def _rates(model: ModelMeasurements) -> list[tuple[int, float]]:

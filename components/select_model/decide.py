@@ -69,6 +69,7 @@ def decide(
             reasons=not_made.get(model.name) or explain.reasons(model, failures[model.name]),
             metrics={metric: estimate.value for metric, estimate in model.metrics.items()},
             missed_by=explain.missed_by(model, failures[model.name]),
+            summary="not made" if model.name in not_made else explain.summary(model, failures[model.name]),
         )
         for model in measured
     ]

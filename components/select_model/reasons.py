@@ -16,6 +16,7 @@ from tfopt.measurement.significance import (
 
 LAYOUT = "layout"  # stands for a metric in the failures of a model that the serving layout does not support
 LONG = 24  # letters; a longer name of the selected model is not repeated in the reasons of the others
+SHORT = 12  # letters of the selected model's name in a summary
 SMALL = 0.9  # fraction of the baseline's size below which a model counts as smaller
 
 
@@ -66,6 +67,60 @@ class Explanation:
             return [self._merits(model)]
         missed = [failure for _, failure in failures]
         return missed or ["the baseline: no candidate within the goals is significantly better"]
+
+    def summary(self, model: ModelMeasurements, failures: Sequence[tuple[str, str]]) -> str:
+        """Return the first reason in a few words, for a line of a table.
+
+        Args:
+            model: Any of the models.
+            failures: As for `reasons`.
+        """
+        if model.error:
+            return "not measured"
+        if failures:
+            return self._short_failure(model, failures[0][0])
+        if model is self.chosen:
+            return self._short_merits(model)
+        if self.objective not in model.metrics:
+            return f"no {formatting.title(self.objective)}"
+        own, best = (self._short_objective(one) for one in (model, self.chosen))
+        if model.parent and self.baseline_passed and not is_significantly_better(model, self.objective):
+            ratio = objective_speedup(model, self.objective)
+            return f"{own}: {ratio.verdict}" if ratio else f"{own}: not significantly better"
+        if model.parent and self._is_equal(model):
+            return f"{own}; {self._short_winner} is smaller"
+        return f"{own}; {self._short_winner} is {best}"
+
+    def _short_failure(self, model: ModelMeasurements, metric: str) -> str:
+        if metric == LAYOUT:
+            return "format not supported by the layout"
+        shortfalls = [
+            goal.shortfall(model, proven=self.proven)
+            for goal in self.goals
+            if goal.metric == metric and metric in model.metrics
+        ]
+        missing = max(shortfalls, default=0.0)
+        by = f" by {formatting.distance(metric, missing)}" if missing else ""
+        return f"misses {formatting.title(metric)}{by}"
+
+    def _short_merits(self, model: ModelMeasurements) -> str:
+        if model.parent is None:
+            return "baseline; no candidate is better"
+        size = formatting.relative_size(model.value("size"), model.parent.value("size"))
+        return ", ".join(text for text in (_short_speed(model), size) if text)
+
+    def _short_objective(self, model: ModelMeasurements) -> str:
+        """Return the value of the objective: for speed the ratio to the baseline."""
+        if model.parent is None:
+            return "baseline"
+        ratio = objective_speedup(model, self.objective)
+        return (
+            formatting.ratio(ratio.value) if ratio else formatting.amount(self.objective, model.value(self.objective))
+        )
+
+    @property
+    def _short_winner(self) -> str:
+        return formatting.shorten(self.chosen.name, SHORT)
 
     def missed_by(self, model: ModelMeasurements, failures: Sequence[tuple[str, str]]) -> str:
         """Return by how much a candidate misses each goal or, if it meets all of them, the selected model.
@@ -154,6 +209,11 @@ def _speed(model: ModelMeasurements) -> str:
         return ""
     speed = _format_speedup(ratio)
     return speed if ratio.verdict == "faster" else f"{speed}: {ratio.verdict}"
+
+
+def _short_speed(model: ModelMeasurements) -> str:
+    ratio = model.speedup(model.small_batch)
+    return formatting.ratio(ratio.value) if ratio else ""
 
 
 def _format_speedup(ratio: SpeedupEstimate) -> str:

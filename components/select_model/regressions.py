@@ -3,15 +3,28 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from lets_plot import (
+    aes,
+    element_blank,
+    geom_hline,
+    geom_line,
+    geom_point,
+    ggplot,
+    scale_identity,
+    scale_x_continuous,
+    scale_y_continuous,
+)
+
 from tfopt import formatting
 from tfopt.artifacts.decision_report import EarlierRun, HistoryComparison, Role, Trend
-from tfopt.charts.axes import add_element, create_svg, to_text
+from tfopt.charts.figure import COLORS, page_theme, render
 from tfopt.measurement.goals import Goal
 from tfopt.measurement.model_measurements import ModelMeasurements
 from tfopt.model_store.run_history import MIN_RUNS, PARENT, WINNER, RunHistory
 
 TITLES: dict[Role, str] = {WINNER: "selected model", PARENT: "baseline"}
-WIDTH, HEIGHT, MARGIN = 180, 36, 6  # of a sparkline, in pixels
+WIDTH, HEIGHT = 180, 36  # of a sparkline, in pixels
+BARE = {"axis": element_blank(), "axis_title": element_blank(), "panel_grid_major": element_blank(), "plot_margin": 0}
 NOT_MEASURED = "\N{EN DASH}"
 
 
@@ -67,30 +80,30 @@ def trend_rows(history: HistoryComparison) -> list[dict[str, str | None]]:
 def draw_sparkline(trend: Trend, key: str) -> str:
     """Draw the values in the order of the runs, with a line at their median; incomparable values leave a gap."""
     values = [*trend.earlier, trend.value]
-    present = [value for value in values if value is not None]
     title = f"{formatting.title(trend.metric)} of the {TITLES[trend.who]} over {len(values)} runs"
-    svg = create_svg(WIDTH, HEIGHT, key, title, ", ".join(_amount(trend.metric, value) for value in values))
-    low, high = min(present, default=0.0), max(present, default=0.0)
-    if low == high:  # a constant value is drawn at half the height
-        low, high = low - 1, high + 1
-    step = (WIDTH - 2 * MARGIN) / max(1, len(values) - 1)
-
-    def y(value: float) -> float:
-        return HEIGHT - MARGIN - (value - low) / (high - low) * (HEIGHT - 2 * MARGIN)
-
-    points = [None if value is None else (MARGIN + number * step, y(value)) for number, value in enumerate(values)]
+    description = ", ".join(_amount(trend.metric, value) for value in values)
+    present = [(number, value) for number, value in enumerate(values) if value is not None]
+    is_now = [number == len(trend.earlier) for number, _ in present]
+    now = COLORS["bad" if trend.regression else "accent"]
+    points = {
+        "run": [float(number) for number, _ in present],
+        "value": [value for _, value in present],
+        "size": [4.0 if last else 2.0 for last in is_now],
+        "color": [now if last else COLORS["parent"] for last in is_now],
+        "fill": [COLORS["card"] if last else COLORS["parent"] for last in is_now],
+    }
+    plot = ggplot(points, aes("run", "value")) + page_theme(**BARE)
     if trend.median is not None:
-        add_element(svg, "line", class_="usual", x1=0, y1=y(trend.median), x2=WIDTH, y2=y(trend.median))
-    course = " ".join(f"{point[0]:.1f},{point[1]:.1f}" for point in points if point)
-    add_element(svg, "polyline", class_="course", points=course)
-    *earlier, current = points
-    for point in earlier:
-        if point:
-            add_element(svg, "circle", class_="run", cx=point[0], cy=point[1], r=2)
-    if current:
-        kind = "now worse" if trend.regression else "now"
-        add_element(svg, "circle", class_=kind, cx=current[0], cy=current[1], r=4)
-    return to_text(svg)
+        plot += geom_hline(yintercept=trend.median, color=COLORS["soft"], linetype="dashed", size=0.5)
+    if len(present) > 1:
+        plot += geom_line(color=COLORS["parent"], size=0.7)
+    plot += geom_point(aes(size="size", color="color", fill="fill"), shape=21, stroke=1.5)
+    plot += scale_identity(["size", "color", "fill"])
+    plot += scale_x_continuous(limits=[0, max(1, len(values) - 1)], expand=[0.04, 0]) + scale_y_continuous(
+        expand=[0.2, 0]
+    )
+    tooltips = [_amount(trend.metric, value) for _, value in present]
+    return render(plot, WIDTH, HEIGHT, key, title, description, tooltips)
 
 
 def _verdict(trend: Trend, fewest: int) -> str:

@@ -9,7 +9,8 @@ import tfopt
 from tfopt import formatting
 from tfopt.artifacts import Benchmark, Decision, Evaluation, Model
 from tfopt.artifacts.decision_report import DecisionReport
-from tfopt.charts.axes import CHART_CSS
+from tfopt.charts.bubble_chart import MOST_NAMED
+from tfopt.charts.figure import CHART_CSS
 from tfopt.charts.templates import report_template
 from tfopt.components.select_model import charts, provenance
 from tfopt.components.select_model.regressions import trend_rows
@@ -77,13 +78,14 @@ def _draw_charts(
     front = {row.name for row in report.models if row.pareto}
     data = charts.ChartData(complete, metric, front, report.selected, _limits(report, measured[0], metric))
     calls, curves = charts.read_samples(samples, measured[0].small_batch), data.curves()
-    widths = {"wide": WIDE, "narrow": NARROW}
+    widths, named = {"wide": WIDE, "narrow": NARROW}, min(len(complete), MOST_NAMED)
     return {
         "choice": [
-            charts.draw_choice(data, WIDE, 360 + 14 * len(complete), "choice-wide"),
-            charts.draw_choice(data, NARROW, 300 + 24 * len(complete), "choice-narrow"),
+            charts.draw_choice(data, WIDE, 360 + 14 * named, "bubbles-wide"),
+            charts.draw_choice(data, NARROW, 300 + 24 * named, "bubbles-narrow"),
         ],
         "latency": [charts.draw_latency(data, calls, width, f"spread-{name}") for name, width in widths.items()],
+        "goal_lines": [f"{goal} ({formatting.amount(metric, value)})" for goal, value in data.limits.items()],
         "with_samples": bool(calls),
         "throughput": [charts.draw_throughput(data, width, f"sweep-{name}") for name, width in widths.items()]
         if curves
@@ -93,7 +95,7 @@ def _draw_charts(
 
 
 def _limits(report: DecisionReport, baseline: ModelMeasurements, metric: str) -> dict[str, float]:
-    """Return the values of the main metric that goals require, by the label of their line."""
+    """Return the values of the main metric that goals require, by the goal."""
     limits = {}
     for goal in read_goals(report.goals):
         if goal.metric not in (metric, QUALITY) or goal.kind == "max_regression":  # compares with earlier runs
@@ -101,5 +103,5 @@ def _limits(report: DecisionReport, baseline: ModelMeasurements, metric: str) ->
         value = baseline.value(metric)
         sign = 1 if baseline.higher_is_better(metric) else -1
         required = goal.number if goal.kind == "threshold" else value + sign * goal.needed_gain(value)
-        limits[f"goal: {goal.text}"] = required
+        limits[goal.text] = required
     return limits

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chart_boxes import TEXT_OVERLAPS
 from tests.chromium import measure
 from tests.components.train_modules import DIGITS, write
 from tfopt.artifacts import TrainingPlan
@@ -16,7 +17,7 @@ from tfopt.components.profile_training import steps
 from tfopt.components.profile_training.bottleneck import STAGES, StepTimes, find_bottleneck
 from tfopt.components.profile_training.component import profile_training
 from tfopt.components.profile_training.profile import PARTS, choose_settings
-from tfopt.components.profile_training.report import LEFT, render_report, write_findings
+from tfopt.components.profile_training.report import render_report, write_findings
 from tfopt.components.profile_training.steps import Epochs
 from tfopt.components.profile_training.training_variant import TrainingVariant, combine, list_variations
 from tfopt.components.profile_training.worker import Worker
@@ -201,20 +202,24 @@ def test_the_report_is_complete_and_readable_on_a_phone(tmp_path):
     scripts = {
         "wide": "(page, view) => page.documentElement.scrollWidth - view.innerWidth",
         "text": "page => page.body.innerText",
-        "marks": "page => [...page.querySelectorAll('svg g')].map(g => g.getAttribute('class'))",
+        "marks": "page => [...page.querySelectorAll('.narrow circle')].map(c => c.getAttribute('stroke'))",
+        "overlaps": TEXT_OVERLAPS,
     }
     page = measure(tmp_path / "report.html", scripts, width=390)
     assert page["wide"] <= 0
     assert not page["console"]
-    assert page["marks"] == ["faster", "within-noise", "within-noise", "faster"]
+    assert page["marks"] == [f"var(--{name})" for name in ("accent", "soft", "soft", "accent")]
+    assert page["overlaps"] == []
     assert all(finding.text in page["text"] for finding in plan.findings)
     assert "cannot compile: <lookup>" in page["text"]
 
 
 @pytest.mark.parametrize("effect", [0.0, 0.05, 1.0])
 def test_the_band_of_differences_too_small_to_matter_is_inside_the_chart(effect):
-    html = render_report(plan_report(min_effect=effect), "m.py")
-    assert float(re.search(r'class="band" x="([\d.-]+)"', html)[1]) > LEFT
+    picture = render_report(plan_report(min_effect=effect), "m.py").split('class="picture speedups wide"')[1]
+    band = re.search(r'<rect x="([\d.]+)" y="0" height="\d+" width="([\d.]+)"[^>]* fill="var\(--band\)"', picture)
+    panel = re.search(r'<clipPath[^>]*><rect x="[\d.]+" y="0" width="([\d.]+)"', picture)
+    assert 0 < float(band[1]) < float(band[1]) + float(band[2]) < float(panel[1])
 
 
 def test_train_uses_planned_settings_for_parameters_with_their_default(tmp_path, digits_examples, caplog):

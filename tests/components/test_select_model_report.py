@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.chart_boxes import LABEL_PROBLEMS, TEXT_OVERLAPS
 from tests.chromium import DARK, browse, console, measure
 from tests.reports import DIGITS, EXAMPLES, TRAINED, Row, make_models, write_reports
 from tfopt.artifacts import Decision
@@ -29,24 +30,6 @@ CROWD = [
     replace(DIGITS[2], name="openvino", error="cannot load: <op> 'Erf' is not linked in"),
 ]
 CROWD = [replace(row, batches=(1, 2, 4, 8, 16, 32)) for row in CROWD]
-OVERLAPS = """(page, view) => {
-  const found = [];
-  for (const picture of page.querySelectorAll("svg.picture")) {
-    if (view.getComputedStyle(picture).display === "none") continue;
-    const frame = picture.getBoundingClientRect();
-    const texts = [...picture.querySelectorAll("text")].map(t => [t.textContent, t.getBoundingClientRect()]);
-    texts.forEach(([one, a], index) => {
-      if (a.left < frame.left || a.right > frame.right || a.top < frame.top || a.bottom > frame.bottom)
-        found.push("cut off: " + one);
-      for (const [other, b] of texts.slice(index + 1)) {
-        const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
-        const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-        if (across > 1 && down > 3) found.push(one + " over " + other);
-      }
-    });
-  }
-  return found;
-}"""
 CONTRAST = """(page, view) => {
   const canvas = page.createElement("canvas").getContext("2d", {willReadFrequently: true});
   const rgb = colour => {
@@ -94,7 +77,8 @@ PICTURES = """page => [...page.querySelectorAll("svg.wide")].map(svg => ({
   limits: svg.querySelectorAll(".limit").length, curves: svg.querySelectorAll(".curve").length,
   rings: [...svg.querySelectorAll(".ring")].map(c => c.parentNode.querySelector("title").textContent) }))"""
 SCRIPTS = {
-    "overlaps": OVERLAPS,
+    "problems": LABEL_PROBLEMS,
+    "overlaps": TEXT_OVERLAPS,
     "contrast": CONTRAST,
     "table": TABLE,
     "wide": WIDE,

@@ -62,6 +62,7 @@ class ModelDecision:
         reasons: Why it was selected or not, the most important reason first.
         metrics: The values of its metrics by name.
         missed_by: By how much it misses each goal or, if it meets all of them, the selected model.
+        summary: The most important reason in a few words.
     """
 
     name: str
@@ -74,6 +75,7 @@ class ModelDecision:
     reasons: list[str]
     metrics: dict[str, float]
     missed_by: str = ""
+    summary: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,37 @@
 """Draw bubble charts: better is up and to the left, bubbles on the Pareto front are filled and joined."""
 
-import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 from xml.etree import ElementTree as ET
 
-from tfopt.charts.axes import LETTER, Axis, add_element, create_axis, create_svg, shorten, tick_label, to_text
-from tfopt.charts.label_placement import Anchor, Box, place_labels
+from lets_plot import (
+    aes,
+    geom_hline,
+    geom_point,
+    geom_segment,
+    geom_step,
+    geom_text_repel,
+    ggplot,
+    labs,
+    scale_identity,
+    scale_x_continuous,
+    scale_y_continuous,
+)
+
+from tfopt import formatting
+from tfopt.charts.axis import Axis, create_axis
+from tfopt.charts.figure import COLORS, draw, page_theme, plain, text_size, to_markup
+from tfopt.charts.label_check import count_collisions
 
 LOG_FROM = 4  # ratio of the largest to the smallest value from which an axis is logarithmic
 MOST_NAMED = 12  # with more bubbles only the important ones have labels; the others have tooltips
 LARGEST, LEAST = 24.0, 5.0  # radii in pixels
+STROKE = 2.0  # pixels
+SEEDS = 8  # placements that are tried
+PIXELS_PER_SIZE = 1.1  # radius of a point of lets-plot by its size
+KINDS = {"chosen": "accent", "parent": "parent", "other": "other"}
 
 Range = tuple[float, float]
 
@@ -57,7 +77,7 @@ class BubbleChart:
         share: True if ``up`` is a fraction, shown in percent.
         least: Minimum range of the vertical axis.
         spread: True if the vertical axis may be logarithmic.
-        limits: Values of ``up`` for horizontal lines, by the label of the line.
+        limits: Values of ``up`` for horizontal lines.
     """
 
     bubbles: Sequence[Bubble]
@@ -69,143 +89,137 @@ class BubbleChart:
     share: bool = False
     least: float = 0
     spread: bool = False
-    limits: Mapping[str, float] = field(default_factory=dict)
+    limits: Sequence[float] = ()
 
 
 def draw_bubbles(chart: BubbleChart, width: int, height: int, key: str) -> str:
     """Draw the chart as SVG of a size in pixels; ``key`` makes the element ids unique on the page."""
-    svg = create_svg(width, height, key, chart.title, chart.description)
-    frame = Box(64, 16, width - 80, height - 66)
-    across, up = _axes(chart, frame)
-    _grid(svg, chart, across, up, frame)
-    occupied = _limits(svg, chart, up, frame)
-    occupied += _front_line(svg, chart, across, up)
-    largest = max(bubble.area for bubble in chart.bubbles)
-    points = [_Point(bubble, across, up, largest, width) for bubble in sorted(chart.bubbles, key=lambda one: -one.area)]
-    for point in points:
-        point.draw(svg)
-    named = [point for point in points if point.stands_out] if len(points) > MOST_NAMED else points
-    occupied += [point.anchor.around(0) for point in points if point not in named]
-    for point in named:
-        occupied += point.bars(svg)
-    boxes = place_labels([point.anchor for point in named], occupied, frame)
-    for point, box in zip(named, boxes, strict=True):
-        crowded = any(point.anchor.touches(other.anchor) for other in points if other is not point)
-        point.label(svg, box, crowded=crowded)
-    return to_text(svg)
+    bubbles = sorted(chart.bubbles, key=lambda bubble: -bubble.area)  # smaller ones are drawn on top
+    across, up = _axes(chart)
+    plot = ggplot()
+    for layer in (*_front_line(bubbles, across, up), *_bars(bubbles, across, up)):
+        plot += layer
+    for value in chart.limits:
+        plot += geom_hline(yintercept=up(value), color=COLORS["goal"], linetype="dashed", size=0.7)
+    plot += _circles(bubbles, across, up, width)
+    plot += scale_identity(["size", "point_size", "color", "fill"])
+    plot += across.scale(scale_x_continuous, width // 75) + up.scale(scale_y_continuous, height // 60)
+    plot += labs(x=chart.across, y=chart.up) + page_theme()
+    drawn = _draw_with_labels(plot, bubbles, across, up, width, height)
+    return to_markup(drawn, key, chart.title, chart.description, [bubble.tooltip for bubble in bubbles])
 
 
-class _Point:
-    """One bubble at its position in the chart."""
-
-    def __init__(self, bubble: Bubble, across: Axis, up: Axis, largest: float, width: int) -> None:
-        self.bubble, self.across, self.up = bubble, across, up
-        self.x, self.y = across(bubble.across), up(bubble.up)
-        self.radius = max(LEAST, LARGEST * math.sqrt(width / 760 * bubble.area / largest))
-        self.name = shorten(bubble.name, 26 if width > 500 else 17)
-
-    @property
-    def stands_out(self) -> bool:
-        return self.bubble.kind != "other" or self.bubble.front
-
-    @property
-    def anchor(self) -> Anchor:
-        letters = max(len(self.name), len(self.bubble.note))
-        return Anchor(self.x, self.y, self.radius, letters * LETTER + 4, 28)
-
-    def bars(self, svg: ET.Element) -> list[Box]:
-        """Draw the intervals and return the boxes that they cover."""
-        if self.bubble.ranges is None:
-            return []
-        left, right = (self.across(max(end, self.across.low)) for end in self.bubble.ranges[0])
-        low, high = (self.up(end) for end in self.bubble.ranges[1])
-        ends = (self.x, low, self.x, high), (left, self.y, right, self.y)
-        for x1, y1, x2, y2 in ends:
-            add_element(svg, "line", class_=f"bar {self.bubble.kind}", x1=x1, y1=y1, x2=x2, y2=y2)
-        return [Box(min(x1, x2) - 2, min(y1, y2) - 2, abs(x2 - x1) + 4, abs(y2 - y1) + 4) for x1, y1, x2, y2 in ends]
-
-    def draw(self, svg: ET.Element) -> None:
-        """Draw the bubble, filled if it is on the Pareto front."""
-        group = add_element(svg, "g")
-        add_element(group, "title", self.bubble.tooltip)
-        kind = f"bubble {self.bubble.kind} {'front' if self.bubble.front else 'off'}"
-        add_element(group, "circle", class_=kind, cx=self.x, cy=self.y, r=self.radius)
-
-    def label(self, svg: ET.Element, box: Box, *, crowded: bool) -> None:
-        """Draw name and note, with a line to the bubble if it is unclear which one they belong to."""
-        near_x = min(max(self.x, box.left), box.left + box.width)
-        near_y = min(max(self.y, box.top), box.top + box.height)
-        gap = math.hypot(near_x - self.x, near_y - self.y) - self.radius
-        if gap > 12 or crowded:
-            add_element(svg, "line", class_="leader", x1=self.x, y1=self.y, x2=near_x, y2=near_y)
-            add_element(svg, "circle", class_="centre", cx=self.x, cy=self.y, r=1.8)
-        middle, line = box.left + box.width / 2, box.top + 11
-        side, x = ("start", box.left) if box.left >= self.x else ("end", box.left + box.width)
-        if box.left < self.x < box.left + box.width:
-            side, x = "middle", middle
-        text = add_element(svg, "text", class_=f"label {self.bubble.kind}", x=x, y=line, text_anchor=side)
-        add_element(text, "tspan", self.name, class_="name")
-        add_element(text, "tspan", self.bubble.note, class_="size", x=x, dy=14)
+def _draw_with_labels(
+    plot: Any, bubbles: Sequence[Bubble], across: Axis, up: Axis, width: int, height: int
+) -> ET.Element:
+    """Draw the chart with the first placement of labels that has no collisions, or the one with the fewest."""
+    labels = _labels(bubbles, across, up, width)
+    owners = [index for index, label in enumerate(labels["label"]) if label]
+    best, fewest = None, math.inf
+    for seed in range(SEEDS):
+        drawn = draw(plot + _label_layer(labels, seed), width, height)
+        collisions = count_collisions(drawn, owners)
+        if collisions < fewest:
+            best, fewest = drawn, collisions
+        if not collisions:
+            break
+    assert best is not None
+    return best
 
 
-def _axes(chart: BubbleChart, frame: Box) -> tuple[Axis, Axis]:
-    times, values = [], list(chart.limits.values())
+def _axes(chart: BubbleChart) -> tuple[Axis, Axis]:
+    times, values = [], list(chart.limits)
     for bubble in chart.bubbles:
         level, upright = bubble.ranges or ((), ())
         times += [bubble.across, *level]
         values += [bubble.up, *upright]
     times = [time for time in times if time > 0]
     alike = max(times) if max(times) == min(times) else 0  # all values equal: an axis must have a range above zero
-    far = max(times) > LOG_FROM * min(times)
-    across = create_axis(times, frame.left, frame.left + frame.width, logarithmic=far, least=alike)
-    far = chart.spread and min(values) > 0 and max(values) > LOG_FROM * min(values)
-    up = create_axis(values, frame.top + frame.height, frame.top, least=chart.least, logarithmic=far)
-    if not chart.more_is_better:
-        up = Axis(up.high, up.low, up.start, up.end, up.logarithmic)
-    return across, up
+    is_far = max(times) > LOG_FROM * min(times)
+    is_spread = chart.spread and min(values) > 0 and max(values) > LOG_FROM * min(values)
+    return create_axis(times, is_log=is_far, least=alike), create_axis(
+        values, is_log=is_spread, is_share=chart.share, is_reversed=not chart.more_is_better, least=chart.least
+    )
 
 
-def _grid(svg: ET.Element, chart: BubbleChart, across: Axis, up: Axis, frame: Box) -> None:
-    bottom, right = frame.top + frame.height, frame.left + frame.width
-    for value in up.ticks(44):
-        if chart.share and value > 1 + 1e-9:
-            continue
-        y = up(value)
-        add_element(svg, "line", class_="grid", x1=frame.left, y1=y, x2=right, y2=y)
-        label = f"{100 * value:.4g}%" if chart.share else tick_label(value)
-        add_element(svg, "text", label, class_="tick", x=frame.left - 8, y=y + 4, text_anchor="end")
-    for value in across.ticks(52):
-        x = across(value)
-        add_element(svg, "line", class_="grid", x1=x, y1=frame.top, x2=x, y2=bottom)
-        add_element(svg, "text", tick_label(value), class_="tick", x=x, y=bottom + 18, text_anchor="middle")
-    middle = frame.left + frame.width / 2
-    add_element(svg, "text", chart.across, class_="axis", x=middle, y=bottom + 40, text_anchor="middle")
-    turned = f"translate(14 {frame.top + frame.height / 2:.1f}) rotate(-90)"
-    add_element(svg, "text", chart.up, class_="axis", text_anchor="middle", transform=turned)
+def _front_line(bubbles: Sequence[Bubble], across: Axis, up: Axis) -> list[Any]:
+    """Return a step line through the bubbles that no faster one exceeds, if there are several."""
+    best: list[Bubble] = []
+    sign = -1 if up.is_reversed else 1
+    for bubble in sorted(bubbles, key=lambda one: (one.across, -sign * one.up)):
+        if not best or sign * bubble.up > sign * best[-1].up:
+            best.append(bubble)
+    line = {"x": [across(one.across) for one in best], "y": [up(one.up) for one in best]}
+    step = geom_step(aes("x", "y"), data=line, color=COLORS["soft"], size=0.5, linetype="dotted")
+    return [step] if len(best) > 1 else []
 
 
-def _limits(svg: ET.Element, chart: BubbleChart, up: Axis, frame: Box) -> list[Box]:
-    occupied = []
-    for name, value in chart.limits.items():
-        y, right = up(value), frame.left + frame.width
-        add_element(svg, "line", class_="limit", x1=frame.left, y1=y, x2=right, y2=y)
-        add_element(svg, "text", name, class_="limit-name", x=right - 4, y=y + 14, text_anchor="end")
-        width = len(name) * LETTER
-        occupied += [Box(right - 4 - width, y + 3, width, 14), Box(frame.left, y - 4, frame.width, 8)]
-    return occupied
+def _bars(bubbles: Sequence[Bubble], across: Axis, up: Axis) -> list[Any]:
+    """Return the intervals as a vertical and a horizontal line for each bubble."""
+    layers = []
+    for bubble in bubbles:
+        if bubble.ranges:
+            (left, right), (low, high) = bubble.ranges
+            x, y = across(bubble.across), up(bubble.up)
+            ends = {"x": [x, across(left)], "y": [up(low), y], "xend": [x, across(right)], "yend": [up(high), y]}
+            mapping = aes("x", "y", xend="xend", yend="yend")
+            layers.append(geom_segment(mapping, data=ends, color=_color(bubble), size=0.7))
+    return layers
 
 
-def _front_line(svg: ET.Element, chart: BubbleChart, across: Axis, up: Axis) -> list[Box]:
-    """Draw a step line through the Pareto front and return the boxes that it covers."""
-    steps: list[tuple[float, float]] = []
-    for bubble in sorted(chart.bubbles, key=lambda one: (one.across, up(one.up))):
-        x, y = across(bubble.across), up(bubble.up)
-        if not steps or y < steps[-1][1]:
-            steps += [(x, steps[-1][1]), (x, y)] if steps else [(x, y)]
-    if len(steps) > 1:
-        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in steps)
-        add_element(svg, "polyline", class_="front-line", points=points)
-    return [
-        Box(min(x1, x2) - 1, min(y1, y2) - 1, abs(x2 - x1) + 2, abs(y2 - y1) + 2)
-        for (x1, y1), (x2, y2) in itertools.pairwise(steps)
-    ]
+def _circles(bubbles: Sequence[Bubble], across: Axis, up: Axis, width: int) -> Any:
+    data = _positions(bubbles, across, up) | {
+        "size": _sizes(bubbles, width),
+        "color": [_color(bubble) for bubble in bubbles],
+        "fill": [_color(bubble) if bubble.front else COLORS["card"] for bubble in bubbles],
+    }
+    mapping = aes("x", "y", size="size", color="color", fill="fill")
+    return geom_point(mapping, data=data, shape=21, alpha=0.55, stroke=STROKE)
+
+
+def _labels(bubbles: Sequence[Bubble], across: Axis, up: Axis, width: int) -> dict[str, list[Any]]:
+    """Return the labels of all bubbles; those without one have an empty text and keep others at a distance."""
+    is_named = [len(bubbles) <= MOST_NAMED or bubble.kind != "other" or bubble.front for bubble in bubbles]
+    letters = 26 if width > 500 else 17
+    return _positions(bubbles, across, up) | {
+        "label": [
+            f"{plain(formatting.shorten(bubble.name, letters))}\n{plain(bubble.note)}" if named else ""
+            for bubble, named in zip(bubbles, is_named, strict=True)
+        ],
+        "color": [_color(bubble) if bubble.kind != "other" else COLORS["ink"] for bubble in bubbles],
+        "point_size": _sizes(bubbles, width),
+    }
+
+
+def _label_layer(labels: dict[str, list[Any]], seed: int) -> Any:
+    """Return a layer of labels that are moved away from each other and from all bubbles."""
+    return geom_text_repel(
+        aes("x", "y", label="label", color="color", point_size="point_size"),
+        data=labels,
+        size=text_size(12),
+        fontface="bold",
+        max_iter=300,
+        box_padding=4,
+        point_padding=3,
+        min_segment_length=0,  # a line shows which bubble a label belongs to
+        seed=seed,
+        max_time=-1,  # the result does not depend on the machine's speed
+        max_overlaps=-1,
+        segment_color=COLORS["ink"],
+        segment_size=0.4,
+    )
+
+
+def _positions(bubbles: Sequence[Bubble], across: Axis, up: Axis) -> dict[str, list[Any]]:
+    return {"x": [across(bubble.across) for bubble in bubbles], "y": [up(bubble.up) for bubble in bubbles]}
+
+
+def _sizes(bubbles: Sequence[Bubble], width: int) -> list[float]:
+    """Return the sizes of points in lets-plot's unit; areas are proportional."""
+    largest = max(bubble.area for bubble in bubbles)
+    radii = [max(LEAST, LARGEST * math.sqrt(width / 760 * bubble.area / largest)) for bubble in bubbles]
+    return [radius / PIXELS_PER_SIZE for radius in radii]
+
+
+def _color(bubble: Bubble) -> str:
+    return COLORS[KINDS[bubble.kind]]

@@ -10,6 +10,7 @@ from tfopt.artifacts.decision_report import ModelDecision
 from tfopt.measurement.model_measurements import ModelMeasurements, join_reports, main_metric
 
 WIDTH = 100
+NAME = 20  # letters of a name
 
 
 def print_summary(
@@ -45,10 +46,10 @@ def print_summary(
 
 def _table(rows: list[ModelDecision], models: list[ModelMeasurements], metric: str) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    table.add_column("model", max_width=16, overflow="fold")
-    for title in (formatting.title(metric).replace(" ", "\n"), "difference", "latency", "speed", "size"):
+    table.add_column("model", max_width=NAME)
+    for title in (formatting.title(metric), "change", "latency", "speed", "size"):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("selected, or why not", ratio=1, overflow="fold")
+    table.add_column("result", ratio=1, overflow="fold")
     for row, model in zip(rows, models, strict=True):
         style = "green" if row.chosen else "" if row.passed else "dim"
         table.add_row(*(Text(formatting.visible(cell)) for cell in _cells(row, model, metric)), style=style)
@@ -56,36 +57,20 @@ def _table(rows: list[ModelDecision], models: list[ModelMeasurements], metric: s
 
 
 def _cells(row: ModelDecision, model: ModelMeasurements, metric: str) -> list[str]:
-    """Return the cells of a row: each has the value in its first line, and its interval or verdict in the second."""
+    """Return the cells of a row; the page has intervals, formats and all reasons."""
     metrics = model.metrics
     change = model.change(metric) if model.parent and metric in metrics else None
     speedup = None if model.error else model.speedup(model.small_batch)
     return [
-        f"{row.name}\n{_format(row)}",
+        formatting.shorten(row.name, NAME),
         formatting.amount(metric, metrics[metric].value) if metric in metrics else "-",
-        f"{formatting.change(metric, change.value)}\n{formatting.change_interval(metric, change.low, change.high)}"
-        if change
-        else "-",
+        formatting.change(metric, change.value).removesuffix(" points") if change else "-",
         formatting.amount("latency", metrics["latency"].value) if "latency" in metrics else "-",
-        f"{formatting.ratio(speedup.value)}\n{speedup.verdict}" if speedup else "-",
-        f"{formatting.data_size(metrics['size'].value)}\n{formatting.data_size(metrics['size_gzipped'].value)} gz"
-        if "size" in metrics and "size_gzipped" in metrics
-        else "-",
-        _status(row),
+        formatting.ratio(speedup.value) if speedup else "-",
+        formatting.data_size(metrics["size"].value) if "size" in metrics else "-",
+        _result(row),
     ]
 
 
-def _format(row: ModelDecision) -> str:
-    """Return the format; for the baseline only if it is no SavedModel, because a Keras file is timed in Keras."""
-    name = row.format.replace("_", " ")
-    if not row.parent:
-        return name
-    return "baseline" if name == "saved model" else f"baseline, {name}"
-
-
-def _status(row: ModelDecision) -> str:
-    if row.chosen:
-        return "selected"
-    first, *others = row.reasons
-    reason = f"{first} (and {len(others)} more)" if others else first
-    return reason if row.passed else f"rejected: {reason}"
+def _result(row: ModelDecision) -> str:
+    return f"selected: {row.summary}" if row.chosen else row.summary or row.reasons[0]

@@ -1,0 +1,92 @@
+"""Measure in headless Chromium that every label of the Pareto chart belongs to its bubble."""
+
+import re
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.chart_boxes import LABEL_PROBLEMS
+from tests.chromium import measure
+from tests.components.test_select_model_report import CROWD, report
+from tests.components.test_select_model_report_many import MANY
+from tests.reports import DIGITS
+from tfopt.charts.bubble_chart import Bubble, BubbleChart, draw_bubbles
+from tfopt.charts.figure import CHART_CSS
+
+# Six variants of nearly the same speed, accuracy and size: their bubbles cover each other.
+ALIKE = [
+    replace(
+        DIGITS[4], name=f"int8 variant {n}", p50=0.0389 + n * 6e-4, accuracy=0.977 + 4e-4 * (n % 3), size=45_000 + n
+    )
+    for n in range(6)
+]
+CASES = {
+    "3": [*DIGITS[:2], DIGITS[4]],
+    "9": CROWD[:9],
+    "21": [*MANY, *(replace(DIGITS[4], name=f"clustered {n}", p50=0.05 + n / 100, size=44_000 - n) for n in range(4))],
+    "6 alike": [DIGITS[0], *ALIKE],
+}
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    @cache
+    def make(case: str) -> Path:
+        return report(CASES[case], tmp_path_factory.mktemp("labels"), samples=False, slices=False)
+
+    return make
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [400, 800, 1280])
+@pytest.mark.parametrize("case", CASES)
+def test_every_label_belongs_to_its_bubble(page, case, width, dark):
+    scripts = {
+        "problems": LABEL_PROBLEMS,
+        "names": """(page, view) => [...page.querySelectorAll("svg.bubbles")].filter(
+          svg => view.getComputedStyle(svg).display !== "none").map(svg => svg.querySelectorAll(".name").length)""",
+    }
+    found = measure(page(case), scripts, width=width, dark=dark)
+    assert found["problems"] == []
+    rows = len(CASES[case])
+    assert found["names"] == [rows] if rows <= 12 else found["names"][0] >= 3
+
+
+def test_the_measurement_finds_wrong_labels(tmp_path):
+    """The labels of a chart are moved by hand."""
+    bubbles = [
+        Bubble(name, "1 kB", f"{name}: 1 ms", time, 0.5 + time / 100, 1.0) for name, time in (("a", 1), ("b", 2))
+    ]
+    picture = draw_bubbles(BubbleChart(bubbles, "t", "d", "x", "y"), 760, 400, "bubbles-wide")
+    style = f"<style>{CHART_CSS.read_text()}</style>"
+    positions = re.findall(
+        r"rotate\(0 [\d.]+ [\d.]+ ?\) ?\"><g transform=\"(translate\([\d.]+ [\d.]+ ?\) ?)\"", picture
+    )
+    first, second = positions
+    swapped = picture.replace(first, "FIRST").replace(second, first).replace("FIRST", second)
+    problems = []
+    for number, svg in enumerate((picture, swapped, picture.replace(first, second))):
+        (tmp_path / f"{number}.html").write_text(f'<meta charset="utf-8">{style}{svg}')
+        problems.append(measure(tmp_path / f"{number}.html", {"found": LABEL_PROBLEMS})["found"])
+    assert problems[0] == []
+    assert any("closer to" in text or "line of" in text for text in problems[1])
+    assert any(" over " in text for text in problems[2])
+
+
+def test_names_are_drawn_as_they_are_and_ids_are_reproducible():
+    name = '<a href="https://a.b">\\(x^2\\)</a>'
+    chart = BubbleChart([Bubble(name, "1 kB", f"{name}: 1 ms", 1.0, 0.5, 1.0)], "t", "d", "x", "y")
+    picture = draw_bubbles(chart, 760, 400, "bubbles-wide")
+    assert picture == draw_bubbles(chart, 760, 400, "bubbles-wide")
+    assert "<a" not in picture
+    assert "&lt;a href=" in picture.split('class="name"')[1][:60]
+    assert "\\(x^2\\)" in picture.split("<title>")[1]
+
+
+def test_colors_and_fonts_are_those_of_the_page():
+    chart = BubbleChart([Bubble("a", "1 kB", "a: 1 ms", 1.0, 0.5, 1.0, "chosen")], "t", "d", "x", "y", limits=[0.4])
+    picture = draw_bubbles(chart, 760, 400, "bubbles-wide")
+    assert not re.search(r"#[0-9a-f]{6}|font-family|<style|user-select", picture)
+    assert {"var(--accent)", "var(--goal)", "var(--line)"} <= set(re.findall(r"var\(--\w+\)", picture))
