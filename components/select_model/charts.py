@@ -16,7 +16,6 @@ from lets_plot import (
     geom_ribbon,
     geom_segment,
     geom_text,
-    geom_text_repel,
     ggplot,
     labs,
     scale_identity,
@@ -39,7 +38,7 @@ ROW, HISTOGRAM, BINS = 66, 26, 120  # pixels of a row of the latency chart, and 
 BASE = 48 / ROW  # height of a histogram's base below the top of its row
 FEWEST_SIZES = 3  # batch sizes of a curve
 MOST_CURVES = 12  # with more, only the important ones are drawn
-LETTER, LINE = 7.5, 20  # pixels of a letter of a name at the end of its curve, and between two names
+LETTER, LINE, AXIS = 7.5, 16, 52  # pixels of a letter of a name at the end of its curve, between two names, of the axis
 
 
 @dataclass(frozen=True)
@@ -219,22 +218,27 @@ def draw_throughput(data: ChartData, width: int, key: str) -> str:
     for model in models:
         plot += _curve(model, data.kind(model), across, up)
         tooltips += [f"{model.name}: {formatting.amount('throughput', rate)} at {size}" for size, rate in _rates(model)]
+    height = max(300, LINE * len(models) + 90)
+    unit = (up(up.high) - up(up.low)) / (height - AXIS)  # of the vertical axis, per pixel
+    ends = [up(_rates(model)[-1][1]) for model in models]
     names = {
-        "x": [across(1.1 * sizes[-1])] * len(models),
-        "y": [up(_rates(model)[-1][1]) for model in models],
+        "x": [across(sizes[-1])] * len(models),
+        "y": ends,
+        "name_x": [across(1.1 * sizes[-1])] * len(models),
+        "name_y": [-unit * place for place in _spread_out([-end / unit for end in ends], -up(up.low) / unit - LINE)],
         "label": [plain(formatting.shorten(model.name, letters)) for model in models],
         "color": [COLORS[KINDS[data.kind(model)]] for model in models],
     }
-    plot += geom_text_repel(
-        aes("x", "y", label="label", color="color"), data=names, direction="y", hjust=0, size=text_size(12),
-        point_size=0, fontface="bold", seed=1, max_time=-1, max_overlaps=-1, min_segment_length=8, segment_size=0.4,
-    )  # fmt: skip
+    mapping = aes("x", "y", xend="name_x", yend="name_y", color="color")
+    plot += geom_segment(mapping, data=names, size=0.4)
+    mapping = aes("name_x", "name_y", label="label", color="color")
+    plot += geom_text(mapping, data=names, hjust=0, size=text_size(12), fontface="bold", nudge_x=3, nudge_unit="px")
     plot += scale_identity(["color", "fill", "size"])
     plot += across.scale(scale_x_continuous, len(sizes), sizes) + up.scale(scale_y_continuous, 7)
     plot += labs(x="batch size", y="examples per second") + page_theme()
     title = f"Throughput of {len(models)} models by batch size"
     description = "; ".join(f"{model.name}: {_describe_curve(model)}" for model in models)
-    return render(plot, width, max(300, LINE * len(models) + 90), key, title, description, tooltips)
+    return render(plot, width, height, key, title, description, tooltips)
 
 
 def _curve(model: ModelMeasurements, kind: str, across: Axis, up: Axis) -> Any:
@@ -250,6 +254,18 @@ def _curve(model: ModelMeasurements, kind: str, across: Axis, up: Axis) -> Any:
     }
     circles = geom_point(aes("x", "y", size="size", fill="fill"), data=points, shape=21, color=color, stroke=1.5)
     return geom_line(aes("x", "y"), data=points, color=color, size=0.8) + circles
+
+
+def _spread_out(places: Sequence[float], bottom: float) -> list[float]:
+    """Move names, in their order, until each is at least a line below the one before and above the bottom.
+
+    >>> _spread_out([10, 12, 90, 99], bottom=100)
+    [10, 26, 84, 100]
+    """
+    moved: list[float] = []
+    for place in places:
+        moved.append(max(place, moved[-1] + LINE) if moved else place)
+    return [min(place, bottom - LINE * (len(moved) - 1 - index)) for index, place in enumerate(moved)]
 
 
 def _rates(model: ModelMeasurements) -> list[tuple[int, float]]:

@@ -31,24 +31,19 @@ def printed(tmp_path):
     return show
 
 
-def test_the_format_of_a_baseline_that_is_no_saved_model_is_shown(printed, capsys):
-    printed([replace(DIGITS[0], format="tflite"), DIGITS[4]])
-    assert capsys.readouterr().out.splitlines()[2].startswith("baseline, tflite")
-
-
 def test_the_table_shows_each_model_and_its_reason(printed, capsys):
     printed()
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 100
     assert text.isascii()
     assert re.split(r"\s{2,}", text.splitlines()[0].strip()) == [
-        "model", "accuracy", "difference", "latency", "speed", "size", "selected, or why not"
+        "model", "accuracy", "change", "latency", "speed", "size", "result"
     ]  # fmt: skip
-    row = next(line for line in text.splitlines() if line.startswith("tflite int8"))
-    assert " ".join(row.split()) == "tflite int8 97.70% -0.40 points 0.0389 ms 10.6x 45.1 kB selected"
-    below = text.splitlines()[text.splitlines().index(row) + 1]
-    assert " ".join(below.split()) == "tflite -0.85 to +0.05 faster 41.0 kB gz"
-    assert "rejected: 1.30x" in text
+    lines = text.splitlines()
+    assert [line.split("  ")[0] for line in lines[1 : len(DIGITS) + 1]] == [row.name for row in DIGITS]  # a line each
+    assert " ".join(lines[5].split()) == "tflite int8 97.70% -0.40 0.0389 ms 10.6x 45.1 kB selected: 10.6x, 76% smaller"
+    assert lines[2].rstrip().endswith("1.37x; tflite int8 is 10.6x")
+    assert lines[6].rstrip().endswith("misses accuracy by 2.10 points")
     assert "best epochs" not in text
     assert text.rstrip().endswith("smaller.")
 
@@ -72,5 +67,5 @@ def test_the_notes_of_an_evaluation_are_shown(printed, capsys):
 def test_a_narrow_or_plain_terminal_shows_all_words(printed, settings):
     rows = [*DIGITS, replace(DIGITS[2], name="a very long name of a folder 2026-11-21", error="cannot\nload it")]
     text = printed(rows, **settings)
-    for word in ("trained", "97.70%", "0.0389", "10.6x", "45.1", "rejected", "cannot", "2026-11-21"):
+    for word in ("trained", "97.70%", "0.0389", "10.6x", "45.1", "misses", "not measured", "a very lo..2026-11-21"):
         assert word in text.replace("\n", "")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.chart_boxes import LABEL_PROBLEMS
 from tests.chromium import measure
 from tests.components.test_compare_backbones_modules import RESOLVED, with_settings
 from tests.components.test_compare_backbones_refusals import DIGITS
@@ -194,10 +195,9 @@ def test_missed_cost_goals_are_found_before_training(tmp_path):
     assert missed_cost_goals(candidates["DenseNet121"], resolved) == [candidates["DenseNet121"].error]
 
 
-CHART = """page => [...page.querySelectorAll("svg.wide")].map(svg => ({
-  bubbles: [...svg.querySelectorAll(".bubble")].map(b => [b.previousSibling.textContent, b.getAttribute("class"),
-    +b.getAttribute("cx"), +b.getAttribute("cy")]),
-  names: [...svg.querySelectorAll(".name")].map(n => n.textContent)}))[0]"""
+CHART = """page => [...page.querySelectorAll("svg.wide circle")].map(c => [
+  c.textContent, c.getAttribute("fill"), c.getAttribute("stroke"), +c.getAttribute("cx"), +c.getAttribute("cy")])"""
+LABELS = {"problems": LABEL_PROBLEMS}
 TABLE_ROWS = "page => [...page.querySelectorAll('#backbones tbody tr')].map(r => r.innerText)"
 OVERFLOW = "page => page.documentElement.scrollWidth > page.documentElement.clientWidth"
 
@@ -211,17 +211,18 @@ def test_html_report_shows_every_backbone_and_the_front(trained: bool, tmp_path)
     report = build_report(resolved, candidates, training, choice, {"cpu": {"model": "a <CPU>"}}, tmp_path)
     file = tmp_path / "report.html"
     file.write_text(render_html(report))
-    desktop = measure(file, {"chart": CHART, "rows": TABLE_ROWS, "overflow": OVERFLOW}, width=1200)
-    phone = measure(file, {"overflow": OVERFLOW}, width=360, dark=True)
+    desktop = measure(file, {"chart": CHART, "rows": TABLE_ROWS, "overflow": OVERFLOW, **LABELS}, width=1200)
+    phone = measure(file, {"overflow": OVERFLOW, **LABELS}, width=360, dark=True)
     assert desktop["console"] == phone["console"] == []
     assert not desktop["overflow"]
     assert not phone["overflow"]
-    bubbles = {tooltip.split(",")[0]: (kind, x, y) for tooltip, kind, x, y in desktop["chart"]["bubbles"]}
+    assert desktop["problems"] == phone["problems"] == []
+    bubbles = {tooltip.split(",")[0]: facts for tooltip, *facts in desktop["chart"]}
     assert bubbles.keys() == {"ResNet50", "MobileNetV2", "MobileNetV2 0.35", "EfficientNetB2"}
-    assert {name for name, (kind, *_) in bubbles.items() if "front" in kind} == choice.front
-    assert [name for name, (kind, *_) in bubbles.items() if "chosen" in kind] == [choice.candidate.name]
-    assert bubbles["MobileNetV2 0.35"][1] < bubbles["MobileNetV2"][1] < bubbles["ResNet50"][1]  # faster to the left
-    is_higher = bubbles["ResNet50"][2] < bubbles["MobileNetV2 0.35"][2]
+    assert {name for name, (fill, *_) in bubbles.items() if fill != "var(--card)"} == choice.front
+    assert [name for name, (_, stroke, *_) in bubbles.items() if stroke == "var(--accent)"] == [choice.candidate.name]
+    assert bubbles["MobileNetV2 0.35"][2] < bubbles["MobileNetV2"][2] < bubbles["ResNet50"][2]  # faster to the left
+    is_higher = bubbles["ResNet50"][3] < bubbles["MobileNetV2 0.35"][3]
     assert is_higher == trained  # its accuracy is higher, and it is larger
     assert len(desktop["rows"]) == len(candidates)
     assert desktop["rows"][0].startswith(choice.candidate.name)

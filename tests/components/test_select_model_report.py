@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.chart_boxes import LABEL_PROBLEMS, TEXT_OVERLAPS
+from tests.chart_boxes import TEXT_OVERLAPS
 from tests.chromium import DARK, browse, console, measure
 from tests.reports import DIGITS, EXAMPLES, TRAINED, Row, make_models, write_reports
 from tfopt.artifacts import Decision
@@ -59,6 +59,8 @@ CONTRAST = """(page, view) => {
 }"""
 TABLE = """page => Object.fromEntries([...page.querySelectorAll("#main-table tbody tr")].map(
   row => [row.dataset.model, [...row.cells].map(cell => cell.innerText)]))"""
+DETAILS = """page => Object.fromEntries([...page.querySelectorAll("#main-table tbody tr")].map(
+  row => [row.dataset.model, row.querySelector("details").textContent]))"""
 CONFUSIONS = """page => Object.fromEntries([...page.querySelectorAll("[data-confusion]")].map(details => [
   details.dataset.confusion, [details.open, [...details.querySelectorAll("tbody tr")].map(
     row => [...row.querySelectorAll("td")].map(cell => Number(cell.textContent))),
@@ -69,18 +71,17 @@ WIDE = """(page, view) => [page.documentElement.scrollWidth, [...page.body.query
 PICTURES = """page => [...page.querySelectorAll("svg.wide")].map(svg => ({
   role: svg.getAttribute("role"),
   named: svg.getAttribute("aria-labelledby").split(" ").map(id => page.getElementById(id).textContent),
-  bubbles: Object.fromEntries([...svg.querySelectorAll(".bubble")].map(c => [
-    c.parentNode.querySelector("title").textContent.split(":")[0],
-    ["cx", "cy", "r"].map(name => Number(c.getAttribute(name)))])),
-  front: [...svg.querySelectorAll(".bubble.front")].map(c => c.parentNode.querySelector("title").textContent),
-  hills: svg.querySelectorAll(".hill").length, bars: svg.querySelectorAll(".bar").length,
-  limits: svg.querySelectorAll(".limit").length, curves: svg.querySelectorAll(".curve").length,
-  rings: [...svg.querySelectorAll(".ring")].map(c => c.parentNode.querySelector("title").textContent) }))"""
+  circles: [...svg.querySelectorAll("circle")].map(c => [c.textContent.split(":")[0], c.getAttribute("fill"),
+    ...["cx", "cy", "r"].map(name => Number(c.getAttribute(name)))]),
+  areas: svg.querySelectorAll("path[fill-opacity]").length,
+  dashed: [...svg.querySelectorAll("line")].filter(l => l.getAttribute("stroke") === "var(--goal)").length,
+  bars: [...svg.querySelectorAll("g:has(> line) > line")].filter(
+    l => ["var(--other)", "var(--accent)"].includes(l.getAttribute("stroke"))).length}))"""
 SCRIPTS = {
-    "problems": LABEL_PROBLEMS,
     "overlaps": TEXT_OVERLAPS,
     "contrast": CONTRAST,
     "table": TABLE,
+    "details": DETAILS,
     "wide": WIDE,
     "pictures": PICTURES,
     "title": "page => page.title",
@@ -158,14 +159,18 @@ def test_the_table_equals_the_json(page):
     assert table["tflite int8"][2] == "-0.40 points\n-0.85 to +0.05".replace("-", "\N{MINUS SIGN}")
     assert table["tflite int8"][4] == "10.6x\nfaster\n10.3x to 10.9x".replace("x", "\N{MULTIPLICATION SIGN}")
     assert "unstable" in table["folded"][3]
-    assert "loses 2.10 points of accuracy; the goal allows 1.00 points" in table["pruned 90%"][6]
+    assert "loses 2.10 points of accuracy; the goal allows 1.00 points" in inspect(page)["details"]["pruned 90%"]
+    assert table["pruned 90%"][6].split("\n")[:2] == ["Rejected", "misses accuracy by 2.10 points"]
+    assert table["tflite int8"][6].split("\n")[1] == "10.6x, 76% smaller".replace("x", "\N{MULTIPLICATION SIGN}")
 
 
 def test_the_charts_show_every_model_the_front_and_a_description(page):
     choice, latency = inspect(page)["pictures"]
     assert choice["role"] == latency["role"] == "img"
-    assert (len(choice["bubbles"]), choice["bars"], choice["limits"], latency["hills"]) == (6, 10, 1, 6)
-    assert {text.split(":")[0] for text in choice["front"]} == {"tflite float32", "tflite dynamic", "tflite int8"}
+    assert (len(choice["circles"]), choice["bars"], choice["dashed"], latency["areas"]) == (6, 10, 1, 6)
+    filled = {name for name, fill, *_ in choice["circles"] if fill != "var(--card)"}
+    assert filled == {"tflite float32", "tflite dynamic", "tflite int8"}
+    assert "Dashed lines are goals: accuracy max_degradation 0.01 (97.10%)." in inspect(page)["main"]
     assert "tflite int8: 97.70%, 0.0389 ms, 45.1 kB, on the Pareto front" in choice["named"][1]
     assert "trained: p50 0.412 ms, p90 0.449 ms, p99 0.577 ms" in latency["named"][1]
 
@@ -174,13 +179,15 @@ def test_the_throughput_chart_needs_three_batch_sizes(page, crowd):
     assert "Throughput by batch size" not in inspect(page)["main"]
     *_, throughput = inspect(crowd)["pictures"]
     assert "Throughput by batch size" in inspect(crowd)["main"]
-    assert throughput["curves"] == len(CROWD) - 1 == len(throughput["rings"])  # one failed
+    rings = [name for name, fill, *_ in throughput["circles"] if fill == "var(--card)"]
+    assert len(set(rings)) == len(rings) == len(CROWD) - 1  # one failed
+    assert len(throughput["circles"]) == 6 * len(rings)
     assert "trained: saturated from 4 or 8 on; 2,427/s at 1, 2,725/s at 2, 2,904/s at 4" in throughput["named"][1]
 
 
 def test_bubbles_are_drawn_at_their_values(page):
     """Compare a third bubble with the axes that two bubbles define."""
-    bubbles = inspect(page)["pictures"][0]["bubbles"]
+    bubbles = {name: numbers for name, _, *numbers in inspect(page)["pictures"][0]["circles"]}
     numbers = {row.name: (math.log(row.p50), row.accuracy, row.size) for row in DIGITS}
     for axis in (0, 1):
         a, b, c = (bubbles[name][axis] for name in ("trained", "tflite int8", "pruned 90%"))
@@ -221,7 +228,7 @@ def test_dark_mode_has_a_dark_background(crowd, tmp_path):
 
 def test_names_of_models_are_escaped(crowd):
     assert LONG in inspect(crowd)["names"]
-    assert "cannot load: <op> 'Erf'" in inspect(crowd)["table"]["openvino"][6]
+    assert "cannot load: <op> 'Erf'" in inspect(crowd)["details"]["openvino"]
 
 
 def test_slices_parity_lineage_environment_and_commands_are_there(page):
@@ -283,7 +290,7 @@ def test_the_slices_with_the_largest_losses_are_shown_of_many():
 
 def test_a_goal_on_earlier_runs_has_no_line_in_the_chart(tmp_path):
     page = report(DIGITS[:2], tmp_path, goals=["accuracy max_regression 1%"])
-    assert inspect(page)["pictures"][0]["limits"] == 0
+    assert inspect(page)["pictures"][0]["dashed"] == 0
 
 
 def test_the_tiles_do_not_label_a_candidate_as_baseline(tmp_path):

@@ -24,14 +24,14 @@ def reached(name: str) -> set[str]:
 def test_a_users_component_depends_on_the_code_next_to_it_and_on_what_it_imports(tmp_path, monkeypatch):
     (tmp_path / "helping").mkdir()
     for name in ("counting_here.py", "helping/__init__.py", "helping/core.py", "page.j2", "rows.csv", "notes.txt"):
-        (tmp_path / name).write_text("from tfopt.component import component\nfrom tfopt.charts import axes\n")
+        (tmp_path / name).write_text("from tfopt.component import component\nfrom tfopt.charts import figure\n")
     with (tmp_path / "counting_here.py").open("a") as module:
         module.write("count = component(image='tf')(lambda data: None)\n")
     monkeypatch.syspath_prepend(tmp_path)
     files = code_digest.files(importlib.import_module("counting_here").count)
     own = {file.relative_to(tmp_path).as_posix() for file in files if file.is_relative_to(tmp_path)}
     assert own == {"counting_here.py", "helping/__init__.py", "helping/core.py", "page.j2"}
-    assert {"axes.py", "pictures.css", "execute.py"} <= {file.name for file in files}
+    assert {"figure.py", "figures.css", "execute.py"} <= {file.name for file in files}
 
 
 def test_a_component_reaches_what_it_imports_and_loads_by_name_and_nothing_else():

@@ -28,9 +28,9 @@ from tfopt.charts.label_check import count_collisions
 LOG_FROM = 4  # ratio of the largest to the smallest value from which an axis is logarithmic
 MOST_NAMED = 12  # with more bubbles only the important ones have labels; the others have tooltips
 LARGEST, LEAST = 24.0, 5.0  # radii in pixels
-STROKE = 2.0  # pixels
 SEEDS = 8  # placements that are tried
-PIXELS_PER_SIZE = 1.1  # radius of a point of lets-plot by its size
+STROKE = 2.0  # pixels
+PIXELS_PER_SIZE, PIXELS_PER_STROKE = 1.1, 2.2  # radius and outline of a point in lets-plot's units
 KINDS = {"chosen": "accent", "parent": "parent", "other": "other"}
 
 Range = tuple[float, float]
@@ -174,7 +174,7 @@ def _circles(bubbles: Sequence[Bubble], across: Axis, up: Axis, width: int) -> A
         "fill": [_color(bubble) if bubble.front else COLORS["card"] for bubble in bubbles],
     }
     mapping = aes("x", "y", size="size", color="color", fill="fill")
-    return geom_point(mapping, data=data, shape=21, alpha=0.55, stroke=STROKE)
+    return geom_point(mapping, data=data, shape=21, alpha=0.55, stroke=STROKE / PIXELS_PER_STROKE)
 
 
 def _labels(bubbles: Sequence[Bubble], across: Axis, up: Axis, width: int) -> dict[str, list[Any]]:
@@ -218,7 +218,7 @@ def _sizes(bubbles: Sequence[Bubble], width: int) -> list[float]:
     """Return the sizes of points in lets-plot's unit; areas are proportional."""
     largest = max(bubble.area for bubble in bubbles)
     radii = [max(LEAST, LARGEST * math.sqrt(width / 760 * bubble.area / largest)) for bubble in bubbles]
-    return [radius / PIXELS_PER_SIZE for radius in radii]
+    return [(radius - STROKE / 2) / PIXELS_PER_SIZE for radius in radii]
 
 
 def _color(bubble: Bubble) -> str:

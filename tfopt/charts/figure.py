@@ -91,7 +91,7 @@ def to_markup(drawn: ET.Element, key: str, title: str, description: str, tooltip
     for circle, text in zip(svg.iter(f"{SVG}circle"), tooltips, strict=False):
         ET.SubElement(circle, f"{SVG}title").text = visible(text)
     _adapt(svg, key)
-    return ET.tostring(svg, encoding="unicode")
+    return re.sub(r' xmlns(:\w+)?="[^"]*"', "", ET.tostring(svg, encoding="unicode"), count=2)  # HTML needs none
 
 
 def _adapt(svg: ET.Element, key: str) -> None:
@@ -105,7 +105,7 @@ def _adapt(svg: ET.Element, key: str) -> None:
         for name in ("clip-bounds-jfx", "buffered-rendering", "text-rendering"):
             element.attrib.pop(name, None)
         for name, value in element.attrib.items():
-            short = re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), value)
+            short = re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), value)
             element.set(name, pattern.sub(lambda match: replaced[match[0]], short))
         if "font-size" in (style := element.get("style", "")):
             if "bold" in style:
