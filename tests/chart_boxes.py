@@ -50,7 +50,7 @@ LABEL_PROBLEMS = """(page, view) => {
         if (ends && distance(ends, other) < other.r - 1) found.push("line of " + own.name + " through " + other.name);
       }
       const whole = group.getBoundingClientRect();
-      const reached = ends && [from, to].some(end => gap(whole, {x: end.x, y: end.y, r: 6}) < 0);
+      const reached = ends && [from, to].some(end => gap(whole, {x: end.x, y: end.y, r: 12}) < 0);
       if (ends && !reached) found.push("line of " + own.name + " to another label");
       if (ends && distance(ends, own) > own.r + 4) found.push("line of " + own.name + " to nothing");
     }

@@ -76,7 +76,7 @@ def _draw_charts(report: ComparisonReport) -> Sequence[str]:
         bubbles=bubbles,
         title=f"{subject.capitalize()} of {len(rows)} backbones",
         description=f"{'; '.join(bubble.tooltip for bubble in bubbles)}. Selected: {report.chosen}.",
-        across="latency in ms (p50, fastest runtime), faster to the left",
+        across="latency in ms (p50, fastest runtime)",
         up=f"{formatting.title(metric)}, better upwards" if metric else "size in MB, smaller upwards",
         more_is_better=bool(metric) and rows[0].metrics[str(metric)].higher_is_better,
         share=bool(metric) and formatting.is_share(str(metric)),

@@ -13,7 +13,7 @@ from lets_plot import (
     element_blank,
     geom_line,
     geom_point,
-    geom_ribbon,
+    geom_polygon,
     geom_segment,
     geom_text,
     ggplot,
@@ -178,11 +178,10 @@ def _histogram(calls: NDArray[np.float64], axis: Axis, base: float, color: str) 
     scale = np.geomspace if axis.is_log else np.linspace
     counts, edges = np.histogram(calls, bins=scale(axis.low, axis.high, BINS + 1))
     tops = base + HISTOGRAM / ROW * counts / max(1, counts.max())
-    outline = {
-        "x": [axis(edge) for pair in itertools.pairwise(edges) for edge in pair],
-        "top": [float(top) for top in tops for _ in range(2)],
-    }
-    return geom_ribbon(aes("x", ymax="top"), data=outline, ymin=base, fill=color, alpha=0.35, size=0)
+    ends = [axis(edge) for pair in itertools.pairwise(edges) for edge in pair]
+    heights = [float(top) for top in tops for _ in range(2)]
+    outline = {"x": [ends[0], *ends, ends[-1]], "y": [base, *heights, base]}
+    return geom_polygon(aes("x", "y"), data=outline, fill=color, alpha=0.35, size=0)
 
 
 def _quantile_lines(model: ModelMeasurements, axis: Axis, base: float, color: str) -> Any:

@@ -202,7 +202,7 @@ def test_the_report_is_complete_and_readable_on_a_phone(tmp_path):
     scripts = {
         "wide": "(page, view) => page.documentElement.scrollWidth - view.innerWidth",
         "text": "page => page.body.innerText",
-        "marks": "page => [...page.querySelectorAll('.narrow circle')].map(c => c.getAttribute('stroke'))",
+        "marks": "page => [...page.querySelectorAll('.narrow circle')].map(c => c.getAttribute('fill'))",
         "overlaps": TEXT_OVERLAPS,
     }
     page = measure(tmp_path / "report.html", scripts, width=390)
@@ -217,8 +217,10 @@ def test_the_report_is_complete_and_readable_on_a_phone(tmp_path):
 @pytest.mark.parametrize("effect", [0.0, 0.05, 1.0])
 def test_the_band_of_differences_too_small_to_matter_is_inside_the_chart(effect):
     picture = render_report(plan_report(min_effect=effect), "m.py").split('class="picture speedups wide"')[1]
-    band = re.search(r'<rect x="([\d.]+)" y="0" height="\d+" width="([\d.]+)"[^>]* fill="var\(--band\)"', picture)
-    panel = re.search(r'<clipPath[^>]*><rect x="[\d.]+" y="0" width="([\d.]+)"', picture)
+    band = re.search(
+        r'<rect x="([\d.]+)" y="[\d.]+" height="[\d.]+" width="([\d.]+)"[^>]* fill="var\(--band\)"', picture
+    )
+    panel = re.search(r'<clipPath[^>]*><rect x="[\d.]+" y="[\d.]+" width="([\d.]+)"', picture)
     assert 0 < float(band[1]) < float(band[1]) + float(band[2]) < float(panel[1])
 
 

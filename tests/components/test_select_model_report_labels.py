@@ -48,10 +48,10 @@ def test_every_label_belongs_to_its_bubble(page, case, width, dark):
         "names": """(page, view) => [...page.querySelectorAll("svg.bubbles")].filter(
           svg => view.getComputedStyle(svg).display !== "none").map(svg => svg.querySelectorAll(".name").length)""",
     }
-    found = measure(page(case), scripts, width=width, dark=dark)
-    assert found["problems"] == []
+    measured = measure(page(case), scripts, width=width, dark=dark)
+    assert measured["problems"] == []
     rows = len(CASES[case])
-    assert found["names"] == [rows] if rows <= 12 else found["names"][0] >= 3
+    assert measured["names"] == [rows] if rows <= 12 else measured["names"][0] >= 3
 
 
 def test_the_measurement_finds_wrong_labels(tmp_path):

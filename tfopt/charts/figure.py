@@ -25,7 +25,7 @@ MARKUP = {"<": "\ue000", "\\": "\ue001"}
 
 def plain(text: str) -> str:
     """Return text that lets-plot draws as it is."""
-    return visible(text).translate(str.maketrans(MARKUP))
+    return visible(text).translate({ord(old): new for old, new in MARKUP.items()})
 
 
 def text_size(pixels: float) -> float:

@@ -57,7 +57,7 @@ def count_collisions(svg: ET.Element, owners: Sequence[int]) -> int:
 
 def _labels(svg: ET.Element) -> list[tuple[_Box, list[float] | None]]:
     """Return the box of each label, and the line from it to its bubble."""
-    found: list[tuple[_Box, list[float] | None]] = []
+    labels: list[tuple[_Box, list[float] | None]] = []
     for parent in svg.iter(f"{SVG}g"):
         for group, following in itertools.zip_longest(parent, list(parent)[1:]):
             inner = group.find(f"{SVG}g")
@@ -65,8 +65,8 @@ def _labels(svg: ET.Element) -> list[tuple[_Box, list[float] | None]]:
                 continue
             line = None if following is None else following.find(f"{SVG}line")
             ends = None if line is None else _numbers(line, "x1", "y1", "x2", "y2")
-            found.append((_box(inner), ends))
-    return found
+            labels.append((_box(inner), ends))
+    return labels
 
 
 def _box(group: ET.Element) -> _Box:
