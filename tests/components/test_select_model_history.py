@@ -91,7 +91,7 @@ def test_a_regression_is_reported_and_prevents_the_blessing_only_as_a_goal(tmp_p
     ]
     page = (tmp_path / "reported" / "decision" / "report.html").read_text()
     assert "Regression: the selected model tflite is 0.0296 ms worse" in page
-    assert page.count('class="picture trend"') == 6
+    assert page.count('class="picture trend ') == 6
     refused = run(tmp_path / "refused", served, slow, goals=["latency max_regression 10%"])
     assert not refused["blessed"]
     assert read_runs(served, 10)[-1].winner.metrics["latency"] == 0.08  # the blessed one of these two runs

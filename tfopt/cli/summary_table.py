@@ -46,7 +46,7 @@ def print_summary(
 
 def _table(rows: list[ModelDecision], models: list[ModelMeasurements], metric: str) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    table.add_column("model", max_width=NAME)
+    table.add_column("model", no_wrap=True)
     for title in (formatting.title(metric), "change", "latency", "speed", "size"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("result", ratio=1, overflow="fold")
