@@ -23,8 +23,17 @@ from tfopt.measurement.model_measurements import ModelMeasurements
 from tfopt.model_store.run_history import MIN_RUNS, PARENT, WINNER, RunHistory
 
 TITLES: dict[Role, str] = {WINNER: "selected model", PARENT: "baseline"}
-WIDTH, HEIGHT = 180, 36  # of a sparkline, in pixels
-BARE = {"axis": element_blank(), "axis_title": element_blank(), "panel_grid_major": element_blank(), "plot_margin": 0}
+WIDTH, HEIGHT = (
+    360,
+    72,
+)  # of a sparkline, which the page shows at half the size: lets-plot draws no panel below 50 pixels
+BARE = {
+    "axis": element_blank(),
+    "axis_title": element_blank(),
+    "axis_text": element_blank(),
+    "panel_grid_major": element_blank(),
+    "plot_margin": 0,
+}
 NOT_MEASURED = "\N{EN DASH}"
 
 
@@ -88,18 +97,18 @@ def draw_sparkline(trend: Trend, key: str) -> str:
     points = {
         "run": [float(number) for number, _ in present],
         "value": [value for _, value in present],
-        "size": [4.0 if last else 2.0 for last in is_now],
+        "size": [7.0 if last else 3.5 for last in is_now],
         "color": [now if last else COLORS["parent"] for last in is_now],
         "fill": [COLORS["card"] if last else COLORS["parent"] for last in is_now],
     }
     plot = ggplot(points, aes("run", "value")) + page_theme(**BARE)
     if trend.median is not None:
-        plot += geom_hline(yintercept=trend.median, color=COLORS["soft"], linetype="dashed", size=0.5)
+        plot += geom_hline(yintercept=trend.median, color=COLORS["soft"], linetype="dashed", size=0.9)
     if len(present) > 1:
-        plot += geom_line(color=COLORS["parent"], size=0.7)
-    plot += geom_point(aes(size="size", color="color", fill="fill"), shape=21, stroke=1.5)
+        plot += geom_line(color=COLORS["parent"], size=1.3)
+    plot += geom_point(aes(size="size", color="color", fill="fill"), shape=21, stroke=2.2)
     plot += scale_identity(["size", "color", "fill"])
-    plot += scale_x_continuous(limits=[0, max(1, len(values) - 1)], expand=[0.04, 0]) + scale_y_continuous(
+    plot += scale_x_continuous(limits=[0, max(1, len(values) - 1)], expand=[0.06, 0], breaks=[]) + scale_y_continuous(
         expand=[0.2, 0]
     )
     tooltips = [_amount(trend.metric, value) for _, value in present]
