@@ -128,7 +128,7 @@ def test_a_metric_without_direction_or_with_a_wrong_name_is_refused(inputs, tmp_
 def test_it_is_refused_where_tfma_is_not_installed(inputs, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_model_analysis", None)
     with pytest.raises(ComponentError, match=r"(?s)tfma:AUCPrecisionRecall: .*the package tensorflow_model_analysis.*"
-                                             r"install it .*tfopt\[tfx\]"):  # fmt: skip
+                                             r"pip install 'tfopt\[tfx\]'"):  # fmt: skip
         evaluate(**inputs, evaluation=tmp_path / "evaluation")
 
 

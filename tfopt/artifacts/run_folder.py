@@ -22,6 +22,7 @@ def locked_run(root: Path) -> Iterator[None]:
     """
     root.mkdir(parents=True, exist_ok=True)
     with lock_folder(root, lambda: log.info("another run uses %s: waiting for its end", root)):
+        staging.remove_abandoned(root)  # a record of the run that was not complete
         for folder in (*root.glob("artifacts/*/*"), *root.glob("executions/*")):
             placement.remove_interrupted(folder / "*")
             staging.remove_abandoned(folder, "*")
