@@ -16,7 +16,7 @@ from tfopt.measurement.significance import (
 
 LAYOUT = "layout"  # stands for a metric in the failures of a model that the serving layout does not support
 LONG = 24  # letters; a longer name of the selected model is not repeated in the reasons of the others
-SHORT = 12  # letters of the selected model's name in a summary
+SHORT = 16  # letters of the selected model's name in a summary
 SMALL = 0.9  # fraction of the baseline's size below which a model counts as smaller
 
 
