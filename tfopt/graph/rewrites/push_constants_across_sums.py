@@ -22,6 +22,7 @@ Source: `ConstantPushDown` in Grappler's constant folding, and its `AddOpsRewrit
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.joined_constants import cancellation_refusal, growth_refusal, range_refusal
 from tfopt.graph.linear_ops import FLOATS, PLAIN, TRANSPOSED
 from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
@@ -30,7 +31,6 @@ from tfopt.graph.rewrite_rule import Maker, Match, Rule
 SUMS = ("AddV2", "Add", "Sub")
 INNER = (*SUMS, "BiasAdd")
 PATTERNS = (op(SUMS, op(INNER, "x", const("first"), role="left"), op(INNER, "y", const("second"), role="right")),)
-MIN_SUM = 1e-3  # smallest sum of two floats, as a fraction of the larger summand
 
 
 def when(match: Match) -> str | None:
@@ -47,13 +47,12 @@ def when(match: Match) -> str | None:
         return "a bias is along the second axis"
     if match.shape("x") is None or match.shape("x") != match.shape("y"):
         return "the other summands are not known to have the same shape"
-    try:
-        size = int(np.prod(np.broadcast_shapes(first.shape, second.shape)))
-    except ValueError:
-        return "the shapes of the constants cannot be broadcast"
-    if size > max(first.size, second.size):
-        return "the joined constant would be larger"
-    return None if integers else _float_refusal(match)
+    if reason := growth_refusal(first, second):
+        return reason
+    if integers:
+        return None
+    joined = _joined(match)
+    return range_refusal(joined, first.dtype) or cancellation_refusal(first, second, joined)
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
@@ -63,18 +62,6 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     total = make.node(operation, match.tensor("x"), match.tensor("y"), like=match.node())
     match.graph.know_shape(total, match.tensor("x"))
     return make.node("AddV2", total, constant, like=match.node())
-
-
-def _float_refusal(match: Match) -> str | None:
-    first, second, joined = (
-        array.astype(np.float64) for array in (match.array("first"), match.array("second"), _joined(match))
-    )
-    with np.errstate(over="ignore"):
-        if not np.isfinite(joined.astype(match.array("first").dtype).astype(np.float64)).all():
-            return "the joined constant would not be finite"
-    if np.any(np.abs(joined) < MIN_SUM * np.maximum(np.abs(first), np.abs(second))):
-        return "the constants cancel, and the result would be rounded differently"
-    return None
 
 
 def _joined(match: Match) -> NDArray[np.generic]:

@@ -23,6 +23,7 @@ Source: `ConstantPushDown` in Grappler's constant folding.
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.joined_constants import cancellation_refusal, growth_refusal, range_refusal
 from tfopt.graph.linear_ops import FLOATS
 from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
@@ -32,7 +33,6 @@ SUMS, PRODUCTS = ("AddV2", "Add", "Sub", "BiasAdd"), ("Mul", "RealDiv")
 PATTERNS = tuple(
     op(ops, op(ops, "x", const("first"), role="inner"), const("second")) for ops in (SUMS, PRODUCTS)
 )  # fmt: skip
-MIN_SUM = 1e-3  # smallest sum of two floats, as a fraction of the larger summand
 MIN_FACTOR = 1e-6  # products with smaller factors may be denormal for ordinary numbers
 
 
@@ -46,12 +46,8 @@ def when(match: Match) -> str | None:
         return "integers are divided"
     if reason := _bias_refusal(match):
         return reason
-    try:
-        size = int(np.prod(np.broadcast_shapes(first.shape, second.shape)))
-    except ValueError:
-        return "the shapes of the constants cannot be broadcast"
-    if size > max(first.size, second.size):
-        return "the joined constant would be larger"
+    if reason := growth_refusal(first, second):
+        return reason
     return None if integers else _float_refusal(match)
 
 
@@ -85,9 +81,8 @@ def _bias_refusal(match: Match) -> str | None:
 def _float_refusal(match: Match) -> str | None:
     first, second = (match.array(role).astype(np.float64) for role in ("first", "second"))
     joined = _joined(match)
-    with np.errstate(over="ignore"):
-        if not np.isfinite(joined.astype(match.array("first").dtype).astype(np.float64)).all():
-            return "the joined constant would not be finite"
+    if reason := range_refusal(joined, match.array("first").dtype):
+        return reason
     is_sum = match.node().op in SUMS
     if not is_sum and np.any((joined.astype(match.array("first").dtype) == 0) & (first * second != 0)):
         return "the joined constant would be zero"
@@ -96,9 +91,7 @@ def _float_refusal(match: Match) -> str | None:
         rounded = np.abs(joined.astype(match.array("first").dtype).astype(np.float64))
         if np.any((factor > 1) & (rounded <= 1)) or np.any((factor < MIN_FACTOR) & (rounded >= 1)):
             return "the product before it may be infinite or zero where the joined one is not"
-    if is_sum and np.any(np.abs(joined) < MIN_SUM * np.maximum(np.abs(first), np.abs(second))):
-        return "the constants cancel, and the result would be rounded differently"
-    return None
+    return cancellation_refusal(first, second, joined) if is_sum else None
 
 
 def _joined(match: Match) -> NDArray[np.float64]:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.joined_constants import growth_refusal
 from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
@@ -36,12 +37,8 @@ PATTERNS = tuple(op(name, op(name, "x", const("first"), role="inner"), const("se
 def when(match: Match) -> str | None:
     """Refuse constants whose join grows, and floats whose order matters."""
     first, second = match.array("first"), match.array("second")
-    try:
-        size = int(np.prod(np.broadcast_shapes(first.shape, second.shape)))
-    except ValueError:
-        return "the shapes of the constants cannot be broadcast"
-    if size > max(first.size, second.size):
-        return "the joined constant would be larger"
+    if reason := growth_refusal(first, second):
+        return reason
     if first.dtype.kind in "iub":
         return None
     data_first = match.node("inner").inputs[0] == match.tensor("x")
