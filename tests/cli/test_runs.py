@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -132,6 +133,7 @@ def test_a_killed_run_is_interrupted_and_a_live_one_is_running(folder, capsys):
         process.send_signal(number)
         process.wait(timeout=20)
         assert records(capsys)["runs/w"]["state"] == state
+    (folder / "runs" / "w" / f".partial-{socket.gethostname()}-{process.pid}-abc").touch()  # of a record
     assert main(["clean", "--keep", "0", "--yes"]) == 0
     assert not (folder / "runs" / "w").exists()
 

@@ -3,6 +3,8 @@
 import logging
 import os
 import shutil
+import socket
+import subprocess
 import threading
 from pathlib import Path
 
@@ -43,6 +45,17 @@ def root(tmp_path: Path) -> Path:
 def reused(outcomes: dict[str, Outcome]) -> list[str]:
     """Return the names of the steps whose outputs are those of an earlier run."""
     return [step for step, outcome in outcomes.items() if outcome.reused]
+
+
+def test_a_record_that_a_killed_run_left_incomplete_is_removed_and_one_of_a_live_process_stays(data, root):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    root.mkdir()
+    names = [f".partial-{socket.gethostname()}-{process}-abc" for process in (ended.pid, os.getpid())]
+    for name in names:
+        (root / name).write_text("{")
+    run(trace(branches), {"data": data}, root)
+    assert [name for name in names if (root / name).exists()] == names[1:]
 
 
 def test_a_changed_parameter_reruns_its_step_and_what_follows(data, root):

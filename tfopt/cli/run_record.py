@@ -123,6 +123,7 @@ def remove_run(root: Path) -> bool:
                     shutil.rmtree(path)
                 else:
                     path.unlink()
+        staging.remove_abandoned(root)
         if not any(root.iterdir()):
             root.rmdir()
         return True
