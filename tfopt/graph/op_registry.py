@@ -9,6 +9,13 @@ from tfopt.graph.mutable_graph import Node, Tensor
 FRAMES = {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch", "RefEnter", "RefExit", "RefMerge"}
 FRAMES |= {"RefNextIteration", "RefSwitch", "_SwitchN", "ControlTrigger"}
 
+# Operations that compute each element from the elements at the same place of their inputs.
+UNARY = {"Abs", "Cast", "Ceil", "Elu", "Erf", "Erfc", "Exp", "Floor", "LeakyRelu", "Log", "Log1p", "LogicalNot", "Neg"}
+UNARY |= {"Relu", "Relu6", "Round", "Rsqrt", "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Square"}
+UNARY |= {"Tanh"}
+BINARY = {"Add", "AddV2", "Sub", "Mul", "RealDiv", "Maximum", "Minimum", "Pow", "SquaredDifference"}
+BINARY |= {"LogicalAnd", "LogicalOr", "Greater", "GreaterEqual", "Less", "LessEqual"}
+
 
 @cache
 def definition(op: str) -> Any:

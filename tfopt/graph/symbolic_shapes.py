@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tfopt.graph.elementwise_ops import BINARY, UNARY
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.op_registry import BINARY, UNARY
 from tfopt.graph.rewrite_rule import attr
 
 REDUCTIONS = {"Mean", "Sum", "Max", "Min", "Prod"}

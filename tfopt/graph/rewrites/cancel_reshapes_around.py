@@ -20,9 +20,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tfopt.graph.control_flow_v1 import is_framed
-from tfopt.graph.elementwise_ops import BINARY, UNARY
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.op_registry import output_types
+from tfopt.graph.op_registry import BINARY, UNARY, output_types
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_rule import Maker, Whole, attr
 from tfopt.graph.symbolic_shapes import ONE, REDUCTIONS, Sizes, SymbolicShapes, product

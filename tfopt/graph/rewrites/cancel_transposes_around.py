@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.graph.control_flow_v1 import is_framed
-from tfopt.graph.elementwise_ops import BINARY, UNARY
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.op_registry import identity, output_types
+from tfopt.graph.op_registry import BINARY, UNARY, identity, output_types
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_rule import Maker, Whole
 
