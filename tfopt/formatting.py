@@ -1,6 +1,7 @@
 """Format metrics and numbers as text, the same for reasons, terminal and reports, and make text of inputs harmless."""
 
 import re
+from collections.abc import Sequence
 
 SHARES = ("accuracy", "agreement")  # suffixes of metrics from 0 to 1, shown in percent and compared in points
 UNITS = {"latency": "ms", "latency_p90": "ms", "latency_p99": "ms", "load": "s", "throughput": "/s"}
@@ -39,6 +40,19 @@ def shorten(text: str, most: int) -> str:
     """
     head = most // 2 - 1
     return text if len(text) <= most else f"{text[:head]}..{text[head + 2 - most :]}"
+
+
+def shorten_names(names: Sequence[str], most: int) -> list[str]:
+    """Shorten names as `shorten` does, but to more letters where two of them would become the same.
+
+    >>> shorten_names(["trained", "pruned, tflite int8", "pruned and clustered, tflite int8"], 19)
+    ['trained', 'pruned, tflite int8', 'pruned a..lite int8']
+    """
+    for letters in range(most, max(map(len, names), default=most)):
+        short = [shorten(name, letters) for name in names]
+        if len(set(short)) == len(set(names)):
+            return short
+    return list(names)
 
 
 def is_share(metric: str) -> bool:

@@ -16,7 +16,7 @@ from tfopt.measurement.significance import (
 
 LAYOUT = "layout"  # stands for a metric in the failures of a model that the serving layout does not support
 LONG = 24  # letters; a longer name of the selected model is not repeated in the reasons of the others
-SHORT = 16  # letters of the selected model's name in a summary
+SHORT = 16  # letters; a longer name of the selected model is not repeated in a summary
 SMALL = 0.9  # fraction of the baseline's size below which a model counts as smaller
 
 
@@ -120,7 +120,7 @@ class Explanation:
 
     @property
     def _short_winner(self) -> str:
-        return formatting.shorten(self.chosen.name, SHORT)
+        return self.chosen.name if len(self.chosen.name) <= SHORT else "the best"
 
     def missed_by(self, model: ModelMeasurements, failures: Sequence[tuple[str, str]]) -> str:
         """Return by how much a candidate misses each goal or, if it meets all of them, the selected model.

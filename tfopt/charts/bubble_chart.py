@@ -180,11 +180,11 @@ def _circles(bubbles: Sequence[Bubble], across: Axis, up: Axis, width: int) -> A
 def _labels(bubbles: Sequence[Bubble], across: Axis, up: Axis, width: int) -> dict[str, list[Any]]:
     """Return the labels of all bubbles; those without one have an empty text and keep others at a distance."""
     is_named = [len(bubbles) <= MOST_NAMED or bubble.kind != "other" or bubble.front for bubble in bubbles]
-    letters = 26 if width > 500 else 17
+    names = formatting.shorten_names([bubble.name for bubble in bubbles], 26 if width > 500 else 17)
     return _positions(bubbles, across, up) | {
         "label": [
-            f"{plain(formatting.shorten(bubble.name, letters))}\n{plain(bubble.note)}" if named else ""
-            for bubble, named in zip(bubbles, is_named, strict=True)
+            f"{plain(name)}\n{plain(bubble.note)}" if named else ""
+            for name, bubble, named in zip(names, bubbles, is_named, strict=True)
         ],
         "color": [_color(bubble) if bubble.kind != "other" else COLORS["ink"] for bubble in bubbles],
         "point_size": _sizes(bubbles, width),

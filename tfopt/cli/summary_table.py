@@ -10,7 +10,6 @@ from tfopt.artifacts.decision_report import ModelDecision
 from tfopt.measurement.model_measurements import ModelMeasurements, join_reports, main_metric
 
 WIDTH = 100
-NAME = 20  # letters of a name
 
 
 def print_summary(
@@ -30,7 +29,7 @@ def print_summary(
     report, quality = decision.load(), evaluation.load()
     rows = report.models
     models = join_reports([(row.name, row.digest, row.format) for row in rows], quality, benchmark.load())
-    console.print(_table(rows, models, main_metric(quality)))
+    console.print(_table(rows, models, main_metric(quality), console.width // 4))
     console.print(Text(formatting.visible(f"\n{report.reason}"), style="bold"))
     for regression in report.history.regressions:
         console.print(Text(formatting.visible(f"regression: {regression}"), style="yellow"))
@@ -44,25 +43,26 @@ def print_summary(
         console.print(Text("not blessed: it will not be pushed", style="red"))
 
 
-def _table(rows: list[ModelDecision], models: list[ModelMeasurements], metric: str) -> Table:
+def _table(rows: list[ModelDecision], models: list[ModelMeasurements], metric: str, letters: int) -> Table:
+    """Return the table; `letters` is the length of a name, more where two names would become the same."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
     table.add_column("model", no_wrap=True)
     for title in (formatting.title(metric), "change", "latency", "speed", "size"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("result", ratio=1, overflow="fold")
-    for row, model in zip(rows, models, strict=True):
+    names = formatting.shorten_names([row.name for row in rows], letters)
+    for name, row, model in zip(names, rows, models, strict=True):
         style = "green" if row.chosen else "" if row.passed else "dim"
-        table.add_row(*(Text(formatting.visible(cell)) for cell in _cells(row, model, metric)), style=style)
+        table.add_row(*(Text(formatting.visible(cell)) for cell in (name, *_cells(row, model, metric))), style=style)
     return table
 
 
 def _cells(row: ModelDecision, model: ModelMeasurements, metric: str) -> list[str]:
-    """Return the cells of a row; the page has intervals, formats and all reasons."""
+    """Return the cells of a row after the name; the page has intervals, formats and all reasons."""
     metrics = model.metrics
     change = model.change(metric) if model.parent and metric in metrics else None
     speedup = None if model.error else model.speedup(model.small_batch)
     return [
-        formatting.shorten(row.name, NAME),
         formatting.amount(metric, metrics[metric].value) if metric in metrics else "-",
         formatting.change(metric, change.value).removesuffix(" points") if change else "-",
         formatting.amount("latency", metrics["latency"].value) if "latency" in metrics else "-",
