@@ -1,5 +1,6 @@
 """Inputs of every component: small sources, and the outputs of the other components."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ from tests.contract.three_layers import build_model
 from tfopt import keras_models
 from tfopt.artifacts import Recipe, TrainingPlan
 from tfopt.component import Component, components
+from tfopt.dag.dag import Dag, PipelineInput, Step, Value
+from tfopt.dag.outcome import Outcome
+from tfopt.process_engine import runner
 
 # Required parameters, and values that make a component fast here.
 ARGUMENTS: dict[str, dict[str, Any]] = {
@@ -18,7 +22,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "prune": {"epochs": 2},
     "cluster": {"clusters": 4, "epochs": 1},
     "quantize": {"epochs": 1},
-    "benchmark": {"seconds": 1.0},
+    "benchmark": {"seconds": 0.2, "rounds": 8},
     "profile_training": {"seconds": 0.4, "rounds": 8},
     "compare_backbones": {
         "backbones": ["MobileNetV2 0.35"],
@@ -76,20 +80,41 @@ def write_sources(folder: Path) -> dict[str, Path]:
     return paths
 
 
-def run_with_makers(name: str, paths: dict[str, Path], folder: Path) -> None:
-    """Run a component as a function, after the components that make its inputs, and add its outputs to the paths."""
-    component = components()[name]
-    outputs = {output: folder / name / output for output in component.outputs}
-    if f"{name}.{next(iter(outputs))}" in paths:
-        return
-    for wire in component_wires(name, component).values():
-        for path in wire if isinstance(wire, list) else [wire]:
-            maker, dot, _ = path.partition(".")
-            assert dot or path in paths, f"{name}: no input {path}: add it to WIRES"
-            if dot:
-                run_with_makers(maker, paths, folder)
-    component(**component_inputs(name, paths), **outputs, **component_arguments(name, folder / "served"))
-    paths |= {f"{name}.{output}": path for output, path in outputs.items()}
+def build_dag(names: Sequence[str], paths: Mapping[str, Path], destination: Path) -> Dag:
+    """Build a DAG of components and of those that make their inputs; the sources are among the paths."""
+    dag = Dag("contract", "", {}, {})
+
+    def add(name: str) -> Step:
+        if name not in dag.steps:
+            component, wires = components()[name], {}
+            for port, wire in component_wires(name, component).items():
+                values = [value(component, port, path) for path in (wire if isinstance(wire, list) else [wire])]
+                wires[port] = tuple(values) if isinstance(wire, list) else values[0]
+            dag.steps[name] = Step(name, component, wires, component_arguments(name, destination))
+        return dag.steps[name]
+
+    def value(component: Component, port: str, path: str) -> Value:
+        maker, dot, output = path.partition(".")
+        if dot:
+            return add(maker).outputs[output]
+        assert path in paths, f"{component.name}: no input {path}: add it to WIRES"
+        return dag.sources.setdefault(path, PipelineInput(path, component.inputs[port].type, False, ""))
+
+    for name in names:
+        add(name)
+    return dag
+
+
+def run_dag(dag: Dag, paths: Mapping[str, Path], root: Path) -> dict[str, Outcome]:
+    """Run the DAG in this process."""
+    return runner.run(dag, {name: paths[name] for name in dag.sources}, root)
+
+
+def output_paths(outcomes: Mapping[str, Outcome]) -> dict[str, Path]:
+    """Return the path of each output by ``step.output``."""
+    return {
+        f"{step}.{name}": output.path for step, outcome in outcomes.items() for name, output in outcome.outputs.items()
+    }
 
 
 def component_wires(name: str, component: Component) -> dict[str, Any]:

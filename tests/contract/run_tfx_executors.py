@@ -10,6 +10,7 @@ from tfx.types import standard_artifacts
 from tfx.utils import import_utils
 
 from tfopt.component import components
+from tfopt.processes.call_server import call_servers
 from tfopt.tfx.components import TYPES, node
 
 
@@ -50,4 +51,5 @@ def artifact(kind: type, uri: str | Path) -> types.Artifact:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    with call_servers():
+        main(Path(sys.argv[1]))

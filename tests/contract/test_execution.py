@@ -1,4 +1,4 @@
-"""Run every component on a three-layer model as a function, TFX executor, KFP step and DAG step in this process.
+"""Run every component on a three-layer model as a DAG step in this process, TFX executor and KFP step.
 
 TFX's executors are loaded by class path in a new process; the KFP step is the container's command with a real
 ExecutorInput. A new component needs a line in `ARGUMENTS` only if it is slow or has a required parameter. For one
@@ -10,16 +10,32 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from tests.contract.inputs import component_arguments, component_inputs, run_with_makers, write_sources
+from tests.contract.inputs import (
+    build_dag,
+    component_arguments,
+    component_inputs,
+    output_paths,
+    run_dag,
+    write_sources,
+)
 from tfopt.artifacts import CARD, Model
 from tfopt.component import Component, components
-from tfopt.dag.dag import Dag, PipelineInput, Step
-from tfopt.process_engine import runner
+from tfopt.dag.outcome import Outcome
 
 NIGHTLY = ("tune_recipe", "profile_training", "compare_backbones")  # a search or a measurement takes minutes
+RUN_STEPS = """
+import json, sys
+from tfopt.processes.call_server import call_servers
+from tfopt.run import main
+
+with call_servers():
+    for name, message in json.load(open(sys.argv[1])):
+        assert main([name, "--executor-input", message]) == 0, name
+"""
 EVERY = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.nightly] if name in NIGHTLY else []) for name in components()]
 )
@@ -33,17 +49,23 @@ def selected(request) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def artifacts(selected, tmp_path_factory) -> dict[str, Path]:
-    """The paths of all sources, and of the outputs of the selected components and of those that make their inputs."""
+def first_run(selected, tmp_path_factory) -> SimpleNamespace:
+    """One DAG of the selected components and of those that make their inputs, which ran in this process."""
     folder = tmp_path_factory.mktemp("path with spaces")
-    paths = write_sources(folder)
-    for name in selected:
-        run_with_makers(name, paths, folder)
-    return paths
+    sources = write_sources(folder)
+    dag = build_dag(selected, sources, folder / "served")
+    outcomes = run_dag(dag, sources, folder / "root")
+    return SimpleNamespace(dag=dag, sources=sources, outcomes=outcomes, root=folder / "root")
+
+
+@pytest.fixture(scope="session")
+def artifacts(first_run) -> dict[str, Path]:
+    """The paths of all sources and outputs."""
+    return first_run.sources | output_paths(first_run.outcomes)
 
 
 @EVERY
-def test_the_function_writes_whole_outputs(name: str, artifacts):
+def test_the_step_writes_whole_outputs(name: str, artifacts):
     for output, port in components()[name].outputs.items():
         failure = components()[name].resources.gpu and Model(artifacts[f"{name}.{output}"]).failure
         if failure:
@@ -123,9 +145,7 @@ def through_kfp(selected, artifacts, tmp_path_factory) -> Path:
     command, *others = [(name, executor_input(name, artifacts, folder / name)) for name in selected]
     subprocess.run([sys.executable, "-m", "tfopt.run", command[0], "--executor-input", command[1]], check=True)
     (folder / "steps.json").write_text(json.dumps(others))
-    run_all = "import json, sys; from tfopt.run import main; steps = json.load(open(sys.argv[1]))\n"
-    run_all += "for name, message in steps: assert main([name, '--executor-input', message]) == 0, name"
-    subprocess.run([sys.executable, "-c", run_all, folder / "steps.json"], check=True)
+    subprocess.run([sys.executable, "-c", RUN_STEPS, folder / "steps.json"], check=True)
     return folder
 
 
@@ -143,23 +163,20 @@ def test_the_kfp_step_does_the_same(name: str, artifacts, through_kfp):
         _assert_alike(artifacts[f"{name}.{output}"], folder / output)
 
 
+@pytest.fixture(scope="session")
+def second_run(first_run) -> dict[str, Outcome]:
+    return run_dag(first_run.dag, first_run.sources, first_run.root)
+
+
 @EVERY
-def test_the_engine_of_this_process_does_the_same_and_then_reuses_it(name: str, artifacts, tmp_path):
-    component = components()[name]
-    wires, sources, values = {}, {}, {}
-    for key, path in component_inputs(name, artifacts).items():
-        listed = {f"{key}_{index}": one for index, one in enumerate(path if isinstance(path, list) else [path], 1)}
-        values |= listed
-        inputs = {slot: PipelineInput(slot, component.inputs[key].type, False, "") for slot in listed}
-        sources |= inputs
-        wires[key] = tuple(inputs.values()) if isinstance(path, list) else inputs[f"{key}_1"]
-    step = Step(name, component, wires, component_arguments(name, tmp_path / "served"))
-    for is_reused in (False, component.cache != "never"):
-        outcome = runner.run(Dag(name, "", sources, {}, {name: step}), values, tmp_path / "root")[name]
-        is_failed = any(isinstance(output, Model) and output.failure for output in outcome.outputs.values())
-        assert outcome.reused == (is_reused and not is_failed)  # a model that could not be made is tried again
-        for output in component.outputs:
-            _assert_alike(artifacts[f"{name}.{output}"], outcome.outputs[output].path)
+def test_the_engine_of_this_process_reuses_the_outputs(name: str, artifacts, first_run, second_run):
+    outputs = second_run[name].outputs
+    is_failed = any(isinstance(output, Model) and output.failure for output in outputs.values())
+    assert not first_run.outcomes[name].reused
+    # A model that could not be made is tried again.
+    assert second_run[name].reused == (components()[name].cache != "never" and not is_failed)
+    for output in outputs:
+        _assert_alike(artifacts[f"{name}.{output}"], outputs[output].path)
 
 
 def _assert_alike(one: Path, other: Path) -> None:

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.contract.inputs import component_arguments, component_inputs, run_with_makers, write_sources
+from tests.contract.inputs import (
+    build_dag,
+    component_arguments,
+    component_inputs,
+    output_paths,
+    run_dag,
+    write_sources,
+)
 from tfopt.component import components
 
 DAG = Path(__file__).with_name("kill_dag.py")
@@ -42,8 +49,8 @@ def write_inputs(folder: Path, *, every: bool) -> None:
 
     paths = write_sources(folder)
     if every:
-        for name in components():
-            run_with_makers(name, paths, folder)
+        dag = build_dag(list(components()), paths, folder / "served")
+        paths |= output_paths(run_dag(dag, paths, folder / "root"))
     else:
         models = make_models(DIGITS[:3], folder / "rows")
         evaluation, benchmark = write_reports(DIGITS[:3], models, folder)
