@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -115,7 +116,11 @@ def compile_pipeline(
     description = " ".join([dag.description, *(f"{p.name}: {p.description}" for p in dag.parameters.values())])
     decorate = dsl.pipeline(name=pipeline_name(dag), description=description, pipeline_root=options.root)
     try:
-        _write_yaml(decorate(build), file, {values["image"] for values in placed.values()})
+        # KFP inspects the stack at each option of a step, and looks for the module of each frame among all that are
+        # imported: seconds under a notebook or a test runner. A new thread has a few frames.
+        with ThreadPoolExecutor(1) as thread:
+            pipeline = thread.submit(decorate, build).result()
+        _write_yaml(pipeline, file, {values["image"] for values in placed.values()})
     except (TypeError, ValueError, RuntimeError) as error:
         raise ComponentError(
             f"{dag.name}: {first_line(error)}", "a DAG that KFP's compiler accepts", "change the DAG as that line says"
