@@ -149,6 +149,18 @@ def data_size(count: float) -> str:
     return f"{count:.0f} B"
 
 
+def duration(seconds: float) -> str:
+    """Format a time.
+
+    >>> duration(0.04), duration(21.36), duration(80), duration(7300)
+    ('0.0 s', '21.4 s', '1 min 20 s', '2 h 2 min')
+    """
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def relative_size(size: float, than: float) -> str:
     """Format a size relative to that of the parent.
 

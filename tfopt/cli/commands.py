@@ -136,6 +136,23 @@ def _add_run(subparsers: Subparsers) -> None:
         description="Run a pipeline on this machine. Unchanged steps of an earlier run are reused.",
         epilog=f"pipelines: {', '.join(tracing.pipelines())}. Values of one: tfopt run NAME --help",
     )
+    _add_run_options(parser, "print the outputs of each step as JSON")
+    parser.set_defaults(run_command=_run)
+
+
+def _add_plan(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "plan",
+        help="show which steps `tfopt run` would run or reuse, why, and for how long",
+        description="Show what `tfopt run --engine process` would do with the same arguments: which steps it runs, "
+        "and why it does not reuse their earlier results, with the time of their last execution in the run's folder. "
+        "Nothing is written. TFX's engines decide that while they run, so there is no plan for them.",
+    )
+    _add_run_options(parser, "print the steps as JSON")
+    parser.set_defaults(run_command=_plan)
+
+
+def _add_run_options(parser: CommandParser, json_help: str) -> None:
     parser.add_argument("pipeline", help="a shipped pipeline, or a .py file with a function of the file's name")
     parser.add_argument("--root", type=Path, help="the run's folder (default: runs/PIPELINE)")
     parser.add_argument(
@@ -155,9 +172,44 @@ def _add_run(subparsers: Subparsers) -> None:
         metavar="ARG",
         help="an argument for the Beam components, such as --beam-pipeline-arg=--runner=DataflowRunner",
     )
-    add_json_option(parser, "print the outputs of each step as JSON")
+    add_json_option(parser, json_help)
     add_file_option(parser)
-    parser.set_defaults(run_command=_run)
+
+
+def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the values of the command line and the run file, after the checks that need no engine."""
+    values: dict[str, Any] = arguments.run_file.values(dag, arguments.set, functools.partial(_check_source, dag))
+    storage.check_characters(str(_root(dag, arguments)))
+    check_engine(arguments.engine)
+    checked = dag.values(values)  # raises for a wrong value before the slow import of TFX
+    for source in dag.sources:
+        if checked[source]:
+            _check_source(dag, source, checked[source])
+    return values
+
+
+def _root(dag: Dag, arguments: argparse.Namespace) -> Path:
+    return (arguments.root or Path("runs", dag.name)).absolute()
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from tfopt.cli.plan_table import plan_facts, print_plan
+    from tfopt.process_engine.plan import plan
+
+    dag = tracing.load(arguments.pipeline)
+    values = _checked_values(dag, arguments)
+    if arguments.engine != "process":
+        raise ComponentError(
+            f"a plan for --engine {arguments.engine}, which decides about the reuse of results while it runs",
+            "--engine process",
+            "pass --engine process to tfopt plan and tfopt run, or write engine: process into the run file",
+        )
+    steps = plan(dag, values, _root(dag, arguments))
+    if arguments.json:
+        print(json.dumps(plan_facts(steps), indent=1))
+    else:
+        print_plan(steps)
+    return 0
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -165,14 +217,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.set == ["help"]:
         print(overview.describe_values(dag))
         return 0
-    values = arguments.run_file.values(dag, arguments.set, functools.partial(_check_source, dag))
-    root = (arguments.root or Path("runs", dag.name)).absolute()
-    storage.check_characters(str(root))
-    check_engine(arguments.engine)
-    checked = dag.values(values)  # raises for a wrong value before the slow import of TFX
-    for source in dag.sources:
-        if checked[source]:
-            _check_source(dag, source, checked[source])
+    values, root = _checked_values(dag, arguments), _root(dag, arguments)
     with redirect_library_logs(root / "run.log"), recorded_run(root, dag.name) as artifacts:
         outcomes = load_engine(arguments.engine)(dag, values, root, beam_args=arguments.beam_pipeline_arg)
         artifacts += [output for outcome in outcomes.values() for output in outcome.outputs.values()]
@@ -253,6 +298,7 @@ def _run_component(component: Component, debug: bool, arguments: argparse.Namesp
 
 COMMANDS: dict[str, Callable[[Subparsers], None]] = {
     "run": _add_run,
+    "plan": _add_plan,
     "compile": kubeflow.add_compile,
     "submit": kubeflow.add_submit,
     "schedule": kubeflow.add_schedule,
@@ -263,4 +309,4 @@ COMMANDS: dict[str, Callable[[Subparsers], None]] = {
     "runs": runs.add_runs,
     "clean": runs.add_clean,
 }
-RUN_FILE_COMMANDS = ("run", "compile", "submit", "schedule")
+RUN_FILE_COMMANDS = ("run", "plan", "compile", "submit", "schedule")

@@ -1,4 +1,4 @@
-"""A run file: pipeline, values and options of ``tfopt run``, ``compile``, ``submit`` and ``schedule`` in YAML (``-f``).
+"""A run file: pipeline, values and options of ``tfopt run``, ``plan`` and the commands for Kubeflow in YAML (``-f``).
 
 Its keys are those options. The file supplies their defaults, and a command ignores the options of other commands. So
 the command line overrides the file, and each option has one description, one type and one check.
@@ -27,6 +27,7 @@ OPTIONS = {
     "schedule": ("cron", "name"),
 }
 TOP_KEYS = (*OPTIONS[""], "values", "images", "pods", "server", "schedule")
+LOCAL_COMMANDS = ("run", "plan")  # the others are for Kubeflow
 DEFAULT_IMAGE = "default"
 STEPS = "steps"
 POD_FORMS = {form.partition(".")[0]: form for form in KEYS}
@@ -165,7 +166,11 @@ class RunFile:
     def _location(self, key: str, entry: Entry) -> str:
         """Return the path or address of a parameter; a step on Kubeflow has no folder of this machine."""
         text = entry.text(key)
-        if self._command != "run" and not storage.is_remote(text) and not Path(text).expanduser().is_absolute():
+        if (
+            self._command not in LOCAL_COMMANDS
+            and not storage.is_remote(text)
+            and not Path(text).expanduser().is_absolute()
+        ):
             raise ComponentError(
                 f"{key}: {text}",
                 "an address, or the absolute path of a volume, because the steps run on Kubeflow",

@@ -7,9 +7,8 @@ from rich.text import Text
 from tfopt import formatting
 from tfopt.artifacts import Benchmark, Decision, Evaluation
 from tfopt.artifacts.decision_report import ModelDecision
+from tfopt.cli.terminal import output_console
 from tfopt.measurement.model_measurements import ModelMeasurements, join_reports, main_metric
-
-WIDTH = 100
 
 
 def print_summary(
@@ -23,9 +22,7 @@ def print_summary(
         benchmark: The speed and size of the models.
         console: The output; the standard output if None.
     """
-    console = console or Console(highlight=False)
-    if not console.is_terminal:
-        console.width = WIDTH  # a file or a pipe has no width of its own
+    console = console or output_console()
     report, quality = decision.load(), evaluation.load()
     rows = report.models
     models = join_reports([(row.name, row.digest, row.format) for row in rows], quality, benchmark.load())

@@ -16,6 +16,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,17 +40,43 @@ RESULT_VARIABLES = (
 _ENVIRONMENT = {name: os.environ[name] for name in RESULT_VARIABLES if name in os.environ}
 
 
-def digest(component: Component, parameters: Mapping[str, Any] | None = None) -> str:
-    """Return a digest of the code that the component, and each component it runs, can reach.
+@dataclass(frozen=True)
+class Code:
+    """The code that a component can reach, and what else of the process its results depend on.
 
-    It includes the modules that parameters name as ``PACKAGE.MODULE:FUNCTION``, and the others of their packages; the
-    versions of the packages that this code imports, and of Python; and `RESULT_VARIABLES`.
+    Attributes:
+        sources: Digest of the source files and templates.
+        python: Version of Python.
+        packages: Versions of the packages that the code imports.
+        variables: `RESULT_VARIABLES` of the environment.
+    """
+
+    sources: str
+    python: str
+    packages: dict[str, str]
+    variables: dict[str, str]
+
+    @property
+    def digest(self) -> str:
+        """Return a digest of all of it."""
+        return hashlib.sha256(repr(astuple(self)).encode()).hexdigest()[:16]
+
+
+def digest(component: Component, parameters: Mapping[str, Any] | None = None) -> str:
+    """Return a digest of the code that the component, and each component it runs, can reach."""
+    return describe(component, parameters).digest
+
+
+def describe(component: Component, parameters: Mapping[str, Any] | None = None) -> Code:
+    """Describe the code that the component, and each component it runs, can reach.
+
+    It includes the modules that parameters name as ``PACKAGE.MODULE:FUNCTION``, and the others of their packages.
     """
     total, reached = hashlib.sha256(), [*files(component), *named_modules(parameters or {})]
     for file in reached:
         total.update(file.name.encode() + file.read_bytes())
-    total.update(repr([sys.version_info[:2], _versions(reached), sorted(_ENVIRONMENT.items())]).encode())
-    return total.hexdigest()[:16]
+    python = ".".join(map(str, sys.version_info[:2]))
+    return Code(total.hexdigest()[:16], python, dict(_versions(reached)), dict(sorted(_ENVIRONMENT.items())))
 
 
 def _versions(reached: Iterable[Path]) -> list[tuple[str, str]]:
@@ -139,8 +166,13 @@ def _names(file: Path) -> Names:
     return Names(frozenset(path for name in names for path in _modules(name)), packages)
 
 
-def _modules(name: str) -> Iterator[Path]:
-    """Yield the files of a dotted name: its packages and module, or all modules of a package if it ends with a dot."""
+@functools.cache
+def _modules(name: str) -> list[Path]:
+    """List the files of a dotted name: its packages and module, or all modules of a package if it ends with a dot."""
+    return list(_find_modules(name))
+
+
+def _find_modules(name: str) -> Iterator[Path]:
     if name in CATALOGS:
         return
     folder = LIBRARY

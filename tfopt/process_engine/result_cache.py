@@ -22,6 +22,7 @@ from tfopt.artifacts.report_schema import dump, parse
 from tfopt.dag.dag import Step
 from tfopt.errors import ComponentError
 from tfopt.execution import code_digest
+from tfopt.execution.code_digest import Code
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Execution:
         outputs: The outputs by name.
         seconds: Time of the execution.
         finished: Time of its end, in UTC.
+        code_parts: What the digest of the code was made of; None in records of earlier versions.
     """
 
     schema_version: ClassVar[int] = 1
@@ -61,6 +63,7 @@ class Execution:
     outputs: dict[str, StoredOutput]
     seconds: float
     finished: str
+    code_parts: Code | None = None
 
 
 class StepResults:
@@ -74,13 +77,15 @@ class StepResults:
         Args:
             root: The run's folder.
             step: The step.
-            inputs: Content digests of the artifacts of each input; None if a remote file has no digest.
+            inputs: Content digests of the artifacts of each input; None if it is unknown: a remote file has none, and
+                in a plan an artifact that does not exist yet.
             parameters: All parameters of the component.
         """
         self._root, self._step = root, step
+        self._code = code_digest.describe(step.component, parameters)
         self._depends: dict[str, Any] = {
             "component": step.component.path,
-            "code": code_digest.digest(step.component, parameters),
+            "code": self._code.digest,
             "inputs": dict(inputs),
             "parameters": dict(parameters),
         }
@@ -93,6 +98,39 @@ class StepResults:
         if unknown or self._step.component.cache == "never":
             return None
         return next(self._unchanged(), None)
+
+    def executions(self) -> list[Execution]:
+        """Return the records of all earlier executions of the step, newest first, without damaged ones."""
+        return list(self._read("*.json"))
+
+    def differences(self, execution: Execution) -> list[str]:
+        """List how an earlier execution differs from this step; inputs that are unknown count as equal."""
+        lines = []
+        if execution.component != self._step.component.path:
+            lines.append(f"component changed: {execution.component} -> {self._step.component.path}")
+        for name in sorted({*execution.inputs, *self._depends["inputs"]}):
+            before, now = execution.inputs.get(name, []), self._depends["inputs"].get(name, [])
+            differs = any(new not in (old, None) for old, new in zip(before, now, strict=False))
+            if differs or len(before) != len(now):
+                lines.append(f"{name} changed")
+        parameters = self._depends["parameters"]
+        lines += _changes("parameter ", execution.parameters, parameters)
+        if execution.code != self._code.digest:
+            lines += self._code_differences(execution.code_parts)
+        return lines
+
+    def repetition(self) -> str:
+        """Return why an execution that does not differ is not reused."""
+        failed = any(_is_failed(self._outputs(execution)) for execution in self._read(f"{self._key}*.json"))
+        return "the earlier attempt failed" if failed else "its outputs were changed or removed"
+
+    def _code_differences(self, earlier: Code | None) -> list[str]:
+        if earlier is None:
+            return ["code changed"]
+        changed = ["its code changed"] if earlier.sources != self._code.sources else []
+        changed += _changes("", {"Python": earlier.python}, {"Python": self._code.python})
+        changed += _changes("package ", earlier.packages, self._code.packages)
+        return changed + _changes("variable ", earlier.variables, self._code.variables)
 
     def new_targets(self) -> dict[str, Path]:
         """Return a path for each output where nothing exists."""
@@ -115,6 +153,7 @@ class StepResults:
                 for name, artifact in outputs.items()
             },
             seconds=seconds,
+            code_parts=self._code,
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
         )
         self._records.mkdir(parents=True, exist_ok=True)
@@ -124,18 +163,26 @@ class StepResults:
 
     def _unchanged(self) -> Iterator[dict[str, Artifact]]:
         """Yield the outputs of each earlier execution whose outputs have the recorded content, newest first."""
-        for file in sorted(self._records.glob(f"{self._key}*.json"), key=lambda file: -file.stat().st_mtime_ns):
-            with contextlib.suppress(ComponentError, ValueError):  # a damaged record, or one of another version
-                stored = parse(Execution, json.loads(file.read_text()), str(file)).outputs
-                outputs = {
-                    name: port.type(self._root / stored[name].path, stored[name].metadata)
-                    for name, port in self._step.component.outputs.items()
-                }
-                is_failed = any(isinstance(output, Model) and output.failure for output in outputs.values())
-                if is_failed:  # another attempt may succeed, with another version of a library or more memory
+        for execution in self._read(f"{self._key}*.json"):
+            with contextlib.suppress(ComponentError, ValueError):
+                outputs, stored = self._outputs(execution), execution.outputs
+                if _is_failed(outputs):  # another attempt may succeed, with another version of a library or more memory
                     continue
                 if all(artifact.content_digest == stored[name].digest for name, artifact in outputs.items()):
                     yield outputs
+
+    def _read(self, pattern: str) -> Iterator[Execution]:
+        """Yield the records of executions, newest first."""
+        for file in sorted(self._records.glob(pattern), key=lambda file: -file.stat().st_mtime_ns):
+            with contextlib.suppress(ComponentError, ValueError):  # a damaged record, or one of another version
+                yield parse(Execution, json.loads(file.read_text()), str(file))
+
+    def _outputs(self, execution: Execution) -> dict[str, Artifact]:
+        stored = execution.outputs
+        return {
+            name: port.type(self._root / stored[name].path, stored[name].metadata)
+            for name, port in self._step.component.outputs.items()
+        }
 
     def _record(self, name: str) -> Path:
         return self._records / f"{name}.json"
@@ -143,3 +190,17 @@ class StepResults:
     def _targets(self, name: str) -> dict[str, Path]:
         folder = self._root / "artifacts" / self._step.id
         return {output: folder / output / name for output in self._step.component.outputs}
+
+
+def _is_failed(outputs: Mapping[str, Artifact]) -> bool:
+    return any(isinstance(output, Model) and output.failure for output in outputs.values())
+
+
+def _changes(kind: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Describe each name with another value; records are JSON, where tuples are lists."""
+    pairs = {name: (_text(before.get(name)), _text(now.get(name))) for name in sorted({*before, *now})}
+    return [f"{kind}{name} changed: {old} -> {new}" for name, (old, new) in pairs.items() if old != new]
+
+
+def _text(value: Any) -> str:
+    return "none" if value is None else value if isinstance(value, str) else json.dumps(value)

@@ -1,7 +1,7 @@
 """Execution of a DAG in this process, one step after another, with results and their records in the run's folder."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[
         artifacts: dict[Value, Artifact] = {
             source: source.type(values[name]) for name, source in dag.sources.items() if values[name] is not None
         }
-        digests = {source: _source_digest(artifact) for source, artifact in artifacts.items()}
+        digests = {source: source_digest(artifact) for source, artifact in artifacts.items()}
         for step in dag.steps.values():
             log_start(dag, step.id)
             outcome = _run_step(step, artifacts, digests, dag.resolve(step, values), root)
@@ -60,22 +60,27 @@ def _run_step(
 ) -> Outcome:
     """Return the outcome of a step: an earlier result if there is one, else that of an execution."""
     start, component = time.monotonic(), step.component
-    wires = {name: wire if isinstance(wire, tuple) else (wire,) for name, wire in step.inputs.items()}
-    # An optional source without a path is not among the artifacts.
-    present = {name: [value for value in wire if value in artifacts] for name, wire in wires.items()}
-    inputs = {name: [digests[value] for value in values] for name, values in present.items() if values}
+    present = present_inputs(step, artifacts)
+    inputs = {name: [digests[value] for value in values] for name, values in present.items()}
     results = StepResults(root, step, inputs, component.check(parameters))
     outputs = results.find()
     if outputs is not None:
         return Outcome(True, time.monotonic() - start, outputs)
-    paths = {name: [artifacts[value].uri for value in present[name]] for name in inputs}
+    paths = {name: [artifacts[value].uri for value in values] for name, values in present.items()}
     arguments = {name: listed if component.inputs[name].many else listed[0] for name, listed in paths.items()}
     outputs = component(**arguments, **results.new_targets(), **parameters)
     results.store(outputs, time.monotonic() - start)
     return Outcome(False, time.monotonic() - start, outputs)
 
 
-def _source_digest(artifact: Artifact) -> str | None:
+def present_inputs(step: Step, available: Container[Value]) -> dict[str, list[Value]]:
+    """Return the artifacts of each input of a step; an optional source without a path is not available."""
+    wires = {name: wire if isinstance(wire, tuple) else (wire,) for name, wire in step.inputs.items()}
+    present = {name: [value for value in wire if value in available] for name, wire in wires.items()}
+    return {name: values for name, values in present.items() if values}
+
+
+def source_digest(artifact: Artifact) -> str | None:
     """Return a digest of a source's name, which may determine how it is read, and content; None if it is unknown."""
     if not storage.is_remote(artifact.uri):
         return f"{artifact.path.name} {artifact.content_digest}"

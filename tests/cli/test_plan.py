@@ -1,0 +1,181 @@
+"""Test `tfopt plan`: it announces what the run then does, with reasons and times, and writes and imports nothing."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfopt.cli.main import main
+from tfopt.execution import code_digest
+
+DAG = '''
+from tests.toys import add, attempt, count, note
+from tfopt import Input, Steps
+from tfopt.artifacts import Files
+from tfopt.trace import Inherited
+
+
+def counting(steps: Steps, data: Input[Files], *, limit: Inherited = 9, start: Inherited, book: str = "book") -> None:
+    """Count twice, add, and note."""
+    limited = steps(count, data=data, limit=limit)
+    full = steps(count, data=data)
+    steps(add, reports=[limited.outputs["report"], full.outputs["report"]], start=start)
+    steps(note, data=data, book=book)
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch) -> Path:
+    (tmp_path / "counting.py").write_text(DAG)
+    (tmp_path / "data.txt").write_text("one\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def words(*values: str) -> list[str]:
+    named = [part for value in ("data=data.txt", *values) for part in ("--set", value)]
+    return ["counting.py", *named, "--engine", "process"]
+
+
+def run(*values: str) -> None:
+    assert main(["run", *words(*values)]) == 0
+
+
+def plan(capsys, *values: str) -> dict:
+    capsys.readouterr()
+    assert main(["plan", *words(*values), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def actions(planned: dict) -> dict[str, str]:
+    return {name: step["action"] for name, step in planned["steps"].items()}
+
+
+def test_before_the_first_run_every_step_runs_and_nothing_is_written(folder, capsys):
+    planned = plan(capsys)
+    assert set(actions(planned).values()) == {"run"}
+    assert planned["steps"]["count"] == {"action": "run", "reasons": ["no earlier result"], "seconds": None}
+    assert (planned["seconds"], planned["steps_without_time"]) == (0, 4)
+    assert sorted(path.name for path in folder.iterdir() if path.name != "__pycache__") == ["counting.py", "data.txt"]
+
+
+def test_the_run_does_what_the_plan_says(folder, capsys):
+    run()
+    for values, expected in (
+        ([], "reuse reuse reuse run"),
+        (["limit=3"], "run reuse depends run"),
+        (["start=5"], "reuse reuse run run"),
+        ([], "reuse reuse reuse run"),
+        (["limit=3", "start=5"], "reuse reuse run run"),
+    ):
+        planned = plan(capsys, *values)
+        assert actions(planned) == dict(zip(("count", "count_2", "add", "note"), expected.split(), strict=True))
+        assert main(["run", *words(*values), "--json"]) == 0
+        reused = {name: step["reused"] for name, step in json.loads(capsys.readouterr().out).items()}
+        for name, action in actions(planned).items():
+            assert action == "depends" or reused[name] == (action == "reuse"), (values, name)
+
+
+def test_each_reason_names_what_changed(folder, capsys, monkeypatch):
+    run()
+
+    def reasons(*values: str) -> dict[str, list[str]]:
+        return {name: step["reasons"] for name, step in plan(capsys, *values)["steps"].items() if step["reasons"]}
+
+    assert reasons() == {"note": ["it runs in every run"]}
+    assert reasons("limit=3")["count"] == ["parameter limit changed: 9 -> 3"]
+    assert reasons("limit=3")["add"] == ["after count"]
+    assert reasons("limit=3", "start=5")["add"] == ["parameter start changed: 0 -> 5", "after count"]
+    Path("data.txt").write_text("two\n")
+    assert reasons()["count"] == ["data changed"]
+    Path("data.txt").write_text("one\n")
+    (report,) = Path("runs/counting/artifacts/count/report").glob("*/report.json")
+    content = report.read_text()
+    report.write_text("{}")
+    assert reasons()["count"] == ["its outputs were changed or removed"]
+    report.write_text(content)
+    assert "count" not in reasons()
+    version = code_digest._version
+    monkeypatch.setattr(code_digest, "_version", lambda name: "0" if name == "numpy" else version(name))
+    assert reasons()["count"] == [f"package numpy changed: {version('numpy')} -> 0"]
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    monkeypatch.setitem(code_digest._ENVIRONMENT, "XLA_FLAGS", "fast")
+    assert reasons()["count"] == ["variable XLA_FLAGS changed: none -> fast"]
+
+
+def test_changed_code_and_a_record_of_an_earlier_version_are_reasons(folder, capsys):
+    run()
+    for record in Path("runs/counting/executions").glob("*/*.json"):
+        content = json.loads(record.read_text())
+        content["code"] = "another"
+        content["code_parts"]["sources"] = "other"
+        if record.parent.name == "add":
+            del content["code_parts"]
+        record.rename(record.with_stem("another")).write_text(json.dumps(content))
+    steps = plan(capsys)["steps"]
+    assert steps["count"]["reasons"] == ["its code changed"]
+    assert steps["add"]["reasons"] == ["code changed", "after count, count_2"]
+
+
+def test_the_expected_time_is_that_of_the_newest_execution_of_each_step_that_runs(folder, capsys):
+    run()
+    for name, seconds in (("count", 70.0), ("count_2", 9.0), ("add", 5.5), ("note", 0.25)):
+        (record,) = Path("runs/counting/executions", name).glob("*.json")
+        record.write_text(json.dumps(json.loads(record.read_text()) | {"seconds": seconds}))
+    planned = plan(capsys, "limit=3")
+    assert (planned["seconds"], planned["steps_without_time"]) == (75.75, 0)
+    assert main(["plan", *words("limit=3")]) == 0
+    out = capsys.readouterr().out
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert lines[:5] == [
+        "step action last took why",
+        "count run 1 min 10 s parameter limit changed: 9 -> 3",
+        "count_2 reuse 9.0 s",
+        "add depends 5.5 s after count",
+        "note run 0.2 s it runs in every run",
+    ]
+    assert lines[-1] == (
+        "2 of 4 steps run; 1 more if the outputs of these change; up to about 1 min 16 s, as in earlier runs"
+    )
+    assert "\x1b" not in out
+
+
+def test_a_run_file_is_planned(folder, capsys):
+    run("limit=7")
+    Path("counting.yaml").write_text(
+        "pipeline: counting.py\nengine: process\nroot: runs/counting\n"
+        "values: {data: data.txt, limit: 7, book: ./book}\n"
+    )
+    capsys.readouterr()
+    assert main(["plan", "-f", "counting.yaml", "--json"]) == 0
+    assert set(actions(json.loads(capsys.readouterr().out)).values()) == {"reuse", "run"}
+    assert main(["plan", "-f", "counting.yaml", "--set", "limit=0"]) == 1
+    assert "received: counting: limit=0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("engine", ["beam", "local"])
+def test_the_engines_of_tfx_are_refused(engine, folder, capsys):
+    assert main(["plan", *words()[:-1], engine]) == 1
+    received, expected, fix = capsys.readouterr().err.splitlines()[1:]
+    assert received.startswith(f"received: a plan for --engine {engine}")
+    assert expected == "expected: --engine process"
+    assert fix.startswith("how to fix: pass --engine process")
+
+
+def test_a_plan_of_a_shipped_pipeline_imports_no_framework(folder):
+    Path("rows.csv").write_text("x,label\n1,0\n")
+    Path("model.py").write_text("def build_model(): ...\n")
+    script = (
+        "import sys; from tfopt.cli.main import main\n"
+        "code = main(['plan', 'retrain', '--engine', 'process', '--set', 'data=rows.csv',"
+        " '--set', 'module=model.py'])\n"
+        "frameworks = {'tensorflow', 'keras', 'apache_beam', 'tfx', 'kfp', 'pandas', 'pyarrow'}\n"
+        "assert not frameworks & sys.modules.keys()\n"
+        "sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count(" no earlier result") == 14

@@ -1,0 +1,75 @@
+"""Decide for each step of a DAG, before anything runs, if an earlier result will be reused, and if not, why."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tfopt.dag.dag import Dag, Step, StepOutput, Value
+from tfopt.process_engine.result_cache import Execution, StepResults
+from tfopt.process_engine.runner import present_inputs, source_digest
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """The part of a plan for one step.
+
+    Attributes:
+        action: ``reuse``; ``run``; or ``depends``: the step runs unless the steps before it, which run, make the same
+            outputs as in an earlier run.
+        reasons: Why it is not reused for certain.
+        seconds: The time of its newest execution in the run's folder; None if there is none.
+    """
+
+    action: Literal["reuse", "run", "depends"]
+    reasons: list[str]
+    seconds: float | None
+
+
+def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedStep]:
+    """Return what `tfopt.process_engine.runner.run` would do with each step now; nothing is written.
+
+    Args:
+        dag: A DAG from `tfopt.dag.tracing`.
+        values: As for ``run``.
+        root: The run's folder.
+
+    Raises:
+        ComponentError: If a value is not allowed.
+    """
+    values, root = dag.values(values), root.absolute()
+    sources = {source: source.type(values[name]) for name, source in dag.sources.items() if values[name] is not None}
+    digests: dict[Value, str | None] = {source: source_digest(artifact) for source, artifact in sources.items()}
+    steps: dict[str, PlannedStep] = {}
+    for step in dag.steps.values():
+        inputs = present_inputs(step, digests)
+        content = {name: [digests[value] for value in listed] for name, listed in inputs.items()}
+        results = StepResults(root, step, content, step.component.check(dag.resolve(step, values)))
+        outputs = results.find()
+        digests |= {output: outputs[name].content_digest if outputs else None for name, output in step.outputs.items()}
+        executions = results.executions()
+        seconds = executions[0].seconds if executions else None
+        if outputs:
+            steps[step.id] = PlannedStep("reuse", [], seconds)
+        else:
+            unknown = [(name, value) for name, listed in inputs.items() for value in listed if digests[value] is None]
+            steps[step.id] = PlannedStep(*_action(step, results, executions, unknown), seconds)
+    return steps
+
+
+def _action(
+    step: Step, results: StepResults, executions: list[Execution], unknown: list[tuple[str, Value]]
+) -> tuple[Literal["run", "depends"], list[str]]:
+    """Return what happens with a step without a result to reuse, and why; `unknown` are inputs without a digest."""
+    if step.component.cache == "never":
+        return "run", ["it runs in every run"]
+    if not executions:
+        return "run", ["no earlier result"]
+    # The execution that differs least is compared: an input that does not exist yet may turn out to be that of any.
+    reasons = min((results.differences(execution) for execution in executions), key=bool)
+    reasons += [f"{name} has no digest in its store" for name, value in unknown if not isinstance(value, StepOutput)]
+    steps = dict.fromkeys(value.step for _, value in unknown if isinstance(value, StepOutput))
+    after = [f"after {', '.join(steps)}"] if steps else []
+    if reasons:
+        return "run", reasons + after
+    return ("depends", after) if after else ("run", [results.repetition()])
