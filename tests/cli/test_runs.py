@@ -14,7 +14,7 @@ from tfopt.artifacts import Decision, Pushed
 from tfopt.artifacts.folder_lock import lock_folder
 from tfopt.artifacts.run_folder import CONTENT
 from tfopt.cli.main import main
-from tfopt.cli.run_record import recorded_run
+from tfopt.cli.run_record import decision_facts, recorded_run
 
 COUNT = '''
 from tests.toys import count, fail
@@ -81,8 +81,8 @@ def test_the_selected_model_and_the_pushed_version_are_listed(folder, capsys, mo
     monkeypatch.setattr(Decision, "load", lambda self: type("Report", (), {"selected": "tflite int8"}))
     monkeypatch.setattr(Pushed, "load", lambda self: type("Report", (), {"path": "/served/3"}))
     root.mkdir(parents=True)
-    with recorded_run(root, "retrain") as artifacts:
-        artifacts += [decision, pushed]
+    with recorded_run(root, "retrain") as results:
+        results |= decision_facts(root, [decision, pushed])
     record = records(capsys)["runs/r"]
     assert (record["selected"], record["pushed"]) == ("tflite int8", "/served/3")
     assert record["report"] == "artifacts/decision/report.html"

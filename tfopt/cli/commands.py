@@ -21,7 +21,7 @@ from tfopt.cli.engines import ENGINES, check_engine, default_engine, load_engine
 from tfopt.cli.init import add_init
 from tfopt.cli.log_redirect import capture_library_logs, redirect_library_logs
 from tfopt.cli.run_file import add_file_option
-from tfopt.cli.run_record import recorded_run
+from tfopt.cli.run_record import decision_facts, recorded_run, run_facts
 from tfopt.component import Component, find
 from tfopt.dag import tracing
 from tfopt.dag.dag import Dag, resolve_source
@@ -177,15 +177,15 @@ def _add_run_options(parser: CommandParser, json_help: str) -> None:
 
 
 def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the values of the command line and the run file, after the checks that need no engine."""
-    values: dict[str, Any] = arguments.run_file.values(dag, arguments.set, functools.partial(_check_source, dag))
+    """Return the values of the command line and the run file, and defaults, after the checks that need no engine."""
+    values = arguments.run_file.values(dag, arguments.set, functools.partial(_check_source, dag))
     storage.check_characters(str(_root(dag, arguments)))
     check_engine(arguments.engine)
     checked = dag.values(values)  # raises for a wrong value before the slow import of TFX
     for source in dag.sources:
         if checked[source]:
             _check_source(dag, source, checked[source])
-    return values
+    return checked
 
 
 def _root(dag: Dag, arguments: argparse.Namespace) -> Path:
@@ -218,9 +218,15 @@ def _run(arguments: argparse.Namespace) -> int:
         print(overview.describe_values(dag))
         return 0
     values, root = _checked_values(dag, arguments), _root(dag, arguments)
-    with redirect_library_logs(root / "run.log"), recorded_run(root, dag.name) as artifacts:
+    facts = {
+        "engine": arguments.engine,
+        "sources": {name: values[name] for name in dag.sources},
+        "parameters": {name: values[name] for name in dag.parameters},
+    }
+    with redirect_library_logs(root / "run.log"), recorded_run(root, dag.name, **facts) as results:
         outcomes = load_engine(arguments.engine)(dag, values, root, beam_args=arguments.beam_pipeline_arg)
-        artifacts += [output for outcome in outcomes.values() for output in outcome.outputs.values()]
+        artifacts = [output for outcome in outcomes.values() for output in outcome.outputs.values()]
+        results |= decision_facts(root, artifacts) | run_facts(dag, values, outcomes)
     if arguments.json:
         steps = {
             step: {
@@ -307,6 +313,8 @@ COMMANDS: dict[str, Callable[[Subparsers], None]] = {
     "describe": _add_describe,
     "schema": _add_schema,
     "runs": runs.add_runs,
+    "open": runs.add_open,
+    "diff": runs.add_diff,
     "clean": runs.add_clean,
 }
 RUN_FILE_COMMANDS = ("run", "plan", "compile", "submit", "schedule")

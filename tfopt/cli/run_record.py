@@ -1,4 +1,4 @@
-"""The record of the last run in a run's folder, ``run.json``: pipeline, times, outcome and the selected model."""
+"""The record of the last run in a run's folder, ``run.json``: pipeline, values, code, times, outcome, decision."""
 
 import contextlib
 import json
@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -15,7 +15,11 @@ import tfopt
 from tfopt.artifacts import Artifact, Decision, Pushed, report_schema, staging
 from tfopt.artifacts.folder_lock import lock_folder
 from tfopt.artifacts.run_folder import CONTENT, RECORD
-from tfopt.errors import ComponentError, first_line
+from tfopt.dag.dag import Dag, PipelineInput
+from tfopt.dag.outcome import Outcome
+from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.execution import code_digest
+from tfopt.execution.code_digest import Code
 
 State = Literal["running", "succeeded", "failed", "interrupted"]
 
@@ -36,6 +40,13 @@ class RunRecord:
         selected: Name of the selected model.
         pushed: Folder or address of the pushed version.
         report: Path of the report, relative to the run's folder if it is in it.
+        engine: The engine; empty, as the fields below, in records of earlier versions.
+        sources: The path or address of each source.
+        parameters: The value of each parameter.
+        inputs: Digest of each source, comparable between runs of one engine; empty if the run did not succeed.
+        code: Digest of the source files of each step's component; likewise.
+        python: Version of Python; likewise.
+        packages: Versions of the packages that this code imports; likewise.
     """
 
     schema_version: ClassVar[int] = 1
@@ -50,6 +61,13 @@ class RunRecord:
     selected: str | None = None
     pushed: str | None = None
     report: str | None = None
+    engine: str = ""
+    sources: dict[str, str | None] = field(default_factory=dict)
+    parameters: dict[str, Any] = field(default_factory=dict)
+    inputs: dict[str, str | None] = field(default_factory=dict)
+    code: dict[str, str] = field(default_factory=dict)
+    python: str = ""
+    packages: dict[str, str] = field(default_factory=dict)
 
 
 class _BusyError(Exception):
@@ -57,18 +75,19 @@ class _BusyError(Exception):
 
 
 @contextlib.contextmanager
-def recorded_run(root: Path, pipeline: str) -> Iterator[list[Artifact]]:
-    """Record a run, at its start and at its end; the block adds the artifacts of the run to the list.
+def recorded_run(root: Path, pipeline: str, **facts: Any) -> Iterator[dict[str, Any]]:
+    """Record a run, at its start and at its end; the block adds the fields of a successful run to the mapping.
 
     Args:
         root: The run's folder, which exists.
         pipeline: Name of the pipeline.
+        facts: Further fields of `RunRecord`.
     """
-    record = RunRecord(pipeline, "running", _now(), platform.node(), os.getpid(), tfopt.__version__)
+    record = RunRecord(pipeline, "running", _now(), platform.node(), os.getpid(), tfopt.__version__, **facts)
     _write(root, record)
-    artifacts: list[Artifact] = []
+    results: dict[str, Any] = {}
     try:
-        yield artifacts
+        yield results
     except ComponentError as error:
         _write(root, replace(record, state="failed", ended=_now(), error=first_line(error).removeprefix("received: ")))
         raise
@@ -76,7 +95,52 @@ def recorded_run(root: Path, pipeline: str) -> Iterator[list[Artifact]]:
         state: State = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         _write(root, replace(record, state=state, ended=_now(), error=first_line(error)))
         raise
-    _write(root, replace(record, state="succeeded", ended=_now(), **_results(root, artifacts)))
+    _write(root, replace(record, state="succeeded", ended=_now(), **results))
+
+
+def run_facts(dag: Dag, values: Mapping[str, Any], outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
+    """Return the fields about inputs and code of a run, without which its results cannot be explained."""
+    inputs: dict[str, str | None] = {}
+    code: dict[str, Code] = {}
+    for step in dag.steps.values():
+        code[step.id] = code_digest.describe(step.component, step.component.check(dag.resolve(step, values)))
+        for name, wire in step.inputs.items():
+            if isinstance(wire, PipelineInput) and name in outcomes[step.id].inputs:
+                (inputs[wire.name],) = outcomes[step.id].inputs[name]
+    return {
+        "inputs": inputs,
+        "code": {step: part.sources for step, part in code.items()},
+        "python": platform.python_version(),
+        "packages": dict(sorted({item for part in code.values() for item in part.packages.items()})),
+    }
+
+
+def decision_facts(root: Path, artifacts: Sequence[Artifact]) -> dict[str, Any]:
+    """Return the fields about the selected model and the pushed version."""
+    results: dict[str, Any] = {}
+    for artifact in artifacts:
+        if isinstance(artifact, Decision):
+            page = artifact.path / Decision.page
+            path = page.relative_to(root) if page.is_relative_to(root) else page
+            results |= {"selected": artifact.load().selected, "report": str(path)}
+        if isinstance(artifact, Pushed):
+            results["pushed"] = artifact.load().path
+    return results
+
+
+def find_run(name: str, folder: Path) -> tuple[Path, RunRecord]:
+    """Return the folder of a run, by its path or by its name in a folder, and its record.
+
+    Raises:
+        ComponentError: If there is none.
+    """
+    for path in (Path(name), folder / name):
+        if (path / RECORD).is_file():
+            return path, _read(path)
+    names = [path.name for path in read_records(folder)] if folder.is_dir() else []
+    raise ComponentError(
+        f"{name}: no run", f"the folder of a run, or its name in {folder}", f"{nearest(name, names)} (tfopt runs)"
+    )
 
 
 def read_records(folder: Path) -> dict[Path, RunRecord]:
@@ -155,18 +219,6 @@ def _state(root: Path, record: RunRecord) -> State:
 
 def _refuse() -> None:
     raise _BusyError
-
-
-def _results(root: Path, artifacts: Sequence[Artifact]) -> dict[str, Any]:
-    results: dict[str, Any] = {}
-    for artifact in artifacts:
-        if isinstance(artifact, Decision):
-            page = artifact.path / Decision.page
-            path = page.relative_to(root) if page.is_relative_to(root) else page
-            results |= {"selected": artifact.load().selected, "report": str(path)}
-        if isinstance(artifact, Pushed):
-            results["pushed"] = artifact.load().path
-    return results
 
 
 def _read(root: Path) -> RunRecord:

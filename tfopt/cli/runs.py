@@ -1,15 +1,18 @@
-"""The subcommands for the folders of runs: list them, and remove old ones."""
+"""The subcommands for the folders of runs: list them, open a report, compare two runs, and remove old ones."""
 
 import argparse
 import json
+import os
+import webbrowser
+from dataclasses import asdict
 from pathlib import Path
 
 from tfopt.artifacts import report_schema
 from tfopt.artifacts.run_folder import CONTENT
 from tfopt.cli.arguments import Subparsers, add_json_option
-from tfopt.cli.run_record import RunRecord, content_size, old_runs, read_records, remove_run
+from tfopt.cli.run_record import RunRecord, content_size, find_run, old_runs, read_records, remove_run
 from tfopt.errors import ComponentError
-from tfopt.formatting import data_size, indented
+from tfopt.formatting import data_size, indented, visible
 
 FOLDER = Path("runs")
 
@@ -47,6 +50,79 @@ def _result(record: RunRecord) -> str:
         return f": {record.error}"
     pushed = f", pushed: {record.pushed}" if record.pushed else ", not pushed" if record.selected else ""
     return f": {record.selected}{pushed}" if record.selected else ""
+
+
+def add_open(subparsers: Subparsers) -> None:
+    """Add ``tfopt open``."""
+    parser = subparsers.add_parser(
+        "open",
+        help="open the report of a run in the browser",
+        description="Open the report of a run, which explains the decision, in the browser. Without a display its path "
+        "is printed.",
+    )
+    parser.add_argument(
+        "run", nargs="?", metavar="RUN", help=f"the folder of a run, or its name in {FOLDER} (default: the newest one)"
+    )
+    parser.add_argument("--print", action="store_true", help="print the path of the report only")
+    parser.set_defaults(run_command=_open)
+
+
+def _open(arguments: argparse.Namespace) -> int:
+    root, record = find_run(arguments.run, FOLDER) if arguments.run else _newest()
+    if not record.report:
+        raise ComponentError(
+            f"{root}: no report ({record.pipeline}: {record.state})",
+            "a run that has selected a model",
+            "run a pipeline with select_model, such as retrain; tfopt runs lists the runs",
+        )
+    page = (root / record.report).absolute()
+    if not page.is_file():
+        raise ComponentError(f"{page}: no such file", "the report of the run", "run the pipeline again")
+    has_display = any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))
+    if arguments.print or not has_display or not webbrowser.open(page.as_uri()):
+        print(visible(str(page)))
+    return 0
+
+
+def _newest() -> tuple[Path, RunRecord]:
+    """Return the newest run that has a report."""
+    for root, record in read_records(FOLDER).items():
+        if record.report:
+            return root, record
+    raise ComponentError(f"no run with a report in {FOLDER}", "a run that has selected a model", "pass its folder")
+
+
+def add_diff(subparsers: Subparsers) -> None:
+    """Add ``tfopt diff``."""
+    parser = subparsers.add_parser(
+        "diff",
+        help="compare two runs: values, inputs, code, packages, decisions and metrics of each model",
+        description="Compare two runs, each the last one in its folder: values, inputs, code of the steps, versions of "
+        "the packages that it imports, decision, and metrics of each model. Only differences are shown.",
+    )
+    for name, which in (("first", "the first run"), ("second", "the second one")):
+        parser.add_argument(name, metavar="RUN", help=f"{which}: its folder, or its name in {FOLDER}")
+    add_json_option(parser)
+    parser.set_defaults(run_command=_diff)
+
+
+def _diff(arguments: argparse.Namespace) -> int:
+    from tfopt.cli.run_diff import compare_runs, print_differences  # imports rich, which the other commands do not need
+
+    runs = find_run(arguments.first, FOLDER), find_run(arguments.second, FOLDER)
+    differences = compare_runs(*runs)
+    if arguments.json:
+        facts = {"runs": [str(path) for path, _ in runs], "differences": [asdict(one) for one in differences]}
+        print(json.dumps(facts, indent=1))
+        return 0
+    for path, record in runs:
+        if not record.engine:
+            print(indented(f"{path}: an earlier version of tfopt recorded no values, inputs, code and packages"))
+    if differences:
+        print_differences(differences, [str(path) for path, _ in runs])
+    else:
+        print("no differences")
+    return 0
 
 
 def add_clean(subparsers: Subparsers) -> None:

@@ -1,7 +1,7 @@
 """The result of a step in a run on this machine, and the log lines of its progress: the same for every engine."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tfopt.artifacts import Artifact
 from tfopt.dag.dag import Dag
@@ -17,11 +17,14 @@ class Outcome:
         reused: True if the outputs are those of an earlier run.
         seconds: The time of the step in this run.
         outputs: The step's artifacts by name.
+        inputs: Digests of the artifacts of each input, comparable between runs of one engine; None where the engine
+            has none.
     """
 
     reused: bool
     seconds: float
     outputs: dict[str, Artifact]
+    inputs: dict[str, list[str | None]] = field(default_factory=dict)
 
 
 def log_start(dag: Dag, step: str) -> None:

@@ -65,12 +65,12 @@ def _run_step(
     results = StepResults(root, step, inputs, component.check(parameters))
     outputs = results.find()
     if outputs is not None:
-        return Outcome(True, time.monotonic() - start, outputs)
+        return Outcome(True, time.monotonic() - start, outputs, inputs)
     paths = {name: [artifacts[value].uri for value in values] for name, values in present.items()}
     arguments = {name: listed if component.inputs[name].many else listed[0] for name, listed in paths.items()}
     outputs = component(**arguments, **results.new_targets(), **parameters)
     results.store(outputs, time.monotonic() - start)
-    return Outcome(False, time.monotonic() - start, outputs)
+    return Outcome(False, time.monotonic() - start, outputs, inputs)
 
 
 def present_inputs(step: Step, available: Container[Value]) -> dict[str, list[Value]]:

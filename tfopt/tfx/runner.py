@@ -163,10 +163,16 @@ def _outcomes(dag: Dag, root: Path) -> dict[str, Outcome]:
 def _outcome(store: Any, dag: Dag, step: Step) -> Outcome:
     context = store.get_context_by_type_and_name("node", f"{dag.name}.{step.id}")
     newest = max(store.get_executions_by_context(context.id), key=lambda execution: execution.id)
-    events = [event for event in store.get_events_by_execution_ids([newest.id]) if event.type == event.OUTPUT]
-    stored = store.get_artifacts_by_id([event.artifact_id for event in events])
-    uris = {artifact.id: artifact.uri for artifact in stored}
-    uri_of_output = {event.path.steps[0].key: uris[event.artifact_id] for event in events}
+    events = store.get_events_by_execution_ids([newest.id])
+    stored = {artifact.id: artifact for artifact in store.get_artifacts_by_id([event.artifact_id for event in events])}
+    uri_of_output: dict[str, str] = {}
+    inputs: dict[str, list[str | None]] = {}
+    for event in events:
+        name, artifact = event.path.steps[0].key, stored[event.artifact_id]
+        if event.type == event.OUTPUT:
+            uri_of_output[name] = artifact.uri
+        elif event.type == event.INPUT:
+            inputs.setdefault(name, []).append(artifact.custom_properties["digest"].string_value or None)
     seconds = (newest.last_update_time_since_epoch - newest.create_time_since_epoch) / 1000
     outputs = {name: port.type(uri_of_output[name]) for name, port in step.component.outputs.items()}
-    return Outcome(newest.last_known_state == newest.CACHED, seconds, outputs)
+    return Outcome(newest.last_known_state == newest.CACHED, seconds, outputs, inputs)
