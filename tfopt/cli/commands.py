@@ -17,6 +17,7 @@ from tfopt.cli.arguments import (
     add_json_option,
     component_parser,
 )
+from tfopt.cli.completion import add_completion
 from tfopt.cli.engines import ENGINES, check_engine, default_engine, load_engine
 from tfopt.cli.init import add_init
 from tfopt.cli.log_redirect import capture_library_logs, redirect_library_logs
@@ -316,5 +317,6 @@ COMMANDS: dict[str, Callable[[Subparsers], None]] = {
     "open": runs.add_open,
     "diff": runs.add_diff,
     "clean": runs.add_clean,
+    "completion": add_completion,
 }
 RUN_FILE_COMMANDS = ("run", "plan", "compile", "submit", "schedule")

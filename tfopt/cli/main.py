@@ -16,6 +16,7 @@ import tfopt
 from tfopt.artifacts.scratch import scratch_folder
 from tfopt.cli.arguments import CommandParser, error_text, normalize_options
 from tfopt.cli.commands import COMMANDS, RUN_FILE_COMMANDS, add_component, use_values
+from tfopt.cli.completion import complete, is_completing
 from tfopt.cli.dead_process import report_death
 from tfopt.cli.log_redirect import LogFormatter
 from tfopt.cli.overview import component_list, pipeline_list
@@ -38,6 +39,8 @@ def supervised_main(arguments: Sequence[str] | None = None) -> int:
     With ``--debug`` it runs in this process, as debuggers and profilers need it.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if is_completing():
+        complete(build_parser)
     if "--debug" in words:
         return main(words)
     open_streams()  # otherwise the memory that both processes share would get the number of a closed stream
