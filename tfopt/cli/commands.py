@@ -224,7 +224,7 @@ def _run(arguments: argparse.Namespace) -> int:
         "sources": {name: values[name] for name in dag.sources},
         "parameters": {name: values[name] for name in dag.parameters},
     }
-    with redirect_library_logs(root / "run.log"), recorded_run(root, dag.name, **facts) as results:
+    with redirect_library_logs(root / "run.log", len(dag.steps)), recorded_run(root, dag.name, **facts) as results:
         outcomes = load_engine(arguments.engine)(dag, values, root, beam_args=arguments.beam_pipeline_arg)
         artifacts = [output for outcome in outcomes.values() for output in outcome.outputs.values()]
         results |= decision_facts(root, artifacts) | run_facts(dag, values, outcomes)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tfopt.artifacts import staging
 from tfopt.artifacts.scratch import scratch_folder
+from tfopt.cli.terminal import print_error, remove_progress_bar
 from tfopt.errors import ComponentError
 from tfopt.processes.exit_status import describe_exit
 from tfopt.processes.supervision import Death
@@ -15,6 +16,7 @@ REQUESTED = {-signal.SIGINT, -signal.SIGTERM, -signal.SIGHUP, -signal.SIGQUIT}
 
 def report_death(death: Death) -> int:
     """Print what ended the process, and return the exit code of the command."""
+    remove_progress_bar()
     for output in map(Path, death.work.get("outputs", ())):
         staging.remove_abandoned(output.parent, output.name)
     with scratch_folder():  # removes the folders of ended processes
@@ -22,7 +24,7 @@ def report_death(death: Death) -> int:
     if death.status in REQUESTED:
         print(f"tfopt: {describe_exit(death.status)}; the next run resumes", file=sys.stderr)
         return 128 - death.status
-    print(f"tfopt: error\n{death_error(death)}", file=sys.stderr)
+    print_error(f"tfopt: error\n{death_error(death)}")
     return 1
 
 

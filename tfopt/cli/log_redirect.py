@@ -7,8 +7,10 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from tfopt.artifacts import scratch
+from tfopt.cli.terminal import is_interactive
 from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 
@@ -22,18 +24,25 @@ class LogFormatter(logging.Formatter):
 
 
 @contextlib.contextmanager
-def redirect_library_logs(log_file: Path) -> Iterator[None]:
+def redirect_library_logs(log_file: Path, steps: int | None = None) -> Iterator[None]:
     """Send the messages of libraries to a file, and tfopt's progress to the terminal and the file.
 
     Native code writes to file descriptor 2, so the descriptor itself is redirected.
+
+    Args:
+        log_file: The file.
+        steps: The number of steps of a run, for which a terminal gets a progress bar.
     """
     log_file.parent.mkdir(parents=True, exist_ok=True)
     terminal_descriptor = os.dup(2)
-    with log_file.open("a") as stream, os.fdopen(terminal_descriptor, "w", buffering=1) as terminal:
+    with (
+        log_file.open("a") as stream,
+        os.fdopen(terminal_descriptor, "w", buffering=1) as terminal,
+        _terminal_handler(terminal, steps) as to_terminal,
+    ):
         os.dup2(stream.fileno(), 2)
         to_file = logging.StreamHandler(stream)
         to_file.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-        to_terminal = logging.StreamHandler(terminal)
         to_terminal.setFormatter(LogFormatter("%(message)s"))
         log, root = logging.getLogger("tfopt"), logging.getLogger()
         log_handlers, root_handlers = log.handlers[:], root.handlers[:]
@@ -47,6 +56,17 @@ def redirect_library_logs(log_file: Path) -> Iterator[None]:
             log.handlers[:] = log_handlers
             root.handlers[:] = root_handlers
             os.dup2(terminal_descriptor, 2)
+
+
+@contextlib.contextmanager
+def _terminal_handler(terminal: IO[str], steps: int | None) -> Iterator[logging.Handler]:
+    if steps and is_interactive(terminal):
+        from tfopt.cli.progress_bar import progress_bar
+
+        with progress_bar(terminal, steps) as handler:
+            yield handler
+    else:
+        yield logging.StreamHandler(terminal)
 
 
 @contextlib.contextmanager

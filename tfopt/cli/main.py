@@ -22,6 +22,7 @@ from tfopt.cli.log_redirect import LogFormatter
 from tfopt.cli.overview import component_list, pipeline_list
 from tfopt.cli.run_file import RunFile, files_of
 from tfopt.cli.surroundings import Terminated, discard_output, interrupted_by_sigterm, open_streams
+from tfopt.cli.terminal import print_error
 from tfopt.declaration.library import component_names
 from tfopt.errors import ComponentError, machine_error, nearest, path_error
 from tfopt.formatting import indented
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ComponentError as error:
         if debug:
             raise
-        print(f"tfopt: error\n{error_text(error)}", file=sys.stderr)
+        print_error(f"tfopt: error\n{error_text(error)}")
         return 1
     except KeyboardInterrupt:
         print("tfopt: interrupted; incomplete outputs are removed, and the next run resumes", file=sys.stderr)
@@ -80,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             discard_output()  # a full device: what is buffered would be written again at the end
         converted = machine_error(error) or path_error(error)
         text = f"error\n{error_text(converted)}" if converted else f"{type(error).__name__}: {indented(str(error))}"
-        print(f"tfopt: {text}\nrun it again with --debug for the traceback", file=sys.stderr)
+        print_error(f"tfopt: {text}\nrun it again with --debug for the traceback")
         return 1
 
 

@@ -1,9 +1,12 @@
 """Distinguish terminals, which get colors and a progress bar, from files and pipes, which get plain lines."""
 
 import os
-from typing import IO
+import re
+import sys
+from typing import IO, TYPE_CHECKING
 
-from rich.console import Console
+if TYPE_CHECKING:
+    from rich.console import Console  # imported where it is used: most commands print plain text
 
 WIDTH = 100  # of tables in a file or a pipe, which has no width of its own
 
@@ -15,8 +18,26 @@ def is_interactive(stream: IO[str]) -> bool:
     return stream.isatty()
 
 
-def output_console() -> Console:
+def print_error(text: str) -> None:
+    """Print an error on the standard error; a terminal shows what it is about in color."""
+    if not is_interactive(sys.stderr):
+        print(text, file=sys.stderr)
+        return
+    bold, red, plain = "\x1b[1m", "\x1b[1;31m", "\x1b[0m"
+    text = re.sub(r"^(received|expected|how to fix):", rf"{bold}\g<0>{plain}", text, flags=re.MULTILINE)
+    print(re.sub(r"^tfopt: error$", f"{red}\\g<0>{plain}", text, flags=re.MULTILINE), file=sys.stderr)
+
+
+def remove_progress_bar() -> None:
+    """Remove the progress bar that a killed process left in the last line, and show the cursor again."""
+    if is_interactive(sys.stderr):
+        print("\r\x1b[2K\x1b[?25h", end="", file=sys.stderr, flush=True)
+
+
+def output_console() -> "Console":
     """Return a console for tables on the standard output."""
+    from rich.console import Console
+
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH

@@ -1,4 +1,7 @@
-"""The result of a step in a run on this machine, and the log lines of its progress: the same for every engine."""
+"""The result of a step in a run on this machine, and the log lines of its progress: the same for every engine.
+
+The records have the step as the attribute ``step_started`` or ``step_ended``, for handlers that show the progress.
+"""
 
 import logging
 from dataclasses import dataclass, field
@@ -29,12 +32,13 @@ class Outcome:
 
 def log_start(dag: Dag, step: str) -> None:
     """Log that a step starts, with its number in the DAG."""
-    log.info("%s %s …", _number(dag, step), step)
+    log.info("%s %s …", _number(dag, step), step, extra={"step_started": step})
 
 
 def log_end(dag: Dag, step: str, *, reused: bool, seconds: float) -> None:
     """Log that a step has ended, with its time unless the outputs of an earlier run are reused."""
-    log.info("%s %s: %s", _number(dag, step), step, "reused" if reused else f"done in {seconds:.1f} s")
+    facts = {"step_ended": step, "step_reused": reused}
+    log.info("%s %s: %s", _number(dag, step), step, "reused" if reused else f"done in {seconds:.1f} s", extra=facts)
 
 
 def _number(dag: Dag, step: str) -> str:
