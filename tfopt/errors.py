@@ -31,7 +31,13 @@ _DISK_ERRORS = (  # numbers, texts, what is expected, how to fix it
     ),
 )
 # Modules whose package has another name, or which a package of an extra brings.
-_PACKAGES = {"PIL": "pillow", "OpenSSL": "pyopenssl", "cuda": "cuda-bindings", "kfp_server_api": "kfp"}
+_PACKAGES = {
+    **{"PIL": "pillow", "yaml": "pyyaml", "OpenSSL": "pyopenssl", "cuda": "cuda-bindings"},
+    **dict.fromkeys(("absl", "google", "grpc", "h5py", "keras", "ml_dtypes"), "tensorflow"),
+    **dict.fromkeys(("ml_metadata", "tensorflow_metadata", "tensorflow_model_analysis", "tfx_bsl"), "tfx"),
+    **dict.fromkeys(("tensorflow_data_validation", "tensorflow_transform"), "tfx"),
+    **dict.fromkeys(("kfp_server_api", "urllib3"), "kfp"),
+}
 
 
 class ComponentError(Exception):
@@ -67,7 +73,8 @@ def machine_error(error: BaseException) -> MachineError | None:
     if isinstance(error, MachineError):
         return error
     if isinstance(error, ModuleNotFoundError):
-        return MachineError(first_line(error), "the package", _install_hint(error))
+        other = "install it; tfopt's extras, as in tfopt[onnx], and its images have what each component needs"
+        return MachineError(first_line(error), "the package", install_command(error) or other)
     if isinstance(error, ComponentError):
         return disk_full_error(error)
     if isinstance(error, MemoryError) or _lacks_memory(error):
@@ -76,8 +83,8 @@ def machine_error(error: BaseException) -> MachineError | None:
     return disk_full_error(error)
 
 
-def _install_hint(error: ModuleNotFoundError) -> str:
-    """Return the command that installs the extra with a missing module, or a general hint."""
+def install_command(error: ModuleNotFoundError) -> str | None:
+    """Return the command that installs the missing module with tfopt, by the extra that has it; None for others."""
     import importlib.metadata  # takes as long as the other imports of this module together
 
     match = re.search("No module named '([^']+)'", str(error))
@@ -87,9 +94,9 @@ def _install_hint(error: ModuleNotFoundError) -> str:
         for requirement in importlib.metadata.requires("tfopt") or ():
             name = re.match(r"[\w.-]+", requirement)
             extra = re.search(r"extra == ['\"]([\w-]+)['\"]", requirement)
-            if name and extra and name[0].replace("_", "-").lower() == package and extra[1] != "dev":
-                return f"pip install 'tfopt[{extra[1]}]'"
-    return "install it; tfopt's extras, as in tfopt[onnx], and its images have what each component needs"
+            if name and name[0].replace("_", "-").lower() == package and (extra is None or extra[1] != "dev"):
+                return f"pip install 'tfopt[{extra[1]}]'" if extra else "pip install tfopt, with its dependencies"
+    return None
 
 
 def _lacks_memory(error: BaseException) -> bool:

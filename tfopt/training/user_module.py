@@ -7,7 +7,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from tfopt.errors import ComponentError, nearest
+from tfopt.errors import ComponentError, install_command, nearest
 
 NAME = "tfopt_user_module"
 
@@ -79,5 +79,8 @@ class UserModule:
             text = self.quote(error) or "".join(traceback.format_exception(error)).rstrip()
             fix = "correct the line shown above"
             if isinstance(error, ModuleNotFoundError):
-                fix = f"install {error.name}, or put everything into this one file: only it is copied to where it runs"
+                other = (
+                    f"install {error.name}, or put everything into this one file: only it is copied to where it runs"
+                )
+                fix = install_command(error) or other
             raise ComponentError(f"module {self.path}: {action} raised\n{text}", "a module that runs", fix) from error
