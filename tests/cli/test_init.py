@@ -1,6 +1,9 @@
 """Test `tfopt init`: the columns of a table, the files that it writes, and what it refuses."""
 
 import json
+import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import yaml
 
+import tfopt
 from tfopt.cli.main import main
 from tfopt.cli.run_file import RunFile
 from tfopt.components.prepare_examples import table_columns
@@ -87,8 +92,10 @@ def test_the_folder_has_a_run_file_that_is_valid_and_a_module_that_is_python(tmp
     assert main(["init", "out/mine", "--data", table(Path("in/rows.csv"), rows), "--label", "label"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "next: tfopt run -f out/mine/retrain.yaml"
     assert {path.name for path in Path("out/mine").iterdir()} == {
+        ".github",
         "README.md",
         "model.py",
+        "own_dag.py",
         "retrain.schema.json",
         "retrain.yaml",
     }
@@ -96,7 +103,7 @@ def test_the_folder_has_a_run_file_that_is_valid_and_a_module_that_is_python(tmp
     values = RunFile([tmp_path / "out/mine/retrain.yaml"]).values(load("retrain"), [], lambda name, value: None)
     assert values["data"] == str(tmp_path / "in" / "rows.csv")
     assert (values["label"], values["missing"]) == ("label", "default")
-    assert values["goals"] == ["quality max_degradation 1%"]
+    assert values["goals"] == ["quality max_degradation 1%", "quality max_regression 1%"]
     names: dict = {}
     source = (tmp_path / "out/mine/model.py").read_text()
     exec(source.replace("from keras import layers", "").replace("import keras", ""), names)
@@ -129,6 +136,81 @@ def test_what_is_no_table_is_refused(tmp_path, capsys):
         assert main(["init", str(tmp_path / "out"), "--data", data, "--label", label]) == 1
         assert message in capsys.readouterr().err
         assert not (tmp_path / "out").exists()
+
+
+def test_the_readme_names_each_file_and_the_workflow_its_place_in_the_repository(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = table(tmp_path / "rows.csv", ROWS)
+    for folder, directory, prefix in (("alone", ".", ""), ("repository/models/price", "models/price", "models/price/")):
+        if folder != "alone":
+            Path("repository/.git").mkdir(parents=True)
+        assert main(["init", folder, "--data", data, "--label", "label"]) == 0
+        readme = Path(folder, "README.md").read_text()
+        names = {file.relative_to(folder).as_posix() for file in Path(folder).rglob("*") if file.is_file()}
+        assert names == set(re.findall(r"^\| `([\w./]+)` \|", readme.partition("## ")[0], re.M))
+        assert ("move `.github` there" in readme) == (folder != "alone")
+        (job,) = yaml.safe_load(Path(folder, ".github/workflows/quality.yml").read_text())["jobs"].values()
+        assert job["defaults"]["run"]["working-directory"] == directory
+        paths = {step["with"]["path"] for step in job["steps"] if "path" in step.get("with", {})}
+        assert paths == {f"{prefix}pushed", f"{prefix}run/artifacts/select_model/decision"}
+        assert f"=={tfopt.__version__}'" in job["steps"][2]["run"]
+
+
+def run_in(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a shell would, with the engine of this process and without a display."""
+    engine = "" if "--engine" in command or not command.startswith("tfopt run") else " --engine process"
+    names = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        command + engine, shell=True, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A written folder whose model is trained and measured for a moment."""
+    rows = [row(number, label=("no", "yes")[number % 7 > 2]) for number in range(600)]
+    folder = tmp_path / "mine"
+    assert main(["init", str(folder), "--data", table(tmp_path / "rows.csv", rows), "--label", "label"]) == 0
+    file = folder / "retrain.yaml"
+    file.write_text(file.read_text().replace("values:\n", "values:\n  epochs: 8\n  seconds: 0.3\n"))
+    return folder
+
+
+def commands_of(folder: Path) -> list[str]:
+    return re.findall(r"^tfopt .*", (folder / "README.md").read_text(), re.M)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
+def test_the_commands_of_the_readme_and_the_workflow_run(small):
+    (job,) = yaml.safe_load((small / ".github/workflows/quality.yml").read_text())["jobs"].values()
+    in_workflow = [step["run"] for step in job["steps"] if step.get("run", "").startswith("tfopt ")]
+    assert in_workflow and set(in_workflow) < set(commands_of(small))
+    outputs = {}
+    for command in commands_of(small):
+        done = run_in(small, command)
+        assert done.returncode == 0, (command, done.stderr[-3000:])
+        outputs[command] = done.stdout
+    assert Path(outputs["tfopt open run"].strip()).is_file()
+    assert "pushed: " in outputs[in_workflow[0]]
+
+
+@pytest.mark.timeout(1200)
+def test_the_written_dag_runs_and_a_worse_model_is_refused_with_exit_code_3(small):
+    (command,) = (command for command in commands_of(small) if command.startswith("tfopt run own_dag.py "))
+    done = run_in(small, f"{command} --require-blessing")
+    assert done.returncode == 0, done.stderr[-3000:]
+    (blessed,) = (small / "pushed" / "history").glob("*.json")
+    for number in range(2):  # as if three runs had been blessed
+        shutil.copy(blessed, blessed.with_stem(f"earlier{number}"))
+    module = (small / "model.py").read_text()
+    (small / "model.py").write_text(module.replace('compile("adam"', "compile(keras.optimizers.Adam(1e-9)"))
+    done = run_in(small, f"{command} --require-blessing")
+    assert done.returncode == 3, done.stderr[-3000:]
+    assert "not blessed: it will not be pushed" in done.stdout
+    assert run_in(small, command).returncode == 0
 
 
 @pytest.mark.timeout(1200)

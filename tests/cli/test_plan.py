@@ -156,6 +156,13 @@ def test_a_run_file_is_planned(folder, capsys):
     assert "received: counting: limit=0" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_a_blessing_is_not_required_of_a_pipeline_without_a_decision(command, folder, capsys):
+    assert main([command, *words(), "--require-blessing"]) == 1
+    assert "received: --require-blessing for counting\nexpected: a pipeline that selects" in capsys.readouterr().err
+    assert not Path("runs").exists()
+
+
 @pytest.mark.parametrize("engine", ["beam", "local"])
 def test_the_engines_of_tfx_are_refused(engine, folder, capsys):
     assert main(["plan", *words()[:-1], engine]) == 1

@@ -30,6 +30,8 @@ from tfopt.declaration.library import component_names
 from tfopt.errors import ComponentError, nearest
 from tfopt.formatting import indented
 
+NOT_BLESSED = 3  # exit code
+
 
 def _add_list(subparsers: Subparsers) -> None:
     summary = "list the pipelines, and the components by purpose"
@@ -173,6 +175,11 @@ def _add_run_options(parser: CommandParser, json_help: str) -> None:
         metavar="ARG",
         help="an argument for the Beam components, such as --beam-pipeline-arg=--runner=DataflowRunner",
     )
+    parser.add_argument(
+        "--require-blessing",
+        action="store_true",
+        help=f"end with exit code {NOT_BLESSED} if no model meets the goals, so that a CI job fails",
+    )
     add_json_option(parser, json_help)
     add_file_option(parser)
 
@@ -182,6 +189,11 @@ def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, Any]:
     values = arguments.run_file.values(dag, arguments.set, functools.partial(_check_source, dag))
     storage.check_characters(str(_root(dag, arguments)))
     check_engine(arguments.engine)
+    types = {port.type for step in dag.steps.values() for port in step.component.outputs.values()}
+    if arguments.require_blessing and Decision not in types:
+        raise ComponentError(
+            f"--require-blessing for {dag.name}", "a pipeline that selects a model", "leave it out, or add select_model"
+        )
     checked = dag.values(values)  # raises for a wrong value before the slow import of TFX
     for source in dag.sources:
         if checked[source]:
@@ -240,7 +252,9 @@ def _run(arguments: argparse.Namespace) -> int:
         print(json.dumps(steps, indent=1))
     else:
         _print_results({type(artifact): artifact for artifact in artifacts})
-    return 0
+    decisions = [artifact for artifact in artifacts if isinstance(artifact, Decision)]
+    is_blessed = all(decision.load().blessed for decision in decisions)
+    return NOT_BLESSED if arguments.require_blessing and not is_blessed else 0
 
 
 def _check_source(dag: Dag, name: str, value: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import jinja2
 
+import tfopt
 from tfopt.artifacts.storage import is_remote
 from tfopt.cli.arguments import Subparsers
 from tfopt.components.prepare_examples.table_columns import inspect_table
@@ -18,6 +19,7 @@ from tfopt.formatting import indented
 
 TEMPLATES = Path(__file__).parent / "starting_folder"
 SCHEMA = "retrain.schema.json"
+WORKFLOW = Path(".github", "workflows", "quality.yml")
 
 
 def add_init(subparsers: Subparsers, pipeline_schema: Callable[[str], dict[str, Any]]) -> None:
@@ -29,9 +31,10 @@ def add_init(subparsers: Subparsers, pipeline_schema: Callable[[str], dict[str, 
     """
     parser = subparsers.add_parser(
         "init",
-        help="write a starting folder for a table of yours: run file, model, README",
+        help="write a starting folder for a table of yours: run file, model, DAG, CI workflow, README",
         description="Look at the columns of a table (CSV, TSV, JSON lines, Parquet), and write a folder with a run "
-        "file, a Keras model for these columns and a README. Existing files are not replaced.",
+        "file, a Keras model for these columns, a DAG, a workflow of GitHub Actions that fails a pull request when "
+        "quality degrades, and a README. Existing files are not replaced.",
     )
     parser.add_argument("folder", type=Path, help="the folder to write, such as my_model")
     parser.add_argument("--data", required=True, metavar="PATH", help="the table: a file, or a folder of files")
@@ -42,14 +45,23 @@ def add_init(subparsers: Subparsers, pipeline_schema: Callable[[str], dict[str, 
 def _init(arguments: argparse.Namespace, pipeline_schema: Callable[[str], dict[str, Any]]) -> int:
     folder: Path = arguments.folder
     files = {path.stem: path for path in sorted(TEMPLATES.glob("*.j2"))}
+    files[str(WORKFLOW)] = files.pop(WORKFLOW.name)
     for name in (*files, SCHEMA):
         if (folder / name).exists():
             raise ComponentError(f"{folder / name} exists", "a folder without it", "name another folder, or remove it")
     columns = inspect_table(arguments.data, arguments.label)
     folder.mkdir(parents=True, exist_ok=True)
     data = arguments.data if is_remote(arguments.data) else os.path.relpath(arguments.data, folder)
-    facts = {**asdict(columns), "data": data, "vector": _unused_name([*columns.numbers, *columns.words])}
+    facts = {
+        **asdict(columns),
+        "data": data,
+        "vector": _unused_name([*columns.numbers, *columns.words]),
+        "version": tfopt.__version__,
+        "working_directory": (place := _place_in_repository(folder)),
+        "prefix": "" if place == "." else f"{place}/",
+    }
     for name, template in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(_environment().from_string(template.read_text()).render(facts) + "\n")
     (folder / SCHEMA).write_text(json.dumps(pipeline_schema("retrain"), indent=1) + "\n")
     kind = f"{columns.classes} classes" if columns.classes else "a number"
@@ -67,6 +79,13 @@ def _environment() -> jinja2.Environment:
     environment.filters["quoted"] = json.dumps  # a text of JSON is one of Python and of YAML, too
     environment.filters["cell"] = lambda text: "`" + text.replace("|", "\\|").replace("`", "'") + "`"
     return environment
+
+
+def _place_in_repository(folder: Path) -> str:
+    """Return the path of a folder from the root of its Git repository; the folder is the root if there is none."""
+    path = folder.absolute()
+    root = next((parent for parent in (path, *path.parents) if (parent / ".git").exists()), path)
+    return path.relative_to(root).as_posix()
 
 
 def _unused_name(names: list[str]) -> str:
