@@ -21,7 +21,8 @@ from tfopt.components.evaluate.loaded_models import LoadedModel, ModelPool
 from tfopt.components.push_model.component import push_model
 from tfopt.components.validate_serving.component import validate_serving
 from tfopt.errors import ComponentError
-from tfopt.runtimes import environment, subprocess_runtime
+from tfopt.processes import call_server
+from tfopt.runtimes import environment
 
 NEWER = "flags\t\t: fpu sse4_1 avx2 avx512f avx512_vnni\n"
 OLDER = "flags\t\t: fpu sse4_1 avx2 avx512f fma\n"
@@ -125,12 +126,12 @@ def test_a_model_runs_in_a_process_with_its_variables_unless_this_one_has_them(m
 
 
 def runtime_processes() -> list[psutil.Process]:
-    """Return the child processes that run models, without those of libraries."""
+    """Return the processes that run models: forks of the servers of this session."""
     processes = []
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.Error):
-            if subprocess_runtime.__name__ in child.cmdline():
-                processes.append(child)
+            if call_server.__name__ in child.cmdline():
+                processes += child.children()
     return processes
 
 

@@ -13,8 +13,10 @@ import pytest
 from tests.process_tree import has_ended, wait_until
 from tfopt.errors import ComponentError, MachineError
 from tfopt.processes import call_server
-from tfopt.processes.call_server import MOST_SERVERS, call_servers
+from tfopt.processes.call_server import call_servers, start_worker
+from tfopt.processes.rpc import CallFailed
 from tfopt.processes.subprocess_call import run_in_child
+from tfopt.runtimes import subprocess_runtime
 
 
 def parents():
@@ -41,8 +43,19 @@ def servers() -> list[psutil.Process]:
     ]
 
 
+@pytest.fixture(scope="module")
+def running():
+    """Servers with one process that has imported TensorFlow, as in a run."""
+    shared = call_server.CallServers()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(call_server, "_open", shared)
+        run_in_child(parents, doing="starting")
+    yield shared
+    shared.close()
+
+
 @pytest.fixture(autouse=True)
-def _no_servers_are_left(monkeypatch):
+def _no_servers_are_left(monkeypatch, running):
     """Leave the servers of the test session out, and check that those of a test end."""
     monkeypatch.setattr(call_server, "_open", None)
     before = set(servers())
@@ -50,7 +63,13 @@ def _no_servers_are_left(monkeypatch):
     assert set(servers()) == before
 
 
-def test_calls_of_a_run_are_forks_of_one_process_that_has_imported_tensorflow():
+@pytest.fixture
+def within_run(monkeypatch, running):
+    """Let this process fork the servers of `running`."""
+    monkeypatch.setattr(call_server, "_open", running)
+
+
+def test_calls_of_a_run_are_forks_of_one_process_that_has_imported_tensorflow(within_run):
     with call_servers(), call_servers():
         calls = [run_in_child(parents, doing="looking") for _ in range(3)]
     assert len({child for child, _, _ in calls}) == 3
@@ -58,17 +77,31 @@ def test_calls_of_a_run_are_forks_of_one_process_that_has_imported_tensorflow():
     assert all(is_imported for _, _, is_imported in calls)
 
 
-def test_each_environment_has_its_server_and_the_oldest_ends():
-    before = set(servers())  # of the test session
+def test_a_worker_is_a_fork_during_a_run_and_a_new_process_otherwise(within_run, monkeypatch, tmp_path):
+    module, server = subprocess_runtime.__name__, psutil.Process(run_in_child(parents, doing="looking")[1])
+    with start_worker(module, log=tmp_path / "log", environment={}) as worker:
+        (fork,) = server.children()
+        for _ in range(2):
+            with pytest.raises(CallFailed, match="AttributeError: 'Worker' object has no attribute '_runtime'"):
+                worker.call("call", {})
+    assert has_ended(fork) and not server.children()
+    monkeypatch.setattr(call_server, "_open", None)
+    with start_worker(module, log=tmp_path / "log", environment={}):
+        assert any(module in child.cmdline() for child in psutil.Process().children())
+
+
+def test_each_environment_has_its_server_and_the_oldest_ends(monkeypatch):
+    monkeypatch.setattr(call_server, "MOST_SERVERS", 1)
+    before = set(servers())
     with call_servers():
-        first = [run_in_child(parents, doing="x", environment={"TFOPT_X": str(number)})[1] for number in range(4)]
-        assert len(set(first)) == 4
-        assert len(set(servers()) - before) == MOST_SERVERS
-        assert run_in_child(parents, doing="x", environment={"TFOPT_X": "3"})[1] == first[3]
-        assert run_in_child(parents, doing="x", environment={"TFOPT_X": "0"})[1] not in first
+        first, second, third, again = (
+            run_in_child(parents, doing="x", environment={"TFOPT_X": value})[1] for value in "0110"
+        )
+        assert len({first, second, again}) == 3 and third == second
+        assert len(set(servers()) - before) == 1
 
 
-def test_a_call_without_an_end_is_killed_and_the_server_goes_on(tmp_path):
+def test_a_call_without_an_end_is_killed_and_the_server_goes_on(within_run, tmp_path):
     with call_servers():
         with pytest.raises(ComponentError, match="no end after 1 s"):
             run_in_child(sleep, tmp_path / "pid", doing="sleeping", limit_s=1)
@@ -77,7 +110,7 @@ def test_a_call_without_an_end_is_killed_and_the_server_goes_on(tmp_path):
         assert run_in_child(parents, doing="looking")[1] == server
 
 
-def test_a_crash_is_reported_although_a_child_of_the_process_goes_on(tmp_path):
+def test_a_crash_is_reported_although_a_child_of_the_process_goes_on(within_run, tmp_path):
     with call_servers(), pytest.raises(ComponentError, match="was killed by SIGSEGV"):
         run_in_child(fork_and_die, tmp_path / "pid", doing="crashing", limit_s=60)
     psutil.Process(int((tmp_path / "pid").read_text())).kill()
@@ -97,7 +130,7 @@ def test_a_killed_server_ends_its_call_as_a_machine_error_and_is_replaced(tmp_pa
         assert run_in_child(parents, doing="looking")[1] != int(file.read_text().split()[1])
 
 
-def test_threads_share_a_server():
+def test_threads_share_a_server(within_run):
     results = []
     with call_servers():
         run_in_child(parents, doing="looking")

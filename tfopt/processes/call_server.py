@@ -1,4 +1,4 @@
-"""Processes that have imported TensorFlow, from which the children of `run_in_child` are forked during a run.
+"""Processes that have imported TensorFlow, from which `run_in_child` and `start_worker` fork during a run.
 
 A conversion of a small model takes a second, and the import of TensorFlow in a new process takes four. The servers
 import it once for each environment and run nothing else, so a fork is as independent as a new process: its crash, its
@@ -17,10 +17,11 @@ import traceback
 from collections.abc import Iterator, Mapping
 from multiprocessing.connection import wait
 from pathlib import Path
+from typing import Any
 
 from tfopt.processes.child_call import perform
 from tfopt.processes.fork_server import ForkedWorker, serve_forks
-from tfopt.processes.rpc import WorkerDied, WorkerProcess
+from tfopt.processes.rpc import WorkerClient, WorkerDied, WorkerProcess
 
 PRELOADED = ("tensorflow", "keras")
 MOST_SERVERS = 3  # each uses some 400 MB; environments differ in few variables, such as TF_USE_LEGACY_KERAS
@@ -53,6 +54,20 @@ def fork_call(environment: Mapping[str, str], log: Path) -> "ForkedCall | None":
             return _open.fork(environment, log) if _open else None
         except (WorkerDied, OSError):  # a new process reports why
             return None
+
+
+def start_worker(module: str, *, log: Path, environment: Mapping[str, str]) -> WorkerClient:
+    """Start a worker in a process of its own: during a run a fork, else a new process.
+
+    Args:
+        module: It has a class ``Worker`` and, as a program, serves the calls of one (see `WorkerProcess`).
+        log: File for its output.
+        environment: Environment variables that replace those of this process.
+    """
+    if fork := fork_call({**os.environ, **environment}, log):
+        fork.call("use_worker", module)
+        return fork
+    return WorkerProcess(module, log=log, environment=environment)
 
 
 class CallServers:
@@ -94,13 +109,18 @@ class CallServers:
 
 
 class ForkedCall(ForkedWorker):
-    """A forked process that makes one call and ends.
+    """A forked process that makes one call and ends, or serves the calls of a worker.
 
     Attributes:
-        is_finished: True after `run`.
+        is_finished: True after its end.
     """
 
     is_finished = False
+
+    def __exit__(self, *_: object) -> None:
+        """Kill the process if it is running."""
+        self.is_finished = True
+        super().__exit__()
 
     def run(self, call: Path, answer: Path, limit_s: float | None) -> int:
         """Make the call and return the exit status, negative for a signal.
@@ -117,7 +137,6 @@ class ForkedCall(ForkedWorker):
         except WorkerDied:  # the server was killed, and with it the process
             return -signal.SIGKILL
         finally:
-            self.is_finished = True
             with contextlib.suppress(WorkerDied):
                 self.__exit__()
 
@@ -136,7 +155,17 @@ class ForkedCall(ForkedWorker):
 
 
 class _Caller:
-    """The worker of a fork."""
+    """The worker of a fork: it makes one call, or becomes another worker."""
+
+    _worker: object = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a method of the other worker."""
+        return getattr(self._worker, name)
+
+    def use_worker(self, module: str) -> None:
+        """Answer all further calls with the worker of a module."""
+        self._worker = importlib.import_module(module).Worker()
 
     def run(self, call: Path, answer: Path) -> None:
         """Make the call and end this process with its exit status."""

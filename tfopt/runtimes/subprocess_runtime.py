@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
-from tfopt.processes.rpc import CallFailed, WorkerProcess, serve_calls
+from tfopt.processes.call_server import start_worker
+from tfopt.processes.rpc import CallFailed, WorkerClient, serve_calls
 from tfopt.runtimes import Arrays, Runtime
 from tfopt.runtimes.environment import format_variables
 
@@ -27,7 +28,7 @@ class SubprocessRuntime(Runtime):
         folder = tempfile.TemporaryDirectory(prefix="tfopt-")
         shared = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}  # this process may have models on the same GPU
         log = Path(folder.name, "log")
-        self._process = WorkerProcess(__name__, model.uri, log=log, environment=shared | dict(variables))
+        self._process = start_worker(__name__, log=log, environment=shared | dict(variables))
         self._finalizer = weakref.finalize(self, _stop, self._process, folder)
         try:
             self.inputs, self.outputs = self._call("load", model.uri, signature, threads)
@@ -55,7 +56,7 @@ class SubprocessRuntime(Runtime):
             ) from error
 
 
-def _stop(process: WorkerProcess, folder: "tempfile.TemporaryDirectory[str]") -> None:
+def _stop(process: WorkerClient, folder: "tempfile.TemporaryDirectory[str]") -> None:
     process.__exit__()
     folder.cleanup()
 
