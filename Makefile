@@ -10,7 +10,7 @@ run: $(READY)  ## retrain, optimize, evaluate and push a model of real digits
 	DIGITS="$(CURDIR)/$(MNIST)" $(BIN)/tfopt run -f docs/mnist/retrain.yaml
 
 test: check chromium  ## all checks and tests, one test file per core at a time
-	$(BIN)/pytest --numprocesses auto --dist loadfile
+	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 nightly: $(READY)  ## tests that take too long for every change
 	$(BIN)/pytest -m nightly

@@ -19,10 +19,17 @@ from tfopt.processes.call_server import call_servers
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 collect_ignore = ["stand_in_server.py"]  # a program, not a test module
+# Files that take a minute and more start first, so that no worker waits for another one at the end.
+LONG = ("tests/contract/test_execution.py", "tests/docs/test_readme.py", "tests/tfx/", "tests/kill/", "tests/fuzz/")
 if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 ):  # background jobs ignore SIGINT, and started programs inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Move the tests of long files to the front."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from tfopt.components.prepare_examples.component import prepare_examples
 from tfopt.data import beam_runner
 
 
-@pytest.mark.parametrize(("runner", "kind"), [("multi_processing", "csv"), ("dask", "csv"), ("dask", "parquet")])
+@pytest.mark.parametrize(("runner", "kind"), [("multi_processing", "csv"), ("dask", "parquet")])
 def test_every_runner_writes_the_same_files(runner, kind, tmp_path):
     data = tmp_path / "data"
     data.mkdir()
