@@ -81,10 +81,16 @@ def test_a_path_that_the_file_system_refuses_is_an_error_in_three_parts(data, tm
     assert "File name too long\nexpected: names of 255 bytes at most\nhow to fix: choose a shorter name" in error
 
 
-def test_a_closed_pipe_ends_the_command_silently():
+@pytest.mark.parametrize(
+    "words", [["describe", "train", "--json"], ["list"], ["plan", "retrain", "--engine", "process"]]
+)
+def test_a_closed_pipe_ends_the_command_silently(words, tmp_path):
+    (tmp_path / "model.py").write_text("def build_model(): ...\n")
+    if words[0] == "plan":  # a table of rich
+        words = [*words, "--set", f"data={__file__}", "--set", f"module={tmp_path / 'model.py'}", "--root", tmp_path]
     read, write = os.pipe()
     os.close(read)
-    words = [sys.executable, "-m", "tfopt.run", "describe", "train", "--json"]
+    words = [sys.executable, "-m", "tfopt.run", *words]
     ended = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, check=False)
     os.close(write)
     assert (ended.returncode, ended.stderr) == (141, b"")

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from tfopt.cli.terminal import output_console
+from tfopt.cli.tables import OutputConsole, plain_table
 from tfopt.formatting import duration, visible
 from tfopt.process_engine.plan import PlannedStep
 
@@ -29,8 +28,8 @@ def plan_facts(steps: Mapping[str, PlannedStep]) -> dict[str, Any]:
 
 def print_plan(steps: Mapping[str, PlannedStep], console: Console | None = None) -> None:
     """Print the table and the expected time."""
-    console = console or output_console()
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+    console = console or OutputConsole()
+    table = plain_table()
     for title in ("step", "action"):
         table.add_column(title, no_wrap=True)
     table.add_column("last took", justify="right", no_wrap=True)

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from tfopt.artifacts import Decision
 from tfopt.artifacts.decision_report import DecisionReport
 from tfopt.cli.run_record import RunRecord
-from tfopt.cli.terminal import output_console
+from tfopt.cli.tables import OutputConsole, plain_table
 from tfopt.formatting import amount, title, visible
 
 MODEL = "model "  # begins the kind of a difference in the metrics of a model
@@ -53,7 +52,7 @@ def compare_runs(first: tuple[Path, RunRecord], second: tuple[Path, RunRecord]) 
 
 def print_differences(differences: Sequence[Difference], runs: Sequence[str]) -> None:
     """Print a table with a line for each difference, and a column for each run."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+    table = plain_table()
     for column in ("kind", "name", *runs):
         table.add_column(Text(visible(column)), overflow="fold")
     kind = ""
@@ -62,7 +61,7 @@ def print_differences(differences: Sequence[Difference], runs: Sequence[str]) ->
         cells = ("" if one.kind == kind else one.kind, name, *(_text(one, value) for value in one.values))
         table.add_row(*(Text(visible(cell)) for cell in cells))
         kind = one.kind
-    output_console().print(table)
+    OutputConsole().print(table)
 
 
 def _run_facts(record: RunRecord) -> dict[str, Any]:

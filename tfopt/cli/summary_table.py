@@ -7,7 +7,7 @@ from rich.text import Text
 from tfopt import formatting
 from tfopt.artifacts import Benchmark, Decision, Evaluation
 from tfopt.artifacts.decision_report import ModelDecision
-from tfopt.cli.terminal import output_console
+from tfopt.cli.tables import OutputConsole, plain_table
 from tfopt.measurement.model_measurements import ModelMeasurements, join_reports, main_metric
 
 
@@ -22,7 +22,7 @@ def print_summary(
         benchmark: The speed and size of the models.
         console: The output; the standard output if None.
     """
-    console = console or output_console()
+    console = console or OutputConsole()
     report, quality = decision.load(), evaluation.load()
     rows = report.models
     models = join_reports([(row.name, row.digest, row.format) for row in rows], quality, benchmark.load())
@@ -42,7 +42,7 @@ def print_summary(
 
 def _table(rows: list[ModelDecision], models: list[ModelMeasurements], metric: str, letters: int) -> Table:
     """Return the table; `letters` is the length of a name, more where two names would become the same."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+    table = plain_table()
     table.add_column("model", no_wrap=True)
     for title in (formatting.title(metric), "change", "latency", "speed", "size"):
         table.add_column(title, justify="right", no_wrap=True)

@@ -3,12 +3,7 @@
 import os
 import re
 import sys
-from typing import IO, TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rich.console import Console  # imported where it is used: most commands print plain text
-
-WIDTH = 100  # of tables in a file or a pipe, which has no width of its own
+from typing import IO
 
 
 def is_interactive(stream: IO[str]) -> bool:
@@ -32,13 +27,3 @@ def remove_progress_bar() -> None:
     """Remove the progress bar that a killed process left in the last line, and show the cursor again."""
     if is_interactive(sys.stderr):
         print("\r\x1b[2K\x1b[?25h", end="", file=sys.stderr, flush=True)
-
-
-def output_console() -> "Console":
-    """Return a console for tables on the standard output."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = WIDTH
-    return console
