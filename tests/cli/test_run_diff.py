@@ -10,6 +10,7 @@ import pytest
 from tests.reports import DIGITS, make_models, write_reports
 from tfopt.artifacts import Decision
 from tfopt.cli.main import main
+from tfopt.cli.run_diff import Difference, print_differences
 from tfopt.cli.run_record import decision_facts, recorded_run
 from tfopt.components.select_model.component import select_model
 from tfopt.execution import code_digest
@@ -134,6 +135,15 @@ def test_metrics_and_decisions_are_compared_by_model(folder, capsys):
     out = " ".join(capsys.readouterr().out.split())
     assert "decision selected tflite int8 pruned 90%" in out
     assert "model pruned 90% accuracy 96.00% 98.10%" in out and " size 45.1 kB - " in out
+    assert out.endswith("the reports have their intervals (tfopt open RUN)")
+
+
+def test_a_difference_below_the_shown_digits_is_in_the_json_only(capsys):
+    differences = [Difference("model a", "accuracy", (0.5, 0.500001)), Difference("model a", "size", (1, 2))]
+    print_differences(differences, ["a", "b"])
+    assert [line.split() for line in capsys.readouterr().out.splitlines()[1:2]] == [
+        ["model", "a", "size", "1", "B", "2", "B"]
+    ]
 
 
 def test_open_prints_the_path_of_the_report_without_a_display(folder, capsys, monkeypatch):

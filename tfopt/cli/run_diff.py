@@ -51,17 +51,23 @@ def compare_runs(first: tuple[Path, RunRecord], second: tuple[Path, RunRecord]) 
 
 
 def print_differences(differences: Sequence[Difference], runs: Sequence[str]) -> None:
-    """Print a table with a line for each difference, and a column for each run."""
+    """Print a table with a line for each difference that its digits show, and a column for each run."""
     table = plain_table()
     for column in ("kind", "name", *runs):
         table.add_column(Text(visible(column)), overflow="fold")
     kind = ""
     for one in differences:
         name = title(one.name) if one.kind.startswith(MODEL) else one.name
-        cells = ("" if one.kind == kind else one.kind, name, *(_text(one, value) for value in one.values))
-        table.add_row(*(Text(visible(cell)) for cell in cells))
-        kind = one.kind
-    OutputConsole().print(table)
+        before, now = (_text(one, value) for value in one.values)
+        if before != now:
+            cells = ("" if one.kind == kind else one.kind, name, before, now)
+            table.add_row(*(Text(visible(cell)) for cell in cells))
+            kind = one.kind
+    console = OutputConsole()
+    console.print(table)
+    if any(one.kind.startswith(MODEL) for one in differences):
+        note = "measurements vary from run to run; the reports have their intervals (tfopt open RUN)"
+        console.print(Text(f"\n{note}", style="dim"))
 
 
 def _run_facts(record: RunRecord) -> dict[str, Any]:

@@ -68,8 +68,11 @@ def _action(
     # The execution that differs least is compared: an input that does not exist yet may turn out to be that of any.
     reasons = min((results.differences(execution) for execution in executions), key=bool)
     reasons += [f"{name} has no digest in its store" for name, value in unknown if not isinstance(value, StepOutput)]
-    steps = dict.fromkeys(value.step for _, value in unknown if isinstance(value, StepOutput))
-    after = [f"after {', '.join(steps)}"] if steps else []
+    steps = list(dict.fromkeys(value.step for _, value in unknown if isinstance(value, StepOutput)))
     if reasons:
-        return "run", reasons + after
-    return ("depends", after) if after else ("run", [results.repetition()])
+        return "run", reasons
+    return ("depends", [f"after {_enumerate(steps)}"]) if steps else ("run", [results.repetition()])
+
+
+def _enumerate(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:2])} and {len(names) - 2} others"
