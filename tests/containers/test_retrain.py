@@ -9,14 +9,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
-from ml_metadata.proto import metadata_store_pb2
-from tfx.orchestration import metadata
 
 from tests.containers import docker_host, local_kfp
+from tests.recorded_runs import CARD_OF_ONE_RUN, MEASURED, OF_THE_ENGINE, short, stored_metadata, without
 from tfopt import runtimes
 from tfopt.artifacts import Artifact, Model
 from tfopt.dag import tracing
@@ -31,21 +30,6 @@ MODELS = [
     for name, port in step.component.outputs.items()
     if issubclass(port.type, Model)
 ]
-CARD_OF_ONE_RUN = {"digest", "sizes", "versions", "destination"}
-MEASURED = {"digest", "selected_digest", "reason", "reasons", "pareto", "size", "size_gzipped", "memory", "load"}
-MEASURED |= {"latency", "latency_p90", "latency_p99", "throughput", "missed_by"}
-OF_THE_ENGINE = {
-    "p50_ms",
-    "p99_ms",
-    "digest",
-    "bytes",
-    "reason",
-    "blessing",
-    "content_digest",  # with which the runner of TFX checks a cached output
-    "is_external",
-    "tfx_version",
-    "pushed_destination",
-}
 
 
 class Run(NamedTuple):
@@ -104,7 +88,7 @@ def on_beam(values, tmp_path_factory) -> Run:
     words = [word for pair in {**values, "destination": pushed}.items() for word in ("--set", "=".join(map(str, pair)))]
     command = [sys.executable, "-m", "tfopt.run", "run", "retrain", "--json", "--root", str(folder / "root"), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=docker_host.ROOT)
-    stored = _stored_metadata(folder / "root" / "metadata.sqlite")
+    stored = stored_metadata(folder / "root" / "metadata.sqlite")
     outputs = {
         step: {
             name: DAG.steps[step].component.outputs[name].type(uri, stored[uri])
@@ -141,7 +125,7 @@ def test_outputs_of_the_models_are_bit_identical(in_containers, on_beam, step, n
 def test_model_cards_are_equal(in_containers, on_beam, step, name):
     here, there = in_containers.outputs[step][name], on_beam.outputs[step][name]
     assert here.card.digest == here.digest  # differs between runs: saved files contain random names
-    assert _without(here.card.facts, CARD_OF_ONE_RUN) == _without(there.card.facts, CARD_OF_ONE_RUN)
+    assert without(here.card.facts, CARD_OF_ONE_RUN) == without(there.card.facts, CARD_OF_ONE_RUN)
     wheel = here.card.facts["versions"].pop("tensorflow-cpu")
     assert {**here.card.facts["versions"], "tensorflow": wheel} == there.card.facts["versions"]
 
@@ -150,7 +134,7 @@ def test_evaluations_are_equal(in_containers, on_beam):
     here, there = (run.outputs["evaluate"]["evaluation"].read() for run in (in_containers, on_beam))
     assert len(here["models"]) == 1 + len(DAG.steps["evaluate"].inputs["candidates"])
     assert all(not model["error"] and model["confusion"] for model in here["models"])
-    assert _without(here, {"digest"}) == _without(there, {"digest"})
+    assert without(here, {"digest"}) == without(there, {"digest"})
 
 
 def test_decisions_are_equal(in_containers, on_beam):
@@ -160,7 +144,7 @@ def test_decisions_are_equal(in_containers, on_beam):
         trends = decision["history"]["trends"]
         assert {trend["metric"] for trend in trends} >= {"accuracy", "latency", "size"}
         decision["history"]["trends"] = [trend for trend in trends if trend["metric"] not in MEASURED]
-    assert _without(here, MEASURED) == _without(there, MEASURED)
+    assert without(here, MEASURED) == without(there, MEASURED)
     sizes = [{model["name"]: model["metrics"]["size"] for model in decision["models"]} for decision in (here, there)]
     assert sizes[0] == pytest.approx(sizes[1], rel=1e-3)
 
@@ -168,10 +152,10 @@ def test_decisions_are_equal(in_containers, on_beam):
 @pytest.mark.parametrize("step", list(DAG.steps))
 def test_metadata_in_both_engines_is_equal(in_containers, on_beam, step):
     for name, output in in_containers.outputs[step].items():
-        there = _without(on_beam.outputs[step][name].metadata, OF_THE_ENGINE)
+        there = without(on_beam.outputs[step][name].metadata, OF_THE_ENGINE)
         there = {key: value for key, value in there.items() if not key.startswith("latency_ms[")}
         here = {key: value for key, value in output.metadata.items() if key in there}
-        assert _short(here) == _short(there), name
+        assert short(here) == short(there), name
 
 
 def test_kubeflow_gets_the_confusion_matrix_of_each_evaluated_model(in_containers):
@@ -204,42 +188,6 @@ def test_a_failed_step_ends_the_run(image, inputs, values, compiled, tmp_path):
     assert "how to fix:" in failure.value.args[1]
     folders = {file.name for file in (tmp_path / "root").rglob("*")} - {next((tmp_path / "root").iterdir()).name}
     assert folders <= {"prepare-examples"}
-
-
-def _short(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Round floats to five digits, because those of MLMD have six; compare JSON texts like model cards."""
-    return {
-        key: float(f"{value:.5g}") if isinstance(value, float) else _parsed(value) for key, value in metadata.items()
-    }
-
-
-def _parsed(value: Any) -> Any:
-    try:
-        return _without(json.loads(value), CARD_OF_ONE_RUN)
-    except (TypeError, ValueError):  # no JSON, or shortened
-        return value
-
-
-def _without(value: Any, keys: set[str]) -> Any:
-    """Remove these keys at all depths, and round floats: NumPy differs in the last digit between versions of Python."""
-    if isinstance(value, float):
-        return float(f"{value:.12g}")
-    if isinstance(value, dict):
-        return {key: _without(item, keys) for key, item in value.items() if key not in keys}
-    return [_without(item, keys) for item in value] if isinstance(value, list) else value
-
-
-def _stored_metadata(store: Path) -> dict[str, dict[str, object]]:
-    """Return the metadata of every artifact in MLMD by address."""
-    with metadata.Metadata(metadata.sqlite_metadata_connection_config(str(store))) as handle:
-        return {
-            artifact.uri: {name: _value(value) for name, value in artifact.custom_properties.items()}
-            for artifact in handle.store.get_artifacts()
-        }
-
-
-def _value(value: metadata_store_pb2.Value) -> object:
-    return getattr(value, value.WhichOneof("value"))
 
 
 def _bytes(folder: Path) -> dict[str, bytes]:

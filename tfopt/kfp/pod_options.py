@@ -177,7 +177,7 @@ def _pod_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 def _security_context(user: str) -> dict[str, Any]:
     """Return what Kubernetes checks or sets: any user, any user but root, or this user and group.
 
-    Servers from KFP 2.17 on add what else Kubernetes's profile "restricted" demands: no privilege escalation, no
+    Servers from KFP 2.16 on add what else Kubernetes's profile "restricted" demands: no privilege escalation, no
     capabilities, seccomp's default profile. Older ones ignore the setting.
     """
     if user == IMAGE_USER:

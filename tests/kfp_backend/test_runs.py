@@ -1,0 +1,283 @@
+"""Run pipelines under KFP's own driver and launcher, and compare what they record with what a local run records."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kfp import dsl
+from kfp.compiler import Compiler
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2
+
+from tests import toys
+from tests.kfp_backend.backend import NAMESPACE
+from tfopt.cli.main import main
+from tfopt.kfp import Steps, submit
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
+COUNTS = '''
+from tests import toys
+from tfopt.artifacts import Files
+from tfopt.component import Input
+from tfopt.trace import Steps
+
+
+def counts(
+    steps: Steps, data: Input[Files], *, unit: str = "bytes", notes: tuple[str, ...] = (), limit: int | None = None
+) -> None:
+    """Count twice and add.
+
+    Args:
+        steps: Adds the steps.
+        data: A file.
+        unit: Of the count.
+        notes: Any texts.
+        limit: The largest count.
+    """
+    first = steps(toys.count, id="first", data=data, unit=unit, notes=notes, limit=limit)
+    second = steps(toys.count, id="second", data=data, scale=0.5, loud=True)
+    steps(toys.add, id="total", reports=[first.outputs["report"], second.outputs["report"]], start=3)
+'''
+FAILING = '''
+from tests import toys
+from tfopt.artifacts import Files
+from tfopt.component import Input
+from tfopt.trace import Steps
+
+
+def failing(steps: Steps, data: Input[Files], *, how: str = "refuse") -> None:
+    """Fail, and count after that.
+
+    Args:
+        steps: Adds the steps.
+        data: A file.
+        how: The way to fail.
+    """
+    failed = steps(toys.fail, id="first", data=data, how=how)
+    steps(toys.add, id="after", reports=[failed.outputs["report"]])
+'''
+VALUES = ["unit=lines", 'notes=["a", "b: {{$}}", "ü\\"x"]', "limit=7"]
+
+
+@pytest.fixture
+def data(store, tmp_path) -> tuple[Path, str]:
+    """Return a file of nine lines, and its address in the bucket of the runs."""
+    file = tmp_path / "rows.csv"
+    file.write_text("row\n" * 9)
+    key = f"inputs/{tmp_path.name}/rows.csv"
+    store.upload_file(str(file), "mlpipeline", key)
+    return file, f"s3://mlpipeline/{key}"
+
+
+@pytest.fixture
+def run_on_kfp(backend, tmp_path, monkeypatch, capsys):
+    """Return a function that runs ``tfopt submit --wait``; it returns the exit code and the run's id."""
+    monkeypatch.setattr(submit.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr("kfp.client.Client._LOCAL_KFP_CONTEXT", str(tmp_path / "no-context.json"))
+
+    def run(pipeline: str, *words: str) -> tuple[int, str]:
+        with backend.running_workflows():
+            code = main(["submit", _file(tmp_path, pipeline), "--endpoint", backend.url, "--wait", "--json", *words])
+        return code, json.loads(capsys.readouterr().out)["run"]
+
+    return run
+
+
+def _file(folder: Path, text: str) -> str:
+    name = re.search(r"^def (\w+)", text, re.MULTILINE)[1]
+    (folder / f"{name}.py").write_text(text)
+    return str(folder / f"{name}.py")
+
+
+def _content(store, uri: str) -> dict[str, str]:
+    """Return the files at an address by relative path."""
+    key = uri.removeprefix("s3://mlpipeline/")
+    found = store.list_objects_v2(Bucket="mlpipeline", Prefix=key).get("Contents", [])
+    return {
+        entry["Key"].removeprefix(key).lstrip("/"): store.get_object(Bucket="mlpipeline", Key=entry["Key"])["Body"]
+        .read()
+        .decode()
+        for entry in found
+    }
+
+
+def _local_run(folder: Path, pipeline: str, words: list[str]) -> dict[str, dict[str, Any]]:
+    """Run a pipeline on this machine; return the report and the recorded metadata of each step."""
+    root = folder / "local"
+    command = [sys.executable, "-m", "tfopt.run", "run", _file(folder, pipeline), "--root", str(root), "--json"]
+    done = subprocess.run([*command, *words], check=True, capture_output=True, text=True)
+    config = metadata_store_pb2.ConnectionConfig()
+    config.sqlite.filename_uri = str(root / "metadata.sqlite")
+    artifacts = {artifact.uri: artifact for artifact in metadata_store.MetadataStore(config).get_artifacts()}
+    steps = {}
+    for step, result in json.loads(done.stdout).items():
+        ((name, uri),) = result["outputs"].items()
+        steps[step] = {
+            "files": {file.name: file.read_text() for file in Path(uri).iterdir()},
+            "output": name,
+            "count": artifacts[uri].custom_properties["count"].int_value,
+        }
+    return steps
+
+
+def _set(values: list[str]) -> list[str]:
+    return [word for value in values for word in ("--set", value)]
+
+
+def test_a_run_writes_and_records_what_a_local_run_writes_and_records(run_on_kfp, recorded, store, data, tmp_path):
+    local = _local_run(tmp_path, COUNTS, _set([f"data={data[0]}", *VALUES]))
+    code, run_id = run_on_kfp(COUNTS, *_set([f"data={data[1]}", *VALUES]))
+    assert code == 0
+    tasks = recorded(run_id)
+    for step, expected in local.items():
+        assert tasks[step]["state"] == "COMPLETE"
+        output = tasks[step]["outputs"][expected["output"]]
+        assert _content(store, output["uri"]) == expected["files"]
+        assert output["metadata"].get("count", 0) == expected["count"]
+        assert output["type"] == "system.Artifact"
+    assert json.loads(local["first"]["files"]["report.json"])["notes"] == ["a", "b: {{$}}", 'ü"x']
+    assert json.loads(local["total"]["files"]["report.json"])["count"] == 7 + 18 + 3
+    assert tasks["data"]["outputs"]["artifact"]["uri"] == data[1]
+
+
+def test_unchanged_steps_are_reused_unless_their_source_may_have_changed(backend, run_on_kfp, recorded, data):
+    def components() -> list[str]:
+        return [ran.component for ran in backend.ran if ran.component]
+
+    for options, reused in (([], False), (["--kfp-option", "data:reuse=yes"], True)):
+        states = []
+        for _ in range(2):
+            before = len(components())
+            code, run_id = run_on_kfp(COUNTS, "--set", f"data={data[1]}", "--set", "limit=8", *options)
+            assert code == 0
+            states.append({name: task["state"] for name, task in recorded(run_id).items()})
+        ran = components()[before:]
+        assert ran == (["tests.toys:add"] if reused else ["tests.toys:count", "tests.toys:count", "tests.toys:add"])
+        assert states[1]["first"] == ("CACHED" if reused else "COMPLETE")
+        assert states[1]["total"] == "COMPLETE"
+
+
+@pytest.mark.parametrize(
+    ("how", "logged"),
+    [
+        ("refuse", "how to fix"),
+        ("crash", "a bug"),
+        ("kill", "signal"),
+        ("leave", "ended the process with 0"),
+        ("forget", "report"),
+    ],
+)
+def test_a_failed_step_is_retried_fails_the_run_and_uploads_only_its_log(
+    how, logged, backend, run_on_kfp, recorded, store, data
+):
+    before = len(backend.ran)
+    code, run_id = run_on_kfp(
+        FAILING, "--set", f"data={data[1]}", "--set", f"how={how}", "--kfp-option", "first:retries=1"
+    )
+    assert code == 1
+    attempts = [ran for ran in backend.ran[before:] if ran.component]
+    assert [ran.component for ran in attempts] == ["tests.toys:fail"] * 2
+    assert all(logged in ran.log for ran in attempts)
+    tasks = recorded(run_id)
+    assert tasks["first"]["state"] == "FAILED"
+    assert "after" not in tasks
+    uploaded = {name for output in tasks["first"]["outputs"].values() for name in _content(store, output["uri"])}
+    assert "half" not in uploaded
+    assert "report.json" not in uploaded
+
+
+def test_options_of_steps_reach_their_pods(backend, run_on_kfp, data, tmp_path):
+    backend.claims["models"] = tmp_path / "models"
+    backend.cluster.add_secret("credentials", key="value of the secret")
+    options = {
+        **{"cpu": "2", "memory": "1Gi", "gpu": "1", "gpu_type": "amd.com/gpu", "image": "registry.example/rocm:1"},
+        **{"env.NAME": "a=b", "node.pool": "gpu", "toleration": "dedicated=gpu:NoSchedule", "timeout": "10m"},
+        **{"secret.API_TOKEN": "credentials/key", "secret_files.credentials": "/secrets", "volume.models": "/models"},
+        **{"pull_secret": "registry", "user": "10001:20"},
+    }
+    words = [word for key, value in options.items() for word in ("--kfp-option", f"first:{key}={value}")]
+    before = len(backend.ran)
+    code, _ = run_on_kfp(COUNTS, "--set", f"data={data[1]}", "--kfp-option", "service_account=tfopt-runner", *words)
+    assert code == 0
+    (first,) = [
+        ran for ran in backend.ran[before:] if ran.component and "loud" not in json.dumps(ran.container.spec["command"])
+    ][:1]
+    spec, pod = first.container.spec, first.container.pod
+    limits = {"cpu": "2", "memory": "1Gi", "amd.com/gpu": "1"}
+    assert spec["image"] == "registry.example/rocm:1"
+    assert spec["resources"] == {"limits": limits, "requests": {"cpu": "2", "memory": "1Gi"}}
+    assert {"name": "NAME", "value": "a=b"} in spec["env"]
+    token = {"secretKeyRef": {"name": "credentials", "key": "key", "optional": False}}
+    assert {"name": "API_TOKEN", "valueFrom": token} in spec["env"]
+    mounted = {mount["mountPath"]: mount["name"] for mount in spec["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes[mounted["/models"]]["persistentVolumeClaim"]["claimName"] == "models"
+    assert volumes[mounted["/secrets"]]["secret"]["secretName"] == "credentials"
+    assert pod["nodeSelector"] == {"pool": "gpu"}
+    (toleration,) = pod["tolerations"]
+    assert toleration == {"key": "dedicated", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"}
+    assert pod["activeDeadlineSeconds"] == 600
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    ids = {"runAsUser": 10001, "runAsGroup": 20, "runAsNonRoot": True}
+    assert spec["securityContext"].items() >= ids.items()
+    (workflow,) = backend.cluster.of_kind("workflows")[-1:]
+    assert workflow["spec"]["serviceAccountName"] == "tfopt-runner"
+
+
+@dsl.component(base_image="python:3.11-slim")
+def write_report(count: int, report: dsl.Output[dsl.Artifact]) -> None:
+    """A native component, which needs kfp in its container."""
+
+
+def test_a_step_gets_what_kfp_collected_from_a_loop(backend, recorded, store, data, tmp_path):
+    ours = Steps("registry.example/tfopt-{kind}:1")
+
+    @dsl.pipeline(name="loop")
+    def loop(data_uri: str) -> None:
+        rows = dsl.importer(artifact_uri=data_uri, artifact_class=dsl.Artifact).output
+        with dsl.ParallelFor([1.0, 2.0, 3.0]) as scale:
+            counted = ours(toys.count, data=rows, scale=scale).outputs["report"]
+        ours(toys.add, reports=dsl.Collected(counted))
+
+    Compiler().compile(loop, str(tmp_path / "loop.yaml"))
+    from kfp import Client
+
+    backend.leave_out_workflows()
+    run = Client(backend.url).create_run_from_pipeline_package(
+        str(tmp_path / "loop.yaml"), {"data_uri": data[1]}, experiment_name="loops"
+    )
+    backend.run_workflows()
+    total = recorded(run.run_id)["add"]
+    assert total["state"] == "COMPLETE"
+    report = json.loads(_content(store, total["outputs"]["total"]["uri"])["report.json"])
+    assert sorted(report["parts"]) == [36, 72, 108]
+
+
+def test_a_schedule_is_created_replaced_paused_and_deleted(backend, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("kfp.client.Client._LOCAL_KFP_CONTEXT", str(tmp_path / "no-context.json"))
+    of_the_schedule = ["schedule", _file(tmp_path, COUNTS), "--name", "digits", "--endpoint", backend.url]
+
+    def enabled() -> list[bool]:
+        return [found["spec"].get("enabled", False) for found in backend.cluster.of_kind("scheduledworkflows")]
+
+    create = [*of_the_schedule, "--cron", "0 0 3 * * 1", "--set", "data=s3://mlpipeline/rows.csv"]
+    assert main(create) == 0
+    (created,) = backend.cluster.of_kind("scheduledworkflows")
+    assert created["spec"]["trigger"]["cronSchedule"]["cron"] == "0 0 3 * * 1"
+    assert (created["spec"]["maxConcurrency"], created["spec"]["noCatchup"]) == (1, True)
+    assert created["metadata"]["namespace"] == NAMESPACE
+    assert main([*of_the_schedule, "--pause"]) == 0
+    assert enabled() == [False]
+    assert main([*create, "--set", "limit=3"]) == 0
+    assert enabled() == [False], "a replaced schedule stays paused"
+    assert main([*of_the_schedule, "--resume"]) == 0
+    assert enabled() == [True]
+    capsys.readouterr()
+    assert main([*of_the_schedule, "--list"]) == 0
+    assert "digits" in capsys.readouterr().out
+    assert main([*of_the_schedule, "--delete"]) == 0
+    assert enabled() == []
