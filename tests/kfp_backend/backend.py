@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +83,7 @@ class Backend:
         self.url = f"http://{ADDRESS}:8888"
         self.claims: dict[str, Path] = {}
         self.ran: list[Ran] = []
+        self.failure: Exception | None = None
         self._done: set[str] = set()
         self._stack = contextlib.ExitStack()
 
@@ -141,10 +143,11 @@ class Backend:
 
     def _api_server_configuration(self) -> Path:
         store = {"Host": self.storage.removeprefix("http://"), "AccessKey": "test", "SecretAccessKey": "test"}
+        database = {"DBName": "mlpipeline", "GroupConcatMaxLen": "4194304"}  # bytes of all tasks of a run
         settings = {
             "DBDriverName": "mysql",
             "DBConfig": {
-                "MySQLConfig": {"Host": ADDRESS, "Port": "3306", "User": "root", "DBName": "mlpipeline"},
+                "MySQLConfig": {**database, "Host": ADDRESS, "Port": "3306", "User": "root"},
                 "ConMaxLifeTime": "120s",
             },
             "ObjectStoreConfig": {**store, "BucketName": "mlpipeline", "PipelinePath": "pipelines", "Secure": False},
@@ -198,7 +201,11 @@ class Backend:
 
         def follow() -> None:
             while not stopped.is_set():
-                self.run_workflows()
+                try:
+                    self.run_workflows()
+                except Exception as error:
+                    self.failure = error
+                    return
                 self.cluster.changed.wait(0.2)
                 self.cluster.changed.clear()
 
@@ -210,21 +217,34 @@ class Backend:
             stopped.set()
             thread.join()
 
+    def pause(self, seconds: float) -> None:
+        """Wait between two questions for the state of a run; raise what ended the thread that runs it."""
+        threading.Event().wait(min(seconds, 0.3))
+        if self.failure:
+            raise self.failure
+
     def leave_out_workflows(self) -> None:
         """Do not run the workflows that were created so far."""
         self._done |= {workflow["metadata"]["name"] for workflow in self.cluster.of_kind("workflows")}
 
-    def _report(self, workflow: dict[str, Any]) -> None:
+    def _report(self, workflow: dict[str, Any]) -> bytes:
         """Report the state of a workflow to the API server, as KFP's persistence agent does."""
         name = workflow["metadata"]["name"]
-        self.cluster.objects[f"/apis/argoproj.io/v1alpha1/namespaces/{NAMESPACE}/workflows/{name}"] = workflow
+        path = f"/apis/argoproj.io/v1alpha1/namespaces/{NAMESPACE}/workflows/{name}"
         request = urllib.request.Request(
             f"{self.url}/apis/v1beta1/workflows",
             json.dumps(json.dumps(workflow)).encode(),
             {"content-type": "application/json"},
         )
-        with urllib.request.urlopen(request) as response:
-            response.read()
+        for _ in range(20):  # the server stores a run only after its workflow, and deletes workflows without a run
+            self.cluster.objects[path] = workflow
+            try:
+                with urllib.request.urlopen(request) as response:
+                    return response.read()
+            except urllib.error.HTTPError as error:
+                failure = error
+                threading.Event().wait(0.5)
+        raise failure
 
     def _run_container(self, container: Container) -> tuple[int, dict[str, str]]:
         number = len(self.ran)
@@ -241,6 +261,7 @@ class Backend:
         environment = {**self._environment(), **values}
         ran = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         self.ran.append(Ran(container, ran.returncode, ran.stdout.decode(errors="replace")))
+        (self.folder / f"{number}-{container.pod['metadata']['name']}.log").write_bytes(ran.stdout)
         shutil.rmtree(self.folder / "volumes" / str(number), ignore_errors=True)
         defaults = {output["name"]: output["valueFrom"].get("default") for output in container.outputs}
         written = {name: path.read_text() if path.exists() else defaults[name] for name, path in paths.items()}
@@ -310,6 +331,6 @@ def _wait_for(url: str, process: "subprocess.Popen[bytes]", log: Path, seconds: 
         with contextlib.suppress(OSError), urllib.request.urlopen(url) as response:
             response.read()
             return
-        time.sleep(0.5)
+        threading.Event().wait(0.5)
     failures = [line for line in log.read_text(errors="replace").splitlines() if line.startswith(("E", "F"))]
     raise TimeoutError("\n".join([f"{url} did not answer", *failures[:20]]))

@@ -43,7 +43,7 @@ def recorded(backend):
         tasks = {}
         for execution in client.get_executions_by_context(context.id):
             values = {key: _value(value) for key, value in execution.custom_properties.items()}
-            name = values.get("display_name") or "root"
+            name = values.get("display_name") or values.get("task_name") or "root"
             state = metadata_store_pb2.Execution.State.Name(execution.last_known_state)
             tasks[name] = {"state": state, "values": values, "outputs": _outputs(client, execution.id)}
         return tasks

@@ -48,7 +48,7 @@ def on_kfp(backend, store, recorded, folder, tmp_path_factory) -> dict[str, dict
     words = [*_words("--set", [*sources, *VALUES, f"destination={DESTINATION}"]), *_words("--kfp-option", volumes)]
     with backend.running_workflows(), pytest.MonkeyPatch.context() as patch:
         patch.setattr("kfp.client.Client._LOCAL_KFP_CONTEXT", str(folder / "no-context.json"))
-        patch.setattr(submit.time, "sleep", lambda seconds: None)
+        patch.setattr(submit.time, "sleep", backend.pause)
         assert main(["submit", "retrain", "--endpoint", backend.url, "--wait", *words]) == 0
     workflow = backend.cluster.of_kind("workflows")[-1]
     return recorded(workflow["metadata"]["labels"]["pipeline/runid"])

@@ -76,7 +76,7 @@ def data(store, tmp_path) -> tuple[Path, str]:
 @pytest.fixture
 def run_on_kfp(backend, tmp_path, monkeypatch, capsys):
     """Return a function that runs ``tfopt submit --wait``; it returns the exit code and the run's id."""
-    monkeypatch.setattr(submit.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(submit.time, "sleep", backend.pause)
     monkeypatch.setattr("kfp.client.Client._LOCAL_KFP_CONTEXT", str(tmp_path / "no-context.json"))
 
     def run(pipeline: str, *words: str) -> tuple[int, str]:
@@ -141,7 +141,7 @@ def test_a_run_writes_and_records_what_a_local_run_writes_and_records(run_on_kfp
         assert output["type"] == "system.Artifact"
     assert json.loads(local["first"]["files"]["report.json"])["notes"] == ["a", "b: {{$}}", 'ü"x']
     assert json.loads(local["total"]["files"]["report.json"])["count"] == 7 + 18 + 3
-    assert tasks["data"]["outputs"]["artifact"]["uri"] == data[1]
+    assert tasks["importer"]["outputs"]["artifact"]["uri"] == data[1]
 
 
 def test_unchanged_steps_are_reused_unless_their_source_may_have_changed(backend, run_on_kfp, recorded, data):

@@ -235,8 +235,8 @@ def _import_source(source: PipelineInput, uri: Any, options: Options) -> Any:
     # KFP's cache identifies an imported artifact by its address, even if the content has changed. So it is imported in
     # each run, unless the user states that the content at the address does not change.
     reimport = options.of(source.name).get("reuse") != "yes"
-    task = dsl.importer(artifact_uri=uri, artifact_class=kfp_type(source.type), reimport=reimport)
-    return task.set_display_name(source.name).output
+    # No display name: KFP's launcher (to 2.17) records an importer under it, and then no step finds the imported artifact.
+    return dsl.importer(artifact_uri=uri, artifact_class=kfp_type(source.type), reimport=reimport).output
 
 
 def _task(step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
