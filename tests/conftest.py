@@ -18,7 +18,7 @@ from tfopt.processes.call_server import call_servers
 # Hypothesis draws the same examples in every run; tests that search for new ones are marked nightly.
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
-collect_ignore = ["stand_in_server.py"]  # a program, not a test module
+collect_ignore = ["mutants", "stand_in_server.py"]  # programs, not test modules
 # Files that take a minute and more start first, so that no worker waits for another one at the end.
 LONG = ("tests/contract/test_execution.py", "tests/docs/test_readme.py", "tests/tfx/", "tests/kill/", "tests/fuzz/")
 if (
