@@ -1,5 +1,6 @@
 """Test that several outputs are renamed all or none, also by processes that are killed between two renames."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,23 @@ place({folder / f"staged{name}": folder / name for name in "abc"})
 """
 
 
+KILLED_AFTER = """
+import os, signal, sys
+from pathlib import Path
+from tfopt.artifacts.placement import place
+unlink, left = Path.unlink, int(sys.argv[2])
+def counted(path, missing_ok=False):
+    global left
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+    left -= 1
+    unlink(path, missing_ok)
+Path.unlink = counted
+folder = Path(sys.argv[1])
+place({folder / f"staged{name}": folder / name for name in "abc"})
+"""
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for name in "abc":
@@ -49,6 +67,27 @@ def test_a_rerun_removes_what_a_killed_process_placed(folder, renames, first):
     for name in (first, *"abc"):
         remove_interrupted(folder / name)
     assert visible(folder) == []
+
+
+@pytest.mark.parametrize("removed", [1, 2])
+def test_outputs_of_a_process_that_was_killed_after_its_commit_stay(folder, removed):
+    subprocess.run([sys.executable, "-c", KILLED_AFTER, folder, str(removed)], check=False)
+    for name in "abc":
+        remove_interrupted(folder / name)
+    assert visible(folder) == ["a", "b", "c"]
+
+
+def test_outputs_are_on_the_disk_before_their_rename_and_the_rename_is_after_it(folder, monkeypatch):
+    events, rename = [], Path.rename
+
+    def record(path: Path, target: Path) -> Path:
+        events.append(f"rename {target.name}")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", record)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: events.append(Path(f"/proc/self/fd/{descriptor}").readlink()))
+    place({folder / "stageda": folder / "a"})
+    assert events == [folder / "stageda" / "file", folder / "stageda", "rename a", folder]
 
 
 def test_a_journal_that_was_not_written_whole_is_removed_with_the_staging_folders(folder):

@@ -84,6 +84,28 @@ def test_each_round_starts_new_processes_after_all_of_the_previous_round_have_en
     assert events == ["started"] * 2 + ["ended", "ended", "started", "started"] * FIRST_LOOK + ["ended"] * 2
 
 
+def test_the_second_turn_of_a_round_has_the_reverse_order_of_the_first():
+    bursts: list[str] = []
+
+    class Recorded(FakeProcess):
+        """A process that records its bursts."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__(USUAL)
+            self._name = name
+
+        def call(self, name: str, *arguments: Any) -> Any:
+            bursts.extend([self._name] * (name == "burst"))
+            return super().call(name, *arguments)
+
+    models = [MeasuredModel(name, Model("a.tflite"), Recorded(name), is_baseline=name == "a") for name in "abc"]
+    measure_interleaved(models, SETTINGS, lambda inputs: "inputs")
+    measured = bursts[-3 * 2 * len(USUAL) * FIRST_LOOK :]  # after the warm-up
+    rounds = [measured[start : start + 6] for start in range(0, len(measured), 6)]
+    assert all(sorted(names[:3]) == list("abc") and names[3:] == names[2::-1] for names in rounds)
+    assert len({tuple(names) for names in rounds}) > 2
+
+
 def test_a_dropped_batch_size_is_not_measured_and_its_note_reports_the_time_of_a_call():
     candidate = measure_candidate({1: 300.0, 8: 0.01})
     assert candidate.notes == [

@@ -20,6 +20,7 @@ from tfopt.components.prepare_examples.beam_pipeline import survey_rows, write_s
 from tfopt.components.prepare_examples.component import prepare_examples
 from tfopt.components.prepare_examples.parameters import Pack, Settings, Splits
 from tfopt.components.prepare_examples.prepare import check_shards, check_survey
+from tfopt.components.prepare_examples.readers.base import Row
 from tfopt.components.prepare_examples.readers.detect import inspect_source
 from tfopt.components.prepare_examples.schema import decide_schema
 from tfopt.components.prepare_examples.shards import Layout, Shard
@@ -307,6 +308,12 @@ def test_several_shards_contain_the_same_records_as_one(flowers, tmp_path):
         assert sorted(records(tmp_path / "many", split)) == sorted(records(tmp_path / "one", split))
     many = Layout.plan(replace(source, files={"a.csv": 3 << 30}), settings)
     assert many.shards == {"train": 18, "eval": 6}
+
+
+def test_the_shards_of_a_split_have_similar_sizes():
+    layout = Layout(Splits.parse(["train:3", "eval:1"]), 0, {"train": 4, "eval": 2})
+    counts = Counter(layout.assign(Row("a", number, b"%d" % number))[0] for number in range(4000))
+    assert [counts[shard] / 4000 for shard in range(6)] == pytest.approx([3 / 16] * 4 + [1 / 8] * 2, abs=0.03)
 
 
 def test_splits_share_the_range_of_hashes_by_weight():
