@@ -63,6 +63,16 @@ def test_tracing_rejects_an_illegal_order():
         trace(twice)
 
 
+def test_tracing_rejects_an_illegal_order_with_a_step_in_between():
+    def twice(steps: Steps, model: Input[KerasModel]) -> None:
+        """Prune a pruned and folded model."""
+        folded = steps.fold_batch_norm(model=steps.prune(model=model).outputs["pruned"]).outputs["folded"]
+        steps.prune(id="again", model=folded)
+
+    with pytest.raises(ComponentError, match="again: prune after prune"):
+        trace(twice)
+
+
 def model(folder, previous_steps, parameters=None):
     """Write a model card like the framework: the last step itself, the previous ones in the lineage."""
     steps = [

@@ -1,6 +1,5 @@
 """Test that several outputs are renamed all or none, also by processes that are killed between two renames."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -75,19 +74,6 @@ def test_outputs_of_a_process_that_was_killed_after_its_commit_stay(folder, remo
     for name in "abc":
         remove_interrupted(folder / name)
     assert visible(folder) == ["a", "b", "c"]
-
-
-def test_outputs_are_on_the_disk_before_their_rename_and_the_rename_is_after_it(folder, monkeypatch):
-    events, rename = [], Path.rename
-
-    def record(path: Path, target: Path) -> Path:
-        events.append(f"rename {target.name}")
-        return rename(path, target)
-
-    monkeypatch.setattr(Path, "rename", record)
-    monkeypatch.setattr(os, "fsync", lambda descriptor: events.append(Path(f"/proc/self/fd/{descriptor}").readlink()))
-    place({folder / "stageda": folder / "a"})
-    assert events == [folder / "stageda" / "file", folder / "stageda", "rename a", folder]
 
 
 def test_a_journal_that_was_not_written_whole_is_removed_with_the_staging_folders(folder):

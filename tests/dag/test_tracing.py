@@ -3,12 +3,13 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 
 from tests import toys
 from tfopt.artifacts import Examples, Files, KerasModel, Model, PythonModule, Report, SavedModel
-from tfopt.component import Group, Input
+from tfopt.component import Between, Group, Input
 from tfopt.dag.dag import Placeholder, StepOutput
 from tfopt.dag.tracing import Inherited, Steps, load, pipelines, trace
 from tfopt.errors import ComponentError
@@ -196,6 +197,21 @@ def test_a_pipelines_parameter_inherits_choices_range_and_description_from_the_s
     assert (dag.parameters["unit"].choices, dag.parameters["unit"].default) == (("bytes", "lines"), "bytes")
     assert dag.parameters["scale"].between == toys.count.parameters["scale"].between
     assert dag.parameters["scale"].description == "A factor."  # its own
+
+
+def test_a_pipelines_parameter_has_the_range_that_it_and_its_step_allow():
+    def narrowed(steps, data: Input[Files], *, scale: Annotated[float, Between(1, 20)] = 2.0) -> None:
+        steps(toys.count, data=data, scale=scale)
+
+    assert trace(narrowed).parameters["scale"].between == Between(1, 10)
+
+
+def test_a_value_of_another_type_than_the_steps_is_checked_before_the_first_step():
+    def whole(steps, data: Input[Files], *, scale: int = 2) -> None:
+        steps(toys.count, data=data, scale=scale)
+
+    with pytest.raises(ComponentError, match="float from 0 to 10"):
+        trace(whole).values({"data": __file__, "scale": 11})
 
 
 def test_an_inherited_parameter_has_everything_from_its_step_and_may_set_another_default():

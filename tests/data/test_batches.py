@@ -177,7 +177,8 @@ def test_no_truncation_of_a_gzip_file_is_silent(tmp_path):
     assert set(silent) <= {40}
     part.write_bytes(content + content)  # several gzip members make one file
     assert len(list(read_records([part]))) == 80
-    assert sum(len(batch["image"]) for batch in read_batches([part], IMAGE, batch_size=9)) == 80
+    for files in ([part], [part, part]):
+        assert sum(len(batch["image"]) for batch in read_batches(files, IMAGE, batch_size=9)) == 80 * len(files)
 
 
 @pytest.mark.parametrize("compressed", [False, True])

@@ -30,6 +30,7 @@ class Fit(Schedule):
     """Training options.
 
     Attributes:
+        stop: What ends training before the last epoch.
         metrics: Metrics to report.
         seed: Seed of all random numbers.
     """
@@ -61,6 +62,7 @@ def test_a_group_is_flattened_where_it_stands_with_types_defaults_and_descriptio
     assert [parameter.default for parameter in fit.parameters.values()] == [0.1, 3, "loss", ["accuracy"], None, False]
     assert fit.parameters["epochs"].description == "Passes over the data."
     assert fit.parameters["metrics"].description == "Metrics to report."
+    assert fit.parameters["stop"].description == "What ends training before the last epoch."  # not that of the base
     assert fit.schema()["properties"]["stop"]["enum"] == ["never", "loss"]
     assert fit.parameters["epochs"].expected == "int at least 1"
 

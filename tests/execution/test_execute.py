@@ -123,6 +123,12 @@ def test_outputs_are_on_the_disk_before_they_appear(data, tmp_path, monkeypatch)
     assert parent == tmp_path.name
 
 
+@pytest.mark.parametrize("second", ["out", "out/below"])
+def test_two_outputs_at_one_path_are_refused(data, tmp_path, second):
+    with pytest.raises(ComponentError, match="a folder for each output"):
+        toys.two(data, tmp_path / "out", tmp_path / second)
+
+
 def test_missing_and_unknown_things_are_named(data, tmp_path):
     with pytest.raises(ComponentError, match="no data"):
         toys.count(report=tmp_path / "out")

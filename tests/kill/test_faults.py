@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import toys
 from tests.process_tree import marked, wait_until
 from tfopt.artifacts import scratch
-from tfopt.errors import ComponentError, path_error
+from tfopt.errors import path_error
 
 DAG = '''
 from tests.kill.kill_dag import split
@@ -172,11 +171,6 @@ def test_two_runs_in_one_root_are_both_whole_with_tfx(dag, tmp_path):
     assert [run.returncode for run in runs] == [0, 0], errors
     assert any("waiting for its end" in error for error in errors)
     assert any("reused" in error for error in errors)
-
-
-def test_two_outputs_at_one_path_are_refused(dag, tmp_path):
-    with pytest.raises(ComponentError, match="a folder for each output"):
-        toys.two(data=dag, first=tmp_path / "out", second=tmp_path / "out" / "below")
 
 
 def test_scratch_of_a_killed_process_is_removed_and_that_of_a_running_one_stays(tmp_path, monkeypatch):

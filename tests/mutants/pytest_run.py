@@ -43,7 +43,7 @@ class TestRun:
 
 
 def copy_tree(root: Path, target: Path) -> None:
-    """Copy the files of a repository that git does not ignore; its ``.venv`` is linked."""
+    """Copy the files of a repository that git does not ignore."""
     command = ["git", "ls-files", "-co", "--exclude-standard", "-z"]
     names = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.split("\0")
     for name in filter(None, names):
@@ -51,8 +51,6 @@ def copy_tree(root: Path, target: Path) -> None:
         if source.is_symlink() or source.is_file():  # not if it was removed since the last commit
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, copy, follow_symlinks=False)
-    if (root / ".venv").is_dir():
-        (target / ".venv").symlink_to((root / ".venv").resolve())
 
 
 def environment_of(tree: Path, scratch: Path) -> dict[str, str]:

@@ -9,7 +9,7 @@ import pytest
 
 import tests.object_store  # noqa: F401  (registers the scheme)
 from tests import toys
-from tfopt.artifacts import Files, KerasModel, Model, TFLiteModel
+from tfopt.artifacts import Files, KerasModel, Model, Report, TFLiteModel
 from tfopt.component import Input, components
 from tfopt.dag.outcome import Outcome
 from tfopt.dag.tracing import trace
@@ -98,6 +98,21 @@ def test_node_refuses_channels_of_wrong_types():
         examples=types.Channel(type=standard_artifacts.Examples),
     )
     node(toys.copy_model, model=types.Channel(type=TYPES[KerasModel]))
+
+
+def test_a_list_of_more_than_nine_artifacts_has_the_order_of_its_channels(tmp_path):
+    from tfopt.tfx.components import COMPONENT, TYPES, Executor
+
+    artifacts = {f"reports_{number}": TYPES[Report]() for number in range(11, 0, -1)}
+    for number, artifact in zip(range(11, 0, -1), artifacts.values(), strict=True):
+        artifact.uri = str(tmp_path / str(number))
+        Path(artifact.uri).mkdir()
+        Report(artifact.uri).write({"count": number})
+    total = TYPES[Report]()
+    total.uri = str(tmp_path / "total")
+    inputs = {name: [artifact] for name, artifact in artifacts.items()}
+    Executor().Do(inputs, {"total": [total]}, {COMPONENT: "tests.toys:add", "start": 0})
+    assert Report(total.uri).read()["parts"] == list(range(1, 12))
 
 
 def test_remote_artifacts_are_downloaded_and_uploaded(digits_model, tmp_path):

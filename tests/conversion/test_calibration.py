@@ -1,0 +1,22 @@
+"""Test the selection of records for calibration and for the comparison after it."""
+
+import numpy as np
+
+from tfopt.conversion.calibration import drop_calibrated, split_halves
+
+
+def test_the_halves_for_the_stability_of_ranges_have_no_common_batch():
+    batches = [{"x": np.array([number])} for number in range(5)]
+    first, second = ([int(batch["x"][0]) for batch in half] for half in split_halves(batches))
+    assert sorted(first + second) == [0, 1, 2, 3, 4]
+    assert abs(len(first) - len(second)) == 1
+
+
+def test_records_that_a_model_was_calibrated_on_are_left_out_unless_there_are_no_others():
+    batch = {"x": np.array([[1.0], [2.0], [3.0]]), "word": np.array([b"a", b"b", b"c"], object), "scalar": np.array(7)}
+    calibrated = {"x": np.array([[3.0], [1.0]]), "word": np.array([b"c", b"other"], object), "scalar": np.array(7)}
+    remaining, dropped = drop_calibrated(batch, calibrated)
+    assert (remaining["x"].ravel().tolist(), remaining["word"].tolist(), dropped) == ([1.0, 2.0], [b"a", b"b"], 1)
+    assert drop_calibrated(batch, None) == (batch, 0)
+    unchanged, dropped = drop_calibrated(batch, batch)
+    assert unchanged is batch and dropped == 3
