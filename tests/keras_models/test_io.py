@@ -46,6 +46,12 @@ def one_layer_twice(kit):
     return kit.Model([a, c], [shared(a), shared(c)])
 
 
+def one_output_twice(kit):
+    a = kit.Input((4,), name="a")
+    first, second = kit.layers.Dense(3)(a), kit.layers.Dense(2)(a)
+    return kit.Model(a, {"x": first, "y": second, "z": first})
+
+
 def words(kit):
     word = kit.Input((1,), name="word", dtype="string")
     ids = kit.layers.StringLookup(vocabulary=["p", "q"])(word)
@@ -81,6 +87,7 @@ MODELS = {
     "dicts": (lambda kit: two_by_two(kit, dict, dict), {"a": A, "b": B}, {"score": 3, "extra": 2}),
     "ordered": (lambda kit: two_by_two(kit, collections.OrderedDict), {"a": A, "b": B}, {"z": 3, "q": 2}),
     "one layer twice": (one_layer_twice, {"a": A, "c": A * 2}, {"d": 3, "d_1": 3}),
+    "one output twice": (one_output_twice, {"a": A}, {"x": 3, "y": 2, "z": 3}),
     "text": (words, {"word": TEXT}, {"o": 4}),
     "integers": (integers, {"ids": np.arange(12, dtype=np.int32).reshape(3, 4) % 9}, {"o": 4}),
     "fixed batch": (fixed_batch, {"a": A}, {"o": 3}),
