@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 import uuid
@@ -53,31 +54,50 @@ def copy_tree(root: Path, target: Path) -> None:
             shutil.copy2(source, copy, follow_symlinks=False)
 
 
-def environment_of(tree: Path, scratch: Path) -> dict[str, str]:
-    """Return the environment in which Python imports this copy of the repository, also in child processes.
+def create_interpreter(tree: Path) -> Path:
+    """Create a virtual environment in a copy: the packages of this one, but tfopt from the copy; return its Python.
 
-    The finder of the editable installation is the last one in ``sys.meta_path``, so that PYTHONPATH takes precedence.
+    A path in PYTHONPATH would not be enough: some tests start processes with another one.
     """
+    packages = Path(sysconfig.get_paths()["purelib"])
+    names = [file.name for file in sorted(packages.glob("*.pth")) if not file.name.startswith("__editable__.tfopt-")]
+    own = tree / ".venv" / packages.relative_to(sys.prefix)
+    own.mkdir(parents=True)
+    lines = (
+        str(tree),
+        str(packages),
+        f"import site; [site.addpackage({str(packages)!r}, name, None) for name in {names}]",
+    )
+    (own / "copy.pth").write_text("\n".join(lines))
+    original = Path(sys.executable).resolve()
+    (tree / ".venv" / "pyvenv.cfg").write_text(f"home = {original.parent}\ninclude-system-site-packages = false\n")
+    python = tree / ".venv" / "bin" / "python"
+    python.parent.mkdir()
+    python.symlink_to(original)
+    return python
+
+
+def environment_of(scratch: Path) -> dict[str, str]:
+    """Return the environment of the tests, whose temporary files are in a folder of their own."""
     scratch.mkdir(exist_ok=True)
-    return {**os.environ, "PYTHONPATH": str(tree), "TMPDIR": str(scratch), MARK: uuid.uuid4().hex}
+    return {**os.environ, "TMPDIR": str(scratch), MARK: uuid.uuid4().hex}
 
 
-def check_import(tree: Path, scratch: Path) -> None:
+def check_import(python: Path, tree: Path, scratch: Path) -> None:
     """Raise RuntimeError if a child process, which runs in another folder, would not import the copy of tfopt."""
-    words = [sys.executable, "-P", "-c", "import tfopt; print(tfopt.__file__)"]
-    options = {"cwd": scratch.parent, "env": environment_of(tree, scratch), "capture_output": True, "text": True}
-    imported = subprocess.run(words, check=True, **options).stdout.strip()
-    if not Path(imported).is_relative_to(tree):
-        raise RuntimeError(f"tests would import {imported}, not the copy in {tree}")
+    words = [python, "-P", "-c", "import tfopt; print(tfopt.__file__)"]
+    run = subprocess.run(words, cwd=scratch.parent, env=environment_of(scratch), capture_output=True, text=True)
+    if run.returncode or not Path(run.stdout.strip()).is_relative_to(tree):
+        raise RuntimeError(f"tests would not import tfopt from the copy in {tree}: {run.stdout}{run.stderr}")
 
 
 def run_tests(
-    tree: Path, tests: tuple[str, ...], scratch: Path, limit_s: float, stop: threading.Event, *options: str
+    python: Path, tests: tuple[str, ...], scratch: Path, limit_s: float, stop: threading.Event, *options: str
 ) -> TestRun:
     """Run pytest on test files or single tests of a copy.
 
     Args:
-        tree: The copy.
+        python: The interpreter of the copy.
         tests: The files or tests.
         scratch: Folder for temporary files.
         limit_s: Time after which the process is killed.
@@ -87,13 +107,13 @@ def run_tests(
     Raises:
         Stopped: If the event was set.
     """
-    environment, results = environment_of(tree, scratch), scratch / "results.xml"
+    environment, results = environment_of(scratch), scratch / "results.xml"
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "junit_family=xunit1", f"--junitxml={results}"]
     begun = time.monotonic()
     with (scratch / "log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, *words, *options, *tests],
-            cwd=tree,
+            [python, *words, *options, *tests],
+            cwd=python.parents[2],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,

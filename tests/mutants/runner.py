@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.pytest_run import check_import, copy_tree, run_tests
+from tests.mutants.pytest_run import check_import, copy_tree, create_interpreter, run_tests
 
 State = Literal["found", "survived", "not counted"]
 # Limits without a mutant, as multiples of the limit with one: for its tests, and for the tests that found all mutants.
@@ -63,7 +63,8 @@ class MutantRunner:
         self._stop = threading.Event()
         copy_tree(root, self._original)
         compileall.compile_dir(self._original, quiet=2, workers=1)
-        check_import(self._original, folder / "scratch")
+        self._python = create_interpreter(self._original)
+        check_import(self._python, self._original, folder / "scratch")
 
     def run(self, mutants: Sequence[Mutant], workers: int) -> Iterator[Result]:
         """Yield the result of each mutant as soon as it is known. If the caller stops, all processes are ended."""
@@ -83,7 +84,7 @@ class MutantRunner:
         failed: set[str] = set()
         if tests:
             limit_s = ALL_CONFIRMATIONS * self._limit_s
-            run = run_tests(self._original, tests, self._new_folder("confirmed"), limit_s, self._stop)
+            run = run_tests(self._python, tests, self._new_folder("confirmed"), limit_s, self._stop)
             if run.end:
                 raise RuntimeError(f"the tests that found mutants cannot be run without them: {run.end}")
             failed = set(run.failed)
@@ -92,10 +93,11 @@ class MutantRunner:
     def _run_one(self, number: int, mutant: Mutant) -> Result:
         folder = self._new_folder(str(number))
         tree = folder / "tree"
-        shutil.copytree(self._original, tree, symlinks=True, ignore=shutil.ignore_patterns("*-pytest-*.pyc"))
+        ignored = shutil.ignore_patterns(".venv", "*-pytest-*.pyc")
+        shutil.copytree(self._original, tree, symlinks=True, ignore=ignored)
         mutant.apply(tree)
         try:
-            run = run_tests(tree, mutant.tests, folder, self._limit_s, self._stop, "-x")
+            run = run_tests(create_interpreter(tree), mutant.tests, folder, self._limit_s, self._stop, "-x")
         finally:
             shutil.rmtree(folder)
         if run.end:
@@ -106,7 +108,7 @@ class MutantRunner:
         if result.state == "found" and not result.is_test:
             folder = self._new_folder(f"confirmed-{number}")
             limit_s = CONFIRMATION * self._limit_s
-            run = run_tests(self._original, result.mutant.tests, folder, limit_s, self._stop, "-x")
+            run = run_tests(self._python, result.mutant.tests, folder, limit_s, self._stop, "-x")
             failed = {result.by} if run.end or run.failed else set()
         return replace(result, state="not counted") if result.by in failed else result
 

@@ -31,6 +31,7 @@ def wait(seconds: float) -> None:
     time.sleep(seconds)
 '''
 TESTS = """\
+import os
 import subprocess
 import sys
 
@@ -39,7 +40,8 @@ import tfopt
 
 def test_subtract_in_a_child_process(tmp_path):
     words = [sys.executable, "-P", "-c", "import sys, tfopt; sys.exit(tfopt.subtract(3, 1) != 2)"]
-    assert subprocess.run(words, cwd=tmp_path).returncode == 0
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    assert subprocess.run(words, cwd=tmp_path, env=environment).returncode == 0
 
 
 def test_wait():
