@@ -86,6 +86,8 @@ def test_the_data_preparation_takes_files_columns_and_the_policy_for_missing_val
     prepared = dag.steps["prepare_examples"].parameters
     for parameter in ("files", "columns", "missing", "pack", "splits"):
         assert prepared[parameter].parameter is dag.parameters[parameter]
+    splits = [text.partition(":")[0] for text in dag.parameters["splits"].default]
+    assert splits == ["train", "eval", "test"]  # candidates are measured on records that no step has seen
     assert "Parquet" in dag.steps["prepare_examples"].inputs["data"].description
     with pytest.raises(ComponentError, match="write columns="):
         dag.parameters["columns"].reads.parse(["c:number"])
