@@ -98,11 +98,13 @@ def test_signatures_unknown_dimensions_and_strings_are_preserved(tmp_path):
 def test_constant_out_of_range_stays_in_float32(tmp_path):
     @tf.function(input_signature=[tf.TensorSpec([None, 4], name="x")])
     def serve(x):
-        return {"y": tf.tanh(x + 1.0) * 1e6}
+        return {"y": tf.maximum(tf.tanh(x + 1.0) * 1e6, -1e6)}
 
     tf.saved_model.save(tf.Module(), str(tmp_path / "model"), signatures=serve)
     made = cast_precision(model=tmp_path / "model", cast=tmp_path / "cast")["cast"]
-    assert made.card.facts["report"]["stays"] == {"has a constant out of the range of float16": {"Mul": 1}}
+    assert made.card.facts["report"]["stays"] == {
+        "has a constant out of the range of float16": {"Maximum": 1, "Mul": 1}
+    }
 
 
 def test_results_that_become_infinite_on_special_values_are_reported(tmp_path, caplog):

@@ -20,9 +20,8 @@ ROOT = Path(__file__).parents[2]
 def main(words: Sequence[str] | None = None) -> int:
     """Run the mutants, and return 1 if one survived or could not be counted."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument(
-        "--only", default="", metavar="TEXT", help="mutants with this text in their file or description"
-    )
+    only = "mutants with this text in their file or description; may be repeated"
+    parser.add_argument("--only", action="append", metavar="TEXT", help=only)
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="mutants at a time (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to a file")
     parser.add_argument("--limit", type=float, default=300, metavar="S", help="seconds for the tests of a mutant")
@@ -45,7 +44,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> list[Result]:
-    mutants = [mutant for mutant in read_mutants(options.root) if options.only in str(mutant)]
+    texts = options.only or [""]
+    mutants = [mutant for mutant in read_mutants(options.root) if any(text in str(mutant) for text in texts)]
     with tempfile.TemporaryDirectory(prefix="tfopt-mutants-") as folder:
         runner = MutantRunner(options.root.resolve(), Path(folder), options.limit)
         results = []
