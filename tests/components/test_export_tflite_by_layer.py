@@ -1,6 +1,8 @@
 """Test export_tflite layer by layer: 4 bits, recipes, layers left in float, sparse weights, stability of ranges."""
 
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -13,6 +15,7 @@ from tests.conftest import write_examples
 from tests.runtimes.formulas import saved
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model, TFLiteModel
+from tfopt.components.export_tflite import layer_quantization
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.export_tflite.flatbuffer import dense_scale_bytes
 from tfopt.components.export_tflite.quantize import MAX_EXTRA_DEGRADATION, choose_dense_scales
@@ -135,6 +138,19 @@ def test_the_worst_layers_stay_in_float_until_the_limit_is_met(vectors, tmp_path
     assert first["degradation"] > 0.1 and (first["in_float"], second["in_float"]) == (0, 1)
     kinds = weights(tmp_path / "out")
     assert sorted(kinds.values()) == [schema.TensorType.FLOAT32, *[schema.TensorType.INT8] * 3]
+
+
+def test_layers_are_ranked_by_the_noise_that_they_add_to_that_of_their_input(monkeypatch):
+    noise = {"first": 0.5, "second": 0.6, "third": 0.61}
+    tensors = {name: {"snr": 1 / value} for name, value in noise.items()}
+    comparison = SimpleNamespace(intermediate_tensors=tensors, output_tensors={})
+    result = SimpleNamespace(get_signature_comparison_result=lambda name: comparison)
+    quantizer = SimpleNamespace(validate=lambda *arguments, **options: result)
+    monkeypatch.setattr(layer_quantization, "Quantizer", lambda *arguments, **options: quantizer)
+    chain = [([source], name, True) for source, name in pairwise(["input", *noise])]
+    monkeypatch.setattr(layer_quantization, "_layers", lambda content: chain)
+    model = layer_quantization.QuantizableModel(b"", "dynamic", [], integer_io=False)
+    assert model.rank_by_error(b"") == ["first", "second", "third"]
 
 
 def test_a_limit_that_is_met_at_once_changes_nothing(digits_model, digits_examples, tmp_path):
