@@ -126,6 +126,13 @@ def test_zeros_and_unaligned_channels_are_reported(mixed):
     assert {(kernel["reads"], kernel["gives"]) for kernel in mixed["channels"]} == {(3, 8), (16, 10)}
 
 
+def test_a_kernel_with_some_dense_groups_is_not_two_of_four(tmp_path):
+    kernel = DRAW.normal(size=(4, 4)).astype(np.float32)
+    kernel[:2, 0] = 0  # one of its four groups
+    (listed,) = inspect_function(lambda x: x @ kernel, (4,), tmp_path)["sparsity"]["kernels"]
+    assert (listed["zeros"], listed["two_of_four"]) == (2, False)
+
+
 def test_operations_without_integer_or_xnnpack_kernels_are_counted(mixed, tmp_path):
     assert mixed["quantizable"]["flops"] == mixed["xnnpack"]["flops"] == 1.0
     report = inspect_function(lambda x: tf.sin(x @ weight(4, 4)), (4,), tmp_path)

@@ -179,6 +179,11 @@ def test_names_of_passes_are_expanded_and_checked():
     assert set(PRESETS["size"]) <= set(LAWS)
     assert read_passes(["fold_scale", "grappler:layout"]) == ["fold_scale", "grappler:layout"]
     assert read_passes(["portable", "without:fold_scale"]) == [name for name in LAWS if name != "fold_scale"]
+    restricted, general = "fold_absorbing_elements", "fold_zero_products"
+    assert read_passes([restricted, "fold_scale"], fast_math=True) == [restricted, general, "fold_scale"]
+    for excluded in (restricted, general):
+        remaining = [name for name in LAWS if name != restricted or excluded == general]
+        assert read_passes(["portable", f"without:{excluded}"], fast_math=True) == remaining
     for wrong in (["fold_scales"], [], ["fold_scale", "without:fold_scale"], ["portable", "without:fold_scales"]):
         with pytest.raises(ComponentError, match=r"without:NAME|no pass in"):
             read_passes(wrong)
