@@ -45,6 +45,7 @@ def test_subtract_in_a_child_process(tmp_path):
 
 
 def test_wait():
+    subprocess.Popen(["sleep", "60"], start_new_session=True)
     tfopt.wait(0)
 """
 MUTANT = """
@@ -120,6 +121,7 @@ def test_a_fault_is_found_in_a_child_process_and_a_red_test_finds_nothing(reposi
     assert count.startswith("3 mutants: 1 found, 1 survived, 1 not counted (")
     states = {entry["breaks"]: entry["state"] for entry in json.loads(report.read_text())}
     assert states == {"the sign": "found", "nothing": "survived", "the order": "not counted"}
+    assert not processes_in(scratch)
     assert not list(scratch.iterdir())
 
 
@@ -133,8 +135,7 @@ def test_a_hang_is_found_at_the_time_limit(repository, scratch, capsys):
 def test_ctrl_c_leaves_no_process_and_no_folder(repository, scratch):
     words = [sys.executable, "-m", "tests.mutants", "--root", str(repository(SLEEP))]
     process = subprocess.Popen(words, cwd=ROOT, env={**os.environ, "TMPDIR": str(scratch)})
-    wait_until(lambda: list(scratch.glob("*/0/pytest-of-*")))  # its tests have begun
-    assert processes_in(scratch)
+    wait_until(lambda: "sleep" in {other.info["name"] for other in processes_in(scratch)})  # of its tests
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130
     assert not processes_in(scratch)
@@ -143,6 +144,6 @@ def test_ctrl_c_leaves_no_process_and_no_folder(repository, scratch):
 
 def processes_in(scratch: Path) -> list[psutil.Process]:
     """Return the processes of mutants whose temporary files are in a folder."""
-    processes = psutil.process_iter(["environ"])  # None if it is not readable
+    processes = psutil.process_iter(["environ", "name"])  # None if it is not readable
     environments = [(process, process.info["environ"] or {}) for process in processes]
     return [process for process, names in environments if MARK in names and str(scratch) in names.get("TMPDIR", "")]
