@@ -6,9 +6,16 @@ the path: ``tfopt.components.train.component`` is ``components/train/component.p
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if sys.platform != "linux":  # file locks, the fork server and the death signal of child processes are those of Linux
+    raise ImportError(
+        f"received: Python on {sys.platform}\nexpected: Python on Linux\n"
+        "how to fix: run tfopt in a container (docs/images.md), in a virtual machine, or in WSL 2 on Windows"
+    )
 
 if TYPE_CHECKING:
     from tfopt.component import Between as Between

@@ -8,6 +8,7 @@ import jsonschema
 import pytest
 import yaml
 
+import tfopt
 from tests.kfp_server.server import KfpServer
 from tfopt.cli.commands import pipeline_schema
 from tfopt.cli.main import main
@@ -197,8 +198,8 @@ def test_the_examples_compile_with_values_images_and_pods(tmp_path, monkeypatch)
     assert (defaults["pack"], defaults["seconds"], defaults["epochs"]) == ("image=28x28x1", 4.0, 20)
     executors = spec["deploymentSpec"]["executors"]
     images = {name: executor["container"]["image"] for name, executor in executors.items() if "container" in executor}
-    assert images["exec-train"] == "registry.example/tfopt-gpu:0.1.0"
-    assert images["exec-evaluate"] == "registry.example/tfopt-beam:0.1.0"
+    assert images["exec-train"] == f"registry.example/tfopt-gpu:{tfopt.__version__}"
+    assert images["exec-evaluate"] == f"registry.example/tfopt-beam:{tfopt.__version__}"
     pods = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
     assert {name for name, pod in pods.items() if "pvcMount" in pod} == {
         "exec-push-model",

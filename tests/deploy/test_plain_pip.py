@@ -3,43 +3,50 @@
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.components.train_modules import DIGITS, write
+from tests.deploy.distributions import distribution
 
-ROOT = Path(__file__).parents[2]
 INSTALLED = "from importlib.metadata import distributions; print(*(d.name.lower() for d in distributions()))"
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    """Build the wheel from a copy, because setuptools writes into the source folder."""
-    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    for name in ("tfopt", "components", "pipelines"):
-        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*build, "--wheel-dir", target, source], check=True)
-    return next(target.glob("*.whl"))
+def files(tmp_path_factory) -> tuple[Path, Path]:
+    wheel, source = distribution().build(tmp_path_factory.mktemp("dist"))
+    return wheel, source
 
 
-@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
-def test_plain_pip_installs_all_that_retrain_needs(version, wheel, tmp_path):
-    from sklearn.datasets import load_digits
-
+def create_environment(version: str, folder: Path) -> Path:
+    """Create an empty environment and return the folder of its programs."""
     python = shutil.which(f"python{version}")
     if not python or subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode:
         pytest.skip(f"no python{version} on this machine")
-    binaries = tmp_path / "venv" / "bin"
-    subprocess.run([python, "-m", "venv", binaries.parent], check=True)
-    subprocess.run([binaries / "pip", "install", "--quiet", f"{wheel}[tf,onnx,openvino]"], check=True)
+    subprocess.run([python, "-m", "venv", folder], check=True)
+    return folder / "bin"
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.13"])
+@pytest.mark.parametrize("kind", ["wheel", "source"])
+def test_plain_pip_installs_each_distribution_without_extras(kind, version, files, tmp_path):
+    binaries = create_environment(version, tmp_path / "venv")
+    subprocess.run([binaries / "pip", "install", "--quiet", files[kind == "source"]], check=True)
+    subprocess.run([binaries / "pip", "check"], check=True)
+    for words in (["list"], ["describe", "retrain"], ["train", "--help"]):
+        subprocess.run([binaries / "tfopt", *words], cwd=tmp_path, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_plain_pip_installs_all_that_retrain_needs(version, files, tmp_path):
+    from sklearn.datasets import load_digits
+
+    binaries = create_environment(version, tmp_path / "venv")
+    subprocess.run([binaries / "pip", "install", "--quiet", f"{files[0]}[tf,onnx,openvino]"], check=True)
     names = subprocess.run([binaries / "python", "-c", INSTALLED], capture_output=True, text=True, check=True).stdout
     assert {"tensorflow", "apache-beam"} <= set(names.split())
     assert not {"tfx", "ml-metadata", "kfp"} & set(names.split())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import tfopt
 from tests.kfp_server.server import KfpServer
 from tfopt.artifacts import Blessing, Model
 from tfopt.cli.main import main
@@ -71,7 +72,7 @@ def test_the_server_has_the_run_that_the_guide_describes(server: KfpServer):
     assert created["runtime_config"]["parameters"]["goals"] == ["accuracy threshold 0.95"]
     executors = created["pipeline_spec"]["pipeline_spec"]["deploymentSpec"]["executors"]
     images = {executor["container"]["image"] for executor in executors.values() if "container" in executor}
-    assert images == {f"registry.example/tfopt-{kind}:0.1.0" for kind in ("tf", "beam")}
+    assert images == {f"registry.example/tfopt-{kind}:{tfopt.__version__}" for kind in ("tf", "beam")}
     assert len(server.kinds["versions"]) == 3  # submitted, scheduled with a GPU, and uploaded by kfp
     assert any("nodeSelector" in text for text in server.uploads.values())
 

@@ -10,7 +10,10 @@ from tests.test_architecture import LAYERS
 ROOT = Path(__file__).parents[2]
 PAGES = {
     str(file.relative_to(ROOT)): file.read_text()
-    for file in (*ROOT.glob("docs/**/*.md"), *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "README", "SECURITY")))
+    for file in (
+        *ROOT.glob("docs/**/*.md"),
+        *(ROOT / f"{name}.md" for name in ("CODE_OF_CONDUCT", "CONTRIBUTING", "README", "SECURITY")),
+    )
 }
 PAGE = PAGES["docs/architecture.md"]
 PATH = re.compile(

@@ -9,6 +9,7 @@ import yaml
 from kfp import dsl
 from kfp.compiler import Compiler
 
+import tfopt
 from tfopt.cli.main import main
 from tfopt.errors import ComponentError
 from tfopt.kfp import Steps, steps
@@ -78,7 +79,7 @@ def test_the_guide_gives_engines_and_their_measurement_a_gpu(tmp_path):
 
     executors = compiled(own, tmp_path)["deploymentSpec"]["executors"]
     for name in ("exec-convert-tensorrt", "exec-benchmark"):
-        assert executors[name]["container"]["image"] == "registry.example/tfopt-gpu:0.1.0"
+        assert executors[name]["container"]["image"] == f"registry.example/tfopt-gpu:{tfopt.__version__}"
         assert executors[name]["container"]["resources"]["accelerator"]["resourceType"] == "nvidia.com/gpu"
 
 

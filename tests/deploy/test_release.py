@@ -1,0 +1,122 @@
+"""Test what a release needs: workflows and forms against their schemas, tools/release.py, hooks that exist."""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+import pytest
+import yaml
+
+import tfopt
+
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml"))
+CONFIG = ROOT / ".github" / "ISSUE_TEMPLATE" / "config.yml"
+SCHEMAS = {
+    **dict.fromkeys(WORKFLOWS, "github-workflows"),
+    **dict.fromkeys(FORMS, "github-issue-forms"),
+    CONFIG: "github-issue-config",
+}
+TODAY = date(2030, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def release():
+    spec = importlib.util.spec_from_file_location("release", ROOT / "tools" / "release.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def sources(tmp_path) -> Path:
+    for name in ("tfopt/__init__.py", "docs/generate.py", "docs/kubeflow.md", "README.md", "CHANGELOG.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def check(file: Path, schema: str) -> int:
+    words = [Path(sys.executable).with_name("check-jsonschema"), "--builtin-schema", f"vendor.{schema}", file]
+    return subprocess.run(words, capture_output=True, check=False).returncode
+
+
+@pytest.mark.parametrize(("file", "schema"), SCHEMAS.items(), ids=lambda value: getattr(value, "stem", value))
+def test_a_file_of_the_forge_has_its_published_schema(file, schema, tmp_path):
+    assert check(file, schema) == 0
+    damaged = tmp_path / file.name
+    key = {"github-workflows": "runs-on", "github-issue-forms": "description", "github-issue-config": "blank"}[schema]
+    damaged.write_text(file.read_text().replace(key, f"x{key}"))
+    assert check(damaged, schema) == 1
+
+
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.stem)
+def test_a_workflow_has_few_rights_and_runs_targets_and_scripts_that_exist(file):
+    workflow = yaml.safe_load(file.read_text())
+    assert workflow["permissions"] == {"contents": "read"}
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    commands = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+    for command in commands:
+        if target := re.match(r"make ([a-z-]+)", command):
+            assert target[1] in targets
+        for path in re.findall(r"(?:tools|\.ci)/[\w.]+", command):
+            assert (ROOT / path).is_file()
+    for job in workflow["jobs"].values():
+        for step in job["steps"]:
+            if step.get("uses", "").startswith("actions/checkout"):
+                assert step["with"]["persist-credentials"] is False
+
+
+def test_only_the_publishing_job_can_get_a_token_of_the_index():
+    jobs = {name: job for file in WORKFLOWS for name, job in yaml.safe_load(file.read_text())["jobs"].items()}
+    assert [name for name, job in jobs.items() if "id-token" in job.get("permissions", {})] == ["pypi"]
+    assert jobs["pypi"]["needs"] == ["test", "images"]
+
+
+def test_a_release_moves_the_changes_and_the_version(release, sources):
+    tags = re.findall(r"tfopt-\{kind\}:([\d.]+)", (sources / "README.md").read_text())
+    assert tags and set(tags) == {tfopt.__version__}
+    release.prepare(sources, "99.1.0", TODAY)
+    changelog = (sources / "CHANGELOG.md").read_text()
+    assert "## Unreleased\n\n## 99.1.0 (2030-02-03)\n" in changelog
+    assert len(changelog.splitlines()) == len((ROOT / "CHANGELOG.md").read_text().splitlines()) + 2
+    assert '__version__ = "99.1.0"' in (sources / "tfopt" / "__init__.py").read_text()
+    assert "VERIFIED = datetime(2030, 2, 3, tzinfo=UTC)" in (sources / "docs" / "generate.py").read_text()
+    for name in ("README.md", "docs/kubeflow.md"):
+        text = (sources / name).read_text()
+        assert set(re.findall(r"tfopt-(?:\{kind\}|tf|gpu):([\d.]+\d)", text)) == {"99.1.0"}
+    notes = release.notes(sources, "v99.1.0")
+    assert notes.startswith("### ")
+    assert "\n## " not in notes
+
+
+def test_a_release_without_changes_and_an_earlier_version_are_refused(release, sources):
+    with pytest.raises(SystemExit, match="expected: a version after"):
+        release.prepare(sources, "0.0.9", TODAY)
+    with pytest.raises(SystemExit, match="expected: a version after"):
+        release.prepare(sources, "1.0", TODAY)
+    release.prepare(sources, "99.1.0", TODAY)
+    with pytest.raises(SystemExit, match="no change under Unreleased"):
+        release.prepare(sources, "99.2.0", TODAY)
+
+
+def test_the_notes_of_another_tag_or_without_a_section_are_refused(release, sources):
+    with pytest.raises(SystemExit, match="the tag v99"):
+        release.notes(sources, "v99.0.0")
+    changelog = sources / "CHANGELOG.md"
+    changelog.write_text(changelog.read_text().replace(f"## {tfopt.__version__}", "## 7.7.7"))
+    with pytest.raises(SystemExit, match="without a section"):
+        release.notes(sources, f"v{tfopt.__version__}")
+
+
+def test_the_hooks_are_the_commands_of_make_check():
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    commands = re.search(r"^check:.*\n((?:\t.+\n)+)", (ROOT / "Makefile").read_text(), re.M)[1]
+    commands = re.sub(r" --check| \.$", "", commands.replace("$(BIN)", ".venv/bin"), flags=re.M)
+    assert [hook["entry"] for hook in repository["hooks"]] == [line.strip() for line in commands.splitlines()]
+    assert all(hook["language"] == "system" for hook in repository["hooks"])
