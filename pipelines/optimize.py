@@ -36,6 +36,9 @@ class Selection:
     batch_sizes: Inherited
     layout: Inherited
     signing_key: Inherited
+    register: Inherited
+    model_name: Inherited
+    destination_uri: Inherited
     destination: Destination = "pushed"
 
 
@@ -142,6 +145,9 @@ def select_and_push(
     served = steps.validate_serving(**pushed)
     steps.push_model(
         signing_key=selection.signing_key,
+        register=selection.register,
+        model_name=selection.model_name,
+        destination_uri=selection.destination_uri,
         blessing=selected.outputs["blessing"],
         infra_blessing=served.outputs["infra_blessing"],
         decision=selected.outputs["decision"],

@@ -4,7 +4,7 @@ import logging
 
 from tfopt.artifacts import Blessing, Decision, Examples, InfraBlessing, KerasModel, Model, Pushed, Recipe
 from tfopt.component import Group, Input, Output, component
-from tfopt.components.push_model.parameters import PushSettings
+from tfopt.components.push_model.parameters import PushSettings, RegistrationSettings
 from tfopt.serving.triton_scheduler import Scheduling
 
 
@@ -22,6 +22,7 @@ def push_model(
     *,
     settings: Group[PushSettings],
     scheduling: Group[Scheduling],
+    registration: Group[RegistrationSettings],
 ) -> None:
     """Push a blessed model as the next numbered version of a folder.
 
@@ -52,13 +53,16 @@ def push_model(
             which `tune_recipe` tries first in the next run (``destination``), and records whether its model is served.
         settings: Destination and content of the version.
         scheduling: Settings of Triton's scheduler.
+        registration: Where the version is registered, and as what.
 
     Raises:
         ComponentError: If a blessing is for another model, the layout cannot hold the format, the examples do not fit
-            the model, or the destination cannot be written. The served versions are then unchanged.
+            the model, or the destination cannot be written. The served versions are then unchanged. Also if a
+            registration fails; the version is then pushed.
     """
     from tfopt.components.push_model.choice import choose
     from tfopt.components.push_model.push import check_destination, push, store_for_next_run
+    from tfopt.components.push_model.registration import check_registration, register
     from tfopt.runtimes import environment
     from tfopt.serving.version_manifest import check_key
 
@@ -71,8 +75,10 @@ def push_model(
     check_destination(
         settings.destination, history=bool(decision), trained=bool(trained and choice.model), recipe=bool(recipe)
     )
+    check_registration(choice.model or model, decision, settings, registration)
     report = push(choice, model, examples, settings, scheduling)
     report = store_for_next_run(report, decision, trained, recipe)
+    report = register(report, choice.model, decision, registration)
     pushed.write(report)
     log = logging.getLogger(__name__)
     log.info("%s: %s", report.path or "not pushed", report.reason)
@@ -88,3 +94,5 @@ def push_model(
         "reason": report.reason,
         "blessing": report.blessing,
     }
+    if report.registrations:
+        pushed.metadata["registrations"] = "; ".join(report.registrations.values())

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from tfopt.component import Between
+from tfopt.component import Between, Reads
+from tfopt.components.push_model.registrations.target import parse_name, parse_targets
 from tfopt.declaration.parameters import Location
 from tfopt.model_store.warm_start import Destination
 
@@ -37,3 +38,23 @@ class PushSettings:
     keep: Annotated[int, Between(1)] | None = None
     signing_key: Annotated[str, Location()] | None = None
     warm_up_requests: Annotated[int, Between(0, 1000)] = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegistrationSettings:
+    """Targets of the registration of a pushed version, and the name it gets there.
+
+    Attributes:
+        register: Systems that are informed of a pushed version, each as KIND=ADDRESS (docs/registrations.md):
+            ``kserve=FILE.yaml`` writes an InferenceService, ``model-registry=http://HOST:PORT`` registers the version
+            with Kubeflow's Model Registry, ``mlflow=http://HOST:PORT`` records a run with metrics, tags and files, and
+            ``tensorboard=FOLDER`` writes the metrics as scalars. If one fails, the version stays pushed, the step
+            fails, and a rerun registers it. Nothing is registered if nothing is pushed.
+        model_name: The name to register under; by default the last part of the destination.
+        destination_uri: The address under which the destination is read elsewhere, such as ``pvc://CLAIM/FOLDER`` for
+            a volume that is mounted here; by default the destination itself.
+    """
+
+    register: Annotated[tuple[str, ...], Reads(parse_targets, ("tensorboard=boards",))] = ()
+    model_name: Annotated[str, Reads(parse_name, "digits")] | None = None
+    destination_uri: str | None = None

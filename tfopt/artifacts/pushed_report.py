@@ -1,6 +1,6 @@
 """The content of ``pushed.json``: whether a model was pushed, where to, as which version, and why."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 
@@ -26,6 +26,7 @@ class PushedReport:
         history: The file with the metrics of this run.
         trained: The stored Keras model that the next run may start from.
         recipe: The folder of the stored recipe.
+        registrations: What was written elsewhere about the version, by target (``register``).
     """
 
     schema_version: ClassVar[int] = 1
@@ -46,3 +47,4 @@ class PushedReport:
     history: str | None = None
     trained: str | None = None
     recipe: str | None = None
+    registrations: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,86 @@
+"""Write a KServe InferenceService for the destination, with the serving runtime of format and layout.
+
+Runtimes and their model formats are those of KServe 0.21's ClusterServingRuntimes. All of them read the folder that
+contains numbered versions; Triton reads the folder above it, its model repository.
+"""
+
+import re
+from typing import Any
+
+import yaml
+
+from tfopt.components.push_model.registrations.files import write_file
+from tfopt.components.push_model.registrations.pushed_version import PushedVersion
+from tfopt.errors import ComponentError
+
+# Where KServe's storage initializer copies models from.
+SCHEMES = ("s3", "gs", "pvc", "https", "http", "hdfs", "webhdfs", "oci", "hf")
+TRITON = ("kserve-tritonserver", "triton", "2", "v2")
+# Runtime, model format, its version, and protocol, by layout and format.
+RUNTIMES = {
+    ("tf_serving", "saved_model"): ("kserve-tensorflow-serving", "tensorflow", "2", "v1"),
+    ("tf_serving", "tflite"): ("kserve-tensorflow-serving", "tensorflow", "2", "v1"),
+    ("plain", "openvino"): ("kserve-openvino", "openvino", "10", "v2"),
+    ("plain", "onnx"): ("kserve-openvino", "onnx", "1", "v2"),
+}
+
+
+def check(destination: str, format: str, layout: str) -> None:
+    """Check what can be checked before the push.
+
+    Raises:
+        ComponentError: If KServe cannot read the destination, or has no runtime for the format.
+    """
+    if destination.partition("://")[0] not in SCHEMES:
+        raise ComponentError(
+            f"register=kserve: the destination {destination}",
+            "an address that KServe reads models from, such as s3://, gs:// or pvc://",
+            "push to one, or pass the destination's address in the cluster: --destination-uri pvc://CLAIM/FOLDER",
+        )
+    if layout != "triton" and (layout, format) not in RUNTIMES:
+        supported = ", ".join(f"{format} as {layout}" for layout, format in RUNTIMES)
+        raise ComponentError(
+            f"register=kserve: format {format} in the layout {layout}",
+            f"a format that a serving runtime of KServe reads: {supported}, or the layout triton",
+            "pass layout='tf_serving' or 'triton' to select_model and push_model, or register elsewhere",
+        )
+
+
+def register(address: str, version: PushedVersion) -> str:
+    """Write the file and return its path or address."""
+    text = yaml.safe_dump(inference_service(version), sort_keys=False, allow_unicode=True)
+    return write_file(address, text.encode())
+
+
+def inference_service(version: PushedVersion) -> dict[str, Any]:
+    """Return the manifest. Its annotations change with each version, so that applying it starts new pods."""
+    runtime, format, format_version, protocol = RUNTIMES.get((version.layout, version.format), TRITON)
+    folder = version.destination.rstrip("/")
+    model: dict[str, Any] = {
+        "modelFormat": {"name": format, "version": format_version},
+        "runtime": runtime,
+        "protocolVersion": protocol,
+        # With the slash at the end, an object store does not list models/digits-2 for models/digits.
+        "storageUri": f"{folder.rpartition('/')[0] if runtime == TRITON[0] else folder}/",
+    }
+    if (version.layout, version.format) == ("tf_serving", "tflite"):
+        model["args"] = ["--prefer_tflite_model=true"]
+    if version.environment:
+        model["env"] = [{"name": name, "value": value} for name, value in sorted(version.environment.items())]
+    annotations = {"tfopt/version": str(version.number), "tfopt/digest": version.digest}
+    return {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {"name": object_name(version.name), "annotations": {**annotations, "tfopt/reason": version.reason}},
+        "spec": {"predictor": {"annotations": annotations, "model": model}},
+    }
+
+
+def object_name(name: str) -> str:
+    """Return a name that Kubernetes accepts for a service (DNS label).
+
+    >>> object_name("My Digits_v2"), object_name("42")
+    ('my-digits-v2', 'm-42')
+    """
+    label = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60]
+    return label if label[:1].isalpha() else f"m-{label}".rstrip("-")

@@ -1,0 +1,74 @@
+"""Record a version as a run of MLflow, with metrics, tags and files, and as a version of a registered model."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from tfopt.artifacts import storage
+from tfopt.components.push_model.registrations.pushed_version import PushedVersion
+
+FOLDER = "model"  # of the run's artifacts
+# MLflow's own values: two minutes for a request, and seven repetitions.
+LIMITS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "30", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
+
+
+def register(address: str, version: PushedVersion) -> str:
+    """Record the run and the registered version, unless an earlier attempt did; return the run's name and ID.
+
+    The experiment and the registered model have the name of the version. A run that a killed attempt left unfinished
+    is completed.
+    """
+    for name, value in LIMITS.items():
+        os.environ.setdefault(name, value)
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=address, registry_uri=address)
+    run = _find_run(client, version) or _create_run(client, version)
+    run_id = run.info.run_id
+    if run.info.status != "FINISHED":
+        _write_run(client, run_id, version)
+    _register_version(client, run_id, version)
+    client.set_terminated(run_id, "FINISHED")
+    return f"run {run_id} of the experiment {version.name}"
+
+
+def _experiment(client: Any, name: str) -> str:
+    experiment = client.get_experiment_by_name(name)
+    return str(experiment.experiment_id if experiment else client.create_experiment(name))
+
+
+def _find_run(client: Any, version: PushedVersion) -> Any:
+    keys = ("tfopt.version", "tfopt.digest", "tfopt.destination")
+    quoted = {key: version.tags[key].replace("'", "\\'") for key in keys}
+    condition = " and ".join(f"tags.`{key}` = '{value}'" for key, value in quoted.items())
+    runs = client.search_runs([_experiment(client, version.name)], condition, max_results=1)
+    return runs[0] if runs else None
+
+
+def _create_run(client: Any, version: PushedVersion) -> Any:
+    experiment = _experiment(client, version.name)
+    return client.create_run(experiment, tags=version.tags, run_name=f"{version.name} {version.number}")
+
+
+def _write_run(client: Any, run_id: str, version: PushedVersion) -> None:
+    for metric, value in version.metrics.items():
+        client.log_metric(run_id, metric, value, step=version.number)
+    for metric, value in version.baseline_metrics.items():
+        client.log_metric(run_id, f"baseline/{metric}", value, step=version.number)
+    files = Path(storage.local_copy(version.path) if storage.is_remote(version.path) else version.path)
+    client.log_artifacts(run_id, str(files), FOLDER)
+
+
+def _register_version(client: Any, run_id: str, version: PushedVersion) -> None:
+    from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
+
+    try:
+        client.create_registered_model(version.name)
+    except Exception as error:
+        if getattr(error, "error_code", None) != ErrorCode.Name(RESOURCE_ALREADY_EXISTS):
+            raise
+    if not client.search_model_versions(f"run_id = '{run_id}'"):
+        source = client.get_run(run_id).info.artifact_uri
+        client.create_model_version(
+            version.name, storage.join(source, FOLDER), run_id, tags=version.tags, description=version.reason
+        )
