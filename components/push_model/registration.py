@@ -42,7 +42,7 @@ def register(
     """
     if not settings.register or model is None or report.version is None or report.path is None:
         return report
-    metrics, baseline_metrics = _metrics(decision, report)
+    metrics, baseline_metrics = pushed_metrics(decision, report)
     version = PushedVersion(
         name=settings.model_name or default_name(report.destination),
         number=report.version,
@@ -71,14 +71,14 @@ def default_name(destination: str) -> str:
     return destination.rstrip("/").rpartition("/")[2]
 
 
-def _destination(text: str) -> str:
-    return text if is_remote(text) else str(Path(text).expanduser().absolute())
-
-
-def _metrics(decision: Decision | None, report: PushedReport) -> tuple[dict[str, float], dict[str, float]]:
+def pushed_metrics(decision: Decision | None, report: PushedReport) -> tuple[dict[str, float], dict[str, float]]:
     """Return the metrics of the pushed model and of the baseline."""
     if decision is None:
         return {}, {}
     content = decision.load()
     pushed = content.parent if report.fallback else content.chosen
     return pushed.metrics, content.parent.metrics
+
+
+def _destination(text: str) -> str:
+    return text if is_remote(text) else str(Path(text).expanduser().absolute())

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.components.pushes import Push
 from tests.components.workloads import tflite
 
 
@@ -50,3 +51,8 @@ def models(tmp_path_factory) -> dict[str, Path]:
         "nan": tflite(folder / "nan.tflite", lambda x: {"y": tf.math.log(x - 2.0)}, free),
         "pair": tflite(folder / "pair.tflite", both, left, right),
     }
+
+
+@pytest.fixture
+def push(tmp_path) -> Push:
+    return Push(tmp_path)

@@ -88,11 +88,12 @@ def register_with(target: Target, version: PushedVersion) -> str:
     """
     try:
         reference: str = MODULES[target.kind].register(target.address, version)
-    except ComponentError:
-        raise
+        return reference
+    except ComponentError as error:
+        failure = ComponentError(error.received, error.expected, error.fix)
     except Exception as error:  # clients raise exceptions of their own, and those of their HTTP libraries
         text = f"{type(error).__name__}: {first_line(error)[:300]}"
-        raise ComponentError(
+        failure = ComponentError(
             text, f"{target.kind} that accepts the registration", "check the address and the server"
-        ) from error
-    return reference
+        )
+    raise failure  # after the handlers, because a chained exception of a client may not be picklable

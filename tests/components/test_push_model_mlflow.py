@@ -1,0 +1,115 @@
+"""Test `push_model --register mlflow=…` against MLflow's server, a real process, and its SQLite store."""
+
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from tfopt.errors import ComponentError
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """Start ``mlflow server`` and return its address."""
+    folder = tmp_path_factory.mktemp("mlflow")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = [Path(sys.executable).with_name("mlflow"), "server", "--host", "127.0.0.1", "--port", str(port)]
+    words += ["--workers", "1", "--backend-store-uri", f"sqlite:///{folder}/runs.db"]
+    words += ["--artifacts-destination", str(folder / "files")]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(words, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        _wait(f"{address}/health", process)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _wait(address: str, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(address, timeout=5):
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise AssertionError(f"no MLflow server: exit status {process.poll()}")
+
+
+def runs_of(client: MlflowClient, name: str) -> list:
+    return client.search_runs([client.get_experiment_by_name(name).experiment_id])
+
+
+def test_a_push_is_a_run_with_metrics_tags_and_files_and_a_registered_version(push, server, tmp_path):
+    report = push(f"mlflow={server}", model_name="digits a")
+    client = MlflowClient(server)
+    (run,) = runs_of(client, "digits a")
+    assert report["registrations"] == {f"mlflow={server}": f"run {run.info.run_id} of the experiment digits a"}
+    assert (run.info.status, run.info.run_name) == ("FINISHED", "digits a 1")
+    expected = push.metrics | {f"baseline/{name}": value for name, value in push.baseline_metrics.items()}
+    assert run.data.metrics == pytest.approx(expected)
+    assert run.data.tags["tfopt.digest"] == report["digest"]
+    assert run.data.tags["tfopt.destination"] == str(push.destination)
+    assert {name: run.data.tags[f"tfopt.{name}"] for name in ("version", "format", "fallback")} == {
+        "version": "1", "format": "tflite", "fallback": "false",
+    }  # fmt: skip
+    (version,) = client.search_model_versions("name = 'digits a'")
+    assert (version.run_id, version.tags["tfopt.version"]) == (run.info.run_id, "1")
+    files = Path(client.download_artifacts(run.info.run_id, "model", str(tmp_path)))
+    pushed = push.destination / "1"
+    names = {file.relative_to(pushed) for file in pushed.rglob("*") if file.is_file()}
+    assert names == {file.relative_to(files) for file in files.rglob("*") if file.is_file()}
+    assert all((files / name).read_bytes() == (pushed / name).read_bytes() for name in names)
+
+
+def test_a_second_registration_adds_nothing_and_an_unfinished_run_is_completed(push, server):
+    client = MlflowClient(server)
+    first = push(f"mlflow={server}", model_name="digits b")
+    second = push(f"mlflow={server}", model_name="digits b")
+    assert first["registrations"] == second["registrations"]
+    (run,) = runs_of(client, "digits b")
+    (version,) = client.search_model_versions("name = 'digits b'")
+    client.delete_model_version("digits b", version.version)  # as if a push had been killed before it
+    client.update_run(run.info.run_id, "RUNNING")
+    assert push(f"mlflow={server}", model_name="digits b")["registrations"] == first["registrations"]
+    (run,) = runs_of(client, "digits b")
+    (version,) = client.search_model_versions("name = 'digits b'")
+    assert (run.info.status, version.run_id) == ("FINISHED", run.info.run_id)
+
+
+def test_another_version_is_another_run_of_the_same_experiment(push, server):
+    push(f"mlflow={server}", model_name="digits c")
+    (push.destination / "1" / "model.tflite").write_text("changed, so that the next push adds a version")
+    push(f"mlflow={server}", model_name="digits c")
+    client = MlflowClient(server)
+    assert sorted(run.data.tags["tfopt.version"] for run in runs_of(client, "digits c")) == ["1", "2"]
+    assert len(client.search_model_versions("name = 'digits c'")) == 2
+
+
+def test_a_file_of_sqlite_is_a_store_too(push, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the store has its files in the working folder
+    address = f"sqlite:///{tmp_path}/runs.db"
+    push(f"mlflow={address}")
+    client = MlflowClient(address)
+    (run,) = runs_of(client, "digits")
+    assert run.data.metrics["accuracy"] == pytest.approx(push.metrics["accuracy"])
+    assert [file.path for file in client.list_artifacts(run.info.run_id, "model")]
+
+
+def test_a_server_that_does_not_respond_is_an_error_and_the_version_stays(push):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    with pytest.raises(ComponentError, match=r"pushed and complete, but not registered with mlflow=") as caught:
+        push(f"mlflow={address}")
+    assert caught.value.expected == "mlflow that accepts the registration"
+    assert (push.destination / "1").is_dir()
