@@ -45,7 +45,7 @@ class RegistrationSettings:
     """Targets of the registration of a pushed version, and the name it gets there.
 
     Attributes:
-        register: Systems that are informed of a pushed version, each as KIND=ADDRESS (docs/registrations.md):
+        register: Systems that are informed of a pushed version, each as KIND=ADDRESS (docs/serving.md):
             ``kserve=FILE.yaml`` writes an InferenceService, ``model-registry=http://HOST:PORT`` registers the version
             with Kubeflow's Model Registry, ``mlflow=http://HOST:PORT`` records a run with metrics, tags and files, and
             ``tensorboard=FOLDER`` writes the metrics as scalars. If one fails, the version stays pushed, the step
