@@ -21,6 +21,8 @@ def check_registration(
     Raises:
         ComponentError: If a registration cannot work.
     """
+    if not settings.register:
+        return
     destination = _destination(push.destination)
     parse_name(settings.model_name or default_name(destination))
     targets.check_targets(

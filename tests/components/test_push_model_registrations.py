@@ -89,8 +89,15 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     }
 
 
-def test_without_targets_nothing_is_written_about_registrations(push):
-    assert "registrations" not in push()
+def test_without_targets_nothing_is_registered_and_the_destination_may_have_any_name(push, tmp_path):
+    assert "registrations" not in push(destination=str(tmp_path / "served, here"))
+
+
+def test_a_destination_whose_name_is_no_name_to_register_needs_one(push, tmp_path):
+    destination, boards = str(tmp_path / "served, here"), f"tensorboard={tmp_path / 'boards'}"
+    with pytest.raises(ComponentError, match="pass such a name as model_name"):
+        push(boards, destination=destination)
+    assert push(boards, destination=destination, model_name="digits")["registrations"]
 
 
 def test_a_push_writes_an_inference_service_and_the_report_names_it(push, manifests, tmp_path):

@@ -60,5 +60,7 @@ def parse_name(text: str) -> str:
         ComponentError: If it is not.
     """
     if not re.fullmatch(r"\w[\w. -]*", text):
-        raise ComponentError(repr(text), "letters, digits, spaces and the characters . _ -", "choose such a name")
+        raise ComponentError(
+            f"the name {text!r}", "letters, digits, spaces and the characters . _ -", "pass such a name as model_name"
+        )
     return text
