@@ -31,7 +31,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "epochs": 1,
         "seconds": 0.4,
     },
-    "push_model": {},
     "validate_serving": {"seconds": 0.1, "requests": 4},
     "tune_recipe": {"formats": ["tflite"], "trials": 1, "seconds": 0.4},
     # Without a GPU it writes a failed model that names what is missing, the same on every engine.
@@ -129,4 +128,8 @@ def component_inputs(name: str, paths: dict) -> dict[str, Any]:
 
 
 def component_arguments(name: str, destination: Path) -> dict[str, Any]:
-    return ARGUMENTS.get(name, {}) | ({"destination": str(destination)} if name == "push_model" else {})
+    arguments = dict(ARGUMENTS.get(name, {}))
+    if name == "push_model":
+        target = f"kserve={destination.with_suffix('.yaml')}"
+        arguments |= {"destination": str(destination), "register": [target], "destination_uri": "pvc://models/digits"}
+    return arguments

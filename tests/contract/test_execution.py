@@ -179,6 +179,12 @@ def test_the_engine_of_this_process_reuses_the_outputs(name: str, artifacts, fir
         _assert_alike(artifacts[f"{name}.{output}"], outputs[output].path)
 
 
+@pytest.mark.parametrize("name", ["push_model"])
+def test_the_targets_of_registrations_reach_the_step_on_every_engine(name, artifacts, through_tfx, through_kfp):
+    folders = [artifacts[f"{name}.pushed"].parents[1], through_tfx, through_kfp / name]
+    assert [(folder / "served.yaml").is_file() for folder in folders] == [True] * 3
+
+
 def _assert_alike(one: Path, other: Path) -> None:
     """Assert that two artifacts have the same files; the names of TensorBoard logs contain the time."""
 
