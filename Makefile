@@ -82,7 +82,7 @@ requirements/gpu.txt: TENSORFLOW := requirements/tensorflow-gpu.in
 IMAGE_PYTHON := 3.13
 NOT_LOCKED := ml-metadata|tensorflow-data-validation|google-apitools
 UV ?= $(BIN)/uv
-lock-images: $(KINDS:%=requirements/%.txt) requirements/tensorrt.txt  ## after `make lock`
+lock-images: $(KINDS:%=requirements/%.txt) requirements/tensorrt.txt requirements/release.txt  ## after `make lock`
 $(KINDS:%=requirements/%.txt): requirements/%.txt: requirements/lock.txt $(wildcard requirements/*.in) requirements/no-tensorflow.txt
 	grep -oE '^[^ ]+==[^ ]+' requirements/lock.txt | grep -vE '^($(NOT_LOCKED))==' | $(UV) pip compile --quiet --python-version $(IMAGE_PYTHON) \
 	  --python-platform x86_64-manylinux_2_39 --no-emit-index-url --no-header --no-annotate --generate-hashes \
@@ -91,6 +91,11 @@ $(KINDS:%=requirements/%.txt): requirements/%.txt: requirements/lock.txt $(wildc
 requirements/tensorrt.txt: requirements/tensorrt.in
 	$(UV) pip compile --quiet --python-version $(IMAGE_PYTHON) --python-platform x86_64-manylinux_2_39 --no-deps \
 	  --no-emit-index-url --no-header --no-annotate --generate-hashes $< --output-file $@
+
+# What the release workflow uploads with.
+requirements/release.txt: requirements/release.in requirements/lock.txt
+	grep -oE '^[^ ]+==[^ ]+' requirements/lock.txt | $(UV) pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header \
+	  --no-annotate --generate-hashes --constraints /dev/stdin $< --output-file $@
 
 docker:  # install Debian's packages if there is no Docker daemon
 	docker version > /dev/null 2>&1 || command -v dockerd debootstrap > /dev/null || \

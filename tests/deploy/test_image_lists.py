@@ -86,12 +86,16 @@ def test_an_image_contains_the_packages_of_the_kinds_that_it_replaces(kind, cont
     assert packages.items() <= pins(f"{kind}.txt").items()
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "lock", "tensorrt"])
+@pytest.mark.parametrize("kind", [*KINDS, "lock", "tensorrt", "release"])
 def test_every_package_is_pinned_by_hash_and_no_index_is_named(kind):
     text = (ROOT / "requirements" / f"{kind}.txt").read_text()
     assert "://" not in text
     for entry in re.split(r"\n(?=\S)", text.strip()):
         assert "--hash=sha256:" in entry, entry
+
+
+def test_the_list_of_the_release_workflow_has_the_locked_versions():
+    assert pins("release.txt").items() <= pins("lock.txt").items()
 
 
 def test_tensorrt_is_a_build_argument_whose_list_exists():

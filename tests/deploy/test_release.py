@@ -64,12 +64,22 @@ def test_a_workflow_has_few_rights_and_runs_targets_and_scripts_that_exist(file)
     for command in commands:
         if target := re.match(r"make ([a-z-]+)", command):
             assert target[1] in targets
-        for path in re.findall(r"(?:tools|\.ci)/[\w.]+", command):
+        for path in re.findall(r"(?:tools|\.ci|requirements)/[\w.]+", command):
             assert (ROOT / path).is_file()
     for job in workflow["jobs"].values():
         for step in job["steps"]:
+            assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step["uses"]) if "uses" in step else step["run"]
             if step.get("uses", "").startswith("actions/checkout"):
                 assert step["with"]["persist-credentials"] is False
+
+
+def test_a_security_audit_has_no_findings(tmp_path):
+    audit = [Path(sys.executable).with_name("zizmor"), "--offline", "--no-progress", "--quiet"]
+    done = subprocess.run([*audit, *WORKFLOWS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    damaged = tmp_path / "ci.yml"
+    damaged.write_text(WORKFLOWS[0].read_text().replace("$GITHUB_WORKSPACE", "${{ github.head_ref }}"))
+    assert subprocess.run([*audit, damaged], capture_output=True, check=False).returncode != 0
 
 
 def test_only_the_publishing_job_can_get_a_token_of_the_index():
