@@ -94,5 +94,7 @@ def push_model(
         "reason": report.reason,
         "blessing": report.blessing,
     }
+    for target, reference in report.registrations.items():
+        log.info("registered with %s: %s", target, reference)
     if report.registrations:
         pushed.metadata["registrations"] = "; ".join(report.registrations.values())

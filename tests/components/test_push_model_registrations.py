@@ -100,9 +100,11 @@ def test_a_destination_whose_name_is_no_name_to_register_needs_one(push, tmp_pat
     assert push(boards, destination=destination, model_name="digits")["registrations"]
 
 
-def test_a_push_writes_an_inference_service_and_the_report_names_it(push, manifests, tmp_path):
+def test_a_push_writes_an_inference_service_and_report_and_log_name_it(push, manifests, tmp_path, caplog):
     file = tmp_path / "deploy" / "digits.yaml"
-    report = push(f"kserve={file}", **CLUSTER)
+    with caplog.at_level("INFO"):
+        report = push(f"kserve={file}", **CLUSTER)
+    assert f"registered with kserve={file}: {file}" in caplog.text
     assert report["registrations"] == {f"kserve={file}": str(file)}
     manifest = yaml.safe_load(file.read_text())
     assert accepted(manifests, manifest) == manifest
