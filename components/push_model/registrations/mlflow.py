@@ -8,8 +8,11 @@ from tfopt.artifacts import storage
 from tfopt.components.push_model.registrations.pushed_version import PushedVersion
 
 FOLDER = "model"  # of the run's artifacts
-# MLflow's own values: two minutes for a request, and seven repetitions.
-LIMITS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "30", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
+SETTINGS = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",  # seconds; by default two minutes, and seven repetitions
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_DISABLE_TELEMETRY": "true",  # of MLflow's authors
+}
 
 
 def register(address: str, version: PushedVersion) -> str:
@@ -18,7 +21,7 @@ def register(address: str, version: PushedVersion) -> str:
     The experiment and the registered model have the name of the version. A run that a killed attempt left unfinished
     is completed.
     """
-    for name, value in LIMITS.items():
+    for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     from mlflow import MlflowClient
 
