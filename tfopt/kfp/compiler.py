@@ -235,7 +235,7 @@ def _import_source(source: PipelineInput, uri: Any, options: Options) -> Any:
     # KFP's cache identifies an imported artifact by its address, even if the content has changed. So it is imported in
     # each run, unless the user states that the content at the address does not change.
     reimport = options.of(source.name).get("reuse") != "yes"
-    # No display name: KFP's launcher (to 2.17) records an importer under it, and then no step finds the imported artifact.
+    # No display name: KFP's launcher (to 2.17) records an importer under it, and then no step finds its artifact.
     return dsl.importer(artifact_uri=uri, artifact_class=kfp_type(source.type), reimport=reimport).output
 
 
