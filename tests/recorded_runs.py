@@ -1,4 +1,4 @@
-"""What two runs of the same pipeline recorded, without what differs between two runs or two engines."""
+"""Read what runs recorded, and remove what differs between two runs of one pipeline, or between engines."""
 
 import json
 from pathlib import Path

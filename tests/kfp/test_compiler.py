@@ -16,7 +16,7 @@ from tests import toys
 from tfopt.artifacts import Blessing, Files, Model
 from tfopt.cli.main import main
 from tfopt.component import Input
-from tfopt.dag.tracing import trace
+from tfopt.dag.tracing import Steps, trace
 from tfopt.kfp.compiler import compile_pipeline
 from tfopt.kfp.images import Images
 from tfopt.kfp.step import run_step
@@ -39,7 +39,7 @@ def compiled(tmp_path: Path) -> dict:
 
 def test_the_compiled_dag_has_the_steps_wires_and_values_of_the_dag(compiled):
     tasks = compiled["root"]["dag"]["tasks"]
-    assert set(tasks) == {"importer", "count", "count-2", "add"}
+    assert set(tasks) == {"data", "count", "count-2", "add"}
     wired = tasks["add"]["inputs"]["artifacts"]
     assert {name: wire["taskOutputArtifact"]["producerTask"] for name, wire in wired.items()} == {
         "reports_1": "count",
@@ -287,3 +287,22 @@ def test_committed_yaml_has_the_comment_and_can_be_loaded():
     for file in compiled_files:
         first = file.read_text().partition("\n")[0]
         assert first.startswith("# Images without a registry: tfopt-"), file
+
+
+def test_an_imported_source_is_recorded_under_the_key_that_steps_look_for(tmp_path):
+    """KFP's launcher records an importer under its displayed name, and KFP's driver looks for the key of the task."""
+
+    def named(steps: Steps, raw_data: Input[Files], count: Input[Files]) -> None:
+        """Count two sources; the second one has the name of a step."""
+        steps(toys.count, id="first", data=raw_data)
+        steps(toys.count, id="second", data=count)
+
+    compile_pipeline(trace(named), tmp_path / "named.yaml")
+    tasks = next(yaml.safe_load_all((tmp_path / "named.yaml").read_text()))["root"]["dag"]["tasks"]
+    importers = {key: task for key, task in tasks.items() if task["componentRef"]["name"].startswith("comp-importer")}
+    assert set(importers) == {"raw-data", "importer-2"}
+    assert all(task["taskInfo"]["name"] == key for key, task in importers.items())
+    wires = {task["taskInfo"]["name"]: task["inputs"].get("artifacts", {}) for task in tasks.values()}
+    producers = {name: wires[name]["data"]["taskOutputArtifact"]["producerTask"] for name in ("first", "second")}
+    assert producers == {"first": "raw-data", "second": "importer-2"}
+    assert tasks["count"]["dependentTasks"] == ["raw-data"]

@@ -161,8 +161,8 @@ class Backend:
     def _environment(self) -> dict[str, str]:
         programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         cluster = {"KUBERNETES_SERVICE_HOST": self.cluster.host, "KUBERNETES_SERVICE_PORT": str(self.cluster.port)}
-        kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
-        return {**kept, **KEYS, **CHECKSUMS, **cluster, "PATH": programs, "POD_NAMESPACE": NAMESPACE}
+        remaining = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+        return {**remaining, **KEYS, **CHECKSUMS, **cluster, "PATH": programs, "POD_NAMESPACE": NAMESPACE}
 
     def _in_pod(self, name: str, command: list[str], mounts: list[str] | None = None) -> list[str]:
         root = self.folder / "pods" / name

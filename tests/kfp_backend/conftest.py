@@ -57,9 +57,11 @@ def _outputs(client: Any, execution: int) -> dict[str, Any]:
     outputs = {}
     events = client.get_events_by_execution_ids([execution])
     events = [event for event in events if event.type == metadata_store_pb2.Event.OUTPUT]
-    found = {artifact.id: artifact for artifact in client.get_artifacts_by_id([event.artifact_id for event in events])}
+    artifacts = {
+        artifact.id: artifact for artifact in client.get_artifacts_by_id([event.artifact_id for event in events])
+    }
     for event in events:
-        artifact = found[event.artifact_id]
+        artifact = artifacts[event.artifact_id]
         metadata = {key: _value(value) for key, value in artifact.custom_properties.items()}
         outputs[event.path.steps[0].key] = {"type": artifact.type, "uri": artifact.uri, "metadata": metadata}
     return outputs

@@ -17,7 +17,7 @@ PACKAGES = ("kfp", "kfp-pipeline-spec", "kfp-server-api")
 
 @pytest.fixture(scope="module")
 def newest_sdk(tmp_path_factory) -> Path:
-    """Install the newest SDK into a folder of its own, beside the environment's other packages."""
+    """Install the newest SDK into a folder of its own, next to the environment's other packages."""
     folder = tmp_path_factory.mktemp("sdk")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
     subprocess.run([*command, *(f"{package}<3" for package in PACKAGES)], check=True)

@@ -41,9 +41,9 @@ def documents(file: Path) -> list[dict[str, Any]]:
 def steps_of_workflow(backend, run_id: str) -> set[str]:
     """Return the tasks of the pipeline's own DAG in the workflow that the server created for a run."""
     (workflow,) = [
-        found
-        for found in backend.cluster.of_kind("workflows")
-        if found["metadata"]["labels"]["pipeline/runid"] == run_id
+        created
+        for created in backend.cluster.of_kind("workflows")
+        if created["metadata"]["labels"]["pipeline/runid"] == run_id
     ]
     (root,) = [template for template in workflow["spec"]["templates"] if template["name"] == "root"]
     return {task["name"] for task in root["dag"]["tasks"]}

@@ -25,7 +25,7 @@ def task(name: str, depends: str = "", when: str = "", text: str = "x", **more) 
 ECHO = {
     "name": "echo",
     "inputs": {"parameters": [{"name": "text"}]},
-    "outputs": {"parameters": [{"name": "said"}]},
+    "outputs": {"parameters": [{"name": "text"}]},
     "container": {"command": ["echo", "{{inputs.parameters.text}}"]},
     "podSpecPatch": '{"containers": [{"name": "main", "args": ["{{retries}}"]}]}',
     "retryStrategy": {"limit": "2"},
@@ -37,28 +37,28 @@ def run():
     """Return a function that runs a workflow whose containers fail if they say ``fail``; it returns what they got."""
 
     def run_templates(*templates: dict) -> tuple[str, list[list[str]]]:
-        said, reports = [], []
+        text, reports = [], []
 
         def container(started):
-            said.append([*started.spec["command"][1:], *started.spec["args"]])
-            return int("fail" in said[-1][0]), {"said": said[-1][0].upper()}
+            text.append([*started.spec["command"][1:], *started.spec["args"]])
+            return int("fail" in text[-1][0]), {"text": text[-1][0].upper()}
 
         phase = WorkflowRunner(workflow(*templates), container, reports.append).run()
         assert reports[-1]["status"]["phase"] == phase
-        return phase, said
+        return phase, text
 
     return run_templates
 
 
 def test_a_task_runs_after_those_it_needs_with_their_values_which_are_filled_in_once(run):
-    second = task("b", depends="a.Succeeded", text="{{tasks.a.outputs.parameters.said}} {{workflow.parameters.kept}}")
+    second = task("b", depends="a.Succeeded", text="{{tasks.a.outputs.parameters.text}} {{workflow.parameters.kept}}")
     assert run(dag(second, task("a")), ECHO) == ("Succeeded", [["x", "0"], ["X {{$}} {{inputs.parameters.text}}", "0"]])
 
 
 def test_a_failed_task_is_retried_and_omits_those_that_need_it(run):
-    phase, said = run(dag(task("a", text="fail"), task("b", depends="a.Succeeded"), task("c")), ECHO)
+    phase, text = run(dag(task("a", text="fail"), task("b", depends="a.Succeeded"), task("c")), ECHO)
     assert phase == "Failed"
-    assert said == [["fail", "0"], ["fail", "1"], ["fail", "2"], ["x", "0"]]
+    assert text == [["fail", "0"], ["fail", "1"], ["fail", "2"], ["x", "0"]]
 
 
 def test_a_task_is_skipped_unless_its_condition_holds(run):
@@ -68,7 +68,7 @@ def test_a_task_is_skipped_unless_its_condition_holds(run):
 
 def test_a_loop_runs_its_task_as_often_as_it_says(run):
     looped = task("b", depends="a.Succeeded", text="{{item}}")
-    looped["withSequence"] = {"count": "{{tasks.a.outputs.parameters.said}}"}
+    looped["withSequence"] = {"count": "{{tasks.a.outputs.parameters.text}}"}
     assert run(dag(task("a", text="2"), looped), ECHO)[1] == [["2", "0"], ["0", "0"], ["1", "0"]]
 
 

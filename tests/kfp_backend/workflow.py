@@ -162,8 +162,8 @@ class WorkflowRunner:
 
     def _fill(self, text: str, values: Mapping[str, str]) -> str:
         """Replace the tags of Argo in a text once: values may contain KFP's own, such as ``{{$}}``."""
-        known = {**self._values, **values}
-        return TAG.sub(lambda tag: known.get(tag[1], tag[0]), text)
+        all_values = {**self._values, **values}
+        return TAG.sub(lambda tag: all_values.get(tag[1], tag[0]), text)
 
     def _fill_all(self, part: Any, values: Mapping[str, str]) -> Any:
         if isinstance(part, str):

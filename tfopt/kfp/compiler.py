@@ -99,11 +99,13 @@ def compile_pipeline(
     placed = place_steps(dag, images, options)
     used = [source for source in dag.sources.values() if not source.optional or source.name in {*sources, *defaults}]
     signature = _signature(dag, used, as_component, defaults)
+    importers: dict[str, str] = {}
 
     def build(*values: Any) -> Any:  # KFP passes the values in the order of the signature
         arguments = dict(zip(signature.parameters, values, strict=True))
         if not as_component:
             arguments |= {source.name: _import_source(source, arguments[_uri(source)], options) for source in used}
+            importers.update({arguments[source.name].task_name: source.name for source in used})
         artifacts = {source.name: arguments[source.name] for source in used}
         tasks: dict[str, Any] = {}
         for step in dag.steps.values():
@@ -119,8 +121,9 @@ def compile_pipeline(
         # KFP inspects the stack at each option of a step, and looks for the module of each frame among all that are
         # imported: seconds under a notebook or a test runner. A new thread has a few frames.
         with ThreadPoolExecutor(1) as thread:
-            pipeline = thread.submit(decorate, build).result()
-        _write_yaml(pipeline, file, {values["image"] for values in placed.values()})
+            compiled = thread.submit(decorate, build).result()
+        _name_importers(compiled.pipeline_spec, importers)
+        _write_yaml(compiled, file, {values["image"] for values in placed.values()})
     except (TypeError, ValueError, RuntimeError) as error:
         raise ComponentError(
             f"{dag.name}: {first_line(error)}", "a DAG that KFP's compiler accepts", "change the DAG as that line says"
@@ -235,8 +238,32 @@ def _import_source(source: PipelineInput, uri: Any, options: Options) -> Any:
     # KFP's cache identifies an imported artifact by its address, even if the content has changed. So it is imported in
     # each run, unless the user states that the content at the address does not change.
     reimport = options.of(source.name).get("reuse") != "yes"
-    # No display name: KFP's launcher (to 2.17) records an importer under it, and then no step finds its artifact.
     return dsl.importer(artifact_uri=uri, artifact_class=kfp_type(source.type), reimport=reimport).output
+
+
+def _name_importers(spec: Any, sources: Mapping[str, str]) -> None:
+    """Rename the tasks that import sources, which KFP names ``importer``, ``importer-2`` and so on.
+
+    A display name is not enough: KFP's launcher (2.16, 2.17) records an importer under it, and then KFP's driver, which
+    looks for the task's key, does not find the imported artifact.
+
+    Args:
+        spec: The PipelineSpec.
+        sources: The name of the source by key of the task.
+    """
+    tasks = spec.root.dag.tasks
+    keys = {key: name.replace("_", "-") for key, name in sources.items() if name.replace("_", "-") not in tasks}
+    for task in tasks.values():
+        for wire in task.inputs.artifacts.values():
+            producer = wire.task_output_artifact.producer_task
+            if producer in keys:
+                wire.task_output_artifact.producer_task = keys[producer]
+        for position, producer in enumerate(task.dependent_tasks):
+            task.dependent_tasks[position] = keys.get(producer, producer)
+    for key, name in keys.items():
+        tasks[name].CopyFrom(tasks[key])
+        tasks[name].task_info.name = name
+        del tasks[key]
 
 
 def _task(step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
