@@ -61,7 +61,8 @@ def prepare(root: Path, version: str, today: date) -> None:
     generator = root / "docs" / "generate.py"
     verified = f"VERIFIED = datetime({today.year}, {today.month}, {today.day}"
     _rewrite(generator, VERIFIED.sub(verified, generator.read_text()))
-    for page in (root / "README.md", *root.glob("docs/**/*.md"), *root.glob("docs/**/*.yaml")):
+    manifests = (*root.glob("docs/**/*.yaml"), *root.glob("deploy/kubernetes/**/*.yaml"))  # deploy/kfp is generated
+    for page in (root / "README.md", *root.glob("docs/**/*.md"), *manifests):
         _rewrite(page, IMAGE.sub(rf"\1:{version}", page.read_text()))
 
 

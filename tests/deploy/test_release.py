@@ -22,6 +22,7 @@ SCHEMAS = {
     **dict.fromkeys(FORMS, "github-issue-forms"),
     CONFIG: "github-issue-config",
 }
+PAGES = ("README.md", "docs/kubeflow.md", "deploy/kubernetes/overlays/gpu/gpu-check.yaml")
 TODAY = date(2030, 2, 3)
 
 
@@ -35,10 +36,18 @@ def release():
 
 @pytest.fixture
 def sources(tmp_path) -> Path:
-    for name in ("tfopt/__init__.py", "docs/generate.py", "docs/kubeflow.md", "README.md", "CHANGELOG.md"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    for name in ("tfopt/__init__.py", "docs/generate.py", *PAGES, "CHANGELOG.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
+    changelog = tmp_path / "CHANGELOG.md"  # just after a release nothing is unreleased
+    changelog.write_text(
+        changelog.read_text().replace("## Unreleased\n", "## Unreleased\n\n### Fixed\n- A defect.\n", 1)
+    )
     return tmp_path
+
+
+def image_tags(page: Path) -> set[str]:
+    return set(re.findall(r"tfopt-(?:\{kind\}|tf|beam|gpu):([\d.]+\d)", page.read_text()))
 
 
 def check(file: Path, schema: str) -> int:
@@ -89,19 +98,19 @@ def test_only_the_publishing_job_can_get_a_token_of_the_index():
 
 
 def test_a_release_moves_the_changes_and_the_version(release, sources):
-    tags = re.findall(r"tfopt-\{kind\}:([\d.]+)", (sources / "README.md").read_text())
-    assert tags and set(tags) == {tfopt.__version__}
+    for name in PAGES:
+        assert image_tags(sources / name) == {tfopt.__version__}
+    before = (sources / "CHANGELOG.md").read_text()
     release.prepare(sources, "99.1.0", TODAY)
     changelog = (sources / "CHANGELOG.md").read_text()
     assert "## Unreleased\n\n## 99.1.0 (2030-02-03)\n" in changelog
-    assert len(changelog.splitlines()) == len((ROOT / "CHANGELOG.md").read_text().splitlines()) + 2
+    assert changelog.replace("\n## 99.1.0 (2030-02-03)\n", "", 1) == before
     assert '__version__ = "99.1.0"' in (sources / "tfopt" / "__init__.py").read_text()
     assert "VERIFIED = datetime(2030, 2, 3, tzinfo=UTC)" in (sources / "docs" / "generate.py").read_text()
-    for name in ("README.md", "docs/kubeflow.md"):
-        text = (sources / name).read_text()
-        assert set(re.findall(r"tfopt-(?:\{kind\}|tf|gpu):([\d.]+\d)", text)) == {"99.1.0"}
+    for name in PAGES:
+        assert image_tags(sources / name) == {"99.1.0"}
     notes = release.notes(sources, "v99.1.0")
-    assert notes.startswith("### ")
+    assert notes.startswith("### Fixed\n- A defect.")
     assert "\n## " not in notes
 
 
