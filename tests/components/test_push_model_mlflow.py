@@ -95,6 +95,14 @@ def test_another_version_is_another_run_of_the_same_experiment(push, server):
     assert len(client.search_model_versions("name = 'digits c'")) == 2
 
 
+def test_the_files_of_a_version_in_an_object_store_are_recorded(push, server, bucket):
+    push(f"mlflow={server}", destination=f"{bucket}/digits d")
+    client = MlflowClient(server)
+    (run,) = runs_of(client, "digits d")
+    assert run.data.tags["tfopt.destination"] == f"{bucket}/digits d"
+    assert "model/model.tflite" in {file.path for file in client.list_artifacts(run.info.run_id, "model")}
+
+
 def test_a_file_of_sqlite_is_a_store_too(push, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # the store has its files in the working folder
     address = f"sqlite:///{tmp_path}/runs.db"
