@@ -141,6 +141,19 @@ def test_taylor_scores_are_gradient_times_activation_of_each_example(library):
     np.testing.assert_allclose(scores[group(model, "inner").bundles], expected, rtol=1e-4)
 
 
+def test_taylor_changes_in_two_layers_of_a_bundle_do_not_cancel():
+    import keras
+
+    image = keras.Input((2, 2, 3), name="image")
+    first, second = (keras.layers.Conv2D(4, 1, name=name) for name in ("first", "second"))
+    flow = keras.layers.Flatten()(keras.layers.Add()([first(image), second(image)]))
+    model = keras.Model(image, keras.layers.Dense(1, bias_initializer="ones")(flow))
+    second.set_weights([-weights for weights in first.get_weights()])
+    records = np.random.default_rng(0).normal(size=(3, 2, 2, 3)).astype("float32")
+    scores = score_bundles("taylor", follow_channels(model), label_free_losses(model, {"image": records}))
+    assert (scores[group(model, "first").bundles] > 1e-3).all()
+
+
 def test_latency_is_measured_and_searched():
     model = residual()
     tried = []
