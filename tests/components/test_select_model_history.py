@@ -78,6 +78,8 @@ def test_a_run_like_the_earlier_ones_has_no_regression(tmp_path):
         "accuracy", "accuracy", "latency", "latency", "size", "size",
     ]  # fmt: skip
     assert decision["history"]["trends"][0]["earlier"] == pytest.approx([0.98, 0.981, 0.982])
+    page = (tmp_path / "new" / "decision" / "report.html").read_text()
+    assert "no regression" in page and "runs to compare with" not in page
 
 
 def test_a_regression_is_reported_and_prevents_the_blessing_only_as_a_goal(tmp_path):
