@@ -14,7 +14,7 @@ from tests.mutants.pytest_run import check_import, copy_tree, create_interpreter
 
 State = Literal["found", "survived", "not counted"]
 # Limits without a mutant, as multiples of the limit with one: for its tests, and for the tests that found all mutants.
-CONFIRMATION, ALL_CONFIRMATIONS = 3, 20
+CONFIRMATION, ALL_CONFIRMATIONS = 10, 20
 
 
 @dataclass(frozen=True)
