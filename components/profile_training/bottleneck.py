@@ -1,14 +1,16 @@
 """Find the bottleneck of a training step from measured times, and describe it in a sentence with the numbers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tfopt.artifacts.training_plan import Bottleneck, LoopTime
+from tfopt.components.profile_training.trace_events import OPTIMIZER
 
 MIN_WAIT = 0.25  # of a step; with a shorter wait it is not input-bound
 MIN_CODE = 0.25  # of a step: what Python that the graph calls, or a loop, must take to be the bottleneck
 MAX_EXPLAINED = 3.0  # times the sum of all input stages: a longer wait is not caused by them
 OVERLAP = 1.25  # times the longer of input and model: the most that a step takes if they overlap
+MIN_PART = 0.5  # of the time of a step's operations: what the optimizer, or one layer, must take to be the bottleneck
 MIN_FIXED = 0.5  # of the time of a model's step: a larger fixed cost exceeds the cost of the examples
 USUAL = 64  # a batch size that is not small
 LARGER = 4  # times the batch size, to separate a step's fixed cost from the cost per example
@@ -45,6 +47,8 @@ class StepTimes:
         loops: Loops found by `scan_graphs`; those of the step with their milliseconds in the profiler's trace.
         spent: Milliseconds of operations by kind in the profiler's trace, summed over threads.
         forward: Milliseconds of all operations except gradients in the trace.
+        parts: Milliseconds of operations by layer, and of the optimizer, in the trace.
+        weights: Number of trained weights by layer, the largest first.
     """
 
     batch_size: int
@@ -63,6 +67,8 @@ class StepTimes:
     loops: Sequence[LoopTime]
     spent: Mapping[str, float]
     forward: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def wait(self) -> float:
@@ -95,7 +101,7 @@ class StepTimes:
 
 def find_bottleneck(times: StepTimes) -> Bottleneck:
     """Return the longest part that is long enough to be a bottleneck; the model if there is none."""
-    own = _code_bottleneck(times) or _small_step_bottleneck(times)
+    own = _code_bottleneck(times) or _optimizer_bottleneck(times) or _small_step_bottleneck(times)
     wait = times.wait / times.step
     if wait >= MIN_WAIT and (own is None or wait >= own.share):
         return _input_bottleneck(times, wait)
@@ -161,6 +167,24 @@ def _forward_share(loop: LoopTime, times: StepTimes) -> float:
     return min(1.0, ((loop.ms or 0.0) + missing * loop.runs) / forward) if forward else 0.0
 
 
+def _optimizer_bottleneck(times: StepTimes) -> Bottleneck | None:
+    """Return the bottleneck if the update of the weights takes most of the operations' time, whatever the batch."""
+    spent = sum(times.spent.values())
+    part = times.parts.get(OPTIMIZER, 0.0) / spent if spent else 0.0
+    share = part * times.device / times.step
+    if part < MIN_PART or share < MIN_PART:
+        return None
+    total, (largest, count) = sum(times.weights.values()), next(iter(times.weights.items()), ("", 0))
+    reason = f"{part:.0%} of what the operations of a step of {times.step:.3g} ms take updates {_count(total)} weights"
+    if count > total / 2:
+        reason += f", {count / total:.0%} of them in {largest}"
+    return Bottleneck(OPTIMIZER, share, f"bound by the optimizer: {reason}, at each step and whatever the batch")
+
+
+def _count(number: int) -> str:
+    return f"{number / 1e6:.3g} million" if number >= 1e6 else f"{number:,}"
+
+
 def _small_step_bottleneck(times: StepTimes) -> Bottleneck | None:
     """Return the bottleneck if the cost of a step hardly depends on the number of its examples."""
     fixed, size = times.fixed, max(USUAL, times.batch_size)
@@ -176,7 +200,11 @@ def _small_step_bottleneck(times: StepTimes) -> Bottleneck | None:
 
 
 def _model_bottleneck(times: StepTimes) -> Bottleneck:
-    share = times.device / times.step
+    share, spent = times.device / times.step, sum(times.spent.values())
     kinds = ", ".join(list(times.spent)[:3])
     sentence = f"bound by the model: {share:.0%} of a step of {times.step:.3g} ms is its operations"
-    return Bottleneck("model", share, f"{sentence} (the longest: {kinds})" if kinds else sentence)
+    sentence += f" (the longest: {kinds})" if kinds else ""
+    part, time = next(iter(times.parts.items()), ("", 0.0))
+    if spent and time / spent >= MIN_PART:
+        sentence += f"; {time / spent:.0%} of their time is {'' if part == OPTIMIZER else 'the layer '}{part}"
+    return Bottleneck("model", share, sentence)

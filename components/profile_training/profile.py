@@ -23,7 +23,7 @@ from tfopt.components.profile_training.graph_scan import Loop
 from tfopt.components.profile_training.interleaving import VariationRun, compare_variations, start_process
 from tfopt.components.profile_training.parameters import Pace
 from tfopt.components.profile_training.report import write_findings
-from tfopt.components.profile_training.trace_events import MAX_LISTED
+from tfopt.components.profile_training.trace_events import MAX_LISTED, OperationTimes
 from tfopt.components.profile_training.training_variant import (
     TrainingVariant,
     Variation,
@@ -80,6 +80,7 @@ def profile_steps(base: TrainingVariant, pace: Pace, target: Path) -> TrainingPl
         stages_ms=dict(times.stages),
         fixed_ms=times.fixed,
         operations_ms=dict(list(times.spent.items())[:MAX_LISTED]),
+        layers_ms=dict(list(times.parts.items())[:MAX_LISTED]),
         loops=list(times.loops),
         trials=results,
         memory_bytes=memory,
@@ -112,7 +113,7 @@ def diagnose(
         beginning = process.call("beginning")
         lines = {loop.line: loop.operations for loop in loops if loop.where == "step"}
         steps = min(TRACED_STEPS, max(2, int(2 / np.median(seconds["real"]))))
-        spent, forward, line_ms = process.call("trace", str(trace), steps, lines)
+        operations: OperationTimes = process.call("trace", str(trace), steps, lines)
     except CallFailed as failure:
         raise ComponentError(
             f"profile_training: {failure}",
@@ -134,9 +135,11 @@ def diagnose(
         beginning=beginning * 1e3,
         cached=facts["cached"],
         eager=facts["eager"],
-        loops=[_loop_time(loop, line_ms) for loop in loops],
-        spent=spent,
-        forward=forward,
+        loops=[_loop_time(loop, operations.by_line) for loop in loops],
+        spent=operations.by_kind,
+        forward=operations.forward,
+        parts=operations.by_part,
+        weights=facts["weights"],
     )
     real = seconds["real"]
     part_times = {

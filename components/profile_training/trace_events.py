@@ -1,22 +1,55 @@
-"""Sum the operation times in a trace of the TensorFlow profiler, by kind and by line of the module."""
+"""Sum the operation times in a trace of the TensorFlow profiler, by kind, by line of the module and by layer."""
 
 import functools
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 PYTHON_OPS = ("EagerPyFunc", "PyFunc", "PyFuncStateless")
 WAITING_OPS = ("IteratorGetNext", "IteratorGetNextSync", "IteratorGetNextAsOptional")  # they only wait for input
 OPERATION = re.compile(r"(?P<name>.*[^:]):_*(?P<kind>[A-Z]\w*)")  # kinds of oneDNN begin with an underscore
 BACKWARD = "gradient_tape/"
+OPTIMIZER = "optimizer"  # the part of a step that updates the weights
 MAX_LISTED = 12
 
 
-def operation_times(
-    folder: Path, steps: int, lines: Mapping[int, Sequence[str]]
-) -> tuple[dict[str, float], float, dict[int, float]]:
-    """Return the milliseconds of operations per step, summed over threads.
+@dataclass(frozen=True)
+class Scopes:
+    """The names that a step's operations have in front of their own.
+
+    Attributes:
+        model: Name of the model.
+        layers: Names of its layers, also of those of models inside it.
+        optimizers: Names of the optimizer and of one that it wraps.
+    """
+
+    model: str
+    layers: Collection[str]
+    optimizers: Collection[str]
+
+
+@dataclass(frozen=True)
+class OperationTimes:
+    """Milliseconds of operations per step, summed over threads.
+
+    Attributes:
+        by_kind: By kind of operation, the longest first.
+        forward: Of all operations except gradients.
+        by_line: By line of the module.
+        by_part: By layer, with its gradient, and of `OPTIMIZER`, the longest first; the rest, such as the loss, is left
+            out.
+    """
+
+    by_kind: dict[str, float]
+    forward: float
+    by_line: dict[int, float]
+    by_part: dict[str, float]
+
+
+def operation_times(folder: Path, steps: int, lines: Mapping[int, Sequence[str]], scopes: Scopes) -> OperationTimes:
+    """Return the times of a step's operations.
 
     Gradients belong to no line of the module: TensorFlow does not record it. The profiler leaves out operations of a
     few microseconds.
@@ -25,17 +58,17 @@ def operation_times(
         folder: The folder that the profiler wrote to.
         steps: The number of recorded steps.
         lines: Names of operations by line. An operation inside a loop has the loop's name before its own.
-
-    Returns:
-        Milliseconds by kind of operation, the longest first; of all operations except gradients; by line.
+        scopes: The names of the model's parts.
     """
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     by_kind: Counter[str] = Counter()
     by_line: Counter[int] = Counter()
+    by_part: Counter[str] = Counter()
     forward = 0
     line_of_name = {name: line for line, names in lines.items() for name in names}
     cached_line = functools.cache(lambda name: find_line(name, line_of_name))
+    cached_part = functools.cache(lambda name: find_part(name, scopes))
     for file in sorted(folder.rglob("*.xplane.pb"))[-1:]:
         for plane in xplane_pb2.XSpace.FromString(file.read_bytes()).planes:
             for event in [event for line in plane.lines for event in line.events]:
@@ -44,9 +77,38 @@ def operation_times(
                     by_kind[match["kind"]] += event.duration_ps
                     forward += 0 if BACKWARD in match["name"] else event.duration_ps
                     by_line[cached_line(match["name"])] += event.duration_ps
+                    by_part[cached_part(match["name"])] += event.duration_ps
     scale = 1e9 * steps  # picoseconds of all steps to milliseconds of one
-    line_ms = {line: by_line[line] / scale for line in lines if line}
-    return {kind: time / scale for kind, time in by_kind.most_common()}, forward / scale, line_ms
+    return OperationTimes(
+        {kind: time / scale for kind, time in by_kind.most_common()},
+        forward / scale,
+        {line: by_line[line] / scale for line in lines if line},
+        {part: time / scale for part, time in by_part.most_common() if part},
+    )
+
+
+def find_part(name: str, scopes: Scopes) -> str:
+    """Return the layer of an operation or of its gradient, or `OPTIMIZER`; an empty text if it belongs to neither.
+
+    Keras enters a scope for the model and for each layer. TensorFlow adds the same number to both if a graph has them
+    a second time, so the number of the model tells ``conv2d_1``, the first layer's second scope, from another layer.
+
+    >>> scopes = Scopes("model", {"conv2d", "conv2d_1"}, {"Adam"})
+    >>> [find_part(name, scopes) for name in ("model_1/conv2d_1/add", "gradient_tape/model/conv2d_1/mul", "adam/Sub")]
+    ['conv2d', 'conv2d_1', 'optimizer']
+    """
+    number = ""
+    optimizers = {optimizer.lower() for optimizer in scopes.optimizers}
+    for scope in name.split("/")[:-1]:
+        if re.fullmatch(re.escape(scopes.model) + r"(_\d+)?", scope):
+            number = scope.removeprefix(scopes.model)
+        elif scope.removesuffix(number) in scopes.layers:
+            return scope.removesuffix(number)
+        elif scope in scopes.layers:
+            return scope
+        elif re.sub(r"_\d+$", "", scope).lower() in optimizers or scope.lower() in optimizers:
+            return OPTIMIZER
+    return ""
 
 
 def find_line(name: str, line_of_name: Mapping[str, int]) -> int:

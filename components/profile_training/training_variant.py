@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from tfopt.components.profile_training.bottleneck import LARGER, StepTimes
 from tfopt.components.profile_training.parameters import TrainingSettings
+from tfopt.components.profile_training.trace_events import OPTIMIZER
 
 PLANNED = ("precision", "jit_compile", "cache", "threads", "prefetch")  # settings that a plan may contain
 ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
@@ -29,6 +30,7 @@ class TrainingVariant(TrainingSettings):
         count: Number of records of the split ``train``, if they have been counted before; 0 otherwise.
         vectorized: True to replace ``tf.map_fn`` and ``keras.ops.map`` by their vectorized forms.
         graph: True to compile a module that runs eagerly.
+        sparse_updates: True to use an optimizer that changes only the rows of an embedding that a batch contains.
         steps_per_execution: Steps in one call; 0 for the module's setting.
         repeated: How many times an epoch contains each example.
     """
@@ -39,6 +41,7 @@ class TrainingVariant(TrainingSettings):
     count: int = 0
     vectorized: bool = False
     graph: bool = False
+    sparse_updates: bool = False
     steps_per_execution: int = 0
     repeated: int = 1
 
@@ -93,6 +96,8 @@ def list_variations(
         return [_longer_epochs(base), *_input_variations(base, times)]
     if bottleneck in ("python", "loop"):
         return [*_code_variations(base, times), *_xla_variations(base, facts)]
+    if bottleneck == OPTIMIZER:
+        return [*_optimizer_variations(base), *_xla_variations(base, facts)]
     if bottleneck in STEP_BOTTLENECKS:
         return [*_step_variations(base), *_xla_variations(base, facts)]
     others = *_machine_variations(base, facts), _larger_batch(base)
@@ -145,6 +150,16 @@ def _step_variations(base: TrainingVariant) -> Iterator[Variation]:
     note = f"pass steps_per_execution={STEPS_PER_CALL} to compile()"
     variant = replace(base, steps_per_execution=STEPS_PER_CALL)
     yield Variation(f"{STEPS_PER_CALL} steps in one call", variant, "module", note)
+
+
+def _optimizer_variations(base: TrainingVariant) -> Iterator[Variation]:
+    yield _larger_batch(base)
+    note = (
+        "it is another training: check the validation; a lazy form of the module's optimizer, which changes only the "
+        "rows of a batch, avoids the same work"
+    )
+    variant = replace(base, sparse_updates=True)
+    yield Variation("an optimizer without state (SGD)", variant, "module", note)
 
 
 def _larger_batch(base: TrainingVariant) -> Variation:

@@ -17,6 +17,7 @@ from tfopt.components.profile_training import module_patches
 from tfopt.components.profile_training.bottleneck import LARGER, USUAL
 from tfopt.components.profile_training.graph_scan import Loop, scan_graphs
 from tfopt.components.profile_training.steps import ENDLESS, LONG_EPOCH_S, Epochs, time_endless, training_steps
+from tfopt.components.profile_training.trace_events import OperationTimes, operation_times
 from tfopt.components.profile_training.training_variant import TrainingVariant
 from tfopt.processes.rpc import peak_memory, serve_calls
 from tfopt.training.dataset import Source
@@ -57,6 +58,8 @@ class Worker:
         self._model = setup.parts.model
         if variant.graph:
             self._model.run_eagerly = False
+        if variant.sparse_updates:
+            module_patches.use_sparse_optimizer(self._model)
         size = variant.steps_per_execution or module_patches.steps_per_execution(self._model)
         module_patches.set_steps_per_execution(self._model, size)
         self._epoch = math.ceil(self._source.count / variant.batch_size) * variant.repeated
@@ -77,6 +80,7 @@ class Worker:
             "slow": is_slow,
             "supported": fast_precisions(),
             "gpus": [device.name for device in tf.config.list_physical_devices("GPU")],
+            "weights": module_patches.weight_counts(self._model),
             "odd_sizes": unaligned_layers(self._model)[:8],
         }
 
@@ -110,13 +114,9 @@ class Worker:
         batch = self._batch(self._variant.batch_size)
         return scan_graphs(self._model, self._source, batch, Path(self._variant.module))
 
-    def trace(
-        self, folder: str, calls: int, lines: Mapping[int, Sequence[str]]
-    ) -> tuple[dict[str, float], float, dict[int, float]]:
+    def trace(self, folder: str, calls: int, lines: Mapping[int, Sequence[str]]) -> OperationTimes:
         """Save TensorFlow's trace of some real steps, and return their operation times; see `operation_times`."""
         import tensorflow as tf
-
-        from tfopt.components.profile_training.trace_events import operation_times
 
         tf.profiler.experimental.start(folder)
         try:
@@ -124,7 +124,7 @@ class Worker:
         finally:
             tf.profiler.experimental.stop()
             self._real.stop()
-        return operation_times(Path(folder), calls * self._real.size, lines)
+        return operation_times(Path(folder), calls * self._real.size, lines, module_patches.scopes(self._model))
 
     def memory(self) -> dict[str, int]:
         """Return the peak memory in bytes of this process, and of each GPU."""

@@ -161,6 +161,9 @@ def test_the_worker_measures_each_part_of_a_step(tmp_path, digits_examples, text
         assert list(stages) == list(STAGES)
         assert all(each > 0 for name, each in stages.items() if name != "preprocess")
         assert worker.loops() == []
+        times = worker.trace(str(tmp_path / "trace"), 3, {})
+        assert set(times.by_part) >= {"optimizer", *facts["weights"]}
+        assert 0.5 * sum(times.by_kind.values()) < sum(times.by_part.values()) <= sum(times.by_kind.values())
         assert worker.memory()["process"] > 1e8
     finally:
         worker.close()

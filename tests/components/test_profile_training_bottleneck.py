@@ -75,6 +75,12 @@ def fixed(ms: float, per_example: float, size: int) -> dict:
         ("model", {"loops": [replace(MAP, ms=0)], "spent": {"MatMul": 7.5}, "forward": 6.0}),
         ("loop", {"graph": 6.1, "loops": [replace(MAP, ms=8)]}),  # longer or shorter than the part of Python
         ("model", {"graph": 5.9, "loops": [replace(MAP, ms=8)]}),
+        # The optimizer takes half of the operations' time and of the step, whatever the batch.
+        ("optimizer", {"parts": {"optimizer": 6.4, "conv": 5.6}}),
+        ("model", {"parts": {"optimizer": 5.9, "conv": 6.1}}),
+        ("model", {"parts": {"optimizer": 6.4, "conv": 5.6}, "graph": 9.0}),
+        ("optimizer", fixed(1.0, 0.0, 64) | {"parts": {"optimizer": 6.4, "conv": 5.6}}),
+        ("slow reading", WAITING | {"parts": {"optimizer": 12.0}, "stages": TIMES.stages | {"read": 26}}),
         # The fixed cost is half of a step; and half of a step with a usual batch.
         ("small batch", fixed(1.1, 0.5, 2)),
         ("model", fixed(0.9, 0.5, 2)),
@@ -122,3 +128,14 @@ def test_a_sentence_names_the_line_and_its_share():
     calls = [replace(PYTHON, ms=1), replace(PYTHON, line=9, ms=5)]
     sentence = find_bottleneck(replace(TIMES, loops=calls)).sentence
     assert "6 ms of a step of 10 ms, at line 9" in sentence
+
+
+def test_a_sentence_names_the_updated_weights_and_the_longest_layer():
+    weights = {"words": 12_800_000, "dense": 64}
+    sentence = find_bottleneck(replace(TIMES, parts={"optimizer": 9.6, "dense": 1.2}, weights=weights)).sentence
+    assert "80% of what the operations of a step of 10 ms take updates 12.8 million weights" in sentence
+    assert "100% of them in words" in sentence
+    even = find_bottleneck(replace(TIMES, parts={"optimizer": 9.6}, weights={"a": 5000, "b": 5000})).sentence
+    assert "updates 10,000 weights, at each step" in even
+    augmented = find_bottleneck(replace(TIMES, parts={"augment": 9.0, "conv": 3.0})).sentence
+    assert augmented.endswith("; 75% of their time is the layer augment")

@@ -146,6 +146,7 @@ class TrainingPlanReport(PlannedSettings):
         stages_ms: Milliseconds of a batch in each stage of the input alone.
         fixed_ms: Milliseconds of a step without any example, extrapolated.
         operations_ms: Milliseconds of operations per step by kind, summed over threads, the longest first.
+        layers_ms: The same by layer, with its gradients, and of the optimizer.
         loops: Loops and Python calls of the module.
         trials: The changes that were measured.
         memory_bytes: Peak memory of the process and of each GPU.
@@ -170,3 +171,4 @@ class TrainingPlanReport(PlannedSettings):
     first_step_s: float
     devices: list[str]
     interval: dict[str, Any]
+    layers_ms: dict[str, float] = field(default_factory=dict)  # plans of earlier releases do not have it
