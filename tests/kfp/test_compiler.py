@@ -306,3 +306,30 @@ def test_an_imported_source_is_recorded_under_the_key_that_steps_look_for(tmp_pa
     producers = {name: wires[name]["data"]["taskOutputArtifact"]["producerTask"] for name in ("first", "second")}
     assert producers == {"first": "raw-data", "second": "importer-2"}
     assert tasks["count"]["dependentTasks"] == ["raw-data"]
+
+
+def test_an_artifact_that_a_step_gets_twice_is_sent_once(tmp_path):
+    """KFP's driver refuses a task that gets one artifact twice, because ML Metadata refuses two equal events."""
+
+    def twice(steps: Steps, data: Input[Files]) -> None:
+        """Add a count to itself."""
+        counted = steps(toys.count, data=data).outputs["report"]
+        steps(toys.add, reports=[counted, counted], extra=counted)
+
+    compile_pipeline(trace(twice), tmp_path / "twice.yaml")
+    spec = next(yaml.safe_load_all((tmp_path / "twice.yaml").read_text()))
+    assert set(spec["root"]["dag"]["tasks"]["add"]["inputs"]["artifacts"]) == {"reports_1"}
+    args = spec["deploymentSpec"]["executors"]["exec-add"]["container"]["args"]
+    assert args[2:] == ["--same-artifact", "reports_2=reports_1", "--same-artifact", "extra=reports_1"]
+    (tmp_path / "count").mkdir()
+    (tmp_path / "count" / "report.json").write_text('{"count": 2}')
+    step = {
+        "inputs": {"artifacts": {"reports_1": {"artifacts": [{"name": "r", "uri": str(tmp_path / "count")}]}}},
+        "outputs": {
+            "artifacts": {"total": {"artifacts": [{"name": "total", "uri": str(tmp_path / "total")}]}},
+            "outputFile": str(tmp_path / "output.json"),
+        },
+    }
+    words = [*spec["deploymentSpec"]["executors"]["exec-add"]["container"]["command"][1:], args[0], json.dumps(step)]
+    subprocess.run([sys.executable, *words, *args[2:]], check=True)
+    assert json.loads((tmp_path / "total" / "report.json").read_text())["parts"] == [2, 2, 2]

@@ -28,7 +28,7 @@ from tfopt.trace import Steps
 def counts(
     steps: Steps, data: Input[Files], *, unit: str = "bytes", notes: tuple[str, ...] = (), limit: int | None = None
 ) -> None:
-    """Count twice and add.
+    """Count twice, and add with the first count twice.
 
     Args:
         steps: Adds the steps.
@@ -39,7 +39,8 @@ def counts(
     """
     first = steps(toys.count, id="first", data=data, unit=unit, notes=notes, limit=limit)
     second = steps(toys.count, id="second", data=data, scale=0.5, loud=True)
-    steps(toys.add, id="total", reports=[first.outputs["report"], second.outputs["report"]], start=3)
+    reports = [first.outputs["report"], second.outputs["report"]]
+    steps(toys.add, id="total", reports=reports, extra=first.outputs["report"], start=3)
 '''
 FAILING = '''
 from tests import toys
@@ -139,7 +140,7 @@ def test_a_run_writes_and_records_what_a_local_run_writes_and_records(run_on_kfp
         assert output["metadata"].get("count", 0) == expected["count"]
         assert output["type"] == "system.Artifact"
     assert json.loads(local["first"]["files"]["report.json"])["notes"] == ["a", "b: {{$}}", 'ü"x']
-    assert json.loads(local["total"]["files"]["report.json"])["count"] == 7 + 18 + 3
+    assert json.loads(local["total"]["files"]["report.json"])["count"] == 7 + 18 + 7 + 3
     assert tasks["data"]["outputs"]["artifact"]["uri"] == data[1]
 
 

@@ -286,6 +286,7 @@ def add_component(subparsers: Subparsers, words: Sequence[str], debug: bool) -> 
     parser = subparsers.add_parser(words[0])
     if words[1:2] == ["--executor-input"]:
         parser.add_argument("--executor-input", required=True)
+        parser.add_argument("--same-artifact", action="append", default=[])
         parser.set_defaults(run_command=functools.partial(_run_kubeflow_step, component))
         return
     add_component_options(parser, component)
@@ -296,7 +297,7 @@ def add_component(subparsers: Subparsers, words: Sequence[str], debug: bool) -> 
 def _run_kubeflow_step(component: Component, arguments: argparse.Namespace) -> int:
     from tfopt.kfp.step import run_step
 
-    run_step(component, arguments.executor_input)
+    run_step(component, arguments.executor_input, dict(pair.split("=", 1) for pair in arguments.same_artifact))
     return 0
 
 

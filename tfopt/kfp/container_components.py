@@ -5,6 +5,7 @@ A step's container runs ``python -P -m tfopt.run NAME --executor-input {{$}}``, 
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Optional
 
 from kfp import dsl
@@ -33,6 +34,7 @@ def container_component(
     images: Images | None = None,
     unset: Collection[str] = (),
     collected: Collection[str] = (),
+    same: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[..., Any]:
     """Build the KFP component of a declaration.
 
@@ -44,21 +46,25 @@ def container_component(
             compiled DAG, because KFP's local engine (2.16) fails on it.
         collected: Elements of list inputs, such as ``candidates_2``, that are lists of artifacts themselves. Their
             lengths are known when the step runs.
+        same: Inputs to leave out because they are the artifact of another input, by that input. KFP's driver (2.16)
+            refuses a task that gets one artifact twice.
     """
     image = (images or Images()).of(component.image)
     is_shipped = component.__module__.startswith("tfopt.components.")
     # Only components of a user may be modules of the image's working folder.
     module = ["-P", "-m", "tfopt.run", component.name] if is_shipped else ["-m", "tfopt.run", component.path]
 
+    same_artifacts = [word for name, other in same.items() for word in ("--same-artifact", f"{name}={other}")]
+
     def build(*_: Any) -> dsl.ContainerSpec:
         return dsl.ContainerSpec(
             image=image,
             command=["python", *module],
-            args=["--executor-input", dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER],
+            args=["--executor-input", dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER, *same_artifacts],
         )
 
     parameters = [parameter for name, parameter in component.parameters.items() if name not in unset]
-    arguments = [*_artifact_arguments(component, lengths, unset, collected), *parameter_arguments(parameters)]
+    arguments = [*_artifact_arguments(component, lengths, {*unset, *same}, collected), *parameter_arguments(parameters)]
     set_signature(build, component.name, _docstring(component, lengths, collected), inspect.Signature(arguments))
     return dsl.container_component(build)  # type: ignore[no-any-return]
 
@@ -67,7 +73,9 @@ def _artifact_arguments(
     component: Component, lengths: Mapping[str, int], unset: Collection[str], collected: Collection[str]
 ) -> Iterator[inspect.Parameter]:
     for port in component.inputs.values():
-        for name in _kfp_inputs(port, lengths) if port.name not in unset else ():
+        for name in _kfp_inputs(port, lengths):
+            if name in unset or port.name in unset:
+                continue
             yield input_artifact(name, port.type, is_optional=port.optional, is_list=name in collected)
     for port in component.outputs.values():
         yield _argument(port.name, KfpOutput[kfp_type(port.type)])

@@ -9,6 +9,7 @@ import shlex
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tfopt.artifacts import Artifact, Evaluation
@@ -20,8 +21,13 @@ from tfopt.kfp.visualizations import classification_metrics, classification_outp
 log = logging.getLogger(__name__)
 
 
-def run_step(component: Component, executor_input: str) -> None:
+def run_step(component: Component, executor_input: str, same: Mapping[str, str] = MappingProxyType({})) -> None:
     """Run a component with the inputs and outputs of KFP's ExecutorInput, and write its ExecutorOutput.
+
+    Args:
+        component: The component.
+        executor_input: KFP's message.
+        same: Inputs that are not in the message because they are the artifact of another input, by that input.
 
     Raises:
         ComponentError: If the component raises it or ends the process, the message is not an ExecutorInput, or an input
@@ -29,6 +35,7 @@ def run_step(component: Component, executor_input: str) -> None:
     """
     message_inputs, message_outputs = _parse_message(executor_input, component)
     sources = _source_artifacts(message_inputs.get("artifacts", {}))
+    sources |= {name: sources[other] for name, other in same.items() if other in sources}
     keys = {port.name: _input_keys(port, sources) for port in component.inputs.values()}
     targets = {name: entry["artifacts"][0] for name, entry in message_outputs["artifacts"].items()}
     arguments = {
