@@ -209,3 +209,19 @@ def test_the_image_of_a_step_can_be_a_parameter_of_the_pipeline(tmp_path):
     spec = compiled(own, tmp_path)
     container = spec["deploymentSpec"]["executors"]["exec-fold-batch-norm"]["container"]
     assert container["image"] == "{{$.inputs.parameters['pipelinechannel--image']}}"
+
+
+def test_a_model_that_is_baseline_and_candidate_is_sent_once(tmp_path):
+    @dsl.pipeline(name="own")
+    def own(model_uri: str, examples_uri: str) -> None:
+        model = dsl.importer(artifact_uri=model_uri, artifact_class=dsl.Model).output
+        examples = dsl.importer(artifact_uri=examples_uri, artifact_class=dsl.Dataset).output
+        folded = steps.fold_batch_norm(model=model).outputs["folded"]
+        steps.evaluate(baseline=model, candidates=[folded, model], examples=examples, label="digit")
+
+    spec = compiled(own, tmp_path)
+    assert set(spec["root"]["dag"]["tasks"]["evaluate"]["inputs"]["artifacts"]) == {
+        *("baseline", "candidates_1", "examples")
+    }
+    args = spec["deploymentSpec"]["executors"]["exec-evaluate"]["container"]["args"]
+    assert args[2:] == ["--same-artifact", "candidates_2=baseline"]

@@ -24,6 +24,7 @@ from tfopt.kfp.container_components import (
     input_artifact,
     kfp_type,
     parameter_arguments,
+    same_artifacts,
     set_signature,
 )
 from tfopt.kfp.images import Images
@@ -277,24 +278,12 @@ def _task(step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any], argu
     optional = {port.name for port in step.component.inputs.values() if port.optional}
     optional |= {name for name, p in step.component.parameters.items() if p.optional and p.default is None}
     unset = optional - values.keys() - wires.keys()
-    same = _same_artifacts(wires)
+    same = same_artifacts(wires)
     own_wires = {name: wire for name, wire in wires.items() if name not in same}
     task = container_component(step.component, lengths, unset=unset, same=same)(**own_wires, **values)
     task.set_display_name(step.id)
     task.set_caching_options(step.component.cache == "always")
     return task
-
-
-def _same_artifacts(wires: Mapping[str, Any]) -> dict[str, str]:
-    """Return the inputs that get the artifact of an earlier input, by that input."""
-    first: dict[tuple[str | None, str], str] = {}
-    for name, wire in wires.items():
-        first.setdefault((wire.task_name, wire.name), name)
-    return {
-        name: first[wire.task_name, wire.name]
-        for name, wire in wires.items()
-        if first[wire.task_name, wire.name] != name
-    }
 
 
 def _wires(step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any]) -> dict[str, Any]:

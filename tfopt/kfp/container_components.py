@@ -11,6 +11,7 @@ from typing import Any, Optional
 from kfp import dsl
 from kfp.dsl import Input as KfpInput
 from kfp.dsl import Output as KfpOutput
+from kfp.dsl.pipeline_channel import PipelineArtifactChannel
 
 from tfopt import artifacts
 from tfopt.component import Component, Port
@@ -54,19 +55,30 @@ def container_component(
     # Only components of a user may be modules of the image's working folder.
     module = ["-P", "-m", "tfopt.run", component.name] if is_shipped else ["-m", "tfopt.run", component.path]
 
-    same_artifacts = [word for name, other in same.items() for word in ("--same-artifact", f"{name}={other}")]
+    repeated = [word for name, other in same.items() for word in ("--same-artifact", f"{name}={other}")]
 
     def build(*_: Any) -> dsl.ContainerSpec:
         return dsl.ContainerSpec(
             image=image,
             command=["python", *module],
-            args=["--executor-input", dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER, *same_artifacts],
+            args=["--executor-input", dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER, *repeated],
         )
 
     parameters = [parameter for name, parameter in component.parameters.items() if name not in unset]
     arguments = [*_artifact_arguments(component, lengths, {*unset, *same}, collected), *parameter_arguments(parameters)]
     set_signature(build, component.name, _docstring(component, lengths, collected), inspect.Signature(arguments))
     return dsl.container_component(build)  # type: ignore[no-any-return]
+
+
+def same_artifacts(wires: Mapping[str, Any]) -> dict[str, str]:
+    """Return the inputs that get the artifact of an earlier input, by that input; lists of artifacts are left out."""
+    first: dict[tuple[str | None, str], str] = {}
+    same: dict[str, str] = {}
+    for name, wire in wires.items():
+        if isinstance(wire, PipelineArtifactChannel) and not wire.is_artifact_list:
+            other = first.setdefault((wire.task_name, wire.name), name)
+            same |= {name: other} if other != name else {}
+    return same
 
 
 def _artifact_arguments(

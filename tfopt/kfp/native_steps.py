@@ -19,7 +19,7 @@ from kfp.dsl.pipeline_channel import PipelineChannel
 
 from tfopt.component import Component, find
 from tfopt.errors import ComponentError, nearest
-from tfopt.kfp.container_components import container_component
+from tfopt.kfp.container_components import container_component, same_artifacts
 from tfopt.kfp.images import Images
 
 
@@ -80,8 +80,10 @@ def _task(component: Component, images: Images, arguments: dict[str, Any]) -> An
     optional = {port.name for port in component.inputs.values() if port.optional}
     optional |= {name for name, parameter in component.parameters.items() if parameter.optional}
     collected = {name for name, wire in wires.items() if getattr(wire, "is_artifact_list", False)}
-    build = container_component(component, lengths, images, optional - wires.keys() - values.keys(), collected)
-    return build(**wires, **values).set_caching_options(component.cache == "always")
+    same = same_artifacts(wires)
+    build = container_component(component, lengths, images, optional - wires.keys() - values.keys(), collected, same)
+    own_wires = {name: wire for name, wire in wires.items() if name not in same}
+    return build(**own_wires, **values).set_caching_options(component.cache == "always")
 
 
 def _copied(artifact: Any) -> Any:
