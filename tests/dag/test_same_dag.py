@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,11 @@ def kfp_graph(dag: Dag, values: dict[str, Any], folder: Path) -> Graph:
             producer = tasks[wire["taskOutputArtifact"]["producerTask"]]["taskInfo"]["name"]
             key = wire["taskOutputArtifact"]["outputArtifactKey"]
             edges[slot] = (producer, None if producer in dag.sources else key)
+        if "executorLabel" in declared:
+            container = spec["deploymentSpec"]["executors"][declared["executorLabel"]].get("container", {})
+            pairs = pairwise(container.get("args", []))
+            same = dict(word.split("=") for option, word in pairs if option == "--same-artifact")
+            edges |= {name: edges[other] for name, other in same.items()}
         name = task["taskInfo"]["name"]
         if name in dag.sources:
             graph[name] = {"component": None, "edges": edges, "values": arguments}
