@@ -44,8 +44,9 @@ EVERY = pytest.mark.parametrize(
 @pytest.fixture(scope="session")
 def selected(request) -> list[str]:
     """The components whose tests were selected, for example by ``-k``."""
-    tests = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
-    return [name for name in components() if any(params.get("name") == name for params in tests)]
+    here = [item for item in request.session.items if item.path == Path(__file__) and hasattr(item, "callspec")]
+    names = {item.callspec.params.get("name") for item in here}
+    return [name for name in components() if name in names]
 
 
 @pytest.fixture(scope="session")
