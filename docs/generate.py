@@ -1,4 +1,4 @@
-"""Generate component pages, the README's table, compiled Kubeflow YAML, and docs/verified.md.
+"""Generate component pages, the README's table, type stubs, compiled Kubeflow YAML, and docs/verified.md.
 
     python docs/generate.py [FOLDER]
 
@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import type_stubs
 import yaml
 
 import tfopt
@@ -34,6 +35,8 @@ def main(root: Path) -> None:
         compiled = root / "deploy" / "kfp" / "components" / name / "component.yaml"
         _write(compiled.with_name("metadata.yaml"), catalogue_entry(component))
         kfp.compile_component(component, compiled)
+    for path, text in type_stubs.stubs(components()).items():
+        _write(root / path, text)
     for name in pipelines():
         compiled = root / "deploy" / "kfp" / "pipelines" / f"{name}.yaml"
         compiled.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """Optimize a trained model for CPUs: make every candidate, measure all against the model, select one and push it."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from tfopt.artifacts import Examples, PythonModule, SavedModel
 from tfopt.component import Group, Input
@@ -63,14 +64,14 @@ def optimize(
         signature: Name of the signature that is converted, measured and served, in formats with signatures.
         trust_model_code: Run Python code that the Keras form of ``model`` contains.
     """
-    loading = {"signature": signature, "trust_model_code": trust_model_code}
+    loading: dict[str, Any] = {"signature": signature, "trust_model_code": trust_model_code}
     candidates = make_candidates(steps, model, examples, CANDIDATES, loading)
     return select_and_push(steps, model, candidates, examples, selection, loading, module)
 
 
 def make_candidates(
-    steps: Steps, model: object, examples: object, names: tuple[str, ...], loading: dict[str, object] | None = None
-) -> list[object]:
+    steps: Steps, model: Any, examples: Any, names: tuple[str, ...], loading: dict[str, Any] | None = None
+) -> list[Any]:
     """Make candidates; one that cannot be made is reported and does not end the run.
 
     Args:
@@ -80,7 +81,7 @@ def make_candidates(
         names: Any of `CANDIDATES`, and ``tensorrt`` with a precision.
         loading: The values of ``signature`` and ``trust_model_code`` of each step; None for the defaults.
     """
-    options = {"examples": examples, "on_failure": "row", **(loading or {})}
+    options: dict[str, Any] = {"examples": examples, "on_failure": "row", **(loading or {})}
     models = {"folded": steps.fold_batch_norm(model=model, **options).outputs["folded"]}
     if {"optimized", "configured", "compiled", "quantized"} & set(names):
         models["optimized"] = steps.optimize_graph(model=models["folded"], **options).outputs["optimized"]
@@ -104,13 +105,13 @@ def make_candidates(
 
 def select_and_push(
     steps: Steps,
-    model: object,
-    candidates: list[object],
-    examples: object,
+    model: Any,
+    candidates: list[Any],
+    examples: Any,
     selection: Selection,
-    loading: dict[str, object] | None = None,
-    module: object = None,
-    **warm_start: object,
+    loading: dict[str, Any] | None = None,
+    module: Any = None,
+    **warm_start: Any,
 ) -> dict[str, object]:
     """Measure candidates against the baseline, select one, load it as its server would, and push it.
 
@@ -126,7 +127,7 @@ def select_and_push(
         module: The Python file with functions for ``metrics``.
         warm_start: ``trained`` and ``recipe``: artifacts that `push_model` stores for the next run.
     """
-    compared = {"baseline": model, "candidates": candidates, "examples": examples, **(loading or {})}
+    compared: dict[str, Any] = {"baseline": model, "candidates": candidates, "examples": examples, **(loading or {})}
     quality = {"label": selection.label, "output": selection.output, "metrics": selection.metrics}
     evaluated = steps.evaluate(**compared, **quality, module=module)
     measured = steps.benchmark(**compared, seconds=selection.seconds, batch_sizes=selection.batch_sizes)
@@ -140,7 +141,7 @@ def select_and_push(
         destination=selection.destination,
         layout=selection.layout,
     )
-    pushed = {"model": selected.outputs["selected"], "fallback": model, "examples": examples}
+    pushed: dict[str, Any] = {"model": selected.outputs["selected"], "fallback": model, "examples": examples}
     pushed |= {"destination": selection.destination, "layout": selection.layout, **(loading or {})}
     served = steps.validate_serving(**pushed)
     steps.push_model(

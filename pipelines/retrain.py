@@ -1,6 +1,7 @@
 """The main job: retrain a model on fresh data, optimize it, select the best candidate and push it."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from tfopt.artifacts import Files, KerasModel, PythonModule, TrainingPlan
 from tfopt.component import Group, Input
@@ -57,8 +58,8 @@ def retrain(
 
 
 def prepare_and_train(
-    steps: Steps, data: object, training: Training, selection: Selection, **inputs: object
-) -> tuple[object, object]:
+    steps: Steps, data: Any, training: Training, selection: Selection, **inputs: Any
+) -> tuple[Any, Any]:
     """Prepare the examples and train the model; return both.
 
     Args:

@@ -1,6 +1,7 @@
 """Make a trained model smaller by pruning, clustering and quantization, alone and combined, and select the best."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from tfopt.artifacts import Examples, KerasModel, PythonModule
 from tfopt.component import Group, Input
@@ -65,14 +66,14 @@ def shrink(
         "recover": shrinking.recover,
         "goals": selection.goals,
     }
-    variants: dict[str, object] = {"trained": model}
+    variants: dict[str, Any] = {"trained": model}
 
-    def variant(name: str) -> object:
+    def variant(name: str) -> Any:
         if name not in variants:
             variants[name] = make(name)
         return variants[name]
 
-    def make(name: str) -> object:
+    def make(name: str) -> Any:
         if name == "pruned":
             step = steps.prune(id="prune_weights", model=model, sparsity=shrinking.sparsity, **fine_tuning)
             return step.outputs["pruned"]
@@ -87,7 +88,7 @@ def shrink(
         step = steps.cluster(id=f"cluster_{parent}", model=folded, clusters=shrinking.clusters, **fine_tuning)
         return step.outputs["clustered"]
 
-    def export(name: str, kind: str) -> object:
+    def export(name: str, kind: str) -> Any:
         exported = variant(name)
         if kind == "saved_model":
             return exported

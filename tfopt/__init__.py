@@ -43,7 +43,7 @@ PUBLIC = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def _load(name: str) -> Any:
     """Load a public name, or a TFX artifact type, which TFX's container entry point imports as ``tfopt.NAME``."""
     if name in PUBLIC:
         return getattr(importlib.import_module(PUBLIC[name]), name)
@@ -54,6 +54,10 @@ def __getattr__(name: str) -> Any:
             if f"tfopt.{name}" == artifact_type.TYPE_NAME:
                 return artifact_type
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+if not TYPE_CHECKING:  # with it, type checkers accept every name
+    __getattr__ = _load
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,6 @@
 """A DAG: steps, their wiring and parameters, the same for every engine.
 
-    def optimize(steps: Steps, model: Input[KerasModel], *, precision: str = "int8") -> dict[str, object]:
+    def optimize(steps: Steps, model: Input[KerasModel], *, precision: Inherited = "int8") -> dict[str, object]:
         folded = steps.fold_batch_norm(model=model)
         lite = steps.export_tflite(model=folded.outputs["folded"], precision=precision)
         return {"lite": lite.outputs["exported"]}

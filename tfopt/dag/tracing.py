@@ -12,7 +12,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import docstring_parser
 
@@ -20,6 +20,7 @@ from tfopt.artifacts import Artifact, LineageStep
 from tfopt.artifacts.lineage import check_steps
 from tfopt.component import Component, Port, find
 from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput, Wire
+from tfopt.declaration.library import component_names
 from tfopt.declaration.parameters import (
     DeclaredArgument,
     Parameter,
@@ -35,17 +36,28 @@ Inherited = Annotated[Any, "inherited"]
 
 STEP_ID = r"[a-z][a-z0-9_-]{0,62}"
 
+if TYPE_CHECKING:
+    from tfopt.dag.component_steps import ComponentSteps  # a generated stub
+else:
+    ComponentSteps = object
 
-class Steps:
+
+class Steps(ComponentSteps):
     """Records the steps of a pipeline: ``steps.COMPONENT(name=value, …)`` adds one."""
 
     def __init__(self, dag: Dag) -> None:
         """Record into this DAG."""
         self._dag = dag
 
-    def __getattr__(self, name: str) -> Callable[..., Step]:
-        """Return the function that adds a step of the component with this name."""
-        return lambda **wires: self(find(name), **wires)
+    if not TYPE_CHECKING:  # the stub declares every component: type checkers refuse other names
+
+        def __getattr__(self, name: str) -> Callable[..., Step]:
+            """Return the function that adds a step of the component with this name."""
+            return lambda **wires: self(find(name), **wires)
+
+    def __dir__(self) -> list[str]:
+        """List the components, which notebooks complete."""
+        return sorted([*super().__dir__(), *component_names()])
 
     def __call__(self, component: Component, *, id: str | None = None, **wires: Any) -> Step:
         """Add a step of any component, including your own.

@@ -5,7 +5,11 @@ container of a step has no kfp.
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tfopt.kfp.native_steps import Steps as Steps
+    from tfopt.kfp.native_steps import steps as steps
 
 
 def __getattr__(name: str) -> Any:

@@ -12,30 +12,42 @@ A list input takes single artifacts, ``dsl.Collected(…)`` of a loop, or a list
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kfp import dsl
 from kfp.dsl.pipeline_channel import PipelineChannel
 
 from tfopt.component import Component, find
+from tfopt.declaration.library import component_names
 from tfopt.errors import ComponentError, nearest
 from tfopt.kfp.container_components import container_component, same_artifacts
 from tfopt.kfp.images import Images
 
+if TYPE_CHECKING:
+    from tfopt.dag.component_nodes import ComponentNodes  # a generated stub
+else:
+    ComponentNodes = object
 
-class Steps:
+
+class Steps(ComponentNodes):
     """Components as functions that add a task: ``steps.NAME(input=artifact, parameter=value)``."""
 
     def __init__(self, *images: str) -> None:
         """Use images of your registry: references as for ``tfopt compile --image``; none for the project's own."""
         self._images = Images(images)
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Return the function that adds a task of the component with this name."""
-        if name.startswith("__"):
-            raise AttributeError(name)
-        component = find(name)
-        return lambda **arguments: _task(component, self._images, arguments)
+    if not TYPE_CHECKING:  # the stub declares every component: type checkers refuse other names
+
+        def __getattr__(self, name: str) -> Callable[..., Any]:
+            """Return the function that adds a task of the component with this name."""
+            if name.startswith("__"):
+                raise AttributeError(name)
+            component = find(name)
+            return lambda **arguments: _task(component, self._images, arguments)
+
+    def __dir__(self) -> list[str]:
+        """List the components, which notebooks complete."""
+        return sorted([*super().__dir__(), *component_names()])
 
 
 steps = Steps()

@@ -8,7 +8,7 @@ pusher = Pusher(model=folded.outputs["folded"], …)
 import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfx import types
 from tfx.dsl.components.base import base_beam_component, base_beam_executor, base_component, base_executor
@@ -19,6 +19,7 @@ from tfopt import artifacts
 from tfopt.artifacts.storage import is_remote
 from tfopt.component import Component, Port, find
 from tfopt.data import beam_runner
+from tfopt.declaration.library import component_names
 from tfopt.declaration.parameters import Parameter
 from tfopt.errors import ComponentError
 from tfopt.execution import code_digest
@@ -70,12 +71,24 @@ for _class, _type in TYPES.items():
     )
 
 
-class Steps:
+if TYPE_CHECKING:
+    from tfopt.dag.component_nodes import ComponentNodes  # a generated stub
+else:
+    ComponentNodes = object
+
+
+class Steps(ComponentNodes):
     """The shipped components as TFX components: ``steps.NAME(input=channel, parameter=value)``."""
 
-    def __getattr__(self, name: str) -> Callable[..., base_component.BaseComponent]:
-        """Return the function that builds the TFX component with this name."""
-        return lambda **wires: node(find(name), **wires)
+    if not TYPE_CHECKING:  # the stub declares every component: type checkers refuse other names
+
+        def __getattr__(self, name: str) -> Callable[..., base_component.BaseComponent]:
+            """Return the function that builds the TFX component with this name."""
+            return lambda **wires: node(find(name), **wires)
+
+    def __dir__(self) -> list[str]:
+        """List the components, which notebooks complete."""
+        return sorted([*super().__dir__(), *component_names()])
 
 
 steps = Steps()
