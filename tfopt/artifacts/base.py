@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from tfopt.artifacts import html
 from tfopt.errors import ComponentError
 
 CARD = "model_card.json"
@@ -32,6 +33,21 @@ class Artifact:
     def __fspath__(self) -> str:
         """Return the URI, so that ``open`` and ``Path`` accept an artifact."""
         return self.uri
+
+    def __repr__(self) -> str:
+        """Return the type and the location."""
+        return f"{type(self).__name__}({self.uri!r})"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the page of a report, or a table of the location and the metadata."""
+        page = self.path / self.page if self.page else None
+        if page and page.is_file():
+            return html.frame(page)
+        return html.table(type(self).__name__, ["fact", "value"], {"path": self.uri, **self._facts()}.items())
+
+    def _facts(self) -> dict[str, Any]:
+        """Return the facts that a notebook shows."""
+        return {name: value for name, value in self.metadata.items() if isinstance(value, str | int | float)}
 
     @property
     def path(self) -> Path:

@@ -4,12 +4,12 @@ import json
 import os
 from typing import Any, Generic, TypeVar
 
-from tfopt.artifacts import report_schema
+from tfopt.artifacts import html, report_schema
 from tfopt.artifacts.base import Artifact
-from tfopt.artifacts.benchmark_report import BenchmarkReport
+from tfopt.artifacts.benchmark_report import BenchmarkReport, ModelBenchmark
 from tfopt.artifacts.comparison_report import ComparisonReport
 from tfopt.artifacts.decision_report import BlessingReport, DecisionReport
-from tfopt.artifacts.evaluation_report import EvaluationReport
+from tfopt.artifacts.evaluation_report import EvaluationReport, ModelEvaluation
 from tfopt.artifacts.inspection_report import InspectionReport
 from tfopt.artifacts.pushed_report import PushedReport
 from tfopt.artifacts.recipe_report import RecipeReport
@@ -17,6 +17,7 @@ from tfopt.artifacts.report_schema import VersionedReport
 from tfopt.artifacts.serving_report import ServingReport
 from tfopt.artifacts.training_plan import TrainingPlanReport
 from tfopt.errors import ComponentError
+from tfopt.formatting import amount, change, data_size, ratio, title
 
 Content = TypeVar("Content", bound=VersionedReport)
 
@@ -39,6 +40,10 @@ class Report(Artifact, Generic[Content]):
             raise ComponentError(
                 f"{self.uri}: no {self.file}", self.contents, "pass the output of the step that writes it"
             )
+
+    def _facts(self) -> dict[str, Any]:
+        content = self.read() if (self.path / self.file).is_file() else {}
+        return {name: value for name, value in content.items() if isinstance(value, str | int | float)}
 
     def load(self) -> Content:
         """Read the JSON file into its dataclass.
@@ -66,6 +71,19 @@ class Evaluation(Report[EvaluationReport]):
     schema = EvaluationReport
     contents = "a folder with evaluation.json"
 
+    def _repr_html_(self) -> str:
+        if not (self.path / self.file).is_file():
+            return super()._repr_html_()
+        report = self.load()
+        names = list(dict.fromkeys(name for model in report.models for name in model.metrics))
+        columns = ["model", *map(title, names), "remarks"]
+        rows = [
+            [model.name, *(_metric(model, name) for name in names), model.error or "; ".join(model.notes)]
+            for model in report.models
+        ]
+        counted = f"{report.counts.evaluated:,} examples of split {report.split}"
+        return html.table(f"Evaluation on {counted}, differences to {report.baseline}", columns, rows)
+
 
 class Benchmark(Report[BenchmarkReport]):
     """The output of `benchmark`: speed and size in ``benchmark.json``, raw samples in ``samples.parquet``."""
@@ -73,6 +91,19 @@ class Benchmark(Report[BenchmarkReport]):
     file = "benchmark.json"
     schema = BenchmarkReport
     contents = "a folder with benchmark.json"
+
+    def _repr_html_(self) -> str:
+        if not (self.path / self.file).is_file():
+            return super()._repr_html_()
+        report = self.load()
+        sizes = [str(size) for size in report.batch_sizes]
+        columns = ["model", *(f"{fact}, batch size {size}" for size in sizes for fact in ("p50", "speed"))]
+        rows = [
+            [model.name, *(cell for size in sizes for cell in _speed(model, size)), *_rest(model)]
+            for model in report.models
+        ]
+        caption = f"Latency with threads: {report.threads}; speed relative to {report.baseline}"
+        return html.table(caption, [*columns, "size", "remarks"], rows)
 
 
 class Inspection(Report[InspectionReport]):
@@ -160,3 +191,24 @@ class Pushed(Report[PushedReport]):
     file = "pushed.json"
     schema = PushedReport
     contents = "a folder with pushed.json"
+
+
+def _metric(model: ModelEvaluation, name: str) -> str:
+    """Return the value of a metric, and its difference to the baseline."""
+    if name not in model.metrics:
+        return "-"
+    delta = f" ({change(name, model.delta[name].value)})" if name in model.delta else ""
+    return amount(name, model.metrics[name].value) + delta
+
+
+def _speed(model: ModelBenchmark, size: str) -> tuple[str, str]:
+    """Return the median latency at a batch size, and the speedup."""
+    latency, speedup = model.latency.get(size), model.speedup.get(size)
+    compared = f"{ratio(speedup.value)}, {speedup.verdict}" if speedup else "-"
+    return amount("latency", latency.p50) if latency else "-", compared
+
+
+def _rest(model: ModelBenchmark) -> tuple[str, str]:
+    """Return the size of a model, and remarks on its measurement."""
+    size = data_size(model.sizes["raw"]) if "raw" in model.sizes else "-"
+    return size, model.error or "; ".join(model.notes)

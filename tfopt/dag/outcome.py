@@ -6,8 +6,9 @@ The records have the step as the attribute ``step_started`` or ``step_ended``, f
 import logging
 from dataclasses import dataclass, field
 
-from tfopt.artifacts import Artifact
+from tfopt.artifacts import Artifact, Decision, html
 from tfopt.dag.dag import Dag
+from tfopt.formatting import duration
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,24 @@ class Outcome:
     seconds: float
     outputs: dict[str, Artifact]
     inputs: dict[str, list[str | None]] = field(default_factory=dict)
+
+
+class RunOutcome(dict[str, Outcome]):
+    """The result of each step of a finished run, in order; a notebook shows the steps and the page of the decision."""
+
+    def _repr_html_(self) -> str:
+        columns = ["step", "result", "outputs"]
+        rows = [
+            [
+                step,
+                "reused" if outcome.reused else duration(outcome.seconds),
+                "\n".join(f"{name}: {artifact.uri}" for name, artifact in outcome.outputs.items()),
+            ]
+            for step, outcome in self.items()
+        ]
+        artifacts = [artifact for outcome in self.values() for artifact in outcome.outputs.values()]
+        decisions = [artifact._repr_html_() for artifact in artifacts if isinstance(artifact, Decision)]
+        return "".join([html.table(f"Run of {len(self)} steps", columns, rows), *decisions])
 
 
 def log_start(dag: Dag, step: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tfopt.artifacts import Artifact, Examples, Model, placement, staging, storage
 from tfopt.artifacts.folder_lock import lock_folder
+from tfopt.artifacts.outputs import Outputs
 from tfopt.artifacts.scratch import scratch_folder
 from tfopt.artifacts.storage import is_remote
 from tfopt.declaration.component import SIGNATURE, TRUST_MODEL_CODE, Component, Port
@@ -65,7 +66,7 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
             if isinstance(artifact, Model):
                 write_card(component, artifact, inputs, parameters)
     heap.trim()  # engines run steps one after the other in one process
-    return targets
+    return Outputs(targets)
 
 
 def check_declared(component: Component) -> None:

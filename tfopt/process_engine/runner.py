@@ -9,13 +9,13 @@ from tfopt.artifacts import Artifact, storage
 from tfopt.artifacts.run_folder import locked_run
 from tfopt.artifacts.scratch import scratch_folder
 from tfopt.dag.dag import Dag, Step, Value
-from tfopt.dag.outcome import Outcome, log_end, log_start
+from tfopt.dag.outcome import Outcome, RunOutcome, log_end, log_start
 from tfopt.data import beam_runner
 from tfopt.process_engine.result_cache import StepResults
 from tfopt.processes.call_server import call_servers
 
 
-def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[str] = ()) -> dict[str, Outcome]:
+def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[str] = ()) -> RunOutcome:
     """Run a DAG to its end and return the outcome of each step, in order.
 
     Args:
@@ -29,7 +29,7 @@ def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[
         ComponentError: If a value is not allowed, or a step raises it. Finished steps are reused by the next run.
     """
     values, root = dag.values(values), root.absolute()
-    outcomes: dict[str, Outcome] = {}
+    outcomes = RunOutcome()
     with (
         scratch_folder(),
         locked_run(root),

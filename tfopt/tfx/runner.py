@@ -18,7 +18,7 @@ from tfopt.artifacts.run_folder import locked_run
 from tfopt.artifacts.scratch import scratch_folder
 from tfopt.artifacts.storage import content_digest, is_remote
 from tfopt.dag.dag import Dag, PipelineInput, Step, StepOutput, Wire
-from tfopt.dag.outcome import Outcome, log_end, log_start
+from tfopt.dag.outcome import Outcome, RunOutcome, log_end, log_start
 from tfopt.processes.call_server import call_servers
 from tfopt.tfx.cached_executions import reject_unusable
 from tfopt.tfx.components import IMPLEMENTATION, TYPES, Executor, node
@@ -31,7 +31,7 @@ def run(
     *,
     engine: Literal["beam", "local"] = "beam",
     beam_args: Sequence[str] = (),
-) -> dict[str, Outcome]:
+) -> RunOutcome:
     """Run a DAG to its end and return the outcome of each step, in order.
 
     Args:
@@ -153,11 +153,11 @@ class _Progress(logging.Handler):
             log_end(self._dag, step, reused=self._reused, seconds=time.monotonic() - self._started)
 
 
-def _outcomes(dag: Dag, root: Path) -> dict[str, Outcome]:
+def _outcomes(dag: Dag, root: Path) -> RunOutcome:
     """Read the newest execution of each step from the metadata store."""
     config = metadata.sqlite_metadata_connection_config(str(root / "metadata.sqlite"))
     with metadata.Metadata(config) as handle:
-        return {step.id: _outcome(handle.store, dag, step) for step in dag.steps.values()}
+        return RunOutcome({step.id: _outcome(handle.store, dag, step) for step in dag.steps.values()})
 
 
 def _outcome(store: Any, dag: Dag, step: Step) -> Outcome:
