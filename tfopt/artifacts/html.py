@@ -14,7 +14,7 @@ def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
 
     >>> table("Speed", ["model", "p50"], [["<a>", 1]])
     '<table><caption>Speed</caption><thead><tr><th>model</th><th>p50</th></tr></thead><tbody><tr><td>&lt;a&gt;</td><td>1</td></tr></tbody></table>'
-    """  # noqa: E501
+    """
     head = "".join(f"<th>{_text(column)}</th>" for column in columns)
     lines = ("".join(f"<td>{_text(cell)}</td>" for cell in row) for row in rows)
     body = "".join(f"<tr>{line}</tr>" for line in lines)

@@ -1,0 +1,64 @@
+"""Execute the notebooks of the documentation in kernels of their own, and test what they show."""
+
+import json
+import re
+from pathlib import Path
+
+import nbclient
+import nbformat
+import pytest
+
+NOTEBOOKS = Path(__file__).parents[2] / "docs" / "notebooks"
+NAMES = ("optimize_saved_model", "own_dag", "read_decision")
+
+
+def execute(name: str, folder: Path) -> list[str]:
+    """Execute a notebook in a folder, and return the HTML and the text that its cells show."""
+    notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert not any(output["output_type"] == "error" for output in outputs)
+    return [output.get("text") or output["data"].get("text/html", "") for output in outputs]
+
+
+@pytest.fixture(scope="module")
+def optimized(tmp_path_factory) -> tuple[Path, list[str]]:
+    """Return the folder in which the first notebook was executed, and what it shows."""
+    folder = tmp_path_factory.mktemp("optimized")
+    return folder, execute("optimize_saved_model", folder)
+
+
+def test_every_notebook_is_tested():
+    assert {file.stem for file in NOTEBOOKS.glob("*.ipynb")} == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_is_stored_without_outputs(name: str):
+    content = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())
+    cells = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
+    assert cells
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells)
+
+
+def test_the_notebook_optimizes_a_saved_model(optimized: tuple[Path, list[str]]):
+    folder, shown = optimized
+    frames = [text for text in shown if "<iframe sandbox" in text]
+    assert len(frames) == 2  # the inspection and the decision
+    assert any(re.search(r"Evaluation on \d{3} examples of split eval, differences to", text) for text in shown)
+    assert any("faster" in text and "Latency with threads" in text for text in shown)
+    assert json.loads((folder / "decision" / "decision.json").read_text())["blessed"]
+
+
+def test_the_notebook_runs_an_own_dag(tmp_path: Path):
+    shown = execute("own_dag", tmp_path)
+    assert any("float61" in text and "float16" in text for text in shown)
+    assert any("Run of 4 steps" in text for text in shown)
+    assert any("Evaluation on" in text for text in shown)
+
+
+def test_the_notebook_reads_a_decision(optimized: tuple[Path, list[str]]):
+    folder, _ = optimized
+    shown = execute("read_decision", folder)
+    selected = json.loads((folder / "decision" / "decision.json").read_text())["selected"]
+    assert any(text.startswith(f"{selected} - blessed: True") for text in shown)
+    assert sum("accuracy 0." in text for text in shown) == 1
