@@ -15,6 +15,7 @@ from tfopt.artifacts.inspection_report import (
     OpCoverage,
     UnfoldableBatchNorm,
 )
+from tfopt.components.inspect_model.advice import advise
 from tfopt.components.inspect_model.flops import FREE, VIEWS, count_flops
 from tfopt.components.inspect_model.int8_coverage import INTEGER, XNNPACK
 from tfopt.components.inspect_model.lighter_backbones import list_lighter_backbones
@@ -54,7 +55,7 @@ def inspect(model: Model, signature: str, budget: CostBudget) -> InspectionRepor
     passes.run(SERVING_PASSES, graph, Report())
     costs = [cost for node in graph.nodes.values() if (cost := _node_cost(graph, node))]
     flops = _sum_flops(costs)
-    return InspectionReport(
+    report = InspectionReport(
         model=model.name,
         digest=model.digest,
         signature=signature,
@@ -74,6 +75,7 @@ def inspect(model: Model, signature: str, budget: CostBudget) -> InspectionRepor
         backbones=list_lighter_backbones(tensors, parameters.count, flops.total, budget),
         non_finite=non_finite,
     )
+    return replace(report, advice=advise(report, model))
 
 
 def _fix_to_one_example(frozen: Frozen, key: str, uri: str) -> tuple[Frozen, dict[str, str]]:

@@ -73,6 +73,9 @@ def _lines(report: InspectionReport) -> Iterator[str]:
         yield f"  not finite     {weight.node}: {weight.nan} NaN and {weight.infinite} infinite of {weight.size} values"
     yield f"  sparsity       {percent(sparsity.fraction)} zeros, {sparsity.two_of_four} kernels of 2:4"
     yield from _backbone_lines(report.backbones)
+    for number, advice in enumerate(report.advice, 1):
+        yield f"  {'next' if number == 1 else '':<14} {number}. {advice.command}"
+        yield f"  {'':<14}    {advice.why}"
 
 
 def _backbone_lines(backbones: LighterBackbones) -> Iterator[str]:

@@ -210,6 +210,19 @@ class NonFiniteWeight:
 
 
 @dataclass(frozen=True)
+class Advice:
+    """A command that may make the model smaller or faster.
+
+    Attributes:
+        command: The command; words in capitals are to be replaced.
+        why: What was measured on the model, what gain was measured on others, and what the command needs.
+    """
+
+    command: str
+    why: str
+
+
+@dataclass(frozen=True)
 class InspectionReport:
     """The content of ``inspection.json``.
 
@@ -232,6 +245,7 @@ class InspectionReport:
         sparsity: Zeros.
         backbones: Lighter backbones.
         non_finite: Weights with NaN or infinite values.
+        advice: The next commands, those with the largest expected gain first.
     """
 
     schema_version: ClassVar[int] = 1
@@ -253,3 +267,4 @@ class InspectionReport:
     sparsity: Sparsity
     backbones: LighterBackbones
     non_finite: list[NonFiniteWeight] = field(default_factory=list)
+    advice: list[Advice] = field(default_factory=list)
