@@ -66,7 +66,8 @@ def tune_recipe(
         examples: Examples with the splits train (calibration) and eval (measurement).
         tuned: The selected model, in the format that won.
         recipe: ``recipe.json``: the winner's steps and commands, all trials, those of earlier runs, the Pareto front;
-            ``report.html``; and ``decision.html``, the report of `select_model` on the last round.
+            ``report.html``, with the history and the Pareto front; ``decision.html``, the report of `select_model` on
+            the last round; and ``optuna-journal.log``, which ``optuna-dashboard`` opens.
         previous: The recipe of an earlier run.
         module: Your Python file with functions for ``metrics``.
         settings: Goals, budget and measurement.
@@ -81,6 +82,7 @@ def tune_recipe(
     _check(examples, settings)
     earlier = read_previous(previous or find_previous(settings.destination))
     first = first_trial(earlier, settings.formats)
+    from tfopt.components.tune_recipe.journal import write_journal
     from tfopt.components.tune_recipe.report import render
     from tfopt.components.tune_recipe.tune import tune
 
@@ -88,6 +90,7 @@ def tune_recipe(
     report = tune(model, examples, first, earlier_report, settings, tuned.path, recipe.path, module)
     recipe.write(report)
     (recipe.path / Recipe.page).write_text(render(report), encoding="utf-8")
+    write_journal(report, recipe.path / "optuna-journal.log")
     logging.getLogger(__name__).info("%s", report.reason)
     recipe.metadata |= {
         "winner": report.winner.name if report.winner else "the model itself",

@@ -7,7 +7,9 @@ from typing import Any
 import tfopt
 from tfopt import formatting
 from tfopt.artifacts.recipe_report import EarlierTrial, RecipeReport, RelativeMetrics, TrialReport
+from tfopt.charts.figure import CHART_CSS
 from tfopt.charts.templates import report_template
+from tfopt.components.tune_recipe import charts
 
 NOT_MEASURED = "\N{EN DASH}"
 
@@ -23,6 +25,8 @@ def render(report: RecipeReport) -> str:
         earlier=[(trial, _cells(trial, metric) | _origin_cells(trial, metric)) for trial in report.earlier],
         parent=[_amount(parent, name) for name in (metric, "latency", "size")],
         metric=formatting.title(metric),
+        charts={"history": charts.draw_history(report), "front": charts.draw_front(report, metric)},
+        css=CHART_CSS.read_text(),
         version=tfopt.__version__,
     )
 

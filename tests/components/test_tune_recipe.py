@@ -288,7 +288,7 @@ def test_one_trial_becomes_a_model_with_recipe_and_reports_without_reading_the_t
     assert (row["state"], row["winner"], row["pareto"]) == ("measured", True, True)
     assert (outputs["tuned"].format, outputs["tuned"].digest) == ("tflite", content["decision"]["selected_digest"])
     assert sorted(file.name for file in outputs["recipe"].path.iterdir()) == [
-        "decision.html", "recipe.json", "report.html",
+        "decision.html", "optuna-journal.log", "recipe.json", "report.html",
     ]  # fmt: skip
     page = (outputs["recipe"].path / "report.html").read_text()
     assert "export_tflite int8" in page

@@ -897,7 +897,7 @@ class ComponentNodes:
             previous: The recipe of an earlier run.
             module: Your Python file with functions for ``metrics``.
             tuned: The selected model, in the format that won.
-            recipe: ``recipe.json``: the winner's steps and commands, all trials, those of earlier runs, the Pareto front; ``report.html``; and ``decision.html``, the report of `select_model` on the last round.
+            recipe: ``recipe.json``: the winner's steps and commands, all trials, those of earlier runs, the Pareto front; ``report.html``, with the history and the Pareto front; ``decision.html``, the report of `select_model` on the last round; and ``optuna-journal.log``, which ``optuna-dashboard`` opens.
             goals: Conditions that a recipe must meet, in the syntax of `select_model`.
             objective: The metric that the winner is best at, among the recipes that meet the goals.
             label: The label feature.
