@@ -69,6 +69,30 @@ def commands(
     return [shlex.join(line) for line in lines]
 
 
+def graph_viewers(model: Model, decided: ModelDecision) -> list[str]:
+    """Return the commands that show the graph of a model; none if no viewer opens its format, or it was not made."""
+    shown = {
+        "saved_model": model.saved_model and model.saved_model / "saved_model.pb",
+        "keras": model.keras,
+        "tflite": model.tflite,
+        "onnx": model.onnx,
+        "openvino": model.openvino,
+    }
+    file = shown.get(decided.format)
+    if not file:
+        return []
+    folder = _folder(decided.name)
+    path = f"{folder}{file.relative_to(model.path)}" if file != model.path else f"{folder}{file.name}"
+    lines = [["netron", path]]
+    if decided.format == "tflite" and file.suffix != ".tflite":  # Model Explorer reads the suffix, Netron the content
+        lines += [["cp", path, "model.tflite"], ["model-explorer", "model.tflite"]]
+    elif decided.format in ("saved_model", "tflite"):
+        lines += [["model-explorer", path]]
+    elif decided.format == "onnx":
+        lines += [["model-explorer", "--extensions=model_explorer_onnx", path]]
+    return [shlex.join(line) for line in lines]
+
+
 def flatten(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     """Flatten nested facts into pairs of name and text.
 

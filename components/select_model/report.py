@@ -44,6 +44,7 @@ def write_report(decision: Decision, models: Sequence[Model], evaluation: Evalua
         "parity": parity_rows(measured),
         "confusions": confusion_tables(measured, quality.classes, report.selected),
         "lineage": [provenance.lineage(model, row) for model, row in zip(models, report.models, strict=True)],
+        "graphs": [provenance.graph_viewers(model, row) for model, row in zip(models, report.models, strict=True)],
         "evaluation": quality,
         "benchmark": speed,
         "environment": provenance.flatten(speed.environment),

@@ -1,5 +1,6 @@
 """Test the report of a decision in headless Chromium: complete, equal to its JSON, legible, one file."""
 
+import html
 import math
 import re
 from dataclasses import replace
@@ -140,6 +141,22 @@ def test_the_header_states_the_selected_model_and_the_reason(page):
     assert "tflite int8 was selected" in lines[:3]
     assert inspect(page)["header"].count("10.6\N{MULTIPLICATION SIGN} as fast") == 2
     assert "Blessed: it may be pushed" in lines
+
+
+def test_each_row_leads_to_the_commands_that_show_the_graph(crowd):
+    text = crowd.read_text()
+    models = Decision(crowd.parent).read()["models"]
+    names = re.findall(r'<a class="model" href="#graph-(\d+)"[^>]*>(.*?)</a>', text)
+    assert [(int(number), html.unescape(name)) for number, name in names] == [
+        (number, model["name"]) for number, model in enumerate(models, 1)
+    ]
+    blocks = re.findall(r'<div class="origin" id="graph-\d+">(.*?)</div>\s*</div>|id="graph-\d+">', text, re.S)
+    commands = dict(zip([model["name"] for model in models], blocks, strict=True))
+    assert "\nnetron folded/Format-Serving/saved_model.pb\n" in commands["folded"].replace("<pre>", "\n")
+    assert "model-explorer folded/Format-Serving/saved_model.pb" in commands["folded"]
+    copied = "cp tflite_int8/Format-Serving/tflite model.tflite\nmodel-explorer model.tflite\n"
+    assert copied in commands["tflite int8"]  # Model Explorer reads the suffix
+    assert all("netron " in block for block in blocks)
 
 
 def test_the_table_equals_the_json(page):
