@@ -64,6 +64,9 @@ def test_the_metadata_name_version_license_system_pythons_and_addresses(metadata
 def test_the_links_of_the_long_description_lead_to_the_tag_in_the_repository(metadata):
     text = metadata.get_payload()
     links = re.findall(r"(!?)\[[^\]]*\]\(([^)]+)\)", text)
+    relative = re.findall(r"\]\((?!https://)[^)]+\)", (ROOT / "README.md").read_text())
+    links = [(image, address) for image, address in links if address.startswith(REPOSITORY)]
+    assert len(links) == len(relative)
     assert len(links) > 30
     pattern = rf"{REPOSITORY}/(raw|tree|blob)/v{re.escape(tfopt.__version__)}/([^#]+)"
     for image, address in links:

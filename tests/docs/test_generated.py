@@ -1,4 +1,4 @@
-"""Test that the generated files are up to date: component pages, the README's table, compiled Kubeflow YAML."""
+"""Test that the generated files are up to date: component pages, the picture of a DAG, compiled Kubeflow YAML."""
 
 import json
 import re

@@ -12,6 +12,8 @@ PAGES = {
     str(file.relative_to(ROOT)): file.read_text()
     for file in (
         *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("docs/*.mmd"),
+        ROOT / "components" / "README.md",
         *(ROOT / f"{name}.md" for name in ("CODE_OF_CONDUCT", "CONTRIBUTING", "README", "SECURITY")),
     )
 }

@@ -1,4 +1,4 @@
-"""Test that the commands and the example of the README run, with a model and examples of the names in it."""
+"""Test that the commands and examples of the README and of the pages for own models and DAGs run."""
 
 import re
 import shlex
@@ -12,12 +12,17 @@ from tfopt.artifacts.staging import link_tree
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-COMMANDS = [
-    line
-    for block in re.findall(r"```console\n(.*?)```", README, re.S)
-    for line in block.splitlines()
-    if line.startswith("tfopt ")
-]
+OWN_DAG = (ROOT / "docs" / "own_dag.md").read_text()
+PAGES = (README, OWN_DAG, *((ROOT / "docs" / f"{name}.md").read_text() for name in ("own_model", "gpu")))
+COMMANDS = list(  # each once, in the order of the pages, because later ones use the results of earlier ones
+    dict.fromkeys(
+        line
+        for page in PAGES
+        for block in re.findall(r"```console\n(.*?)```", page, re.S)
+        for line in block.replace("\\\n", " ").splitlines()
+        if line.startswith("tfopt ")
+    )
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +36,12 @@ def workspace(tmp_path_factory, digits_model, digits_examples) -> Path:
     return folder
 
 
-def test_the_readme_has_commands():
-    assert len(COMMANDS) >= 3
+def test_the_pages_have_commands():
+    assert len(COMMANDS) >= 6
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_of_the_readme_runs(command: str, workspace: Path):
+def test_a_command_of_the_pages_runs(command: str, workspace: Path):
     words = shlex.split(command)[1:]
     if words[0] == "run":
         words += ["--set", "seconds=0.2", "--set", "batch_sizes=1"]  # short: this test does not check speed
@@ -53,8 +58,8 @@ def test_a_command_of_the_readme_runs(command: str, workspace: Path):
         assert list((workspace / ("my_model/pushed" if "my_model" in command else "pushed")).iterdir())
 
 
-def test_the_dag_of_the_readme_compiles_and_runs(workspace: Path):
-    example = next(block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "def lite" in block)
+def test_the_dag_of_the_guide_compiles_and_runs(workspace: Path):
+    example = next(block for block in re.findall(r"```python\n(.*?)```", OWN_DAG, re.S) if "def lite" in block)
     (workspace / "lite.py").write_text(example)
     for words in (
         ["compile", "lite.py", "-o", "lite.yaml"],

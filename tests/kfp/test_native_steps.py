@@ -57,8 +57,8 @@ def test_steps_stand_between_native_components(tmp_path):
     assert "registry.example/tfopt-beam:7" in text
 
 
-def test_the_pipeline_of_the_readme_compiles(tmp_path):
-    text = (Path(__file__).parents[2] / "README.md").read_text()
+def test_the_pipeline_of_the_guide_compiles(tmp_path):
+    text = (Path(__file__).parents[2] / "docs" / "own_dag.md").read_text()
     (block,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "tfopt.kfp" in block]
     (tmp_path / "own.py").write_text(block)  # KFP reads the source of a component from its file
     spec = importlib.util.spec_from_file_location("own", tmp_path / "own.py")
