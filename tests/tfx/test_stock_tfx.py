@@ -4,6 +4,7 @@ It also shows that TFX works with two wheels that are older than it requires (do
 """
 
 import hashlib
+import re
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,24 @@ def test_fold_batch_norm_accepts_the_model_of_the_tfx_trainer(artifacts):
 
     card = next((artifacts / "artifacts" / "fold_batch_norm" / "folded").glob("*/model_card.json"))
     assert json.loads(card.read_text())["component"] == "fold_batch_norm"
+
+
+def test_the_steps_of_the_guide_stand_between_stock_components():
+    import tensorflow_model_analysis as tfma
+    from tfx.components import CsvExampleGen, Trainer
+    from tfx.proto import trainer_pb2
+
+    text = (Path(__file__).parents[2] / "docs" / "own_dag.md").read_text()
+    (block,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "Evaluator" in block]
+    example_gen = CsvExampleGen("data")
+    trainer = Trainer(
+        run_fn="tests.stock_trainer.run_fn",
+        examples=example_gen.outputs["examples"],
+        train_args=trainer_pb2.TrainArgs(),
+        eval_args=trainer_pb2.EvalArgs(),
+    )
+    names = {"example_gen": example_gen, "trainer": trainer, "eval_config": tfma.EvalConfig()}
+    exec(block, names)
+    exported, evaluator = names["exported"], names["evaluator"]
+    assert evaluator.inputs["model"] is exported.outputs["exported"]
+    assert exported.inputs["model"] is names["folded"].outputs["folded"]
