@@ -28,6 +28,7 @@ def build(folder: Path, repository: str | None = None) -> None:
         source = Path(scratch)
         stage(source / "pages", repository)
         shutil.copy(ROOT / "docs" / "zensical.toml", source)
+        shutil.copy(ROOT / "docs" / "site.css", source / "pages" / "docs")
         (source / "tfopt").symlink_to(ROOT / "tfopt")
         command = [sys.executable, "-m", "zensical", "build", "--strict"]
         subprocess.run(command, cwd=source, check=True)
