@@ -50,6 +50,15 @@ def test_the_front_has_all_measured_recipes_and_the_model_itself(page: str, widt
     assert "fast: accuracy -0.40 points, 8.00x as fast, 30% of the size" in tooltips
 
 
+def test_faster_recipes_are_further_left_and_exact_ones_further_up(page: str):
+    circles = re.findall(r"<circle([^>]*)><title>([^<:]*)", picture(page, "front-wide"))
+    places = {
+        name: [float(re.search(rf'{axis}="([-\d.]+)"', place)[1]) for axis in ("cx", "cy")] for place, name in circles
+    }
+    assert sorted(places, key=lambda name: places[name][0]) == ["earlier", "fast", "exact", "the model itself", "worse"]
+    assert places["exact"][1] < places["worse"][1] < places["fast"][1]  # pixels from the top
+
+
 @pytest.mark.parametrize("width", ["wide", "narrow"])
 def test_the_history_has_the_score_of_each_measured_trial(page: str, width: str):
     svg = picture(page, f"history-{width}")
