@@ -27,7 +27,7 @@ def draw_front(report: RecipeReport, metric: str) -> list[str]:
         bubbles=bubbles,
         title=f"Gain in {formatting.title(metric)}, time and size of {len(trials)} recipes",
         description=description,
-        across="time relative to the model itself, faster to the left",
+        across="relative time, faster to the left",
         up=f"gain in {formatting.title(metric)}, better upwards",
         share=formatting.is_share(metric),
         least=0.01 if formatting.is_share(metric) else largest,
