@@ -33,6 +33,7 @@ _DISK_ERRORS = (  # numbers, texts, what is expected, how to fix it
 # Modules whose package has another name, or which a package of an extra brings.
 _PACKAGES = {
     **{"PIL": "pillow", "yaml": "pyyaml", "OpenSSL": "pyopenssl", "cuda": "cuda-bindings"},
+    **{"mlflow": "mlflow-skinny", "mr_openapi": "model-registry"},
     **dict.fromkeys(("absl", "google", "grpc", "h5py", "keras", "ml_dtypes"), "tensorflow"),
     **dict.fromkeys(("ml_metadata", "tensorflow_metadata", "tensorflow_model_analysis", "tfx_bsl"), "tfx"),
     **dict.fromkeys(("tensorflow_data_validation", "tensorflow_transform"), "tfx"),

@@ -152,7 +152,7 @@ def data_size(count: float) -> str:
 def duration(seconds: float) -> str:
     """Format a time.
 
-    >>> duration(0.04), duration(21.36), duration(80), duration(7300)
+    >>> duration(0.04), duration(21.36), duration(80), duration(7320)
     ('0.0 s', '21.4 s', '1 min 20 s', '2 h 2 min')
     """
     if seconds < 59.95:

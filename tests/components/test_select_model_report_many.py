@@ -43,7 +43,7 @@ def test_the_lineage_has_every_step_and_the_second_round_of_fine_tuning(tmp_path
     assert (
         "second round of 3 epochs, used: accuracy 96.00% to 97.50% on 400 examples that it was not trained on" in page
     )
-    commands = page.split("<pre>")[1].split("</pre>")[0].splitlines()
+    commands = [line for block in page.split("<pre>")[1:] for line in block.split("</pre>")[0].splitlines()]
     pruned = next(line for line in commands if line.startswith("tfopt prune "))
     assert pruned.startswith("tfopt prune --model trained/ --module MODULE --pruned ")
     assert pruned.endswith("--pruned pruned_80/ --sparsity 0.8")

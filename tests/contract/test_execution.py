@@ -181,8 +181,8 @@ def test_the_engine_of_this_process_reuses_the_outputs(name: str, artifacts, fir
 
 
 @pytest.mark.parametrize("name", ["push_model"])
-def test_the_targets_of_registrations_reach_the_step_on_every_engine(name, artifacts, through_tfx, through_kfp):
-    folders = [artifacts[f"{name}.pushed"].parents[1], through_tfx, through_kfp / name]
+def test_the_targets_of_registrations_reach_the_step_on_every_engine(name, first_run, through_tfx, through_kfp):
+    folders = [first_run.root.parent, through_tfx, through_kfp / name]
     assert [(folder / "served.yaml").is_file() for folder in folders] == [True] * 3
 
 

@@ -44,7 +44,7 @@ def test_the_pages_have_commands():
 def test_a_command_of_the_pages_runs(command: str, workspace: Path):
     words = shlex.split(command)[1:]
     if words[0] == "run":
-        words += ["--set", "seconds=0.2", "--set", "batch_sizes=1"]  # short: this test does not check speed
+        words += ["--set", "seconds=0.2", "--set", 'batch_sizes=["1"]']  # short: this test does not check speed
     done = subprocess.run(
         [sys.executable, "-m", "tfopt.run", *words],
         cwd=workspace,
