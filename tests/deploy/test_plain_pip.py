@@ -121,7 +121,7 @@ def test_the_first_ten_minutes_of_a_new_user(files, tmp_path):
     run("init", tfopt, "init", "wine", "--data", "wine.csv", "--label", "label")
     (tmp_path / "wine" / "model.py").write_text(OWN_MODEL.replace("NAMES", ", ".join(map(repr, table.columns))))
     assert "selected" in run("run", tfopt, "run", "-f", "wine/retrain.yaml")
-    page = Path(run("open", tfopt, "open", "--print").strip().splitlines()[-1].removeprefix("file://"))
+    page = Path(run("open", tfopt, "open", "--print", "wine/run").strip().splitlines()[-1].removeprefix("file://"))
     shown = measure(tmp_path / page, {"rows": "page => page.querySelectorAll('tbody tr').length"})
     assert shown["rows"] >= 10 and not shown["console"]
     with KfpServer() as server:
