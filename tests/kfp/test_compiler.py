@@ -1,5 +1,6 @@
 """Test the compiled YAML and the step in the container that runs from it."""
 
+import inspect
 import json
 import shlex
 import subprocess
@@ -16,7 +17,8 @@ from tests import toys
 from tfopt.artifacts import Blessing, Files, Model
 from tfopt.cli.main import main
 from tfopt.component import Input
-from tfopt.dag.tracing import Steps, trace
+from tfopt.dag.tracing import Steps, load, trace
+from tfopt.kfp import compiler as kfp_compiler
 from tfopt.kfp.compiler import compile_pipeline
 from tfopt.kfp.images import Images
 from tfopt.kfp.step import run_step
@@ -333,3 +335,22 @@ def test_an_artifact_that_a_step_gets_twice_is_sent_once(tmp_path):
     words = [*spec["deploymentSpec"]["executors"]["exec-add"]["container"]["command"][1:], args[0], json.dumps(step)]
     subprocess.run([sys.executable, *words, *args[2:]], check=True)
     assert json.loads((tmp_path / "total" / "report.json").read_text())["parts"] == [2, 2, 2]
+
+
+def test_kfp_inspects_a_short_stack_whatever_the_caller(tmp_path, monkeypatch):
+    """For each frame that belongs to no module, Python searches all imported modules: seconds in a notebook."""
+    depths, build_task = [], kfp_compiler._task
+
+    def task(*arguments):
+        depths.append(len(inspect.stack(0)))
+        return build_task(*arguments)
+
+    def compile_below(frames: int) -> None:
+        if frames:
+            compile_below(frames - 1)
+        else:
+            kfp_compiler.compile_pipeline(load("optimize"), tmp_path / "optimize.yaml")
+
+    monkeypatch.setattr(kfp_compiler, "_task", task)
+    compile_below(100)
+    assert len(depths) == len(load("optimize").steps) and max(depths) < 30
