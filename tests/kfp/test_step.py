@@ -38,7 +38,7 @@ def decide(data: Input[Files], decision: Output[Decision]) -> None:
     print('\x00{"artifacts": garbage')
     decision.write({"selected": "a"})
     (decision.path / decision.page).write_text("<html>a</html>")
-    decision.metadata |= {"selected": "a", "scores": [1, 2], "good": True}
+    decision.metadata |= {"selected": "a", "scores": [1, 2], "good": True, "unknown": None}
 
 
 def message(folder: Path, uri: str, *outputs: str, **parameters) -> str:

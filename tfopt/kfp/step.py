@@ -159,6 +159,7 @@ def _kfp_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: value if isinstance(value, str | int | float | bool) else json.dumps(value)
         for key, value in metadata.items()
+        if value is not None
     }
 
 
