@@ -3,7 +3,9 @@
 import gc
 import gzip
 import logging
+import random
 import signal
+import sys
 import uuid
 import zlib
 from collections.abc import Iterator
@@ -30,6 +32,14 @@ if (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Move the tests of long files to the front."""
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
+def pytest_runtest_setup() -> None:
+    """Seed the global generators, so that models have the same random weights in any order of the tests."""
+    random.seed(0)
+    np.random.seed(0)
+    if tensorflow := sys.modules.get("tensorflow"):
+        tensorflow.random.set_seed(0)
 
 
 @pytest.fixture(autouse=True)
