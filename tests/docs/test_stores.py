@@ -18,7 +18,8 @@ def test_the_commands_of_the_page_run(digits_model, digits_examples, bucket, tmp
     (block,) = re.findall(r"```console\n(.*?)```", PAGE, re.S)
     for command in block.splitlines():
         words = shlex.split(command.replace("s3://bucket", bucket))
-        words += ["--set", "seconds=0.2"] if words[1] == "run" else []  # short measurements
+        if words[1] == "run":
+            words += ["--set", "seconds=0.2", "--set", 'batch_sizes=["1"]']  # short measurements
         done = subprocess.run(
             [sys.executable, "-m", "tfopt.run", *words[1:]], cwd=tmp_path, capture_output=True, text=True, check=False
         )
