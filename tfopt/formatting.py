@@ -1,7 +1,9 @@
 """Format metrics and numbers as text, the same for reasons, terminal and reports, and make text of inputs harmless."""
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 SHARES = ("accuracy", "agreement")  # suffixes of metrics from 0 to 1, shown in percent and compared in points
 UNITS = {"latency": "ms", "latency_p90": "ms", "latency_p99": "ms", "load": "s", "throughput": "/s"}
@@ -53,6 +55,20 @@ def shorten_names(names: Sequence[str], most: int) -> list[str]:
         if len(set(short)) == len(set(names)):
             return short
     return list(names)
+
+
+def changes(kind: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Describe each name with another value; values are compared as JSON, where tuples are lists.
+
+    >>> changes("parameter ", {"epochs": 9, "split": ["a"]}, {"epochs": 8, "split": ("a",)})
+    ['parameter epochs changed: 9 -> 8']
+    """
+    pairs = {name: (_json(before.get(name)), _json(now.get(name))) for name in sorted({*before, *now})}
+    return [f"{kind}{name} changed: {old} -> {new}" for name, (old, new) in pairs.items() if old != new]
+
+
+def _json(value: Any) -> str:
+    return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
 def is_share(metric: str) -> bool:

@@ -41,7 +41,7 @@ def tfx_graph(dag: Dag, values: dict[str, Any], folder: Path) -> Graph:
     """From TFX's intermediate representation, which its runners walk."""
     from tfx.dsl.compiler.compiler import Compiler
 
-    from tfopt.tfx.components import COMPONENT, IMPLEMENTATION, RUN, _decode
+    from tfopt.tfx.components import CODE_PARTS, COMPONENT, IMPLEMENTATION, RUN, _decode
     from tfopt.tfx.runner import pipeline
 
     graph: Graph = {}
@@ -66,7 +66,7 @@ def tfx_graph(dag: Dag, values: dict[str, Any], folder: Path) -> Graph:
             "values": {
                 key: _decode(component.parameters[key], value)
                 for key, value in raw.items()
-                if key not in (COMPONENT, IMPLEMENTATION, RUN)
+                if key not in (COMPONENT, IMPLEMENTATION, CODE_PARTS, RUN)
             },
         }
     return graph

@@ -18,7 +18,7 @@ from tfopt.cli.arguments import (
     component_parser,
 )
 from tfopt.cli.completion import add_completion
-from tfopt.cli.engines import ENGINES, check_engine, default_engine, load_engine
+from tfopt.cli.engines import ENGINES, check_engine, default_engine, load_engine, load_plan
 from tfopt.cli.init import add_init
 from tfopt.cli.log_redirect import capture_library_logs, redirect_library_logs
 from tfopt.cli.run_file import add_file_option
@@ -147,9 +147,9 @@ def _add_plan(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "plan",
         help="show which steps `tfopt run` would run or reuse, why, and for how long",
-        description="Show what `tfopt run --engine process` would do with the same arguments: which steps it runs, "
-        "and why it does not reuse their earlier results, with the time of their last execution in the run's folder. "
-        "Nothing is written. TFX's engines decide that while they run, so there is no plan for them.",
+        description="Show what `tfopt run` would do with the same arguments: which steps it runs, and why it does not "
+        "reuse their earlier results, with the time of their last execution in the run's folder. Nothing is written. "
+        "TFX's engines have their own records in that folder: results of the engine process are not theirs.",
     )
     _add_run_options(parser, "print the steps as JSON")
     parser.set_defaults(run_command=_plan)
@@ -207,17 +207,10 @@ def _root(dag: Dag, arguments: argparse.Namespace) -> Path:
 
 def _plan(arguments: argparse.Namespace) -> int:
     from tfopt.cli.plan_table import plan_facts, print_plan
-    from tfopt.process_engine.plan import plan
 
     dag = tracing.load(arguments.pipeline)
     values = _checked_values(dag, arguments)
-    if arguments.engine != "process":
-        raise ComponentError(
-            f"a plan for --engine {arguments.engine}, which decides about the reuse of results while it runs",
-            "--engine process",
-            "pass --engine process to tfopt plan and tfopt run, or write engine: process into the run file",
-        )
-    steps = plan(dag, values, _root(dag, arguments))
+    steps = load_plan(arguments.engine)(dag, values, _root(dag, arguments))
     if arguments.json:
         print(json.dumps(plan_facts(steps), indent=1))
     else:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Literal
 
 from tfopt.dag.outcome import Outcome
+from tfopt.dag.planned_step import PlannedStep
 from tfopt.errors import ComponentError
 
 ENGINES = {
@@ -45,6 +46,17 @@ def load_engine(engine: Literal["beam", "local", "process"]) -> Callable[..., di
 
         tfx_runner.import_runner(engine)
     return partial(tfx_runner.run, engine=engine)
+
+
+def load_plan(engine: str) -> Callable[..., dict[str, PlannedStep]]:
+    """Import the function ``plan`` of an engine."""
+    if engine == "process":
+        from tfopt.process_engine import plan
+
+        return plan.plan
+    with _blocked_imports():
+        from tfopt.tfx import plan as tfx_plan
+    return tfx_plan.plan
 
 
 @contextlib.contextmanager

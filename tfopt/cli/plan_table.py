@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.text import Text
 
 from tfopt.cli.tables import OutputConsole, plain_table
+from tfopt.dag.planned_step import PlannedStep
 from tfopt.formatting import duration, visible
-from tfopt.process_engine.plan import PlannedStep
 
 STYLES = {"run": "bold", "depends": "yellow", "reuse": "dim"}
 

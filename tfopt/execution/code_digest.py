@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import tfopt
 from tfopt.declaration.component import Component
 from tfopt.declaration.library import find
+from tfopt.formatting import changes
 
 TEMPLATES = (".j2", ".css")
 LIBRARY = Path(tfopt.__file__).parent
@@ -77,6 +78,16 @@ def describe(component: Component, parameters: Mapping[str, Any] | None = None) 
         total.update(file.name.encode() + file.read_bytes())
     python = ".".join(map(str, sys.version_info[:2]))
     return Code(total.hexdigest()[:16], python, dict(_versions(reached)), dict(sorted(_ENVIRONMENT.items())))
+
+
+def differences(earlier: Code | None, now: Code) -> list[str]:
+    """List how code whose digest is another one differs from earlier code; None if nothing but that is known."""
+    if earlier is None:
+        return ["code changed"]
+    lines = ["its code changed"] if earlier.sources != now.sources else []
+    lines += changes("", {"Python": earlier.python}, {"Python": now.python})
+    lines += changes("package ", earlier.packages, now.packages)
+    return lines + changes("variable ", earlier.variables, now.variables)
 
 
 def _versions(reached: Iterable[Path]) -> list[tuple[str, str]]:

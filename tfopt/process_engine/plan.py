@@ -1,29 +1,13 @@
 """Decide for each step of a DAG, before anything runs, if an earlier result will be reused, and if not, why."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tfopt.dag.dag import Dag, Step, StepOutput, Value
+from tfopt.dag.planned_step import ALWAYS, NO_RESULT, Action, PlannedStep, after, no_digest
 from tfopt.process_engine.result_cache import Execution, StepResults
 from tfopt.process_engine.runner import present_inputs, source_digest
-
-
-@dataclass(frozen=True)
-class PlannedStep:
-    """The part of a plan for one step.
-
-    Attributes:
-        action: ``reuse``; ``run``; or ``depends``: the step runs unless the steps before it, which run, make the same
-            outputs as in an earlier run.
-        reasons: Why it is not reused for certain.
-        seconds: The time of its newest execution in the run's folder; None if there is none.
-    """
-
-    action: Literal["reuse", "run", "depends"]
-    reasons: list[str]
-    seconds: float | None
 
 
 def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedStep]:
@@ -59,20 +43,16 @@ def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedSt
 
 def _action(
     step: Step, results: StepResults, executions: list[Execution], unknown: list[tuple[str, Value]]
-) -> tuple[Literal["run", "depends"], list[str]]:
+) -> tuple[Action, list[str]]:
     """Return what happens with a step without a result to reuse, and why; `unknown` are inputs without a digest."""
     if step.component.cache == "never":
-        return "run", ["it runs in every run"]
+        return "run", [ALWAYS]
     if not executions:
-        return "run", ["no earlier result"]
+        return "run", [NO_RESULT]
     # The execution that differs least is compared: an input that does not exist yet may turn out to be that of any.
     reasons = min((results.differences(execution) for execution in executions), key=bool)
-    reasons += [f"{name} has no digest in its store" for name, value in unknown if not isinstance(value, StepOutput)]
-    steps = list(dict.fromkeys(value.step for _, value in unknown if isinstance(value, StepOutput)))
+    reasons += [no_digest(name) for name, value in unknown if not isinstance(value, StepOutput)]
+    steps = [value.step for _, value in unknown if isinstance(value, StepOutput)]
     if reasons:
         return "run", reasons
-    return ("depends", [f"after {_enumerate(steps)}"]) if steps else ("run", [results.repetition()])
-
-
-def _enumerate(names: list[str]) -> str:
-    return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:2])} and {len(names) - 2} others"
+    return ("depends", [after(steps)]) if steps else ("run", [results.repetition()])

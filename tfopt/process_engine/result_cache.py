@@ -20,9 +20,11 @@ from typing import Any, ClassVar
 from tfopt.artifacts import Artifact, Model, staging
 from tfopt.artifacts.report_schema import dump, parse
 from tfopt.dag.dag import Step
+from tfopt.dag.planned_step import ATTEMPT_FAILED, OUTPUTS_CHANGED
 from tfopt.errors import ComponentError
 from tfopt.execution import code_digest
 from tfopt.execution.code_digest import Code
+from tfopt.formatting import changes
 
 
 @dataclass(frozen=True)
@@ -114,23 +116,15 @@ class StepResults:
             if differs or len(before) != len(now):
                 lines.append(f"{name} changed")
         parameters = self._depends["parameters"]
-        lines += _changes("parameter ", execution.parameters, parameters)
+        lines += changes("parameter ", execution.parameters, parameters)
         if execution.code != self._code.digest:
-            lines += self._code_differences(execution.code_parts)
+            lines += code_digest.differences(execution.code_parts, self._code)
         return lines
 
     def repetition(self) -> str:
         """Return why an execution that does not differ is not reused."""
         failed = any(_is_failed(self._outputs(execution)) for execution in self._read(f"{self._key}*.json"))
-        return "the earlier attempt failed" if failed else "its outputs were changed or removed"
-
-    def _code_differences(self, earlier: Code | None) -> list[str]:
-        if earlier is None:
-            return ["code changed"]
-        changed = ["its code changed"] if earlier.sources != self._code.sources else []
-        changed += _changes("", {"Python": earlier.python}, {"Python": self._code.python})
-        changed += _changes("package ", earlier.packages, self._code.packages)
-        return changed + _changes("variable ", earlier.variables, self._code.variables)
+        return ATTEMPT_FAILED if failed else OUTPUTS_CHANGED
 
     def new_targets(self) -> dict[str, Path]:
         """Return a path for each output where nothing exists."""
@@ -194,13 +188,3 @@ class StepResults:
 
 def _is_failed(outputs: Mapping[str, Artifact]) -> bool:
     return any(isinstance(output, Model) and output.failure for output in outputs.values())
-
-
-def _changes(kind: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Describe each name with another value; records are JSON, where tuples are lists."""
-    pairs = {name: (_text(before.get(name)), _text(now.get(name))) for name in sorted({*before, *now})}
-    return [f"{kind}{name} changed: {old} -> {new}" for name, (old, new) in pairs.items() if old != new]
-
-
-def _text(value: Any) -> str:
-    return "none" if value is None else value if isinstance(value, str) else json.dumps(value)

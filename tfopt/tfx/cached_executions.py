@@ -13,6 +13,7 @@ from tfx.orchestration import metadata
 
 from tfopt.artifacts import Artifact, Model
 from tfopt.artifacts.storage import is_remote
+from tfopt.dag.planned_step import ATTEMPT_FAILED, OUTPUTS_CHANGED
 
 DIGEST = "content_digest"  # custom property of an output
 REUSABLE = (mlmd.Execution.COMPLETE, mlmd.Execution.CACHED)
@@ -36,7 +37,7 @@ def reject_unusable(config: Any, implementations: Collection[str], property_name
         }
         outputs = [event for event in store.get_events_by_execution_ids(list(executions)) if _is_output(event)]
         artifacts = store.get_artifacts_by_id(list({event.artifact_id for event in outputs}))
-        unusable = {artifact.id for artifact in artifacts if not _is_usable(artifact)}
+        unusable = {artifact.id for artifact in artifacts if defect(artifact)}
         rejected = [executions[id] for id in {event.execution_id for event in outputs if event.artifact_id in unusable}]
         for execution in rejected:
             execution.last_known_state = mlmd.Execution.FAILED
@@ -47,10 +48,13 @@ def _is_output(event: Any) -> bool:
     return bool(event.type == mlmd.Event.OUTPUT)
 
 
-def _is_usable(artifact: Any) -> bool:
+def defect(artifact: Any) -> str | None:
+    """Return why an output must not be reused; None if it may be."""
     recorded = artifact.custom_properties[DIGEST].string_value if DIGEST in artifact.custom_properties else ""
     if not recorded or is_remote(artifact.uri):  # of an earlier version, or not of this machine
-        return True
-    if not Path(artifact.uri).exists() or Model(artifact.uri).failure:
-        return False
-    return Artifact(artifact.uri).content_digest == str(recorded)
+        return None
+    if not Path(artifact.uri).exists():
+        return OUTPUTS_CHANGED
+    if Model(artifact.uri).failure:
+        return ATTEMPT_FAILED
+    return None if Artifact(artifact.uri).content_digest == str(recorded) else OUTPUTS_CHANGED

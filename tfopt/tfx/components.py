@@ -8,6 +8,7 @@ pusher = Pusher(model=folded.outputs["folded"], …)
 import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tfx import types
@@ -25,7 +26,7 @@ from tfopt.errors import ComponentError
 from tfopt.execution import code_digest
 from tfopt.tfx.cached_executions import DIGEST
 
-COMPONENT, IMPLEMENTATION, RUN = "component", "implementation", "run"
+COMPONENT, IMPLEMENTATION, CODE_PARTS, RUN = "component", "implementation", "code_parts", "run"
 EXAMPLES, MODEL = standard_artifacts.Examples, standard_artifacts.Model
 
 
@@ -106,12 +107,8 @@ def node(component: Component, **wires: Any) -> base_component.BaseComponent:
     for port in component.inputs.values():
         if port.name not in channels and not port.optional:
             raise ComponentError(f"{component.name}: no {port.name}", port.type.__name__, f"pass {port.name}=…")
-    inputs = dict(_tfx_inputs(component, channels))
-    checked = component.check(wires)
-    values = {name: _encode(value) for name, value in checked.items() if value is not None}
-    values |= {COMPONENT: component.path, IMPLEMENTATION: code_digest.digest(component, checked)}
-    if component.cache == "never":  # its effects outside may have been undone, which its inputs do not show
-        values[RUN] = uuid.uuid4().hex
+    inputs = dict(split_lists(component, channels))
+    values = execution_properties(component, wires)
     _, first = next(iter(inputs.values()), (None, None))
     first_class = KINDS.get(getattr(first, "type", None), artifacts.Artifact)
     outputs = {name: TYPES[port.kind(first_class)] for name, port in component.outputs.items()}
@@ -127,6 +124,27 @@ def node(component: Component, **wires: Any) -> base_component.BaseComponent:
         raise ComponentError(
             f"{component.name}: {error}", "a channel of the declared type", "wire another output"
         ) from error
+
+
+def execution_properties(component: Component, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the execution properties of a step: all of its parameters, and what else an earlier result depends on.
+
+    Raises:
+        ComponentError: If the component does not allow a value.
+    """
+    checked = component.check(parameters)
+    code = code_digest.describe(component, checked)
+    properties = {name: _encode(value) for name, value in checked.items() if value is not None}
+    properties |= {COMPONENT: component.path, IMPLEMENTATION: code.digest, CODE_PARTS: json.dumps(asdict(code))}
+    if component.cache == "never":  # its effects outside may have been undone, which its inputs do not show
+        properties[RUN] = uuid.uuid4().hex
+    return properties
+
+
+def decoded_parameters(component: Component, properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters in the execution properties of a step."""
+    declared = component.parameters.items()
+    return {name: _decode(parameter, properties[name]) for name, parameter in declared if name in properties}
 
 
 def _spec_class(
@@ -167,11 +185,7 @@ class Executor(base_executor.BaseExecutor):
     def Do(self, input_dict: Any, output_dict: Any, exec_properties: dict[str, Any]) -> None:  # noqa: N802  (TFX's name)
         """Run the component and publish the metadata of its outputs."""
         component = find(exec_properties[COMPONENT])
-        parameters = {
-            name: _decode(parameter, exec_properties[name])
-            for name, parameter in component.parameters.items()
-            if name in exec_properties
-        }
+        parameters = decoded_parameters(component, exec_properties)
         inputs = {name: uris for name, port in component.inputs.items() if (uris := _input_uris(port, input_dict))}
         outputs = {name: output_dict[name][0] for name in component.outputs}
         targets = {name: artifact.uri for name, artifact in outputs.items()}
@@ -193,8 +207,8 @@ class BeamExecutor(base_beam_executor.BaseBeamExecutor):
             Executor.Do(self, input_dict, output_dict, exec_properties)
 
 
-def _tfx_inputs(component: Component, channels: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Port, Any]]]:
-    """Yield the TFX inputs with port and channel; a list input becomes one input per element."""
+def split_lists(component: Component, channels: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Port, Any]]]:
+    """Yield the TFX inputs with port and channel; a list input becomes one TFX input for each element."""
     for name, wired in channels.items():
         port = component.inputs[name]
         if not port.many:

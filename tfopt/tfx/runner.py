@@ -23,6 +23,9 @@ from tfopt.processes.call_server import call_servers
 from tfopt.tfx.cached_executions import reject_unusable
 from tfopt.tfx.components import IMPLEMENTATION, TYPES, Executor, node
 
+METADATA = "metadata.sqlite"
+SOURCE_DIGEST = "digest"  # custom property of an imported source
+
 
 def run(
     dag: Dag,
@@ -76,7 +79,7 @@ def pipeline(
     return tfx_pipeline.Pipeline(
         pipeline_name=dag.name,
         pipeline_root=str(root / "artifacts"),
-        metadata_connection_config=metadata.sqlite_metadata_connection_config(str(root / "metadata.sqlite")),
+        metadata_connection_config=metadata.sqlite_metadata_connection_config(str(root / METADATA)),
         components=[*sources.values(), *nodes.values()],
         enable_cache=True,
         beam_pipeline_args=list(beam_args),
@@ -84,14 +87,19 @@ def pipeline(
 
 
 def _importer(source: PipelineInput, uri: str) -> Importer:
-    digest = content_digest(uri) if is_remote(uri) else source.type(uri).digest
+    digest = source_digest(source, uri)
     importer = Importer(
         source_uri=uri,
         artifact_type=TYPES[source.type],
-        custom_properties={"digest": digest} if digest else {},
+        custom_properties={SOURCE_DIGEST: digest} if digest else {},
         reimport=digest is None,  # then no step that uses it is reused
     )
     return importer.with_id(source.name)
+
+
+def source_digest(source: PipelineInput, uri: str) -> str | None:
+    """Return the digest that is a property of an imported source; None if a remote file has none."""
+    return content_digest(uri) if is_remote(uri) else source.type(uri).digest
 
 
 def _channel(wire: Wire, sources: Mapping[str, Importer], nodes: Mapping[str, base_node.BaseNode]) -> Any:
@@ -155,7 +163,7 @@ class _Progress(logging.Handler):
 
 def _outcomes(dag: Dag, root: Path) -> RunOutcome:
     """Read the newest execution of each step from the metadata store."""
-    config = metadata.sqlite_metadata_connection_config(str(root / "metadata.sqlite"))
+    config = metadata.sqlite_metadata_connection_config(str(root / METADATA))
     with metadata.Metadata(config) as handle:
         return RunOutcome({step.id: _outcome(handle.store, dag, step) for step in dag.steps.values()})
 
@@ -172,7 +180,7 @@ def _outcome(store: Any, dag: Dag, step: Step) -> Outcome:
         if event.type == event.OUTPUT:
             uri_of_output[name] = artifact.uri
         elif event.type == event.INPUT:
-            inputs.setdefault(name, []).append(artifact.custom_properties["digest"].string_value or None)
+            inputs.setdefault(name, []).append(artifact.custom_properties[SOURCE_DIGEST].string_value or None)
     seconds = (newest.last_update_time_since_epoch - newest.create_time_since_epoch) / 1000
     outputs = {name: port.type(uri_of_output[name]) for name, port in step.component.outputs.items()}
     return Outcome(newest.last_known_state == newest.CACHED, seconds, outputs, inputs)

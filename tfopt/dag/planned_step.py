@@ -1,0 +1,41 @@
+"""Describe what a run would do with a step, and why: the same for the plans of every engine."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Action = Literal["reuse", "run", "depends"]
+NO_RESULT, ALWAYS = "no earlier result", "it runs in every run"
+ATTEMPT_FAILED, OUTPUTS_CHANGED = "the earlier attempt failed", "its outputs were changed or removed"
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """The part of a plan for one step.
+
+    Attributes:
+        action: ``reuse``; ``run``; or ``depends``: the step runs unless the steps before it, which run, make the same
+            outputs as in an earlier run.
+        reasons: Why it is not reused for certain.
+        seconds: The time of its newest execution in the run's folder; None if there is none.
+    """
+
+    action: Action
+    reasons: list[str]
+    seconds: float | None
+
+
+def no_digest(source: str) -> str:
+    """Return the reason of a step with a remote source whose store has no digest of it."""
+    return f"{source} has no digest in its store"
+
+
+def after(steps: Sequence[str]) -> str:
+    """Return the reason of a step whose inputs do not exist yet, from the steps that make them.
+
+    >>> after(["train"]), after(["a", "b", "c", "d"])
+    ('after train', 'after a, b and 2 others')
+    """
+    names = list(dict.fromkeys(steps))
+    listed = ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:2])} and {len(names) - 2} others"
+    return f"after {listed}"

@@ -1,0 +1,188 @@
+"""Decide for each step of a DAG what TFX's runners would do with it, from the metadata store in the run's folder.
+
+TFX reuses an execution of the same step with the same properties and the same input artifacts. It compares artifacts,
+not their content: an output that is made again is a new artifact, so that each step after a step that runs runs too.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ml_metadata import metadata_store
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+from tfopt.component import Component
+from tfopt.dag.dag import Dag, PipelineInput, Step, StepOutput, Value
+from tfopt.dag.planned_step import ALWAYS, NO_RESULT, PlannedStep, after, no_digest
+from tfopt.errors import MachineError
+from tfopt.execution import code_digest
+from tfopt.execution.code_digest import Code
+from tfopt.formatting import changes
+from tfopt.tfx.cached_executions import REUSABLE, defect
+from tfopt.tfx.components import CODE_PARTS, COMPONENT, TYPES, decoded_parameters, execution_properties, split_lists
+from tfopt.tfx.runner import METADATA, SOURCE_DIGEST, source_digest
+
+NEW = -1  # identifier of an artifact that the run will register; no artifact has it
+
+
+@dataclass(frozen=True)
+class _Execution:
+    """An earlier execution of a step.
+
+    Attributes:
+        properties: Its execution properties.
+        inputs: Identifiers of its input artifacts.
+        outputs: Its output artifacts by name.
+        seconds: Its time; None if it reused the outputs of another one.
+    """
+
+    properties: dict[str, Any]
+    inputs: dict[str, int]
+    outputs: dict[str, Any]
+    seconds: float | None
+
+    def defect(self) -> str | None:
+        """Return why its outputs may not be reused; None if they may be."""
+        return next(filter(None, map(defect, self.outputs.values())), None)
+
+
+def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedStep]:
+    """Return what `tfopt.tfx.runner.run` would do with each step now; nothing is written.
+
+    Args:
+        dag: A DAG from `tfopt.dag.tracing`.
+        values: As for ``run``.
+        root: The run's folder.
+
+    Raises:
+        ComponentError: If a value is not allowed.
+        MachineError: If the metadata store cannot be read.
+    """
+    values = dag.values(values)
+    store = _open(root / METADATA)
+    # Identifiers of the artifacts that the steps will get; None if it is unknown.
+    ids: dict[Value, int | None] = {
+        source: _source_id(store, source, values[name])
+        for name, source in dag.sources.items()
+        if values[name] is not None
+    }
+    steps: dict[str, PlannedStep] = {}
+    for step in dag.steps.values():
+        executions = list(_executions(store, dag, step))
+        properties = execution_properties(step.component, dag.resolve(step, values))
+        wires = {name: wire for name, wire in step.inputs.items() if isinstance(wire, tuple) or _exists(wire, ids)}
+        inputs = {name: value for name, (_, value) in split_lists(step.component, wires)}
+        reused, reasons = _decide(step.component, properties, inputs, ids, executions)
+        outputs = reused.outputs if reused else {}
+        ids |= {output: outputs[name].id if reused else None for name, output in step.outputs.items()}
+        seconds = next((execution.seconds for execution in executions if execution.seconds is not None), None)
+        steps[step.id] = PlannedStep("reuse" if reused else "run", reasons, seconds)
+    return steps
+
+
+def _exists(wire: Value, ids: Mapping[Value, int | None]) -> bool:
+    """Return False for an optional source without a path."""
+    return isinstance(wire, StepOutput) or wire in ids
+
+
+def _decide(
+    component: Component,
+    properties: Mapping[str, Any],
+    inputs: Mapping[str, Value],
+    ids: Mapping[Value, int | None],
+    executions: list[_Execution],
+) -> tuple[_Execution | None, list[str]]:
+    """Return the execution whose outputs a step will get, or why there is none."""
+    if component.cache == "never":
+        return None, [ALWAYS]
+    if not executions:
+        return None, [NO_RESULT]
+    artifacts = {name: ids.get(value) for name, value in inputs.items()}
+    unknown = [value for value in inputs.values() if ids.get(value) is None]
+    differences = [_differences(component, properties, artifacts, execution) for execution in executions]
+    equal = [execution for execution, lines in zip(executions, differences, strict=True) if not lines]
+    defects = [execution.defect() for execution in equal]
+    if not unknown and None in defects:
+        return equal[defects.index(None)], []
+    reasons = min(differences, key=bool)  # of the execution that differs least
+    reasons += [no_digest(value.name) for value in unknown if isinstance(value, PipelineInput)]
+    if steps := [value.step for value in unknown if isinstance(value, StepOutput)]:
+        reasons.append(after(steps))
+    return None, reasons or [str(defects[0])]
+
+
+def _differences(
+    component: Component, properties: Mapping[str, Any], inputs: Mapping[str, int | None], execution: _Execution
+) -> list[str]:
+    """List how an earlier execution differs from a step; inputs that are unknown count as equal."""
+    lines, before = [], execution.properties
+    if before.get(COMPONENT) != properties[COMPONENT]:
+        lines.append(f"component changed: {before.get(COMPONENT)} -> {properties[COMPONENT]}")
+    for name in sorted({*execution.inputs, *inputs}):
+        if (name in inputs) != (name in execution.inputs) or inputs[name] not in (None, execution.inputs[name]):
+            lines.append(f"{name} changed")
+    lines += changes("parameter ", decoded_parameters(component, before), decoded_parameters(component, properties))
+    if before.get(CODE_PARTS) != properties[CODE_PARTS]:
+        lines += code_digest.differences(_code(before.get(CODE_PARTS)), _code(properties[CODE_PARTS]))
+    return lines
+
+
+def _code(parts: str | None) -> Any:
+    return Code(**json.loads(parts)) if parts else None
+
+
+def _open(file: Path) -> metadata_store.MetadataStore | None:
+    """Open a metadata store for reading; return None if there is none."""
+    if not file.exists():
+        return None
+    config = mlmd.ConnectionConfig()
+    config.sqlite.filename_uri = str(file)
+    config.sqlite.connection_mode = mlmd.SqliteMetadataSourceConfig.READONLY
+    try:
+        return metadata_store.MetadataStore(config)
+    except RuntimeError as error:
+        raise MachineError(
+            f"{file}: {str(error).split(' query:')[0]}",
+            "the metadata store of earlier runs",
+            "use another --root, or remove the file, and no earlier result is reused",
+        ) from error
+
+
+def _source_id(store: Any, source: PipelineInput, uri: str) -> int | None:
+    """Return the artifact that TFX's importer takes: the newest with address, type and digest of the source."""
+    digest = source_digest(source, uri)
+    if digest is None:
+        return None
+    candidates = [
+        artifact
+        for artifact in (store.get_artifacts_by_uri(uri) if store else [])
+        if artifact.type == TYPES[source.type].TYPE_NAME
+        and artifact.custom_properties[SOURCE_DIGEST].string_value == digest
+    ]
+    return max(candidates, key=lambda artifact: artifact.create_time_since_epoch).id if candidates else NEW
+
+
+def _executions(store: Any, dag: Dag, step: Step) -> Iterator[_Execution]:
+    """Yield the completed executions of a step, newest first."""
+    context = store and store.get_context_by_type_and_name("node", f"{dag.name}.{step.id}")
+    stored = store.get_executions_by_context(context.id) if context else []
+    for execution in sorted(stored, key=lambda execution: -execution.id):
+        if execution.last_known_state not in REUSABLE:
+            continue
+        events = store.get_events_by_execution_ids([execution.id])
+        artifacts = {one.id: one for one in store.get_artifacts_by_id([event.artifact_id for event in events])}
+        outputs = {_name(event): artifacts[event.artifact_id] for event in events if event.type == mlmd.Event.OUTPUT}
+        if any(artifact.state != mlmd.Artifact.LIVE for artifact in outputs.values()):
+            continue
+        inputs = {_name(event): event.artifact_id for event in events if event.type == mlmd.Event.INPUT}
+        stored_values = [*execution.properties.items(), *execution.custom_properties.items()]
+        properties = {name: getattr(value, value.WhichOneof("value")) for name, value in stored_values}
+        time = (execution.last_update_time_since_epoch - execution.create_time_since_epoch) / 1000
+        is_own = execution.last_known_state == mlmd.Execution.COMPLETE
+        yield _Execution(properties, inputs, outputs, time if is_own else None)
+
+
+def _name(event: Any) -> str:
+    return str(event.path.steps[0].key)
