@@ -13,6 +13,7 @@ from tfopt.measurement.goals import GOAL_MAPPING, read_goals
 Size = tuple[int, int, int]  # height, width, channels
 
 RUNTIMES = ("saved_model", "tflite", "onnx", "openvino")
+LAYER_NAMES = ("size", "scale", "scores")  # in the modules that are written; the input has another name
 SIZE = re.compile(r"(\d+)x(\d+)x([1-9]\d*)")
 
 

@@ -10,7 +10,14 @@ from tfopt.artifacts import Examples
 from tfopt.artifacts.examples_manifest import ExamplesManifest
 from tfopt.artifacts.formats import FORMATS
 from tfopt.components.compare_backbones.example_facts import check_features, count_classes, image_size, read_facts
-from tfopt.components.compare_backbones.parameters import Settings, Size, format_size, read_formats, read_size
+from tfopt.components.compare_backbones.parameters import (
+    LAYER_NAMES,
+    Settings,
+    Size,
+    format_size,
+    read_formats,
+    read_size,
+)
 from tfopt.errors import ComponentError, nearest
 from tfopt.keras_models.backbones import Backbone, read_backbones
 from tfopt.measurement.goals import QUALITY, Goal, read_goals
@@ -73,8 +80,6 @@ class ResolvedSettings:
                 "the same number of channels, because resizing does not change it",
                 f"pass input_size={self.input_size[0]}x{self.input_size[1]}x{self.stored_size[2]}",
             )
-        if not re.fullmatch(r"\w+", settings.image):
-            raise ComponentError(f"image={settings.image!r}", "a name of letters, digits and _", "rename that feature")
         _check_sides(self.backbones, self.input_size)
         if not self.formats:
             raise ComponentError("; ".join(self.unavailable.values()), "an installed runtime", "add saved_model")
@@ -99,6 +104,7 @@ def resolve_settings(settings: Settings, examples: Examples | None) -> ResolvedS
     Raises:
         ComponentError: If the settings do not fit the examples, the machine, or each other.
     """
+    _check_input_name(settings.image, settings.label)
     input_size = read_size(settings.input_size) if settings.input_size else None
     facts = read_facts(examples) if examples else ExamplesManifest()
     if examples:
@@ -119,6 +125,24 @@ def _why_unavailable(name: str) -> str | None:
     package = FORMATS[name].import_name
     is_installed = importlib.util.find_spec(package) is not None
     return None if is_installed else f"{name}: the package {package} is not installed"
+
+
+def _check_input_name(image: str, label: str) -> None:
+    """Raise ComponentError for a name that the input of no backbone can have."""
+    if image == label:
+        raise ComponentError(
+            f"image={image!r} and label={label!r}", "two features", "pass the feature with the pixels as image"
+        )
+    if not re.fullmatch(r"[a-z0-9]\w*", image, re.ASCII | re.IGNORECASE):
+        raise ComponentError(
+            f"image={image!r}", "a name of letters a to z, digits and _, which begins with no _", "rename that feature"
+        )
+    if image in LAYER_NAMES:
+        raise ComponentError(
+            f"image={image!r}",
+            f"a name that no other layer has: {', '.join(LAYER_NAMES)} are layers of the head and the preprocessing",
+            "rename that feature",
+        )
 
 
 def _check_sides(backbones: Sequence[Backbone], size: Size) -> None:

@@ -1,6 +1,8 @@
 """Test the ticks of axes."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tfopt.charts.axis import Axis
 
@@ -18,3 +20,23 @@ from tfopt.charts.axis import Axis
 )
 def test_ticks_are_round_values_from_end_to_end_of_an_axis(axis, ticks):
     assert axis.ticks(6) == pytest.approx(ticks)
+
+
+@given(
+    low=st.floats(1e-6, 1e6),
+    ratio=st.floats(1.001, 1e6),
+    most=st.integers(2, 12),
+    is_log=st.booleans(),
+)
+def test_an_axis_has_no_more_ticks_than_asked_for_and_no_tick_outside_of_it(low, ratio, most, is_log):
+    axis = Axis(low, low * ratio, is_log=is_log)
+    ticks = axis.ticks(most)
+    assert 1 <= len(ticks) <= most
+    assert ticks == sorted(set(ticks))
+    margin = 1e-9 * axis.high
+    assert axis.low - margin <= ticks[0] and ticks[-1] <= axis.high + margin
+
+
+def test_an_axis_from_tick_to_tick_has_as_many_ticks_as_asked_for():
+    assert Axis(0, 10).ticks(5) == [0, 5, 10]  # steps of 2 are five, with six ticks
+    assert Axis(0, 10).ticks(6) == [0, 2, 4, 6, 8, 10]

@@ -36,6 +36,10 @@ REFUSED = [
     ({"examples": None, "classes": 1}, "classes=1", "task=regression"),
     ({"examples": None, "classes": 2, "objective": "quality"}, "without examples", "objective=latency"),
     ({"examples": None, "classes": 2, "goals": ["latency min_improvement 1%"]}, "without examples", "threshold"),
+    ({"image": "label", "input_size": "32x32x1"}, "image='label' and label='label'", "with the pixels"),
+    ({"examples": None, "classes": 2, "image": "scores"}, "image='scores'", "rename"),
+    ({"examples": None, "classes": 2, "image": "_image"}, "image='_image'", "rename"),
+    ({"examples": None, "classes": 2, "image": "größe"}, "image='größe'", "rename"),
     ({"formats": ["tensorrt"], "input_size": "32x32x1"}, "tensorrt is not installed", "saved_model"),
 ]
 

@@ -127,3 +127,31 @@ def test_lists_of_names_take_commas_in_every_component():
         one.name: {key for key, parameter in one.parameters.items() if parameter.names} for one in components().values()
     }
     assert {name: keys for name, keys in taking.items() if keys} == NAMES
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1", ["1"]),
+        ("1.50", ["1.50"]),
+        ("1,32", ["1", "32"]),
+        ('["1", "32"]', ["1", "32"]),
+        ("[1, 32]", ["1", "32"]),
+        ("true", ["true"]),
+        ("all", ["all"]),
+        ("[]", []),
+    ],
+)
+def test_a_list_is_parsed_from_json_or_from_names_with_commas(text, value):
+    assert parameter(Annotated[list[str], Names()]).parse(text, "c") == value
+
+
+@pytest.mark.parametrize("text", ["null", "[true]", "[[1]]", '{"a": 1}'])
+def test_json_that_is_no_list_of_texts_or_numbers_is_refused(text):
+    with pytest.raises(ComponentError, match="expected: list of strings"):
+        parameter(list[str], ["a"], False).parse(text, "c")
+
+
+def test_the_hint_of_a_refused_list_can_be_passed_on_the_command_line():
+    with pytest.raises(ComponentError, match=r"""how to fix: pass p='\["1", "32"\]' \(the default\)"""):
+        parameter(list[str], ["1", "32"], False).parse("{}", "c")

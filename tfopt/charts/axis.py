@@ -99,8 +99,13 @@ def _logarithmic_ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def _linear_ticks(low: float, high: float, most: int) -> list[float]:
-    rough = (high - low) / most
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (*STEPS, 10) if factor * power >= rough)
-    count = math.floor(high / step) - math.ceil(low / step) + 1
-    return [(math.ceil(low / step) + index) * step for index in range(count)]
+    power = 10.0 ** math.floor(math.log10((high - low) / most))
+    # Between 1 and 10 times the power; an axis of `most` steps that begins and ends at a tick has one tick more.
+    ranges = [(factor * power, _multiples(factor * power, low, high)) for factor in (*STEPS, 10, 20)]
+    step, numbers = next((step, numbers) for step, numbers in ranges if len(numbers) <= most)
+    return [number * step for number in numbers]
+
+
+def _multiples(step: float, low: float, high: float) -> range:
+    """Return the factors of the multiples of a step from low to high."""
+    return range(math.ceil(low / step), math.floor(high / step) + 1)

@@ -144,13 +144,19 @@ class Parameter:
         return value
 
     def parse(self, text: str, owner: str) -> Any:
-        """Parse a value from text, as a command line or a string property of an engine contains it."""
+        """Parse a value from text, as a command line or a string property of an engine contains it.
+
+        A list is JSON (``["1", "32"]``, ``[1, 32]``); another text is a list of one text, which may contain several
+        names: ``1``, ``1,32``.
+        """
         if self.type is str:
             return self.check(text, owner)
         try:
             value = json.loads(text.lower() if self.type is bool else text)
         except ValueError:
             value = [text] if self.type == list[str] else text
+        if self.type == list[str]:
+            value = _texts(value, text)
         return self.check(value, owner)
 
     def schema(self) -> dict[str, Any]:
@@ -189,10 +195,18 @@ class Parameter:
             raise ComponentError(f"{owner}: {self.name}: {error.received}", error.expected, error.fix) from error
 
     def _refusal(self, value: Any, owner: str) -> ComponentError:
-        hint = f"pass {self.name}={self.default!r} (the default)" if self.default is not None else "change the value"
+        default = f"'{json.dumps(self.default)}'" if self.type == list[str] else repr(self.default)
+        hint = f"pass {self.name}={default} (the default)" if self.default is not None else "change the value"
         if self.choices and isinstance(value, str):
             hint = nearest(value, self.choices)
         return ComponentError(f"{owner}: {self.name}={value!r}", self.expected, hint)
+
+
+def _texts(value: Any, text: str) -> Any:
+    """Return the list of texts that a JSON value stands for; `text` is its source. null remains, and is no list."""
+    if isinstance(value, list):
+        return [json.dumps(item) if type(item) in (int, float) else item for item in value]
+    return [text] if type(value) in (int, float, bool) else value
 
 
 def read_parameter(name: str, hint: Any, default: Any, required: bool, description: str) -> Parameter:
