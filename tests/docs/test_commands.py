@@ -33,6 +33,7 @@ def test_options_of_components_exist(page: Path):
         if words[0] == "tfopt" and len(words) > 1 and words[1] in component_names():
             component = find(words[1])
             names = {name.replace("_", "-") for name in [*component.inputs, *component.outputs, *component.parameters]}
+            names |= {"beam-pipeline-arg"} if component.beam else set()
             unknown = {name for name in options(words) if name.removeprefix("no-") not in names}
             assert not unknown, words
 

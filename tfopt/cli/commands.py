@@ -26,6 +26,7 @@ from tfopt.cli.run_record import decision_facts, recorded_run, run_facts
 from tfopt.component import Component, find
 from tfopt.dag import tracing
 from tfopt.dag.dag import Dag, resolve_source
+from tfopt.data import portable_runners
 from tfopt.declaration.library import component_names
 from tfopt.errors import ComponentError, nearest
 from tfopt.formatting import indented
@@ -189,6 +190,7 @@ def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, Any]:
     values = arguments.run_file.values(dag, arguments.set, functools.partial(_check_source, dag))
     storage.check_characters(str(_root(dag, arguments)))
     check_engine(arguments.engine)
+    portable_runners.check_arguments(arguments.beam_pipeline_arg)
     types = {port.type for step in dag.steps.values() for port in step.component.outputs.values()}
     if arguments.require_blessing and Decision not in types:
         raise ComponentError(
@@ -297,6 +299,7 @@ def _run_kubeflow_step(component: Component, arguments: argparse.Namespace) -> i
 def _run_component(component: Component, debug: bool, arguments: argparse.Namespace) -> int:
     from tfopt.data import beam_runner
 
+    portable_runners.check_arguments(getattr(arguments, "beam_pipeline_arg", []))
     names = [*component.inputs, *component.outputs, *component.parameters]
     values = {name: value for name in names if (value := getattr(arguments, name, None)) is not None}
     library_logs = contextlib.nullcontext() if debug else capture_library_logs()

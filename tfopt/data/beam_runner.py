@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
+from tfopt.data.portable_runners import FLINK, SPARK, RunnerArguments, failed_job
 from tfopt.errors import ComponentError
 from tfopt.processes.parent_death import PYTHON
 
@@ -38,21 +39,24 @@ def pipeline() -> Iterator[Any]:
     """Yield a ``beam.Pipeline``, and run it at the end of the block.
 
     Raises:
+        ComponentError: If Java or the job server is missing, or the job failed on Flink or Spark.
         OSError: If a worker raised it, for example for a full disk; with its ``errno``.
         KeyboardInterrupt: If Ctrl-C interrupted a worker.
     """
     import apache_beam as beam
 
     options = _options()
-    opened = beam.Pipeline(runner=_subprocess_runner(options), options=options)
+    opened = None
     try:
-        with opened:
+        with _own_runner(options) as runner, beam.Pipeline(runner=runner, options=options) as opened:
             yield opened
     except RuntimeError as error:  # Beam returns a worker's exception as text
         if str(error).startswith("KeyboardInterrupt"):
             raise KeyboardInterrupt from error
         if match := re.search(r"\[Errno (\d+)\] ([^\n\[]*)", str(error)):
             raise OSError(int(match[1]), match[2].strip()) from error
+        if "failed in state FAILED" in str(error):
+            raise failed_job(error, RunnerArguments.parse(_ARGUMENTS.get())) from error
         raise
     finally:
         # Dask's runner opens a client for each run and does not close it.
@@ -115,6 +119,18 @@ def _parsed(arguments: list[str]) -> Any:
             "correct --beam-pipeline-arg",
         ) from error
     return options
+
+
+@contextlib.contextmanager
+def _own_runner(options: Any) -> Iterator[Any]:
+    """Yield a runner that replaces Beam's own with the same name, or None."""
+    if RunnerArguments.parse(_ARGUMENTS.get()).runner not in (FLINK, SPARK):
+        yield _subprocess_runner(options)
+        return
+    from tfopt.data.job_server import started_runner
+
+    with started_runner(_ARGUMENTS.get(), options) as runner:
+        yield runner
 
 
 def _subprocess_runner(options: Any) -> Any:

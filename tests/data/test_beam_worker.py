@@ -1,0 +1,50 @@
+"""Test the program that Flink and Spark start as a worker, with Beam's own runner and pool of workers."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import apache_beam
+import psutil
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.worker.worker_pool_main import BeamFnExternalWorkerPoolServicer
+from apache_beam.transforms.environments import ExternalEnvironment
+
+from tests.process_tree import has_ended, wait_until
+
+PROGRAM = Path(sys.executable).with_name("tfopt-beam-worker")
+STARTER = """
+import subprocess, sys
+worker = subprocess.Popen([sys.argv[1], "--id=1", "--control_endpoint=localhost:1"])
+print(worker.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.timeout(180)
+def test_an_engine_runs_a_pipeline_in_it(tmp_path):
+    address, server = BeamFnExternalWorkerPoolServicer.start(use_process=True, container_executable=str(PROGRAM))
+    try:
+        with apache_beam.Pipeline(runner=FnApiRunner(default_environment=ExternalEnvironment(address))) as pipeline:
+            numbers = pipeline | apache_beam.Create(range(10)) | apache_beam.CombineGlobally(sum)
+            _ = numbers | apache_beam.Map(lambda total: (tmp_path / str(total)).write_text(str(os.getpid())))
+    finally:
+        server.stop(0)
+    assert int((tmp_path / "45").read_text()) != os.getpid()
+
+
+def test_it_ends_with_the_process_that_started_it():
+    command = [sys.executable, "-c", STARTER, str(PROGRAM)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as starter:
+        worker = psutil.Process(int(starter.stdout.readline()))
+        wait_until(lambda: worker.num_threads() > 1)  # it observes its parent
+        starter.kill()
+    wait_until(lambda: has_ended(worker), 20)
+
+
+def test_it_refuses_to_run_without_a_name():
+    done = subprocess.run([PROGRAM], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--id" in done.stderr

@@ -1,0 +1,152 @@
+"""Check the arguments of Beam's Flink and Spark runners before a run, without importing Beam, which takes seconds."""
+
+import argparse
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlparse
+
+from tfopt.errors import ComponentError, MachineError, first_line
+
+FLINK = "FlinkRunner"
+SPARK = "SparkRunner"
+_LOCAL_MASTERS = ("", "local")  # of "[auto]", "[local]" and "local[4]"
+_WORKERS = "--environment_type=PROCESS with tfopt-beam-worker as the command"
+
+
+@dataclass(frozen=True)
+class RunnerArguments:
+    """The arguments that decide what a portable runner needs. Beam reads the same ones itself.
+
+    Attributes:
+        runner: Name of the runner's class, without its module.
+        master: Address of the cluster; empty for the runner's own local one.
+        jar: Path or address of the job server's jar; empty if Beam downloads it.
+        java: The program that runs the job server.
+        submits_jar: The jar is submitted to the cluster, and no job server runs on this machine.
+        endpoint: Address of a job server that runs already.
+        environment: How the workers are started; empty for the runner's default.
+    """
+
+    runner: str
+    master: str
+    jar: str
+    java: str
+    submits_jar: bool
+    endpoint: str
+    environment: str
+
+    @classmethod
+    def parse(cls, arguments: Sequence[str]) -> "RunnerArguments":
+        """Read Beam's arguments; those that this class does not know are ignored."""
+        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        names = ("runner", "flink_master", "spark_master_url", "flink_job_server_jar", "spark_job_server_jar")
+        for name in (*names, "job_endpoint", "environment_type"):
+            parser.add_argument(f"--{name}", nargs="?", default="")
+        parser.add_argument("--job_server_java_launcher", nargs="?", default="java")
+        parser.add_argument("--flink_submit_uber_jar", action="store_true")
+        parser.add_argument("--spark_submit_uber_jar", action="store_true")
+        values, _ = parser.parse_known_args(list(arguments))
+        name = (values.runner or "").rpartition(".")[2]
+        runner = next((runner for runner in (FLINK, SPARK) if runner.lower() == name.lower()), name)
+        is_flink = runner == FLINK
+        return cls(
+            runner,
+            (values.flink_master if is_flink else values.spark_master_url) or "",
+            (values.flink_job_server_jar if is_flink else values.spark_job_server_jar) or "",
+            values.job_server_java_launcher or "",
+            values.flink_submit_uber_jar if is_flink else values.spark_submit_uber_jar,
+            values.job_endpoint or "",
+            values.environment_type or "",
+        )
+
+    @property
+    def starts_job_server(self) -> bool:
+        """Return True if a job server has to run on this machine."""
+        return self.runner in (FLINK, SPARK) and not self.endpoint and not self.submits_jar
+
+    @property
+    def is_cluster(self) -> bool:
+        """Return True if the workers are those of a cluster, and not in this process."""
+        if self.runner not in (FLINK, SPARK):
+            return False
+        return bool(self.endpoint) or self.master.strip().partition("[")[0] not in _LOCAL_MASTERS
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Check Beam's arguments for what the Flink and the Spark runner need; other runners need nothing.
+
+    Raises:
+        ComponentError: If the named jar does not exist, or a cluster is named without its workers.
+        MachineError: If Java is not installed.
+    """
+    options = RunnerArguments.parse(arguments)
+    if options.starts_job_server and not shutil.which(options.java):
+        raise MachineError(
+            f"--runner={options.runner}, and no program {options.java}",
+            "Java 17, in which the job server of this runner runs",
+            "apt-get install openjdk-17-jre-headless, or name the program: "
+            "--beam-pipeline-arg=--job_server_java_launcher=/path/to/java",
+        )
+    if options.jar and not urlparse(options.jar).scheme and not Path(options.jar).is_file():
+        raise ComponentError(
+            f"the job server's jar {options.jar}: no such file",
+            f"{jar_name(options.runner)} of this version of Beam",
+            "download it from Maven Central (group org.apache.beam), or leave the argument out: Beam downloads it",
+        )
+    if options.is_cluster and not options.environment:
+        raise ComponentError(
+            f"--runner={options.runner} with a cluster, and no --environment_type",
+            f"how the cluster starts Python with tfopt: Beam's default image has no tfopt. For example {_WORKERS}",
+            "docs/scale.md#workers has the commands",
+        )
+
+
+def jar_name(runner: str) -> str:
+    """Return the name of a runner's job server on Maven Central; its Flink version is an argument."""
+    return "beam-runners-flink-VERSION-job-server.jar" if runner == FLINK else "beam-runners-spark-3-job-server.jar"
+
+
+def download_error(error: BaseException, options: RunnerArguments, cache: str | None) -> ComponentError:
+    """Convert Beam's error about a job server's jar that cannot be downloaded."""
+    address = next((word.rstrip(":,.") for word in str(error).split() if word.startswith("http")), "")
+    jar = address.rpartition("/")[2] or jar_name(options.runner)
+    folder = cache or "~/.apache_beam/cache/jars"
+    argument = "flink_job_server_jar" if options.runner == FLINK else "spark_job_server_jar"
+    reason = str(error).partition(f"{address}: ")[2].partition(". ")[0] or str(error)
+    return ComponentError(
+        f"{jar} of Maven Central (group org.apache.beam): {reason}",
+        f"the jar of the job server in {folder}, or a connection to Maven Central, from which Beam downloads it",
+        f"copy the jar into this folder, or pass --beam-pipeline-arg=--{argument}=PATH",
+    )
+
+
+def start_error(error: BaseException, options: RunnerArguments) -> ComponentError:
+    """Convert Beam's error about a job server that ended instead of serving."""
+    return ComponentError(
+        f"the job server of {options.runner} ended with code {str(error).rpartition(' ')[2]}",
+        f"Java 17 as {options.java}, and a jar that is complete",
+        f"run it alone to read its messages: {options.java} -jar {options.jar or jar_name(options.runner)}",
+    )
+
+
+def failed_job(error: BaseException, options: RunnerArguments) -> ComponentError:
+    r"""Convert Beam's error about a job that failed on the engine: its cause in one line, of Python if there is one.
+
+    >>> options = RunnerArguments.parse(["--runner=FlinkRunner"])
+    >>> text = "Pipeline j failed in state FAILED: java.lang.Exception: a.B: Traceback (most recent call last):\n"
+    >>> error = RuntimeError(text + "  File x\nValueError: no such op [while running 'y']\n\tat java")
+    >>> failed_job(error, options).received
+    "the job failed on FlinkRunner: ValueError: no such op [while running 'y']"
+    """
+    of_python = re.findall(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)", str(error))
+    of_java = first_line(RuntimeError(str(error).partition("failed in state ")[2].partition(": ")[2] or str(error)))
+    cause = of_python[-1] if of_python else re.sub(r"^(?:[\w$]+\.[\w.$]+: )+", "", of_java)
+    lost = "retries of the engine, if a worker was lost (in Flink's configuration, restart-strategy.type: fixed-delay)"
+    return ComponentError(
+        f"the job failed on {options.runner}: {cause}",
+        "a job that ends, with all its records",
+        f"read the logs of the engine's workers; allow {lost}",
+    )
