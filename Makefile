@@ -24,8 +24,8 @@ mutants: $(READY)  ## apply planted faults one after the other and print which o
 test-containers: $(READY) docker  ## build the images and run `retrain` in them step by step; needs root
 	$(BIN)/pytest -m containers -s tests/containers
 
-test-engines: $(READY) mariadb  ## KFP's own API server, driver and launcher, in the folder KFP_BACKEND (docs/kubeflow.md); needs root
-	$(BIN)/pytest -m engines tests/kfp_backend
+test-engines: $(READY) mariadb java  ## Flink and Spark clusters; KFP's own programs, in the folder KFP_BACKEND (docs/kubeflow.md); needs root
+	$(BIN)/pytest -m engines tests/beam_engines tests/kfp_backend
 
 test-gpu: $(READY)  ## real TensorRT conversions, if nvidia-smi works
 	$(BIN)/pytest -m gpu -s tests/gpu
@@ -107,6 +107,10 @@ docker:  # install Debian's packages if there is no Docker daemon
 mariadb:  # install Debian's packages, if there are KFP's programs to test
 	test -z "$$KFP_BACKEND" || command -v mariadbd >/dev/null || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends mariadb-server-core mariadb-client-core; }
+
+java:  # install Debian's packages; Flink, Spark and Beam's job servers come from PyPI and Maven Central
+	command -v java >/dev/null && command -v mvn >/dev/null || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless maven; }
 
 chromium:  # install Debian's package; reports are tested in a real browser
 	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }

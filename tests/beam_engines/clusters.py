@@ -1,0 +1,193 @@
+"""Start a Flink or a Spark cluster of several processes on this machine."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.beam_engines import packages
+from tfopt.processes.parent_death import bound_command
+
+HOST = "127.0.0.1"
+# Flink's shell scripts would compute these.
+MEMORY = {
+    **{"framework.heap.size": 128, "framework.off-heap.size": 128, "task.heap.size": 512, "task.off-heap.size": 0},
+    **{"network.min": 128, "network.max": 128, "managed.size": 512, "jvm-metaspace.size": 256},
+    **{"jvm-overhead.min": 192, "jvm-overhead.max": 192},
+}
+OPENED = [
+    f"--add-opens=java.base/{name}=ALL-UNNAMED"
+    for name in ("java.lang", "java.lang.invoke", "java.net", "java.io", "java.nio", "java.util", "sun.nio.ch")
+]
+WORKERS = [  # each TaskManager, and each executor of Spark, starts a Python process with this program
+    "--environment_type=PROCESS",
+    f"--environment_config={json.dumps({'command': str(Path(sys.executable).with_name('tfopt-beam-worker'))})}",
+]
+
+
+@dataclass
+class Cluster:
+    """A running cluster.
+
+    Attributes:
+        arguments: Beam's arguments that run a pipeline on it.
+        workers: Its TaskManagers, or Spark's workers.
+        add_worker: Starts another one.
+    """
+
+    arguments: list[str]
+    workers: list["subprocess.Popen[bytes]"] = field(default_factory=list)
+    add_worker: Callable[[], None] = lambda: None
+
+    def kill_worker(self) -> None:
+        """Kill a worker by SIGKILL."""
+        worker = self.workers.pop()
+        worker.send_signal(signal.SIGKILL)
+        worker.wait()
+
+
+@contextlib.contextmanager
+def flink(folder: Path, workers: int, *, retries: int = 0) -> Iterator[Cluster]:
+    """Start a JobManager, TaskManagers with one slot each.
+
+    Args:
+        folder: Folder of logs and temporary files.
+        workers: Number of TaskManagers.
+        retries: How often Flink runs a failed part of a job again.
+    """
+    rest, rpc = free_port(), free_port()
+    settings = {
+        "jobmanager.rpc.address": HOST,
+        "jobmanager.rpc.port": rpc,
+        "jobmanager.bind-host": HOST,
+        "rest.address": HOST,
+        "rest.bind-address": HOST,
+        "rest.port": rest,
+        "rest.bind-port": rest,
+        "taskmanager.host": HOST,
+        "taskmanager.bind-host": HOST,
+        "taskmanager.numberOfTaskSlots": 1,
+        "taskmanager.cpu.cores": 1,
+        **{f"taskmanager.memory.{name}": f"{megabytes}m" for name, megabytes in MEMORY.items()},
+        "heartbeat.interval": 1000,
+        "heartbeat.timeout": 10000,
+        "io.tmp.dirs": folder,
+        "parallelism.default": workers,
+        "restart-strategy.type": "fixed-delay" if retries else "none",
+        "restart-strategy.fixed-delay.attempts": retries,
+        "restart-strategy.fixed-delay.delay": "1s",
+    }
+    lib = packages.distribution(packages.FLINK) / "lib"
+    (folder / "conf").mkdir(parents=True)
+    (folder / "conf" / "config.yaml").write_text("".join(f"{key}: {value}\n" for key, value in settings.items()))
+    base = ["java", "-Xmx1g", *OPENED, "-cp", f"{lib}/*"]
+    configuration = ["--configDir", str(folder / "conf")]
+    main = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
+    task_manager = [*base, "org.apache.flink.runtime.taskexecutor.TaskManagerRunner", *configuration]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(process(folder / "jobmanager.log", [*base, main, *configuration]))
+        server = f"--flink_job_server_jar={packages.job_server('flink')}"
+        arguments = ["--runner=FlinkRunner", "--flink_version=1.19", server, f"--flink_master={HOST}:{rest}"]
+        cluster = Cluster([*arguments, f"--parallelism={workers}", *WORKERS])
+
+        def add_worker() -> None:
+            log = folder / f"taskmanager-{time.monotonic_ns()}.log"
+            cluster.workers.append(stack.enter_context(process(log, task_manager)))
+
+        cluster.add_worker = add_worker
+        for _ in range(workers):
+            add_worker()
+        wait_for(f"http://{HOST}:{rest}/overview", f'"slots-total":{workers},')
+        yield cluster
+
+
+@contextlib.contextmanager
+def spark(folder: Path, workers: int) -> Iterator[Cluster]:
+    """Start a master, and workers with one core each."""
+    folder.mkdir(parents=True)
+    home = packages.distribution(packages.SPARK)
+    port, page = free_port(), free_port()
+    environment = {"SPARK_HOME": str(home), "SPARK_SCALA_VERSION": "2.12", "SPARK_LOCAL_DIRS": str(folder)}
+    environment |= {"SPARK_LOCAL_IP": HOST}
+    base = ["java", "-Xmx512m", *OPENED, "-cp", f"{home}/jars/*"]
+    master = ["org.apache.spark.deploy.master.Master", "--host", HOST, "--port", str(port), "--webui-port", str(page)]
+    worker = ["org.apache.spark.deploy.worker.Worker", "--host", HOST, "--cores", "1", "--memory", "1g"]
+    worker += ["--webui-port", "0", "--work-dir", str(folder / "work"), f"spark://{HOST}:{port}"]
+    properties = [f"-Dspark.driver.host={HOST}", f"-Dspark.driver.bindAddress={HOST}", "-Dspark.ui.enabled=false"]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(process(folder / "master.log", [*base, *master], environment))
+        server = f"--spark_job_server_jar={packages.job_server('spark')}"
+        arguments = ["--runner=SparkRunner", f"--spark_master_url=spark://{HOST}:{port}", server]
+        cluster = Cluster([*arguments, *(f"--job_server_jvm_properties={name}" for name in properties), *WORKERS])
+
+        def add_worker() -> None:
+            log = folder / f"worker-{time.monotonic_ns()}.log"
+            cluster.workers.append(stack.enter_context(process(log, [*base, *worker], environment)))
+
+        cluster.add_worker = add_worker
+        for _ in range(workers):
+            add_worker()
+        wait_for(f"http://{HOST}:{page}/json/", f'"aliveworkers" : {workers},')
+        yield cluster
+
+
+@contextlib.contextmanager
+def process(
+    log: Path, command: list[str], environment: dict[str, str] | None = None
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Start a process that writes to a log; end it, and what it has started, at the end of the block."""
+    with log.open("wb") as stream:
+        started = subprocess.Popen(
+            bound_command(*command),
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})},
+            cwd=log.parent,
+            start_new_session=True,
+        )
+        try:
+            yield started
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGTERM)
+            try:
+                started.wait(10)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(started.pid, signal.SIGKILL)
+
+
+def wait_for(address: str, text: str) -> None:
+    """Wait until a page contains a text."""
+
+    def contains() -> bool:
+        with contextlib.suppress(urllib.error.URLError, ConnectionError), urllib.request.urlopen(address) as page:
+            return text in page.read().decode()
+        return False
+
+    wait_until(contains, f"{text} at {address}")
+
+
+def wait_until(is_true: Callable[[], bool], what: str, seconds: float = 90) -> None:
+    """Wait until a condition is true, or raise TimeoutError."""
+    end = time.monotonic() + seconds
+    while not is_true():
+        if time.monotonic() > end:
+            raise TimeoutError(what)
+        time.sleep(0.2)
+
+
+def free_port() -> int:
+    """Return a port that nothing listens on."""
+    with socket.socket() as opened:
+        opened.bind((HOST, 0))
+        return int(opened.getsockname()[1])

@@ -1,0 +1,72 @@
+"""Test that a TaskManager killed in the middle of a job costs no record: the same result, or an error."""
+
+import json
+import threading
+import urllib.request
+
+import pytest
+
+from tests.beam_engines import clusters
+from tfopt.artifacts import Examples
+from tfopt.components.prepare_examples.component import prepare_examples
+from tfopt.data import beam_runner
+from tfopt.errors import ComponentError
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
+FILES, ROWS = 8, 15_000
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    for part in range(FILES):
+        rows = (f"{part * ROWS + index},{index / 7},{'ab'[index % 2]}" for index in range(ROWS))
+        (folder / f"{part}.csv").write_text("\n".join(["x,y,label", *rows]) + "\n")
+    return folder
+
+
+def test_a_cluster_that_repeats_work_gives_the_same_files(data, tmp_path):
+    prepare_examples(data=data, examples=tmp_path / "here")
+    with clusters.flink(tmp_path / "cluster", 2, retries=3) as cluster:
+        killed = prepare_while_killing(cluster, data, tmp_path / "there")
+    assert killed.is_set()
+    assert Examples(tmp_path / "here").digest == Examples(tmp_path / "there").digest
+    counts = json.loads((tmp_path / "there" / "examples.json").read_text())["splits"]
+    assert sum(counts.values()) == FILES * ROWS
+
+
+def test_a_cluster_that_repeats_nothing_ends_with_an_error_and_no_examples(data, tmp_path):
+    with (
+        clusters.flink(tmp_path / "cluster", 2) as cluster,
+        pytest.raises(ComponentError, match="FlinkRunner") as caught,
+    ):
+        prepare_while_killing(cluster, data, tmp_path / "there")
+    assert "restart-strategy" in caught.value.fix
+    assert not (tmp_path / "there").exists()
+
+
+def prepare_while_killing(cluster, data, examples) -> threading.Event:
+    """Prepare examples; kill a TaskManager when the second job, which writes the examples, runs on both."""
+    killed = threading.Event()
+    watcher = threading.Thread(target=kill_in_the_second_job, args=(cluster, killed), daemon=True)
+    watcher.start()
+    with beam_runner.runner_arguments(cluster.arguments):
+        prepare_examples(data=data, examples=examples)
+    watcher.join(60)
+    return killed
+
+
+def kill_in_the_second_job(cluster, killed) -> None:
+    clusters.wait_until(lambda: tasks_of_the_second_job(cluster) >= 2, "a second job with two running tasks", 300)
+    cluster.kill_worker()
+    killed.set()
+    cluster.add_worker()  # as an orchestrator does
+
+
+def tasks_of_the_second_job(cluster) -> int:
+    address = next(argument for argument in cluster.arguments if argument.startswith("--flink_master=")).partition("=")[
+        2
+    ]
+    with urllib.request.urlopen(f"http://{address}/jobs/overview") as page:
+        jobs = json.load(page)["jobs"]
+    return max((job["tasks"]["running"] for job in jobs if job["state"] == "RUNNING" and len(jobs) == 2), default=0)
