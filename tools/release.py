@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 UNRELEASED = "## Unreleased\n"
 VERSION = re.compile(r'^__version__ = "([^"]+)"$', re.M)
 IMAGE = re.compile(r"(?<=tfopt-)(\{kind\}|[a-z]+):\d+\.\d+\.\d+")
+KINDS = ("Highlights", "Added", "Changed", "Removed", "Fixed")  # sections of a version, in the order of its readers
 VERIFIED = re.compile(r"^VERIFIED = datetime\([^)]*?(?=, tzinfo)", re.M)
 
 
@@ -51,11 +52,12 @@ def prepare(root: Path, version: str, today: date) -> None:
             "how to fix: see CONTRIBUTING.md, Releases"
         )
     changelog = (root / "CHANGELOG.md").read_text()
-    _, _, rest = changelog.partition(UNRELEASED)
-    if not rest.partition("\n## ")[0].strip():
+    head, _, rest = changelog.partition(UNRELEASED)
+    changes, separator, earlier = rest.partition("\n## ")
+    if not changes.strip():
         sys.exit("received: no change under Unreleased\nexpected: one line per change\nhow to fix: write CHANGELOG.md")
     heading = f"## {version} ({today.isoformat()})\n"
-    _rewrite(root / "CHANGELOG.md", changelog.replace(UNRELEASED, f"{UNRELEASED}\n{heading}", 1))
+    _rewrite(root / "CHANGELOG.md", f"{head}{UNRELEASED}\n{heading}\n{grouped(changes)}{separator}{earlier}")
     source = root / "tfopt" / "__init__.py"
     _rewrite(source, VERSION.sub(f'__version__ = "{version}"', source.read_text()))
     generator = root / "docs" / "generate.py"
@@ -64,6 +66,24 @@ def prepare(root: Path, version: str, today: date) -> None:
     manifests = (*root.glob("docs/**/*.yaml"), *root.glob("deploy/kubernetes/**/*.yaml"))  # deploy/kfp is generated
     for page in (root / "README.md", *root.glob("docs/**/*.md"), *manifests):
         _rewrite(page, IMAGE.sub(rf"\1:{version}", page.read_text()))
+
+
+def grouped(changes: str) -> str:
+    """Return the sections ``### KIND: topic`` of a version by kind, in the order in which each kind's were written.
+
+    Raises:
+        SystemExit: If a section has another kind, or a line is in no section.
+    """
+    before, *sections = re.split(r"^### ", changes, flags=re.M)
+    if before.strip():
+        sys.exit(f"received: {before.strip()}\nexpected: a section\nhow to fix: write a heading above these lines")
+    by_kind: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for section in sections:
+        kind = section.splitlines()[0].partition(":")[0]
+        if kind not in by_kind:
+            sys.exit(f"received: the section {kind}\nexpected: one of {', '.join(KINDS)}\nhow to fix: rename it")
+        by_kind[kind].append(f"### {section.strip()}\n")
+    return "\n".join(text for kind in KINDS for text in by_kind[kind])
 
 
 def current_version(root: Path) -> str:

@@ -103,14 +103,19 @@ def test_a_release_moves_the_changes_and_the_version(release, sources):
     before = (sources / "CHANGELOG.md").read_text()
     release.prepare(sources, "99.1.0", TODAY)
     changelog = (sources / "CHANGELOG.md").read_text()
-    assert "## Unreleased\n\n## 99.1.0 (2030-02-03)\n" in changelog
-    assert changelog.replace("\n## 99.1.0 (2030-02-03)\n", "", 1) == before
+    assert "## Unreleased\n\n## 99.1.0 (2030-02-03)\n\n### Highlights\n" in changelog
+    lines = [sorted(line for line in text.splitlines() if line) for text in (changelog, before)]
+    assert lines[0] == sorted([*lines[1], "## 99.1.0 (2030-02-03)"])
+    sections = re.findall(r"^### (\w+)", changelog.split("## 99.1.0")[1].split("\n## ")[0], re.M)
+    assert list(dict.fromkeys(sections)) == ["Highlights", "Added", "Changed", "Removed", "Fixed"]
+    assert sections == sorted(sections, key=release.KINDS.index)
     assert '__version__ = "99.1.0"' in (sources / "tfopt" / "__init__.py").read_text()
     assert "VERIFIED = datetime(2030, 2, 3, tzinfo=UTC)" in (sources / "docs" / "generate.py").read_text()
     for name in PAGES:
         assert image_tags(sources / name) == {"99.1.0"}
     notes = release.notes(sources, "v99.1.0")
-    assert notes.startswith("### Fixed\n- A defect.")
+    assert notes.startswith("### Highlights\n")
+    assert "### Fixed\n- A defect." in notes
     assert "\n## " not in notes
 
 
@@ -122,6 +127,16 @@ def test_a_release_without_changes_and_an_earlier_version_are_refused(release, s
     release.prepare(sources, "99.1.0", TODAY)
     with pytest.raises(SystemExit, match="no change under Unreleased"):
         release.prepare(sources, "99.2.0", TODAY)
+
+
+@pytest.mark.parametrize(
+    ("changes", "received"), [("### Broken\n- x\n", "the section Broken"), ("- x\n\n### Fixed\n- y\n", "received: - x")]
+)
+def test_a_change_in_no_section_of_a_known_kind_is_refused(release, sources, changes, received):
+    changelog = sources / "CHANGELOG.md"
+    changelog.write_text(f"# Changelog\n\n## Unreleased\n\n{changes}\n## 0.1.0\n")
+    with pytest.raises(SystemExit, match=received):
+        release.prepare(sources, "99.1.0", TODAY)
 
 
 def test_the_notes_of_another_tag_or_without_a_section_are_refused(release, sources):
