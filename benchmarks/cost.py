@@ -1,19 +1,26 @@
 """Cost of each step of the pipeline `optimize`: time, CPU time and peak memory, on models of real size.
 
-    python benchmarks/cost.py [--models MobileNetV2 ResNet50] [--side 224] [--records 256] [--steps REGEX] [--json F]
+    python benchmarks/cost.py [--models MobileNetV2 ResNet50] [--side 224] [--records 256] [--steps REGEX]
+                              [--json F] [--folder F]
 
-The steps run one after another in one process for each model, as `tfopt run optimize --engine process` runs them, with
-their child processes. Time includes waiting; CPU time is that of the process and all of its children, so it hardly
-depends on other work on the machine. Memory is the proportional set size of the whole process tree, sampled ten times a
-second. Weights are random; batch-norm statistics are changed, so that there is something to fold. The transformer has
-the size of a BERT encoder with 4 layers (width 768, 12 heads, 128 tokens).
+The steps run one after another in one process for each model, as `tfopt run optimize --engine process` runs
+them, with their child processes. Time includes waiting; CPU time is that of the process and all of its children, so it
+hardly depends on other work on the machine. Memory is the proportional set size (PSS) of the whole process tree,
+looked at ten times a second: pages that processes share count once. Weights are random; batch-norm statistics are
+changed, so that there is something to fold. The transformer has the size of a BERT encoder with 4 layers (width 768,
+12 heads, 128 tokens).
+
+A killed measurement is resumed: ``--json`` is written after each model, and models that it has are not measured again.
+With ``--folder``, steps whose cost was measured there are not run again either.
 """
 
 import argparse
 import contextlib
 import json
+import logging
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,7 +37,15 @@ import numpy as np
 MODELS = ("MobileNetV2", "EfficientNetB0", "ResNet50", "transformer")
 WORDS, LENGTH, WIDTH, HEADS, BLOCKS = 30_522, 128, 768, 12, 4  # of the transformer
 CLASSES = 10
+FIGURES = "costs.json"  # in the folder of a model
+# In a process of its own, so that the memory that training libraries keep is not attributed to the steps.
+WRITE_SOURCES = """
+import pathlib, sys, cost
+name, folder, side, records = sys.argv[1:]
+cost.write_sources(name, pathlib.Path(folder), int(side), int(records))
+"""
 INTERVAL_S = 0.1  # between two samples of the memory
+PEAK = 1.01  # of the largest sum of resident sizes so far
 GIB = 1 << 30
 
 
@@ -40,23 +55,26 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--side", type=int, default=224, help="height and width of the images")
     parser.add_argument("--records", type=int, default=256, help="number of examples of each split")
-    parser.add_argument("--steps", default="", help="measure the steps whose names match; the others run as well")
-    parser.add_argument("--json", type=Path, help="file to write the figures to")
-    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)  # run in the process of one model
+    parser.add_argument("--steps", default="", help="show the steps whose names match; the others run as well")
+    parser.add_argument("--json", type=Path, help="file of the figures; models that it already has are not measured")
+    parser.add_argument("--folder", type=Path, help="keep models and figures here, and resume a measurement from it")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)  # run in the process of one model
     arguments = parser.parse_args()
     if arguments.one:
-        arguments.one.write_text(json.dumps(measure(arguments.models[0], arguments.side, arguments.records)))
+        measure(arguments.models[0], arguments.folder, arguments.side, arguments.records)
         return
-    costs = {}
-    with tempfile.TemporaryDirectory(prefix="tfopt-bench-") as folder:
-        for name in arguments.models:
+    costs = json.loads(arguments.json.read_text()) if arguments.json and arguments.json.exists() else {}
+    with tempfile.TemporaryDirectory(prefix="tfopt-bench-") as scratch:
+        for name in [name for name in arguments.models if name not in costs]:
+            folder = (arguments.folder or Path(scratch)) / name
             words = ["--models", name, "--side", str(arguments.side), "--records", str(arguments.records)]
-            words += ["--one", f"{folder}/{name}.json"]
-            subprocess.run([sys.executable, __file__, *words], check=True)
-            costs[name] = json.loads(Path(folder, f"{name}.json").read_text())
-    print_table(costs, arguments.steps)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(costs, indent=1))
+            subprocess.run([sys.executable, __file__, *words, "--one", "--folder", str(folder.absolute())], check=True)
+            costs[name] = json.loads((folder / FIGURES).read_text())
+            if arguments.json:
+                arguments.json.write_text(json.dumps(costs, indent=1) + "\n")
+            if not arguments.folder:
+                shutil.rmtree(folder)
+    print_table({name: costs[name] for name in arguments.models}, arguments.steps)
 
 
 def print_table(costs: Mapping[str, Mapping[str, Mapping[str, float]]], pattern: str) -> None:
@@ -75,28 +93,39 @@ def print_table(costs: Mapping[str, Mapping[str, Mapping[str, float]]], pattern:
     print("| all, and the largest | " + " | ".join(totals) + " |")
 
 
-def measure(name: str, side: int, records: int) -> dict[str, dict[str, float]]:
-    """Run the steps of `optimize` on a model and return the cost of each."""
+def measure(name: str, folder: Path, side: int, records: int) -> None:
+    """Run the steps of `optimize` on a model, and write the cost of each to the folder after each step."""
     from tfopt.dag.tracing import trace
     from tfopt.pipelines.optimize import optimize
     from tfopt.processes.call_server import call_servers
 
-    with tempfile.TemporaryDirectory(prefix="tfopt-bench-") as temporary, call_servers():
-        folder = Path(temporary)
-        write_model(name, folder / "model", side)
-        write_examples(folder / "model", folder / "examples", records)
+    if not (folder / FIGURES).exists():
+        shutil.rmtree(folder, ignore_errors=True)  # of a killed measurement
+        arguments = (name, str(folder), str(side), str(records))
+        subprocess.run([sys.executable, "-c", WRITE_SOURCES, *arguments], check=True, cwd=Path(__file__).parent)
+        (folder / FIGURES).write_text("{}\n")
+    costs = json.loads((folder / FIGURES).read_text())
+    logging.basicConfig(filename=folder / "log.txt", format="%(asctime)s %(name)s %(message)s")
+    logging.getLogger("tfopt").setLevel(logging.INFO)
+    with call_servers():
         dag = trace(optimize)
         values = {"model": folder / "model", "examples": folder / "examples", "destination": str(folder / "pushed")}
         parameters = dag.values({**values, "label": "label", "seconds": 2.0})
-        costs = {}
-        for step in dag.steps.values():
+        for step in [step for step in dag.steps.values() if step.id not in costs]:
             inputs = {name: _path(wire, folder, parameters) for name, wire in step.inputs.items()}
             outputs = {output: folder / step.id / output for output in step.component.outputs}
+            shutil.rmtree(folder / step.id, ignore_errors=True)  # of a killed measurement
             with measured() as cost:
                 step.component(**inputs, **outputs, **dag.resolve(step, parameters))
             costs[step.id] = cost
+            (folder / FIGURES).write_text(json.dumps(costs, indent=1) + "\n")
             print(f"{name}: {step.id}: {cost}", file=sys.stderr, flush=True)
-    return costs
+
+
+def write_sources(name: str, folder: Path, side: int, records: int) -> None:
+    """Write the model and the examples."""
+    write_model(name, folder / "model", side)
+    write_examples(folder / "model", folder / "examples", records)
 
 
 @contextlib.contextmanager
@@ -106,8 +135,12 @@ def measured() -> Iterator[dict[str, float]]:
     ended = threading.Event()
 
     def sample() -> None:
+        largest = 0
         while not ended.wait(INTERVAL_S):
-            cost["gib"] = max(cost["gib"], tree_memory() / GIB)
+            # Counting shared pages takes a tenth of a second for some gigabytes: only at a peak of the resident sizes.
+            if (resident := sum(tree_resident())) > PEAK * largest:
+                largest = max(resident, largest)
+                cost["gib"] = max(cost["gib"], tree_memory() / GIB)
 
     sampler = threading.Thread(target=sample, daemon=True)
     start, cpu = time.perf_counter(), tree_cpu_seconds()
@@ -119,6 +152,15 @@ def measured() -> Iterator[dict[str, float]]:
         sampler.join()
         cost["seconds"] = time.perf_counter() - start
         cost["cpu_seconds"] = tree_cpu_seconds() - cpu
+
+
+def tree_resident() -> Iterator[int]:
+    """Yield the resident size of this process and each of its children, in bytes."""
+    import psutil
+
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        with contextlib.suppress(psutil.Error):
+            yield process.memory_info().rss
 
 
 def tree_memory() -> int:
