@@ -84,7 +84,12 @@ def _exported(model: SavedModel, folder: Path, optimization: Optimization) -> Sa
             "leave them out",
         )
     if model.saved_model is not None:
-        return model
+        if not saved_model.has_removed_operations(model.saved_model):
+            return model
+        saved_model.write(saved_model.read(model.saved_model, state=True), folder / "exported")
+        exported = SavedModel(folder / "exported")
+        copy_assets(model, exported.path)
+        return exported
     keras_models.save(keras_models.load(model), folder / "exported")
     return SavedModel(folder / "exported")
 

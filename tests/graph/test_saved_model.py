@@ -13,6 +13,7 @@ import pytest
 from tests.graph import saved_models
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
+from tfopt.components.optimize_graph.component import optimize_graph
 from tfopt.errors import ComponentError
 from tfopt.graph.graph_file import read_graph, write_graph
 from tfopt.graph.saved_model import Frozen, read, write
@@ -302,12 +303,42 @@ def remove(graph):
             node.input[:] = [data[0], data[3], data[4], data[2], data[1]]
 
 
+def remove_without_successor(graph):
+    """Replace the batch norm by an operation that TensorFlow removed without a successor."""
+    node = next(node for node in graph.node if node.op.startswith("FusedBatchNorm"))
+    size = graph.node.add(name="size", op="Const")
+    size.attr["dtype"].type, size.attr["value"].tensor.dtype = 9, 9  # int64
+    size.attr["value"].tensor.int64_val.extend([2, 2])
+    size.attr["value"].tensor.tensor_shape.dim.add(size=2)
+    kind, data = node.attr["T"].type, node.input[0]
+    node.attr.clear()
+    node.op, node.attr["T"].type = "RandomCrop", kind
+    node.input[:] = [data, "size"]
+
+
+@pytest.mark.parametrize("producer", [8, None])
+def test_saved_model_with_removed_operations_is_optimized(producer, tmp_path):
+    def change(graph):
+        remove(graph)
+        graph.versions.producer = producer or graph.versions.producer
+
+    write_v1(tmp_path / "old", normalized, change)
+    write_v1(tmp_path / "new", normalized)
+    made = optimize_graph(tmp_path / "old", tmp_path / "made")["optimized"]
+    assert not {"BatchNormWithGlobalNormalization", "FusedBatchNormV3"} & {
+        node.op for node in read(made.path / "Format-Serving").graph.node
+    }
+    x = {"x": np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)}
+    expected, received = (runtimes.load(SavedModel(path)).run(x)["y"] for path in (tmp_path / "new", made.path))
+    np.testing.assert_allclose(received, expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("build", "change", "received", "fix"),
     [
         (from_queue, lambda graph: None, r"state outside its graph: .*FIFOQueueV2\).*QueueDequeueV2", "without these"),
         (python_call, lambda graph: None, r"Python code, which is not in the file: PyFunc \(PyFunc\)", "without these"),
-        (normalized, remove, "Op BatchNormWithGlobalNormalization .*removed in version 9", "frozen graph, .pb"),
+        (normalized, remove_without_successor, "Op RandomCrop .*removed in version 8", "frozen graph, .pb"),
     ],
     ids=["queue", "Python code", "removed operation"],
 )

@@ -30,8 +30,7 @@ PASSED_ON |= {"RefIdentity": "Identity"}
 
 def replace_removed(graph_def: Any) -> Any:
     """Return a GraphDef without the removed operations that have a successor."""
-    old = {*RENAMED, *REWRITES}
-    if not any(node.op in old or ARRAYS.match(node.op) for node in graph_def.node):
+    if not has_successors(graph_def):
         return graph_def
     graph = Graph.of(graph_def)
     for node in graph.of_op(*RENAMED):
@@ -45,6 +44,12 @@ def replace_removed(graph_def: Any) -> Any:
             if node.op in ("TensorArray", "TensorArrayV2"):
                 _pass_resource(graph, node.name)
     return graph.to_graph_def()
+
+
+def has_successors(graph_def: Any) -> bool:
+    """Return whether a GraphDef has removed operations that `replace_removed` replaces."""
+    old = {*RENAMED, *REWRITES}
+    return any(node.op in old or ARRAYS.match(node.op) for node in graph_def.node)
 
 
 def removed_in(op: str) -> int:

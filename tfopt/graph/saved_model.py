@@ -18,11 +18,13 @@ from typing import Any
 
 from tfopt.artifacts import Model
 from tfopt.artifacts.saved_model_proto import asset_files, read_meta_graph
+from tfopt.artifacts.staging import link_tree
 from tfopt.errors import ComponentError, first_line
 from tfopt.graph import freezer as freezing
 from tfopt.graph.frozen_model import PREDICT, Endpoint, Frozen, Signature
+from tfopt.graph.removed_ops import has_successors, replace_removed
 
-__all__ = ["Endpoint", "Frozen", "Signature", "opened", "read", "write"]
+__all__ = ["Endpoint", "Frozen", "Signature", "has_removed_operations", "opened", "read", "write"]
 
 INIT = "__saved_model_init_op"  # the key under which TensorFlow 2 lists the initialization op among the signatures
 OWN = {INIT, "__saved_model_train_op"}
@@ -32,6 +34,8 @@ MAX_BYTES = 2**31 - 1  # of one protocol buffer
 
 def read(model_path: Path, *, state: bool = False) -> Frozen:
     """Read the SavedModel in a folder, of TensorFlow 1 or 2, with all of its signatures.
+
+    Operations that TensorFlow has removed are replaced by their successors (`removed_ops`).
 
     Args:
         model_path: The folder.
@@ -48,16 +52,16 @@ def read(model_path: Path, *, state: bool = False) -> Frozen:
     if not any(proto.signature_def[key].outputs for key in keys):
         raise ComponentError(f"{model_path}: no signatures", "at least one", "export it with a signature")
     assets = {item.tensor_info.name: model_path / "assets" / item.filename for item in asset_files(proto)}
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    with _without_removed(model_path, proto) as folder, tf.Graph().as_default(), tf.compat.v1.Session() as session:
         try:
-            loaded = tf.compat.v1.saved_model.load(session, list(proto.meta_info_def.tags), str(model_path))
+            loaded = tf.compat.v1.saved_model.load(session, list(proto.meta_info_def.tags), str(folder))
         except Exception as error:
             if REMOVED.search(first_line(error)):
                 raise ComponentError(
                     f"{model_path}: {first_line(error)}",
-                    "operations that this TensorFlow still runs",
-                    "export it with a newer TensorFlow; or pass its graph as a frozen graph, .pb, to optimize_graph "
-                    "with inputs and outputs, which replaces removed operations by their successors",
+                    "operations that this TensorFlow runs, or removed ones that have a successor",
+                    "export it with a newer TensorFlow; or pass its graph as a frozen graph, .pb, to optimize_graph, "
+                    "with inputs behind this operation, or outputs before it",
                 ) from error
             raise ComponentError(
                 f"{model_path}: {first_line(error)}",
@@ -67,6 +71,29 @@ def read(model_path: Path, *, state: bool = False) -> Frozen:
         signatures = {key: _signature(key, proto.signature_def[key], session.graph, model_path) for key in keys}
         frozen = Frozen(loaded.graph_def, signatures, _init_op(proto), assets)
         return freezing.freeze(frozen, session, state=state)
+
+
+def has_removed_operations(model_path: Path) -> bool:
+    """Return whether a SavedModel has operations that TensorFlow has removed, and that `read` replaces."""
+    return has_successors(read_meta_graph(model_path).graph_def)
+
+
+@contextlib.contextmanager
+def _without_removed(model_path: Path, meta_graph: Any) -> Iterator[Path]:
+    """Yield the folder of a SavedModel, or of a copy without removed operations that exists until the block ends."""
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
+
+    if not has_successors(meta_graph.graph_def):
+        yield model_path
+        return
+    with tempfile.TemporaryDirectory(prefix="tfopt-") as scratch:
+        folder = Path(scratch, "model")
+        link_tree(model_path, folder)
+        (folder / "saved_model.pb").unlink()  # a link to the file of the model
+        meta_graph.graph_def.CopyFrom(replace_removed(meta_graph.graph_def))
+        proto = Proto(saved_model_schema_version=1, meta_graphs=[meta_graph])
+        (folder / "saved_model.pb").write_bytes(proto.SerializeToString())
+        yield folder
 
 
 @contextlib.contextmanager
