@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 from keras import layers
 
 from tfopt import runtimes
@@ -95,6 +96,22 @@ def test_tensorflow_computes_bias_gelu_and_residual_sums_in_the_products(optimiz
     assert optimized["BiasAdd"] == optimized["Erf"] == optimized["Erfc"] == 0
     assert plain["Erfc"] == 2
     assert sum(optimized.values()) < 0.6 * sum(plain.values())
+
+
+def test_layer_normalization_of_keras_2_is_computed_from_its_rows(tmp_path):
+    tf_keras.utils.set_random_seed(0)
+    flow = entry = tf_keras.Input((LENGTH, WIDTH), name="x")
+    for _ in range(2):
+        flow = tf_keras.layers.LayerNormalization(gamma_initializer="uniform", beta_initializer="uniform")(flow)
+        flow = tf_keras.layers.Dense(WIDTH)(flow)
+    tf_keras.Model(entry, flow).export(str(tmp_path / "plain"))
+    made = SavedModel(optimize_graph(tmp_path / "plain", tmp_path / "optimized")["optimized"].path)
+    report = made.card.facts["report"]
+    assert report["fired"]["cancel_reshapes_around_norms"]["times"] == 2 * 2  # of each of two signatures
+    assert report["taken_back"] == report["batch_norms_left"] == {}
+    ops = Counter(node.op for node in read(made.saved_model).graph.node)
+    assert ops["FusedBatchNormV3"] == ops["Fill"] == ops["Shape"] == 0
+    assert ops["Reshape"] == 2 * 2  # before the first product, and after the last one
 
 
 def test_litert_finds_each_gelu(optimized, tmp_path):

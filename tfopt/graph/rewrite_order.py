@@ -54,6 +54,7 @@ ORDER: tuple[tuple[str, str], ...] = (
     ("fold_batch_norm_before", "after it: a batch norm with kernels on both sides goes to the earlier one"),
     ("fold_scale", "before the shift: a batch norm multiplies first, and the bias in between must follow"),
     ("fold_shift", "after the scale, whose last operation it follows"),
+    ("cancel_reshapes_around_norms", "after the folds; before the next ones, which see rows instead of a batch norm"),
     ("fuse_layer_norms", "after the folds, which match what it removes; before constants change their shape"),
     ("cancel_reshapes_around", "after the folds, which match constants of the shape that a layer has"),
     ("fold_exact_quotients", "after the folds, which fold any quotient; before laws that collect products"),
@@ -87,7 +88,12 @@ ROUNDING = frozenset({"fold_batch_norm", "fold_batch_norm_before", "fold_scale",
 ROUNDING |= {"fold_shift_before", "fuse_dilated_convs", "fuse_map_loops", "fuse_pad_into_conv", "push_before_concat"}
 ROUNDING |= {"fuse_products_of_parts", "fuse_products_of_slices", "push_after_view", "push_before_view"}
 ROUNDING |= {"fuse_gelus", "fuse_layer_norms", "fuse_products_of_batch", "fuse_products_of_one_input"}
-ROUNDING |= {"push_constants_across_sums", "push_factors_before_products", "push_list_constants"}
+ROUNDING |= {
+    "cancel_reshapes_around_norms",
+    "push_constants_across_sums",
+    "push_factors_before_products",
+    "push_list_constants",
+}
 
 # A negative factor goes into a sum of products, whose zeros have no sign of their own.
 SIGN_CHANGING = frozenset({"fold_batch_norm", "fold_batch_norm_before", "fold_scale", "fold_scale_before"})
