@@ -240,12 +240,31 @@ def test_removed_operation_without_a_successor_is_refused_unless_it_is_cut_off(t
     assert read_graph(file, ["crop"], ["y"]).signatures["serving_default"].inputs["crop"].shape is not None
 
 
+FLOAT8, INT4 = tf.dtypes.experimental.float8_e4m3fn, tf.dtypes.experimental.int4
 TYPES = {  # dtype, shape and operation of an input, and the shape of the signature
     "complex": (tf.complex64, [None, 4], lambda x: tf.signal.fft(x) * (2 + 1j), (None, 4)),
     "text": (tf.string, [None], lambda x: tf.strings.join([x, "a"]), (None,)),
     "text of numbers": (tf.string, [None], lambda x: tf.strings.to_number(x) * 2.0, (None,)),
     "an image": (tf.string, [], lambda x: tf.cast(tf.io.decode_png(x, channels=3), tf.float32) * 2.0, ()),
     "images of bytes": (tf.string, [None], lambda x: tf.io.decode_raw(x, tf.uint8), (None,)),
+    "quantized": (
+        tf.quint8,
+        [None, 4],
+        lambda x: tf.raw_ops.Dequantize(input=x, min_range=0.0, max_range=6.0) * 2.0,
+        (None, 4),
+    ),
+    "quantized, and returned": (tf.qint8, [None, 4], tf.identity, (None, 4)),
+    "quantized to 32 bits": (tf.qint32, [None, 4], lambda x: tf.bitcast(x, tf.int32) * 2, (None, 4)),
+    "integers of 4 bits": (INT4, [None, 4], lambda x: tf.cast(x, tf.int8) * 2 + 1, (None, 4)),
+    "integers of 4 bits, returned": (tf.dtypes.experimental.uint4, [None, 4], tf.identity, (None, 4)),
+    "floats of 8 bits": (FLOAT8, [None, 4], lambda x: tf.cast(x, tf.float32) * 2.0 + 1.0, (None, 4)),
+    "floats of 8 bits, returned": (FLOAT8, [None, 4], tf.identity, (None, 4)),
+    "floats of 8 bits with a short fraction": (
+        tf.dtypes.experimental.float8_e5m2,
+        [None, 4],
+        lambda x: tf.cast(x, tf.float32) * 2.0 + 1.0,
+        (None, 4),
+    ),
     "unknown rank": (tf.float32, None, lambda x: tf.nn.relu(x * 2.0), (None,)),
     "unknown rank of a matrix": (tf.float32, None, lambda x: tf.raw_ops.MatMul(a=x, b=tf.ones([3, 4])), (None, 3)),
     "unknown rank of images": (

@@ -1,5 +1,9 @@
 """Tests of the comparison on special values: passes refused by name, parents that fail, `fast_math`."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -206,3 +210,31 @@ def test_maximum_over_no_records_is_compared(tmp_path):
     report, _, child = optimized(tmp_path, lambda x: {"y": tf.reduce_max(x, 0) + 0.0}, spec("x", None, 4))
     assert report["taken_back"] == {}
     assert (child({"x": np.zeros([0, 4], np.float32)}) == -np.inf).all()
+
+
+NORM = """
+import sys
+import numpy as np
+import tensorflow as tf
+from tfopt.components.optimize_graph.component import optimize_graph
+from tfopt.graph.saved_model import read
+
+constants = [np.linspace(0.5, 1.5, 4).astype("float32")] * 4
+kernel = np.linspace(-1, 1, 3 * 3 * 3 * 4).reshape(3, 3, 3, 4).astype("float32")
+with tf.Graph().as_default() as graph:
+    x = tf.compat.v1.placeholder(tf.float32, [None, 5, 5, 3], name="x")
+    y = tf.nn.conv2d(x, kernel, 1, "SAME")
+    tf.compat.v1.nn.fused_batch_norm(y, *constants, is_training=False, name="y")
+with open(sys.argv[1] + "/graph.pb", "wb") as file:
+    file.write(graph.as_graph_def().SerializeToString())
+made = optimize_graph(sys.argv[1] + "/graph.pb", sys.argv[1] + "/made", inputs=["x"], outputs=["y"])["optimized"]
+print(*{node.op for node in read(made.path / "Format-Serving").graph.node})
+"""
+
+
+@pytest.mark.parametrize("onednn", ["0", "1"])
+def test_batch_norm_is_folded_though_onednn_convolves_no_records_to_another_shape(onednn, tmp_path):
+    environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": onednn}
+    command = [sys.executable, "-c", NORM, str(tmp_path)]
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert {"Conv2D", "BiasAdd"} <= set(printed.split()) <= {"Conv2D", "BiasAdd", "Const", "Identity", "Placeholder"}

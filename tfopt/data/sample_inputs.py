@@ -18,6 +18,7 @@ from tfopt.errors import ComponentError
 MAX_WORDS_OF_TEXT = 8
 WORDS = (b"a", b"the", b"cat", b"Dog", b"runs", b"over", b"1", b"2.5")  # of any text
 COMPARED_VALUES, FEWEST_COMPARED = 8 << 20, 32  # numbers in the inputs, and records, of a comparison of two models
+QUANTIZED = ("qint8", "quint8", "qint16", "quint16", "qint32")
 OPEN_SIZE = 64  # size of dimensions that are dynamic in the signature
 
 Specs = Mapping[str, TensorSpec]
@@ -149,17 +150,17 @@ def _random(name: str, spec: TensorSpec, sizes: tuple[int | None, ...], seed: in
         return _random_records(spec, sizes[0] or 1 if sizes else 1, seed).reshape([size or 1 for size in sizes])
     shape = [size or OPEN_SIZE for size in sizes]
     draw = np.random.default_rng([seed, *name.encode()])
+    if spec.dtype in QUANTIZED:
+        return _random_quantized(spec.dtype, shape, draw)
     if "float" in spec.dtype:
-        return np.asarray(draw.random(shape)).astype(spec.dtype)
+        return np.asarray(draw.random(shape)).astype(_numpy_dtype(spec.dtype))
     if spec.dtype in ("int8", "uint8"):  # pixels or quantized values
         limits = np.iinfo(spec.dtype)
         return np.asarray(draw.integers(limits.min, limits.max, shape, endpoint=True), spec.dtype)
     if "complex" in spec.dtype:
         return np.asarray(draw.random(shape) + 1j * draw.random(shape)).astype(spec.dtype)
-    if spec.dtype == "bool" or (
-        "int" in spec.dtype and not spec.dtype.startswith("q")
-    ):  # 0 and 1 are valid in every vocabulary and mask
-        return np.asarray(draw.integers(0, 2, shape)).astype(spec.dtype)
+    if spec.dtype == "bool" or "int" in spec.dtype:  # 0 and 1 are valid in every vocabulary and mask
+        return np.asarray(draw.integers(0, 2, shape)).astype(_numpy_dtype(spec.dtype))
     if spec.vocabulary:
         return _random_text(spec.vocabulary, shape, draw)
     raise ComponentError(
@@ -167,6 +168,23 @@ def _random(name: str, spec: TensorSpec, sizes: tuple[int | None, ...], seed: in
         "examples with such values",
         f"pass examples=PATH, with a feature {name!r}",
     )
+
+
+def _numpy_dtype(name: str) -> Any:
+    """Return a dtype by its name, also if TensorFlow has it and numpy does not: integers of 4 bits, floats of 8."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
+def _random_quantized(name: str, shape: list[int], draw: np.random.Generator) -> NDArray[Any]:
+    """Return values of a quantized dtype as numpy has them for TensorFlow: records of one field."""
+    plain = np.dtype(name[1:])
+    limits = np.iinfo(plain)
+    return np.asarray(draw.integers(limits.min, limits.max, shape, endpoint=True), plain).view([(name, plain)])
 
 
 def _random_text(vocabulary: tuple[bytes, ...], shape: list[int], draw: np.random.Generator) -> NDArray[Any]:

@@ -66,7 +66,7 @@ def freeze(frozen: Frozen, session: Any, *, state: bool = False) -> Frozen:
     _refuse(frozen.graph, PYTHON, "calls Python code, which is not in the file", "a model of TensorFlow operations")
     lowered = _set_lowering(frozen.graph, to=False)  # otherwise inlining would turn While into Switch and Merge
     _return_effects(frozen.graph)
-    frozen = grappler.run(frozen, ["function"])
+    frozen = _inlined(frozen)
     _inline_tables(frozen.graph)
     states = state_nodes(frozen.graph) if state and session is not None else []
     if session is not None:
@@ -87,6 +87,16 @@ def freeze(frozen: Frozen, session: Any, *, state: bool = False) -> Frozen:
     frozen = _name_outputs(frozen)
     frozen.state = set(users_of(frozen.graph, states)) if states else set()
     return frozen
+
+
+def _inlined(frozen: Frozen) -> Frozen:
+    """Return the model with inlined calls. Grappler does not read graphs with some dtypes of 8 bits, and fails."""
+    try:
+        return grappler.run(frozen, ["function"])
+    except ComponentError:
+        if frozen.graph.library.function:
+            raise
+        return frozen
 
 
 def _keep_state(frozen: Frozen, states: list[Any], session: Any) -> None:

@@ -5,19 +5,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.artifacts.tensor_spec import TensorSpec, plain_integers
 from tfopt.data.text_inputs import describe_text_inputs
-from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.frozen_model import Frozen, nodes
 from tfopt.graph.session import session
 from tfopt.runtimes import Arrays, Runtime
 
 
 class FrozenRuntime(Runtime):
-    """A runtime for one signature of a frozen model, with the graph optimizers of TensorFlow off."""
+    """A runtime for one signature of a frozen model, with the graph optimizers of TensorFlow off.
+
+    Attributes:
+        operations: The operations of the graph and of its functions.
+    """
 
     def __init__(self, frozen: Frozen, key: str) -> None:
         """Import the graph into a session and run the initializer."""
         signature = frozen.signatures[key]
+        self.operations = {node.op for node in nodes(frozen.graph)}
         specs = {name: _spec(end.dtype, end.shape) for name, end in signature.inputs.items()}
         tensors = {name: end.tensor for name, end in signature.inputs.items()}
         self.inputs = describe_text_inputs(specs, frozen.graph, tensors, frozen.assets.values())
@@ -35,7 +40,7 @@ class FrozenRuntime(Runtime):
         feeds = {self._fed[name]: arrays[name] for name in self.inputs}
         options = tf.compat.v1.RunOptions(timeout_in_ms=int(1000 * timeout_s))
         values: dict[str, Any] = self._session.run(self._fetched, feeds, options=options)
-        return {name: np.asarray(value) for name, value in values.items()}
+        return {name: plain_integers(np.asarray(value)) for name, value in values.items()}
 
     def close(self) -> None:
         """Close the session."""

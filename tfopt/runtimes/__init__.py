@@ -12,7 +12,7 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
-from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.artifacts.tensor_spec import TensorSpec, dtype_name
 from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import environment
 
@@ -54,7 +54,7 @@ class Runtime(abc.ABC):
                 raise ComponentError(f"no input {name!r}", f"inputs {self._expected()}", nearest(name, arrays))
             array = arrays[name]
             fits = not spec.ranked or _fits(array.shape, spec.shape)
-            dtype = "string" if array.dtype.kind in "OSU" else array.dtype.name
+            dtype = dtype_name(array)
             if dtype != spec.dtype or not fits:
                 received = TensorSpec(dtype, array.shape)
                 raise ComponentError(

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
-from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.artifacts.tensor_spec import TensorSpec, plain_integers
 from tfopt.data.text_inputs import read_text_inputs
 from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.runtimes import Arrays, Runtime
@@ -52,7 +52,7 @@ class SavedModelRuntime(Runtime):
     def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """Run the signature."""
         results = self._call(**{name: self._constant(arrays[name]) for name in self.inputs})
-        return {name: np.asarray(results[name].numpy()) for name in self.outputs}
+        return {name: plain_integers(np.asarray(results[name].numpy())) for name in self.outputs}
 
 
 def to_tensor_spec(spec: Any) -> TensorSpec:
