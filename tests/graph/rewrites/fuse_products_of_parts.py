@@ -58,6 +58,56 @@ def some():
     return tf.stack([tf.matmul(part, weights(4, 2)) for part in tf.unstack(feed(3, 5, 4))[:2]])
 
 
+def of(parts, product):
+    """Stack a function of each of these parts."""
+    return tf.stack([product(part) for part in parts])
+
+
+def indexed(pick, *shape):
+    """Parts of a tensor by their indices."""
+    x = feed(*(shape or (3, 5, 4)))
+    return of([pick(x, index) for index in range(3)], biased)
+
+
+def squeezed():
+    """Parts of a tensor by Split, without the axis."""
+    return of([tf.squeeze(part, [0]) for part in tf.split(feed(3, 5, 4), 3)], biased)
+
+
+def columns(*bounds):
+    """Products of slices of the columns."""
+    x = feed(None, 12)
+    return tf.concat([tf.matmul(x[:, begin:end], weights(end - begin, 2)) for begin, end in bounds], 1)
+
+
+def row_slices():
+    """Products of slices of the rows."""
+    x = feed(6, 4)
+    return tf.concat([tf.matmul(tf.slice(x, [2 * row, 0], [2, -1]), weights(4, 2)) for row in range(3)], 0)
+
+
+def with_inputs():
+    """Products of parts and other inputs."""
+    return of(zip(tf.unstack(feed(2, 5, 4)), [feed(4, 3, name="a"), feed(4, 3, name="b")], strict=True), matmul)
+
+
+def with_one_input():
+    """Products of parts and the same input."""
+    z = feed(4, 3, name="z")
+    return of([(part, z) for part in tf.unstack(feed(2, 5, 4))], matmul)
+
+
+def matmul(pair):
+    """The product of two matrices."""
+    return tf.matmul(*pair)
+
+
+def activated(*functions):
+    """Products with a bias and an activation each."""
+    steps = iter(functions)
+    return loop(lambda part: next(steps)(biased(part)))
+
+
 def wide():
     """Matrices of different widths cannot be stacked, but their sums can."""
     sizes = iter((1, 2, 2))
@@ -89,6 +139,20 @@ TABLE = [
     holds("split, from the right", lambda: split_loop(gated), gone="MatMul"),
     holds("split and stacked", split_and_stacked, gone="MatMul"),
     holds("unstacked and joined", unstacked_and_joined, gone="MatMul"),
+    holds("indices", lambda: indexed(lambda x, index: x[index]), gone="MatMul"),
+    holds("indices along time", lambda: indexed(lambda x, index: x[:, index], None, 3, 4), gone="MatMul"),
+    holds("gathered indices", lambda: indexed(tf.gather), gone="MatMul"),
+    holds("squeezed parts", squeezed, gone="MatMul"),
+    holds("slices of columns", lambda: columns((0, 4), (4, 8), (8, 12)), gone="MatMul"),
+    holds("slices of rows", row_slices, gone="MatMul"),
+    holds("other inputs", with_inputs, gone="MatMul"),
+    holds("an activation each", lambda: activated(*[tf.nn.relu] * 3), gone="MatMul"),
+    holds("the bias first", lambda: loop(lambda part: weights(1, 2) + tf.matmul(part, weights(4, 2))), gone="MatMul"),
+    refuses("different activations", lambda: activated(tf.nn.relu, tf.tanh, tf.nn.relu), because=""),
+    refuses("one input for all", with_one_input, because="not every factor"),
+    refuses("slices that leave columns out", lambda: columns((0, 4), (4, 8)), because="all parts"),
+    refuses("slices in another order", lambda: columns((4, 8), (0, 4), (8, 12)), because="all parts"),
+    refuses("slices of different widths", lambda: columns((0, 2), (2, 6), (6, 12)), because="different"),
     refuses("parts of different widths", uneven, because="different"),
     refuses("a matrix of any width", any_width, because="known width"),
     refuses("two parts of three", some, because="all parts"),

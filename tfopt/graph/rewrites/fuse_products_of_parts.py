@@ -5,15 +5,16 @@
     before    A -> Unpack -> MatMul(K_0), MatMul(K_1), … -> Pack -> y
     after     A -> BatchMatMulV2(stack(K_0, K_1, …)) -> y
 
-The parts may be on either side of the products, or on both. Those of a Split, and a result of ConcatV2, are matrices:
-a Reshape is before or after the product. If they are parts along the second axis, so is a Transpose. Every sum has the
-same terms, in an order that the kernel chooses. `fuse_products_of_slices` handles one matrix for all parts of a tensor
-of rank 3, which needs no copies of it.
+The parts may be on either side of the products, or on both, and be taken by Unpack, Split, slices or indices (`parts`).
+Those of a matrix, and a result of ConcatV2, are matrices: a Reshape is before or after the product. If they are parts
+along the second axis, so is a Transpose. Matrices that are no constants are stacked, and a unary operation after each
+product follows the batched one. Every sum has the same terms, in an order that the kernel chooses.
+`fuse_products_of_slices` handles one matrix for all parts of a tensor of rank 3, which needs no copies of it.
 
-Requires: all parts, in order, of a known number; the other matrices constant; matrices and biases of equal shapes; no
-other reader of a product, and no control flow of version 1. Few small parts may be slower as one product, because a
-batched product and a Transpose cost as much as several small operations: `benchmarks/loops.py --form parts` and
-`--form unstacked` measure it, and ``without:fuse_products_of_parts`` leaves them as they are.
+Requires: all parts, in order, of a known number; the other matrices constant, or of known shapes; matrices and biases
+of equal shapes; no other reader of a product, and no control flow of version 1. Few small parts may be slower as one
+product, because a batched product and a Transpose cost as much as several small operations: `benchmarks/loops.py --form
+parts` and ``--form unstacked`` measure it, and ``without:fuse_products_of_parts`` leaves them as they are.
 """
 
 from typing import NamedTuple
@@ -22,29 +23,39 @@ import numpy as np
 
 from tfopt.graph.control_flow_v1 import is_framed
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.op_registry import UNARY
+from tfopt.graph.parts import part_of, why_not_all
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_rule import Maker, Whole, attr
 
 NAME = "fuse_products_of_parts"
 ADDING = ("BiasAdd", "Add", "AddV2")
+FOLLOWING = UNARY - {"Cast"}  # a Cast changes the dtype
 
 
 class Side(NamedTuple):
-    """One side of all products: a tensor of rank 3, or a matrix, that is divided along an axis, or constants."""
+    """One side of all products: a tensor of rank 3, or a matrix, that is divided along an axis, or other matrices."""
 
     source: Tensor | None
     axis: int
-    constants: list[Tensor]
+    matrices: list[Tensor]
     columns: int = 0  # of a matrix that is divided
 
 
-class Loop(NamedTuple):
-    """Products of all parts, both sides of them, and the biases after them."""
+class Ends(NamedTuple):
+    """The parts of a loop: products, the biases and sums after them, and an operation after each of these."""
 
     products: list[Node]
-    sides: list[Side]
     biases: list[Tensor]
     sums: list[Node]
+    unary: list[Node]
+
+
+class Loop(NamedTuple):
+    """Products of all parts, and both sides of them."""
+
+    ends: Ends
+    sides: list[Side]
     axis: int
     width: int | None  # of a product, if the result is a matrix
 
@@ -53,10 +64,10 @@ def run(graph: Graph, report: Report) -> int:
     """Replace every stack of such products."""
     fired = 0
     for stack in graph.of_op("Pack", "ConcatV2") if not is_framed(graph) else ():
-        ends = [graph.nodes[tensor.node] for tensor in (stack.inputs if stack.op == "Pack" else stack.inputs[:-1])]
-        if len(ends) < 2 or any(end.op not in ("MatMul", *ADDING) for end in ends):
+        ends = _ends(graph, stack)
+        if ends is None:
             continue
-        loop = _loop(graph, stack, ends)
+        loop = ends if isinstance(ends, str) else _loop(graph, stack, ends)
         if isinstance(loop, str):
             report.refuse(NAME, stack.name, loop)
             continue
@@ -66,14 +77,39 @@ def run(graph: Graph, report: Report) -> int:
     return fired
 
 
-def _loop(graph: Graph, stack: Node, ends: list[Node]) -> Loop | str:
+def _ends(graph: Graph, stack: Node) -> Ends | str | None:
+    """Return what is stacked, or why it is no loop of products; None if it looks like none."""
+    last = [graph.nodes[tensor.node] for tensor in (stack.inputs if stack.op == "Pack" else stack.inputs[:-1])]
+    unary = last if last[0].op in FOLLOWING else []
+    if len({(node.op, _attributes(node)) for node in unary}) > 1:
+        return None
+    ends = [graph.nodes[node.inputs[0].node] for node in last] if unary else last
+    if len(ends) < 2 or any(end.op not in ("MatMul", *ADDING) for end in ends):
+        return None
     sums = [end for end in ends if end.op in ADDING]
     if any(end.op == "BiasAdd" and attr(end, "data_format") == "NCHW" for end in sums):
         return "a bias is along the first axis"
-    products = [graph.nodes[end.inputs[0].node] if end in sums else end for end in ends]
+    operands = [_operands(graph, end) if end in sums else (Tensor(end.name), None) for end in ends]
+    products = [graph.nodes[product.node] for product, _ in operands]
     if len(sums) not in (0, len(ends)) or any(product.op != "MatMul" for product in products):
         return "not every part is a product, with a bias or without one"
-    for node in [*products, *sums]:
+    return Ends(products, [bias for _, bias in operands if bias is not None], sums, unary)
+
+
+def _operands(graph: Graph, end: Node) -> tuple[Tensor, Tensor]:
+    """Return the product and the bias of a sum."""
+    first, other = end.inputs
+    return (first, other) if graph.nodes[first.node].op == "MatMul" else (other, first)
+
+
+def _attributes(node: Node) -> tuple[tuple[str, bytes], ...]:
+    shown = ((name, value.SerializeToString(deterministic=True)) for name, value in node.attr.items())
+    return tuple(sorted(each for each in shown if not each[0].startswith("_")))
+
+
+def _loop(graph: Graph, stack: Node, ends: Ends) -> Loop | str:
+    products = ends.products
+    for node in [*products, *ends.sums, *ends.unary]:
         if node.name in graph.fetched | graph.fed or node.controls or graph.waiting(node.name):
             return "a product is an output of the graph as well, fed from outside, or carries a control edge"
         if graph.uses(node.name) != 1:
@@ -81,24 +117,43 @@ def _loop(graph: Graph, stack: Node, ends: list[Node]) -> Loop | str:
     names = ("transpose_a", "transpose_b")
     if len({tuple(attr(product, name) for name in names) for product in products}) > 1:
         return "some factors are transposed, others are not"
-    sides = [_side(graph, [product.inputs[index] for product in products]) for index in (0, 1)]
-    for side in sides:
-        if isinstance(side, str):
-            return side
-    divided = [side for side in sides if isinstance(side, Side) and side.source is not None]
-    if not divided:
-        return "neither side is divided"
-    biases = [end.inputs[1] for end in sums]
-    vectors = all(_is_vector(graph, bias) for bias in biases)
-    if not vectors or len({graph.array(bias).shape for bias in biases}) > 1:
+    sides = _sides(graph, [[product.inputs[index] for product in products] for index in (0, 1)])
+    if isinstance(sides, str):
+        return sides
+    divided = [side for side in sides if side.source is not None]
+    if not all(_is_vector(graph, bias) for bias in ends.biases) or len(set(_lengths(graph, ends.biases))) > 1:
         return "the biases are no constant vectors of equal length"
     axis = _axis(graph, stack)
     if axis is None or any(side.axis == 2 for side in divided):
         return "a matrix is divided along, or stacked after, its columns"
     width = (graph.shape(Tensor(products[0].name)) or (None, None))[1]
+    if ends.biases and width is not None and _lengths(graph, ends.biases)[0] not in (1, width):
+        return "the biases are no constant vectors of equal length"
     if stack.op == "ConcatV2" and width is None:
         return "the width of the products is not known"
-    return Loop(products, [side for side in sides if isinstance(side, Side)], biases, sums, axis, width)
+    return Loop(ends, sides, axis, width)
+
+
+def _sides(graph: Graph, factors: list[list[Tensor]]) -> list[Side] | str:
+    """Return both sides of the products, or why neither is all parts of a tensor."""
+    sides = [_side(graph, tensors) for tensors in factors]
+    for index in (0, 1):
+        other = sides[1 - index]
+        if isinstance(sides[index], str) and isinstance(other, Side) and other.source is not None:
+            sides[index] = _others(graph, factors[index], str(sides[index]))
+    for side in sides:
+        if isinstance(side, str):
+            return side
+    both = [side for side in sides if isinstance(side, Side)]
+    return both if any(side.source is not None for side in both) else "neither side is divided"
+
+
+def _others(graph: Graph, tensors: list[Tensor], reason: str) -> Side | str:
+    """Return matrices of equal, known shapes, which can be stacked, as one side."""
+    shapes = {graph.shape(tensor) for tensor in tensors}
+    shape = shapes.pop()
+    is_known = not shapes and shape is not None and len(shape) == 2 and None not in shape
+    return Side(None, 0, tensors) if is_known and len(set(tensors)) == len(tensors) else reason
 
 
 def _axis(graph: Graph, stack: Node) -> int | None:
@@ -109,7 +164,14 @@ def _axis(graph: Graph, stack: Node) -> int | None:
 
 
 def _is_vector(graph: Graph, tensor: Tensor) -> bool:
-    return graph.is_constant(tensor) and graph.array(tensor).ndim == 1 and not graph.nodes[tensor.node].controls
+    if not graph.is_constant(tensor) or graph.nodes[tensor.node].controls:
+        return False
+    shape = graph.array(tensor).shape
+    return len(shape) == 1 or (len(shape) == 2 and shape[0] == 1)
+
+
+def _lengths(graph: Graph, biases: list[Tensor]) -> list[int]:
+    return [graph.array(bias).size for bias in biases]
 
 
 def _side(graph: Graph, tensors: list[Tensor]) -> Side | str:
@@ -118,61 +180,50 @@ def _side(graph: Graph, tensors: list[Tensor]) -> Side | str:
         if len({graph.array(tensor).shape for tensor in tensors}) > 1:
             return "the matrices have different shapes"
         return Side(None, 0, tensors)
-    node = graph.nodes[tensors[0].node]
-    if node.op in ("Split", "SplitV") and node.name not in graph.fed and not node.controls:
-        return _split_side(graph, tensors, node)
-    if node.op != "Unpack" or node.name in graph.fed or node.controls:
+    parts = [part_of(graph, tensor) for tensor in tensors]
+    first = parts[0]
+    if first is None or any(part is None or part.source != first.source for part in parts):
         return "not every factor is a part of a tensor, or a constant"
-    if tensors != [Tensor(node.name, index) for index in range(attr(node, "num"))]:
-        return "the factors are not all parts of one tensor, in order"
-    shape = graph.shape(node.inputs[0])
-    if shape is None or len(shape) != 3:
-        return "the tensor that is divided is not known to have rank 3"
-    return Side(node.inputs[0], attr(node, "axis") % 3, [])
-
-
-def _split_side(graph: Graph, tensors: list[Tensor], node: Node) -> Side | str:
-    """Return the side that a Split divides, or why its parts are not all of a matrix, in order and of equal sizes."""
-    if tensors != [Tensor(node.name, index) for index in range(attr(node, "num_split"))]:
-        return "the factors are not all parts of one tensor, in order"
-    source, axis = node.inputs[node.op == "Split"], node.inputs[0 if node.op == "Split" else 2]
-    shape = graph.shape(source)
-    if shape is None or len(shape) != 2 or shape[1] is None or not graph.is_constant(axis):
-        return "the tensor that is divided is not known to be a matrix, of a known width"
-    if len({graph.shape(tensor) for tensor in tensors}) > 1 or (node.op == "SplitV" and not _is_even(graph, node)):
-        return "the parts have different sizes"
-    return Side(source, int(graph.array(axis)) % 2, [], shape[1])
-
-
-def _is_even(graph: Graph, node: Node) -> bool:
-    return graph.is_constant(node.inputs[1]) and len(set(graph.array(node.inputs[1]).tolist())) == 1
+    shape = graph.shape(first.source)
+    rank = 3 if first.is_index else 2
+    if shape is None or len(shape) != rank or (rank == 2 and shape[1] is None):
+        expected = "to have rank 3" if first.is_index else "to be a matrix, of a known width"
+        return f"the tensor that is divided is not known {expected}"
+    if reason := why_not_all([part for part in parts if part is not None]):
+        return reason
+    return Side(first.source, first.axis, [], 0 if first.is_index else shape[1] or 0)
 
 
 def _replace(graph: Graph, stack: Node, loop: Loop) -> None:
-    like = loop.products[0]
+    products, biases, sums, unary = loop.ends
+    like = products[0]
     make = Maker(graph, stack, [])
     inputs = [_batched(graph, make, side, loop) for side in loop.sides]
     changed = {"adj_x": attr(like, "transpose_a"), "adj_y": attr(like, "transpose_b")}
     result = make.node("BatchMatMulV2", *inputs, like=like, **changed)
-    if loop.biases:
-        rows = np.stack([graph.array(bias) for bias in loop.biases])[:, None]
+    if biases:
+        rows = np.stack([graph.array(bias).reshape(1, -1) for bias in biases])
         result = make.node("AddV2", result, make.constant("bias", rows), like=like)
+    if unary:
+        result = make.node(unary[0].op, result, like=unary[0])
     if loop.axis == 1:
         result = _exchanged(make, result, like)
     if stack.op == "ConcatV2":
-        result = make.reshape(result, (None, (loop.width or 0) * (len(loop.products) if loop.axis else 1)), like)
+        result = make.reshape(result, (None, (loop.width or 0) * (len(products) if loop.axis else 1)), like)
     graph.remove(stack.name)
     last = graph.remove(result.node)
     graph.insert(Node(stack.name, last.op, last.inputs, stack.controls, last.attr, stack.device))
-    for node in [*loop.sums, *loop.products]:
+    for node in [*unary, *sums, *products]:
         graph.remove(node.name)
 
 
 def _batched(graph: Graph, make: Maker, side: Side, loop: Loop) -> Tensor:
     """Return a tensor of rank 3 with all parts, one after the other."""
     if side.source is None:
-        return make.constant("matrices", np.stack([graph.array(tensor) for tensor in side.constants]))
-    tensor, like, count = side.source, loop.products[0], len(loop.products)
+        if all(graph.is_constant(tensor) for tensor in side.matrices):
+            return make.constant("matrices", np.stack([graph.array(tensor) for tensor in side.matrices]))
+        return make.node("Pack", *side.matrices, like=loop.ends.products[0], N=len(side.matrices), axis=0)
+    tensor, like, count = side.source, loop.ends.products[0], len(loop.ends.products)
     if side.columns:
         sizes = (None, count, side.columns // count) if side.axis else (count, None, side.columns)
         tensor = make.reshape(tensor, sizes, like)
