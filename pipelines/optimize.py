@@ -1,10 +1,10 @@
 """Optimize a trained model for CPUs: make every candidate, measure all against the model, select one and push it."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from tfopt.artifacts import Examples, PythonModule, SavedModel
-from tfopt.component import Group, Input
+from tfopt.component import Between, Group, Input
 from tfopt.model_store.warm_start import Destination
 from tfopt.trace import Inherited, Steps
 
@@ -26,6 +26,7 @@ class Selection:
         layout: The serving layout of a pushed version: that of its format's usual server (auto), tf_serving, triton
             or plain. Only formats that this server loads are selected.
         destination: The folder, or address in an object store, that receives numbered versions.
+        keep: Number of versions that remain after a push, the newest; 0 for all.
     """
 
     label: Inherited
@@ -41,6 +42,7 @@ class Selection:
     model_name: Inherited
     destination_uri: Inherited
     destination: Destination = "pushed"
+    keep: Annotated[int, Between(0)] = 0  # without None, which KFP's local engine cannot pass on
 
 
 def optimize(
@@ -145,6 +147,7 @@ def select_and_push(
     pushed |= {"destination": selection.destination, "layout": selection.layout, **(loading or {})}
     served = steps.validate_serving(**pushed)
     steps.push_model(
+        keep=selection.keep,
         signing_key=selection.signing_key,
         register=selection.register,
         model_name=selection.model_name,

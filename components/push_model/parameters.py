@@ -26,7 +26,7 @@ class PushSettings:
             contains ``saved_model/`` or the model's file, and the model card; in a folder the link ``latest`` points to
             the newest version. Next to ``model.tflite`` are ``metadata.json`` (names, types, shapes, scales) and, if
             the examples name their classes, ``labels.txt``.
-        keep: Number of versions that remain after a push, the newest; all by default.
+        keep: Number of versions that remain after a push, the newest; all by default, and with 0.
         signing_key: A file with a private key (PEM, an elliptic curve), for an OpenSSF signature next to the version,
             ``versions/NUMBER.sig``; TFOPT_SIGNING_PASSWORD has its password. The manifest ``versions/NUMBER.sha256`` is
             written without a key, too. `validate_serving` checks both (``verify``).
@@ -35,7 +35,7 @@ class PushSettings:
 
     destination: Destination
     layout: Literal["auto", "tf_serving", "triton", "plain"] = "auto"
-    keep: Annotated[int, Between(1)] | None = None
+    keep: Annotated[int, Between(0)] | None = None
     signing_key: Annotated[str, Location()] | None = None
     warm_up_requests: Annotated[int, Between(0, 1000)] = 16
 

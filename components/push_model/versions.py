@@ -54,7 +54,7 @@ class Versions:
 
         Args:
             model: The model to push.
-            keep: Number of versions that remain; None for all.
+            keep: Number of versions that remain; None or 0 for all.
             write_files: Writes the version into a folder; by default only the model's files.
             write_config: Writes the files next to the versions into that folder, after the version is complete and
                 before it is added (or found to exist), and restores them if adding it fails.

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -189,3 +190,95 @@ def test_a_wrong_number_to_keep_is_refused(folder, capsys):
     Path("runs").mkdir()
     assert main(["clean", "--keep", "-1"]) == 1
     assert "expected: a number from 0" in capsys.readouterr().err
+
+
+def results(root: str) -> list[str]:
+    """Return the limits of the results of the step ``count`` in a folder, in the order of their records' times."""
+    files = sorted(Path("runs", root, "executions", "count").iterdir(), key=lambda file: file.stat().st_mtime_ns)
+    limits = [json.loads(file.read_text())["parameters"]["limit"] for file in files]
+    outputs = {path.name for path in Path("runs", root, "artifacts", "count", "report").iterdir()}
+    assert outputs == {file.stem for file in files}
+    return limits
+
+
+@pytest.fixture
+def limited(folder: Path) -> Path:
+    """Let the pipeline ``counting`` pass on another parameter: each value gives another result."""
+    file = folder / "counting.py"
+    file.write_text(file.read_text().replace("unit", "limit"))
+    return folder
+
+
+def test_clean_keeps_the_results_of_the_last_executions_in_a_folder(limited, capsys):
+    for limit in (1, 2, 3, 4, 1):  # the last run reuses the first result
+        assert run("counting", "a", "--set", f"limit={limit}") == 0
+    assert results("a") == [2, 3, 4, 1]
+    before = sorted(Path("runs").rglob("*"))
+    capsys.readouterr()
+    assert main(["clean", "--keep", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("runs/a: 2 old executions would be removed, ") and "0 B" not in shown
+    assert sorted(Path("runs").rglob("*")) == before
+    assert main(["clean", "--keep", "2", "--yes", "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)
+    assert (entry["folder"], entry["state"], entry["executions"]) == ("runs/a", "removed", 2)
+    assert entry["bytes"] > 0
+    assert results("a") == [4, 1]
+    assert main(["clean", "--keep", "2", "--yes"]) == 0
+    assert capsys.readouterr().out == "nothing to remove\n"
+    run("counting", "a", "--set", "limit=1")
+    assert results("a") == [4, 1]  # reused
+    run("counting", "a", "--set", "limit=2")
+    assert results("a") == [4, 1, 2]
+
+
+def test_a_clock_that_was_set_back_does_not_make_the_last_results_old(limited, monkeypatch):
+    for limit in (1, 2):
+        run("counting", "a", "--set", f"limit={limit}")
+    monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000_000_000_000)  # in 2001
+    for limit in (3, 1):
+        run("counting", "a", "--set", f"limit={limit}")
+    assert results("a") == [2, 3, 1]
+    assert main(["clean", "--keep", "2", "--yes"]) == 0
+    assert results("a") == [3, 1]
+
+
+def test_clean_removes_outputs_of_killed_runs_and_not_those_of_a_running_one(limited, capsys):
+    run("counting", "a")
+    placed = Path("runs/a/artifacts/count/report/0123456789abcdef")  # before a record was written
+    placed.mkdir()
+    (placed / "report.json").write_bytes(bytes(5000))
+    with lock_folder(Path("runs/a")):
+        assert main(["clean", "--keep", "1", "--yes"]) == 0
+    assert placed.is_dir()
+    capsys.readouterr()
+    assert main(["clean", "--keep", "1", "--yes"]) == 0
+    assert capsys.readouterr().out == "runs/a: outputs of killed runs removed, 5.00 kB\n"
+    assert not placed.exists()
+    assert results("a") == [None]
+
+
+def test_clean_reports_the_bytes_that_are_freed(limited, capsys):
+    run("counting", "a")
+    placed = Path("runs/a/artifacts/count/report/0123456789abcdef")
+    placed.mkdir()
+    for name, size in (("served", 70_000), ("own", 3_000)):
+        (placed / name).write_bytes(bytes(size))
+    Path("served").hardlink_to(placed / "served")  # as in the destination of a push
+    (placed / "twice").hardlink_to(placed / "own")
+    capsys.readouterr()
+    assert main(["clean", "--keep", "1", "--json"]) == 0
+    assert [entry["bytes"] for entry in json.loads(capsys.readouterr().out)] == [3_000]
+
+
+def test_a_large_log_makes_room_for_a_new_one(folder, monkeypatch):
+    run("counting", "a")
+    log, old = Path("runs/a/run.log"), Path("runs/a/run.log.1")
+    log.write_text("first\n")
+    run("counting", "a")
+    assert log.read_text().startswith("first\n") and not old.exists()
+    monkeypatch.setattr("tfopt.cli.log_redirect.LIMIT", 5)
+    run("counting", "a")
+    assert old.read_text().startswith("first\n") and "first" not in log.read_text()
+    assert main(["clean", "--keep", "0", "--yes"]) == 0
+    assert not Path("runs/a").exists()

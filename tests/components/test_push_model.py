@@ -225,6 +225,8 @@ def test_keep_removes_the_oldest_versions(model, tmp_path):
     for number in range(5):
         push(changed(model, str(number)), tmp_path / "served", keep=2)
     assert entries(tmp_path / "served") == ["4", "5"]
+    push(changed(model, "new"), tmp_path / "served", keep=0)
+    assert entries(tmp_path / "served") == ["4", "5", "6"]
 
 
 @pytest.mark.parametrize("layout", ["tf_serving", "plain"])

@@ -70,6 +70,14 @@ def test_each_run_is_recorded_once_with_its_models_and_version(tmp_path):
     assert [record.version for record in read_runs(served, 1)] == [2]
 
 
+def test_a_clock_that_was_set_back_does_not_make_the_last_runs_old(tmp_path):
+    served = runs(tmp_path, 3)
+    newest = read_runs(served, 1)[0]
+    (file,) = [file for file in (served / "history").iterdir() if newest.decision in file.read_text()]
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"time": "2001-01-02T03:04:05.000006+00:00"}))
+    assert [record.version for record in read_runs(served, 2)] == [2, 3]
+
+
 def test_a_run_like_the_earlier_ones_has_no_regression(tmp_path):
     decision = run(tmp_path / "new", runs(tmp_path, 3))
     assert decision["blessed"]

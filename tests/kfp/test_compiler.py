@@ -235,7 +235,7 @@ def test_unset_values_reach_the_steps_in_kfps_local_engine(tmp_path):
         message = executor_input_utils.construct_executor_input(declared, values, "/root", False)
         received[name] = executor_input_utils.executor_input_to_dict(message, declared)["inputs"].get("parameterValues")
     assert received["prepare-examples"]["pack"] == ""
-    assert "keep" not in received["push-model"]
+    assert received["push-model"]["keep"] == 0
     assert "max_p99_ms" not in received["validate-serving"]
     assert None not in [value for values in received.values() for value in (values or {}).values()]
 

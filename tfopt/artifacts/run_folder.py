@@ -11,7 +11,15 @@ from tfopt.artifacts.folder_lock import lock_folder
 log = logging.getLogger(__name__)
 
 RECORD = "run.json"  # of the command
-CONTENT = ("artifacts", "executions", "metadata.sqlite", "run.log", RECORD)  # what a run writes into its folder
+METADATA = "metadata.sqlite"  # of TFX
+CONTENT = (
+    "artifacts",
+    "executions",
+    METADATA,
+    "run.log",
+    "run.log.1",
+    RECORD,
+)  # what a run writes into its folder
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from tfopt.cli.arguments import (
 )
 from tfopt.cli.completion import add_completion
 from tfopt.cli.engines import ENGINES, check_engine, default_engine, load_engine, load_plan
+from tfopt.cli.history import add_history
 from tfopt.cli.init import add_init
 from tfopt.cli.log_redirect import capture_library_logs, redirect_library_logs
 from tfopt.cli.run_file import add_file_option
@@ -327,6 +328,7 @@ COMMANDS: dict[str, Callable[[Subparsers], None]] = {
     "runs": runs.add_runs,
     "open": runs.add_open,
     "diff": runs.add_diff,
+    "history": add_history,
     "clean": runs.add_clean,
     "completion": add_completion,
 }

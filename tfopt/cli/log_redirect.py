@@ -14,6 +14,8 @@ from tfopt.cli.terminal import is_interactive
 from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 
+LIMIT = 4_000_000  # bytes of a log file, from which the next run starts a new one
+
 
 class LogFormatter(logging.Formatter):
     """Write messages so that names in them neither control the terminal nor look like another message."""
@@ -30,10 +32,11 @@ def redirect_library_logs(log_file: Path, steps: int | None = None) -> Iterator[
     Native code writes to file descriptor 2, so the descriptor itself is redirected.
 
     Args:
-        log_file: The file.
+        log_file: The file, which is continued; a large one becomes ``FILE.1`` instead of the previous one.
         steps: The number of steps of a run, for which a terminal gets a progress bar.
     """
     log_file.parent.mkdir(parents=True, exist_ok=True)
+    _limit(log_file)
     terminal_descriptor = os.dup(2)
     with (
         log_file.open("a") as stream,
@@ -56,6 +59,12 @@ def redirect_library_logs(log_file: Path, steps: int | None = None) -> Iterator[
             log.handlers[:] = log_handlers
             root.handlers[:] = root_handlers
             os.dup2(terminal_descriptor, 2)
+
+
+def _limit(log_file: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):  # there is none yet, or another run renames it
+        if log_file.stat().st_size > LIMIT:
+            log_file.replace(log_file.with_name(f"{log_file.name}.1"))
 
 
 @contextlib.contextmanager

@@ -180,7 +180,9 @@ def remove_run(root: Path) -> bool:
     Returns:
         False if another process has started a run there, which prevents the removal.
     """
-    with contextlib.suppress(_BusyError), lock_folder(root, _refuse):
+    with locked_if_idle(root) as is_idle:
+        if not is_idle:
+            return False
         for name in CONTENT:
             for path in root.glob(f"{name}*" if name.endswith(".sqlite") else name):
                 if path.is_dir() and not path.is_symlink():
@@ -190,8 +192,19 @@ def remove_run(root: Path) -> bool:
         staging.remove_abandoned(root)
         if not any(root.iterdir()):
             root.rmdir()
-        return True
-    return False
+    return True
+
+
+@contextlib.contextmanager
+def locked_if_idle(root: Path) -> Iterator[bool]:
+    """Hold the lock of a run's folder, and yield True; yield False, without it, if another process holds it."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(lock_folder(root, _refuse))
+            is_idle = True
+        except _BusyError:
+            is_idle = False
+        yield is_idle
 
 
 def content_size(root: Path) -> int:
@@ -207,11 +220,9 @@ def content_size(root: Path) -> int:
 
 def _state(root: Path, record: RunRecord) -> State:
     """Return the state of a run now: the record of a killed run still says that it is running."""
-    try:
-        with lock_folder(root, _refuse):
-            pass
-    except _BusyError:
-        return "running"
+    with locked_if_idle(root) as is_idle:
+        if not is_idle:
+            return "running"
     if record.state == "running" and record.host == platform.node() and not Path(f"/proc/{record.process}").exists():
         return "interrupted"
     return record.state

@@ -6,6 +6,7 @@ import os
 import webbrowser
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from tfopt.artifacts import report_schema
 from tfopt.artifacts.run_folder import CONTENT
@@ -129,14 +130,19 @@ def add_clean(subparsers: Subparsers) -> None:
     """Add ``tfopt clean``."""
     parser = subparsers.add_parser(
         "clean",
-        help="remove old folders of runs",
-        description="Remove the folders of runs except the newest of each pipeline. Only what a run has written is "
-        f"removed ({', '.join(CONTENT)}). Pushed versions and other files remain, and so does a folder where a run "
-        "is active. Without --yes nothing is removed.",
+        help="remove old folders of runs, and old results in the others",
+        description="Remove the folders of runs except the newest of each pipeline, and in these the results of all "
+        "but the last executions of each step, from the folder and from its metadata store. Only what a run has "
+        f"written is removed ({', '.join(CONTENT)}). Pushed versions and other files remain, and so does a folder "
+        "where a run is active. Without --yes nothing is removed.",
     )
     _add_folder(parser)
     parser.add_argument(
-        "--keep", type=int, required=True, metavar="N", help="the number of folders of each pipeline that remain"
+        "--keep",
+        type=int,
+        required=True,
+        metavar="N",
+        help="the number of folders of each pipeline, and of executions of each step, that remain",
     )
     parser.add_argument("--yes", action="store_true", help="remove them (default: show what would be removed)")
     add_json_option(parser)
@@ -146,22 +152,43 @@ def add_clean(subparsers: Subparsers) -> None:
 def _clean(arguments: argparse.Namespace) -> int:
     if arguments.keep < 0:
         raise ComponentError(f"--keep {arguments.keep}", "a number from 0", "write for example --keep 3")
-    results = []
-    for path in old_runs(read_records(arguments.folder), arguments.keep):
+    results: list[dict[str, Any]] = []
+    records = read_records(arguments.folder)
+    old = old_runs(records, arguments.keep)
+    for path in old:
         size = content_size(path)
         removed = arguments.yes and remove_run(path)
-        state = "removed" if removed else "running" if arguments.yes else "would be removed"
-        results.append({"folder": str(path), "state": state, "bytes": size})
-        if not arguments.json:
-            print(indented(f"{path}: {state}, {data_size(size)}"))
+        results.append({"folder": str(path), "state": _removal(removed, arguments.yes), "bytes": size})
+    for path in records.keys() - old:
+        if records[path].state != "running" and (cleaned := _clean_results(path, arguments.keep, arguments.yes)):
+            results.append({"folder": str(path), **cleaned})
     if arguments.json:
         print(json.dumps(results, indent=1))
         return 0
+    for result in results:
+        count = result.get("executions")
+        what = "" if count is None else f"{count} old executions " if count else "outputs of killed runs "
+        print(indented(f"{result['folder']}: {what}{result['state']}, {data_size(result['bytes'])}"))
     if not results:
         print("nothing to remove")
     elif not arguments.yes:
-        print("nothing was removed; --yes removes these folders")
+        print("nothing was removed; --yes removes it")
     return 0
+
+
+def _clean_results(root: Path, keep: int, remove: bool) -> dict[str, Any] | None:
+    """Remove old results in the folder of a run, or find them only; None if there are none."""
+    from tfopt.cli.old_results import find_old_results, remove_old_results
+
+    old = find_old_results(root, keep)
+    if not (old.executions or old.outputs):
+        return None
+    removed = remove and remove_old_results(root, keep) is not None
+    return {"state": _removal(removed, remove), "bytes": old.bytes, "executions": old.executions}
+
+
+def _removal(removed: bool, remove: bool) -> str:
+    return "removed" if removed else "running" if remove else "would be removed"
 
 
 def _add_folder(parser: argparse.ArgumentParser) -> None:

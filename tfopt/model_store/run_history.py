@@ -68,6 +68,7 @@ class RunRecord:
         conditions: The conditions of the measurements.
         winner: The selected model.
         parent: The baseline.
+        reason: Why the selected model was pushed or not; empty in records of earlier versions.
     """
 
     schema_version: ClassVar[int] = 1
@@ -78,6 +79,7 @@ class RunRecord:
     conditions: MeasurementConditions
     winner: ModelRecord
     parent: ModelRecord
+    reason: str = ""
 
     def model(self, role: Role) -> ModelRecord:
         """Return the model with this role."""
@@ -145,13 +147,23 @@ def read_runs(destination: str | Path, last: int) -> list[RunRecord]:
     Raises:
         ComponentError: If a file in the history is not the record of a run.
     """
+    # Numbers of versions grow; the clock of a machine may have been set back.
+    blessed = (run for run in read_all_runs(destination) if run.blessed)
+    return sorted(blessed, key=lambda run: (run.version or 0, run.time, run.decision))[-last:]
+
+
+def read_all_runs(destination: str | Path) -> list[RunRecord]:
+    """Read all runs of a destination, blessed or not, by their time; an empty list if it has no run history.
+
+    Raises:
+        ComponentError: If a file in the history is not the record of a run.
+    """
     address = storage.join(str(destination), FOLDER)
     if storage.is_remote(address) and storage.list_remote_files(address):
         address = storage.local_copy(address)
     folder = Path(address).expanduser()
-    runs = [_read_run(file) for file in sorted(folder.glob("*.json"))] if folder.is_dir() else []
-    blessed = sorted((run for run in runs if run.blessed), key=lambda run: (run.time, run.decision))
-    return blessed[-last:]
+    runs = [_read_run(file) for file in folder.glob("*.json")] if folder.is_dir() else []
+    return sorted(runs, key=lambda run: (run.time, run.decision))
 
 
 def write_run(destination: str | Path, decision: Decision, pushed: PushedReport) -> str:
@@ -176,6 +188,7 @@ def write_run(destination: str | Path, decision: Decision, pushed: PushedReport)
         conditions=content.conditions,
         winner=_model_record(content.chosen),
         parent=_model_record(content.parent),
+        reason=pushed.reason,
     )
     text = json.dumps(report_schema.dump(record), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     name = f"{FOLDER}/{digest[:16]}.json"

@@ -4,14 +4,17 @@
     executions/STEP/KEY.json     its record, written when all outputs of the step are complete
 
 KEY is a digest of what the result depends on. A result that was made again, because the first one was removed or
-changed or may not be reused, has KEY with a number.
+changed or may not be reused, has KEY with a number. The modification time of a record is that of its last use.
 """
 
 import contextlib
+import glob
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +28,8 @@ from tfopt.errors import ComponentError
 from tfopt.execution import code_digest
 from tfopt.execution.code_digest import Code
 from tfopt.formatting import changes
+
+TICK_NS = 1_000_000  # a difference between modification times that file systems store
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,17 @@ class StepResults:
 
     def find(self) -> dict[str, Artifact] | None:
         """Return the outputs of an earlier execution that may be reused; None if there is none."""
+        match = self._find()
+        return match and match[1]
+
+    def reuse(self) -> dict[str, Artifact] | None:
+        """Return what `find` returns, and make it the newest result of the step."""
+        match = self._find()
+        if match:
+            _mark_used(match[0])
+        return match and match[1]
+
+    def _find(self) -> tuple[Path, dict[str, Artifact]] | None:
         unknown = any(digest is None for digests in self._depends["inputs"].values() for digest in digests)
         if unknown or self._step.component.cache == "never":
             return None
@@ -103,7 +119,7 @@ class StepResults:
 
     def executions(self) -> list[Execution]:
         """Return the records of all earlier executions of the step, newest first, without damaged ones."""
-        return list(self._read("*.json"))
+        return [execution for _, execution in self._read("*.json")]
 
     def differences(self, execution: Execution) -> list[str]:
         """List how an earlier execution differs from this step; inputs that are unknown count as equal."""
@@ -123,7 +139,7 @@ class StepResults:
 
     def repetition(self) -> str:
         """Return why an execution that does not differ is not reused."""
-        failed = any(_is_failed(self._outputs(execution)) for execution in self._read(f"{self._key}*.json"))
+        failed = any(_is_failed(self._outputs(execution)) for _, execution in self._read(f"{self._key}*.json"))
         return ATTEMPT_FAILED if failed else OUTPUTS_CHANGED
 
     def new_targets(self) -> dict[str, Path]:
@@ -153,23 +169,24 @@ class StepResults:
         self._records.mkdir(parents=True, exist_ok=True)
         partial = staging.new_path(self._records)
         partial.write_text(json.dumps(dump(execution), indent=1))
+        _mark_used(partial)
         partial.rename(self._record(self._name))
 
-    def _unchanged(self) -> Iterator[dict[str, Artifact]]:
-        """Yield the outputs of each earlier execution whose outputs have the recorded content, newest first."""
-        for execution in self._read(f"{self._key}*.json"):
+    def _unchanged(self) -> Iterator[tuple[Path, dict[str, Artifact]]]:
+        """Yield record and outputs of each earlier execution whose outputs have the recorded content, newest first."""
+        for file, execution in self._read(f"{self._key}*.json"):
             with contextlib.suppress(ComponentError, ValueError):
                 outputs, stored = self._outputs(execution), execution.outputs
                 if _is_failed(outputs):  # another attempt may succeed, with another version of a library or more memory
                     continue
                 if all(artifact.content_digest == stored[name].digest for name, artifact in outputs.items()):
-                    yield outputs
+                    yield file, outputs
 
-    def _read(self, pattern: str) -> Iterator[Execution]:
+    def _read(self, pattern: str) -> Iterator[tuple[Path, Execution]]:
         """Yield the records of executions, newest first."""
-        for file in sorted(self._records.glob(pattern), key=lambda file: -file.stat().st_mtime_ns):
+        for file in _newest_first(self._records.glob(pattern)):
             with contextlib.suppress(ComponentError, ValueError):  # a damaged record, or one of another version
-                yield parse(Execution, json.loads(file.read_text()), str(file))
+                yield file, parse(Execution, json.loads(file.read_text()), str(file))
 
     def _outputs(self, execution: Execution) -> dict[str, Artifact]:
         stored = execution.outputs
@@ -184,6 +201,38 @@ class StepResults:
     def _targets(self, name: str) -> dict[str, Path]:
         folder = self._root / "artifacts" / self._step.id
         return {output: folder / output / name for output in self._step.component.outputs}
+
+
+def find_old_records(root: Path, keep: int) -> tuple[list[Path], list[Path]]:
+    """Return the records of all executions but the last ones of each step, and the records of these.
+
+    Args:
+        root: The run's folder.
+        keep: Number of executions of each step that remain.
+    """
+    old: list[Path] = []
+    remaining: list[Path] = []
+    for folder in root.glob("executions/*"):
+        records = _newest_first(folder.glob("*.json"))
+        remaining += records[:keep]
+        old += records[keep:]
+    return old, remaining
+
+
+def output_paths(root: Path, record: Path) -> list[Path]:
+    """Return the paths of the outputs that belong to a record, which have its name; it need not be readable."""
+    return list(root.absolute().glob(f"artifacts/{glob.escape(record.parent.name)}/*/{record.stem}"))
+
+
+def _newest_first(records: Iterable[Path]) -> list[Path]:
+    return sorted(records, key=lambda file: -file.stat().st_mtime_ns)
+
+
+def _mark_used(record: Path) -> None:
+    """Set the time of a record after those of its folder, also if the clock of the machine was set back meanwhile."""
+    newest = max((file.stat().st_mtime_ns for file in record.parent.glob("*.json") if file != record), default=0)
+    used = max(time.time_ns(), newest + TICK_NS)
+    os.utime(record, ns=(used, used))
 
 
 def _is_failed(outputs: Mapping[str, Artifact]) -> bool:

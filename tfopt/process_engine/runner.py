@@ -63,7 +63,7 @@ def _run_step(
     present = present_inputs(step, artifacts)
     inputs = {name: [digests[value] for value in values] for name, values in present.items()}
     results = StepResults(root, step, inputs, component.check(parameters))
-    outputs = results.find()
+    outputs = results.reuse()
     if outputs is not None:
         return Outcome(True, time.monotonic() - start, outputs, inputs)
     paths = {name: [artifacts[value].uri for value in values] for name, values in present.items()}

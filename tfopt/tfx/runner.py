@@ -14,7 +14,7 @@ from tfx.dsl.components.common.importer import Importer
 from tfx.orchestration import metadata
 from tfx.orchestration import pipeline as tfx_pipeline
 
-from tfopt.artifacts.run_folder import locked_run
+from tfopt.artifacts.run_folder import METADATA, locked_run
 from tfopt.artifacts.scratch import scratch_folder
 from tfopt.artifacts.storage import content_digest, is_remote
 from tfopt.dag.dag import Dag, PipelineInput, Step, StepOutput, Wire
