@@ -17,6 +17,7 @@ SHORT_RUNS = {  # arguments that make each script short; its figures are then me
     "overhead.py": "--rounds 1",
     "evaluate.py": "--examples 5000 --shards 1 --workers 1",
     "graph.py": "--models MobileNetV2 --side 32 --keras keras --latency --contenders optimized --seconds 0.5",
+    "month.py": "--days 8 --engine process",
     "loops.py": "--slices 8 --rounds 3",
     "peers.py": "--models MobileNetV2 --side 32 --threads 1 --batches 1 --seconds 0.5",
     "training.py": "--data mnist --seconds 0.5",
