@@ -20,6 +20,7 @@ from tfopt.errors import ComponentError
 
 ROWS = 100_000  # that are read
 WORDS = 200  # of a column that the model distinguishes
+UNFIT_NAME = "its name has characters other than letters, digits and underscores; rename it to use it"
 MOST_CLASSES = 1000  # of a label of integers; with more of them it is a number
 
 
@@ -81,10 +82,14 @@ def inspect_table(data: str, label: str) -> TableColumns:
         else:
             numbers[name] = _scale(cells)
     if not numbers and not words:
+        unfit = next((name for name, reason in left_out.items() if reason == UNFIT_NAME), None)
+        rename = (
+            unfit and f"rename the columns in the data, such as {unfit!r} to {re.sub('[^0-9A-Za-z_]+', '_', unfit)!r}"
+        )
         raise ComponentError(
             f"{data}: no column that a model can take: {next(iter(left_out.values()), 'there is only the label')}",
             "at least one column with different numbers or words",
-            "check the data, or write the module yourself",
+            rename or "check the data, or write the module yourself",
         )
     classes = len(schema.classes) or _class_count(labels, schema.types[label])
     incomplete = bool(survey.incomplete)
@@ -112,7 +117,7 @@ def _features(rows: Sequence[Row], schema: Schema, source: Source) -> Iterator[F
 def _unfit(name: str, cells: Sequence[Any], dtype: str) -> str | None:
     """Return why a column cannot be an input of the model; None if it can."""
     if not re.fullmatch(r"\w+", name):  # `train` passes no other features to a module
-        return "its name has characters other than letters, digits and underscores; rename it to use it"
+        return UNFIT_NAME
     if any(len(cell) != 1 for cell in cells):
         return "it has lists"
     different = len({cell[0] for cell in cells})

@@ -127,11 +127,13 @@ def test_existing_files_are_not_replaced(tmp_path, capsys):
 def test_what_is_no_table_is_refused(tmp_path, capsys):
     (tmp_path / "data.npz").write_bytes(b"x")
     only = table(tmp_path / "only.csv", [{"same": 1, "label": number % 2} for number in range(9)])
+    spaces = table(tmp_path / "spaces.csv", [{"mean size": number, "label": number % 2} for number in range(9)])
     for data, label, message in (
         (str(tmp_path / "data.npz"), "label", "received: "),
         (table(tmp_path / "rows.csv", ROWS), "lable", "how to fix: did you mean label?"),
         (str(tmp_path / "absent.csv"), "label", "received: "),
         (only, "label", "no column that a model can take: all of its values are the same"),
+        (spaces, "label", "how to fix: rename the columns in the data, such as 'mean size' to 'mean_size'"),
     ):
         assert main(["init", str(tmp_path / "out"), "--data", data, "--label", label]) == 1
         assert message in capsys.readouterr().err

@@ -45,6 +45,11 @@ def test_a_run_gets_its_parameters_and_the_compiled_dag(server, capsys):
     assert f"{server.url}/#/runs/details/{run['run_id']}" in capsys.readouterr().out
 
 
+def test_the_warning_of_the_sdk_about_old_servers_is_not_printed(server, recwarn):
+    assert main(["submit", *OPTIMIZE, "--endpoint", server.url]) == 0
+    assert not [one for one in recwarn if "This client only works" in str(one.message)]
+
+
 def test_equal_yaml_is_uploaded_as_one_version(server):
     for options in ([], [], ["--kfp-option", "cpu=2"]):
         assert main(["submit", *OPTIMIZE, *options, "--endpoint", server.url]) == 0

@@ -7,6 +7,7 @@ import os
 import sys
 import urllib.error
 import urllib.request
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,8 @@ class Server:
                 "pass --namespace NAME",
             )
         credentials = ServiceAccountTokenVolumeCredentials(str(token_file)) if token_file else None
-        with self.translated_errors("connect"):
+        with self.translated_errors("connect"), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "This client only works with", FutureWarning)  # of servers before 2.0
             self.client = kfp.client.Client(
                 self.endpoint,
                 namespace=namespace or "kubeflow",
