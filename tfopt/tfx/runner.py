@@ -23,7 +23,6 @@ from tfopt.processes.call_server import call_servers
 from tfopt.tfx.cached_executions import reject_unusable
 from tfopt.tfx.components import IMPLEMENTATION, TYPES, Executor, node
 
-METADATA = "metadata.sqlite"
 SOURCE_DIGEST = "digest"  # custom property of an imported source
 
 
