@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import apache_beam
@@ -14,7 +15,7 @@ from apache_beam.transforms.environments import ExternalEnvironment
 
 from tests.process_tree import has_ended, wait_until
 
-PROGRAM = Path(sys.executable).with_name("tfopt-beam-worker")
+SCRIPTS = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["scripts"]
 STARTER = """
 import subprocess, sys
 worker = subprocess.Popen([sys.argv[1], "--id=1", "--control_endpoint=localhost:1"])
@@ -23,9 +24,19 @@ sys.stdin.read()
 """
 
 
+@pytest.fixture(scope="module")
+def program(tmp_path_factory) -> str:
+    """Write the program that an installation makes of the entry point."""
+    module, function = SCRIPTS["tfopt-beam-worker"].split(":")
+    file = tmp_path_factory.mktemp("bin") / "tfopt-beam-worker"
+    file.write_text(f"#!{sys.executable}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n")
+    file.chmod(0o755)
+    return str(file)
+
+
 @pytest.mark.timeout(180)
-def test_an_engine_runs_a_pipeline_in_it(tmp_path):
-    address, server = BeamFnExternalWorkerPoolServicer.start(use_process=True, container_executable=str(PROGRAM))
+def test_an_engine_runs_a_pipeline_in_it(program, tmp_path):
+    address, server = BeamFnExternalWorkerPoolServicer.start(use_process=True, container_executable=program)
     try:
         with apache_beam.Pipeline(runner=FnApiRunner(default_environment=ExternalEnvironment(address))) as pipeline:
             numbers = pipeline | apache_beam.Create(range(10)) | apache_beam.CombineGlobally(sum)
@@ -35,8 +46,8 @@ def test_an_engine_runs_a_pipeline_in_it(tmp_path):
     assert int((tmp_path / "45").read_text()) != os.getpid()
 
 
-def test_it_ends_with_the_process_that_started_it():
-    command = [sys.executable, "-c", STARTER, str(PROGRAM)]
+def test_it_ends_with_the_process_that_started_it(program):
+    command = [sys.executable, "-c", STARTER, program]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as starter:
         worker = psutil.Process(int(starter.stdout.readline()))
         wait_until(lambda: worker.num_threads() > 1)  # it observes its parent
@@ -44,7 +55,7 @@ def test_it_ends_with_the_process_that_started_it():
     wait_until(lambda: has_ended(worker), 20)
 
 
-def test_it_refuses_to_run_without_a_name():
-    done = subprocess.run([PROGRAM], capture_output=True, text=True, check=False)
+def test_it_refuses_to_run_without_a_name(program):
+    done = subprocess.run([program], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "--id" in done.stderr
