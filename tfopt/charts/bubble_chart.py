@@ -26,9 +26,10 @@ from tfopt.charts.figure import COLORS, draw, page_theme, plain, text_size, to_m
 from tfopt.charts.label_check import count_collisions
 
 LOG_FROM = 4  # ratio of the largest to the smallest value from which an axis is logarithmic
-MOST_NAMED = 12  # with more bubbles only the important ones have labels; the others have tooltips
+MOST_NAMED = 12  # with more bubbles only the important ones may have labels; the others have tooltips
 LARGEST, LEAST = 24.0, 5.0  # radii in pixels
 SEEDS = 8  # placements that are tried
+TOLERATED = 1  # collisions with which no label is removed: they are counted for the widest font of the page
 STROKE = 2.0  # pixels
 PIXELS_PER_SIZE, PIXELS_PER_STROKE = 1.1, 2.2  # radius and outline of a point in lets-plot's units
 KINDS = {"chosen": "accent", "parent": "parent", "other": "other"}
@@ -112,19 +113,37 @@ def draw_bubbles(chart: BubbleChart, width: int, height: int, key: str) -> str:
 def _draw_with_labels(
     plot: Any, bubbles: Sequence[Bubble], across: Axis, up: Axis, width: int, height: int
 ) -> ET.Element:
-    """Draw the chart with the first placement of labels that has no collisions, or the one with the fewest."""
-    labels = _labels(bubbles, across, up, width)
-    owners = [index for index, label in enumerate(labels["label"]) if label]
+    """Draw the chart with the first placement of labels that has no collisions, or the one with the fewest.
+
+    While each placement has several, bubbles lose their labels, the least important ones first, and have tooltips only.
+    """
+    named = _named(bubbles)
+    removable = [bubble for bubble in sorted(named, key=_importance) if bubble.kind == "other"]
     best, fewest = None, math.inf
-    for seed in range(SEEDS):
-        drawn = draw(plot + _label_layer(labels, seed), width, height)
-        collisions = count_collisions(drawn, owners)
-        if collisions < fewest:
-            best, fewest = drawn, collisions
-        if not collisions:
-            break
-    assert best is not None
-    return best
+    while True:
+        labels = _labels(bubbles, named, across, up, width)
+        owners = [index for index, label in enumerate(labels["label"]) if label]
+        for seed in range(SEEDS):
+            drawn = draw(plot + _label_layer(labels, seed), width, height)
+            collisions = count_collisions(drawn, owners)
+            if collisions < fewest:
+                best, fewest = drawn, collisions
+            if not collisions:
+                break
+        if fewest <= TOLERATED or not removable:
+            assert best is not None
+            return best
+        removed = [removable.pop(0) for _ in range(1 + len(removable) // 4)]
+        named = [bubble for bubble in named if bubble not in removed]
+
+
+def _named(bubbles: Sequence[Bubble]) -> list[Bubble]:
+    """Return the bubbles that get a label if there is place for it."""
+    return [one for one in bubbles if len(bubbles) <= MOST_NAMED or one.kind != "other" or one.front]
+
+
+def _importance(bubble: Bubble) -> tuple[bool, float]:
+    return bubble.front, -bubble.across
 
 
 def _axes(chart: BubbleChart) -> tuple[Axis, Axis]:
@@ -177,14 +196,15 @@ def _circles(bubbles: Sequence[Bubble], across: Axis, up: Axis, width: int) -> A
     return geom_point(mapping, data=data, shape=21, alpha=0.55, stroke=STROKE / PIXELS_PER_STROKE)
 
 
-def _labels(bubbles: Sequence[Bubble], across: Axis, up: Axis, width: int) -> dict[str, list[Any]]:
+def _labels(
+    bubbles: Sequence[Bubble], named: Sequence[Bubble], across: Axis, up: Axis, width: int
+) -> dict[str, list[Any]]:
     """Return the labels of all bubbles; those without one have an empty text and keep others at a distance."""
-    is_named = [len(bubbles) <= MOST_NAMED or bubble.kind != "other" or bubble.front for bubble in bubbles]
     names = formatting.shorten_names([bubble.name for bubble in bubbles], 26 if width > 500 else 17)
     return _positions(bubbles, across, up) | {
         "label": [
-            f"{plain(name)}\n{plain(bubble.note)}" if named else ""
-            for name, bubble, named in zip(names, bubbles, is_named, strict=True)
+            f"{plain(name)}\n{plain(bubble.note)}" if bubble in named else ""
+            for name, bubble in zip(names, bubbles, strict=True)
         ],
         "color": [_color(bubble) if bubble.kind != "other" else COLORS["ink"] for bubble in bubbles],
         "point_size": _sizes(bubbles, width),

@@ -1,0 +1,140 @@
+"""Measure in headless Chromium that each component's page fits narrow and wide screens, light and dark."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.chart_boxes import LABEL_PROBLEMS, TEXT_OVERLAPS
+from tests.chromium import measure
+from tests.components.test_compare_backbones import TRAINING, create_candidates, inspection
+from tests.components.test_compare_backbones_modules import with_settings
+from tests.components.test_profile_training import plan_report
+from tests.components.test_select_model_report import report
+from tests.components.test_select_model_report_labels import CASES
+from tests.components.test_tune_recipe_earlier_trials import EXACT, FAST, WORSE, run
+from tfopt.artifacts.inspection_report import Advice, BatchNormCount, NodeCost, UnalignedKernel, UnfoldableBatchNorm
+from tfopt.components.compare_backbones.choice import select_backbone
+from tfopt.components.compare_backbones.compare import build_report
+from tfopt.components.compare_backbones.report import render_html as render_comparison
+from tfopt.components.inspect_model.report import render_html as render_inspection
+from tfopt.components.profile_training.report import render_report as render_plan
+from tfopt.components.tune_recipe.report import render as render_search
+
+WIDE = """(page, view) => [page.documentElement.scrollWidth - view.innerWidth,
+  ...[...page.body.querySelectorAll("*")].filter(e => !e.closest(".scroll, svg, thead, pre")
+    && e.getBoundingClientRect().right > view.innerWidth + 0.5).map(e => e.tagName + " " + e.className)]"""
+# Lines of text over other lines, outside of pictures; a table that scrolls shows its left part only.
+TEXTS = """(page, view) => {
+  const lines = [], found = [];
+  const walker = page.createTreeWalker(page.body, view.NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    if (!node.textContent.trim() || node.parentElement.closest("svg, .scroll, pre, style")) continue;
+    if (!node.parentElement.checkVisibility()) continue;  // in a closed details element
+    let isHidden = false;  // for screen readers only
+    for (let e = node.parentElement; e !== page.body; e = e.parentElement) isHidden ||= e.offsetWidth <= 1;
+    if (isHidden) continue;
+    const range = page.createRange();
+    range.selectNodeContents(node);
+    for (const box of range.getClientRects()) if (box.width > 1) lines.push([node, box]);
+  }
+  lines.forEach(([one, a], index) => lines.slice(index + 1).forEach(([other, b]) => {
+    const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+    const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+    if (one !== other && across > 1 && down > 3)
+      found.push(one.textContent.trim().slice(0, 40) + " over " + other.textContent.trim().slice(0, 40));
+  }));
+  return found;
+}"""
+SCRIPTS = {
+    "wide": WIDE,
+    "texts": TEXTS,
+    "charts": TEXT_OVERLAPS,
+    "labels": LABEL_PROBLEMS,
+    "words": "page => page.body.innerText.split(/\\s+/).length",
+}
+
+
+def write_decision(models: int, folder: Path) -> Path:
+    return report(CASES[str(models)], folder)
+
+
+def write_search(trials: int, folder: Path) -> Path:
+    """Write the page of a search with measured recipes, earlier ones and one that failed."""
+    measured = {
+        f"pruned {10 * number}% + clustered 32, tflite int8": replace(
+            (FAST, EXACT, WORSE)[number % 3], speed=1 + 7 * number / trials, quality=-0.001 * (number % 5)
+        )
+        for number in range(trials - 1)
+    }
+    earlier = run(None, {"folded, openvino int8": replace(FAST, speed=9.0)})
+    searched = run(earlier, measured | {"compiled with XLA": None})
+    scored = [replace(trial, score=-0.5 * number) for number, trial in enumerate(searched.trials)]
+    return _written(folder, render_search(replace(searched, trials=scored)))
+
+
+def write_inspection(count: int, folder: Path) -> Path:
+    """Write the page of a model whose nodes have the long names of exported functions."""
+    nodes = [f"StatefulPartitionedCall/block_{number}/a_layer_with_a_long_name/convolution" for number in range(count)]
+    command = (
+        "tfopt export_tflite --model a_folder/with/a/long/path --examples examples --exported out --precision int8"
+    )
+    facts = replace(
+        inspection(2_300_000, 600_000_000),
+        ops={f"OperationWithALongName{number}": number + 1 for number in range(count)},
+        busiest=[NodeCost(node, "DepthwiseConv2dNative", 10**7, 10**6, [None, 112, 112, 96]) for node in nodes],
+        channels=[UnalignedKernel(node, "Conv2D", 3, 45) for node in nodes],
+        batch_norms=BatchNormCount(count, 1, [UnfoldableBatchNorm(node, f"follows {node!r}") for node in nodes]),
+        advice=[Advice(command, "convolutions are 95% of the operations; 1.6x to 3.5x on other models")] * 4,
+    )
+    return _written(folder, render_inspection(facts))
+
+
+def write_plan(_: int, folder: Path) -> Path:
+    return _written(folder, render_plan(plan_report(), "a_module_with_a_long_name.py"))
+
+
+def write_comparison(_: int, folder: Path) -> Path:
+    candidates, resolved = create_candidates(folder), with_settings(formats=("saved_model", "tflite", "onnx"))
+    choice = select_backbone(candidates, resolved, TRAINING)
+    machine = {"cpu": {"model": "a CPU with a long name @ 2.10GHz"}}
+    return _written(folder, render_comparison(build_report(resolved, candidates, TRAINING, choice, machine, folder)))
+
+
+def _written(folder: Path, text: str) -> Path:
+    (folder / "report.html").write_text(text, encoding="utf-8")
+    return folder / "report.html"
+
+
+PAGES: dict[str, Callable[[Path], Path]] = {
+    **{f"decision {count}": lambda folder, count=count: write_decision(count, folder) for count in (3, 9, 21)},
+    **{f"search {count}": lambda folder, count=count: write_search(count, folder) for count in (3, 9, 21)},
+    **{f"inspection {count}": lambda folder, count=count: write_inspection(count, folder) for count in (3, 21)},
+    "plan": lambda folder: write_plan(0, folder),
+    "comparison": lambda folder: write_comparison(0, folder),
+}
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> Callable[[str], Path]:
+    return cache(lambda name: PAGES[name](tmp_path_factory.mktemp("page")))
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [400, 800, 1280])
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_fits_its_width_and_no_text_covers_another(page, name, width, dark):
+    measured = measure(page(name), SCRIPTS, width=width, dark=dark)
+    assert measured["words"] > 60
+    assert measured["wide"] == [0]
+    assert measured["texts"] == measured["charts"] == measured["labels"] == []
+    assert not measured["console"]
+
+
+def test_the_measurement_finds_text_over_text_and_wide_elements(tmp_path):
+    bad = '<body style="margin:0"><p style="margin:0">below</p><p style="margin:-12px 0 0;width:500px">above</p>'
+    measured = measure(_written(tmp_path, f"<!doctype html><meta charset=utf-8>{bad}"), SCRIPTS, width=400)
+    assert measured["texts"] == ["below over above"]
+    assert measured["wide"][0] == 100
