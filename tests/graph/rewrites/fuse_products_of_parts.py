@@ -20,6 +20,11 @@ def split_loop(product, *shape, axis=1, joined=1, sizes=3):
     return tf.concat([product(part) for part in tf.split(feed(*(shape or (6, 12))), sizes, axis=axis)], axis=joined)
 
 
+def many():
+    """Many parts."""
+    return split_loop(lambda part: tf.matmul(part, weights(2, 2)), None, 64, sizes=32)
+
+
 def gated(part):
     """A product from the left, with its own matrix."""
     return tf.matmul(weights(5, 6), part)
@@ -129,7 +134,9 @@ TABLE = [
     holds("transposed", lambda: loop(lambda part: tf.matmul(part, weights(2, 5), True, True)), gone="MatMul"),
     holds("along time, of any batch", lambda: loop(biased, None, 3, 4, axis=1, stack=1), gone="MatMul"),
     holds("along time, stacked first", lambda: loop(biased, None, 3, 4, axis=1), gone="MatMul"),
-    holds("split columns, joined", lambda: split_loop(biased), gone=("MatMul", "ConcatV2")),
+    holds("split columns, joined", lambda: split_loop(biased), gone=("MatMul", "Transpose")),
+    holds("many split columns, joined", many, gone=("MatMul", "ConcatV2")),
+    holds("split columns with a number each", lambda: split_loop(lambda x: tf.matmul(x, weights(4, 2)) + weights(1))),
     holds("split columns of any batch", lambda: split_loop(biased, None, 12), gone="MatMul"),
     holds("split columns, joined rows", lambda: split_loop(biased, joined=0), gone="MatMul"),
     holds("split rows, joined", lambda: split_loop(biased, 6, 4, axis=0, joined=0), gone="MatMul"),

@@ -7,9 +7,10 @@
 
 The parts may be on either side of the products, or on both, and be taken by Unpack, Split, slices or indices (`parts`).
 Those of a matrix, and a result of ConcatV2, are matrices: a Reshape is before or after the product. If they are parts
-along the second axis, so is a Transpose. Matrices that are no constants are stacked, and a unary operation after each
-product follows the batched one. Every sum has the same terms, in an order that the kernel chooses.
-`fuse_products_of_slices` handles one matrix for all parts of a tensor of rank 3, which needs no copies of it.
+along the second axis, so is a Transpose; few of them are stacked and unstacked instead. Matrices that are no constants
+are stacked, too, and a unary operation after each product follows the batched one. Every sum has the same terms, in an
+order that the kernel chooses. `fuse_products_of_slices` handles one matrix for all parts of a tensor of rank 3, which
+needs no copies of it.
 
 Requires: all parts, in order, of a known number; the other matrices constant, or of known shapes; matrices and biases
 of equal shapes; no other reader of a product, and no control flow of version 1. Few small parts may be slower as one
@@ -30,11 +31,12 @@ from tfopt.graph.rewrite_rule import Maker, Whole, attr
 
 NAME = "fuse_products_of_parts"
 ADDING = ("BiasAdd", "Add", "AddV2")
+MANY = 32  # parts, from which on a Transpose is faster than to stack them (benchmarks/loops.py)
 FOLLOWING = UNARY - {"Cast"}  # a Cast changes the dtype
 
 
 class Side(NamedTuple):
-    """One side of all products: a tensor of rank 3, or a matrix, that is divided along an axis, or other matrices."""
+    """One side of all products: the matrices, and the tensor of rank 3, or matrix, if they are all parts of one."""
 
     source: Tensor | None
     axis: int
@@ -191,7 +193,7 @@ def _side(graph: Graph, tensors: list[Tensor]) -> Side | str:
         return f"the tensor that is divided is not known {expected}"
     if reason := why_not_all([part for part in parts if part is not None]):
         return reason
-    return Side(first.source, first.axis, [], 0 if first.is_index else shape[1] or 0)
+    return Side(first.source, first.axis, tensors, 0 if first.is_index else shape[1] or 0)
 
 
 def _replace(graph: Graph, stack: Node, loop: Loop) -> None:
@@ -201,14 +203,17 @@ def _replace(graph: Graph, stack: Node, loop: Loop) -> None:
     inputs = [_batched(graph, make, side, loop) for side in loop.sides]
     changed = {"adj_x": attr(like, "transpose_a"), "adj_y": attr(like, "transpose_b")}
     result = make.node("BatchMatMulV2", *inputs, like=like, **changed)
+    few = stack.op == "ConcatV2" and loop.axis == 1 and len(products) < MANY
+    result = _side_by_side(make, result, loop) if few else result
     if biases:
         rows = np.stack([graph.array(bias).reshape(1, -1) for bias in biases])
-        result = make.node("AddV2", result, make.constant("bias", rows), like=like)
+        row = np.broadcast_to(rows, (len(rows), 1, loop.width or 0)).reshape(-1) if few else rows
+        result = make.node("BiasAdd" if few else "AddV2", result, make.constant("bias", row), like=like)
     if unary:
         result = make.node(unary[0].op, result, like=unary[0])
-    if loop.axis == 1:
+    if loop.axis == 1 and not few:
         result = _exchanged(make, result, like)
-    if stack.op == "ConcatV2":
+    if stack.op == "ConcatV2" and not few:
         result = make.reshape(result, (None, (loop.width or 0) * (len(products) if loop.axis else 1)), like)
     graph.remove(stack.name)
     last = graph.remove(result.node)
@@ -217,11 +222,23 @@ def _replace(graph: Graph, stack: Node, loop: Loop) -> None:
         graph.remove(node.name)
 
 
+def _side_by_side(make: Maker, product: Tensor, loop: Loop) -> Tensor:
+    """Join the matrices of a product along their columns."""
+    like, count = loop.ends.products[0], len(loop.ends.products)
+    first = make.node("Unpack", product, like=like, num=count, axis=0)
+    axis = make.constant("axis", np.asarray(1, np.int32))
+    kind = make.graph.nodes[axis.node].attr["dtype"].type
+    matrices = [Tensor(first.node, index) for index in range(count)]
+    return make.node("ConcatV2", *matrices, axis, like=like, N=count, Tidx=kind)
+
+
 def _batched(graph: Graph, make: Maker, side: Side, loop: Loop) -> Tensor:
     """Return a tensor of rank 3 with all parts, one after the other."""
-    if side.source is None:
-        if all(graph.is_constant(tensor) for tensor in side.matrices):
-            return make.constant("matrices", np.stack([graph.array(tensor) for tensor in side.matrices]))
+    if side.source is None and all(graph.is_constant(tensor) for tensor in side.matrices):
+        return make.constant("matrices", np.stack([graph.array(tensor) for tensor in side.matrices]))
+    makers = {graph.nodes[tensor.node].op for tensor in side.matrices}
+    few = side.axis == 1 and len(side.matrices) < MANY and makers <= {"Split", "SplitV", "Unpack"}
+    if side.source is None or few:
         return make.node("Pack", *side.matrices, like=loop.ends.products[0], N=len(side.matrices), axis=0)
     tensor, like, count = side.source, loop.ends.products[0], len(loop.ends.products)
     if side.columns:
