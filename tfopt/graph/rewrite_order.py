@@ -20,9 +20,12 @@ ORDER: tuple[tuple[str, str], ...] = (
     ("cancel_transposes", "early: the nodes around a pair are neighbours afterwards"),
     ("cancel_transposes_around", "after it: a pair without an operation in between needs no move"),
     ("cancel_lists", "early: the element is next to the readers of the part"),
+    ("cancel_list_slices", "the same"),
+    ("cancel_parts", "the same"),
     ("cancel_shape_lists", "before fold_static_shapes, which looks at each shape alone"),
     ("cancel_concats", "after cancel_lists, which needs no slice; before slices are compared with their input"),
     ("cancel_casts", "early, as the lists"),
+    ("fuse_casts", "after it, which needs no Cast"),
     ("cancel_squeezes", "the same"),
     ("drop_whole_slices", "the same"),
     ("fuse_reshapes", "the same"),
@@ -61,6 +64,9 @@ ORDER: tuple[tuple[str, str], ...] = (
     ("fold_signs", "after the folds, where a sign goes into a kernel; before laws that collect products"),
     ("fuse_gelus", "after it: the sign is in the constant then"),
     ("push_constants_together", "after the folds, which have a better place for a constant next to a kernel"),
+    ("share_common_factors", "after the folds; its sum of constants is folded in the next round"),
+    ("push_constants_through_inverses", "after it, for the other operands"),
+    ("push_constants_across_products", "the same as push_constants_across_sums"),
     ("push_constants_across_sums", "after it, which joins the constant that it makes with others"),
     ("push_exact_constants", "the same as push_constants_together"),
     ("drop_neutral_elements", "after all laws that make constants: some are 0 or 1"),
@@ -88,12 +94,9 @@ ROUNDING = frozenset({"fold_batch_norm", "fold_batch_norm_before", "fold_scale",
 ROUNDING |= {"fold_shift_before", "fuse_dilated_convs", "fuse_map_loops", "fuse_pad_into_conv", "push_before_concat"}
 ROUNDING |= {"fuse_products_of_parts", "fuse_products_of_slices", "push_after_view", "push_before_view"}
 ROUNDING |= {"fuse_gelus", "fuse_layer_norms", "fuse_products_of_batch", "fuse_products_of_one_input"}
-ROUNDING |= {
-    "cancel_reshapes_around_norms",
-    "push_constants_across_sums",
-    "push_factors_before_products",
-    "push_list_constants",
-}
+ROUNDING |= {"push_constants_across_sums", "push_factors_before_products", "push_list_constants"}
+ROUNDING |= {"cancel_reshapes_around_norms", "push_constants_across_products", "push_constants_through_inverses"}
+ROUNDING |= {"share_common_factors"}
 
 # A negative factor goes into a sum of products, whose zeros have no sign of their own.
 SIGN_CHANGING = frozenset({"fold_batch_norm", "fold_batch_norm_before", "fold_scale", "fold_scale_before"})

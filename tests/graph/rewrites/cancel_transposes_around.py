@@ -26,6 +26,12 @@ def read_twice():
     return last(tf.tanh(inner)) + tf.reduce_sum(inner)
 
 
+def bias(x, values, data_format="NHWC"):
+    """Add a bias, or one of a number of values."""
+    values = weights(values) if isinstance(values, int) else values
+    return tf.raw_ops.BiasAdd(value=x, bias=values, data_format=data_format)
+
+
 TABLE = [
     holds("around one operation", lambda: last(tf.nn.relu(first(image()))), gone="Transpose"),
     holds("around several", lambda: last(tf.tanh(-tf.nn.relu(first(image())))), gone="Transpose"),
@@ -33,6 +39,14 @@ TABLE = [
     holds("around a constant per channel", lambda: last(first(image()) * weights(6, 1, 1)), gone="Transpose"),
     holds("around a scalar", lambda: last(2.0 - first(image())), gone="Transpose"),
     holds("around a cast", lambda: last(tf.cast(first(image()) > 0.0, tf.float32)), gone="Transpose"),
+    holds("around a bias along the second axis", lambda: last(bias(first(image()), 6, "NCHW")), gone="Transpose"),
+    holds(
+        "around a bias and another operation",
+        lambda: last(tf.nn.relu(bias(first(image()), 6, "NCHW"))),
+        gone="Transpose",
+    ),
+    holds("around a bias that is fed", lambda: last(bias(first(image()), feed(6, name="b"), "NCHW")), gone="Transpose"),
+    refuses("a bias along another axis", lambda: last(bias(first(image()), 5)), because="not along the last axis"),
     refuses("the same permutation twice", lambda: first(tf.tanh(first(image()))), because="do not undo"),
     refuses("no Transpose before it", lambda: last(tf.tanh(image())), because="is in between"),
     refuses("another reader", read_twice, because="2 consumers"),

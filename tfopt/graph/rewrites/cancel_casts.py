@@ -30,7 +30,7 @@ def when(match: Match) -> str | None:
     first = tf.as_dtype(match.attr("SrcT", "inner"))
     if first != target:
         return f"the pair makes {target.name} of {first.name}"
-    return None if _holds(first.name, source.name) else f"{source.name} does not hold every {first.name}"
+    return None if represents(source.name, first.name) else f"{source.name} does not hold every {first.name}"
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
@@ -38,7 +38,8 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     return match.tensor("x")
 
 
-def _holds(inner: str, outer: str) -> bool:
+def represents(outer: str, inner: str) -> bool:
+    """Return whether a dtype has every value of another one."""
     if inner == "bfloat16":
         return outer in ("bfloat16", "float32", "float64")
     if "bfloat16" in (inner, outer):

@@ -6,10 +6,10 @@
     after     x -> Relu -> y
 
 An elementwise operation does not depend on the place of an element, so every value stays the same. f may consist of
-several operations.
+several operations, also of BiasAdd.
 
 Requires: constant permutations that undo each other; no other reader of a node in between; constants that are no
-larger than the data.
+larger than the data; biases along the last axis of x.
 """
 
 import numpy as np
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from tfopt.graph.control_flow_v1 import is_framed
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.op_registry import BINARY, UNARY, identity, output_types
+from tfopt.graph.op_registry import BINARY, UNARY, attributes, identity, output_types
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Maker, Whole
+from tfopt.graph.rewrite_rule import Maker, Whole, attr
 
 NAME = "cancel_transposes_around"
 
@@ -30,7 +30,7 @@ def run(graph: Graph, report: Report) -> int:
     for last in graph.of_op("Transpose"):
         if last.name not in graph.nodes or not graph.is_constant(last.inputs[1]):
             continue
-        if graph.nodes[last.inputs[0].node].op not in UNARY | BINARY:
+        if graph.nodes[last.inputs[0].node].op not in UNARY | BINARY | {"BiasAdd"}:
             continue
         inner = _inner(graph, last)
         if not isinstance(inner, str) and is_framed(graph):
@@ -63,16 +63,24 @@ def _inner(graph: Graph, last: Node) -> list[Node] | str:
             array = graph.array(tensor)
             if array.dtype.kind in "OSU" or array.ndim > len(order):
                 return "a constant has more axes than the data"
-        elif node.op not in UNARY | BINARY:
+        elif node.op not in UNARY | BINARY | {"BiasAdd"}:
             return f"{node.op} is in between or before it"
         elif node.name in graph.fetched | graph.fed or graph.waiting(node.name) or node.controls:
             return "an operation in between is an output of the graph as well, fed, or has control edges"
         elif graph.uses(node.name) != 1:
             return f"an operation in between has {graph.uses(node.name)} consumers"
+        elif node.op == "BiasAdd" and not _is_along_last(node, order):
+            return "a bias is not along the last axis without the Transposes"
         else:
             inner.append(node)
-            pending += node.inputs
+            pending += node.inputs[:1] if node.op == "BiasAdd" else node.inputs
     return inner if transposed else "there is no Transpose before it"
+
+
+def _is_along_last(bias: Node, order: NDArray[np.int64]) -> bool:
+    """Return whether a bias between the Transposes is along the last axis of what is before and after them."""
+    axis = 1 if attr(bias, "data_format") == "NCHW" else len(order) - 1
+    return bool(order[-1] == axis)
 
 
 def _move(graph: Graph, last: Node, inner: list[Node]) -> None:
@@ -80,9 +88,12 @@ def _move(graph: Graph, last: Node, inner: list[Node]) -> None:
     top = last.inputs[0]
     before = {tensor.node for node in inner for tensor in node.inputs if graph.nodes[tensor.node].op == "Transpose"}
     for node in inner:
-        inputs = [_before(graph, tensor, order, node) for tensor in node.inputs]
+        is_bias = node.op == "BiasAdd"
+        inputs = [_before(graph, tensor, order, node) for tensor in node.inputs[: 1 if is_bias else None]]
+        attributes_before = attributes("BiasAdd", node.attr, {"data_format": "NHWC"}) if is_bias else node.attr
         graph.remove(node.name)
-        graph.insert(Node(node.name, node.op, inputs, node.controls, node.attr, node.device))
+        inputs += node.inputs[1:] if is_bias else []
+        graph.insert(Node(node.name, node.op, inputs, node.controls, attributes_before, node.device))
     graph.remove(last.name)
     if last.name in graph.fetched or last.controls or graph.waiting(last.name):
         graph.insert(identity(last.name, top, output_types(last)[0], last.controls, last.device))

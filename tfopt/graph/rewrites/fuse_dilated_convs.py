@@ -6,10 +6,11 @@
     after     x -> Conv2D(K, SAME or VALID, dilations d) -> y
 
 TensorFlow 1 and Keras export dilated convolutions in this form. The convolution of one axis is between ExpandDims and
-Squeeze. The sums have the same terms, in an order that the kernel chooses. A batch norm after it is folded afterwards.
+Squeeze. The sums have the same terms, in an order that the kernel chooses. A bias in between follows. A batch norm
+after it is folded afterwards.
 
-Requires: stride 1 and no other dilation; static sizes; zeros before the data and a number of results as VALID or SAME
-has them; no results cut off at the beginning.
+Requires: a bias of one number for each channel; stride 1 and no other dilation; static sizes; zeros before the data and
+a number of results as VALID or SAME has them; no results cut off at the beginning.
 
 Source: tf.nn.with_space_to_batch; `flatten_atrous_conv` of the Graph Transform Tool.
 """
@@ -28,14 +29,17 @@ def _back(data: Pattern) -> Op:
     return op("BatchToSpaceND", data, const("same block"), const("crops"))
 
 
-PLAIN = _back(op(CONVS, TO_BATCH, "kernel", role="conv"))
-LINE = _back(
-    op(
-        "Squeeze",
-        op(CONVS, op("ExpandDims", TO_BATCH, const("axis"), role="expand"), "kernel", role="conv"),
-        role="squeeze",
-    )
+def _sum(data: Pattern) -> Op:
+    return op(("BiasAdd", "Add", "AddV2"), data, const("bias"), role="sum")
+
+
+PLAIN = op(CONVS, TO_BATCH, "kernel", role="conv")
+LINE = op(
+    "Squeeze",
+    op(CONVS, op("ExpandDims", TO_BATCH, const("axis"), role="expand"), "kernel", role="conv"),
+    role="squeeze",
 )
+PATTERNS = tuple(_back(data) for form in (PLAIN, LINE) for data in (form, _sum(form)))
 
 
 def when(match: Match) -> str | None:
@@ -53,6 +57,8 @@ def when(match: Match) -> str | None:
         return "other axes than those of the convolution are divided"
     if match.has("axis") and not _is_line(match):
         return "the new axis is not that before the data, or is not removed"
+    if match.has("sum") and not _is_bias(match):
+        return "the bias is not one number for each channel"
     padding = _padding(match)
     return padding if padding not in ("SAME", "VALID") else None
 
@@ -65,7 +71,15 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     if match.has("axis"):
         data = make.again(match.node("expand"), data, match.tensor("axis"))
     made = make.node(conv.op, data, match.tensor("kernel"), like=conv, padding=_padding(match), dilations=dilations)
-    return make.again(match.node("squeeze"), made) if match.has("axis") else made
+    if match.has("axis"):
+        made = make.again(match.node("squeeze"), made)
+    return make.again(match.node("sum"), made, match.tensor("bias")) if match.has("sum") else made
+
+
+def _is_bias(match: Match) -> bool:
+    bias = match.array("bias")
+    channels_first = match.node("sum").op == "BiasAdd" and match.attr("data_format", "sum") == "NCHW"
+    return not channels_first and (bias.ndim == 0 or bias.size == bias.shape[-1])
 
 
 def _is_line(match: Match) -> bool:
@@ -103,4 +117,4 @@ def _padding(match: Match) -> str:
     return min(paddings) if paddings else "one axis is SAME, the other VALID"
 
 
-LAW = Rule((PLAIN, LINE), when, rewrite)
+LAW = Rule(PATTERNS, when, rewrite)
