@@ -156,15 +156,17 @@ def test_endless_loop_is_no_obstacle(tmp_path, monkeypatch):
 
 
 def test_fast_math_runs_what_holds_for_finite_numbers(tmp_path):
-    def four(x):
-        return {"y": 1.0 / (0.0 + x), "z": tf.logical_not(x < 1.0), "v": x * 0.0, "w": (x * 1e30) * 1e-30}
+    def five(x):
+        common = x * tf.tanh(x) + x * tf.exp(x)
+        return {"y": 1.0 / (0.0 + x), "z": tf.logical_not(x < 1.0), "v": x * 0.0, "w": (x * 1e30) * 1e-30, "u": common}
 
-    strict, *_ = optimized(tmp_path / "strict", four, spec("x", 3))
-    fast, parent, child = optimized(tmp_path / "fast", four, spec("x", 3), fast_math=True)
+    strict, *_ = optimized(tmp_path / "strict", five, spec("x", 3))
+    fast, parent, child = optimized(tmp_path / "fast", five, spec("x", 3), fast_math=True)
     assert "grappler:arithmetic" in strict["taken_back"]
     assert fast["taken_back"] == {}
     fired = {row["pass"] for row in fast["passes"]} - {row["pass"] for row in strict["passes"]}
-    assert {"fold_zero_products", "drop_neutral_elements", "push_constants_together"} <= fired
+    expected = {"fold_zero_products", "drop_neutral_elements", "push_constants_together", "share_common_factors"}
+    assert expected <= fired
     x = {"x": np.float32([0.5, 1, 2])}
     np.testing.assert_allclose(parent(x), child(x), rtol=1e-6)
 
