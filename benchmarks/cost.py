@@ -3,7 +3,7 @@
     python benchmarks/cost.py [--models MobileNetV2 ResNet50] [--side 224] [--records 256] [--steps REGEX]
                               [--json F] [--folder F]
 
-The steps run one after another in one process for each model, as `tfopt run optimize --engine process` runs
+The steps run one after another in one process for each model, as `tfopt run optimize --engine process --jobs 1` runs
 them, with their child processes. Time includes waiting; CPU time is that of the process and all of its children, so it
 hardly depends on other work on the machine. Memory is the proportional set size (PSS) of the whole process tree,
 looked at ten times a second: pages that processes share count once. Weights are random; batch-norm statistics are
@@ -107,7 +107,7 @@ def measure(name: str, folder: Path, side: int, records: int) -> None:
     costs = json.loads((folder / FIGURES).read_text())
     logging.basicConfig(filename=folder / "log.txt", format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("tfopt").setLevel(logging.INFO)
-    with call_servers():
+    with call_servers(is_run=True):
         dag = trace(optimize)
         values = {"model": folder / "model", "examples": folder / "examples", "destination": str(folder / "pushed")}
         parameters = dag.values({**values, "label": "label", "seconds": 2.0})

@@ -29,7 +29,8 @@ def benchmark(
     example, "decided after 10 of 60 rounds".
 
     A candidate that fails is a row with its error. A candidate is not measured at a batch size if its calls take five
-    times the baseline's and fewer than 15 would fit in its seconds; its notes report this. Numbers are marked
+    times the baseline's, or twice if loading it and its first call (which may compile it) take longer than its seconds,
+    and fewer than 15 would fit in its seconds; its notes report this. Numbers are marked
     ``"stable": false`` if the warm-up did not converge, the rounds lie far apart, or other processes used the model's
     cores; ``disturbed`` is the share of the time in which they did. Peak memory is that of the whole process, with the
     runtime and one set of inputs.

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 WARM_BURSTS, WARM_TOLERANCE = 3, 0.05  # a model is warm when this many bursts in a row agree within this tolerance
 UNRECORDED_SHARE = 0.15  # first part of a turn, which is not recorded
 SLOW_RATIO = 5.0  # a call this many times slower than the baseline's, and too long for `FEW_ROUNDS`, is not measured
+COSTLY_RATIO = 2.0  # the same for a model whose load and first call take longer than its seconds, in each round
 FEW_ROUNDS = 15  # with fewer rounds the differences between processes usually hide a difference of 5 %
 OVERTIME = 2.0  # multiple of the planned seconds that may be used before the number of rounds is reduced
 
@@ -147,7 +148,9 @@ def _drop_slow_sizes(model: MeasuredModel, baseline: MeasuredModel, settings: Se
     """Drop the batch sizes at which a model is so slow that measuring it only costs time."""
     for batch_size, seconds in list(model.call_seconds.items()):
         usual = baseline.call_seconds.get(batch_size, seconds)
-        if seconds > max(SLOW_RATIO * usual, settings.seconds_per_size / FEW_ROUNDS):
+        start_seconds = model.facts["load_seconds"] + model.facts["first_call_seconds"]
+        ratio = COSTLY_RATIO if start_seconds > settings.seconds else SLOW_RATIO
+        if seconds > max(ratio * usual, settings.seconds_per_size / FEW_ROUNDS):
             del model.is_warm[batch_size], model.call_seconds[batch_size]
             reason = f"a call took {seconds:.2g} s during warm-up, {seconds / usual:.1f} times the baseline's"
             model.notes.append(f"batch size {batch_size} is not measured: {reason}")

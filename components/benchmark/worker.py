@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfopt.artifacts.formats import FORMATS
+from tfopt.processes import heap
 from tfopt.processes.fork_server import serve_forks
 from tfopt.processes.rpc import peak_memory
 
@@ -62,6 +63,7 @@ class Worker:
         start = time.perf_counter()
         outputs = self._runtime.run(self._batches[0])
         seconds = time.perf_counter() - start
+        heap.trim()  # all models are in memory at the same time, each with what the optimization of its graph left
         if warm:
             self.burst(warm, 0.0)
         floats = {name: array for name, array in outputs.items() if array.dtype.kind == "f"}

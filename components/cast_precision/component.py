@@ -52,5 +52,8 @@ def cast_precision(
         Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3, for the operations that stay in float32.
     """
     from tfopt.components.cast_precision.cast import cast_model
+    from tfopt.processes.subprocess_call import run_isolated
 
-    cast.metadata |= cast_model(model, cast.path, examples, precision, keep, tolerance)
+    cast.metadata |= run_isolated(
+        *(cast_model, model, cast.path, examples, precision, keep, tolerance), doing="casting the graph"
+    )

@@ -1,7 +1,9 @@
 """Compilation of a model with XLA: check the ops, write the model, compare outputs, measure in a fresh process."""
 
+import functools
 import logging
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +22,14 @@ from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.errors import ComponentError
 from tfopt.graph import grappler
 from tfopt.graph import pass_manager as passes
-from tfopt.graph.comparison import Comparison, largest_error, special_inputs, why_no_special_values
+from tfopt.graph.comparison import Comparison, Loader, largest_error, special_inputs, why_no_special_values
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.frozen_runtime import FrozenRuntime
 from tfopt.graph.report import Report
 from tfopt.graph.saved_model import opened
 from tfopt.graph.special_values import EXTREMES, IEEE
-from tfopt.processes.subprocess_call import run_in_child
-from tfopt.runtimes import environment
+from tfopt.processes.subprocess_call import run_in_child, run_isolated
+from tfopt.runtimes import Runtime, environment
 from tfopt.serving.saved_model_assets import copy_assets
 from tfopt.serving.warm_up import write_requests
 
@@ -45,18 +47,28 @@ def compile_model(model: SavedModel, target: Path, examples: Examples | None, se
     Raises:
         ComponentError: See `compile_xla`.
     """
+    facts, batches = run_isolated(_write_verified, model, target, examples, settings, doing="compiling with XLA")
+    facts["report"] |= _measure(model, target, batches, settings)
+    return facts
+
+
+def _write_verified(
+    model: SavedModel, target: Path, examples: Examples | None, settings: Settings
+) -> tuple[dict[str, Any], dict[int, Batch]]:
+    """Write the compiled model, compare it with its parent, and return its facts and the inputs of a measurement."""
     serving = target / "Format-Serving"
+    # Each load of the compiled model compiles it again.
+    before = functools.cache(lambda key: runtimes.load(model, signature=key))
+    after = functools.cache(lambda key: runtimes.load(SavedModel(target), signature=key))
     with opened(model) as frozen:
         frozen = passes.optimize(grappler.run(frozen, ["debug_stripper"]), PASSES, Report())
         report = _write_model(frozen, serving, settings, model.signature)
-        comparison = Comparison(
-            frozen.signatures, lambda key: runtimes.load(model, signature=key), examples, model.signature
-        )
+        comparison = Comparison(frozen.signatures, lambda key: nullcontext(before(key)), examples, model.signature)
         special = Comparison(
             *(frozen.signatures, lambda key: FrozenRuntime(frozen, key), examples, model.signature),
             special_inputs(frozen),
         )
-    errors = _compare_outputs(comparison, target)
+    errors = _compare_outputs(comparison, lambda key: nullcontext(after(key)))
     output, error = largest_error(errors)
     if error > settings.tolerance:
         raise ComponentError(
@@ -64,16 +76,16 @@ def compile_model(model: SavedModel, target: Path, examples: Examples | None, se
             f"at most {settings.tolerance:g}",
             "pass a larger tolerance",
         )
-    report["special_values"] = _compare_special_values(special, target, settings.tolerance) or (
-        why_no_special_values(frozen) or "the same results"
-    )
+    report["special_values"] = _compare_special_values(
+        special, lambda key: nullcontext(after(key)), settings.tolerance
+    ) or (why_no_special_values(frozen) or "the same results")
     if settings.buckets:
         error = check_lengths(model, SavedModel(target), settings.buckets, settings.tolerance)
         report["sequence_buckets"] = {"lengths": settings.buckets, "error": error}
-    batches = _draw_batches(model, examples, settings.sizes)
-    report |= _measure(model, target, batches, settings)
+    parent = before(model.signature)
+    batches = _draw_batches(parent, examples, settings.sizes)
     if settings.warm_up:
-        lengths = draw_lengths(runtimes.load(model), settings.buckets) if settings.buckets else {}
+        lengths = draw_lengths(parent, settings.buckets) if settings.buckets else {}
         padded = [_rows(lengths[bucket], size) for bucket in settings.buckets for size in batches]
         write_requests(serving, [*batches.values(), *padded], model.signature)
     copy_assets(model, serving)
@@ -84,7 +96,7 @@ def compile_model(model: SavedModel, target: Path, examples: Examples | None, se
         "skipped": comparison.skipped,
         "outputs": errors,
     }
-    return {"name": "compiled", "report": report, "verified": verified}
+    return {"name": "compiled", "report": report, "verified": verified}, batches
 
 
 def _write_model(frozen: Frozen, serving: Path, settings: Settings, signature: str) -> dict[str, Any]:
@@ -139,10 +151,10 @@ def _nothing_compiled() -> ComponentError:
     )
 
 
-def _compare_outputs(comparison: Comparison, target: Path) -> dict[str, Any]:
+def _compare_outputs(comparison: Comparison, child: Loader) -> dict[str, Any]:
     """Return the difference of each output from the parent's. The first run compiles, and raises XLA's errors."""
     try:
-        return comparison.errors(lambda key: runtimes.load(SavedModel(target), signature=key))
+        return comparison.errors(child)
     except ComponentError:
         raise
     except Exception as error:
@@ -155,19 +167,16 @@ def _compare_outputs(comparison: Comparison, target: Path) -> dict[str, Any]:
         ) from error
 
 
-def _compare_special_values(comparison: Comparison, target: Path, tolerance: float) -> list[str]:
+def _compare_special_values(comparison: Comparison, child: Loader, tolerance: float) -> list[str]:
     """Return how results differ on special values, which is no reason to refuse the model: XLA has other kernels."""
-    lines = comparison.special_differences(
-        lambda key: runtimes.load(SavedModel(target), signature=key), (IEEE, EXTREMES), tolerance
-    )
+    lines = comparison.special_differences(child, (IEEE, EXTREMES), tolerance)
     for line in lines:
         log.warning("on special values: %s", line)
     return lines
 
 
-def _draw_batches(model: SavedModel, examples: Examples | None, sizes: list[int]) -> dict[int, Batch]:
-    """Return inputs of the signature by batch size; only for the model's own size if it is fixed."""
-    runtime = runtimes.load(model)
+def _draw_batches(runtime: Runtime, examples: Examples | None, sizes: list[int]) -> dict[int, Batch]:
+    """Return inputs of a signature by batch size; only for the model's own size if it is fixed."""
     inputs, _ = draw_inputs(examples, runtime.inputs, records=max(sizes))
     batches = {}
     for size in sizes:

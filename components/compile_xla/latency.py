@@ -46,8 +46,8 @@ def _call_seconds(runtime: runtimes.Runtime, batch: Batch) -> float:
 
 def _is_marked(runtime: Any) -> bool:
     """Return True if the loaded graph has a function that must be compiled, or ops that may be compiled."""
-    if not hasattr(runtime._call, "graph"):  # a Keras model without a SavedModel
+    if not hasattr(runtime, "graph_def"):  # a Keras model without a SavedModel
         return False
-    graph = runtime._call.graph.as_graph_def()
+    graph = runtime.graph_def
     must = any(MUST_COMPILE in function.attr and function.attr[MUST_COMPILE].b for function in graph.library.function)
     return must or any(MAY_COMPILE in node.attr and node.attr[MAY_COMPILE].b for node in nodes(graph))

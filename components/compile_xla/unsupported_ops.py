@@ -50,6 +50,7 @@ def reason_unsupported(node: Any) -> str | None:
         return None
     if node.op in DYNAMIC:
         return "the size of its output depends on the data"
+    tf.constant(0)  # TensorFlow registers XLA's kernels with its devices, not before
     devices = {kernel.device_type for kernel in kernels.get_registered_kernels_for_op(node.op).kernel}
     if DEVICE not in devices:
         return "XLA has no kernel for it"

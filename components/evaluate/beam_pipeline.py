@@ -1,22 +1,20 @@
 """Beam pipeline of `evaluate`: parts of shards in, one `Totals` out, and a check that every record is counted once."""
 
 import logging
-import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import apache_beam as beam
 
 from tfopt import runtimes
-from tfopt.artifacts import Evaluation, Examples, Model, PythonModule, unique_names
+from tfopt.artifacts import Examples, Model, PythonModule, unique_names
 from tfopt.artifacts.evaluation_report import EvaluationReport
-from tfopt.artifacts.storage import is_remote, local_copy, upload
+from tfopt.artifacts.storage import local_copy
 from tfopt.components.evaluate import records
 from tfopt.components.evaluate.accumulators import Totals
 from tfopt.components.evaluate.calibration_overlap import calibration_records
-from tfopt.components.evaluate.loaded_models import MODEL_POOL
+from tfopt.components.evaluate.loaded_models import MODEL_POOL, LoadedModel
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.components.evaluate.plan import Plan, make_plan
 from tfopt.components.evaluate.score_shard import score_part
@@ -51,13 +49,20 @@ def evaluate_models(
     local = [type(model).open(local_copy(model.uri), model.metadata) for model in models]
     local[0].signature = baseline.signature
     names = unique_names(local)
-    with runtimes.load(local[0]) as runtime:
-        plan = make_plan(settings, local, runtime, files, metrics)
+    loaded = runtimes.load(local[0])
+    try:
+        plan, position, predictions = make_plan(settings, local, loaded, files, metrics)
+    except BaseException:
+        loaded.close()
+        raise
     plan = replace(
         plan,
         models=tuple((model.uri, copy.digest) for model, copy in zip(models, local, strict=True)),
         calibrated=tuple(calibration_records(model) for model in local),
     )
+    offered = LoadedModel(baseline.uri, plan, loaded)
+    offered.known[position] = predictions
+    MODEL_POOL.offer(offered)
     with ThreadPoolExecutor(1) as background:
         expected = background.submit(_count_records, examples, settings.split, files)
         totals = _run_pipeline(plan, files, ResultFile(f"{target}/.totals"))
@@ -65,16 +70,6 @@ def evaluate_models(
             raise ComponentError(*totals.refusal[1])
         check_counts(expected.result(), totals, names)
     return summarize(plan, totals, local, names, _class_names(examples, settings.label))
-
-
-def save_report(report: EvaluationReport, evaluation: Evaluation) -> None:
-    """Write ``evaluation.json`` to a local folder or a remote address."""
-    if not is_remote(evaluation.uri):
-        evaluation.write(report)
-        return
-    with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
-        Evaluation(folder).write(report)
-        upload(Path(folder), evaluation.uri)
 
 
 def _run_pipeline(plan: Plan, files: list[str], result: ResultFile) -> Totals:

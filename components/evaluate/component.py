@@ -50,7 +50,8 @@ def evaluate(
     Reference:
         Chamandy et al., "Estimating Uncertainty for Massive Data Streams", 2012 (the Poisson bootstrap).
     """
-    from tfopt.components.evaluate.beam_pipeline import evaluate_models, save_report
+    from tfopt.components.evaluate.evaluation import evaluate as evaluate_models
+    from tfopt.components.evaluate.evaluation import save_report
 
     report = evaluate_models(baseline, candidates, examples, settings, evaluation.uri, module)
     save_report(report, evaluation)

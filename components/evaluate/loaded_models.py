@@ -14,6 +14,7 @@ from tfopt import runtimes
 from tfopt.artifacts import Model
 from tfopt.artifacts.storage import local_copy
 from tfopt.artifacts.tensor_spec import fixed_batch
+from tfopt.components.evaluate.accumulators import Position
 from tfopt.data.batches import check_features, column_name, to_inputs
 from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.runtimes import Runtime
@@ -31,14 +32,15 @@ class LoadedModel:
         runtime: The runtime of the model; None if it failed.
         output: The evaluated output.
         failure: The reason why it failed.
+        known: Predictions for batches that the model was run on before, by position.
     """
 
-    def __init__(self, uri: str, plan: "Plan") -> None:
-        """Load the model; a failure is stored, not raised."""
-        self.runtime: Runtime | None = None
+    def __init__(self, uri: str, plan: "Plan", runtime: Runtime | None = None) -> None:
+        """Load the model unless it is loaded already; a failure is stored, not raised."""
+        self.runtime, self.known = runtime, dict[Position, NDArray[Any]]()
         self.output, self.failure = plan.output, ""
         try:
-            runtime = self.runtime = runtimes.load(Model(local_copy(uri)), signature=plan.signature)
+            runtime = self.runtime = runtime or runtimes.load(Model(local_copy(uri)), signature=plan.signature)
             check_features(plan.features, runtime.inputs, "inputs")
             # Converters rename a single output. Several outputs are identified by name.
             must_match = len(runtime.outputs) > 1 or plan.output in runtime.outputs
@@ -62,7 +64,13 @@ class ModelPool:
     def __init__(self) -> None:
         """Create an empty pool."""
         self._free: list[tuple[Any, list[LoadedModel]]] = []
+        self._offered: LoadedModel | None = None
         self._lock = threading.Lock()
+
+    def offer(self, baseline: LoadedModel) -> None:
+        """Use a baseline that this process has loaded, if the models of its plan are borrowed here."""
+        with self._lock:
+            self._offered = baseline
 
     @contextlib.contextmanager
     def borrow(self, plan: "Plan") -> Iterator[list[LoadedModel]]:
@@ -73,7 +81,9 @@ class ModelPool:
             models = self._free.pop()[1] if self._free else None
             if models is None:
                 log.info("loading %d models", len(plan.models))
-                models = [LoadedModel(uri, plan) for uri, _ in plan.models]
+                baseline, self._offered = self._offered, None
+                models = [baseline] if baseline else []
+                models += [LoadedModel(uri, plan) for uri, _ in plan.models[len(models) :]]
         try:
             yield models
         except BaseException:  # the step ends; the models are not used again
@@ -88,6 +98,9 @@ class ModelPool:
         with self._lock:
             unused = [models for key, models in self._free if key != but]
             self._free = [(key, models) for key, models in self._free if key == but]
+            if not but and self._offered:
+                unused.append([self._offered])
+                self._offered = None
         for model in itertools.chain(*unused):
             model.close()
 

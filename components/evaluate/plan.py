@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from tfopt.artifacts.saved_model_proto import check_signature
 from tfopt.artifacts.storage import local_copy
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate import records
-from tfopt.components.evaluate.accumulators import grain_of
+from tfopt.components.evaluate.accumulators import Position, grain_of
 from tfopt.components.evaluate.loaded_models import run_output, select_output
 from tfopt.components.evaluate.metrics import MULTI_LABEL, OTHER, REGRESSION, Scoring, looks_like_logits
 from tfopt.components.evaluate.parameters import Settings
@@ -77,8 +78,11 @@ class Plan:
 
 def make_plan(
     settings: Settings, models: list[Model], baseline: Runtime, files: list[str], metrics: tuple[UserMetric, ...] = ()
-) -> Plan:
+) -> tuple[Plan, Position, NDArray[Any]]:
     """Run the baseline on the first batch that has a label, and derive the plan.
+
+    Returns:
+        The plan, the position of that batch, and the baseline's predictions for it.
 
     Raises:
         ComponentError: If the label or a slice is missing or has the wrong type, the inputs do not match, the output
@@ -92,7 +96,7 @@ def make_plan(
     check_features(features, baseline.inputs, f"baseline {models[0].uri}")
     output = select_output(baseline, settings.output)
     batch_size = _batch_size(features)
-    batch = _first_batch(files, settings, features, baseline, batch_size)
+    position, batch = _first_batch(files, settings, features, baseline, batch_size)
     labels = batch[settings.label]
     outputs = run_output(baseline, batch, output)
     predictions = outputs.reshape(len(outputs), -1)
@@ -112,7 +116,7 @@ def make_plan(
     own = [metric for metric in metrics if metric.module != TFMA]
     metrics = measure_first_batch(own, scoring.names, labels, outputs)
     values = _values(scoring, metrics, outputs.shape[1:], predictions, labels)
-    return Plan(
+    plan = Plan(
         settings,
         tuple((model.uri, model.digest) for model in models),
         models[0].signature,
@@ -126,6 +130,7 @@ def make_plan(
         grain_of(np.abs(values).mean(0)),
         float(grain_of(np.abs(predictions).max())),
     )
+    return plan, position, predictions
 
 
 def check_labels(scoring: Scoring, label: str, labels: NDArray[Any]) -> None:
@@ -207,13 +212,13 @@ def _batch_size(features: Mapping[str, TensorSpec]) -> int:
 
 def _first_batch(
     files: list[str], settings: Settings, features: Mapping[str, TensorSpec], baseline: Runtime, size: int
-) -> dict[str, NDArray[Any]]:
+) -> tuple[Position, dict[str, NDArray[Any]]]:
     decoder = records.Decoder(features, settings.label, settings.slices, baseline.inputs)
     for file in files:
-        for _, batch in records.read_part(local_copy(file), 0, 1, size):
+        for index, batch in records.read_part(local_copy(file), 0, 1, size):
             usable, columns, _ = decoder.decode(batch)
             if len(usable):
-                return columns
+                return (PurePath(file).name, index), columns
     raise ComponentError(
         f"no record of split {settings.split!r} has the label and all inputs",
         f"records with {', '.join([settings.label, *required_features(baseline.inputs)])}",

@@ -23,6 +23,7 @@ from tfopt.components.evaluate.records import Decoder, read_part
 from tfopt.components.evaluate.tfma_metrics import Partition
 from tfopt.data.feature_schema import required_features
 from tfopt.errors import ComponentError
+from tfopt.processes import heap
 
 MOST_SLICES = 200  # values of one slice feature
 PREFETCHED = 4  # batches
@@ -42,9 +43,11 @@ def score_part(plan: Plan, file: str, part: int, of: int) -> Totals:
                 inputs |= required_features(model.runtime.inputs) if model.runtime else {}
             totals.failures = {n: (position, model.failure) for n, model in enumerate(models) if model.failure}
             decoder = Decoder(plan.features, plan.settings.label, plan.settings.slices, inputs)
-            for batch in prefetch(_batches(plan, decoder, file, part, of), PREFETCHED):
+            for number, batch in enumerate(prefetch(_batches(plan, decoder, file, part, of), PREFETCHED)):
                 position = batch.position
                 _score_batch(plan, models, batch, totals)
+                if not number:
+                    heap.trim()  # what the first calls of all models left
         except ComponentError as error:  # passed as data, because Beam would wrap it in a message of its own
             totals.refusal = (position, (error.received, error.expected, error.fix))
         totals.ended = time.time()
@@ -133,7 +136,9 @@ def _predictions(plan: Plan, number: int, model: LoadedModel, batch: Batch, tota
     if number in totals.failures or model.runtime is None:
         return None
     try:
-        predictions = predict(model.runtime, batch.columns, model.output)
+        predictions = model.known.pop(batch.position, None)
+        if predictions is None:
+            predictions = predict(model.runtime, batch.columns, model.output)
         if predictions.shape[1] != plan.scoring.width:
             raise ComponentError(
                 f"output {model.output!r} has {predictions.shape[1]} values a record",

@@ -49,5 +49,6 @@ def fold_batch_norm(
         CVPR 2018, section 3.2.
     """
     from tfopt.components.fold_batch_norm.fold import fold
+    from tfopt.processes.subprocess_call import run_isolated
 
-    folded.metadata |= fold(model, folded.path, examples, tolerance)
+    folded.metadata |= run_isolated(fold, model, folded.path, examples, tolerance, doing="folding batch norms")

@@ -50,5 +50,8 @@ def optimize_graph(
         Larsen and Shpeisman, "TensorFlow Graph Optimizations", 2019; the laws name theirs.
     """
     from tfopt.components.optimize_graph.optimize import optimize
+    from tfopt.processes.subprocess_call import run_isolated
 
-    optimized.metadata |= optimize(model, optimized.path, examples, optimization)
+    optimized.metadata |= run_isolated(
+        *(optimize, model, optimized.path, examples, optimization), doing="optimizing the graph"
+    )

@@ -48,9 +48,9 @@ def quantize_graph(
         CVPR 2018, section 2.
     """
     check_order(model, "quantize_graph")
-    from tfopt.components.quantize_graph.quantize import check, quantize
-
-    check(model, examples, quantization)
+    quantization.check()
+    examples.split(quantization.split)
+    from tfopt.components.quantize_graph.quantize import quantize
     from tfopt.processes.subprocess_call import run_in_child
 
     quantized.metadata |= run_in_child(

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from tfopt.component import Names
 from tfopt.conversion.convert import Calibration
+from tfopt.errors import ComponentError, nearest
 
 OPERATIONS = ("Conv2D", "DepthwiseConv2dNative", "MatMul")
 
@@ -22,3 +23,10 @@ class GraphQuantization(Calibration):
 
     operations: Annotated[tuple[str, ...], Names()] = OPERATIONS
     reduce_range: Literal["auto", "on", "off"] = "auto"
+
+    def check(self) -> None:
+        """Raise ComponentError if an operation cannot be quantized."""
+        for name in self.operations:
+            if name not in OPERATIONS:
+                expected = f"some of {', '.join(OPERATIONS)}"
+                raise ComponentError(f"operations: {name!r}", expected, nearest(name, OPERATIONS))

@@ -11,14 +11,14 @@ from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.components.quantize_graph.int8_operations import FUSED, Int8Writer
 from tfopt.components.quantize_graph.layers import Layer, find_layers
-from tfopt.components.quantize_graph.parameters import OPERATIONS, GraphQuantization
+from tfopt.components.quantize_graph.parameters import GraphQuantization
 from tfopt.components.quantize_graph.ranges import Range, measure_ranges, union
 from tfopt.conversion.calibration import compare_ranges, sample_inputs
 from tfopt.conversion.int8_overflow import is_range_reduced
 from tfopt.conversion.verification import verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
-from tfopt.errors import ComponentError, nearest
+from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.mutable_graph import Graph, Tensor
 from tfopt.graph.pass_manager import graph_of, optimize
@@ -35,20 +35,17 @@ NAME = "quantized saved_model"
 log = logging.getLogger(__name__)
 
 
-def check(model: SavedModel, examples: Examples, parameters: GraphQuantization) -> None:
-    """Raise ComponentError if an operation cannot be quantized, TensorFlow has no kernel, or the split is missing."""
+def check_kernels(parameters: GraphQuantization) -> None:
+    """Raise ComponentError if TensorFlow has no kernel for a quantized operation."""
     from tensorflow.python.framework import kernels
 
     for name in parameters.operations:
-        if name not in OPERATIONS:
-            raise ComponentError(f"operations: {name!r}", f"some of {', '.join(OPERATIONS)}", nearest(name, OPERATIONS))
         if not kernels.get_registered_kernels_for_op(FUSED[name]).kernel:
             raise ComponentError(
                 f"no kernel of this TensorFlow for {FUSED[name]}",
                 "TensorFlow for x86 CPUs, which is built with oneDNN",
                 "quantize where the model will be served, or use export_tflite with precision=int8",
             )
-    examples.split(parameters.split)
 
 
 def quantize(model: SavedModel, target: Path, examples: Examples, parameters: GraphQuantization) -> dict[str, Any]:
@@ -57,6 +54,7 @@ def quantize(model: SavedModel, target: Path, examples: Examples, parameters: Gr
     Raises:
         ComponentError: See `quantize_graph`.
     """
+    check_kernels(parameters)
     with runtimes.load(model) as parent:
         calibrated, facts = sample_inputs(examples, parent.inputs, parameters)
         with opened(model) as frozen:

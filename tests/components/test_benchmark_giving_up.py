@@ -19,8 +19,8 @@ USUAL = {1: 0.06, 8: 0.01}  # seconds of the baseline's calls, by batch size
 class FakeProcess:
     """A model process whose calls take a given number of seconds, by batch size, without waiting."""
 
-    def __init__(self, calls: dict[int, float], events: list[str] | None = None) -> None:
-        self._calls, self._size = calls, 0
+    def __init__(self, calls: dict[int, float], events: list[str] | None = None, load_seconds: float = 0.0) -> None:
+        self._calls, self._size, self._load_seconds = calls, 0, load_seconds
         self._events = [] if events is None else events
 
     def renew(self) -> None:
@@ -36,7 +36,10 @@ class FakeProcess:
             self._size = arguments[0]
         if name == "burst":
             return np.array([int(self._calls[self._size] * 1e9)] * 3), 0.0
-        results = {"load": {"inputs": {}, "load_seconds": 0.0}, "prepare": {"seconds": 0.0, "not_finite": []}}
+        results = {
+            "load": {"inputs": {}, "load_seconds": self._load_seconds},
+            "prepare": {"seconds": 0.0, "not_finite": []},
+        }
         return results.get(name, {})
 
 
@@ -48,10 +51,13 @@ def _model_files(tmp_path, monkeypatch):
         (tmp_path / name).touch()
 
 
-def measure_candidate(calls: dict[int, float], usual: dict[int, float] = USUAL) -> MeasuredModel:
+def measure_candidate(
+    calls: dict[int, float], usual: dict[int, float] = USUAL, load_seconds: float = 0.0
+) -> MeasuredModel:
     """Measure a candidate with these call times against a baseline, and return it."""
     baseline = MeasuredModel("baseline", Model("a.tflite"), FakeProcess(usual), is_baseline=True)
-    candidate = MeasuredModel("other", Model("b.tflite"), FakeProcess(calls), is_baseline=False)
+    process = FakeProcess(calls, load_seconds=load_seconds)
+    candidate = MeasuredModel("other", Model("b.tflite"), process, is_baseline=False)
     measure_interleaved([baseline, candidate], SETTINGS, lambda inputs: "inputs")
     assert list(baseline.samples) == list(usual)
     return candidate
@@ -71,6 +77,12 @@ def test_a_batch_size_is_dropped_if_calls_take_5_times_the_baselines_and_fewer_t
     assert list(candidate.samples) == sizes
     assert sum("is not measured" in note for note in candidate.notes) == 2 - len(sizes)
     assert not candidate.error
+
+
+@pytest.mark.parametrize(("load_seconds", "sizes"), [(8.1, [8]), (7.9, [1, 8])])  # of 8 seconds
+def test_twice_the_baselines_time_is_enough_if_a_start_takes_longer_than_the_seconds_of_the_model(load_seconds, sizes):
+    assert list(measure_candidate({1: 0.27, 8: 0.01}, {1: 0.13, 8: 0.01}, load_seconds).samples) == sizes
+    assert list(measure_candidate({1: 0.25, 8: 0.01}, {1: 0.13, 8: 0.01}, load_seconds).samples) == [1, 8]
 
 
 def test_each_round_starts_new_processes_after_all_of_the_previous_round_have_ended():

@@ -16,8 +16,10 @@ from tfopt.components.compile_xla import cache
 from tfopt.components.compile_xla.compile import _compare_outputs
 from tfopt.components.compile_xla.component import compile_xla
 from tfopt.components.compile_xla.saved_model import MAY_COMPILE, write_compiled
+from tfopt.components.compile_xla.unsupported_ops import find_unsupported_ops
 from tfopt.errors import ComponentError
-from tfopt.graph.saved_model import read
+from tfopt.graph.saved_model import read, write
+from tfopt.processes.subprocess_call import run_in_child
 from tfopt.serving import warm_up
 
 FRESH = """
@@ -39,6 +41,15 @@ def compiled(digits_model, digits_examples, tmp_path_factory):
         model=digits_model, compiled=target, examples=digits_examples, batch_sizes=["4", "1"], static=True
     )
     return outputs["compiled"]
+
+
+def test_a_frozen_model_has_kernels_of_xla_in_a_process_that_has_run_nothing(digits_model, tmp_path):
+    write(read(digits_model / "Format-Serving"), tmp_path / "frozen")
+    assert run_in_child(unsupported, tmp_path / "frozen", doing="looking") == {}
+
+
+def unsupported(folder):
+    return find_unsupported_ops(read(folder))
 
 
 @pytest.mark.nightly  # measuring times checks the marks in a fresh process too; this process has only TensorFlow

@@ -6,10 +6,12 @@ import tensorflow as tf
 
 from tests.conftest import write_examples
 from tfopt import runtimes
-from tfopt.artifacts import SavedModel, lineage
+from tfopt.artifacts import Examples, SavedModel, lineage
 from tfopt.artifacts.model_card import LineageStep
 from tfopt.components.quantize_graph.component import quantize_graph
 from tfopt.components.quantize_graph.int8_operations import FUSED, quantized_weights
+from tfopt.components.quantize_graph.parameters import GraphQuantization
+from tfopt.components.quantize_graph.quantize import quantize
 from tfopt.components.quantize_graph.ranges import union
 from tfopt.errors import ComponentError
 from tfopt.graph.mutable_graph import Graph, Tensor
@@ -286,8 +288,8 @@ def test_a_tensorflow_without_the_kernels_is_refused(tmp_path, monkeypatch):
 
     nothing = type("Kernels", (), {"kernel": []})()
     monkeypatch.setattr(kernels, "get_registered_kernels_for_op", lambda _: nothing)
-    with pytest.raises(ComponentError, match="built with oneDNN"):
-        quantized_and_parent(tmp_path, lambda x: x @ weights(0, 8, 2), images(16, 8))
+    with pytest.raises(ComponentError, match="built with oneDNN"):  # in the child process, before it reads the model
+        quantize(SavedModel(tmp_path), tmp_path, Examples(tmp_path), GraphQuantization())
 
 
 def test_trained_ranges_are_refused(digits_model, digits_examples, tmp_path, monkeypatch):

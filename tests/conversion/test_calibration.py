@@ -12,6 +12,13 @@ def test_the_halves_for_the_stability_of_ranges_have_no_common_batch():
     assert abs(len(first) - len(second)) == 1
 
 
+def test_of_large_inputs_few_are_enough_to_see_how_much_ranges_vary():
+    feed = [{"x": np.zeros((1, 224, 224, 3), np.float32)}] * 200
+    first, second = split_halves(feed)
+    assert (len(first), len(second)) == (32, 32)
+    assert list(map(len, split_halves(feed[:9]))) == [5, 4]
+
+
 def test_records_that_a_model_was_calibrated_on_are_left_out_unless_there_are_no_others():
     batch = {"x": np.array([[1.0], [2.0], [3.0]]), "word": np.array([b"a", b"b", b"c"], object), "scalar": np.array(7)}
     calibrated = {"x": np.array([[3.0], [1.0]]), "word": np.array([b"c", b"other"], object), "scalar": np.array(7)}

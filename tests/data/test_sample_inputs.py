@@ -133,6 +133,6 @@ def test_fewer_records_are_compared_if_all_inputs_or_parsed_features_together_ar
     records = RecordSpec("string", (None,), features={"image": ParsedFeature("float32", (None, 128, 128, 4))})
     assert compared_records({"small": small}, 256) == 256
     assert compared_records({"small": small, "image": image}, 256) == 32
-    assert compared_records({"examples": records}, 256) == 128
+    assert compared_records({"examples": records}, 256) == 64
     assert compared_records({"text": TensorSpec("string", (None,))}, 256) == 256
     assert compared_records({}, 256) == 256

@@ -1,5 +1,6 @@
 """Test the servers that fork the children of a run: who forks, what is shared, and that nothing stays."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from tfopt.errors import ComponentError, MachineError
 from tfopt.processes import call_server
 from tfopt.processes.call_server import call_servers, start_worker
 from tfopt.processes.rpc import CallFailed
-from tfopt.processes.subprocess_call import run_in_child
+from tfopt.processes.subprocess_call import run_in_child, run_isolated
 from tfopt.runtimes import subprocess_runtime
 
 
@@ -75,6 +76,23 @@ def test_calls_of_a_run_are_forks_of_one_process_that_has_imported_tensorflow(wi
     assert len({child for child, _, _ in calls}) == 3
     assert len({server for _, server, _ in calls} - {os.getpid()}) == 1
     assert all(is_imported for _, _, is_imported in calls)
+
+
+def log_and_return():
+    logging.getLogger("tfopt.child").info("of the child")
+    logging.getLogger("tfopt.child").debug("not shown")
+    return os.getpid()
+
+
+def test_isolated_work_is_in_a_fork_during_a_run_only_and_its_messages_are_logged_here(within_run, caplog):
+    caplog.set_level(logging.INFO, "tfopt")
+    with call_servers():
+        assert run_isolated(log_and_return, doing="looking") == os.getpid()
+        caplog.clear()
+        with call_servers(is_run=True):
+            assert run_isolated(log_and_return, doing="looking") != os.getpid()
+        assert [(entry.name, entry.getMessage()) for entry in caplog.records] == [("tfopt.child", "of the child")]
+        assert run_isolated(log_and_return, doing="looking") == os.getpid()
 
 
 def test_a_worker_is_a_fork_during_a_run_and_a_new_process_otherwise(within_run, monkeypatch, tmp_path):

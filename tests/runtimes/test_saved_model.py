@@ -1,6 +1,7 @@
 """Test the saved_model runtime: dtypes, order, signatures, threads and damaged folders."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,18 +12,38 @@ from tfopt import runtimes
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
+from tfopt.graph.saved_model import read, write
 from tfopt.processes.subprocess_call import run_in_child
+from tfopt.runtimes.saved_model import FrozenSavedModelRuntime, SavedModelRuntime
 
 
-@pytest.fixture(scope="module")
-def mixed(tmp_path_factory):
+@pytest.fixture(scope="module", params=["as exported", "frozen"])
+def mixed(tmp_path_factory, request):
     """A SavedModel with inputs zeta, words, alpha and outputs z, upper, a, not in alphabetical order."""
 
     def serve(zeta, words, alpha):
         return {"z": zeta * 2, "upper": tf.strings.upper(words), "a": zeta + tf.cast(alpha, tf.float32)}
 
     specs = {"zeta": ([None, 2], tf.float32), "words": ([None], tf.string), "alpha": ([None, 1], tf.int64)}
-    return formulas.saved(tmp_path_factory.mktemp("mixed") / "model", serve, **specs)
+    folder = tmp_path_factory.mktemp("mixed")
+    plain = formulas.saved(folder / "model", serve, **specs)
+    if request.param == "as exported":
+        return plain
+    write(read(Path(plain)), folder / "frozen")
+    return folder / "frozen"
+
+
+def test_frozen_models_without_objects_run_in_a_session_and_others_in_tensorflows_loader(mixed, digits_model, tmp_path):
+    is_frozen = not (Path(mixed) / "fingerprint.pb").exists()
+    assert isinstance(runtimes.load(Model(mixed)), FrozenSavedModelRuntime if is_frozen else SavedModelRuntime)
+    write(read(Path(digits_model) / "Format-Serving"), tmp_path / "frozen")
+    images = np.random.default_rng(0).random((5, 8, 8, 1), np.float32)
+    with runtimes.load(Model(digits_model)) as before, runtimes.load(Model(tmp_path / "frozen")) as after:
+        assert isinstance(after, FrozenSavedModelRuntime)
+        assert (before.inputs, before.outputs) == (after.inputs, after.outputs)
+        expected, received = before.run({"image": images}), after.run({"image": images})
+    for name, array in expected.items():
+        np.testing.assert_allclose(received[name], array, atol=1e-5)
 
 
 def test_inputs_and_outputs_have_names_and_may_be_text(mixed):

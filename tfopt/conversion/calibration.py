@@ -11,6 +11,7 @@ from tfopt.artifacts.tensor_spec import TensorSpec, fixed_batch
 from tfopt.conversion.convert import Calibration
 from tfopt.data.batches import Batch, parse_records, sample_records
 from tfopt.data.feature_schema import stored_features
+from tfopt.data.sample_inputs import COMPARED_VALUES, FEWEST_COMPARED
 from tfopt.errors import ComponentError
 
 Ranges = Mapping[str, tuple[float, float]]  # smallest and largest value of each activation
@@ -69,8 +70,13 @@ def record_digest(record: bytes) -> str:
 
 
 def split_halves(feed: list[Batch]) -> tuple[list[Batch], list[Batch]]:
-    """Split calibration data into two disjoint parts, every other batch in each."""
-    return feed[::2], feed[1::2]
+    """Split calibration data into two disjoint parts, every other batch in each; of large inputs only the first ones.
+
+    Ranges are measured on both only to report how much they vary.
+    """
+    values = sum(array.size for batch in feed[:1] for array in batch.values())
+    most = 2 * max(FEWEST_COMPARED, COMPARED_VALUES // max(values, 1))
+    return feed[:most:2], feed[1:most:2]
 
 
 def compare_ranges(one: Ranges, other: Ranges) -> dict[str, Any]:

@@ -34,6 +34,11 @@ def runner_arguments(values: Sequence[str]) -> Iterator[None]:
         _ARGUMENTS.reset(token)
 
 
+def current_arguments() -> tuple[str, ...]:
+    """Return the runner arguments of this context."""
+    return _ARGUMENTS.get()
+
+
 @contextlib.contextmanager
 def pipeline() -> Iterator[Any]:
     """Yield a ``beam.Pipeline``, and run it at the end of the block.

@@ -17,7 +17,7 @@ from tfopt.errors import ComponentError
 
 MAX_WORDS_OF_TEXT = 8
 WORDS = (b"a", b"the", b"cat", b"Dog", b"runs", b"over", b"1", b"2.5")  # of any text
-COMPARED_VALUES, FEWEST_COMPARED = 8 << 20, 32  # numbers in the inputs, and records, of a comparison of two models
+COMPARED_VALUES, FEWEST_COMPARED = 4 << 20, 32  # numbers in the inputs, and records, of a comparison of two models
 QUANTIZED = ("qint8", "quint8", "qint16", "quint16", "qint32")
 OPEN_SIZE = 64  # size of dimensions that are dynamic in the signature
 
@@ -64,7 +64,7 @@ def compared_records(specs: Specs, most: int) -> int:
     The time of a comparison grows with the inputs, and a model that computes something else differs in most records.
 
     >>> compared_records({"image": TensorSpec("float32", (None, 224, 224, 3))}, 512)
-    55
+    32
     >>> compared_records({"image": TensorSpec("float32", (None, 28, 28, 1))}, 512)
     512
     """

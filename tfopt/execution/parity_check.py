@@ -10,6 +10,7 @@ from typing import Any
 from tfopt.artifacts import CARD, Examples, Model
 from tfopt.declaration.component import Component
 from tfopt.errors import ComponentError
+from tfopt.processes.subprocess_call import run_isolated
 
 VERIFIED = "verified"  # in the metadata, and so in the model card: inputs and the parity of each output
 
@@ -33,12 +34,9 @@ def check_parity(component: Component, model: Model, inputs: Mapping[str, Any], 
     parent = next(iter(inputs.values()), None)
     if not isinstance(parent, Model) or VERIFIED in model.metadata or (model.path / CARD).exists():
         return
-    from tfopt import runtimes
-    from tfopt.measurement.parity import measure_parity
-
     examples = next((value for value in inputs.values() if isinstance(value, Examples)), None)
-    with runtimes.load(parent) as loaded:
-        facts = measure_parity(loaded, model, examples, fix=f"check what {component.name} does to the model")
+    fix = f"check what {component.name} does to the model"
+    facts = run_isolated(_measure_parity, parent, model, examples, fix, doing="comparing the model with its parent")
     tolerance = parameters.get("tolerance")
     tolerance = component.tolerance if tolerance is None else tolerance
     for name, parity in facts["outputs"].items():
@@ -49,3 +47,11 @@ def check_parity(component: Component, model: Model, inputs: Mapping[str, Any], 
                 f"check what {component.name} does to the model, or declare a larger tolerance",
             )
     model.metadata[VERIFIED] = facts | {"tolerance": tolerance}
+
+
+def _measure_parity(parent: Model, model: Model, examples: Examples | None, fix: str) -> dict[str, Any]:
+    from tfopt import runtimes
+    from tfopt.measurement.parity import measure_parity
+
+    with runtimes.load(parent) as loaded:
+        return measure_parity(loaded, model, examples, fix=fix)

@@ -1,6 +1,7 @@
 """Compare the outputs of a rewritten model with those of its parent, signature by signature."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from itertools import chain
 from typing import Any
 
@@ -27,7 +28,9 @@ from tfopt.graph.state import changes_state
 from tfopt.measurement.parity import compare
 from tfopt.runtimes import Arrays, Runtime
 
-RECORDS, BATCH = 32, 16
+Loader = Callable[[str], AbstractContextManager[Runtime]]  # a signature of a model by its key
+
+RECORDS, BATCH = 24, 12  # batches of the size of those with special values, so that XLA compiles one program for both
 MIN_RANGE = 0.01  # fraction of the largest value: the range of a nearly constant output would make any error large
 TOLERANCE = {"float16": 1e-2, "bfloat16": 5e-2}  # parent and child both round every result to this dtype
 FLOAT32_TOLERANCE = 1e-4
@@ -44,7 +47,7 @@ class Comparison:
     def __init__(
         self,
         keys: Iterable[str],
-        parent: Callable[[str], Runtime],
+        parent: Loader,
         examples: Examples | None,
         signature: str = SERVING_DEFAULT,
         special: Mapping[str, Collection[str]] | None = None,
@@ -94,7 +97,7 @@ class Comparison:
                 reasons, "a signature that can be run here", "export serving_default with plain tensors"
             )
 
-    def errors(self, child: Callable[[str], Runtime]) -> dict[str, dict[str, Any]]:
+    def errors(self, child: Loader) -> dict[str, dict[str, Any]]:
         """Return the parity facts of each output of a child by ``signature/output``; see `parity.compare`."""
         facts: dict[str, dict[str, Any]] = {}
         for key in self._recorded:
@@ -102,9 +105,7 @@ class Comparison:
                 facts |= self._errors(key, runtime)
         return facts
 
-    def check(
-        self, child: Callable[[str], FrozenRuntime], tolerance: float, *, rounds: bool = False, unchecked: bool = False
-    ) -> float:
+    def check(self, child: Loader, tolerance: float, *, rounds: bool = False, unchecked: bool = False) -> float:
         """Return the largest error of a child on ordinary values, after a comparison on special ones.
 
         Args:
@@ -139,9 +140,7 @@ class Comparison:
             probe.outcome = outcome
         return largest
 
-    def special_differences(
-        self, child: Callable[[str], Runtime], kinds: Collection[str], tolerance: float = float("inf")
-    ) -> list[str]:
+    def special_differences(self, child: Loader, kinds: Collection[str], tolerance: float = float("inf")) -> list[str]:
         """Return how the outputs of a child differ on special values: one line for each signature and kind.
 
         Args:
@@ -170,7 +169,7 @@ class Comparison:
             facts[f"{key}/{name}"] = {**parity.facts(), "relative_error": parity.max_abs_error / spread}
         return {name: one for name, one in facts.items() if name not in self._random}
 
-    def _run_again(self, key: str, parent: Callable[[str], Runtime]) -> None:
+    def _run_again(self, key: str, parent: Loader) -> None:
         """Load the parent again and run it on the recorded inputs only; leave out outputs that differ next time."""
         with parent(key) as runtime:
             self._recorded[key] = _RecordedOutputs(runtime, self._recorded[key].batches)

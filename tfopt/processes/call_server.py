@@ -29,30 +29,66 @@ WITHOUT_EFFECT = {"PYTEST_CURRENT_TEST"}  # another value in every test
 
 _lock = threading.RLock()  # steps may run in threads
 _open: "CallServers | None" = None
+_runs = 0  # open contexts of runs
 
 
 @contextlib.contextmanager
-def call_servers() -> Iterator[None]:
-    """Fork children from servers until the context ends; within another such context, use its servers."""
-    global _open
+def call_servers(*, is_run: bool = False) -> Iterator[None]:
+    """Fork children from servers until the context ends; within another such context, use its servers.
+
+    Args:
+        is_run: True for a run of many steps, whose work is done in forks wherever it can be (see `run_isolated`).
+    """
+    global _open, _runs
     with _lock:
         mine = CallServers() if _open is None else None
         _open = _open or mine
+        _runs += is_run
     try:
         yield
     finally:
+        with _lock:
+            _runs -= is_run
+            if _open and is_run:
+                _open.is_ended = False  # the threads of the run have ended
+            _open = None if mine else _open
         if mine:
-            with _lock:
-                _open = None
             mine.close()
 
 
+def is_in_run() -> bool:
+    """Return True within the `call_servers` of a run."""
+    return _runs > 0
+
+
+class CallsEnded(BaseException):
+    """The run was interrupted: a thread of it starts no further child process, and nothing but cleanup follows."""
+
+
+def end_calls() -> None:
+    """Kill the forks of the run; threads that wait for one, or start another, raise `CallsEnded`."""
+    if servers := _open:
+        servers.end()
+
+
+def check_not_ended() -> None:
+    """Raise `CallsEnded` after `end_calls`."""
+    if _open and _open.is_ended:
+        raise CallsEnded
+
+
 def fork_call(environment: Mapping[str, str], log: Path) -> "ForkedCall | None":
-    """Return a fork of the server with this environment; None if no servers are open, or it cannot be started."""
+    """Return a fork of the server with this environment; None if no servers are open, or it cannot be started.
+
+    Raises:
+        CallsEnded: If the run was interrupted.
+    """
     with _lock:
+        check_not_ended()
         try:
             return _open.fork(environment, log) if _open else None
         except (WorkerDied, OSError):  # a new process reports why
+            check_not_ended()
             return None
 
 
@@ -71,7 +107,13 @@ def start_worker(module: str, *, log: Path, environment: Mapping[str, str]) -> W
 
 
 class CallServers:
-    """The servers of a run, one for each environment, the last used one last."""
+    """The servers of a run, one for each environment, the last used one last.
+
+    Attributes:
+        is_ended: True after `end`.
+    """
+
+    is_ended = False
 
     def __init__(self) -> None:
         """Start no server yet."""
@@ -87,9 +129,17 @@ class CallServers:
             self._end_idle_servers()
             server = self._start(environment)
         self._servers[key] = server
+        if self.is_ended:  # meanwhile
+            server.kill()
         fork = ForkedCall(server, log)
         self._forks[key] = [*(other for other in self._forks.get(key, []) if not other.is_finished), fork]
         return fork
+
+    def end(self) -> None:
+        """Kill all servers, and with them all forks, also while a thread waits for one of them."""
+        self.is_ended = True
+        for server in list(self._servers.values()):
+            server.kill()
 
     def close(self) -> None:
         """End all servers, and with them all forks."""

@@ -4,17 +4,21 @@ The child is a plain ``python -m tfopt.processes.child_call``, or a fork of a pr
 of `multiprocessing` would run the caller's own script again.
 """
 
+import contextlib
 import importlib
+import logging
 import os
 import pickle
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tfopt.errors import ComponentError, first_line, machine_error
 from tfopt.processes.parent_death import die_with_parent
+
+Message = tuple[str, int, str]  # logger, level, text
 
 
 def write_call(file: Path, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -25,8 +29,13 @@ def write_call(file: Path, function: Callable[..., Any], arguments: tuple[Any, .
 
 
 def read_answer(file: Path) -> tuple[bool, Any]:
-    """Return whether the call returned, and its result or the `ComponentError` that it raised."""
-    worked, result = pickle.loads(file.read_bytes())
+    """Return whether the call returned, and its result or the `ComponentError` that it raised.
+
+    The messages that it logged are logged in this process.
+    """
+    worked, result, messages = pickle.loads(file.read_bytes())
+    for name, level, text in messages:
+        logging.getLogger(name).log(level, "%s", text)
     return worked, result
 
 
@@ -40,17 +49,38 @@ def perform(call: Path, answer: Path) -> None:
         sys.path[:], folder = pickle.load(stream)
         os.chdir(folder)
         module, name, arguments = pickle.load(stream)
-    try:
-        result = True, getattr(importlib.import_module(module), name)(*arguments)
-    except Exception as error:
-        lacked = machine_error(error)
-        if lacked is None and not isinstance(error, ComponentError):
-            traceback.print_exc()
-            sys.exit(f"{type(error).__name__}: {first_line(error)}")  # printed last, for `last_line`
-        result = False, lacked or error
+    with _collected_messages() as messages:
+        try:
+            result = True, getattr(importlib.import_module(module), name)(*arguments)
+        except Exception as error:
+            lacked = machine_error(error)
+            if lacked is None and not isinstance(error, ComponentError):
+                traceback.print_exc()
+                sys.exit(f"{type(error).__name__}: {first_line(error)}")  # printed last, for `last_line`
+            result = False, lacked or error
     part = answer.with_suffix(".partial")
-    part.write_bytes(pickle.dumps(result))
+    part.write_bytes(pickle.dumps((*result, messages)))
     part.rename(answer)
+
+
+@contextlib.contextmanager
+def _collected_messages() -> Iterator[list[Message]]:
+    """Collect what tfopt logs, which otherwise only appears in the child's own output."""
+    messages: list[Message] = []
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.append((record.name, record.levelno, record.getMessage()))
+
+    log, collector = logging.getLogger("tfopt"), Collector(logging.INFO)
+    level = log.level
+    log.addHandler(collector)
+    log.setLevel(logging.INFO)
+    try:
+        yield messages
+    finally:
+        log.removeHandler(collector)
+        log.setLevel(level)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,26 @@
 """Call a function in a child process: for code that may crash or leak, or needs a new TensorFlow."""
 
+import contextlib
 import errno
+import math
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tfopt.errors import ComponentError, MachineError, disk_full_error
-from tfopt.processes.call_server import fork_call
+from tfopt.processes.call_server import check_not_ended, fork_call, is_in_run
 from tfopt.processes.child_call import read_answer, write_call
 from tfopt.processes.exit_status import describe_exit, last_line, last_lines
 from tfopt.processes.parent_death import PYTHON
 
 T = TypeVar("T")
+INTERVAL_S = 1.0  # between two looks whether the run was interrupted, without a fork server
 LOG_ROOM = 1 << 14  # bytes of free space; with less, the output of a child is incomplete
 OUT_OF_MEMORY = "std::bad_alloc"  # the message of a C++ library before it aborts
 
@@ -46,6 +50,7 @@ def run_in_child(
             exceeded the limit.
         MachineError: If the child was killed, or ended for lack of memory.
         TypeError: If the child could not import the function; addressed to the caller's author.
+        CallsEnded: If the run was interrupted.
     """
     if function.__module__ == "__main__" or "<" in function.__qualname__:
         raise TypeError(f"{function.__module__}.{function.__qualname__} is not a function of an importable module")
@@ -60,6 +65,7 @@ def run_in_child(
                 "a process that ends in time",
                 "see its last lines above; allow it more time if it was only slow",
             ) from error
+        check_not_ended()
         if -code == signal.SIGKILL or (code and OUT_OF_MEMORY in last_lines(log)):
             raise MachineError(
                 f"{doing}: the process {describe_exit(code)}{last_line(log)}",
@@ -81,6 +87,23 @@ def run_in_child(
     return result  # type: ignore[no-any-return]
 
 
+def run_isolated(function: Callable[..., T], *arguments: Any, doing: str) -> T:
+    """Call a module-level function and return its result: during a run in a fork, otherwise in this process.
+
+    TensorFlow keeps gigabytes of graphs and compiled programs until its process ends, and a run has many steps. Outside
+    of a run, another process would import TensorFlow again, and lack classes that the caller registered with Keras.
+
+    Args:
+        function: See `run_in_child`.
+        arguments: Picklable arguments.
+        doing: Description of the work for the error.
+
+    Raises:
+        ComponentError: See `run_in_child`.
+    """
+    return run_in_child(function, *arguments, doing=doing) if is_in_run() else function(*arguments)
+
+
 def _run(call: Path, answer: Path, log: Path, environment: Mapping[str, str], limit_s: float | None) -> int:
     """Run the child to its end and return its exit status."""
     if fork := fork_call(environment, log):
@@ -94,7 +117,17 @@ def _run(call: Path, answer: Path, log: Path, environment: Mapping[str, str], li
             stderr=subprocess.STDOUT,
         )
         try:
-            return process.wait(limit_s)
+            return _wait(process, limit_s)
         finally:
             process.kill()
             process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], limit_s: float | None) -> int:
+    """Wait for the end of a process, or of the run, and return the exit status of the process."""
+    deadline = math.inf if limit_s is None else time.monotonic() + limit_s
+    while (remaining := deadline - time.monotonic()) > 0:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(min(INTERVAL_S, remaining))
+        check_not_ended()
+    raise subprocess.TimeoutExpired("the call", limit_s or 0)

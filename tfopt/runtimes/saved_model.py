@@ -1,19 +1,30 @@
-"""The `saved_model` runtime: a signature of a SavedModel in TensorFlow."""
+"""The `saved_model` runtime: a signature of a SavedModel in TensorFlow.
 
+A frozen model, as `tfopt.graph.saved_model.write` makes it, runs in a session, as TensorFlow Serving runs every model:
+`tf.saved_model.load` copies its constants several times, and takes six times as long.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
+from tfopt.artifacts.saved_model_proto import asset_files
 from tfopt.artifacts.tensor_spec import TensorSpec, plain_integers
 from tfopt.data.text_inputs import read_text_inputs
 from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.runtimes import Arrays, Runtime
 
+INITIALIZER = "saved_model_main_op"  # the collection that names the initialization op
+
 
 def load(model: Model, *, signature: str, threads: int | None) -> Runtime:
     """Load a signature of a SavedModel."""
+    if model.saved_model and (graph := _read_frozen(model.saved_model)) is not None:
+        return FrozenSavedModelRuntime(model, graph, signature, threads)
     return SavedModelRuntime(model, signature, threads)
 
 
@@ -28,18 +39,10 @@ class SavedModelRuntime(Runtime):
         try:
             self._loaded = tf.saved_model.load(str(model.saved_model))
         except Exception as error:
-            raise ComponentError(
-                f"{model.saved_model}: {first_line(error)}",
-                "a SavedModel that TensorFlow can load",
-                "export it again; a file may be truncated or missing",
-            ) from error
+            raise _damaged(model, error) from error
         signatures = self._loaded.signatures
         if signature not in signatures:
-            raise ComponentError(
-                f"{model.uri}: no signature {signature!r}",
-                "one of its signatures",
-                nearest(signature, signatures) if signatures else "export it with a signature",
-            )
+            raise _no_signature(model, signature, signatures)
         self._call = signatures[signature]
         # TensorFlow stores no order; the order of the inputs differs between processes.
         inputs = self._call.structured_input_signature[1]
@@ -49,14 +52,118 @@ class SavedModelRuntime(Runtime):
         self.outputs = {name: to_tensor_spec(spec) for name, spec in sorted(self._call.structured_outputs.items())}
         self._constant = tf.constant
 
+    @property
+    def graph_def(self) -> Any:
+        """Return the graph of the signature, with its functions."""
+        return self._call.graph.as_graph_def()
+
     def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """Run the signature."""
         results = self._call(**{name: self._constant(arrays[name]) for name in self.inputs})
         return {name: plain_integers(np.asarray(results[name].numpy())) for name in self.outputs}
 
 
+class FrozenSavedModelRuntime(Runtime):
+    """A signature of a frozen SavedModel, in a session."""
+
+    def __init__(self, model: Model, meta_graph: Any, signature: str, threads: int | None) -> None:
+        """Import the graph into a session and run its initialization; see `tfopt.runtimes.load`."""
+        import tensorflow as tf
+
+        set_threads(threads)
+        tf.constant(0)  # fixes the number of threads, which a session does not
+        folder = model.saved_model or model.path
+        options: dict[str, int] = {"allow_soft_placement": True}
+        if threads:
+            options |= {"intra_op_parallelism_threads": threads, "inter_op_parallelism_threads": 1}
+        try:
+            with tf.Graph().as_default() as graph:
+                tf.graph_util.import_graph_def(meta_graph.graph_def, name="")
+            self._session = tf.compat.v1.Session(graph=graph, config=tf.compat.v1.ConfigProto(**options))
+            files = {item.tensor_info.name: str(folder / "assets" / item.filename) for item in asset_files(meta_graph)}
+            for node in meta_graph.collection_def[INITIALIZER].node_list.value:
+                self._session.run(node, files)
+        except Exception as error:
+            raise _damaged(model, error) from error
+        if signature not in meta_graph.signature_def:
+            raise _no_signature(model, signature, meta_graph.signature_def)
+        ends = meta_graph.signature_def[signature]
+        try:
+            inputs, outputs = (
+                {name: graph.get_tensor_by_name(side[name].name) for name in sorted(side)}
+                for side in (ends.inputs, ends.outputs)
+            )
+        except (KeyError, ValueError) as error:
+            raise _damaged(model, error) from error
+        self.inputs = {name: to_tensor_spec(tensor) for name, tensor in inputs.items()}
+        if any(spec.dtype == "string" for spec in self.inputs.values()):
+            self.inputs |= read_text_inputs(folder, signature)
+        self.outputs = {name: to_tensor_spec(tensor) for name, tensor in outputs.items()}
+        self._call = self._session.make_callable(list(outputs.values()), list(inputs.values()))
+
+    @property
+    def graph_def(self) -> Any:
+        """Return the graph."""
+        return self._session.graph.as_graph_def()
+
+    def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
+        """Run the signature."""
+        results = self._call(*(arrays[name] for name in self.inputs))
+        return {name: plain_integers(np.asarray(out)) for name, out in zip(self.outputs, results, strict=True)}
+
+    def close(self) -> None:
+        """Close the session."""
+        self._session.close()
+
+
+def _read_frozen(folder: Path) -> Any:
+    """Return the MetaGraphDef of a frozen SavedModel; None for other models, which need TensorFlow's own loader."""
+    from google.protobuf.message import DecodeError
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
+
+    if (folder / "variables").exists():
+        return None
+    try:
+        graphs = Proto.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
+    except (OSError, DecodeError):  # TensorFlow's loader reports it
+        return None
+    return graphs[0] if len(graphs) == 1 and _is_frozen(graphs[0]) else None
+
+
+def _is_frozen(graph: Any) -> bool:
+    """Return True for a graph without objects, variables to restore, collections of TensorFlow 1, and other tensors."""
+    signatures = graph.signature_def.values()
+    return (
+        list(graph.meta_info_def.tags) == ["serve"]
+        and not graph.HasField("object_graph_def")
+        and not graph.HasField("saver_def")
+        and set(graph.collection_def) <= {INITIALIZER}
+        and all(
+            info.WhichOneof("encoding") == "name"
+            for signature in signatures
+            for info in (*signature.inputs.values(), *signature.outputs.values())
+        )
+    )
+
+
+def _damaged(model: Model, error: Exception) -> ComponentError:
+    return ComponentError(
+        f"{model.saved_model}: {first_line(error)}",
+        "a SavedModel that TensorFlow can load",
+        "export it again; a file may be truncated or missing",
+    )
+
+
+def _no_signature(model: Model, signature: str, signatures: Collection[str]) -> ComponentError:
+    return ComponentError(
+        f"{model.uri}: no signature {signature!r}",
+        "one of its signatures",
+        nearest(signature, signatures) if signatures else "export it with a signature",
+    )
+
+
 def to_tensor_spec(spec: Any) -> TensorSpec:
-    """Convert a ``tf.TensorSpec``."""
+    """Convert a ``tf.TensorSpec``, or the type of a tensor of a graph."""
     if spec.shape.rank is None:
         return TensorSpec(spec.dtype.name, (None,), ranked=False)
     return TensorSpec(spec.dtype.name, tuple(spec.shape))

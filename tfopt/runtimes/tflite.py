@@ -1,5 +1,6 @@
 """The `tflite` runtime: LiteRT's interpreter with XNNPACK."""
 
+import os
 import re
 from typing import Any
 
@@ -43,7 +44,9 @@ class TFLiteRuntime(Runtime):
 
         self._file = model.tflite
         try:
-            self._interpreter = Interpreter(model_path=str(model.tflite), num_threads=threads)
+            # LiteRT's own default is one thread; all other runtimes use every core by default.
+            count = threads or len(os.sched_getaffinity(0))
+            self._interpreter = Interpreter(model_path=str(model.tflite), num_threads=count)
             self._interpreter.allocate_tensors()
         except (ValueError, RuntimeError) as error:
             raise _refusal(model, str(error)) from error
