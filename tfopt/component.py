@@ -57,6 +57,7 @@ def component(
     cpu: float = 1,
     memory: str = "4Gi",
     gpu: int = 0,
+    concurrent: bool = False,
 ) -> Callable[[Callable[..., None]], Component]:
     """Declare a function as a component.
 
@@ -76,6 +77,8 @@ def component(
         cpu: Number of cores that Kubeflow requests for a step; ``--kfp-option`` changes it, memory and gpu.
         memory: Requested memory as a Kubernetes quantity, such as ``4Gi``.
         gpu: Number of GPUs.
+        concurrent: True if ``tfopt run --engine process`` may run it at the same time as other such steps: its work is
+            done in child processes, and it measures no time.
     """
     resources = Resources(cpu, memory, gpu)
     return lambda function: Component(
@@ -89,6 +92,7 @@ def component(
         tolerance=tolerance,
         model_signature=model_signature,
         resources=resources,
+        concurrent=concurrent,
     )
 
 

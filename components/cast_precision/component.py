@@ -9,7 +9,7 @@ from tfopt.execution.failed_models import OnFailure
 SENSITIVE_OPS = ("Exp", "Expm1", "Log", "Log1p", "LogSoftmax", "Mean", "Pow", "Prod", "Softmax", "Sum", "Cumsum")
 
 
-@component(image="tf", purpose="graph", model_signature=True)
+@component(image="tf", purpose="graph", model_signature=True, concurrent=True)
 def cast_precision(
     model: Input[SavedModel],
     cast: Output[SavedModel],

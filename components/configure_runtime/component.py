@@ -7,7 +7,7 @@ from tfopt.component import Input, Output, component
 from tfopt.execution.failed_models import OnFailure
 
 
-@component(image="tf", purpose="graph", model_signature=True)
+@component(image="tf", purpose="graph", model_signature=True, concurrent=True)
 def configure_runtime(
     model: Input[SavedModel],
     configured: Output[SavedModel],

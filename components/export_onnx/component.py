@@ -8,7 +8,7 @@ from tfopt.errors import ComponentError
 from tfopt.execution.failed_models import OnFailure
 
 
-@component(image="tf", purpose="conversion", memory="8Gi", model_signature=True)
+@component(image="tf", purpose="conversion", memory="8Gi", model_signature=True, concurrent=True)
 def export_onnx(
     model: Input[Model],
     exported: Output[OnnxModel],

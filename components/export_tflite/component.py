@@ -8,7 +8,7 @@ from tfopt.conversion.convert import convert_in_child
 from tfopt.execution.failed_models import OnFailure
 
 
-@component(image="tf", purpose="conversion", memory="8Gi", model_signature=True)
+@component(image="tf", purpose="conversion", memory="8Gi", model_signature=True, concurrent=True)
 def export_tflite(
     model: Input[Model],
     exported: Output[TFLiteModel],

@@ -7,7 +7,7 @@ from tfopt.component import Between, Input, SameOutput, component
 from tfopt.execution.failed_models import OnFailure
 
 
-@component(image="tf", purpose="graph", model_signature=True)
+@component(image="tf", purpose="graph", model_signature=True, concurrent=True)
 def fold_batch_norm(
     model: Input[SavedModel],
     folded: SameOutput[SavedModel],

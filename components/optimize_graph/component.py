@@ -6,7 +6,7 @@ from tfopt.components.optimize_graph.parameters import Optimization
 from tfopt.execution.failed_models import OnFailure
 
 
-@component(image="tf", purpose="graph", model_signature=True)
+@component(image="tf", purpose="graph", model_signature=True, concurrent=True)
 def optimize_graph(
     model: Input[SavedModel],
     optimized: Output[SavedModel],

@@ -7,7 +7,7 @@ from tfopt.components.quantize_graph.parameters import GraphQuantization
 from tfopt.execution.failed_models import OnFailure
 
 
-@component(image="tf", purpose="graph", memory="8Gi", model_signature=True)
+@component(image="tf", purpose="graph", memory="8Gi", model_signature=True, concurrent=True)
 def quantize_graph(
     model: Input[SavedModel],
     examples: Input[Examples],

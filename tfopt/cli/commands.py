@@ -178,6 +178,13 @@ def _add_run_options(parser: CommandParser, json_help: str) -> None:
         help="an argument for the Beam components, such as --beam-pipeline-arg=--runner=DataflowRunner",
     )
     parser.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="with --engine process: run at most N steps at the same time, 1 for one after another (default: the "
+        "number of cores, and no more than fit into the memory). A step that measures time always runs alone",
+    )
+    parser.add_argument(
         "--require-blessing",
         action="store_true",
         help=f"end with exit code {NOT_BLESSED} if no model meets the goals, so that a CI job fails",
@@ -192,6 +199,12 @@ def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, Any]:
     storage.check_characters(str(_root(dag, arguments)))
     check_engine(arguments.engine)
     portable_runners.check_arguments(arguments.beam_pipeline_arg)
+    if arguments.jobs is not None and (arguments.engine != "process" or arguments.jobs < 1):
+        raise ComponentError(
+            f"--jobs {arguments.jobs} with --engine {arguments.engine}",
+            "a number from 1, with --engine process: the others run one step after another",
+            "leave it out, or pass --engine process --jobs 1",
+        )
     types = {port.type for step in dag.steps.values() for port in step.component.outputs.values()}
     if arguments.require_blessing and Decision not in types:
         raise ComponentError(
@@ -233,7 +246,8 @@ def _run(arguments: argparse.Namespace) -> int:
         "parameters": {name: values[name] for name in dag.parameters},
     }
     with redirect_library_logs(root / "run.log", len(dag.steps)), recorded_run(root, dag.name, **facts) as results:
-        outcomes = load_engine(arguments.engine)(dag, values, root, beam_args=arguments.beam_pipeline_arg)
+        options = {"jobs": arguments.jobs} if arguments.engine == "process" else {}
+        outcomes = load_engine(arguments.engine)(dag, values, root, beam_args=arguments.beam_pipeline_arg, **options)
         artifacts = [output for outcome in outcomes.values() for output in outcome.outputs.values()]
         results |= decision_facts(root, artifacts) | run_facts(dag, values, outcomes)
     if arguments.json:

@@ -14,7 +14,7 @@ from tfopt.errors import ComponentError
 ENGINES = {
     "beam": "TFX's Beam runner, with ML Metadata",
     "local": "TFX's local runner, with ML Metadata",
-    "process": "one step after another in this process, without TFX",
+    "process": "in this process and its children, without TFX",
 }
 BLOCKED = ("tensorflow", "tensorflow_model_analysis", "tensorflow_data_validation", "tensorflow_transform", "tfx_bsl")
 INCOMPLETE = ("tfx.components.", "tfx_bsl.")  # without TensorFlow, TFX defines these components as None

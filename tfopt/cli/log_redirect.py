@@ -11,6 +11,7 @@ from typing import IO
 
 from tfopt.artifacts import scratch
 from tfopt.cli.terminal import is_interactive
+from tfopt.dag.outcome import running_step
 from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 
@@ -19,6 +20,12 @@ LIMIT = 4_000_000  # bytes of a log file, from which the next run starts a new o
 
 class LogFormatter(logging.Formatter):
     """Write messages so that names in them neither control the terminal nor look like another message."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (the name of the base class)
+        """Return the line; of a step that runs next to others, with the name of the step."""
+        if step := running_step.get():
+            record.message = f"{step}: {record.message}"
+        return super().formatMessage(record)
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, and following lines indented."""

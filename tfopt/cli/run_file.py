@@ -22,7 +22,7 @@ from tfopt.kfp.pod_options import KEYS, LISTS, RUN_KEYS, Options, named_by
 
 # The option of each key, by the name that argparse stores it under. `values`, `images` and `pods` are mappings instead.
 OPTIONS = {
-    "": ("pipeline", "root", "engine", "beam_pipeline_arg", "stage", "pipeline_name"),
+    "": ("pipeline", "root", "engine", "jobs", "beam_pipeline_arg", "stage", "pipeline_name"),
     "server": ("endpoint", "token_file", "namespace", "experiment"),
     "schedule": ("cron", "name"),
 }

@@ -3,7 +3,10 @@
 The records have the step as the attribute ``step_started`` or ``step_ended``, for handlers that show the progress.
 """
 
+import contextlib
 import logging
+from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from tfopt.artifacts import Artifact, Decision, html
@@ -11,6 +14,8 @@ from tfopt.dag.dag import Dag
 from tfopt.formatting import duration
 
 log = logging.getLogger(__name__)
+
+running_step: ContextVar[str] = ContextVar("running step", default="")  # of a thread with one of several steps
 
 
 @dataclass
@@ -47,6 +52,16 @@ class RunOutcome(dict[str, Outcome]):
         artifacts = [artifact for outcome in self.values() for artifact in outcome.outputs.values()]
         decisions = [artifact._repr_html_() for artifact in artifacts if isinstance(artifact, Decision)]
         return "".join([html.table(f"Run of {len(self)} steps", columns, rows), *decisions])
+
+
+@contextlib.contextmanager
+def log_as(step: str) -> Iterator[None]:
+    """Let the log lines of this thread name the step that it runs next to other steps."""
+    token = running_step.set(step)
+    try:
+        yield
+    finally:
+        running_step.reset(token)
 
 
 def log_start(dag: Dag, step: str) -> None:

@@ -116,6 +116,7 @@ class Component:
         tolerance: float | None = TOLERANCE,
         model_signature: bool = False,
         resources: Resources,
+        concurrent: bool = False,
     ) -> None:
         """Store the function; its signature is read on first use.
 
@@ -131,10 +132,11 @@ class Component:
             model_signature: True for `MODEL_PARAMETERS`, of components that load models: the signature becomes
                 `Model.signature`; `tfopt.keras_models.load` refuses code that is not trusted.
             resources: What Kubeflow requests for a step.
+            concurrent: True if it may run next to other such steps on one machine.
         """
         self.function, self.run = function, run
         self.image, self.cache, self.beam, self.resources = image, cache, beam, resources
-        self.purpose = purpose
+        self.purpose, self.concurrent = purpose, concurrent
         self.runs, self.tolerance, self.model_signature = tuple(runs), tolerance, model_signature
         self.name = self.__name__ = function.__name__
         self.__doc__, self.__module__ = function.__doc__, function.__module__

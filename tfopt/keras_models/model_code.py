@@ -9,6 +9,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,10 @@ KERAS_PACKAGES = ("keras", "tf_keras", "tensorflow_model_optimization", "tfopt",
 
 Configuration = Any  # parsed JSON
 
+_lock = threading.Lock()
+_active: list[str] = []  # values of open contexts: some within others, some in other threads
+_before: str | None = None
+
 
 class ModelCodeError(ComponentError):
     """A model file contains Python code, and the user does not trust it."""
@@ -29,16 +34,27 @@ class ModelCodeError(ComponentError):
 
 @contextlib.contextmanager
 def trusted_code(trusted: bool) -> Iterator[None]:
-    """Allow code in model files in this process and its child processes, or not, while the body runs."""
-    previous = os.environ.get(TRUST)
-    os.environ[TRUST] = "1" if trusted else "0"
+    """Allow code in model files in this process and its child processes, or not, while the body runs.
+
+    Steps that run at the same time, in threads, have the same value: the scheduler of the engine sees to it.
+    """
+    global _before
+    own = "1" if trusted else "0"
+    with _lock:
+        if not _active:
+            _before = os.environ.get(TRUST)
+        _active.append(own)
+        os.environ[TRUST] = own
     try:
         yield
     finally:
-        if previous is None:
-            del os.environ[TRUST]
-        else:
-            os.environ[TRUST] = previous
+        with _lock:
+            del _active[len(_active) - 1 - _active[::-1].index(own)]
+            remaining = _active[-1] if _active else _before
+            if remaining is None:
+                del os.environ[TRUST]
+            else:
+                os.environ[TRUST] = remaining
 
 
 def is_trusted() -> bool:

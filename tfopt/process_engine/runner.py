@@ -1,7 +1,9 @@
-"""Execution of a DAG in this process, one step after another, with results and their records in the run's folder."""
+"""Execution of a DAG in this process and its children, with results and their records in the run's folder."""
 
+import os
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,13 @@ from tfopt.dag.dag import Dag, Step, Value
 from tfopt.dag.outcome import Outcome, RunOutcome, log_end, log_start
 from tfopt.data import beam_runner
 from tfopt.process_engine.result_cache import StepResults
+from tfopt.process_engine.scheduler import run_steps
 from tfopt.processes.call_server import call_servers
 
 
-def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[str] = ()) -> RunOutcome:
+def run(
+    dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[str] = (), jobs: int | None = None
+) -> RunOutcome:
     """Run a DAG to its end and return the outcome of each step, in order.
 
     Args:
@@ -24,12 +29,14 @@ def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[
         root: The run's folder. Steps of an earlier run there are reused if the content of their inputs, their
             parameters and their code have not changed. A second run in it waits for the first one.
         beam_args: Arguments for the Beam components' pipelines.
+        jobs: Most steps at a time (see `tfopt.process_engine.scheduler`); None for the number of cores.
 
     Raises:
         ComponentError: If a value is not allowed, or a step raises it. Finished steps are reused by the next run.
     """
     values, root = dag.values(values), root.absolute()
-    outcomes = RunOutcome()
+    jobs = jobs or len(os.sched_getaffinity(0))
+    ended: dict[str, Outcome] = {}
     with (
         scratch_folder(),
         locked_run(root),
@@ -40,33 +47,46 @@ def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[
             source: source.type(values[name]) for name, source in dag.sources.items() if values[name] is not None
         }
         digests = {source: source_digest(artifact) for source, artifact in artifacts.items()}
-        for step in dag.steps.values():
+
+        def start(step: Step) -> Callable[[], Outcome]:
             log_start(dag, step.id)
-            outcome = _run_step(step, artifacts, digests, dag.resolve(step, values), root)
+            present = present_inputs(step, artifacts)
+            inputs = {name: [digests[value] for value in values] for name, values in present.items()}
+            paths = {name: [artifacts[value].uri for value in values] for name, values in present.items()}
+            return partial(_run_step, step, inputs, paths, dag.resolve(step, values), root)
+
+        def finish(step: Step, outcome: Outcome) -> None:
             log_end(dag, step.id, reused=outcome.reused, seconds=outcome.seconds)
-            outcomes[step.id] = outcome
+            ended[step.id] = outcome
             for name, output in step.outputs.items():
                 artifacts[output] = outcome.outputs[name]
                 digests[output] = outcome.outputs[name].content_digest
-    return outcomes
+
+        run_steps(list(dag.steps.values()), start, finish, jobs)
+    return RunOutcome({step: ended[step] for step in dag.steps})
 
 
 def _run_step(
     step: Step,
-    artifacts: Mapping[Value, Artifact],
-    digests: Mapping[Value, str | None],
+    inputs: dict[str, list[str | None]],
+    paths: Mapping[str, list[str]],
     parameters: Mapping[str, Any],
     root: Path,
 ) -> Outcome:
-    """Return the outcome of a step: an earlier result if there is one, else that of an execution."""
+    """Return the outcome of a step: an earlier result if there is one, else that of an execution.
+
+    Args:
+        step: The step.
+        inputs: Digests of the artifacts of each input.
+        paths: Paths or addresses of the artifacts of each input.
+        parameters: Values of the parameters that the pipeline passes.
+        root: The run's folder.
+    """
     start, component = time.monotonic(), step.component
-    present = present_inputs(step, artifacts)
-    inputs = {name: [digests[value] for value in values] for name, values in present.items()}
     results = StepResults(root, step, inputs, component.check(parameters))
     outputs = results.reuse()
     if outputs is not None:
         return Outcome(True, time.monotonic() - start, outputs, inputs)
-    paths = {name: [artifacts[value].uri for value in values] for name, values in present.items()}
     arguments = {name: listed if component.inputs[name].many else listed[0] for name, listed in paths.items()}
     outputs = component(**arguments, **results.new_targets(), **parameters)
     results.store(outputs, time.monotonic() - start)

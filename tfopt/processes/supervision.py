@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ FORWARDED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signa
 FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')  # of faulthandler
 
 _record: int | None = None  # file descriptor, in the program's process
+_works: dict[int, list[dict[str, Any]]] = {}  # of each thread, the innermost last
+_lock = threading.Lock()
 _owner = 0  # ID of the program's process: its own forks record nothing
 
 
@@ -72,16 +75,33 @@ def run_supervised(program: Callable[[], int]) -> "int | Death":
 
 @contextlib.contextmanager
 def recorded_work(description: dict[str, Any]) -> Iterator[None]:
-    """Record what this process works on until the context ends, for the process that supervises it, if any."""
+    """Record what this process works on until the context ends, for the process that supervises it, if any.
+
+    Of contexts within each other the innermost one counts; threads may have contexts of their own at the same time.
+    """
     if _record is None:
         yield
         return
-    before = _read(_record)
-    _write(_record, description)
+    thread = threading.get_ident()
+    with _lock:
+        _works.setdefault(thread, []).append(description)
+        _write(_record, _joined_works())
     try:
         yield
     finally:
-        _write(_record, before)
+        with _lock:
+            _works[thread].pop()
+            _write(_record, _joined_works())
+
+
+def _joined_works() -> dict[str, Any]:
+    """Return the description of what all threads work on: of their texts a list in words, of their lists the union."""
+    joined: dict[str, Any] = {}
+    for work in [works[-1] for works in _works.values() if works]:
+        for key, value in work.items():
+            separator = ", " if isinstance(value, str) else []
+            joined[key] = joined[key] + separator + value if key in joined else value
+    return joined
 
 
 def _run_recorded(program: Callable[[], int], record: int) -> int:

@@ -1,0 +1,110 @@
+"""Order of the steps of a run: independent ones side by side where they may be, the others one at a time.
+
+A step may run next to others if its component declares it (`concurrent` of `tfopt.component`): its work is done in
+child processes, and it measures no time. Every other step runs alone, in the main thread, so that nothing disturbs a
+measurement.
+"""
+
+import contextvars
+import re
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+
+import psutil
+
+from tfopt.dag.dag import Step, StepOutput
+from tfopt.dag.outcome import Outcome, log_as
+from tfopt.declaration.component import TRUST_MODEL_CODE
+from tfopt.processes.call_server import end_calls
+
+UNITS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "K": 10**3, "M": 10**6, "G": 10**9}
+
+
+def run_steps(
+    steps: Sequence[Step],
+    start: Callable[[Step], Callable[[], Outcome]],
+    finish: Callable[[Step, Outcome], None],
+    jobs: int,
+) -> None:
+    """Run the steps of a DAG.
+
+    Args:
+        steps: The steps, each after those whose outputs it uses.
+        start: Called in this thread for a step whose inputs are complete; returns the function that runs it.
+        finish: Called in this thread for a step that has ended, before a step starts that uses its outputs.
+        jobs: Most steps at a time. Their declared memory together is at most what the machine has free.
+
+    Raises:
+        Exception: The first one of a step. Steps that run at that time end before, so that their results are reused.
+    """
+    running: dict[Future[Outcome], Step] = {}
+    threads = ThreadPoolExecutor(jobs, "step")
+    try:
+        try:
+            _run_steps(steps, start, finish, jobs, threads, running)
+        except Exception:
+            wait(running)
+            raise
+    except BaseException as error:
+        if not isinstance(error, Exception):  # Ctrl-C: without their child processes the threads end at once
+            end_calls()
+        raise
+    finally:
+        threads.shutdown()
+
+
+def _run_steps(
+    steps: Sequence[Step],
+    start: Callable[[Step], Callable[[], Outcome]],
+    finish: Callable[[Step, Outcome], None],
+    jobs: int,
+    threads: ThreadPoolExecutor,
+    running: dict[Future[Outcome], Step],
+) -> None:
+    waiting, done = list(steps), set[str]()
+    free = psutil.virtual_memory().available
+    while waiting or running:
+        ready = [step for step in waiting if _needs(step) <= done]
+        for step in [step for step in ready if jobs > 1 and step.component.concurrent]:
+            if len(running) < jobs and _fits(step, running.values(), free):
+                waiting.remove(step)
+                running[threads.submit(contextvars.copy_context().run, _named, step, start(step))] = step
+        if running:
+            ended = [(running.pop(future), future) for future in wait(running, return_when=FIRST_COMPLETED).done]
+            outcomes = [(step, future.result()) for step, future in ended]
+        else:
+            step = ready[0]
+            waiting.remove(step)
+            outcomes = [(step, start(step)())]
+        for step, outcome in outcomes:
+            done.add(step.id)
+            finish(step, outcome)
+
+
+def _fits(step: Step, others: Collection[Step], free: int) -> bool:
+    """Return True if a step may run next to others, with so many bytes of memory for all of them."""
+    used = sum(_memory(other) for other in others)
+    is_alike = all(_trust(other) == _trust(step) for other in others)
+    return not others or (is_alike and used + _memory(step) <= free)
+
+
+def _named(step: Step, run: Callable[[], Outcome]) -> Outcome:
+    with log_as(step.id):
+        return run()
+
+
+def _needs(step: Step) -> set[str]:
+    """Return the IDs of the steps whose outputs a step uses."""
+    wires = (item for wire in step.inputs.values() for item in (wire if isinstance(wire, tuple) else (wire,)))
+    return {wire.step for wire in wires if isinstance(wire, StepOutput)}
+
+
+def _memory(step: Step) -> int:
+    """Return the bytes of memory that the component of a step declares, as a Kubernetes quantity."""
+    number, unit = re.fullmatch(r"(\d+)(\w*)", step.component.resources.memory).groups()  # type: ignore[union-attr]
+    return int(number) * UNITS[unit]
+
+
+def _trust(step: Step) -> object:
+    """Return whether a step trusts the code of models, which holds for the whole process while it runs."""
+    return step.parameters.get(TRUST_MODEL_CODE.name)
