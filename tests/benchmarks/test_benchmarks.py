@@ -22,6 +22,7 @@ SHORT_RUNS = {  # arguments that make each script short; its figures are then me
     "peers.py": "--models MobileNetV2 --side 32 --threads 1 --batches 1 --seconds 0.5",
     "training.py": "--data mnist --seconds 0.5",
     "verdicts.py": "--trials 1 --seconds 0.2 --rounds 8",
+    "engines.py": "--rows 2000 --examples 2000 --runners direct --workers 1",
     "saturation.py": "--seconds 0.5 --largest 2 --clients 2",
 }
 

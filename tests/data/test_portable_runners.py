@@ -11,7 +11,7 @@ import apache_beam
 import pytest
 
 from tfopt.data import beam_runner
-from tfopt.data.portable_runners import RunnerArguments, check_arguments
+from tfopt.data.portable_runners import RunnerArguments, check_arguments, failed_job
 from tfopt.errors import ComponentError
 
 RUNNERS = pytest.mark.parametrize(("runner", "jar"), [("FlinkRunner", "flink"), ("SparkRunner", "spark")])
@@ -125,6 +125,17 @@ def test_the_command_refuses_before_it_imports_beam(words, tmp_path):
     assert "apache_beam" not in done.stderr
     assert "tensorflow" not in done.stderr
     assert time.monotonic() - start < 30  # a second on an idle machine
+
+
+def test_a_record_that_is_too_large_for_flink_is_an_error_with_the_setting():
+    text = (
+        "Pipeline a_1 failed in state FAILED: java.io.IOException: The record exceeds the maximum size of a sort buffer"
+    )
+    error = failed_job(RuntimeError(text), RunnerArguments.parse(["--runner=FlinkRunner"]))
+    assert error.received == "the job failed on FlinkRunner: The record exceeds the maximum size of a sort buffer"
+    assert "taskmanager.memory.managed.size" in error.fix
+    lost = failed_job(RuntimeError("Pipeline a_1 failed in state FAILED: a.B: lost"), RunnerArguments.parse([]))
+    assert "restart-strategy" in lost.fix
 
 
 def failure(arguments) -> ComponentError:

@@ -144,9 +144,10 @@ def failed_job(error: BaseException, options: RunnerArguments) -> ComponentError
     of_python = re.findall(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)", str(error))
     of_java = first_line(RuntimeError(str(error).partition("failed in state ")[2].partition(": ")[2] or str(error)))
     cause = of_python[-1] if of_python else re.sub(r"^(?:[\w$]+\.[\w.$]+: )+", "", of_java)
-    lost = "retries of the engine, if a worker was lost (in Flink's configuration, restart-strategy.type: fixed-delay)"
-    return ComponentError(
-        f"the job failed on {options.runner}: {cause}",
-        "a job that ends, with all its records",
-        f"read the logs of the engine's workers; allow {lost}",
+    fix = (
+        "raise taskmanager.memory.managed.size in Flink's configuration: the rows of one shard are one record there"
+        if "size of a sort buffer" in cause
+        else "read the logs of the engine's workers; allow retries of the engine, if a worker was lost (in Flink's "
+        "configuration, restart-strategy.type: fixed-delay)"
     )
+    return ComponentError(f"the job failed on {options.runner}: {cause}", "a job that ends, with all its records", fix)
