@@ -106,9 +106,9 @@ def _bubble(model: ModelMeasurements, data: ChartData) -> Bubble:
 
 
 def _interval(metric: str, model: ModelMeasurements, parent: ModelMeasurements) -> tuple[float, float]:
-    """Return the interval of the difference to the parent, added to the parent's value."""
+    """Return the interval of the difference to the parent, added to the parent's value; a share is at most 1."""
     low, high = (parent.value(metric) + end for end in model.change(metric).interval)
-    return low, high
+    return (min(low, 1.0), min(high, 1.0)) if formatting.is_share(metric) else (low, high)
 
 
 def _amounts(model: ModelMeasurements, metric: str) -> str:

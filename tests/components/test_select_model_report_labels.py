@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.components.test_select_model_report_many import MANY
 from tests.reports import DIGITS
 from tfopt.charts.bubble_chart import Bubble, BubbleChart, draw_bubbles
 from tfopt.charts.figure import CHART_CSS
+from tfopt.components.select_model.charts import _interval
 
 # Six variants of nearly the same speed, accuracy and size: their bubbles cover each other.
 ALIKE = [
@@ -87,3 +89,10 @@ def test_colors_and_fonts_are_those_of_the_page():
     picture = draw_bubbles(chart, 760, 400, "bubbles-wide")
     assert not re.search(r"#[0-9a-f]{6}|font-family|<style|user-select", picture)
     assert {"var(--accent)", "var(--goal)", "var(--line)"} <= set(re.findall(r"var\(--\w+\)", picture))
+
+
+def test_the_interval_of_a_share_ends_at_100_percent():
+    change = SimpleNamespace(interval=(-0.01, 0.05))
+    model = SimpleNamespace(value=lambda _: 0.98, change=lambda _: change)
+    assert _interval("accuracy", model, model) == (0.97, 1.0)
+    assert _interval("mean_squared_error", model, model) == pytest.approx((0.97, 1.03))
