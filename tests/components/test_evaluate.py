@@ -13,11 +13,13 @@ from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.report_schema import dump
 from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.components.evaluate import beam_pipeline, evaluation
 from tfopt.components.evaluate.component import evaluate
 from tfopt.components.evaluate.loaded_models import predict
 from tfopt.components.evaluate.records import read_part
 from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
+from tfopt.processes.call_server import call_servers
 
 
 @pytest.fixture(scope="module")
@@ -364,3 +366,15 @@ def model_with(name, classes):
     image = keras.layers.Input((8, 8, 1), name=name)
     dense = keras.layers.Dense(classes, activation="softmax", name="digit")
     return keras.Model(image, dense(keras.layers.Flatten()(image)))
+
+
+def test_large_models_are_evaluated_in_a_process_of_their_own_during_a_run(
+    digits_model, digits_lite, digits_examples, tmp_path, monkeypatch
+):
+    inputs = {"baseline": digits_model, "candidates": [digits_lite], "examples": digits_examples, "label": "label"}
+    here = evaluate(**inputs, evaluation=tmp_path / "here")["evaluation"].load()
+    monkeypatch.setattr(evaluation, "LARGE", 0)
+    monkeypatch.delattr(beam_pipeline, "evaluate_models")  # in this process
+    with call_servers(is_run=True):
+        fork = evaluate(**inputs, evaluation=tmp_path / "fork")["evaluation"].load()
+    assert [model.metrics for model in fork.models] == [model.metrics for model in here.models]
