@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from numpy.typing import NDArray
-
 
 @dataclass(frozen=True)
 class TensorSpec:
@@ -67,14 +65,14 @@ class RecordSpec(TensorSpec):
     features: Mapping[str, ParsedFeature] = field(default_factory=dict, compare=False)
 
 
-def dtype_name(array: NDArray[Any]) -> str:
+def dtype_name(array: Any) -> str:
     """Return the dtype of an array as TensorFlow names it; quantized ones are records of one field in numpy."""
     if array.dtype.kind in "OSU":
         return "string"
-    return array.dtype.names[0] if array.dtype.names else array.dtype.name
+    return str(array.dtype.names[0] if array.dtype.names else array.dtype.name)
 
 
-def plain_integers(array: NDArray[Any]) -> NDArray[Any]:
+def plain_integers(array: Any) -> Any:
     """Return an array of a quantized dtype as integers, and any other as it is."""
     return array[array.dtype.names[0]] if array.dtype.names else array
 
