@@ -9,13 +9,14 @@ Keras 2 writes LayerNormalization so: each of n rows of d elements is a channel,
 training uses. On a CPU this kernel transposes its input and its output. The gain and the bias stay behind it.
 
 Requires: one record with n channels of d elements, d the last axis of x; a scale of ones and an offset of zeros; a
-result of the shape of x; float32.
+result of the shape of x; float32; no control flow of version 1.
 
 Source: `LayerNormalization.call` of Keras 2; the operation `FusedBatchNormV3`.
 """
 
 import numpy as np
 
+from tfopt.graph.control_flow_v1 import is_framed
 from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.pattern import op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
@@ -27,6 +28,8 @@ PATTERN = op("Reshape", NORM, "shape")
 
 def when(match: Match) -> str | None:
     """Refuse norms that are no layer normalization, and results of another shape."""
+    if is_framed(match.graph):
+        return "the graph has control flow of version 1"
     if not match.attr("is_training", "norm") or match.attr("data_format", "norm") != "NCHW":
         return "its statistics are not those of rows"
     if match.attr("T", "norm") != 1 or match.attr("U", "norm") != 1:
