@@ -33,7 +33,12 @@ def workspace(tmp_path_factory, digits_model, digits_examples) -> Path:
     link_tree(Path(digits_examples), folder / "examples")
     rows = [f"{number % 37},{('red', 'blue')[number % 2]},{number % 37 * 1.5 + number % 2}" for number in range(600)]
     (folder / "rows.csv").write_text("\n".join(["size,color,price", *rows]))
+    subprocess.run([sys.executable, "-c", python_block(README, "cells.csv")], cwd=folder, check=True)
     return folder
+
+
+def python_block(page: str, word: str) -> str:
+    return next(block for block in re.findall(r"```python\n(.*?)```", page, re.S) if word in block)
 
 
 def test_the_pages_have_commands():
@@ -55,18 +60,25 @@ def test_a_command_of_the_pages_runs(command: str, workspace: Path):
     assert done.returncode == 0, done.stderr
     if command.startswith("tfopt run"):
         assert "selected" in done.stdout
-        assert list((workspace / ("my_model/pushed" if "my_model" in command else "pushed")).iterdir())
+        run_file = re.search(r"-f (\w+)/", command)
+        assert list((workspace / (run_file[1] if run_file else "") / "pushed").iterdir())
 
 
 def test_the_dag_of_the_guide_compiles_and_runs(workspace: Path):
-    example = next(block for block in re.findall(r"```python\n(.*?)```", OWN_DAG, re.S) if "def lite" in block)
-    (workspace / "lite.py").write_text(example)
+    (workspace / "lite.py").write_text(python_block(OWN_DAG, "def lite"))
     for words in (
         ["compile", "lite.py", "-o", "lite.yaml"],
         ["run", "lite.py", "--set", "model=my_saved_model", "--set", "examples=examples"],
     ):
         subprocess.run([sys.executable, "-m", "tfopt.run", *words], cwd=workspace, check=True, capture_output=True)
     assert list((workspace / "runs" / "lite").rglob("Format-Serving/tflite"))
+
+
+def test_the_first_example_has_real_rows(workspace: Path):
+    lines = (workspace / "cells.csv").read_text().splitlines()
+    assert len(lines) == 570
+    assert lines[0].startswith("mean_radius,") and lines[0].endswith(",benign")
+    assert {line.rpartition(",")[2] for line in lines[1:]} == {"0", "1"}
 
 
 def test_every_file_the_readme_links_to_exists():
