@@ -41,7 +41,9 @@ def sources(tmp_path) -> Path:
         shutil.copy(ROOT / name, tmp_path / name)
     changelog = tmp_path / "CHANGELOG.md"  # just after a release nothing is unreleased
     changelog.write_text(
-        changelog.read_text().replace("## Unreleased\n", "## Unreleased\n\n### Fixed\n- A defect.\n", 1)
+        changelog.read_text().replace(
+            "## Unreleased\n", "## Unreleased\n\n### Fixed\n- A defect.\n\n### Highlights\n- A run.\n", 1
+        )
     )
     return tmp_path
 
@@ -107,7 +109,7 @@ def test_a_release_moves_the_changes_and_the_version(release, sources):
     lines = [sorted(line for line in text.splitlines() if line) for text in (changelog, before)]
     assert lines[0] == sorted([*lines[1], "## 99.1.0 (2030-02-03)"])
     sections = re.findall(r"^### (\w+)", changelog.split("## 99.1.0")[1].split("\n## ")[0], re.M)
-    assert list(dict.fromkeys(sections)) == ["Highlights", "Added", "Changed", "Removed", "Fixed"]
+    assert {"Highlights", "Fixed"} <= set(sections)
     assert sections == sorted(sections, key=release.KINDS.index)
     assert '__version__ = "99.1.0"' in (sources / "tfopt" / "__init__.py").read_text()
     assert "VERIFIED = datetime(2030, 2, 3, tzinfo=UTC)" in (sources / "docs" / "generate.py").read_text()
