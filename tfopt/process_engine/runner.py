@@ -13,6 +13,7 @@ from tfopt.artifacts.scratch import scratch_folder
 from tfopt.dag.dag import Dag, Step, Value
 from tfopt.dag.outcome import Outcome, RunOutcome, log_end, log_start
 from tfopt.data import beam_runner
+from tfopt.declaration.component import Component
 from tfopt.process_engine.result_cache import StepResults
 from tfopt.process_engine.scheduler import run_steps
 from tfopt.processes.call_server import call_servers
@@ -53,7 +54,10 @@ def run(
             present = present_inputs(step, artifacts)
             inputs = {name: [digests[value] for value in values] for name, values in present.items()}
             paths = {name: [artifacts[value].uri for value in values] for name, values in present.items()}
-            return partial(_run_step, step, inputs, paths, dag.resolve(step, values), root)
+            parameters = dag.resolve(step, values)
+            # In this thread: Python 3.11 fails when two threads parse source code, which the digest of the code does.
+            results = StepResults(root, step, inputs, step.component.check(parameters))
+            return partial(_run_step, step.component, results, inputs, paths, parameters)
 
         def finish(step: Step, outcome: Outcome) -> None:
             log_end(dag, step.id, reused=outcome.reused, seconds=outcome.seconds)
@@ -67,23 +71,22 @@ def run(
 
 
 def _run_step(
-    step: Step,
+    component: Component,
+    results: StepResults,
     inputs: dict[str, list[str | None]],
     paths: Mapping[str, list[str]],
     parameters: Mapping[str, Any],
-    root: Path,
 ) -> Outcome:
     """Return the outcome of a step: an earlier result if there is one, else that of an execution.
 
     Args:
-        step: The step.
+        component: The component of the step.
+        results: Its earlier results.
         inputs: Digests of the artifacts of each input.
         paths: Paths or addresses of the artifacts of each input.
         parameters: Values of the parameters that the pipeline passes.
-        root: The run's folder.
     """
-    start, component = time.monotonic(), step.component
-    results = StepResults(root, step, inputs, component.check(parameters))
+    start = time.monotonic()
     outputs = results.reuse()
     if outputs is not None:
         return Outcome(True, time.monotonic() - start, outputs, inputs)

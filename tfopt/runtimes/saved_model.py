@@ -90,7 +90,7 @@ class FrozenSavedModelRuntime(Runtime):
         ends = meta_graph.signature_def[signature]
         try:
             inputs, outputs = (
-                {name: graph.get_tensor_by_name(side[name].name) for name in sorted(side)}
+                {name: _typed_tensor(graph, side[name]) for name in sorted(side)}
                 for side in (ends.inputs, ends.outputs)
             )
         except (KeyError, ValueError) as error:
@@ -144,6 +144,16 @@ def _is_frozen(graph: Any) -> bool:
             for info in (*signature.inputs.values(), *signature.outputs.values())
         )
     )
+
+
+def _typed_tensor(graph: Any, info: Any) -> Any:
+    """Return a tensor of a graph with the shape in the signature, which may know more than shape inference."""
+    import tensorflow as tf
+
+    tensor = graph.get_tensor_by_name(info.name)
+    if info.HasField("tensor_shape"):
+        tensor.set_shape(tf.TensorShape(info.tensor_shape))
+    return tensor
 
 
 def _damaged(model: Model, error: Exception) -> ComponentError:
