@@ -9,6 +9,7 @@ from typing import Any
 
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_quantizer import qtyping
+from ai_edge_quantizer.calibrator import CalibrationMode
 from ai_edge_quantizer.quantizer import AlgorithmName, Quantizer, ValidationErrorMetric
 
 from tfopt.components.export_tflite.parameters import Rule
@@ -38,7 +39,11 @@ class QuantizableModel:
         self._content, self._precision, self._feed, self._integer_io = content, precision, feed, integer_io
         self.ranges: dict[str, Any] | None = None
         if precision in ACTIVATION_BITS:
-            self.ranges = self._quantizer(()).calibrate({SIGNATURE: feed}, num_threads=1)
+            # The default mode reads every tensor, also texts and tables that no operation has set: some reads crash.
+            has_texts = any(array.dtype.kind in "OSU" for array in feed[0].values())
+            name = "CALIBRATION_PROFILER_BASED" if has_texts else "CALIBRATION_PRESERVE_ALL_TENSORS"
+            mode = CalibrationMode[name]
+            self.ranges = self._quantizer(()).calibrate({SIGNATURE: feed}, num_threads=1, mode=mode)
 
     def quantize(self, rules: Iterable[Rule]) -> bytes:
         """Return the file quantized by these rules; of several that match a layer, the last one applies.

@@ -212,10 +212,11 @@ def test_a_result_that_tfx_must_not_reuse_has_its_reason(damage, folder, capsys,
         assert reasons == {"attempt": ["its outputs were changed or removed"], "copy_model": ["after attempt"]}
 
 
-def test_a_damaged_metadata_store_is_an_error_in_three_parts(folder, capsys):
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_damaged_metadata_store_is_an_error_in_three_parts(folder, capsys, command):
     Path("runs/counting").mkdir(parents=True)
     Path("runs/counting/metadata.sqlite").write_text("no database")
-    assert main(["plan", *words(engine="local")]) == 1
+    assert main([command, *words(engine="local")]) == 1
     received, expected, _ = capsys.readouterr().err.splitlines()[-3:]
     assert "metadata.sqlite" in received
     assert expected == "expected: the metadata store of earlier runs"

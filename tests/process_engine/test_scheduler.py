@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tfopt.cli.log_redirect import LogFormatter
 from tfopt.component import Input, Output, component
 from tfopt.dag.tracing import trace
 from tfopt.errors import ComponentError
+from tfopt.execution import code_digest
 from tfopt.process_engine import scheduler
 from tfopt.process_engine.runner import run
 from tfopt.processes.subprocess_call import run_in_child
@@ -130,6 +132,14 @@ def test_steps_that_may_run_side_by_side_do_and_the_others_run_alone(data, tmp_p
     assert list(outcomes) == ["measure_first", "a", "b", "c", "measure"]
     assert most_at_work.pop("measure") == most_at_work.pop("measure_first") == 1
     assert sorted(most_at_work) == ["a", "b", "c"] and max(most_at_work.values()) == 2
+
+
+def test_the_code_of_all_steps_is_read_in_one_thread(data, tmp_path, monkeypatch):
+    """Python 3.11 fails at random when two threads parse source code."""
+    threads, real = set(), code_digest.describe
+    monkeypatch.setattr(code_digest, "describe", lambda *key: (threads.add(threading.current_thread()), real(*key))[1])
+    run(trace(three), {"data": data}, tmp_path / "root", jobs=3)
+    assert threads == {threading.main_thread()}
 
 
 def test_one_job_is_one_step_after_another_in_the_order_of_the_pipeline(data, tmp_path):

@@ -4,6 +4,7 @@ TFX reuses an execution with the same inputs, properties and code if its outputs
 content, and cannot know that an output is the row of a model that could not be made.
 """
 
+import contextlib
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tfx.orchestration import metadata
 from tfopt.artifacts import Artifact, Model
 from tfopt.artifacts.storage import is_remote
 from tfopt.dag.planned_step import ATTEMPT_FAILED, OUTPUTS_CHANGED
+from tfopt.errors import MachineError
 
 DIGEST = "content_digest"  # custom property of an output
 REUSABLE = (mlmd.Execution.COMPLETE, mlmd.Execution.CACHED)
@@ -26,9 +28,15 @@ def reject_unusable(config: Any, implementations: Collection[str], property_name
         config: Connection of the metadata store.
         implementations: Values of that property of the executions that may be reused.
         property_name: Name of the custom property with the digest of the code.
+
+    Raises:
+        MachineError: If the store is damaged.
     """
-    with metadata.Metadata(config) as handle:
-        store = handle.store
+    with contextlib.ExitStack() as stack:
+        try:
+            store = stack.enter_context(metadata.Metadata(config)).store
+        except RuntimeError as error:
+            raise damaged_store(config.sqlite.filename_uri, error) from error
         executions = {
             execution.id: execution
             for execution in store.get_executions()
@@ -42,6 +50,15 @@ def reject_unusable(config: Any, implementations: Collection[str], property_name
         for execution in rejected:
             execution.last_known_state = mlmd.Execution.FAILED
         store.put_executions(rejected)
+
+
+def damaged_store(file: str, error: RuntimeError) -> MachineError:
+    """Convert ML Metadata's error about a file that is not its store."""
+    return MachineError(
+        f"{file}: {str(error).split(' query:')[0]}",
+        "the metadata store of earlier runs",
+        "use another --root, or remove the file, and no earlier result is reused",
+    )
 
 
 def _is_output(event: Any) -> bool:

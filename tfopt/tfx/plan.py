@@ -17,11 +17,10 @@ from tfopt.artifacts.run_folder import METADATA
 from tfopt.component import Component
 from tfopt.dag.dag import Dag, PipelineInput, Step, StepOutput, Value
 from tfopt.dag.planned_step import ALWAYS, NO_RESULT, PlannedStep, after, no_digest
-from tfopt.errors import MachineError
 from tfopt.execution import code_digest
 from tfopt.execution.code_digest import Code
 from tfopt.formatting import changes
-from tfopt.tfx.cached_executions import REUSABLE, defect
+from tfopt.tfx.cached_executions import REUSABLE, damaged_store, defect
 from tfopt.tfx.components import CODE_PARTS, COMPONENT, TYPES, decoded_parameters, execution_properties, split_lists
 from tfopt.tfx.runner import SOURCE_DIGEST, source_digest
 
@@ -144,11 +143,7 @@ def _open(file: Path) -> metadata_store.MetadataStore | None:
     try:
         return metadata_store.MetadataStore(config)
     except RuntimeError as error:
-        raise MachineError(
-            f"{file}: {str(error).split(' query:')[0]}",
-            "the metadata store of earlier runs",
-            "use another --root, or remove the file, and no earlier result is reused",
-        ) from error
+        raise damaged_store(str(file), error) from error
 
 
 def _source_id(store: Any, source: PipelineInput, uri: str) -> int | None:
