@@ -28,15 +28,9 @@ def write_call(file: Path, function: Callable[..., Any], arguments: tuple[Any, .
     file.write_bytes(call)
 
 
-def read_answer(file: Path) -> tuple[bool, Any]:
-    """Return whether the call returned, and its result or the `ComponentError` that it raised.
-
-    The messages that it logged are logged in this process.
-    """
-    worked, result, messages = pickle.loads(file.read_bytes())
-    for name, level, text in messages:
-        logging.getLogger(name).log(level, "%s", text)
-    return worked, result
+def read_answer(file: Path) -> tuple[bool, Any, list[Message]]:
+    """Return whether the call returned, its result or the `ComponentError` that it raised, and what it logged."""
+    return pickle.loads(file.read_bytes())  # type: ignore[no-any-return]
 
 
 def perform(call: Path, answer: Path) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import logging
 import math
 import os
 import shutil
@@ -31,6 +32,7 @@ def run_in_child(
     doing: str,
     environment: Mapping[str, str] | None = None,
     limit_s: float | None = None,
+    forwards_log: bool = False,
 ) -> T:
     """Call a module-level function in a child process and return its (picklable) result.
 
@@ -44,6 +46,7 @@ def run_in_child(
         doing: Description of the work for the error ("converting to TFLite").
         environment: Environment variables, set before the child imports anything.
         limit_s: Timeout in seconds; None for no limit.
+        forwards_log: True to log in this process what the function logged.
 
     Raises:
         ComponentError: The one that the function raised, or one with the last lines of output if the child died or
@@ -81,7 +84,9 @@ def run_in_child(
                 "a process that ends well",
                 "see the last lines that it printed",
             )
-        worked, result = read_answer(answer)
+        worked, result, messages = read_answer(answer)
+    for name, level, text in messages if forwards_log else []:
+        logging.getLogger(name).log(level, "%s", text)
     if not worked:
         raise result
     return result  # type: ignore[no-any-return]
@@ -101,7 +106,9 @@ def run_isolated(function: Callable[..., T], *arguments: Any, doing: str) -> T:
     Raises:
         ComponentError: See `run_in_child`.
     """
-    return run_in_child(function, *arguments, doing=doing) if is_in_run() else function(*arguments)
+    if not is_in_run():
+        return function(*arguments)
+    return run_in_child(function, *arguments, doing=doing, forwards_log=True)
 
 
 def _run(call: Path, answer: Path, log: Path, environment: Mapping[str, str], limit_s: float | None) -> int:
