@@ -181,8 +181,8 @@ def _add_run_options(parser: CommandParser, json_help: str) -> None:
         "--jobs",
         type=int,
         metavar="N",
-        help="with --engine process: run at most N steps at the same time, 1 for one after another (default: the "
-        "number of cores, and no more than fit into the memory). A step that measures time always runs alone",
+        help="with --engine process: run at most N steps at the same time, and no more than fit into the memory "
+        "(default: 1, one after another). A step that measures time always runs alone",
     )
     parser.add_argument(
         "--require-blessing",

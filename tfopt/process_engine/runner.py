@@ -1,6 +1,5 @@
 """Execution of a DAG in this process and its children, with results and their records in the run's folder."""
 
-import os
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
@@ -30,13 +29,13 @@ def run(
         root: The run's folder. Steps of an earlier run there are reused if the content of their inputs, their
             parameters and their code have not changed. A second run in it waits for the first one.
         beam_args: Arguments for the Beam components' pipelines.
-        jobs: Most steps at a time (see `tfopt.process_engine.scheduler`); None for the number of cores.
+        jobs: Most steps at a time (see `tfopt.process_engine.scheduler`); None for 1.
 
     Raises:
         ComponentError: If a value is not allowed, or a step raises it. Finished steps are reused by the next run.
     """
     values, root = dag.values(values), root.absolute()
-    jobs = jobs or len(os.sched_getaffinity(0))
+    jobs = jobs or 1
     ended: dict[str, Outcome] = {}
     with (
         scratch_folder(),
