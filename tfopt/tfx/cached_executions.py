@@ -18,6 +18,7 @@ from tfopt.dag.planned_step import ATTEMPT_FAILED, OUTPUTS_CHANGED
 from tfopt.errors import MachineError
 
 DIGEST = "content_digest"  # custom property of an output
+DAMAGED = ("not a database", "malformed")  # in SQLite's messages
 REUSABLE = (mlmd.Execution.COMPLETE, mlmd.Execution.CACHED)
 
 
@@ -36,6 +37,8 @@ def reject_unusable(config: Any, implementations: Collection[str], property_name
         try:
             store = stack.enter_context(metadata.Metadata(config)).store
         except RuntimeError as error:
+            if not any(sign in str(error) for sign in DAMAGED):  # a full disk, for example, has an error of its own
+                raise
             raise damaged_store(config.sqlite.filename_uri, error) from error
         executions = {
             execution.id: execution
