@@ -1,6 +1,7 @@
 """Test the program that Flink and Spark start as a worker, with Beam's own runner and pool of workers."""
 
 import os
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -29,7 +30,9 @@ def program(tmp_path_factory) -> str:
     """Write the program that an installation makes of the entry point."""
     module, function = SCRIPTS["tfopt-beam-worker"].split(":")
     file = tmp_path_factory.mktemp("bin") / "tfopt-beam-worker"
-    file.write_text(f"#!{sys.executable}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n")
+    # Started by a shell, as pip does it too where the path of Python has spaces, which a first line cannot have.
+    code = f"import sys; from {module} import {function}; sys.exit({function}())"
+    file.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(code)} "$@"\n')
     file.chmod(0o755)
     return str(file)
 
