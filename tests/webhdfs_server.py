@@ -23,7 +23,7 @@ def serve(root: Path) -> Iterator[str]:
         folder = root
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield f"webhdfs://127.0.0.1:{server.server_port}"
     finally:

@@ -10,10 +10,11 @@ from typing import Any
 
 import apache_beam as beam
 
+from tfopt.components.prepare_examples.files import remove_files
 from tfopt.components.prepare_examples.readers.base import Source
 from tfopt.components.prepare_examples.readers.detect import read_rows
 from tfopt.components.prepare_examples.schema import Schema
-from tfopt.components.prepare_examples.shards import Layout, Shard, write_shard
+from tfopt.components.prepare_examples.shards import MOST_GROUPS, PARTS, Layout, Shard, join_parts, write_group
 from tfopt.components.prepare_examples.statistics import Survey
 from tfopt.data.beam_result import ResultFile
 from tfopt.data.beam_runner import pipeline
@@ -41,17 +42,22 @@ def survey_rows(source: Source, target: str) -> Survey:
 def write_shards(source: Source, schema: Schema, layout: Layout, target: str) -> list[Shard]:
     """Read all rows again, write each row to its shard, and return the shards sorted by name."""
     result = ResultFile(f"{target}/.shards")
-    with pipeline() as opened:
-        _ = (
-            _rows(opened, source)
-            | "row" >> beam.Filter(_is_row)
-            | "assign" >> beam.Map(layout.assign).with_output_types(KEYED)
-            | "shards" >> beam.GroupByKey()
-            | "write" >> beam.Map(_write, layout.names(), schema, source, target).with_output_types(Any)
-            | "together" >> beam.WithKeys(0).with_output_types(KEYED)
-            | "all" >> beam.GroupByKey()
-            | "result" >> beam.Map(_save_result, result)
-        )
+    try:
+        with pipeline() as opened:
+            _ = (
+                _rows(opened, source)
+                | "row" >> beam.Filter(_is_row)
+                | "assign" >> beam.Map(layout.assign).with_output_types(KEYED)
+                | "groups" >> beam.GroupByKey()
+                | "write" >> beam.Map(_write, layout, schema, source, target).with_output_types(KEYED)
+                | "parts" >> beam.GroupByKey()
+                | "join" >> beam.Map(_join, target).with_output_types(Any)
+                | "together" >> beam.WithKeys(0).with_output_types(KEYED)
+                | "all" >> beam.GroupByKey()
+                | "result" >> beam.Map(_save_result, result)
+            )
+    finally:
+        remove_files([f"{target}/{PARTS}"] if any(count > 1 for count in layout.ranges.values()) else [])
     return sorted(result.take(), key=lambda shard: str(shard.name))
 
 
@@ -93,8 +99,13 @@ def _is_row(row: Any) -> bool:
     return not row.damage and not row.end
 
 
-def _write(keyed: Any, names: Any, schema: Any, source: Any, target: Any) -> Any:
-    return write_shard(names[keyed[0]], keyed[1], schema, source, target)
+def _write(keyed: Any, layout: Any, schema: Any, source: Any, target: Any) -> Any:
+    group, rows = keyed
+    return group // MOST_GROUPS, write_group(layout.started(group), rows, schema, source, target)
+
+
+def _join(keyed: Any, target: Any) -> Any:
+    return join_parts(keyed[1], target)
 
 
 def _save_result(keyed: Any, file: ResultFile) -> None:

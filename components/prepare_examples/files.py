@@ -48,11 +48,16 @@ def open_for_reading(uri: str) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def open_for_writing(uri: str) -> Iterator[IO[bytes]]:
-    """Open a new file to write; compress it if its name ends in ``.gz``, without a time: equal data are equal files."""
+def open_for_writing(uri: str, level: int = 6) -> Iterator[IO[bytes]]:
+    """Open a new file to write; compress it if its name ends in ``.gz``, without a time: equal data are equal files.
+
+    Args:
+        uri: The file.
+        level: Level of compression, 1 (fast) to 9.
+    """
     with storage.open_file(uri, "wb") as stream:
         if uri.endswith(".gz"):
-            with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=stream, mtime=0) as compressed:
+            with gzip.GzipFile(filename="", mode="wb", compresslevel=level, fileobj=stream, mtime=0) as compressed:
                 yield cast("IO[bytes]", compressed)
         else:
             yield stream

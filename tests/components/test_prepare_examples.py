@@ -23,7 +23,7 @@ from tfopt.components.prepare_examples.prepare import check_shards, check_survey
 from tfopt.components.prepare_examples.readers.base import Row
 from tfopt.components.prepare_examples.readers.detect import inspect_source
 from tfopt.components.prepare_examples.schema import decide_schema
-from tfopt.components.prepare_examples.shards import Layout, Shard
+from tfopt.components.prepare_examples.shards import MOST_GROUPS, Layout, Shard
 from tfopt.components.prepare_examples.statistics import Survey
 from tfopt.errors import ComponentError
 
@@ -298,21 +298,37 @@ def test_tf_example_serializes_and_parses_as_tensorflow_does(tmp_path):
 
 def test_several_shards_contain_the_same_records_as_one(flowers, tmp_path):
     settings = Settings(splits=("train:3", "eval:1"))
-    source = inspect_source(str(flowers), settings)
-    for name, layout in (("one", {"train": 1, "eval": 1}), ("many", {"train": 3, "eval": 2})):
+    source, written = inspect_source(str(flowers), settings), {}
+    many_shards, ranges = {"train": 3, "eval": 2}, {"train": 7, "eval": 1}
+    for name, shards, divided in (
+        ("one", {"train": 1, "eval": 1}, {}),
+        ("many", many_shards, {}),
+        ("divided", many_shards, ranges),
+    ):
         (tmp_path / name).mkdir()
         schema = decide_schema(survey_rows(source, str(tmp_path / name)), source, settings)
-        write_shards(source, schema, Layout(settings.parsed_splits, 0, layout), str(tmp_path / name))
+        layout = Layout(settings.parsed_splits, 0, shards, ranges=divided)
+        written[name] = write_shards(source, schema, layout, str(tmp_path / name))
     assert len(Examples(tmp_path / "many").split("train")) == 3
+    assert Examples(tmp_path / "divided").digest == Examples(tmp_path / "many").digest
+    assert {file.name for file in (tmp_path / "divided").iterdir()} == {"Split-train", "Split-eval"}
+    for many, divided in zip(written["many"], written["divided"], strict=True):
+        assert (many.name, many.written, many.labels) == (divided.name, divided.written, divided.labels)
+        for feature, summary in many.features.items():
+            other = divided.features[feature]
+            assert (other.count, other.low, other.high) == (summary.count, summary.low, summary.high)
+            assert (other.mean, other.squares) == pytest.approx((summary.mean, summary.squares), rel=1e-12)
     for split in ("train", "eval"):
         assert sorted(records(tmp_path / "many", split)) == sorted(records(tmp_path / "one", split))
     many = Layout.plan(replace(source, files={"a.csv": 3 << 30}), settings)
-    assert many.shards == {"train": 18, "eval": 6}
+    assert (many.shards, many.ranges) == ({"train": 18, "eval": 6}, {"train": 22, "eval": 64})
+    assert set(Layout.plan(source, settings).ranges.values()) == {1}
 
 
 def test_the_shards_of_a_split_have_similar_sizes():
     layout = Layout(Splits.parse(["train:3", "eval:1"]), 0, {"train": 4, "eval": 2})
-    counts = Counter(layout.assign(Row("a", number, b"%d" % number))[0] for number in range(4000))
+    groups = (layout.assign(Row("a", number, b"%d" % number))[0] for number in range(4000))
+    counts = Counter(group // MOST_GROUPS for group in groups)
     assert [counts[shard] / 4000 for shard in range(6)] == pytest.approx([3 / 16] * 4 + [1 / 8] * 2, abs=0.03)
 
 

@@ -152,7 +152,7 @@ def failure(arguments) -> ComponentError:
 def serving_nothing():
     """Yield the address of a server that has no files."""
     server = http.server.HTTPServer(("127.0.0.1", 0), Nothing)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
 

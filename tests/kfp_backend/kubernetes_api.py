@@ -39,7 +39,7 @@ class KubernetesApi:
         self.host, self.port = address, self._http.server_port
 
     def __enter__(self) -> "KubernetesApi":
-        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+        threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
     def __exit__(self, *_: Any) -> None:

@@ -9,12 +9,18 @@ from tfopt.graph.mutable_graph import Node, Tensor
 FRAMES = {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch", "RefEnter", "RefExit", "RefMerge"}
 FRAMES |= {"RefNextIteration", "RefSwitch", "_SwitchN", "ControlTrigger"}
 
-# Operations that compute each element from the elements at the same place of their inputs.
-UNARY = {"Abs", "Cast", "Ceil", "Elu", "Erf", "Erfc", "Exp", "Floor", "LeakyRelu", "Log", "Log1p", "LogicalNot", "Neg"}
-UNARY |= {"Relu", "Relu6", "Round", "Rsqrt", "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Square"}
-UNARY |= {"Tanh"}
-BINARY = {"Add", "AddV2", "Sub", "Mul", "RealDiv", "Maximum", "Minimum", "Pow", "SquaredDifference"}
-BINARY |= {"LogicalAnd", "LogicalOr", "Greater", "GreaterEqual", "Less", "LessEqual"}
+# Operations that compute each element from the elements at the same place of their inputs. Those of one operand keep
+# its dtype, except for Cast and TESTS.
+TESTS = {"IsFinite", "IsInf", "IsNan"}
+UNARY = {"Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cast", "Ceil", "Cos", "Cosh", "Digamma", "Elu"}
+UNARY |= {"Erf", "Erfc", "Erfinv", "Exp", "Expm1", "Floor", "Inv", "Invert", "LeakyRelu", "Lgamma", "Log", "Log1p"}
+UNARY |= {"LogicalNot", "Ndtri", "Neg", "Reciprocal", "Relu", "Relu6", "Rint", "Round", "Rsqrt", "Selu", "Sigmoid"}
+UNARY |= {"Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Square", "Tan", "Tanh"} | TESTS
+BINARY = {"Add", "AddV2", "Atan2", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "DivNoNan", "Equal", "FloorDiv"}
+BINARY |= {"FloorMod", "Greater", "GreaterEqual", "LeftShift", "Less", "LessEqual", "LogicalAnd", "LogicalOr"}
+BINARY |= {"Maximum", "Minimum", "Mod", "Mul", "MulNoNan", "NotEqual", "Pow", "RealDiv", "RightShift"}
+BINARY |= {"SquaredDifference", "Sub", "TruncateDiv", "TruncateMod", "Xdivy", "Xlog1py", "Xlogy"}
+REDUCTIONS = {"All", "Any", "Max", "Mean", "Min", "Prod", "Sum"}
 
 
 @cache

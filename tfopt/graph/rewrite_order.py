@@ -96,7 +96,7 @@ ROUNDING |= {"fuse_products_of_parts", "fuse_products_of_slices", "push_after_vi
 ROUNDING |= {"fuse_gelus", "fuse_layer_norms", "fuse_products_of_batch", "fuse_products_of_one_input"}
 ROUNDING |= {"push_constants_across_sums", "push_factors_before_products", "push_list_constants"}
 ROUNDING |= {"cancel_reshapes_around_norms", "push_constants_across_products", "push_constants_through_inverses"}
-ROUNDING |= {"share_common_factors"}
+ROUNDING |= {"cancel_transposes_around", "share_common_factors"}
 
 # A negative factor goes into a sum of products, whose zeros have no sign of their own.
 SIGN_CHANGING = frozenset({"fold_batch_norm", "fold_batch_norm_before", "fold_scale", "fold_scale_before"})

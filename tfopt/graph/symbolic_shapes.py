@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.op_registry import BINARY, UNARY
+from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY
 from tfopt.graph.rewrite_rule import attr
 
-REDUCTIONS = {"Mean", "Sum", "Max", "Min", "Prod"}
 SAME_SHAPE = UNARY | {"BiasAdd", "Identity", "LogSoftmax", "Softmax"}
 LONGEST = 8  # elements of a constant that may be a shape
 

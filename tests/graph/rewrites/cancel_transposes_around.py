@@ -46,6 +46,50 @@ TABLE = [
         gone="Transpose",
     ),
     holds("around a bias that is fed", lambda: last(bias(first(image()), feed(6, name="b"), "NCHW")), gone="Transpose"),
+    holds("around a sine", lambda: last(tf.sin(first(image()))), gone="Transpose"),
+    holds("around a test", lambda: last(tf.math.is_nan(first(image()))), gone="Transpose"),
+    holds("around a sum of three", lambda: last(tf.add_n([first(image(name)) for name in "xyz"])), gone="Transpose"),
+    holds(
+        "around a choice",
+        lambda: last(tf.where(first(image()) > 0.5, first(image("z")), weights(6, 1, 1))),
+        gone="Transpose",
+    ),
+    holds(
+        "around a quotient", lambda: last(tf.math.divide_no_nan(first(image()), first(image("z")))), gone="Transpose"
+    ),
+    holds("around a concatenation", lambda: last(tf.concat([first(image()), first(image("z"))], 1)), gone="Transpose"),
+    holds(
+        "around a concatenation along a negative axis",
+        lambda: last(tf.concat([first(image()), first(image("z"))], -1)),
+        gone="Transpose",
+    ),
+    holds("around padding", lambda: last(tf.pad(first(image()), [[0, 0], [0, 1], [2, 3], [4, 0]])), gone="Transpose"),
+    holds(
+        "around padding with a value",
+        lambda: last(tf.pad(first(image()), [[0, 0], [0, 1], [2, 3], [4, 0]], constant_values=1.5)),
+        gone="Transpose",
+    ),
+    holds(
+        "around a mirror",
+        lambda: last(tf.pad(first(image()), [[0, 0], [0, 1], [2, 3], [4, 0]], "REFLECT")),
+        gone="Transpose",
+    ),
+    holds(
+        "around a gate of channels",
+        lambda: last(first(image()) * tf.sigmoid(tf.reduce_mean(first(image()), [2, -1], keepdims=True))),
+        gone="Transpose",
+    ),
+    holds("around a maximum", lambda: last(tf.reduce_max(first(image()), 1, keepdims=True)), gone="Transpose"),
+    refuses(
+        "a reduction that removes axes",
+        lambda: tf.transpose(tf.reduce_mean(first(image()), 1), [0, 2, 1]),
+        because="removes axes",
+    ),
+    refuses(
+        "axes that are fed",
+        lambda: last(tf.raw_ops.Pad(input=first(image()), paddings=tf.cast(feed(4, 2, name="p") > 0.0, tf.int32))),
+        because="not constant",
+    ),
     refuses("a bias along another axis", lambda: last(bias(first(image()), 5)), because="not along the last axis"),
     refuses("the same permutation twice", lambda: first(tf.tanh(first(image()))), because="do not undo"),
     refuses("no Transpose before it", lambda: last(tf.tanh(image())), because="is in between"),

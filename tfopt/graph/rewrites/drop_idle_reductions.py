@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.op_registry import REDUCTIONS
 from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
-REDUCTIONS = ("Sum", "Prod", "Max", "Min", "Mean", "All", "Any")
 PATTERNS = (
-    op((*REDUCTIONS, "ReverseV2"), "x", const("axes")),
+    op((*sorted(REDUCTIONS), "ReverseV2"), "x", const("axes")),
     op("Transpose", "x", const("permutation")),
     op(("RandomShuffle", "Pack"), "x"),
 )

@@ -34,19 +34,15 @@ from tfopt.graph.counted_loops import (
 )
 from tfopt.graph.function_bodies import read_body
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.op_registry import attributes, identity
+from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY, attributes, identity
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_rule import Maker, Whole, attr
 
 NAME = "fuse_map_loops"
-UNARY = {"Abs", "Cast", "Ceil", "Cos", "Elu", "Erf", "Exp", "Floor", "Identity", "LeakyRelu", "Log", "Log1p", "Neg"}
-UNARY |= {"Reciprocal", "Relu", "Relu6", "Round", "Rsqrt", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign"}
-UNARY |= {"Sqrt", "Square", "Tanh", "Inv", "LogicalNot", "Expm1", "Tan", "StopGradient"}
+ONE_OPERAND = UNARY | {"Identity", "StopGradient"}
 LAST_AXIS = {"Softmax", "LogSoftmax"}
-SHAPED = {"Sum", "Mean", "Max", "Min", "Prod", "All", "Any", "Transpose", "Reshape"}
-BINARY = {"Add", "AddV2", "Sub", "Mul", "RealDiv", "Div", "DivNoNan", "Maximum", "Minimum", "Pow", "SquaredDifference"}
+SHAPED = REDUCTIONS | {"Transpose", "Reshape"}
 COMPLEX = {8, 18}  # complex dtypes, which BatchMatMulV2 conjugates when it transposes; MatMul does not
-BINARY |= {"FloorDiv", "FloorMod", "Greater", "GreaterEqual", "Less", "LessEqual", "LogicalAnd", "LogicalOr"}
 
 
 def run(graph: Graph, report: Report) -> int:
@@ -167,7 +163,7 @@ def _rank(graph: Graph, tensor: Tensor) -> int:
 def _operation(loop: Loop, node: Node) -> Value:
     operands = [loop.values[tensor] for tensor in node.inputs]
     varies = any(value.varies for value in operands)
-    if node.op in UNARY:
+    if node.op in ONE_OPERAND:
         return _make(loop, node, node.op, operands, operands[0].rank)
     if node.op in BINARY:
         rank = max(value.rank for value in operands)

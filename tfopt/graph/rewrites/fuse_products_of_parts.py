@@ -24,7 +24,7 @@ import numpy as np
 
 from tfopt.graph.control_flow_v1 import is_framed
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.op_registry import UNARY
+from tfopt.graph.op_registry import TESTS, UNARY
 from tfopt.graph.parts import part_of, why_not_all
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_rule import Maker, Whole, attr
@@ -32,7 +32,7 @@ from tfopt.graph.rewrite_rule import Maker, Whole, attr
 NAME = "fuse_products_of_parts"
 ADDING = ("BiasAdd", "Add", "AddV2")
 MANY = 32  # parts, from which on a Transpose is faster than to stack them (benchmarks/loops.py)
-FOLLOWING = UNARY - {"Cast"}  # a Cast changes the dtype
+FOLLOWING = UNARY - TESTS - {"Cast"}  # the others keep the dtype
 
 
 class Side(NamedTuple):
