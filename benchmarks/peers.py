@@ -30,6 +30,7 @@ from stored_results import load_results, save_results
 
 from tfopt.artifacts import Benchmark
 from tfopt.cli.log_redirect import capture_library_logs
+from tfopt.measurement.speedup import FEWEST_ROUNDS
 
 PLAIN, GOAL, EFFECT = "SavedModel", 1.1, 0.03
 Measurements = dict[str, dict[str, Any]]  # by candidate: its row of benchmark.json, with the medians of its rounds
@@ -46,6 +47,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8, help="number of processes for each candidate in that time")
     parser.add_argument("--json", type=Path, help="write the results there after each model, and resume from it")
     options = parser.parse_args()
+    if options.rounds < FEWEST_ROUNDS:
+        parser.error(f"--rounds {options.rounds}: an interval needs at least {FEWEST_ROUNDS}")
     settings = {name: getattr(options, name) for name in ("batches", "threads", "side", "seconds", "rounds")}
     result = load_results(options.json, settings, "rows")
     rows: list[dict[str, Any]] = result["rows"]
