@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,15 @@ OPTIONS = [
 ]  # fmt: skip
 DARK = "--blink-settings=preferredColorScheme=0"
 FRAME = """<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark">
-<body style="margin:0"><iframe id="page" src="{page}" style="width:{width}px;height:3000px;border:0"></iframe>
+<body style="margin:0">{frames}
 <pre id="found"></pre>
 <script>onload = () => {{
-  const frame = document.getElementById("page"), page = frame.contentDocument, view = frame.contentWindow;
   const scripts = {{{scripts}}};
-  document.getElementById("found").textContent = JSON.stringify(
-    Object.fromEntries(Object.entries(scripts).map(([name, script]) => [name, script(page, view)])));
+  document.getElementById("found").textContent = JSON.stringify([...document.querySelectorAll("iframe")].map(frame =>
+    Object.fromEntries(Object.entries(scripts).map(
+      ([name, script]) => [name, script(frame.contentDocument, frame.contentWindow)]))));
 }}</script>"""
+IFRAME = '<iframe src="{page}" style="width:{width}px;height:3000px;border:0;display:block"></iframe>'
 
 
 def browse(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -38,14 +40,23 @@ def browse(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def measure(page: Path, scripts: dict[str, str], *, width: int = 1200, dark: bool = False) -> dict[str, Any]:
     """Evaluate JavaScript functions of (document, window) at a page width; the result has the ``console`` too."""
-    frame = page.with_name(f"frame-{width}-{dark}.html")
+    return measure_widths(page, scripts, [width], dark=dark)[width]
+
+
+def measure_widths(
+    page: Path, scripts: dict[str, str], widths: Sequence[int], *, dark: bool = False
+) -> dict[int, dict[str, Any]]:
+    """Evaluate JavaScript functions at several page widths in one Chromium; all results have the same ``console``."""
+    holder = page.with_name(f"frames-{dark}.html")
     written = ", ".join(f"{json.dumps(name)}: {script}" for name, script in scripts.items())
-    frame.write_text(FRAME.format(page=page.name, width=width, scripts=written), encoding="utf-8")
-    done = browse("--dump-dom", *([DARK] if dark else []), frame.as_uri())
-    frame.unlink()
+    frames = "\n".join(IFRAME.format(page=page.name, width=width) for width in widths)
+    holder.write_text(FRAME.format(frames=frames, scripts=written), encoding="utf-8")
+    done = browse("--dump-dom", *([DARK] if dark else []), holder.as_uri())
+    holder.unlink()
     match = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
     assert match and match[1], done.stderr
-    return json.loads(unescape(match[1])) | {"console": _console(done)}
+    found = zip(widths, json.loads(unescape(match[1])), strict=True)
+    return {width: values | {"console": _console(done)} for width, values in found}
 
 
 def console(page: Path) -> list[str]:

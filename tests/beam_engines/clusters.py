@@ -40,11 +40,13 @@ class Cluster:
 
     Attributes:
         arguments: Beam's arguments that run a pipeline on it.
+        page: Address of what the JobManager, or Spark's master, says about its jobs, in JSON.
         workers: Its TaskManagers, or Spark's workers.
         add_worker: Starts another one.
     """
 
     arguments: list[str]
+    page: str
     workers: list["subprocess.Popen[bytes]"] = field(default_factory=list)
     add_worker: Callable[[], None] = lambda: None
 
@@ -97,7 +99,7 @@ def flink(folder: Path, workers: int, *, retries: int = 0) -> Iterator[Cluster]:
         stack.enter_context(process(folder / "jobmanager.log", [*base, main, *configuration]))
         server = f"--flink_job_server_jar={packages.job_server('flink')}"
         arguments = ["--runner=FlinkRunner", "--flink_version=1.19", server, f"--flink_master={HOST}:{rest}"]
-        cluster = Cluster([*arguments, f"--parallelism={workers}", *WORKERS])
+        cluster = Cluster([*arguments, f"--parallelism={workers}", *WORKERS], f"http://{HOST}:{rest}/jobs/overview")
 
         def add_worker() -> None:
             log = folder / f"taskmanager-{time.monotonic_ns()}.log"
@@ -127,7 +129,8 @@ def spark(folder: Path, workers: int) -> Iterator[Cluster]:
         stack.enter_context(process(folder / "master.log", [*base, *master], environment))
         server = f"--spark_job_server_jar={packages.job_server('spark')}"
         arguments = ["--runner=SparkRunner", f"--spark_master_url=spark://{HOST}:{port}", server]
-        cluster = Cluster([*arguments, *(f"--job_server_jvm_properties={name}" for name in properties), *WORKERS])
+        arguments += [f"--job_server_jvm_properties={name}" for name in properties]
+        cluster = Cluster([*arguments, *WORKERS], f"http://{HOST}:{page}/json/")
 
         def add_worker() -> None:
             log = folder / f"worker-{time.monotonic_ns()}.log"
@@ -136,7 +139,7 @@ def spark(folder: Path, workers: int) -> Iterator[Cluster]:
         cluster.add_worker = add_worker
         for _ in range(workers):
             add_worker()
-        wait_for(f"http://{HOST}:{page}/json/", f'"aliveworkers" : {workers},')
+        wait_for(cluster.page, f'"aliveworkers" : {workers},')
         yield cluster
 
 

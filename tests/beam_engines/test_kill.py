@@ -1,9 +1,10 @@
-"""Test that a TaskManager killed in the middle of a job costs no record: the same result, or an error."""
+"""Test that a TaskManager or executor killed in the middle of a job costs no record: the same result, or an error."""
 
 import json
 import threading
 import urllib.request
 
+import psutil
 import pytest
 
 from tests.beam_engines import clusters
@@ -45,28 +46,60 @@ def test_a_cluster_that_repeats_nothing_ends_with_an_error_and_no_examples(data,
     assert not (tmp_path / "there").exists()
 
 
-def prepare_while_killing(cluster, data, examples) -> threading.Event:
-    """Prepare examples; kill a TaskManager when the second job, which writes the examples, runs on both."""
+def test_spark_repeats_the_work_of_a_killed_executor(data, tmp_path):
+    prepare_examples(data=data, examples=tmp_path / "here")
+    with clusters.spark(tmp_path / "cluster", 2) as cluster:
+        killed = prepare_while_killing(cluster, data, tmp_path / "there", kill_an_executor_of_the_second_application)
+    assert killed.is_set()
+    assert Examples(tmp_path / "here").digest == Examples(tmp_path / "there").digest
+
+
+def kill_in_the_second_job(cluster) -> None:
+    clusters.wait_until(lambda: tasks_of_the_second_job(cluster) >= 2, "a second job with two running tasks", 300)
+    cluster.kill_worker()
+    cluster.add_worker()  # as an orchestrator does
+
+
+def tasks_of_the_second_job(cluster) -> int:
+    jobs = read_page(cluster)["jobs"]
+    return max((job["tasks"]["running"] for job in jobs if job["state"] == "RUNNING" and len(jobs) == 2), default=0)
+
+
+def kill_an_executor_of_the_second_application(cluster) -> None:
+    """Kill one of the two executors when both have a Python worker."""
+
+    def working() -> list[psutil.Process]:
+        page = read_page(cluster)
+        if len(page["completedapps"]) != 1 or len(page["activeapps"]) != 1:
+            return []
+        processes = [
+            child for worker in cluster.workers for child in psutil.Process(worker.pid).children(recursive=True)
+        ]
+        executors = [one for one in processes if any("CoarseGrainedExecutorBackend" in word for word in one.cmdline())]
+        return [
+            one for one in executors if any("tfopt-beam-worker" in " ".join(c.cmdline()) for c in one.children(True))
+        ]
+
+    clusters.wait_until(lambda: len(working()) == 2, "two executors with workers in the second application", 300)
+    working()[0].kill()
+
+
+def read_page(cluster) -> dict:
+    with urllib.request.urlopen(cluster.page) as page:
+        return json.load(page)
+
+
+def prepare_while_killing(cluster, data, examples, kill=kill_in_the_second_job) -> threading.Event:
+    """Prepare examples, and kill a process when the second job, which writes the examples, runs on both workers."""
     killed = threading.Event()
-    watcher = threading.Thread(target=kill_in_the_second_job, args=(cluster, killed), daemon=True)
+
+    def watch() -> None:
+        kill(cluster)
+        killed.set()
+
+    watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     with beam_runner.runner_arguments(cluster.arguments):
         prepare_examples(data=data, examples=examples)
     watcher.join(60)
     return killed
-
-
-def kill_in_the_second_job(cluster, killed) -> None:
-    clusters.wait_until(lambda: tasks_of_the_second_job(cluster) >= 2, "a second job with two running tasks", 300)
-    cluster.kill_worker()
-    killed.set()
-    cluster.add_worker()  # as an orchestrator does
-
-
-def tasks_of_the_second_job(cluster) -> int:
-    address = next(argument for argument in cluster.arguments if argument.startswith("--flink_master=")).partition("=")[
-        2
-    ]
-    with urllib.request.urlopen(f"http://{address}/jobs/overview") as page:
-        jobs = json.load(page)["jobs"]
-    return max((job["tasks"]["running"] for job in jobs if job["state"] == "RUNNING" and len(jobs) == 2), default=0)

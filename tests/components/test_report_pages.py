@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.chart_boxes import LABEL_PROBLEMS, TEXT_OVERLAPS
-from tests.chromium import measure
+from tests.chromium import measure, measure_widths
 from tests.components.test_compare_backbones import TRAINING, create_candidates, inspection
 from tests.components.test_compare_backbones_modules import with_settings
 from tests.components.test_profile_training import plan_report
@@ -123,14 +123,13 @@ def page(tmp_path_factory) -> Callable[[str], Path]:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [400, 800, 1280])
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_fits_its_width_and_no_text_covers_another(page, name, width, dark):
-    measured = measure(page(name), SCRIPTS, width=width, dark=dark)
-    assert measured["words"] > 60
-    assert measured["wide"] == [0]
-    assert measured["texts"] == measured["charts"] == measured["labels"] == []
-    assert not measured["console"]
+def test_a_page_fits_its_width_and_no_text_covers_another(page, name, dark):
+    for width, measured in measure_widths(page(name), SCRIPTS, [400, 800, 1280], dark=dark).items():
+        assert measured["words"] > 60, width
+        assert measured["wide"] == [0], width
+        assert measured["texts"] == measured["charts"] == measured["labels"] == [], width
+        assert not measured["console"], width
 
 
 def test_the_measurement_finds_text_over_text_and_wide_elements(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from tests.chart_boxes import TEXT_OVERLAPS
-from tests.chromium import DARK, browse, console, measure
+from tests.chromium import DARK, browse, console, measure_widths
 from tests.reports import DIGITS, EXAMPLES, TRAINED, Row, make_models, write_reports
 from tfopt.artifacts import Decision
 from tfopt.artifacts.evaluation_report import Estimate, Metric, ModelEvaluation, SliceMetrics
@@ -78,6 +78,7 @@ PICTURES = """page => [...page.querySelectorAll("svg.wide")].map(svg => ({
   dashed: [...svg.querySelectorAll("line")].filter(l => l.getAttribute("stroke") === "var(--goal)").length,
   bars: [...svg.querySelectorAll("g:has(> line) > line")].filter(
     l => ["var(--other)", "var(--accent)"].includes(l.getAttribute("stroke"))).length}))"""
+WIDTHS = (320, 390, 768, 1200)
 SCRIPTS = {
     "overlaps": TEXT_OVERLAPS,
     "contrast": CONTRAST,
@@ -95,10 +96,14 @@ SCRIPTS = {
 }
 
 
-@cache
 def inspect(page: Path, width: int = 1200, *, dark: bool = False) -> dict[str, Any]:
-    """Return the results of all scripts, from one run of the browser."""
-    return measure(page, SCRIPTS, width=width, dark=dark)
+    """Return the results of all scripts at a width of `WIDTHS`, from one run of the browser for all widths."""
+    return _inspect_widths(page, dark)[width]
+
+
+@cache
+def _inspect_widths(page: Path, dark: bool) -> dict[int, dict[str, Any]]:
+    return measure_widths(page, SCRIPTS, WIDTHS, dark=dark)
 
 
 def report(rows: list[Row], folder: Path, *, samples: bool = True, slices: bool = True, **parameters) -> Path:
@@ -216,14 +221,14 @@ def test_bubbles_are_drawn_at_their_values(page):
     assert areas[0] == pytest.approx(areas[1], rel=0.05)
 
 
-@pytest.mark.parametrize("width", [320, 390, 768, 1200])
+@pytest.mark.parametrize("width", WIDTHS)
 def test_texts_in_charts_do_not_overlap_and_are_not_cut_off(page, crowd, width):
     assert inspect(crowd, width)["overlaps"] == []
     if width in (390, 1200):
         assert inspect(page, width)["overlaps"] == []
 
 
-@pytest.mark.parametrize("width", [320, 390, 768, 1200])
+@pytest.mark.parametrize("width", WIDTHS)
 def test_the_report_has_no_horizontal_scrolling(crowd, width):
     assert inspect(crowd, width)["wide"] == [width, []]
 
