@@ -26,7 +26,7 @@ from tfopt.declaration.parameters import Parameter
 from tfopt.kfp import compiler as kfp
 
 ROOT = Path(__file__).parent.parent
-VERIFIED = datetime(2026, 11, 21, tzinfo=UTC)  # set at each release; the catalogue removes entries after a year
+VERIFIED = datetime(2026, 11, 24, tzinfo=UTC)  # set at each release; the catalogue removes entries after a year
 
 
 def main(root: Path) -> None:

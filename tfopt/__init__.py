@@ -9,7 +9,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if sys.platform != "linux":  # file locks, the fork server and the death signal of child processes are those of Linux
     raise ImportError(
