@@ -55,8 +55,8 @@ def measure_widths(
     holder.unlink()
     match = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
     assert match and match[1], done.stderr
-    found = zip(widths, json.loads(unescape(match[1])), strict=True)
-    return {width: values | {"console": _console(done)} for width, values in found}
+    results = zip(widths, json.loads(unescape(match[1])), strict=True)
+    return {width: values | {"console": _console(done)} for width, values in results}
 
 
 def console(page: Path) -> list[str]:

@@ -82,7 +82,7 @@ def rewrite(match: Match, make: Maker) -> Tensor:
 def _joined(match: Match) -> NDArray[np.generic]:
     """Compute the joined constant, for integers in their own type, so that they wrap around."""
     with np.errstate(all="ignore"):
-        return np.asarray(_term(match, "left")[1] + _term(match, "right")[1])
+        return np.asarray(np.add(_term(match, "left")[1], _term(match, "right")[1]))
 
 
 def _term(match: Match, side: str) -> tuple[int, NDArray[np.generic]]:
