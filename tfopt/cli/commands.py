@@ -180,9 +180,10 @@ def _add_run_options(parser: CommandParser, json_help: str) -> None:
     parser.add_argument(
         "--jobs",
         type=int,
+        default=1,
         metavar="N",
         help="with --engine process: run at most N steps at the same time, and no more than fit into the memory "
-        "(default: 1, one after another). A step that measures time always runs alone",
+        "(default: %(default)s, one after another). A step that measures time always runs alone",
     )
     parser.add_argument(
         "--require-blessing",
@@ -199,7 +200,7 @@ def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, Any]:
     storage.check_characters(str(_root(dag, arguments)))
     check_engine(arguments.engine)
     portable_runners.check_arguments(arguments.beam_pipeline_arg)
-    if arguments.jobs is not None and (arguments.engine != "process" or arguments.jobs < 1):
+    if arguments.jobs < 1 or (arguments.jobs > 1 and arguments.engine != "process"):
         raise ComponentError(
             f"--jobs {arguments.jobs} with --engine {arguments.engine}",
             "a number from 1, with --engine process: the others run one step after another",

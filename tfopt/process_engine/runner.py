@@ -18,9 +18,7 @@ from tfopt.process_engine.scheduler import run_steps
 from tfopt.processes.call_server import call_servers
 
 
-def run(
-    dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[str] = (), jobs: int | None = None
-) -> RunOutcome:
+def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[str] = (), jobs: int = 1) -> RunOutcome:
     """Run a DAG to its end and return the outcome of each step, in order.
 
     Args:
@@ -29,13 +27,12 @@ def run(
         root: The run's folder. Steps of an earlier run there are reused if the content of their inputs, their
             parameters and their code have not changed. A second run in it waits for the first one.
         beam_args: Arguments for the Beam components' pipelines.
-        jobs: Most steps at a time (see `tfopt.process_engine.scheduler`); None for 1.
+        jobs: Most steps at a time (see `tfopt.process_engine.scheduler`).
 
     Raises:
         ComponentError: If a value is not allowed, or a step raises it. Finished steps are reused by the next run.
     """
     values, root = dag.values(values), root.absolute()
-    jobs = jobs or 1
     ended: dict[str, Outcome] = {}
     with (
         scratch_folder(),
