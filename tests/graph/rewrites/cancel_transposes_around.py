@@ -26,6 +26,24 @@ def read_twice():
     return last(tf.tanh(inner)) + tf.reduce_sum(inner)
 
 
+def two_ends():
+    """A sum that is transposed for one reader, and an activation of it for another one."""
+    total = first(image()) + tf.tanh(first(image("z")))
+    return last(tf.nn.relu(total)) * tf.sqrt(tf.abs(last(total)))
+
+
+def gate():
+    """An activation that is averaged, and multiplied with a function of its averages."""
+    inner = tf.nn.relu(first(image()))
+    return last(inner * tf.sigmoid(tf.reduce_mean(inner, [2, 3], keepdims=True)))
+
+
+def read_by_softmax():
+    """An operation in between that an operation along the last axis reads."""
+    inner = tf.nn.relu(first(image()))
+    return last(tf.tanh(inner)) + tf.reduce_sum(tf.nn.softmax(inner))
+
+
 def bias(x, values, data_format="NHWC"):
     """Add a bias, or one of a number of values."""
     values = weights(values) if isinstance(values, int) else values
@@ -93,6 +111,16 @@ TABLE = [
     refuses("a bias along another axis", lambda: last(bias(first(image()), 5)), because="not along the last axis"),
     refuses("the same permutation twice", lambda: first(tf.tanh(first(image()))), because="do not undo"),
     refuses("no Transpose before it", lambda: last(tf.tanh(image())), because="is in between"),
-    refuses("another reader", read_twice, because="2 consumers"),
+    refuses("another reader", read_twice, because="removes axes"),
+    holds("around a residual block with two ends", two_ends, gone="Transpose"),
+    holds("around a gate of the channels of an activation", gate, gone="Transpose"),
+    refuses(
+        "two ends with other permutations",
+        lambda: (lambda inner: last(inner) * tf.reduce_sum(tf.transpose(inner, [1, 0, 2, 3])))(
+            tf.nn.relu(first(image()))
+        ),
+        because="do not undo",
+    ),
+    refuses("a reader that is another operation", read_by_softmax, because="Softmax is in between"),
     refuses("a side without one", lambda: last(first(image()) + feed(None, 6, 4, 5, name="z")), because="in between"),
 ]
