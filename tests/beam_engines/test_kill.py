@@ -68,20 +68,23 @@ def tasks_of_the_second_job(cluster) -> int:
 def kill_an_executor_of_the_second_application(cluster) -> None:
     """Kill one of the two executors when both have a Python worker."""
 
-    def working() -> list[psutil.Process]:
+    def executors() -> list[psutil.Process]:
         page = read_page(cluster)
         if len(page["completedapps"]) != 1 or len(page["activeapps"]) != 1:
             return []
-        processes = [
-            child for worker in cluster.workers for child in psutil.Process(worker.pid).children(recursive=True)
-        ]
-        executors = [one for one in processes if any("CoarseGrainedExecutorBackend" in word for word in one.cmdline())]
-        return [
-            one for one in executors if any("tfopt-beam-worker" in " ".join(c.cmdline()) for c in one.children(True))
-        ]
+        started = [child for worker in cluster.workers for child in psutil.Process(worker.pid).children(recursive=True)]
+        parents = {process.ppid() for process in started if runs(process, "tfopt-beam-worker")}
+        return [process for process in started if process.pid in parents and runs(process, "CoarseGrainedExecutor")]
 
-    clusters.wait_until(lambda: len(working()) == 2, "two executors with workers in the second application", 300)
-    working()[0].kill()
+    clusters.wait_until(lambda: len(executors()) == 2, "two executors with workers in the second application", 300)
+    executors()[0].kill()
+
+
+def runs(process: psutil.Process, word: str) -> bool:
+    try:
+        return word in " ".join(process.cmdline())
+    except psutil.Error:  # it has ended
+        return False
 
 
 def read_page(cluster) -> dict:

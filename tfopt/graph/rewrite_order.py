@@ -19,6 +19,7 @@ ORDER: tuple[tuple[str, str], ...] = (
     ("push_list_constants", "any time after constants are folded: it replaces several constants by one"),
     ("cancel_transposes", "early: the nodes around a pair are neighbours afterwards"),
     ("cancel_transposes_around", "after it: a pair without an operation in between needs no move"),
+    ("fuse_transposes_into_reductions", "after it, which moves a Transpose to its last reader"),
     ("cancel_lists", "early: the element is next to the readers of the part"),
     ("cancel_list_slices", "the same"),
     ("cancel_parts", "the same"),
@@ -96,7 +97,7 @@ ROUNDING |= {"fuse_products_of_parts", "fuse_products_of_slices", "push_after_vi
 ROUNDING |= {"fuse_gelus", "fuse_layer_norms", "fuse_products_of_batch", "fuse_products_of_one_input"}
 ROUNDING |= {"push_constants_across_sums", "push_factors_before_products", "push_list_constants"}
 ROUNDING |= {"cancel_reshapes_around_norms", "push_constants_across_products", "push_constants_through_inverses"}
-ROUNDING |= {"cancel_transposes_around", "share_common_factors"}
+ROUNDING |= {"cancel_transposes_around", "fuse_transposes_into_reductions", "share_common_factors"}
 
 # A negative factor goes into a sum of products, whose zeros have no sign of their own.
 SIGN_CHANGING = frozenset({"fold_batch_norm", "fold_batch_norm_before", "fold_scale", "fold_scale_before"})
