@@ -108,6 +108,11 @@ TABLE = [
         lambda: last(tf.raw_ops.Pad(input=first(image()), paddings=tf.cast(feed(4, 2, name="p") > 0.0, tf.int32))),
         because="not constant",
     ),
+    refuses(
+        "a constant of fewer axes that is padded",
+        lambda: last(first(image()) * tf.pad(weights(4), [[0, 1]])),
+        because="fewer axes",
+    ),
     refuses("a bias along another axis", lambda: last(bias(first(image()), 5)), because="not along the last axis"),
     refuses("the same permutation twice", lambda: first(tf.tanh(first(image()))), because="do not undo"),
     refuses("no Transpose before it", lambda: last(tf.tanh(image())), because="is in between"),

@@ -96,6 +96,8 @@ def _grow(graph: Graph, region: Region, start: Node) -> str:
                 array = graph.array(tensor)
                 if array.dtype.kind in "OSU" or array.ndim > len(region.order):
                     return "a constant has more axes than the data"
+                if node.op in WITH_AXES and array.ndim < len(region.order):
+                    return f"a constant of the {node.op} has fewer axes than the data"
             elif graph.nodes[tensor.node].op != "Transpose":
                 pending.append(graph.nodes[tensor.node])
             elif _is_transpose(graph, graph.nodes[tensor.node], np.argsort(region.order)):
