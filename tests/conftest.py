@@ -3,6 +3,7 @@
 import gc
 import gzip
 import logging
+import os
 import random
 import signal
 import sys
@@ -17,6 +18,9 @@ from hypothesis import HealthCheck, settings
 
 from tfopt.processes.call_server import call_servers
 
+# The same kernels on every x86 CPU: before AVX-512 VNNI, TensorFlow does not use oneDNN by default, and then has no
+# convolutions with the channels first. The variable has to be set before TensorFlow is imported.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 # Hypothesis draws the same examples in every run; tests that search for new ones are marked nightly.
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")

@@ -22,20 +22,22 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 @dataclass(frozen=True)
 class RuntimeConfig:
-    """The runtime and environment of a model. Models with equal ones are forked from the same process.
+    """The runtimes and environment of a model. Models with equal ones are forked from the same process.
 
     Attributes:
-        format: Format of the model.
+        formats: Format of the model, and that of its preprocessing if it has one.
         variables: Environment variables that `configure_runtime` stored with the model.
     """
 
-    format: str
+    formats: tuple[str, ...]
     variables: tuple[tuple[str, str], ...]
 
     @classmethod
     def of(cls, model: Model) -> Self:
         """Return the runtime configuration of a model."""
-        return cls(model.format, tuple(sorted(environment.read_variables(model).items())))
+        preprocessing = model.preprocessing
+        formats = (model.format, *([Model(preprocessing).format] if preprocessing else []))
+        return cls(formats, tuple(sorted(environment.read_variables(model).items())))
 
 
 class RuntimeProcesses(contextlib.ExitStack):
@@ -54,7 +56,7 @@ class RuntimeProcesses(contextlib.ExitStack):
             process = WorkerProcess(
                 "tfopt.components.benchmark.worker",
                 ",".join(map(str, self._cores)),
-                config.format,
+                ",".join(config.formats),
                 log=self._folder / f"runtime{len(self._started)}.log",
                 environment=_environment(len(self._cores)) | dict(config.variables),
             )

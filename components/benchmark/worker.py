@@ -108,22 +108,24 @@ class Worker:
         return facts
 
 
-def main(descriptor: int, cores: list[int], format: str) -> None:
-    """Import the runtime of a format and fork a process for each model, until the client closes the pipe."""
+def main(descriptor: int, cores: list[int], formats: list[str]) -> None:
+    """Import the runtimes of some formats and fork a process for each model, until the client closes the pipe."""
     os.sched_setaffinity(0, cores)  # both before any library starts its threads, which inherit them
     _raise_priority()
-    serve_forks(descriptor, functools.partial(Worker, _import_runtime(format)))
+    serve_forks(descriptor, functools.partial(Worker, _import_runtimes(formats)))
 
 
-def _import_runtime(format: str) -> dict[str, Any]:
+def _import_runtimes(formats: list[str]) -> dict[str, Any]:
     """Import all modules that a load needs and return the seconds and the memory."""
     start = time.perf_counter()
-    if format in FORMATS:
-        with contextlib.suppress(ImportError):  # the runtime's error names the missing package
-            importlib.import_module(FORMATS[format].module)
+    for format in formats:
+        if format in FORMATS:
+            with contextlib.suppress(ImportError):  # the runtime's error names the missing package
+                importlib.import_module(FORMATS[format].module)
     seconds = time.perf_counter() - start
-    with contextlib.suppress(ImportError):
-        importlib.import_module(f"tfopt.runtimes.{format}")
+    for format in formats:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(f"tfopt.runtimes.{format}")
     return {"import_seconds": seconds, "runtime_memory_bytes": peak_memory()}
 
 
@@ -163,4 +165,4 @@ def _tensorflow() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), [int(core) for core in sys.argv[2].split(",")], sys.argv[3])
+    main(int(sys.argv[1]), [int(core) for core in sys.argv[2].split(",")], sys.argv[3].split(","))

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,11 +17,13 @@ import pytest
 from tests.components.workloads import may_raise_priority, run, tflite, workers
 from tests.process_tree import has_ended, marked, wait_until
 from tfopt.artifacts import Model
+from tfopt.artifacts.models import PREPROCESSING
 from tfopt.components.benchmark.model_environment import choose_cores
 from tfopt.components.benchmark.model_process import RuntimeProcesses
 from tfopt.components.configure_runtime.component import configure_runtime
 from tfopt.errors import ComponentError
 from tfopt.measurement.speedup import speedup
+from tfopt.processes.fork_server import ForkedWorker
 
 
 def test_a_busy_process_on_the_core_adds_a_note_and_gives_no_false_verdict(models, tmp_path):
@@ -84,6 +87,18 @@ def test_models_of_one_format_and_settings_are_forked_from_the_same_process(mode
         assert lite is processes.of(Model(large))
         assert plain is processes.of(Model(large.with_suffix("")))
         assert len({lite, plain, off}) == len(workers()) == 3
+
+
+def test_the_runtime_of_a_preprocessing_is_imported_before_the_forks(models, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(models["small"].with_suffix(""), model / PREPROCESSING)
+    shutil.copy(models["small"], model / "model.tflite")
+    imported = []
+    with RuntimeProcesses(choose_cores(1), tmp_path) as processes:
+        for path in (models["small"], model):
+            with ForkedWorker(processes.of(Model(path)), tmp_path / "log") as fork:
+                imported.append("tensorflow" in fork.call("facts"))
+    assert imported == [False, True]
 
 
 def test_another_runtime_than_the_baselines_widens_the_interval(models, tmp_path):
