@@ -39,7 +39,7 @@ def test_the_ranges_of_an_int8_onnx_file_become_symmetric(digits_model, digits_e
 
     source = tmp_path / "int8"
     source.mkdir()
-    parameters = OnnxConversion(precision="int8", reduce_range="off", calibration_count=50)
+    parameters = OnnxConversion(precision="int8", calibration_count=50)
     export(Model(digits_model), Examples(digits_examples), source, parameters)
     assert is_quantized(Model(source)) and not is_quantized(Model(digits_model))
     facts, made = write_network(source, digits_examples, tmp_path / "out", precision="int8")

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.components.exporters import OPENVINO, chords, pretrained, write_split
+from tests.components.exporters import OPENVINO, PRETRAINED_ERROR, chords, pretrained, write_split
 from tests.runtimes.formulas import saved
 from tfopt.artifacts import OpenVINOModel
 from tfopt.components.export_openvino import openvino_graph
 from tfopt.components.export_openvino.component import export_openvino
+from tfopt.conversion.int8_overflow import needs_reduced_range
 from tfopt.errors import ComponentError
 from tfopt.runtimes.openvino_import import openvino as ov
 
@@ -68,7 +69,8 @@ def test_trained_ranges_are_used_unchanged(digits_examples, tmp_path):
     model = saved(tmp_path / "model", serve, image=([None, 64], tf.float32))
     facts = OPENVINO.export(model, digits_examples, tmp_path / "out", "int8")
     assert facts["ranges"] == "trained" and "calibration" not in facts
-    assert facts["verified"]["outputs"]["y"]["relative_error"] < 5e-3  # other ranges would differ more
+    error = 1e-2 if needs_reduced_range() else 5e-3  # other ranges would differ more
+    assert facts["verified"]["outputs"]["y"]["relative_error"] < error
     assert [array.dtype for array in weights_of(tmp_path / "out")] == [np.int8] * 2
     with pytest.raises(ComponentError, match="8-bit ranges were trained") as error:
         export_openvino(str(model), str(tmp_path / "no"), precision="float16")
@@ -136,9 +138,9 @@ def test_int8_without_a_layer_for_it_raises(tmp_path):
 
 def test_an_onnx_file_is_exported_exactly(tmp_path):
     data = write_split(tmp_path / "ex", {"serving_default_input_2:0": chords()})
-    outputs = OPENVINO.export(pretrained("nmp.onnx"), data, tmp_path / "out")["verified"]["outputs"]
-    assert len(outputs) == 3
-    assert all(parity["relative_error"] < 1e-4 and parity["correlation"] > 0.9999 for parity in outputs.values())
+    facts = OPENVINO.export(pretrained("nmp.onnx"), data, tmp_path / "out", tolerance=PRETRAINED_ERROR)
+    outputs = facts["verified"]["outputs"]
+    assert len(outputs) == 3 and all(parity["correlation"] > 0.9999 for parity in outputs.values())
 
 
 def test_contradicting_arguments_raise_before_any_work(digits_model, tmp_path):

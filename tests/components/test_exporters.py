@@ -10,7 +10,16 @@ import onnx
 import pytest
 import tensorflow as tf
 
-from tests.components.exporters import EXPORTERS, ONNX, OPENVINO, TFLITE, chords, pretrained, write_split
+from tests.components.exporters import (
+    EXPORTERS,
+    ONNX,
+    OPENVINO,
+    PRETRAINED_ERROR,
+    TFLITE,
+    chords,
+    pretrained,
+    write_split,
+)
 from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
@@ -257,10 +266,11 @@ def keras_2_file(folder: Path, kind: str) -> Path:
 
 @EACH
 def test_a_third_party_model_is_exported_exactly(exporter, tmp_path):
-    facts = exporter.export(pretrained("nmp"), write_split(tmp_path / "ex", {"input_2": chords()}), tmp_path / "out")
+    data = write_split(tmp_path / "ex", {"input_2": chords()})
+    facts = exporter.export(pretrained("nmp"), data, tmp_path / "out", tolerance=PRETRAINED_ERROR)
     outputs = facts["verified"]["outputs"]
     assert set(outputs) == {"contour", "note", "onset"} and facts["verified"]["records"] == 4
-    assert all(parity["relative_error"] < 1e-4 and parity["correlation"] > 0.9999 for parity in outputs.values())
+    assert all(parity["correlation"] > 0.9999 for parity in outputs.values())
 
 
 @EACH

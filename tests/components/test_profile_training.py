@@ -57,6 +57,12 @@ FACTS = {"supported": ["float32", "mixed_bfloat16"], "jit_compile": False, "gpus
 BASE = TrainingVariant(examples="e", module="m", seed=0, precision="float32", jit_compile="off", cache="off")
 
 
+@pytest.fixture(autouse=True)
+def _unset_onednn(monkeypatch) -> None:
+    """Remove the variable that the test suite sets, because a setting that is in use is not tried."""
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS")
+
+
 def test_the_plan_contains_only_faster_settings_of_train_and_findings_report_the_others():
     variations = list_variations("model", BASE, TIMES, FACTS)
     assert {one.name: one.where for one in variations} == {

@@ -26,11 +26,20 @@ class OnnxRuntime(Runtime):
     Text is UTF-8 in ONNX; inputs may be bytes or text, and outputs are bytes, as in TensorFlow.
     """
 
-    def __init__(self, model: Model, threads: int | None) -> None:
-        """Load the model; see `tfopt.runtimes.load`."""
+    def __init__(self, model: Model, threads: int | None = None, *, unfused: bool = False) -> None:
+        """Load the model; see `tfopt.runtimes.load`.
+
+        Args:
+            model: The model.
+            threads: Number of threads per call; None for ONNX Runtime's default.
+            unfused: Compute quantized operations in float32, between the nodes that quantize and dequantize. The
+                8-bit kernels overflow on CPUs without VNNI, where they add two products in 16 bits.
+        """
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
+        if unfused:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.log_severity_level = 4  # errors are also raised as exceptions
         options.inter_op_num_threads = 1
         options.intra_op_num_threads = threads or 0
