@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import os
 import re
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -19,7 +21,12 @@ from tfopt.components.profile_training.component import profile_training
 from tfopt.components.profile_training.profile import PARTS, choose_settings
 from tfopt.components.profile_training.report import render_report, write_findings
 from tfopt.components.profile_training.steps import Epochs
-from tfopt.components.profile_training.training_variant import TrainingVariant, combine, list_variations
+from tfopt.components.profile_training.training_variant import (
+    TrainingVariant,
+    Variation,
+    combine,
+    list_variations,
+)
 from tfopt.components.profile_training.worker import Worker
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
@@ -57,14 +64,15 @@ FACTS = {"supported": ["float32", "mixed_bfloat16"], "jit_compile": False, "gpus
 BASE = TrainingVariant(examples="e", module="m", seed=0, precision="float32", jit_compile="off", cache="off")
 
 
-@pytest.fixture(autouse=True)
-def _unset_onednn(monkeypatch) -> None:
-    """Remove the variable that the test suite sets, because a setting that is in use is not tried."""
-    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS")
+def list_model_variations() -> list[Variation]:
+    """List those of a slow model, with both settings of oneDNN: the one that the test suite uses would be left out."""
+    with mock.patch.dict(os.environ):
+        os.environ.pop("TF_ENABLE_ONEDNN_OPTS", None)
+        return list_variations("model", BASE, TIMES, FACTS)
 
 
 def test_the_plan_contains_only_faster_settings_of_train_and_findings_report_the_others():
-    variations = list_variations("model", BASE, TIMES, FACTS)
+    variations = list_model_variations()
     assert {one.name: one.where for one in variations} == {
         "mixed bfloat16": "plan",
         "compiled by XLA": "module",
@@ -185,7 +193,7 @@ def test_a_module_that_raises_is_refused_with_the_users_line(tmp_path, digits_ex
 
 def plan_report(min_effect: float = 0.05) -> TrainingPlanReport:
     """Return a plan with made-up measurements."""
-    variations = list_variations("model", BASE, TIMES, FACTS)
+    variations = list_model_variations()
     results = [measured(one, ratio) for one, ratio in zip(variations, (2.0, 0.4, 1.0, 1.02, 3.0), strict=True)]
     results[1] = dataclasses.replace(results[1], speedup=None, error="cannot compile: <lookup>")
     bottleneck = find_bottleneck(TIMES)

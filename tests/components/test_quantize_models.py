@@ -16,6 +16,7 @@ from tfopt.components.export_onnx.component import export_onnx
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.quantize.component import quantize
 from tfopt.components.quantize.fake_quant_training import Trainee
+from tfopt.conversion.int8_overflow import needs_reduced_range
 from tfopt.errors import ComponentError
 
 MODULE = """
@@ -227,7 +228,8 @@ def test_a_sequential_model_of_keras_2_keeps_its_names_zeros_shared_weights_and_
     assert len(np.unique(first)) <= len(np.unique(before["conv"]))
     assert (last == 0).mean() >= 0.5
     onnx = export_onnx(made.path, tmp_path / "onnx", digits_examples, precision="int8")["exported"]
-    assert onnx.card.facts["verified"]["outputs"]["digit"]["mean_abs_error"] < 1e-4
+    error = 1e-2 if needs_reduced_range() else 1e-4
+    assert onnx.card.facts["verified"]["outputs"]["digit"]["mean_abs_error"] < error
     assert [int8.shape for int8 in whole_numbers(onnx.onnx)] == [(8, 1, 3, 3), (288, 10)]
     assert (whole_numbers(onnx.onnx)[1] == 0).mean() >= 0.5
 
