@@ -1,4 +1,4 @@
-"""Whether a repeated measurement selects the same model: `benchmark` and `select_model` of a finished run, again.
+"""Repeat `benchmark` and `select_model` of a finished run, and count which models are selected.
 
     make run
     python benchmarks/winners.py --pipeline retrain --root runs/retrain --repetitions 20 --json F
