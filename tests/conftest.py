@@ -18,6 +18,8 @@ from hypothesis import HealthCheck, settings
 
 from tfopt.processes.call_server import call_servers
 
+# TensorFlow's graphs consist of many objects: collecting them as often as by default takes a twentieth of the time.
+gc.set_threshold(50_000, 20, 20)
 # The same kernels on every x86 CPU: before AVX-512 VNNI, TensorFlow does not use oneDNN by default, and then has no
 # convolutions with the channels first. The variable has to be set before TensorFlow is imported.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
