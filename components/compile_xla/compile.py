@@ -1,9 +1,11 @@
 """Compilation of a model with XLA: check the ops, write the model, compare outputs, measure in a fresh process."""
 
 import functools
+import gc
 import logging
 import tempfile
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from tfopt.graph.frozen_runtime import FrozenRuntime
 from tfopt.graph.report import Report
 from tfopt.graph.saved_model import opened
 from tfopt.graph.special_values import EXTREMES, IEEE
+from tfopt.processes import heap
 from tfopt.processes.subprocess_call import run_in_child, run_isolated
 from tfopt.runtimes import Runtime, environment
 from tfopt.serving.saved_model_assets import copy_assets
@@ -52,23 +55,36 @@ def compile_model(model: SavedModel, target: Path, examples: Examples | None, se
     return facts
 
 
+@dataclass(frozen=True)
+class _ParentResults:
+    """What the parent returned, and inputs for a measurement.
+
+    Attributes:
+        comparison: Results on examples or random inputs.
+        special: Results on special values.
+        no_special: Why there are no special values; None if there are.
+        batches: Inputs by batch size.
+        lengths: Inputs of each bucket of sequence lengths.
+    """
+
+    comparison: Comparison
+    special: Comparison
+    no_special: str | None
+    batches: dict[int, Batch]
+    lengths: dict[int, Batch]
+
+
 def _write_verified(
     model: SavedModel, target: Path, examples: Examples | None, settings: Settings
 ) -> tuple[dict[str, Any], dict[int, Batch]]:
     """Write the compiled model, compare it with its parent, and return its facts and the inputs of a measurement."""
     serving = target / "Format-Serving"
+    report, parent = _write(model, serving, examples, settings)
+    gc.collect()  # the graph and the parent, before the compiled model is loaded and its programs are compiled
+    heap.trim()
     # Each load of the compiled model compiles it again.
-    before = functools.cache(lambda key: runtimes.load(model, signature=key))
     after = functools.cache(lambda key: runtimes.load(SavedModel(target), signature=key))
-    with opened(model) as frozen:
-        frozen = passes.optimize(grappler.run(frozen, ["debug_stripper"]), PASSES, Report())
-        report = _write_model(frozen, serving, settings, model.signature)
-        comparison = Comparison(frozen.signatures, lambda key: nullcontext(before(key)), examples, model.signature)
-        special = Comparison(
-            *(frozen.signatures, lambda key: FrozenRuntime(frozen, key), examples, model.signature),
-            special_inputs(frozen),
-        )
-    errors = _compare_outputs(comparison, lambda key: nullcontext(after(key)))
+    errors = _compare_outputs(parent.comparison, lambda key: nullcontext(after(key)))
     output, error = largest_error(errors)
     if error > settings.tolerance:
         raise ComponentError(
@@ -77,26 +93,42 @@ def _write_verified(
             "pass a larger tolerance",
         )
     report["special_values"] = _compare_special_values(
-        special, lambda key: nullcontext(after(key)), settings.tolerance
-    ) or (why_no_special_values(frozen) or "the same results")
+        parent.special, lambda key: nullcontext(after(key)), settings.tolerance
+    ) or (parent.no_special or "the same results")
     if settings.buckets:
         error = check_lengths(model, SavedModel(target), settings.buckets, settings.tolerance)
         report["sequence_buckets"] = {"lengths": settings.buckets, "error": error}
-    parent = before(model.signature)
-    batches = _draw_batches(parent, examples, settings.sizes)
     if settings.warm_up:
-        lengths = draw_lengths(parent, settings.buckets) if settings.buckets else {}
-        padded = [_rows(lengths[bucket], size) for bucket in settings.buckets for size in batches]
-        write_requests(serving, [*batches.values(), *padded], model.signature)
+        padded = [_rows(parent.lengths[bucket], size) for bucket in settings.buckets for size in parent.batches]
+        write_requests(serving, [*parent.batches.values(), *padded], model.signature)
     copy_assets(model, serving)
-    report["warm_up"] = {"batch_sizes": list(batches)} if settings.warm_up else "not requested"
+    report["warm_up"] = {"batch_sizes": list(parent.batches)} if settings.warm_up else "not requested"
     verified = {
-        "inputs": comparison.source,
+        "inputs": parent.comparison.source,
         "tolerance": settings.tolerance,
-        "skipped": comparison.skipped,
+        "skipped": parent.comparison.skipped,
         "outputs": errors,
     }
-    return {"name": "compiled", "report": report, "verified": verified}, batches
+    return {"name": "compiled", "report": report, "verified": verified}, parent.batches
+
+
+def _write(
+    model: SavedModel, serving: Path, examples: Examples | None, settings: Settings
+) -> tuple[dict[str, Any], _ParentResults]:
+    """Write the compiled model and run its parent; return the report and the parent's results."""
+    with opened(model) as frozen, ExitStack() as loaded:
+        before = functools.cache(lambda key: loaded.enter_context(runtimes.load(model, signature=key)))
+        frozen = passes.optimize(grappler.run(frozen, ["debug_stripper"]), PASSES, Report())
+        report = _write_model(frozen, serving, settings, model.signature)
+        comparison = Comparison(frozen.signatures, lambda key: nullcontext(before(key)), examples, model.signature)
+        special = Comparison(
+            *(frozen.signatures, lambda key: FrozenRuntime(frozen, key), examples, model.signature),
+            special_inputs(frozen),
+        )
+        parent = before(model.signature)
+        lengths = draw_lengths(parent, settings.buckets) if settings.warm_up and settings.buckets else {}
+        batches = _draw_batches(parent, examples, settings.sizes)
+        return report, _ParentResults(comparison, special, why_no_special_values(frozen), batches, lengths)
 
 
 def _write_model(frozen: Frozen, serving: Path, settings: Settings, signature: str) -> dict[str, Any]:
