@@ -57,7 +57,7 @@ def compile_model(model: SavedModel, target: Path, examples: Examples | None, se
 
 @dataclass(frozen=True)
 class _ParentResults:
-    """What the parent returned, and inputs for a measurement.
+    """Results of the parent, and inputs for a measurement.
 
     Attributes:
         comparison: Results on examples or random inputs.
