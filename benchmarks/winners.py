@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def repeat(pipeline: str, root: Path, record: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Measure the models of the run, select one, and return its name, the seconds, and the rounds of each model."""
+    """Measure the models of the run, select one, and return its name, the seconds, and the notes of each model."""
     dag = trace(PIPELINES[pipeline])
     values = {**record["sources"], **record["parameters"]}
     with tempfile.TemporaryDirectory(prefix="tfopt-bench-") as name:

@@ -69,8 +69,8 @@ def test_trained_ranges_are_used_unchanged(digits_examples, tmp_path):
     model = saved(tmp_path / "model", serve, image=([None, 64], tf.float32))
     facts = OPENVINO.export(model, digits_examples, tmp_path / "out", "int8")
     assert facts["ranges"] == "trained" and "calibration" not in facts
-    error = 1e-2 if needs_reduced_range() else 5e-3  # other ranges would differ more
-    assert facts["verified"]["outputs"]["y"]["relative_error"] < error
+    largest = 1e-2 if needs_reduced_range() else 5e-3  # with VNNI, other ranges would differ more
+    assert facts["verified"]["outputs"]["y"]["relative_error"] < largest
     assert [array.dtype for array in weights_of(tmp_path / "out")] == [np.int8] * 2
     with pytest.raises(ComponentError, match="8-bit ranges were trained") as error:
         export_openvino(str(model), str(tmp_path / "no"), precision="float16")
