@@ -22,7 +22,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "prune": {"epochs": 2},
     "cluster": {"clusters": 4, "epochs": 1},
     "quantize": {"epochs": 1},
-    "benchmark": {"seconds": 0.2, "rounds": 8},
+    "benchmark": {"seconds": 0.2, "rounds": 8, "batch_sizes": ["2"]},
     "profile_training": {"seconds": 0.4, "rounds": 8},
     "compare_backbones": {
         "backbones": ["MobileNetV2 0.35"],

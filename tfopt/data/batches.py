@@ -18,7 +18,7 @@ from tfopt.data.feature_schema import (
     parsing_specs,
     stored_features,
 )
-from tfopt.data.tfrecords import check_whole, framed_size, read_records, records_dataset
+from tfopt.data.tfrecords import read_blocks, read_records
 from tfopt.errors import ComponentError, first_line
 
 __all__ = [
@@ -42,8 +42,8 @@ RECORDS = ""  # the key of the serialized records among the columns of a batch, 
 def read_batches(files: Sequence[str | Path], specs: Mapping[str, TensorSpec], *, batch_size: int) -> Iterator[Batch]:
     """Yield batches of the features named in ``specs``, in the files' order; only the last may be smaller.
 
-    ``tf.data`` parses whole batches of records, without Python code per record. The arrays may be read-only. Sparse
-    features become dense, and features of varying length are padded to the longest of the batch.
+    TensorFlow parses whole batches of records. The arrays may be read-only. Sparse features become dense, and features
+    of varying length are padded to the longest of the batch.
 
     Args:
         files: TFRecord files of tf.Example, gzipped if the name ends in ``.gz``; local paths or addresses.
@@ -59,16 +59,11 @@ def read_batches(files: Sequence[str | Path], specs: Mapping[str, TensorSpec], *
 
     columns = check_features(stored_features(files), specs, _where(files))
     features = parsing_specs(columns)
-
-    def parse(records: Any) -> Any:
-        parsed = tf.io.parse_example(records, features) if features else {}
-        return {RECORDS: records, **{name: densify(values) for name, values in parsed.items()}}, framed_size(records)
-
-    total = 0
     try:
-        for parsed, size in records_dataset(files).batch(batch_size).map(parse).prefetch(1).as_numpy_iterator():
-            total += int(size)
-            yield to_inputs(parsed, specs)
+        for block in read_blocks(files, batch_size):
+            parsed = tf.io.parse_example(block, features) if features else {}
+            arrays = {name: densify(values).numpy() for name, values in parsed.items()}
+            yield to_inputs({RECORDS: np.array(block, object), **arrays}, specs)
     except (tf.errors.OpError, UnicodeDecodeError) as error:
         _raise_for_first_invalid(files, columns)
         raise ComponentError(
@@ -76,7 +71,6 @@ def read_batches(files: Sequence[str | Path], specs: Mapping[str, TensorSpec], *
             "TFRecord files of tf.Example with the same features",
             "prepare the examples again",
         ) from error
-    check_whole(files, total)
 
 
 def sample_records(files: Sequence[str | Path], *, count: int, seed: int) -> list[bytes]:
