@@ -51,8 +51,9 @@ def pytest_runtest_setup() -> None:
 @pytest.fixture(autouse=True)
 def _levels_of_logs() -> None:
     """Reset log levels, because libraries change them for the whole process."""
-    logging.getLogger().setLevel(logging.WARNING)
-    logging.getLogger("tfopt").setLevel(logging.NOTSET)
+    for name, level in ((None, logging.WARNING), ("tfopt", logging.NOTSET)):
+        if (logger := logging.getLogger(name)).level != level:  # setting it clears the caches of thousands of loggers
+            logger.setLevel(level)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -118,10 +118,13 @@ def threads_after_loading(model: Path, threads: int) -> int:
     return tf.config.threading.get_intra_op_parallelism_threads()
 
 
-def ends(model: Path) -> tuple[list[str], list[str]]:
-    """Return the ordered names of a model's inputs and outputs; call it in a new process."""
-    with runtimes.load(Model(model)) as runtime:
-        return list(runtime.inputs), list(runtime.outputs)
+def ends(*models: Path) -> list[tuple[list[str], list[str]]]:
+    """Return the ordered names of each model's inputs and outputs; call it in a new process."""
+    names = []
+    for model in models:
+        with runtimes.load(Model(model)) as runtime:
+            names.append((list(runtime.inputs), list(runtime.outputs)))
+    return names
 
 
 def _crossed(zeta, alpha):

@@ -17,8 +17,8 @@ from tfopt.processes.subprocess_call import run_in_child
 from tfopt.runtimes.saved_model import FrozenSavedModelRuntime, SavedModelRuntime
 
 
-@pytest.fixture(scope="module", params=["as exported", "frozen"])
-def mixed(tmp_path_factory, request):
+@pytest.fixture(scope="module")
+def forms(tmp_path_factory) -> dict[str, Path]:
     """A SavedModel with inputs zeta, words, alpha and outputs z, upper, a, not in alphabetical order."""
 
     def serve(zeta, words, alpha):
@@ -27,10 +27,13 @@ def mixed(tmp_path_factory, request):
     specs = {"zeta": ([None, 2], tf.float32), "words": ([None], tf.string), "alpha": ([None, 1], tf.int64)}
     folder = tmp_path_factory.mktemp("mixed")
     plain = formulas.saved(folder / "model", serve, **specs)
-    if request.param == "as exported":
-        return plain
     write(read(Path(plain)), folder / "frozen")
-    return folder / "frozen"
+    return {"as exported": plain, "frozen": folder / "frozen"}
+
+
+@pytest.fixture(params=["as exported", "frozen"])
+def mixed(forms, request) -> Path:
+    return forms[request.param]
 
 
 def test_frozen_models_without_objects_run_in_a_session_and_others_in_tensorflows_loader(mixed, digits_model, tmp_path):
@@ -61,10 +64,11 @@ def test_inputs_and_outputs_have_names_and_may_be_text(mixed):
         assert answer["a"].tolist() == [[11, 12], [23, 24]] and answer["z"].tolist() == [[2, 4], [6, 8]]
 
 
-def test_the_order_of_inputs_and_outputs_is_the_same_in_every_process(mixed):
+def test_the_order_of_inputs_and_outputs_is_the_same_in_every_process(forms):
+    models = list(forms.values())
     for seed in ("1", "2", "3"):  # determines the order of sets, which TensorFlow iterates over
-        names = run_in_child(formulas.ends, mixed, doing="loading", environment={"PYTHONHASHSEED": seed})
-        assert names == (["alpha", "words", "zeta"], ["a", "upper", "z"])
+        names = run_in_child(formulas.ends, *models, doing="loading", environment={"PYTHONHASHSEED": seed})
+        assert names == [(["alpha", "words", "zeta"], ["a", "upper", "z"])] * 2
 
 
 @pytest.mark.parametrize(

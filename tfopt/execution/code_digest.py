@@ -133,7 +133,8 @@ def files(component: Component) -> list[Path]:
     if not file.is_relative_to(LIBRARY) and not file.is_relative_to((LIBRARY / "components").resolve()):
         reached |= {other for other in _adjacent(file.parent) if other.suffix in (".py", *TEMPLATES)}
     _follow(reached)
-    reached |= {other for module in list(reached) for other in module.parent.iterdir() if other.suffix in TEMPLATES}
+    folders = {module.parent for module in reached}
+    reached |= {other for folder in folders for other in folder.iterdir() if other.suffix in TEMPLATES}
     for name in component.runs:
         reached |= set(files(find(name)))
     return sorted(reached)
