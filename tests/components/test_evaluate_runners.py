@@ -1,4 +1,4 @@
-"""Test that all Beam runners give the same report: in memory, threads, processes, and a Dask cluster."""
+"""Test that all Beam runners give the same report, also of a metric of the user: threads, processes, a Dask cluster."""
 
 import distributed
 import numpy as np
@@ -10,10 +10,20 @@ from tfopt.components.evaluate.component import evaluate
 from tfopt.components.evaluate.records import count_records, read_part, split_into_parts
 from tfopt.data import beam_runner
 
+MODULE = """
+import numpy as np
+
+def brier(labels, predictions):
+    return np.stack([np.square(labels - predictions).ravel(), np.ones(len(labels))], 1)
+
+brier.higher_is_better = False
+brier.finish = lambda sums: sums[0] / sums[1]
+"""
+
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
-    """2,000 records of a two-class problem in one gzipped shard and a small plain one, and two Keras models."""
+    """2,000 records of a two-class problem in one gzipped shard and a small plain one, two models, and a metric."""
     folder = tmp_path_factory.mktemp("runners")
     generator = np.random.default_rng(0)
     values = generator.normal(size=(2000, 4))
@@ -22,7 +32,10 @@ def inputs(tmp_path_factory):
     split = folder / "examples" / "Split-eval"
     for file, rows in (("a_tfrecord.gz", slice(0, 1900)), ("b_tfrecord", slice(1900, None))):
         write_examples(split / file, {"x": values[rows], "label": labels[rows], "site": site[rows]})
+    (folder / "module.py").write_text(MODULE)
     return {
+        "module": folder / "module.py",
+        "metrics": ["module:brier"],
         "baseline": model(folder / "parent.keras", np.ones(4)),
         "candidates": [model(folder / "child.keras", np.array([1, 1, 1, 0.2]))],
         "examples": folder / "examples",
@@ -51,7 +64,8 @@ def test_the_report_is_complete(expected):
     assert expected["task"] == "binary"
     assert expected["counts"]["evaluated"] == 2000
     parent, child = expected["models"]
-    assert list(parent["metrics"]) == ["accuracy", "log_loss", "auc", "pr_auc", "precision", "recall", "f1"]
+    assert list(parent["metrics"]) == ["accuracy", "log_loss", "auc", "pr_auc", "precision", "recall", "f1", "brier"]
+    assert 0 < parent["metrics"]["brier"]["value"] < child["metrics"]["brier"]["value"]
     assert parent["metrics"]["auc"]["resolution"] < 0.01
     assert child["delta"]["auc"]["low"] < child["delta"]["auc"]["value"] < child["delta"]["auc"]["high"] < 0
     assert [part["value"] for part in parent["slices"]] == ["north", "south", "süd"]

@@ -15,7 +15,6 @@ from tfopt.artifacts import Model, PythonModule
 from tfopt.component import find
 from tfopt.components.evaluate.component import evaluate
 from tfopt.components.evaluate.user_metrics import load_metrics, read_metrics
-from tfopt.data import beam_runner
 from tfopt.errors import ComponentError
 from tfopt.runtimes import load
 
@@ -127,14 +126,6 @@ def test_the_interval_of_the_difference_is_that_of_resampled_records(report, inp
         differences.append(child - parent)
     delta = report.read()["models"][1]["delta"]["mean_iou"]
     assert delta["high"] - delta["low"] == pytest.approx(3.92 * np.std(differences), rel=0.35)
-
-
-@pytest.mark.parametrize("mode", ["in_memory", "multi_processing"])
-def test_more_workers_give_the_same_report(report, inputs, module, tmp_path, mode):
-    arguments = {**inputs, "label": "mask", "module": module, "metrics": ["module:mean_iou"], "slices": ["site"]}
-    with beam_runner.runner_arguments(["--direct_num_workers=2", f"--direct_running_mode={mode}"]):
-        content = evaluate(**arguments, evaluation=tmp_path / "evaluation")["evaluation"].read()
-    assert content == report.read()
 
 
 def test_a_mean_metric_is_computed_next_to_those_of_the_task(tmp_path, data, module):

@@ -76,7 +76,8 @@ class KubernetesApi:
     def _create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         metadata = body["metadata"]
         if "name" not in metadata:
-            metadata["name"] = metadata["generateName"] + "".join(random.choices(string.ascii_lowercase, k=5))
+            letters = random.SystemRandom().choices(string.ascii_lowercase, k=5)  # each test seeds the other generator
+            metadata["name"] = metadata["generateName"] + "".join(letters)
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": now, "resourceVersion": "1"}
         metadata.setdefault("namespace", path.split("/namespaces/")[1].split("/")[0])

@@ -200,7 +200,7 @@ class KfpServer:
 
 
 def _read_spec(text):
-    return _check_spec(list(yaml.safe_load_all(text)))
+    return _check_spec(list(yaml.load_all(text, Loader=yaml.CSafeLoader)))  # libyaml: ten times as fast
 
 
 def _check_spec(documents):
