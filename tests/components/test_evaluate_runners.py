@@ -64,7 +64,7 @@ def test_the_report_is_complete(expected):
     assert expected["task"] == "binary"
     assert expected["counts"]["evaluated"] == 2000
     parent, child = expected["models"]
-    assert list(parent["metrics"]) == ["accuracy", "log_loss", "auc", "pr_auc", "precision", "recall", "f1", "brier"]
+    assert list(parent["metrics"]) == ["brier", "accuracy", "log_loss", "auc", "pr_auc", "precision", "recall", "f1"]
     assert 0 < parent["metrics"]["brier"]["value"] < child["metrics"]["brier"]["value"]
     assert parent["metrics"]["auc"]["resolution"] < 0.01
     assert child["delta"]["auc"]["low"] < child["delta"]["auc"]["value"] < child["delta"]["auc"]["high"] < 0
