@@ -9,7 +9,7 @@ for two days the disk of the served versions is full, once two runs overlap, onc
 
 Needs Linux; the full disk needs root (a small tmpfs), the wrong clock Debian's package ``faketime``. Without them
 these faults are left out, and the table says so. With ``--folder`` and ``--json`` an interrupted month continues after
-its last whole day; it leaves the small disk mounted for that. To begin anew in the same folder, first
+its last whole day; it leaves the small disk mounted for that. To begin again in the same folder, first
 ``umount FOLDER/served`` and remove the file.
 """
 
