@@ -63,11 +63,8 @@ def create_interpreter(tree: Path) -> Path:
     names = [file.name for file in sorted(packages.glob("*.pth")) if not file.name.startswith("__editable__.tfopt-")]
     own = tree / ".venv" / packages.relative_to(sys.prefix)
     own.mkdir(parents=True)
-    lines = (
-        str(tree),
-        str(packages),
-        f"import site; [site.addpackage({str(packages)!r}, name, None) for name in {names}]",
-    )
+    added = [f"import site; site.addpackage({str(packages)!r}, {name!r}, None)" for name in names]
+    lines = [str(tree), str(packages), *added]
     (own / "copy.pth").write_text("\n".join(lines))
     original = Path(sys.executable).resolve()
     (tree / ".venv" / "pyvenv.cfg").write_text(f"home = {original.parent}\ninclude-system-site-packages = false\n")
@@ -87,7 +84,7 @@ def check_import(python: Path, tree: Path, scratch: Path) -> None:
     """Raise RuntimeError if a child process, which runs in another folder, would not import the copy of tfopt."""
     words = [python, "-P", "-c", "import tfopt; print(tfopt.__file__)"]
     run = subprocess.run(words, cwd=scratch.parent, env=environment_of(scratch), capture_output=True, text=True)
-    if run.returncode or not Path(run.stdout.strip()).is_relative_to(tree):
+    if run.returncode or run.stderr or not Path(run.stdout.strip()).is_relative_to(tree):
         raise RuntimeError(f"tests would not import tfopt from the copy in {tree}: {run.stdout}{run.stderr}")
 
 
