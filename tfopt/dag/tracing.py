@@ -227,11 +227,12 @@ def load(pipeline: str) -> Dag:
                 f"{pipeline}: no such file", "a Python file with a pipeline function", "check the path"
             )
         spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec and spec.loader  # a .py file always has a loader
+        assert spec and spec.origin  # a .py file always has both
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module  # so that components declared in that file are found by their path
         with _errors_with_line(path, "a Python file that can be imported"):
-            spec.loader.exec_module(module)
+            # From its source: bytecode of a file of the same second and size may be that before the last change.
+            exec(compile(path.read_bytes(), spec.origin, "exec"), vars(module))
     elif pipeline in pipelines():
         module = importlib.import_module(f"tfopt.pipelines.{pipeline}")
     else:
