@@ -1,6 +1,8 @@
 """Test that a pipeline is checked while it is traced, independently of the engine."""
 
+import os
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -262,3 +264,16 @@ def test_an_inherited_parameter_that_reaches_no_step_or_several_defaults_is_refu
         trace(types)
     with pytest.raises(ComponentError, match="epochs reaches parameters with several defaults"):
         trace(defaults)
+
+
+def test_a_file_that_changed_within_a_second_to_the_same_size_is_run_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = tmp_path / "numbered.py"
+    for number in (1, 2):
+        file.write_text(
+            "from tests.toys import count\nfrom tfopt import Input, Steps\nfrom tfopt.artifacts import Files\n\n\n"
+            f'def numbered(steps: Steps, data: Input[Files]) -> None:\n    """Count {number}."""\n'
+            "    steps(count, data=data)\n"
+        )
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+        assert load(str(file)).description == f"Count {number}."

@@ -232,7 +232,7 @@ def load(pipeline: str) -> Dag:
         sys.modules[path.stem] = module  # so that components declared in that file are found by their path
         with _errors_with_line(path, "a Python file that can be imported"):
             # From its source: bytecode of a file of the same second and size may be that before the last change.
-            exec(compile(path.read_bytes(), spec.origin, "exec"), vars(module))
+            exec(compile(path.read_bytes(), spec.origin, "exec", dont_inherit=True), vars(module))
     elif pipeline in pipelines():
         module = importlib.import_module(f"tfopt.pipelines.{pipeline}")
     else:
