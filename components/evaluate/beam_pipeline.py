@@ -17,7 +17,7 @@ from tfopt.components.evaluate.calibration_overlap import calibration_records
 from tfopt.components.evaluate.loaded_models import MODEL_POOL, LoadedModel
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.components.evaluate.plan import Plan, make_plan
-from tfopt.components.evaluate.score_shard import score_part
+from tfopt.components.evaluate.score_shard import score_parts
 from tfopt.components.evaluate.splits import choose_split, split_files
 from tfopt.components.evaluate.summary import check_counts, summarize
 from tfopt.components.evaluate.user_metrics import load_metrics
@@ -61,7 +61,7 @@ def evaluate_models(
         calibrated=tuple(calibration_records(model) for model in local),
     )
     offered = LoadedModel(baseline.uri, plan, loaded)
-    offered.known[position] = predictions
+    offered.stored[position] = predictions
     MODEL_POOL.offer(offered)
     with ThreadPoolExecutor(1) as background:
         expected = background.submit(_count_records, examples, settings.split, files)
@@ -74,13 +74,16 @@ def evaluate_models(
 
 def _run_pipeline(plan: Plan, files: list[str], result: ResultFile) -> Totals:
     """Run the pipeline and return the totals, which the last step writes to the file."""
-    parts = records.split_into_parts(files, beam_runner.worker_count())
+    workers = beam_runner.worker_count()
+    parts = records.split_into_parts(files, workers)
     log.info("evaluating %d models on %d parts of %d files", len(plan.models), len(parts), len(files))
+    # A worker loads groups of models once for all of its parts.
+    shares = [[part] for part in parts] if len(plan.groups) == 1 else [parts[n::workers] for n in range(workers)]
     try:
         with beam_runner.pipeline() as pipeline:
             (
                 pipeline
-                | "Parts" >> beam.Create(parts)
+                | "Parts" >> beam.Create(shares)
                 | "Score" >> beam.ParDo(ScorePart(plan))
                 | "Merge" >> beam.CombinePerKey(MergeTotals(len(plan.models)))
                 | "Write" >> beam.Map(_write, result)
@@ -105,15 +108,15 @@ def _class_names(examples: Examples, label: str) -> list[str]:
 
 
 class ScorePart(beam.DoFn):  # type: ignore[misc]  # Beam has no types
-    """Computes the totals of a part of a shard, all under the key 0."""
+    """Computes the totals of some parts of shards, all under the key 0."""
 
     def __init__(self, plan: Plan) -> None:
         """Store the plan; the workers load the models."""
         self.plan = plan
 
-    def process(self, part: tuple[str, int, int]) -> Iterator[tuple[int, Totals]]:
-        """Yield the totals of one part."""
-        yield 0, score_part(self.plan, *part)
+    def process(self, parts: list[records.Part]) -> Iterator[tuple[int, Totals]]:
+        """Yield the totals of the parts."""
+        yield 0, score_parts(self.plan, parts)
 
 
 class MergeTotals(beam.CombineFn):  # type: ignore[misc]  # Beam has no types

@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from tfopt import runtimes
 from tfopt.artifacts import Model
 from tfopt.artifacts.storage import local_copy
-from tfopt.artifacts.tensor_spec import fixed_batch
+from tfopt.artifacts.tensor_spec import TensorSpec, fixed_batch
 from tfopt.components.evaluate.accumulators import Position
 from tfopt.data.batches import check_features, column_name, to_inputs
+from tfopt.data.feature_schema import required_features
 from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.processes import heap
 from tfopt.runtimes import Runtime
 
 if TYPE_CHECKING:
@@ -29,30 +31,59 @@ class LoadedModel:
     """A loaded model, or the reason why it cannot be loaded.
 
     Attributes:
-        runtime: The runtime of the model; None if it failed.
+        runtime: The runtime of the model; None if it failed or is closed.
+        inputs: Dtype and shape of the features that the model requires.
         output: The evaluated output.
         failure: The reason why it failed.
-        known: Predictions for batches that the model was run on before, by position.
+        stored: Predictions for batches that the model was run on before, or why it failed there, by position.
     """
 
     def __init__(self, uri: str, plan: "Plan", runtime: Runtime | None = None) -> None:
         """Load the model unless it is loaded already; a failure is stored, not raised."""
-        self.runtime, self.known = runtime, dict[Position, NDArray[Any]]()
+        self.runtime, self.stored = runtime, dict[Position, NDArray[Any] | Exception]()
+        self.inputs: Mapping[str, TensorSpec] = {}
         self.output, self.failure = plan.output, ""
         try:
             runtime = self.runtime = runtime or runtimes.load(Model(local_copy(uri)), signature=plan.signature)
             check_features(plan.features, runtime.inputs, "inputs")
+            self.inputs = required_features(runtime.inputs)
             # Converters rename a single output. Several outputs are identified by name.
             must_match = len(runtime.outputs) > 1 or plan.output in runtime.outputs
             self.output = select_output(runtime, plan.output if must_match else None)
         except Exception as error:
             self.close()
-            self.runtime, self.failure = None, describe_error(error)
+            self.failure = describe_error(error)
 
     def close(self) -> None:
-        """Release the runtime."""
+        """Release the runtime; stored predictions remain."""
         if self.runtime:
             self.runtime.close()
+        self.runtime = None
+
+    def store(self, position: Position, columns: Mapping[str, NDArray[Any]]) -> None:
+        """Store the predictions for a batch, or the failure; after a failure, the model is not run again."""
+        if self.runtime is None:
+            return
+        try:
+            self.stored[position] = predict(self.runtime, columns, self.output)
+        except Exception as error:
+            self.stored[position] = error
+            self.close()
+
+    def predict(self, position: Position, columns: Mapping[str, NDArray[Any]], records: int) -> NDArray[Any]:
+        """Return the predictions for a batch as ``[records, values]``, stored ones if there are any.
+
+        Raises:
+            Exception: Any exception of the runtime.
+        """
+        stored = self.stored.pop(position, None)
+        if isinstance(stored, Exception):
+            raise stored
+        # The baseline was run on records that lack the features of other models, too.
+        if stored is not None and len(stored) == records:
+            return stored
+        assert self.runtime
+        return predict(self.runtime, columns, self.output)
 
 
 class ModelPool:
@@ -81,9 +112,7 @@ class ModelPool:
             models = self._free.pop()[1] if self._free else None
             if models is None:
                 log.info("loading %d models", len(plan.models))
-                baseline, self._offered = self._offered, None
-                models = [baseline] if baseline else []
-                models += [LoadedModel(uri, plan) for uri, _ in plan.models[len(models) :]]
+                models = [self._load(plan, number) for number in range(len(plan.models))]
         try:
             yield models
         except BaseException:  # the step ends; the models are not used again
@@ -92,6 +121,25 @@ class ModelPool:
             raise
         with self._lock:
             self._free.append((key, models))
+
+    @contextlib.contextmanager
+    def borrow_group(self, plan: "Plan", group: Sequence[int]) -> Iterator[list[LoadedModel]]:
+        """Load some models of a plan for one caller, and release them afterwards."""
+        log.info("loading models %d to %d of %d", group[0] + 1, group[-1] + 1, len(plan.models))
+        with self._lock:
+            models = [self._load(plan, number) for number in group]
+        try:
+            yield models
+        finally:
+            for model in models:
+                model.close()
+            heap.trim()  # what the models left
+
+    def _load(self, plan: "Plan", number: int) -> LoadedModel:
+        offered = None
+        if number == 0:
+            offered, self._offered = self._offered, None
+        return offered or LoadedModel(plan.models[number][0], plan)
 
     def clear(self, but: Any = None) -> None:
         """Release the models of all plans, or of all but one."""
@@ -106,6 +154,11 @@ class ModelPool:
 
 
 MODEL_POOL = ModelPool()
+
+
+def required_inputs(models: Iterable[LoadedModel]) -> dict[str, TensorSpec]:
+    """Return the features that records must have for all models."""
+    return {name: spec for model in models for name, spec in model.inputs.items()}
 
 
 def select_output(runtime: Runtime, name: str | None) -> str:

@@ -17,6 +17,7 @@ from tfopt.components.evaluate import records
 from tfopt.components.evaluate.accumulators import Position, grain_of
 from tfopt.components.evaluate.loaded_models import run_output, select_output
 from tfopt.components.evaluate.metrics import MULTI_LABEL, OTHER, REGRESSION, Scoring, looks_like_logits
+from tfopt.components.evaluate.model_groups import split_models
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.components.evaluate.tfma_metrics import Partition
 from tfopt.components.evaluate.user_metrics import TFMA, UserMetric, measure_first_batch
@@ -45,6 +46,8 @@ class Plan:
         tfma: Names of TFMA's metrics.
         metric_grain: Grain of the sums of each column of `values`.
         output_grain: Grain of the sums of output differences.
+        groups: Numbers of the models that are loaded together.
+        stored_batches: Batches whose predictions are stored if there are several groups.
         calibrated: Identifiers of the records that each model was calibrated on.
     """
 
@@ -60,6 +63,8 @@ class Plan:
     tfma: tuple[str, ...]
     metric_grain: NDArray[np.float64]
     output_grain: float
+    groups: tuple[range, ...]
+    stored_batches: int
     calibrated: tuple[frozenset[str], ...] = ()
 
     @property
@@ -116,6 +121,8 @@ def make_plan(
     own = [metric for metric in metrics if metric.module != TFMA]
     metrics = measure_first_batch(own, scoring.names, labels, outputs)
     values = _values(scoring, metrics, outputs.shape[1:], predictions, labels)
+    sizes = [sum(file.stat().st_size for file in model.payload()) for model in models]
+    groups, stored_records = split_models(sizes, predictions[0].nbytes * len(models))
     plan = Plan(
         settings,
         tuple((model.uri, model.digest) for model in models),
@@ -129,6 +136,8 @@ def make_plan(
         tfma,
         grain_of(np.abs(values).mean(0)),
         float(grain_of(np.abs(predictions).max())),
+        groups,
+        max(stored_records // batch_size, 1),
     )
     return plan, position, predictions
 

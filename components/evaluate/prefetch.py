@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+PREFETCHED = 4  # batches
+
 
 def prefetch(items: Iterable[T], count: int) -> Iterator[T]:
     """Yield the items in order, with up to ``count`` of them computed ahead in one thread.

@@ -1,25 +1,31 @@
 """Records of shards: read in parts by many workers, decoded in batches, and counted independently of both."""
 
 import gzip
+import itertools
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.artifacts.storage import local_copy
 from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.components.evaluate.accumulators import Position
 from tfopt.data.batches import RECORDS, read_records
 from tfopt.data.feature_schema import densify, parsing_specs, required_features
 from tfopt.data.tfrecords import read_blocks
 
-__all__ = ["Decoder", "count_records", "read_part", "read_records", "split_into_parts"]
+__all__ = ["Decoder", "Part", "count_records", "read_part", "read_parts", "read_records", "split_into_parts"]
 
 
-def split_into_parts(files: list[str], workers: int) -> list[tuple[str, int, int]]:
-    """Split the files into at least as many parts as there are workers: ``(file, part, number of parts)``."""
+Part = tuple[str, int, int]  # file, number of the part, number of parts
+
+
+def split_into_parts(files: list[str], workers: int) -> list[Part]:
+    """Split the files into at least as many parts as there are workers."""
     each = -(-workers // len(files))
     return [(file, part, each) for file in files for part in range(each)]
 
@@ -38,6 +44,18 @@ def read_part(file: str, part: int, of: int, batch_size: int) -> Iterator[tuple[
     for index, block in enumerate(read_blocks([file], batch_size)):
         if index % of == part:
             yield index, tf.constant(block)
+
+
+def read_parts(
+    parts: Iterable[Part], batch_size: int, start: int = 0, stop: int | None = None
+) -> Iterator[tuple[Position, Any]]:
+    """Yield the batches of several parts and their positions: those with the numbers ``start`` to ``stop`` of all."""
+    batches = (
+        ((PurePath(file).name, index), batch)
+        for file, part, of in parts
+        for index, batch in read_part(local_copy(file), part, of, batch_size)
+    )
+    return itertools.islice(batches, start, stop)
 
 
 class Decoder:

@@ -1,57 +1,74 @@
-"""Runs all models on one part of the data and adds up their metrics."""
+"""Runs all models on parts of the data and adds up their metrics."""
 
+import functools
+import itertools
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.artifacts.storage import local_copy
-from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate.accumulators import BINS, SLICE_BINS, Position, Slice, Sums, Totals
 from tfopt.components.evaluate.bootstrap import bootstrap_weights
 from tfopt.components.evaluate.calibration_overlap import find_overlap
-from tfopt.components.evaluate.loaded_models import MODEL_POOL, LoadedModel, describe_error, predict
+from tfopt.components.evaluate.loaded_models import MODEL_POOL, LoadedModel, describe_error, required_inputs
 from tfopt.components.evaluate.metrics import confusion
+from tfopt.components.evaluate.model_groups import predict_in_groups
 from tfopt.components.evaluate.plan import Plan, check_labels
-from tfopt.components.evaluate.prefetch import prefetch
-from tfopt.components.evaluate.records import Decoder, read_part
+from tfopt.components.evaluate.prefetch import PREFETCHED, prefetch
+from tfopt.components.evaluate.records import Decoder, Part, read_parts
 from tfopt.components.evaluate.tfma_metrics import Partition
-from tfopt.data.feature_schema import required_features
 from tfopt.errors import ComponentError
 from tfopt.processes import heap
 
 MOST_SLICES = 200  # values of one slice feature
-PREFETCHED = 4  # batches
 
 Columns = dict[str, NDArray[Any]]
 
 
-def score_part(plan: Plan, file: str, part: int, of: int) -> Totals:
-    """Evaluate every model on every ``of``-th batch of a file."""
+def score_parts(plan: Plan, parts: Sequence[Part]) -> Totals:
+    """Evaluate every model on parts of files.
+
+    Models that are too large to be loaded together run in groups, whose predictions for some batches are stored.
+    """
     totals = Totals.empty(len(plan.models))
-    position = (PurePath(file).name, 0)
-    with MODEL_POOL.borrow(plan) as models:
+    if len(plan.groups) == 1:
+        with MODEL_POOL.borrow(plan) as models:
+            totals.began = time.time()
+            _score(plan, models, read_parts(parts, plan.batch_size), totals)
+    else:
         totals.began = time.time()
-        try:
-            inputs: dict[str, TensorSpec] = {}
-            for model in models:
-                inputs |= required_features(model.runtime.inputs) if model.runtime else {}
-            totals.failures = {n: (position, model.failure) for n, model in enumerate(models) if model.failure}
-            decoder = Decoder(plan.features, plan.settings.label, plan.settings.slices, inputs)
-            for number, batch in enumerate(prefetch(_batches(plan, decoder, file, part, of), PREFETCHED)):
-                position = batch.position
-                _score_batch(plan, models, batch, totals)
-                if not number:
-                    heap.trim()  # what the first calls of all models left
-        except ComponentError as error:  # passed as data, because Beam would wrap it in a message of its own
-            totals.refusal = (position, (error.received, error.expected, error.fix))
-        totals.ended = time.time()
+        for start in itertools.count(step=plan.stored_batches):
+            read = functools.partial(read_parts, parts, plan.batch_size, start, start + plan.stored_batches)
+            scored = _score(plan, predict_in_groups(plan, read), read(), totals)
+            if scored < plan.stored_batches:
+                break
+    totals.ended = time.time()
     return totals
+
+
+def _score(plan: Plan, models: Sequence[LoadedModel], batches: Iterable[tuple[Position, Any]], totals: Totals) -> int:
+    """Add up the metrics of all models on the batches; return how many batches there were, or 0 after a refusal."""
+    position: Position = ("", 0)
+    for number, model in enumerate(models):
+        if model.failure:
+            totals.failures[number] = (position, model.failure)
+    decoder = Decoder(plan.features, plan.settings.label, plan.settings.slices, required_inputs(models))
+    count = 0
+    try:
+        for batch in prefetch(_decode(plan, decoder, batches), PREFETCHED):
+            position = batch.position
+            _score_batch(plan, models, batch, totals)
+            count += 1
+            if count == 1:
+                heap.trim()  # what the first calls of all models left
+    except ComponentError as error:  # passed as data, because Beam would wrap it in a message of its own
+        totals.refusal = (position, (error.received, error.expected, error.fix))
+        return 0
+    return count
 
 
 @dataclass(frozen=True)
@@ -75,16 +92,16 @@ class Batch:
     overlap: dict[int, set[str]]
 
 
-def _batches(plan: Plan, decoder: Decoder, file: str, part: int, of: int) -> Iterator[Batch]:
-    settings, name = plan.settings, PurePath(file).name
-    for index, records in read_part(local_copy(file), part, of, plan.batch_size):
+def _decode(plan: Plan, decoder: Decoder, batches: Iterable[tuple[Position, Any]]) -> Iterator[Batch]:
+    settings = plan.settings
+    for (file, index), records in batches:
         usable, columns, skipped = decoder.decode(records)
-        weights = bootstrap_weights(settings.seed, name, index, len(records), settings.replicates)
+        weights = bootstrap_weights(settings.seed, file, index, len(records), settings.replicates)
         overlap = find_overlap(records.numpy(), plan.calibrated) if any(plan.calibrated) else {}
-        yield Batch((name, index), len(records), skipped, columns, weights[usable] if skipped else weights, overlap)
+        yield Batch((file, index), len(records), skipped, columns, weights[usable] if skipped else weights, overlap)
 
 
-def _score_batch(plan: Plan, models: list[LoadedModel], batch: Batch, totals: Totals) -> None:
+def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, totals: Totals) -> None:
     settings, scoring, columns = plan.settings, plan.scoring, batch.columns
     totals.read += batch.read
     totals.skipped += batch.skipped
@@ -133,12 +150,10 @@ def _score_batch(plan: Plan, models: list[LoadedModel], batch: Batch, totals: To
 
 def _predictions(plan: Plan, number: int, model: LoadedModel, batch: Batch, totals: Totals) -> NDArray[Any] | None:
     """Return a model's predictions on a batch; None if it has failed in this part."""
-    if number in totals.failures or model.runtime is None:
+    if number in totals.failures:
         return None
     try:
-        predictions = model.known.pop(batch.position, None)
-        if predictions is None:
-            predictions = predict(model.runtime, batch.columns, model.output)
+        predictions = model.predict(batch.position, batch.columns, len(batch.weights))
         if predictions.shape[1] != plan.scoring.width:
             raise ComponentError(
                 f"output {model.output!r} has {predictions.shape[1]} values a record",

@@ -1,0 +1,110 @@
+"""Test that models which are loaded group by group give the report of models that are loaded together."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tests.conftest import write_examples
+from tests.runtimes.formulas import saved
+from tfopt.components.evaluate import beam_pipeline, loaded_models
+from tfopt.components.evaluate.component import evaluate
+from tfopt.components.evaluate.model_groups import split_models
+from tfopt.data import beam_runner
+
+MB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """900 records in four files, of which ten lack ``extra``; a baseline, and candidates of which three fail."""
+    import tensorflow as tf
+
+    folder = tmp_path_factory.mktemp("groups")
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=(900, 4)).astype(np.float32)
+    labels = (values.sum(1) + generator.normal(size=900) > 0).astype(int)
+    columns = {"x": values, "label": labels, "extra": generator.normal(size=900).astype(np.float32)}
+    for file, start, end in (("a", 0, 10), ("b", 10, 20), ("c", 20, 500), ("d", 500, 900)):
+        rows = {name: column[start:end] for name, column in columns.items() if (file, name) != ("a", "extra")}
+        write_examples(folder / "examples" / "Split-eval" / f"{file}_tfrecord", rows)
+
+    def chance(x, factor=1.0):
+        return {"chance": tf.sigmoid(factor * tf.reduce_sum(x, 1, keepdims=True))}
+
+    def fails_in_some_batch(x):
+        with tf.control_dependencies([tf.debugging.assert_less(tf.abs(x), 3.0)]):
+            return chance(x, 0.9)
+
+    four = ((None, 4), tf.float32)
+    return {
+        "baseline": saved(folder / "baseline", chance, x=four),
+        "candidates": [
+            saved(folder / "half", lambda x: chance(x, 0.5), x=four),
+            saved(folder / "fails_in_some_batch", fails_in_some_batch, x=four),
+            saved(folder / "no_feature", lambda y: chance(y), y=four),
+            saved(folder / "nan", lambda x: chance(x + 0 * tf.sqrt(x + 2.5)), x=four),
+            saved(folder / "extra", lambda x, extra: chance(x + extra), x=four, extra=((None, 1), tf.float32)),
+        ],
+        "examples": folder / "examples",
+        "replicates": 100,
+    }
+
+
+@pytest.fixture(scope="module")
+def together(inputs, tmp_path_factory):
+    report = evaluate(**inputs, evaluation=tmp_path_factory.mktemp("together") / "evaluation")["evaluation"].read()
+    assert [bool(model["error"]) for model in report["models"]] == [False, False, True, True, True, False]
+    assert report["counts"]["evaluated"] == 890
+    return report
+
+
+@pytest.fixture
+def loaded_together(monkeypatch):
+    """Return the numbers of models that were in memory together, from the most to the fewest."""
+    loaded, numbers = set(), set()
+
+    class CountedModel(loaded_models.LoadedModel):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            loaded.add(self)
+            numbers.add(len(loaded))
+
+        def close(self):
+            super().close()
+            loaded.discard(self)
+
+    monkeypatch.setattr(loaded_models, "LoadedModel", CountedModel)
+    return numbers
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("stored_batches", [1, 2, 100])
+def test_groups_give_the_same_report(inputs, together, loaded_together, tmp_path, monkeypatch, stored_batches, workers):
+    make_plan = beam_pipeline.make_plan
+
+    def plan_with_groups(*arguments):
+        plan, *rest = make_plan(*arguments)
+        assert plan.groups == (range(6),)
+        groups = (range(2), range(2, 5), range(5, 6))
+        return dataclasses.replace(plan, groups=groups, stored_batches=stored_batches), *rest
+
+    monkeypatch.setattr(beam_pipeline, "make_plan", plan_with_groups)
+    with beam_runner.runner_arguments([f"--direct_num_workers={workers}"]):
+        report = evaluate(**inputs, evaluation=tmp_path / "evaluation")["evaluation"].read()
+    assert report == together
+    assert 3 <= max(loaded_together) <= 3 * workers
+
+
+@pytest.mark.parametrize(
+    ("sizes", "record_bytes", "groups"),
+    [
+        ([1 * MB] * 20, 4000, [range(20)]),
+        ([100 * MB] * 7, 4000, [range(3), range(3, 6), range(6, 7)]),
+        ([900 * MB, 10 * MB, 900 * MB], 4000, [range(1), range(1, 2), range(2, 3)]),
+        ([900 * MB, 900 * MB], 1 * MB, [range(2)]),
+    ],
+    ids=["small", "large", "each larger than a group", "predictions too large to be stored"],
+)
+def test_models_are_split_by_the_sizes_of_their_files(sizes, record_bytes, groups):
+    assert split_models(sizes, record_bytes) == (tuple(groups), 512 * MB // record_bytes)
