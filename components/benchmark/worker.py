@@ -16,6 +16,7 @@ from tfopt.artifacts.formats import FORMATS
 from tfopt.processes import heap
 from tfopt.processes.fork_server import serve_forks
 from tfopt.processes.rpc import peak_memory
+from tfopt.processes.startup import speed_up_imports
 
 if TYPE_CHECKING:
     import numpy as np
@@ -165,4 +166,5 @@ def _tensorflow() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    speed_up_imports()
     main(int(sys.argv[1]), [int(core) for core in sys.argv[2].split(",")], sys.argv[3].split(","))

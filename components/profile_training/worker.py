@@ -20,6 +20,7 @@ from tfopt.components.profile_training.steps import ENDLESS, LONG_EPOCH_S, Epoch
 from tfopt.components.profile_training.trace_events import OperationTimes, operation_times
 from tfopt.components.profile_training.training_variant import TrainingVariant
 from tfopt.processes.rpc import peak_memory, serve_calls
+from tfopt.processes.startup import speed_up_imports
 from tfopt.training.dataset import Source
 
 MAX_FILL_S = 15.0  # the longest time spent on a first epoch, which fills caches
@@ -190,4 +191,5 @@ def _group_steps(batches: Any, epoch: int, size: int) -> tuple[Any, int]:
 
 
 if __name__ == "__main__":
+    speed_up_imports()
     serve_calls(Connection(int(sys.argv[1])), Worker())

@@ -17,7 +17,7 @@ MB = 1 << 20
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
-    """900 records in four files, of which ten lack ``extra``; a baseline, and candidates of which three fail."""
+    """900 records in four files, ten of them without ``extra``; a baseline and candidates; three of them fail."""
     import tensorflow as tf
 
     folder = tmp_path_factory.mktemp("groups")

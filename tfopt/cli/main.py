@@ -27,6 +27,7 @@ from tfopt.cli.terminal import print_error
 from tfopt.declaration.library import component_names
 from tfopt.errors import ComponentError, machine_error, nearest, path_error
 from tfopt.formatting import indented
+from tfopt.processes.startup import speed_up_imports
 from tfopt.processes.supervision import run_supervised
 
 # TensorFlow's start-up messages would hide the progress of the command; a user who needs them sets the variable.
@@ -40,6 +41,7 @@ def supervised_main(arguments: Sequence[str] | None = None) -> int:
 
     With ``--debug`` it runs in this process, as debuggers and profilers need it.
     """
+    speed_up_imports()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if is_completing():
         complete(build_parser)

@@ -12,6 +12,8 @@ import threading
 import time
 from typing import Any
 
+from tfopt.processes.startup import speed_up_imports
+
 SECONDS = 0.5  # between two looks at the parent
 
 
@@ -71,4 +73,5 @@ def _end_with(parent: int) -> None:
 
 
 if __name__ == "__main__":
+    speed_up_imports()
     sys.exit(main())

@@ -22,6 +22,7 @@ from typing import Any
 from tfopt.processes.child_call import perform
 from tfopt.processes.fork_server import ForkedWorker, serve_forks
 from tfopt.processes.rpc import WorkerClient, WorkerDied, WorkerProcess
+from tfopt.processes.startup import speed_up_imports
 
 PRELOADED = ("tensorflow", "keras")
 MOST_SERVERS = 3  # each uses some 400 MB; environments differ in few variables, such as TF_USE_LEGACY_KERAS
@@ -235,6 +236,7 @@ class _Caller:
 
 
 if __name__ == "__main__":
+    speed_up_imports()
     for name in PRELOADED:
         with contextlib.suppress(ImportError):  # the call that needs it reports it
             importlib.import_module(name)

@@ -17,6 +17,7 @@ from typing import Any
 
 from tfopt.errors import ComponentError, first_line, machine_error
 from tfopt.processes.parent_death import die_with_parent
+from tfopt.processes.startup import speed_up_imports
 
 Message = tuple[str, int, str]  # logger, level, text
 
@@ -78,5 +79,6 @@ def _collected_messages() -> Iterator[list[Message]]:
 
 
 if __name__ == "__main__":
+    speed_up_imports()
     die_with_parent(int(sys.argv[3]))
     perform(Path(sys.argv[1]), Path(sys.argv[2]))

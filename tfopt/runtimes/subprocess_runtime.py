@@ -15,6 +15,7 @@ from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
 from tfopt.processes.call_server import start_worker
 from tfopt.processes.rpc import CallFailed, WorkerClient, serve_calls
+from tfopt.processes.startup import speed_up_imports
 from tfopt.runtimes import Arrays, Runtime
 from tfopt.runtimes.environment import format_variables
 
@@ -79,4 +80,5 @@ class Worker:
 
 
 if __name__ == "__main__":
+    speed_up_imports()
     serve_calls(Connection(int(sys.argv[1])), Worker())
