@@ -41,7 +41,7 @@ def models(tmp_path_factory) -> dict[str, Path]:
     def both(left, right):
         return {"sum": left + right, "product": left * right}
 
-    free, fixed = tf.TensorSpec([None, 64], name="x"), tf.TensorSpec([4, 64], name="x")
+    free, fixed = tf.TensorSpec([None, 64], name="x"), tf.TensorSpec([2, 64], name="x")
     left, right = (tf.TensorSpec([None, 3], name=name) for name in ("left", "right"))
     return {
         "small": tflite(folder / "small.tflite", dense(512), free),

@@ -4,13 +4,16 @@ import logging
 import os
 import re
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
 from tests.components.workloads import QUICK, run
 from tests.conftest import write_examples
+from tfopt import keras_models
 from tfopt.artifacts import Benchmark
 from tfopt.artifacts.report_schema import dump
 from tfopt.artifacts.tensor_spec import TensorSpec
@@ -23,32 +26,65 @@ from tfopt.measurement.saturation import find_saturation
 from tfopt.measurement.speedup import speedup
 from tfopt.runtimes import environment
 
+DAMAGED = ("{", "[]", '{"OMP_NUM_THREADS": 1}')  # files of environment variables that cannot be read
 
-def test_a_smaller_model_is_faster_and_a_larger_one_slower(models, tmp_path):
-    content = run(models["middle"], [models["small"], models["large"]], tmp_path / "out", seconds=1.0, rounds=15)
-    baseline, small, large = content["models"]
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("measured")
+
+
+@pytest.fixture(scope="module")
+def measured(models, folder) -> Benchmark:
+    """Measure models of one input and of two, one of a fixed batch size, one that returns NaN, and damaged ones."""
+    columns = {"right": np.ones((5, 3), np.float32), "left": np.full((5, 3), 2, np.float32), "x": np.ones((5, 64))}
+    write_examples(folder / "examples" / "Split-eval" / "data_tfrecord-00000-of-00001.gz", columns)
+    candidates = [models[name] for name in ("fixed", "nan", "pair")]
+    candidates.append(folder / "damaged.tflite")
+    candidates[-1].write_bytes(models["small"].read_bytes()[:1000])
+    for number, text in enumerate(DAMAGED):
+        candidates.append(folder / str(number) / "configured")
+        configure_runtime(model=models["small"].with_suffix(""), configured=candidates[-1], onednn="off")
+        (candidates[-1] / "Format-Serving" / environment.FILE).write_text(text)
+    settings = {"examples": folder / "examples", "batch_sizes": ["2", "1-2", "2"], "benchmark": folder / "out"}
+    return benchmark(baseline=models["small"], candidates=candidates, **settings, **QUICK)["benchmark"]
+
+
+@pytest.fixture(scope="module")
+def content(measured) -> dict:
+    return measured.read()
+
+
+@pytest.fixture(scope="module")
+def samples(measured) -> pd.DataFrame:
+    return pq.read_table(measured.path / "samples.parquet").to_pandas()
+
+
+def row_of(content: dict, name: str) -> dict:
+    (row,) = [row for row in content["models"] if row["name"] == name]
+    return row
+
+
+def test_smaller_larger_and_equal_models_get_their_verdict_and_copies_unique_names(models, tmp_path):
+    candidates = [models[name] for name in ("small", "large", "middle")]
+    content = run(models["middle"], candidates, tmp_path / "out", seconds=1.0, rounds=15, min_effect=0.2)
+    baseline, small, large, copy = content["models"]
+    assert [row["name"] for row in (baseline, copy)] == ["middle.tflite", "middle.tflite (2)"]
     assert baseline["speedup"] == {}
     for batch_size in ("1", "32"):
         assert small["speedup"][batch_size]["verdict"] == "faster"
         assert large["speedup"][batch_size]["verdict"] == "slower"
         assert small["latency"][batch_size]["p50"] < large["latency"][batch_size]["p50"]
         assert small["throughput"][batch_size] > large["throughput"][batch_size]
-
-
-def test_copies_of_a_model_are_within_noise_and_get_unique_names(models, tmp_path):
-    content = run(models["middle"], [models["middle"]] * 2, tmp_path / "out", seconds=1.0, rounds=15, min_effect=0.2)
-    assert [row["name"] for row in content["models"]] == ["middle.tflite", "middle.tflite (2)", "middle.tflite (3)"]
-    verdicts = [ratio["verdict"] for row in content["models"][1:] for ratio in row["speedup"].values()]
-    assert verdicts == ["within noise"] * 4
+    assert [ratio["verdict"] for ratio in copy["speedup"].values()] == ["within noise"] * 2
     expected = {"method": "Hodges-Lehmann, signed-rank", "level": 0.99, "looks": [10, 15]}
     assert content["interval"] == {**expected, "min_effect": 0.2, "another_runtime": 0.02}
 
 
-def test_every_recorded_call_is_in_the_samples(models, tmp_path):
-    content = run(models["small"], [models["large"]], tmp_path / "out", batch_sizes=["32", "2", "2"])
-    assert content["batch_sizes"] == [2, 32]
-    samples = pq.read_table(tmp_path / "out" / "samples.parquet").to_pandas()
+def test_every_recorded_call_is_in_the_samples(content, samples):
+    assert content["batch_sizes"] == [1, 2]
     assert list(samples.columns) == ["model", "batch_size", "round", "call", "nanoseconds"]
+    assert sum(bool(row["latency"]) for row in content["models"]) == 4
     for row in content["models"]:
         for batch_size, latency in row["latency"].items():
             calls = samples[(samples["model"] == row["name"]) & (samples["batch_size"] == int(batch_size))]
@@ -61,24 +97,93 @@ def test_every_recorded_call_is_in_the_samples(models, tmp_path):
                 assert times.quantile(part) == pytest.approx(latency[name])
 
 
-def test_the_speedup_can_be_recomputed_from_the_samples(models, tmp_path):
-    content = run(models["small"], [models["middle"]], tmp_path / "out", batch_sizes=["8"])
-    samples = pq.read_table(tmp_path / "out" / "samples.parquet").to_pandas()
-    medians = samples.groupby(["model", "round"], observed=True)["nanoseconds"].median()
-    again = speedup(medians["small.tflite"].to_numpy(), medians["middle.tflite"].to_numpy(), min_effect=0.005)
-    assert content["models"][1]["speedup"]["8"] == pytest.approx(asdict(again))
+def test_the_speedup_can_be_recomputed_from_the_samples(content, samples):
+    medians = samples.groupby(["batch_size", "model", "round"], observed=True)["nanoseconds"].median()
+    for size in (1, 2):
+        again = speedup(*(medians[size, name].to_numpy() for name in ("small.tflite", "nan.tflite")), min_effect=0.005)
+        assert row_of(content, "nan.tflite")["speedup"][str(size)] == pytest.approx(asdict(again))
 
 
-def test_every_format_is_measured_on_real_inputs_with_its_environment(
-    digits_model, digits_examples, tmp_path, monkeypatch
-):
+def test_the_saturation_can_be_recomputed_from_the_samples(content, samples):
+    calls = samples[samples["model"] == "small.tflite"].groupby(["batch_size", "round"])["nanoseconds"].median()
+    rates = {size: size * 1e9 / calls[size].to_numpy() for size in (1, 2)}
+    assert row_of(content, "small.tflite")["saturation"] == asdict(find_saturation(rates))
+    assert row_of(content, "fixed.tflite")["saturation"] is None
+
+
+def test_variables_that_cannot_be_read_are_an_error_of_their_model(content):
+    rows = content["models"][-len(DAMAGED) :]
+    assert [row["name"].partition("off")[2] for row in rows] == ["", " (2)", " (3)"]
+    assert all("environment.json" in row["error"] for row in rows)
+    assert content["models"][0]["latency"]
+
+
+def test_a_damaged_candidate_is_a_row_and_a_damaged_baseline_an_error(models, content, folder, tmp_path):
+    assert "damaged.tflite" in row_of(content, "damaged.tflite")["error"]
+    assert content["models"][0]["latency"]
+    with pytest.raises(ComponentError, match="the baseline damaged"):
+        run(folder / "damaged.tflite", [models["small"]], tmp_path / "again")
+
+
+def test_outputs_that_are_not_finite_are_noted_and_still_measured(content):
+    row = row_of(content, "nan.tflite")
+    assert "batch size 1: output 'y' is not finite" in row["notes"]
+    assert row["latency"]["2"]["samples"]
+    assert not any("finite" in note for note in content["models"][0]["notes"])
+
+
+def test_several_inputs_are_read_from_the_examples_by_name(content):
+    assert [row_of(content, name)["error"] for name in ("pair.tflite", "small.tflite")] == [None, None]
+    assert content["inputs"]["source"] == "examples"
+
+
+def test_a_model_with_a_fixed_batch_size_is_measured_only_at_that_size(models, content, tmp_path):
+    small, fixed = row_of(content, "small.tflite"), row_of(content, "fixed.tflite")
+    assert set(small["latency"]) == {"1", "2"}
+    assert set(fixed["latency"]) == set(fixed["throughput"]) == set(fixed["speedup"]) == {"2"}
+    assert any(note.startswith("batch size 1 is not measured") and "float32[2,64]" in note for note in fixed["notes"])
+    reverse = run(models["fixed"], [models["small"]], tmp_path / "reverse", batch_sizes=["1", "2"])
+    assert set(reverse["models"][1]["speedup"]) == {"2"}
+
+
+def test_the_report_loads_as_a_typed_report_and_is_written_the_same_again(measured, content):
+    report = measured.load()
+    assert report.baseline == "small.tflite"
+    assert report.models[2].speedup["2"].verdict == content["models"][2]["speedup"]["2"]["verdict"]
+    assert dump(report) == content
+    assert next(iter(content)) == "schema_version"
+
+
+def test_metadata_has_the_latency_of_each_measured_model(measured, content):
+    metadata = measured.metadata
+    assert (metadata["models"], metadata["failed"]) == (8, 4)
+    names = [f"{name}.tflite" for name in ("small", "nan", "pair")]  # those measured at the first batch size
+    assert {key for key in metadata if "[" in key} == {f"latency_ms[{name}]" for name in names}
+    assert metadata["latency_ms[nan.tflite]"] == row_of(content, "nan.tflite")["latency"]["1"]["p50"]
+
+
+def test_a_far_slower_model_is_not_measured_at_that_batch_size(models, tmp_path):
+    """The large model does 16 times the work; the limit is 5 times, with calls of 7 ms or more."""
+    note_pattern = r"batch size 4096 is not measured: a call took \S+ s during warm-up, \d+\.\d times the baseline's"
+    content = run(models["small"], [models["large"]], tmp_path / "out", seconds=0.1, batch_sizes=["1", "4096"])
+    baseline, large = content["models"]
+    assert (list(baseline["latency"]), list(large["latency"]), list(large["speedup"])) == (["1", "4096"], ["1"], ["1"])
+    assert any(re.fullmatch(note_pattern, note) for note in large["notes"])
+
+
+def test_every_format_is_measured_on_real_inputs_with_its_environment(digits_examples, tmp_path, monkeypatch):
+    import keras
     import tensorflow as tf
 
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
-    saved_model, keras = digits_model / "Format-Serving", digits_model / "Format-Keras" / "model.keras"
+    image = keras.Input((8, 8, 1), name="image")
+    model = keras.Model(image, keras.layers.Dense(10, name="digit")(keras.layers.Flatten()(image)))
+    keras_models.save(model, tmp_path / "model")
+    saved_model, file = tmp_path / "model" / "Format-Serving", tmp_path / "model" / "Format-Keras" / "model.keras"
     lite = tmp_path / "digits ä.tflite"
     lite.write_bytes(tf.lite.TFLiteConverter.from_saved_model(str(saved_model)).convert())
-    content = run(saved_model, [keras, lite], tmp_path / "out", examples=digits_examples)
+    settings = {"examples": digits_examples, "batch_sizes": ["32"], "seconds": 0.1}
+    content = run(saved_model, [file, lite], tmp_path / "out", **settings)
     rows = content["models"]
     assert [row["format"] for row in rows] == ["saved_model", "keras", "tflite"]
     assert [row["error"] for row in rows] == [None] * 3
@@ -112,26 +217,6 @@ def test_describe_tensorflow_parses_the_log_of_the_build():
     assert describe_tensorflow({}, "")["instruction_sets_not_in_the_build"] is None
 
 
-def test_a_damaged_candidate_is_a_row_and_a_damaged_baseline_an_error(models, tmp_path):
-    damaged = tmp_path / "damaged.tflite"
-    damaged.write_bytes(models["small"].read_bytes()[:1000])
-    content = run(models["small"], [damaged], tmp_path / "out")
-    assert "damaged.tflite" in content["models"][1]["error"]
-    assert content["models"][0]["latency"]
-    with pytest.raises(ComponentError, match="the baseline damaged"):
-        run(damaged, [models["small"]], tmp_path / "again")
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"OMP_NUM_THREADS": 1}'])
-def test_variables_that_cannot_be_read_are_an_error_of_their_model(models, tmp_path, text):
-    damaged = tmp_path / "damaged"
-    configure_runtime(model=models["small"].with_suffix(""), configured=damaged, onednn="off")
-    (damaged / "Format-Serving" / environment.FILE).write_text(text)
-    content = run(models["small"], [damaged], tmp_path / "out")
-    assert "environment.json" in content["models"][1]["error"]
-    assert content["models"][0]["latency"]
-
-
 @pytest.mark.parametrize("sizes", [["0"], ["-1"], ["1.5"], ["many"], ["1", ""], []])
 def test_batch_sizes_are_whole_numbers_from_one(models, tmp_path, sizes):
     with pytest.raises(ComponentError) as refusal:
@@ -155,37 +240,11 @@ def test_more_threads_than_cores_are_refused_with_the_number_of_cores(models, tm
     assert f"threads={len(os.sched_getaffinity(0))}" in refusal.value.fix
 
 
-def test_a_model_with_a_fixed_batch_size_is_measured_only_at_that_size(models, tmp_path):
-    content = run(models["small"], [models["fixed"]], tmp_path / "out", batch_sizes=["1", "4"])
-    small, fixed = content["models"]
-    assert set(small["latency"]) == {"1", "4"}
-    assert set(fixed["latency"]) == set(fixed["throughput"]) == set(fixed["speedup"]) == {"4"}
-    assert any(note.startswith("batch size 1 is not measured") and "float32[4,64]" in note for note in fixed["notes"])
-    reverse = run(models["fixed"], [models["small"]], tmp_path / "reverse", batch_sizes=["1", "4"])
-    assert set(reverse["models"][1]["speedup"]) == {"4"}
-
-
 def test_a_model_that_supports_none_of_the_batch_sizes_fails(models, tmp_path):
-    content = run(models["small"], [models["fixed"]], tmp_path / "out", batch_sizes=["2"])
-    assert "batch size 2" in content["models"][1]["error"]
-    with pytest.raises(ComponentError, match="batch size 2"):
-        run(models["fixed"], [models["small"]], tmp_path / "again", batch_sizes=["2"])
-
-
-def test_outputs_that_are_not_finite_are_noted_and_still_measured(models, tmp_path):
-    content = run(models["small"], [models["nan"]], tmp_path / "out")
-    row = content["models"][1]
-    assert "batch size 1: output 'y' is not finite" in row["notes"]
-    assert row["latency"]["32"]["samples"]
-    assert not any("finite" in note for note in content["models"][0]["notes"])
-
-
-def test_several_inputs_are_read_from_the_examples_by_name(models, tmp_path):
-    columns = {"right": np.ones((5, 3), np.float32), "left": np.full((5, 3), 2, np.float32), "x": np.ones((5, 64))}
-    write_examples(tmp_path / "examples" / "Split-eval" / "data_tfrecord-00000-of-00001.gz", columns)
-    content = run(models["pair"], [models["small"]], tmp_path / "out", examples=tmp_path / "examples")
-    assert [row["error"] for row in content["models"]] == [None, None]
-    assert content["inputs"]["source"] == "examples"
+    content = run(models["small"], [models["fixed"]], tmp_path / "out", batch_sizes=["4"])
+    assert "batch size 4" in content["models"][1]["error"]
+    with pytest.raises(ComponentError, match="batch size 4"):
+        run(models["fixed"], [models["small"]], tmp_path / "again", batch_sizes=["4"])
 
 
 def test_examples_without_an_input_are_refused_with_the_nearest_names(models, digits_examples, tmp_path):
@@ -208,54 +267,9 @@ def test_calls_longer_than_a_turn_reduce_the_rounds_and_add_a_note(models, tmp_p
         assert any(f"{len(rounds)} rounds instead of 200" in note for note in row["notes"])
 
 
-def test_the_saturation_can_be_recomputed_from_the_samples(models, tmp_path):
-    content = run(models["small"], [models["fixed"]], tmp_path / "out", batch_sizes=["1-4"])
-    assert content["batch_sizes"] == [1, 2, 4]
-    small, fixed = content["models"]
-    samples = pq.read_table(tmp_path / "out" / "samples.parquet").to_pandas()
-    calls = samples[samples["model"] == small["name"]].groupby(["batch_size", "round"])["nanoseconds"].median()
-    rates = {size: size * 1e9 / calls[size].to_numpy() for size in (1, 2, 4)}
-    assert small["saturation"] == asdict(find_saturation(rates))
-    assert fixed["saturation"] is None
-
-
-def test_a_far_slower_model_is_not_measured_at_that_batch_size(models, tmp_path):
-    """The large model does 16 times the work; the limit is 5 times, with calls of 7 ms or more."""
-    note_pattern = r"batch size 4096 is not measured: a call took \S+ s during warm-up, \d+\.\d times the baseline's"
-    content = run(models["small"], [models["large"]], tmp_path / "out", seconds=0.1, batch_sizes=["1", "4096"])
-    baseline, large = content["models"]
-    assert (list(baseline["latency"]), list(large["latency"]), list(large["speedup"])) == (["1", "4096"], ["1"], ["1"])
-    assert any(re.fullmatch(note_pattern, note) for note in large["notes"])
-    content = run(models["small"], [models["large"]], tmp_path / "again", seconds=0.1, batch_sizes=["4096"])
-    assert re.fullmatch(note_pattern, content["models"][1]["error"]) and content["models"][0]["latency"]
-    content = run(models["large"], [models["small"]], tmp_path / "turned", seconds=0.1, batch_sizes=["4096"])
-    assert content["models"][1]["speedup"]["4096"]["verdict"] == "faster"
-
-
 def test_records_are_repeated_if_there_are_too_few(tmp_path):
     specs = {"text": TensorSpec("string", (None, 1))}
     file = tmp_path / "text.tfrecord.gz"
     write_examples(file, {"text": np.array(["one", "zwölf", "drei"])})
     texts = read_records([file], specs, 5)["text"]
     assert [value.decode() for value in texts.ravel()] == ["one", "zwölf", "drei", "one", "zwölf"]
-
-
-def test_the_report_loads_as_a_typed_report_and_is_written_the_same_again(models, tmp_path):
-    content = run(models["small"], [models["large"]], tmp_path / "out", batch_sizes=["1-2"], rounds=8)
-    artifact = Benchmark.open(tmp_path / "out")
-    report = artifact.load()
-    assert report.baseline == "small.tflite"
-    assert report.models[1].speedup["2"].verdict == content["models"][1]["speedup"]["2"]["verdict"]
-    assert dump(report) == content
-    assert next(iter(content)) == "schema_version"
-
-
-def test_metadata_has_the_latency_of_each_measured_model(models, tmp_path):
-    (tmp_path / "broken.tflite").write_bytes(b"nothing")
-    candidates = [models["middle"], tmp_path / "broken.tflite"]
-    artifact = benchmark(baseline=models["small"], candidates=candidates, benchmark=tmp_path / "b", **QUICK)[
-        "benchmark"
-    ]
-    assert (artifact.metadata["models"], artifact.metadata["failed"]) == (3, 1)
-    assert {key for key in artifact.metadata if "[" in key} == {"latency_ms[small.tflite]", "latency_ms[middle.tflite]"}
-    assert artifact.metadata["latency_ms[middle.tflite]"] == artifact.read()["models"][1]["latency"]["1"]["p50"]

@@ -1,5 +1,7 @@
 """Test which comparisons of `benchmark` need further rounds at a look, on simulated times."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from tfopt.components.benchmark import comparison
 from tfopt.components.benchmark.comparison import Look, compare
 from tfopt.components.benchmark.measured_model import MeasuredModel
 from tfopt.measurement.interim_looks import LookSchedule
+from tfopt.measurement.speedup import speedup
 
 SCHEDULE, MIN_EFFECT = LookSchedule.of(60), 0.005
 
@@ -106,6 +109,16 @@ def test_the_interval_at_an_early_look_is_wider_than_one_of_a_single_look(measur
     early = compare(model, baseline, 1, MIN_EFFECT, SCHEDULE)
     single = compare(model, baseline, 1, MIN_EFFECT, LookSchedule.of(10))
     assert early.low < single.low and single.high < early.high
+
+
+def test_another_runtime_than_the_baselines_widens_the_interval(measured, tmp_path):
+    models = measured({"baseline": 1, "same": 0.9, "other": 0.9})
+    (tmp_path / "model.onnx").touch()
+    models[2] = replace(models[2], model=Model(tmp_path / "model.onnx"))
+    baseline, *times = (np.array([calls[0] for calls in model.samples[1]], float) for model in models)
+    for model, own, error in zip(models[1:], times, (0.0, 0.02), strict=True):
+        again = speedup(baseline, own, min_effect=MIN_EFFECT, systematic_error=error, error=SCHEDULE.errors[10])
+        assert compare(model, models[0], 1, MIN_EFFECT, SCHEDULE) == again
 
 
 def test_without_a_baseline_time_or_a_candidate_all_rounds_are_run(measured):

@@ -132,6 +132,10 @@ def test_a_model_without_batch_sizes_fails_and_one_without_a_baseline_time_is_me
     assert list(measure_candidate({1: 2.0, 8: 2.0}, usual={8: 1.0}).samples) == [1, 8]
 
 
+def test_a_baseline_that_is_far_slower_than_the_candidate_is_measured():
+    assert list(measure_candidate({1: 0.01, 8: 0.01}, {1: 2.0, 8: 2.0}).samples) == [1, 8]
+
+
 def test_a_turn_is_never_so_short_that_only_its_first_calls_are_measure_candidate():
     assert Settings(batch_sizes=("1", "8"), seconds=0.5, rounds=60).turn_seconds == 0.02
     assert Settings(batch_sizes=("1", "8"), seconds=6.0, rounds=60).turn_seconds == 6.0 / 2 / 60 / 2
