@@ -1,5 +1,6 @@
 """Test `push_model --register mlflow=…` against MLflow's server, a real process, and its SQLite store."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -24,7 +25,8 @@ def server(tmp_path_factory):
     words += ["--workers", "1", "--backend-store-uri", f"sqlite:///{folder}/runs.db"]
     words += ["--artifacts-destination", str(folder / "files")]
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(words, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+        environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # else many more processes
+        process = subprocess.Popen(words, cwd=folder, stdout=log, stderr=log, env=environment, start_new_session=True)
     address = f"http://127.0.0.1:{port}"
     try:
         _wait(f"{address}/health", process)

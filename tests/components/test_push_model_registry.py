@@ -11,7 +11,10 @@ import socket
 import pytest
 from model_registry.core import ModelRegistryAPIClient
 
+from tests.components.test_push_model_registrations import version
 from tests.model_registry import ModelRegistryServer
+from tfopt.components.push_model.registrations.target import parse_targets
+from tfopt.components.push_model.registrations.targets import register_with
 from tfopt.errors import ComponentError
 
 REAL = os.environ.get("MODEL_REGISTRY_URL")
@@ -86,14 +89,16 @@ def test_a_version_whose_artifact_was_not_registered_gets_it_in_the_rerun(push):
         assert len(stored(server.url, "digits")[2]) == 1
 
 
-def test_the_token_of_the_pod_is_sent(push, tmp_path, monkeypatch):
+def test_the_token_of_the_pod_is_sent(tmp_path, monkeypatch):
+    """Register in this process: the variable would start another process with TensorFlow."""
     with ModelRegistryServer() as server:
         server.token = "t0"
+        (target,) = parse_targets([f"model-registry={server.url}"])
         with pytest.raises(ComponentError, match="401"):
-            push(f"model-registry={server.url}")
+            register_with(target, version())
         (tmp_path / "token").write_text("t0\n")
         monkeypatch.setenv("KF_PIPELINES_SA_TOKEN_PATH", str(tmp_path / "token"))
-        assert push(f"model-registry={server.url}")["registrations"]
+        assert register_with(target, version()).startswith("version 8 of digits")
 
 
 def test_an_address_without_a_registry_and_https_without_a_token_are_refused(push, monkeypatch):
@@ -103,8 +108,9 @@ def test_an_address_without_a_registry_and_https_without_a_token_are_refused(pus
     with pytest.raises(ComponentError, match="pushed and complete, but not registered"):
         push(f"model-registry=http://127.0.0.1:{port}")
     monkeypatch.setenv("KF_PIPELINES_SA_TOKEN_PATH", "/nowhere/token")
+    (target,) = parse_targets([f"model-registry=https://127.0.0.1:{port}"])
     with pytest.raises(ComponentError, match="no file /nowhere/token"):
-        push(f"model-registry=https://127.0.0.1:{port}")
+        register_with(target, version())
 
 
 def test_a_server_with_another_api_is_reported_with_the_release_of_the_client(push, monkeypatch):

@@ -209,7 +209,8 @@ def test_batching_without_an_open_batch_is_reported(tmp_path, shape, config):
 
 
 def test_the_configuration_at_the_destination_is_checked(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
+    # The variable HOME would start another server of processes.
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path.replace("~", str(tmp_path)))
     served = tmp_path / "product"
     assert validate(product(tmp_path), tmp_path, layout="triton", destination=str(served)).read()["blessed"]
     served.mkdir()
@@ -241,7 +242,6 @@ def test_a_full_disk_raises_instead_of_a_result(digits_model, tmp_path, monkeypa
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", small], check=False).returncode:
         pytest.skip("only root may mount")
     monkeypatch.setattr(tempfile, "tempdir", str(small))
-    monkeypatch.setenv("TMPDIR", str(small))
     try:
         with pytest.raises(ComponentError, match="room for the outputs"):
             validate(digits_model, tmp_path)
