@@ -2,15 +2,13 @@
 
 import re
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from tests.chart_boxes import LABEL_PROBLEMS
-from tests.chromium import measure, measure_widths
-from tests.components.test_select_model_report import CROWD, report
+from tests.chromium import measure
+from tests.components.test_select_model_report import CROWD
 from tests.components.test_select_model_report_many import MANY
 from tests.reports import DIGITS
 from tfopt.charts.bubble_chart import Bubble, BubbleChart, draw_bubbles
@@ -30,29 +28,6 @@ CASES = {
     "21": [*MANY, *(replace(DIGITS[4], name=f"clustered {n}", p50=0.05 + n / 100, size=44_000 - n) for n in range(4))],
     "6 alike": [DIGITS[0], *ALIKE],
 }
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory):
-    @cache
-    def make(case: str) -> Path:
-        return report(CASES[case], tmp_path_factory.mktemp("labels"), samples=False, slices=False)
-
-    return make
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("case", CASES)
-def test_every_label_belongs_to_its_bubble(page, case, dark):
-    scripts = {
-        "problems": LABEL_PROBLEMS,
-        "names": """(page, view) => [...page.querySelectorAll("svg.bubbles")].filter(
-          svg => view.getComputedStyle(svg).display !== "none").map(svg => svg.querySelectorAll(".name").length)""",
-    }
-    rows = len(CASES[case])
-    for width, measured in measure_widths(page(case), scripts, [400, 800, 1280], dark=dark).items():
-        assert measured["problems"] == [], width
-        assert measured["names"] == [rows] if rows <= 12 else measured["names"][0] >= 3, width
 
 
 def test_the_measurement_finds_wrong_labels(tmp_path):
