@@ -1,6 +1,7 @@
 """Test models whose signature takes serialized records or text, as the tools of their owners write them."""
 
 import json
+import pickle
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tfopt import runtimes
 from tfopt.artifacts import Benchmark, Evaluation, Examples, Model, SavedModel
 from tfopt.artifacts.model_card import write_card
 from tfopt.component import find
+from tfopt.components.benchmark.inputs import Inputs
 from tfopt.conversion.core_model import convert_model
 from tfopt.data.batches import read_records
 from tfopt.errors import ComponentError
@@ -98,8 +100,7 @@ def test_load_finds_kind_and_default_value_of_features(folder):
     assert {name: feature.kind for name, feature in estimator.items()} == {"a": "dense", "b": "dense", "text": "sparse"}
 
 
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("name", ["keras_2", "keras_3"])
+@pytest.mark.parametrize(("name", "format"), [*(("keras_2", format) for format in FORMATS), ("keras_3", "tflite")])
 def test_exported_file_takes_the_parsed_features(folder, exports, name, format):
     import tensorflow as tf
 
@@ -119,8 +120,15 @@ def test_exported_file_takes_the_parsed_features(folder, exports, name, format):
     assert exported.card.facts["cut"]["ops"]["ParseExampleV2"] == 1
 
 
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("name", ["default", "image", "estimator", "text"])
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        *(("text", format) for format in FORMATS),
+        ("default", "openvino"),
+        ("image", "tflite"),
+        ("estimator", "onnx"),
+    ],
+)
 def test_exported_file_runs_after_a_preprocessing_saved_model(folder, exports, name, format):
     exported = exports(name, format)
     assert exported.format == format
@@ -142,7 +150,7 @@ def test_core_of_a_text_model_begins_with_numbers_of_words(exports):
     assert exports("text", "tflite").card.facts["cut"]["core_inputs"].endswith("int64[?,6]")
 
 
-@pytest.mark.parametrize("name", ["keras_2", "image", "text"])
+@pytest.mark.parametrize("name", ["keras_2", "text"])
 def test_int8_is_calibrated_on_what_the_core_receives(folder, exports, name):
     exported = exports(name, "tflite", precision="int8", tolerance=0.5)
     batch = inputs(folder, name)
@@ -217,16 +225,20 @@ def test_evaluate_refuses_examples_without_a_parsed_feature(folder, digits_examp
         )
 
 
-@pytest.mark.parametrize("with_examples", [True, False])
-def test_benchmark_measures_records_against_features(folder, exports, tmp_path, with_examples):
-    examples = {"examples": folder / "examples"} if with_examples else {}
-    candidates = [exports("keras_2", "tflite"), exports("keras_2", "onnx")]
-    find("benchmark")(
-        baseline=folder / "keras_2", candidates=candidates, benchmark=tmp_path / "b", seconds=0.2, rounds=8, **examples
-    )
+def test_benchmark_measures_records_against_features(folder, exports, tmp_path):
+    models = {"baseline": folder / "keras_2", "candidates": [exports("keras_2", "tflite"), exports("keras_2", "onnx")]}
+    settings = {"examples": folder / "examples", "seconds": 0.1, "rounds": 8, "batch_sizes": ["1"]}
+    find("benchmark")(**models, **settings, benchmark=tmp_path / "b")
     report = Benchmark(tmp_path / "b").load()
     assert [model.error for model in report.models] == [None] * 3
     assert all(model.latency["1"].p50 > 0 for model in report.models)
+
+
+def test_random_inputs_of_benchmark_are_records_or_features(folder, exports, tmp_path):
+    for model in (Model(folder / "keras_2"), exports("keras_2", "tflite")):
+        with runtimes.load(model) as runtime:
+            file = Inputs([], records=4, seed=0, folder=tmp_path).file(runtime.inputs)
+            assert runtime.run(pickle.loads(file.read_bytes()))["outputs"].shape == (4, 3)
 
 
 @pytest.mark.parametrize("name", ["keras_2", "keras_3", "image"])
@@ -240,8 +252,14 @@ def test_fold_batch_norm_keeps_the_string_signature(folder, tmp_path, name):
         np.testing.assert_allclose(child.run(batch)["outputs"], parent.run(batch)["outputs"], atol=1e-5)
 
 
-@pytest.mark.parametrize("component", ["optimize_graph", "cast_precision", "configure_runtime"])
-@pytest.mark.parametrize("name", ["keras_2", "text", "estimator"])
+@pytest.mark.parametrize(
+    ("component", "name"),
+    [
+        *(("optimize_graph", name) for name in ("keras_2", "text", "estimator")),
+        ("cast_precision", "keras_2"),
+        ("cast_precision", "text"),
+    ],
+)
 def test_graph_components_take_random_records_and_words_of_the_graph(folder, tmp_path, component, name):
     (output,) = find(component).outputs
     find(component)(model=folder / name, **{output: tmp_path / "out"})

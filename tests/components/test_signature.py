@@ -82,7 +82,8 @@ def test_component_uses_the_signature(model, examples, expected, tmp_path, name)
     component = find(name)
     (output,) = component.outputs
     inputs = {"examples": examples} if "examples" in component.inputs else {}
-    component(model=model, signature="scores", **inputs, **{output: tmp_path / "out"})
+    settings = {"onednn": "on"} if name == "configure_runtime" else {}  # as in this process, which then runs the model
+    component(model=model, signature="scores", **inputs, **settings, **{output: tmp_path / "out"})
     with runtimes.load(Model(tmp_path / "out"), signature="scores") as child:
         np.testing.assert_allclose(child.run({"values": FEATURES})["scores"], expected, atol=0.02)
     card = json.loads((tmp_path / "out" / "model_card.json").read_text())
@@ -114,7 +115,7 @@ def test_evaluate_and_benchmark_measure_the_signature(model, examples, expected,
     for row in Evaluation(tmp_path / "evaluation").load().models:
         assert row.error is None
         assert row.metrics["accuracy"].value == pytest.approx(accuracy)
-    find("benchmark")(**compared, benchmark=tmp_path / "benchmark", seconds=0.2, rounds=8)
+    find("benchmark")(**compared, benchmark=tmp_path / "benchmark", seconds=0.1, rounds=8, batch_sizes=["4"])
     assert [row.error for row in Benchmark(tmp_path / "benchmark").load().models] == [None, None]
 
 
