@@ -1,5 +1,6 @@
 """Test the completion of command lines: in bash, and in fish and zsh where they are installed."""
 
+import functools
 import os
 import shlex
 import shutil
@@ -27,10 +28,17 @@ def shell(name: str, script: str, folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+@functools.cache
+def script_for_bash() -> str:
+    """Return what ``eval "$(tfopt completion bash)"`` evaluates, printed by one process for all tests."""
+    return "\n".join(shell("bash", "tfopt completion bash", Path.cwd()))
+
+
 def complete(line: str, folder: Path) -> list[str]:
     """Return what bash offers at the end of a line."""
     script = (
-        'eval "$(tfopt completion bash)"; COMP_WORDBREAKS=\' "><=;|&(:\'; COMP_TYPE=9; '
+        f"{script_for_bash()}\n"
+        "COMP_WORDBREAKS=' \"><=;|&(:'; COMP_TYPE=9; "
         f"COMP_LINE={shlex.quote(line)}; COMP_POINT=${{#COMP_LINE}}; _python_argcomplete tfopt; "
         'printf "%s\\n" "${COMPREPLY[@]}"'
     )

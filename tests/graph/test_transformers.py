@@ -1,9 +1,5 @@
 """Tests of the laws together on a transformer block as Keras 3 exports it: operations at run time, and exports."""
 
-import json
-import os
-import subprocess
-import sys
 from collections import Counter
 
 import keras
@@ -20,21 +16,9 @@ from tfopt.components.export_openvino.component import export_openvino
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.optimize_graph.component import optimize_graph
 from tfopt.graph.saved_model import read
+from tfopt.processes.subprocess_call import run_in_child
 
 WIDTH, LENGTH = 16, 6
-# Prints the operations that TensorFlow runs, with oneDNN on.
-COUNT = """
-import json, sys
-import numpy as np
-import tensorflow as tf
-with tf.compat.v1.Session(graph=tf.Graph()) as session:
-    loaded = tf.compat.v1.saved_model.loader.load(session, ["serve"], sys.argv[1])
-    signature = loaded.signature_def["serving_default"]
-    (fed,), (fetched,) = signature.inputs.values(), signature.outputs.values()
-    options, metadata = tf.compat.v1.RunOptions(output_partition_graphs=True), tf.compat.v1.RunMetadata()
-    session.run(fetched.name, {fed.name: np.ones((2, int(sys.argv[2])), np.int32)}, options, metadata)
-print(json.dumps([node.op for graph in metadata.partition_graphs for node in graph.node]))
-"""
 
 
 def block(flow):
@@ -66,11 +50,15 @@ def optimized(tmp_path_factory):
     return folder / "plain", SavedModel(made.path)
 
 
-def run_time_operations(model):
-    arguments = [sys.executable, "-c", COUNT, str(model.saved_model), str(LENGTH)]
-    environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    printed = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=True).stdout
-    return Counter(json.loads(printed.splitlines()[-1]))
+def run_time_operations(folder):
+    """Count the operations that TensorFlow runs."""
+    with tf.compat.v1.Session(graph=tf.Graph()) as session:
+        loaded = tf.compat.v1.saved_model.loader.load(session, ["serve"], str(folder))
+        signature = loaded.signature_def["serving_default"]
+        (fed,), (fetched,) = signature.inputs.values(), signature.outputs.values()
+        options, metadata = tf.compat.v1.RunOptions(output_partition_graphs=True), tf.compat.v1.RunMetadata()
+        session.run(fetched.name, {fed.name: np.ones((2, LENGTH), np.int32)}, options, metadata)
+    return Counter(node.op for graph in metadata.partition_graphs for node in graph.node)
 
 
 def test_no_pass_is_undone_and_every_law_of_transformers_is_applied(optimized):
@@ -90,7 +78,11 @@ def test_the_written_model_has_public_operations_only(optimized):
 
 
 def test_tensorflow_computes_bias_gelu_and_residual_sums_in_the_products(optimized):
-    plain, optimized = (run_time_operations(model) for model in (SavedModel(optimized[0]), optimized[1]))
+    with_onednn = {"TF_ENABLE_ONEDNN_OPTS": "1"}
+    plain, optimized = (
+        run_in_child(run_time_operations, model.saved_model, doing="running", environment=with_onednn)
+        for model in (SavedModel(optimized[0]), optimized[1])
+    )
     fused = sum(count for op, count in optimized.items() if "FusedMatMul" in op)
     assert fused == 2 * 6 + 1
     assert optimized["BiasAdd"] == optimized["Erf"] == optimized["Erfc"] == 0

@@ -75,6 +75,15 @@ def within_run(monkeypatch, running):
     monkeypatch.setattr(call_server, "_open", running)
 
 
+@pytest.fixture
+def quick_servers(monkeypatch, tmp_path):
+    """Let servers start without the import of TensorFlow, which takes seconds: they find an empty package instead."""
+    for name in call_server.PRELOADED:
+        (tmp_path / "empty" / name).mkdir(parents=True)
+        (tmp_path / "empty" / name / "__init__.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "empty"))
+
+
 def test_calls_of_a_run_are_forks_of_one_process_that_has_imported_tensorflow(within_run):
     with call_servers(), call_servers():
         calls = [run_in_child(parents, doing="looking") for _ in range(3)]
@@ -113,7 +122,7 @@ def test_a_worker_is_a_fork_during_a_run_and_a_new_process_otherwise(within_run,
         assert any(module in command(child) for child in psutil.Process().children())
 
 
-def test_each_environment_has_its_server_and_the_oldest_ends(monkeypatch):
+def test_each_environment_has_its_server_and_the_oldest_ends(monkeypatch, quick_servers):
     monkeypatch.setattr(call_server, "MOST_SERVERS", 1)
     before = set(servers())
     with call_servers():
@@ -139,7 +148,7 @@ def test_a_crash_is_reported_although_a_child_of_the_process_goes_on(within_run,
     psutil.Process(int((tmp_path / "pid").read_text())).kill()
 
 
-def test_a_killed_server_ends_its_call_as_a_machine_error_and_is_replaced(tmp_path):
+def test_a_killed_server_ends_its_call_as_a_machine_error_and_is_replaced(tmp_path, quick_servers):
     def kill_server() -> None:
         os.kill(int(wait_until(lambda: file.exists() and file.read_text()).split()[1]), signal.SIGKILL)
 
@@ -166,7 +175,7 @@ def test_threads_share_a_server(within_run):
     assert len({server for _, server, _ in results}) == 1
 
 
-def test_nothing_is_left_5_seconds_after_the_kill_of_a_run(tmp_path):
+def test_nothing_is_left_5_seconds_after_the_kill_of_a_run(tmp_path, quick_servers):
     program = (
         "import pathlib, sys; from tests.processes import test_call_server as test;"
         "test.call_servers().__enter__(); test.run_in_child(test.sleep, pathlib.Path(sys.argv[1]), doing='sleeping')"
