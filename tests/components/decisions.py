@@ -3,7 +3,11 @@
 from pathlib import Path
 
 from tests.reports import Row, make_models, write_reports
+from tfopt.artifacts import Model
+from tfopt.artifacts.report_schema import dump
 from tfopt.components.select_model.component import select_model
+from tfopt.components.select_model.decide import decide as decide_between
+from tfopt.components.select_model.parameters import Criteria
 
 ONE_POINT = ["accuracy max_degradation 0.01"]
 
@@ -18,6 +22,15 @@ def decide(rows: list[Row], folder: Path, **parameters) -> dict:
         **{"goals": ONE_POINT} | parameters,
     )  # fmt: skip
     return outputs["decision"].read()
+
+
+def decide_without_files(rows: list[Row], folder: Path, **parameters) -> dict:
+    """Return ``decision.json`` as `decide` does, but write no selected model and no page with charts."""
+    models = make_models(rows, folder / "models")
+    evaluation, benchmark = (report.load() for report in write_reports(rows, models, folder, samples=False))
+    criteria = Criteria(**{"goals": ONE_POINT} | parameters)
+    _, report = decide_between([Model(model) for model in models], evaluation, benchmark, criteria, [])
+    return dump(report)
 
 
 def reason(decision: dict, name: str) -> str:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.components.decisions import decide, reason
+from tests.components.decisions import decide, decide_without_files, reason
 from tests.reports import DIGITS, TRAINED, Row, make_models, write_reports
 from tfopt.components.select_model.component import select_model
 from tfopt.errors import ComponentError
@@ -49,7 +49,7 @@ def test_a_loss_equal_to_the_allowed_one_is_accepted(tmp_path):
     ],
 )
 def test_each_kind_of_goal_is_compared_with_the_pessimistic_bound(tmp_path, goal, passed):
-    decision = decide([TRAINED, DIGITS[4]], tmp_path, goals=[goal])
+    decision = decide_without_files([TRAINED, DIGITS[4]], tmp_path, goals=[goal])
     assert decision["models"][1]["passed"] is passed
     assert bool(passed) == (decision["selected"] == "tflite int8")
 
@@ -149,7 +149,7 @@ GOOD = Row("good", accuracy=0.984, delta=(0.003, 0.001, 0.008), size=90_000)
          "no gain", "selected"],
 )  # fmt: skip
 def test_the_amount_by_which_a_candidate_misses_is_reported(tmp_path, rows, parameters, expected):
-    decision = decide([TRAINED, *rows], tmp_path, **parameters)
+    decision = decide_without_files([TRAINED, *rows], tmp_path, **parameters)
     missed = {row["name"]: row.get("missed_by", "") for row in decision["models"]}
     assert missed[rows[-1].name] == expected
     assert missed["trained"] == missed[decision["selected"]] == ""
@@ -161,5 +161,5 @@ def test_the_report_shows_the_missed_amount(tmp_path):
 
 
 def test_a_candidate_with_an_error_misses_no_amount(tmp_path):
-    decision = decide([TRAINED, BEST, Row("broken", error="no")], tmp_path)
+    decision = decide_without_files([TRAINED, BEST, Row("broken", error="no")], tmp_path)
     assert "missed_by" not in decision["models"][2]

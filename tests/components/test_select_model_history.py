@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -42,12 +43,23 @@ def push(outputs: dict, folder: Path, served: Path) -> dict:
     return json.loads((target / "pushed.json").read_text())
 
 
-def runs(tmp_path: Path, count: int, **parameters) -> Path:
+def runs(tmp_path: Path, count: int) -> Path:
     served = tmp_path / "served"
     for number in range(count):
         lite = replace(LITE, accuracy=0.98 + 0.001 * (number % 3), p50=0.05 + 0.0004 * (number % 3))
-        run(tmp_path / f"run {number}", served, lite, **parameters)
+        run(tmp_path / f"run {number}", served, lite)
     return served
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory) -> Path:
+    return runs(tmp_path_factory.mktemp("earlier"), 3)
+
+
+@pytest.fixture
+def three_runs(earlier, tmp_path) -> Path:
+    """Return the destination of three runs, a copy for this test."""
+    return shutil.copytree(earlier, tmp_path / "served", symlinks=True)
 
 
 def test_each_run_is_recorded_once_with_its_models_and_version(tmp_path):
@@ -70,16 +82,15 @@ def test_each_run_is_recorded_once_with_its_models_and_version(tmp_path):
     assert [record.version for record in read_runs(served, 1)] == [2]
 
 
-def test_a_clock_that_was_set_back_does_not_make_the_last_runs_old(tmp_path):
-    served = runs(tmp_path, 3)
-    newest = read_runs(served, 1)[0]
-    (file,) = [file for file in (served / "history").iterdir() if newest.decision in file.read_text()]
+def test_a_clock_that_was_set_back_does_not_make_the_last_runs_old(three_runs, tmp_path):
+    newest = read_runs(three_runs, 1)[0]
+    (file,) = [file for file in (three_runs / "history").iterdir() if newest.decision in file.read_text()]
     file.write_text(json.dumps(json.loads(file.read_text()) | {"time": "2001-01-02T03:04:05.000006+00:00"}))
-    assert [record.version for record in read_runs(served, 2)] == [2, 3]
+    assert [record.version for record in read_runs(three_runs, 2)] == [2, 3]
 
 
-def test_a_run_like_the_earlier_ones_has_no_regression(tmp_path):
-    decision = run(tmp_path / "new", runs(tmp_path, 3))
+def test_a_run_like_the_earlier_ones_has_no_regression(three_runs, tmp_path):
+    decision = run(tmp_path / "new", three_runs)
     assert decision["blessed"]
     assert decision["history"]["regressions"] == []
     assert [trend["metric"] for trend in decision["history"]["trends"]] == [
@@ -90,8 +101,8 @@ def test_a_run_like_the_earlier_ones_has_no_regression(tmp_path):
     assert "no regression" in page and "runs to compare with" not in page
 
 
-def test_a_regression_is_reported_and_prevents_the_blessing_only_as_a_goal(tmp_path):
-    served = runs(tmp_path, 3)
+def test_a_regression_is_reported_and_prevents_the_blessing_only_as_a_goal(three_runs, tmp_path):
+    served = three_runs
     slow = replace(LITE, p50=0.08, speedup=(5.0, 4.9, 5.1, "faster"))
     reported = run(tmp_path / "reported", served, slow)
     assert reported["blessed"]
@@ -113,9 +124,9 @@ def test_a_regression_is_reported_and_prevents_the_blessing_only_as_a_goal(tmp_p
     [(0.968, False), (0.955, True)],
     ids=["within the interval of 1,000 examples", "outside"],
 )
-def test_quality_on_other_data_regresses_only_significantly(tmp_path, accuracy, flagged):
-    served = runs(tmp_path, 3)  # the median is 98.1 %, a percent of it is allowed, the interval reaches 0.8 points up
-    decision = run(tmp_path / "new", served, replace(LITE, accuracy=accuracy), goals=[])
+def test_quality_on_other_data_regresses_only_significantly(three_runs, tmp_path, accuracy, flagged):
+    # The median is 98.1 %, a percent of it is allowed, the interval reaches 0.8 points up.
+    decision = run(tmp_path / "new", three_runs, replace(LITE, accuracy=accuracy), goals=[])
     assert any("accuracy" in text for text in decision["history"]["regressions"]) == flagged
 
 
@@ -131,13 +142,13 @@ def test_the_median_of_earlier_runs_has_an_interval():
     assert RunHistory(records[:2], None).reference("winner", "size") is None
 
 
-def test_a_regression_of_the_baseline_is_reported_too(tmp_path):
-    decision = run(tmp_path / "new", runs(tmp_path, 3), parent=replace(TRAINED, size=400_000))
+def test_a_regression_of_the_baseline_is_reported_too(three_runs, tmp_path):
+    decision = run(tmp_path / "new", three_runs, parent=replace(TRAINED, size=400_000))
     (regression,) = decision["history"]["regressions"]
     assert regression.startswith("the baseline trained is 214 kB worse in size")
 
 
-@pytest.mark.parametrize("count", [0, 1, 2])
+@pytest.mark.parametrize("count", [0, 2])
 def test_fewer_than_three_runs_report_no_regression(tmp_path, count):
     slow = replace(LITE, p50=0.5)
     decision = run(tmp_path / "new", runs(tmp_path, count), slow, goals=["latency max_regression 1%"])
@@ -148,9 +159,8 @@ def test_fewer_than_three_runs_report_no_regression(tmp_path, count):
 @pytest.mark.parametrize(
     "other", [{"threads": 2}, {"batch_sizes": [1, 64]}, {"environment": {"cpu": {"model": "another"}}}], ids=str
 )
-def test_speed_is_not_compared_across_machines_but_size_is(tmp_path, other):
-    served = runs(tmp_path, 3, measured=other)
-    decision = run(tmp_path / "new", served, replace(LITE, p50=0.5, size=90_000))
+def test_speed_is_not_compared_across_machines_but_size_is(three_runs, tmp_path, other):
+    decision = run(tmp_path / "new", three_runs, replace(LITE, p50=0.5, size=90_000), measured=other)
     assert [text.split(" in ")[1].split()[0] for text in decision["history"]["regressions"]] == ["size"]
     latency = next(trend for trend in decision["history"]["trends"] if trend["metric"] == "latency")
     assert latency["earlier"] == [None, None, None]

@@ -126,7 +126,7 @@ def crowd(tmp_path_factory) -> Path:
 
 
 def test_the_console_is_empty(crowd, tmp_path):
-    assert console(crowd) == []
+    assert inspect(crowd)["console"] == []
     loud = tmp_path / "loud.html"
     loud.write_text("<script>console.error('loud')</script>")
     assert console(loud)
