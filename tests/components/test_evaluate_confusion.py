@@ -1,8 +1,6 @@
 """Test confusion matrices and ROC curves against scikit-learn, and their form for the KFP user interface."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -12,6 +10,7 @@ from sklearn import metrics as sk
 
 from tests.conftest import write_examples
 from tfopt.artifacts import Evaluation
+from tfopt.cli.main import main
 from tfopt.component import find
 from tfopt.components.evaluate.accumulators import Totals
 from tfopt.components.evaluate.component import evaluate
@@ -48,7 +47,7 @@ def sick(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def evaluated(sick, tmp_path_factory):
-    """The folder and the output artifacts of `evaluate`, run as in a container of KFP."""
+    """The folder and the output artifacts of `evaluate`, run by the command of a container of KFP."""
     folder, _, _ = sick
     output_folder = tmp_path_factory.mktemp("step")
     compile_component(find("evaluate"), output_folder / "component.yaml")
@@ -68,8 +67,7 @@ def evaluated(sick, tmp_path_factory):
         "inputs": {"artifacts": artifacts, "parameterValues": values},
         "outputs": {"artifacts": outputs, "outputFile": str(output_folder / "output.json")},
     }
-    command = [sys.executable, "-m", "tfopt.run", "evaluate", "--executor-input", json.dumps(message)]
-    subprocess.run(command, check=True, capture_output=True)
+    assert not main(["evaluate", "--executor-input", json.dumps(message)])
     return output_folder, json.loads((output_folder / "output.json").read_text())["artifacts"]
 
 

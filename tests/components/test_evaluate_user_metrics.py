@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from sklearn import metrics as sk
 
+from tests.components.exporters import TFLITE
+from tests.components.workloads import QUICK
 from tests.conftest import write_examples
 from tfopt.artifacts import Model, PythonModule
 from tfopt.component import find
@@ -266,19 +268,21 @@ def test_references_are_parsed_when_the_dag_is_built():
         evaluate.check({"metrics": ["mean iou"]})
 
 
-def test_goals_and_the_objective_of_select_model_take_the_metric(tmp_path, digits_model, digits_lite, digits_examples):
+def test_goals_and_the_objective_of_select_model_take_the_metric(
+    tmp_path, exported_digits, digits_lite, digits_examples
+):
     (tmp_path / "module.py").write_text(
         "import numpy as np\n"
         "def cost(labels, predictions):\n"
         "    return np.abs(predictions.argmax(1) - labels[:, 0])\n"
         "cost.higher_is_better = False\n"
     )
-    models = {"baseline": digits_lite, "candidates": [digits_model]}
+    models = {"baseline": digits_lite, "candidates": [exported_digits(TFLITE, "dynamic")[0]]}
     measured = evaluate(
         **models, examples=digits_examples, evaluation=tmp_path / "evaluation",
         module=tmp_path / "module.py", metrics=["module:cost"], replicates=100,
     )["evaluation"].read()  # fmt: skip
-    find("benchmark")(**models, examples=digits_examples, benchmark=tmp_path / "benchmark", seconds=0.2)
+    find("benchmark")(**models, examples=digits_examples, benchmark=tmp_path / "benchmark", **QUICK)
     reports = {name: tmp_path / name for name in ("evaluation", "benchmark", "selected", "decision", "blessing")}
     cost = measured["models"][1]["metrics"]["cost"]["value"]
     goals = [f"cost threshold {cost / 2}", "quality max_degradation 50%", "accuracy threshold 0.5"]
