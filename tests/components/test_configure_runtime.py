@@ -125,6 +125,17 @@ def test_a_model_runs_in_a_process_with_its_variables_unless_this_one_has_them(m
         assert not runtime_processes()
 
 
+def test_texts_are_sent_to_the_process(tmp_path):
+    import tensorflow as tf
+
+    serve = tf.function(lambda word: {"y": tf.strings.upper(word)}, input_signature=[tf.TensorSpec([None], tf.string)])
+    tf.saved_model.save(tf.Module(), str(tmp_path / "model"), signatures=serve)
+    environment.add_variables(tmp_path / "model", {environment.ONEDNN: str(int(not environment.has_onednn()))})
+    with runtimes.load(Model(tmp_path / "model")) as runtime:
+        assert len(runtime_processes()) == 1
+        assert runtime.run({"word": np.array([b"one", b"two"], object)})["y"].tolist() == [b"ONE", b"TWO"]
+
+
 def runtime_processes() -> list[psutil.Process]:
     """Return the processes that run models: forks of the servers of this session."""
     processes = []
