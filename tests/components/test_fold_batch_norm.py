@@ -195,8 +195,7 @@ def test_a_sequential_model_stays_one(keras, tmp_path):
     assert len(folded.layers) == 3
 
 
-@KERAS
-@pytest.mark.parametrize("nested", [dict, list])
+@pytest.mark.parametrize(("keras", "nested"), [("keras", dict), ("tf_keras", list)], indirect=["keras"])
 def test_several_inputs_and_outputs_keep_names_and_places(keras, nested, tmp_path):
     layers = keras.layers
     image, extra = keras.Input((6, 6, 2), name="image"), keras.Input((5,), name="extra")

@@ -315,7 +315,7 @@ def test_folding_twice_is_folding_once(keras):
 @KERAS
 def test_a_deep_network_keeps_its_answers(keras):
     model = randomized(
-        keras.applications.MobileNetV2((96, 96, 3), weights=None, classes=10, classifier_activation=None)
+        keras.applications.MobileNetV2((32, 32, 3), alpha=0.35, weights=None, classes=10, classifier_activation=None)
     )
     after, verdicts = fold(model)
     assert len(verdicts) == 52
