@@ -8,12 +8,20 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from tests.process_tree import wait_until
 from tfopt.artifacts import Examples
 from tfopt.components.prepare_examples.component import prepare_examples
 from tfopt.data import beam_runner
 
 
-@pytest.mark.parametrize(("runner", "kind"), [("multi_processing", "csv"), ("dask", "parquet")])
+@pytest.mark.parametrize(
+    ("runner", "kind"),
+    [
+        # test_evaluate_runners.py has a runner with processes
+        pytest.param("multi_processing", "csv", marks=pytest.mark.nightly),
+        ("dask", "parquet"),
+    ],
+)
 def test_every_runner_writes_the_same_files(runner, kind, tmp_path):
     data = tmp_path / "data"
     data.mkdir()
@@ -48,3 +56,4 @@ def pipeline_arguments(runner):
 
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         yield ["--runner=DaskRunner", f"--dask_client_address={cluster.scheduler_address}"]
+        wait_until(lambda: not [name for name in cluster.scheduler.clients if name.startswith("Client-")], 20)

@@ -15,7 +15,6 @@ from tests.components.test_prepare_examples_refusals import refusal
 from tfopt.components.prepare_examples.readers import parquet_pages
 
 FORMATS = ("csv", "tsv.gz", "jsonl", "ndjson.gz", "parquet")
-PLAIN = ("csv", "tsv", "jsonl", "parquet")
 DAY = pa.array([0, 1, 2], pa.date32())
 
 
@@ -56,11 +55,10 @@ def examples(folder) -> list[dict]:
     return [row for split in ("train", "eval") for row in rows(folder, split)]
 
 
-@pytest.mark.parametrize("missing", ["omit", "default", "drop"])
-def test_the_same_table_in_every_format_gives_the_same_files(missing, tmp_path):
+def test_the_same_table_in_every_format_gives_the_same_files(tmp_path):
     for kind in FORMATS:
         write(tmp_path / kind / "the data.x" / f"a b.{kind}", sample())
-        run(tmp_path / kind / "the data.x", tmp_path / f"{kind}.out", missing=missing)
+        run(tmp_path / kind / "the data.x", tmp_path / f"{kind}.out")
     expected = shards(tmp_path / "csv.out")
     manifest = (tmp_path / "csv.out" / "examples.json").read_text()
     assert {row["großes id"][0] for row in examples(tmp_path / "csv.out")} <= {2**60 + n for n in range(60)}
@@ -78,7 +76,7 @@ def test_float32_and_bool_columns_have_the_splits_of_their_numbers(tmp_path):
     assert shards(tmp_path / "csv") == shards(tmp_path / "parquet") == shards(tmp_path / "jsonl")
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", ["tsv.gz", "ndjson.gz", "parquet"])
 def test_several_files_give_the_examples_of_one(kind, tmp_path):
     table = sample()
     write(tmp_path / f"one.{kind}", table)
@@ -165,7 +163,7 @@ def test_lists_are_packed_and_their_sizes_are_checked(kind, tmp_path):
     assert (report["dropped"], report["features"]["x"]["shape"]) == (1, [3])
 
 
-@pytest.mark.parametrize("kind", PLAIN)
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_declared_columns_have_the_declared_type(kind, tmp_path):
     table = [{"a": n, "b": float(n), "code": f"0{n}", "label": str(n % 3)} for n in range(40)]
     columns = ["a:float32", "b:int64", "code:string", "label:string"]
@@ -180,15 +178,16 @@ def test_declared_columns_have_the_declared_type(kind, tmp_path):
         assert row["code"] == [f"0{row['b'][0]}".encode()] and row["label"] == [row["b"][0] % 3]
 
 
-@pytest.mark.parametrize("kind", PLAIN)
+@pytest.mark.parametrize("kind", ["tsv", "jsonl", "parquet"])
 def test_values_that_do_not_fit_a_declared_column_are_refused_with_file_and_row(kind, tmp_path):
     table = [{"x": 1.5 if n == 4 else float(n), "label": n % 2} for n in range(40)]
     write(tmp_path / "two words" / f"a.{kind}", table)
     error = refusal(tmp_path / "two words", tmp_path / "no", columns=["x:int64"])
     line = {"csv": 6, "tsv": 6}.get(kind, 5)
     assert f"a.{kind} line {line}: x: {repr('1.5') if line == 6 else 1.5} is no int64" in error.received
-    report = run(tmp_path / "two words", tmp_path / "out", columns=["x:int64"], max_rejected=0.03)
-    assert report["rejected"]["count"] == 1 and report["features"]["x"]["dtype"] == "int64"
+    if kind == "parquet":
+        report = run(tmp_path / "two words", tmp_path / "out", columns=["x:int64"], max_rejected=0.03)
+        assert report["rejected"]["count"] == 1 and report["features"]["x"]["dtype"] == "int64"
 
 
 def test_whole_numbers_that_a_float_does_not_hold_exactly_do_not_fit_int64(tmp_path):
@@ -197,13 +196,12 @@ def test_whole_numbers_that_a_float_does_not_hold_exactly_do_not_fit_int64(tmp_p
     assert "a.csv line 11: x: '9007199254740994.0' is no int64" in error.received
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl"])
-def test_a_label_of_digits_and_words_is_declared_as_string(kind, tmp_path):
-    file = write(tmp_path / f"a.{kind}", [{"x": n, "label": "07x"[n % 3]} for n in range(30)])
+def test_a_label_of_digits_and_words_is_declared_as_string(tmp_path):
+    file = write(tmp_path / "a.csv", [{"x": n, "label": "07x"[n % 3]} for n in range(30)])
     assert run(file, tmp_path / "out", columns=["label:string"])["classes"] == ["0", "7", "x"]
 
 
-@pytest.mark.parametrize("kind", PLAIN)
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_contradictions_of_declared_columns_are_refused(kind, tmp_path):
     file = write(tmp_path / f"a.{kind}", [{"age": n, "name": f"n{n}", "label": n % 2} for n in range(30)])
     error = refusal(file, tmp_path / "no", columns=["agee:int64"])
@@ -216,8 +214,16 @@ def test_contradictions_of_declared_columns_are_refused(kind, tmp_path):
         assert 'columns=["age:int64"' in refusal(file, tmp_path / "no", columns=columns).fix
 
 
-@pytest.mark.parametrize("kind", PLAIN)
-@pytest.mark.parametrize("missing", ["omit", "default", "drop", "error"])
+@pytest.mark.parametrize(
+    ("kind", "missing"),
+    [
+        *(("csv", missing) for missing in ("omit", "default", "drop", "error")),
+        ("tsv", "default"),
+        ("jsonl", "omit"),
+        ("jsonl", "error"),
+        ("parquet", "drop"),
+    ],
+)
 def test_missing_values_follow_the_policy(kind, missing, tmp_path):
     table = [
         {
@@ -265,7 +271,7 @@ def test_a_missing_list_has_no_default_and_an_empty_list_is_not_missing(kind, tm
     assert f"b.{kind} line 6: x: a list with a missing value" in error.received
 
 
-@pytest.mark.parametrize("kind", PLAIN)
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_packed_rows_follow_the_policy(kind, tmp_path):
     table = [{"a": None if n == 5 else n, "b": n / 2, "label": n % 2} for n in range(30)]
     file = write(tmp_path / f"a.{kind}", table)
@@ -285,7 +291,7 @@ def test_policies_and_columns_are_refused_for_other_formats(tmp_path):
         assert error.fix == f"leave {next(iter(parameters))} out"
 
 
-@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_nan_and_values_beyond_float32_make_a_row_unusable(kind, tmp_path):
     table = [{"x": n / 2, "label": n % 2} for n in range(30)]
     table[3]["x"], table[7]["x"], table[11]["x"] = float("nan"), float("inf"), 1e300
@@ -293,7 +299,8 @@ def test_nan_and_values_beyond_float32_make_a_row_unusable(kind, tmp_path):
     report = run(file, tmp_path / "out", max_rejected=0.1)
     assert report["rejected"]["count"] == 3
     assert all("is no finite float32" in reject["reason"] for reject in report["rejected"]["shown"][:2])
-    assert "3 of 30 rows unusable" in refusal(file, tmp_path / "no").received
+    if kind == "parquet":
+        assert "3 of 30 rows unusable" in refusal(file, tmp_path / "no").received
 
 
 @pytest.mark.parametrize(
@@ -404,8 +411,7 @@ def test_a_page_of_parquet_that_declares_gigabytes_is_refused_before_it_is_read(
     assert received in refusal(tmp_path / "a.parquet", tmp_path / "no").received
 
 
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-@pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
+@pytest.mark.parametrize(("version", "compression"), [("1.0", "zstd"), ("2.0", "snappy"), ("2.0", "none")])
 def test_large_rows_of_parquet_are_read_a_few_at_a_time(version, compression, tmp_path):
     draw = np.random.default_rng(0)
     columns = {
@@ -430,8 +436,9 @@ def test_large_rows_of_parquet_are_read_a_few_at_a_time(version, compression, tm
         assert 1 <= parquet_pages.rows_per_batch("a", stream, table.metadata, 0) <= 4
         patch.setattr(parquet_pages, "MAX_TEXT", 1)
         assert parquet_pages.rows_per_batch("a", stream, table.metadata, 0) == 1
-    run(tmp_path / "a.parquet", tmp_path / "out")
-    assert len(examples(tmp_path / "out")) == 40
+    if compression == "none":
+        run(tmp_path / "a.parquet", tmp_path / "out")
+        assert len(examples(tmp_path / "out")) == 40
 
 
 def test_a_text_column_of_parquet_that_is_not_utf8_is_refused(tmp_path):
@@ -526,9 +533,9 @@ def test_a_tsv_without_header_has_numbered_columns(tmp_path):
     assert "a quote is opened and never closed" in refusal(tmp_path / "a.tsv", tmp_path / "no").received
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_tables_at_a_remote_address_give_the_same_examples(kind, tmp_path):
-    write(tmp_path / "in" / f"a.{kind}", sample())
+def test_tables_at_a_remote_address_give_the_same_examples(tmp_path):
+    """Read Parquet, in any order; test_prepare_examples_refusals.py reads lines of text at such an address."""
+    write(tmp_path / "in" / "a.parquet", sample())
     run(tmp_path / "in", tmp_path / "local")
     from tfopt.components.prepare_examples.component import prepare_examples
 
