@@ -1,24 +1,45 @@
-"""Execute the notebooks of the documentation in kernels of their own, and test what they show."""
+"""Execute the notebooks of the documentation, one of them in a kernel of its own, and test what they show."""
 
+import contextlib
+import io
 import json
 import re
 from pathlib import Path
+from types import ModuleType
 
 import nbclient
 import nbformat
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
 
 NOTEBOOKS = Path(__file__).parents[2] / "docs" / "notebooks"
 NAMES = ("optimize_saved_model", "own_dag", "read_decision")
 
 
-def execute(name: str, folder: Path) -> list[str]:
-    """Execute a notebook in a folder, and return the HTML and the text that its cells show."""
+def execute_in_kernel(name: str, folder: Path) -> list[str]:
+    """Execute a notebook in a folder, in a kernel of its own, and return the HTML and the text that its cells show."""
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert not any(output["output_type"] == "error" for output in outputs)
     return [output.get("text") or output["data"].get("text/html", "") for output in outputs]
+
+
+def execute(name: str, folder: Path) -> list[str]:
+    """Do the same in the shell of a kernel in this process, which has imported TensorFlow."""
+    settings = Config({"HistoryManager": {"enabled": False}})
+    shell = InteractiveShell(user_module=ModuleType(f"notebook_{name}"), config=settings)
+    shown = []
+    with contextlib.chdir(folder):
+        for cell in nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells:
+            if cell.cell_type == "code":
+                with contextlib.redirect_stdout(io.StringIO()) as printed:
+                    result = shell.run_cell(cell.source)
+                result.raise_error()
+                data, _ = shell.display_formatter.format(result.result)
+                shown += [printed.getvalue(), data.get("text/html", "")]
+    return shown
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +79,7 @@ def test_the_notebook_runs_an_own_dag(tmp_path: Path):
 
 def test_the_notebook_reads_a_decision(optimized: tuple[Path, list[str]]):
     folder, _ = optimized
-    shown = execute("read_decision", folder)
+    shown = execute_in_kernel("read_decision", folder)
     selected = json.loads((folder / "decision" / "decision.json").read_text())["selected"]
     assert any(text.startswith(f"{selected} - blessed: True") for text in shown)
     assert sum("accuracy 0." in text for text in shown) == 1
