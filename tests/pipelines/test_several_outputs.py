@@ -39,9 +39,9 @@ def sources(tmp_path_factory) -> dict[str, Path]:
     outputs = {"bright": layers.Dense(1, name="bright")(flow)}
     outputs |= {"digit": layers.Dense(10, activation="softmax", name="digit")(flow)}
     model = keras.Model({"image": image, "gain": bright}, outputs)
-    model.compile("adam", {"digit": "sparse_categorical_crossentropy", "bright": "mse"})
+    model.compile(keras.optimizers.Adam(5e-3), {"digit": "sparse_categorical_crossentropy", "bright": "mse"})
     features, targets = {"image": columns["image"], "gain": gain}, {"digit": labels, "bright": images.mean(1)}
-    model.fit(features, targets, epochs=20, batch_size=32, verbose=0)
+    model.fit(features, targets, epochs=6, batch_size=32, verbose=0)
     keras_models.save(model, folder / "model")
     return {"model": folder / "model", "examples": folder / "examples"}
 
@@ -57,7 +57,7 @@ def test_every_pipeline_passes_output_and_batch_sizes_to_its_steps(name):
 
 def test_the_named_output_is_evaluated_and_the_requested_batch_sizes_are_measured(sources, tmp_path, monkeypatch):
     monkeypatch.setattr(optimize, "CANDIDATES", ("tflite float32", "onnx int8"))
-    values = {**sources, "seconds": 0.4, "goals": [], "destination": str(tmp_path / "pushed")}
+    values = {**sources, "seconds": 0.1, "goals": [], "destination": str(tmp_path / "pushed")}
 
     def run(**more: object) -> dict[str, dict]:
         outcomes = runner.run(load("optimize"), values | more, tmp_path / "root", engine="local")
@@ -79,7 +79,7 @@ def test_the_named_output_is_evaluated_and_the_requested_batch_sizes_are_measure
 
 
 def test_a_search_evaluates_the_named_output(sources, tmp_path):
-    quick = {"formats": ["tflite"], "trials": 1, "seconds": 0.4}
+    quick = {"formats": ["tflite"], "trials": 1, "seconds": 0.1}
     with pytest.raises(ComponentError, match="batch_sizes"):
         tune_recipe(**sources, tuned=tmp_path / "t", recipe=tmp_path / "r", batch_sizes=["none"], **quick)
     options = {"output": "digit", "batch_sizes": ["1", "8"]}

@@ -27,7 +27,15 @@ def build_model():
     return model
 """
 # The goal causes a second round for nearly every variant.
-QUICK = {"epochs": 1, "recover": 1, "sparsity": 0.5, "clusters": 8, "seconds": 0.1, "goals": ["accuracy threshold 1.0"]}
+QUICK = {
+    "epochs": 1,
+    "recover": 1,
+    "sparsity": 0.5,
+    "clusters": 8,
+    "seconds": 0.1,
+    "batch_sizes": ["1"],
+    "goals": ["accuracy threshold 1.0"],
+}
 
 
 @pytest.fixture
@@ -35,7 +43,7 @@ def trained(tmp_path, digits_examples) -> dict[str, Path]:
     from tfopt.components.train.component import train
 
     module = write(tmp_path / "module.py", MODULE)
-    train(digits_examples, module, tmp_path / "trained", epochs=6, batch_size=32)
+    train(digits_examples, module, tmp_path / "trained", epochs=3, batch_size=32)
     return {"model": tmp_path / "trained", "examples": digits_examples, "module": module}
 
 

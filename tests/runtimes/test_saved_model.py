@@ -66,7 +66,7 @@ def test_inputs_and_outputs_have_names_and_may_be_text(mixed):
 
 def test_the_order_of_inputs_and_outputs_is_the_same_in_every_process(forms):
     models = list(forms.values())
-    for seed in ("1", "2", "3"):  # determines the order of sets, which TensorFlow iterates over
+    for seed in ("1", "2"):  # determines the order of sets, which TensorFlow iterates over
         names = run_in_child(formulas.ends, *models, doing="loading", environment={"PYTHONHASHSEED": seed})
         assert names == [(["alpha", "words", "zeta"], ["a", "upper", "z"])] * 2
 
