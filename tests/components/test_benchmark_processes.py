@@ -26,7 +26,7 @@ from tfopt.processes.fork_server import ForkedWorker
 
 def test_a_busy_process_on_the_core_adds_a_note_and_gives_no_false_verdict(models, tmp_path):
     with busy_process(choose_cores(1)[0]):
-        content = run(models["middle"], [models["middle"]], tmp_path / "out", seconds=1.0, rounds=15, min_effect=0.2)
+        content = run(models["middle"], [models["middle"]], tmp_path / "out", min_effect=0.2)
     for row in content["models"]:
         assert row["latency"]["1"]["disturbed"] > 0.2
         assert row["latency"]["1"]["stable"] is False

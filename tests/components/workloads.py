@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import psutil
 
 from tfopt.components.benchmark.component import benchmark
@@ -22,6 +23,35 @@ def tflite(file: Path, function, *specs) -> Path:
     tf.saved_model.save(module, str(file.with_suffix("")), signatures=concrete)
     file.write_bytes(tf.lite.TFLiteConverter.from_saved_model(str(file.with_suffix(""))).convert())
     return file
+
+
+class LiteModels(dict[str, Path]):
+    """LiteRT files by name, each made on first use."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def __missing__(self, name: str) -> Path:
+        import tensorflow as tf
+
+        def dense(width):
+            rng = np.random.default_rng(width)
+            inner, outer = (tf.constant(rng.normal(size=size), tf.float32) for size in ((64, width), (width, 8)))
+            return lambda x: {"y": tf.nn.relu(x @ inner) @ outer}
+
+        free, fixed = tf.TensorSpec([None, 64], name="x"), tf.TensorSpec([2, 64], name="x")
+        left, right = (tf.TensorSpec([None, 3], name=name) for name in ("left", "right"))
+        function, *specs = {
+            "small": (dense(512), free),
+            "middle": (dense(2048), free),
+            "large": (dense(8192), free),
+            "fixed": (dense(64), fixed),
+            "nan": (lambda x: {"y": tf.math.log(x - 2.0)}, free),
+            "pair": (lambda left, right: {"sum": left + right, "product": left * right}, left, right),
+        }[name]
+        self[name] = tflite(self._folder / f"{name}.tflite", function, *specs)
+        return self[name]
 
 
 def run(baseline: Path, candidates: list[Path], output: Path, **others) -> dict:
