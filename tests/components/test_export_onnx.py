@@ -184,7 +184,9 @@ def test_the_scales_of_a_kernel_are_recovered():
 def test_a_third_party_model_matches_its_own_onnx_file(tmp_path):
     sound = chords()
     data = write_split(tmp_path / "ex", {"input_2": sound})
-    ONNX.export(pretrained("nmp"), data, tmp_path / "out", tolerance=PRETRAINED_ERROR)
+    verified = ONNX.export(pretrained("nmp"), data, tmp_path / "out", tolerance=PRETRAINED_ERROR)["verified"]
+    assert set(verified["outputs"]) == {"contour", "note", "onset"} and verified["records"] == 4
+    assert all(parity["correlation"] > 0.9999 for parity in verified["outputs"].values())
     ours, theirs = runtimes.load(OnnxModel(tmp_path / "out")), runtimes.load(Model(pretrained("nmp.onnx")))
     (name,) = theirs.inputs
     outputs = [runtime.run({key: sound[:1, :, None]}) for runtime, key in ((ours, "input_2"), (theirs, name))]

@@ -1,4 +1,4 @@
-"""Test export_tflite: integer inputs and outputs, stored weights, unsupported ops."""
+"""Test export_tflite: stored weights, unsupported ops; test_exporters.py has what all exporters do."""
 
 import keras
 import numpy as np
@@ -14,26 +14,6 @@ from tfopt.components.export_tflite import flatbuffer
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.conversion.convert import summarize
 from tfopt.errors import ComponentError
-
-
-@pytest.mark.parametrize("precision", ["float32", "float16", "dynamic", "int8", "int16x8"])
-@pytest.mark.parametrize("integer_io", [False, True])
-def test_inputs_outputs_and_ops_are_integers_if_requested(exported_digits, precision, integer_io):
-    if integer_io and not precision.startswith("int"):
-        return
-    _, facts = exported_digits(TFLITE, precision, **({"integer_io": True} if integer_io else {}))
-    stored = {"int8": "INT8", "int16x8": "INT16"}[precision] if integer_io else "FLOAT32"
-    assert facts["ops"]["io"] == {"image": stored, "digit": stored}
-    if precision.startswith("int"):
-        assert facts["ops"]["integer"] >= 5 and facts["ops"]["float"] == {}
-    else:
-        assert facts["ops"]["integer"] == 0
-
-
-def test_the_file_is_stored_next_to_its_parents_saved_model(exported_digits, digits_model):
-    serving = exported_digits(TFLITE)[0] / "Format-Serving"
-    for file in ("saved_model.pb", "variables/variables.index"):
-        assert (serving / file).stat().st_ino == (digits_model / "Format-Serving" / file).stat().st_ino  # no copy
 
 
 def test_contradicting_arguments_raise_before_any_work(digits_model, tmp_path):
