@@ -11,7 +11,7 @@ import pytest
 
 from tests.chart_boxes import TEXT_OVERLAPS
 from tests.chromium import measure
-from tests.components.train_modules import DIGITS, write
+from tests.components.train_modules import LINEAR, SMALL, write
 from tfopt.artifacts import TrainingPlan
 from tfopt.artifacts.benchmark_report import SpeedupEstimate
 from tfopt.artifacts.training_plan import PartTime, StepParts, TrainingPlanReport, VariationResult
@@ -161,7 +161,7 @@ def test_a_planted_bottleneck_is_found_planned_against_and_shown_in_the_report(t
     assert "tf.py_function(wait" in text
 
 
-@pytest.mark.parametrize("text", [DIGITS, pytest.param(DIGITS.replace("keras", "tf_keras"), marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("text", [SMALL, pytest.param(SMALL.replace("keras", "tf_keras"), marks=pytest.mark.nightly)])
 def test_the_worker_measures_each_part_of_a_step(tmp_path, digits_examples, text):
     module, worker = write(tmp_path / "m.py", text), Worker()
     variant = dataclasses.replace(BASE, examples=str(digits_examples), module=str(module), precision="module")
@@ -242,7 +242,7 @@ def test_the_band_of_differences_too_small_to_matter_is_inside_the_chart(effect)
 
 
 def test_train_uses_planned_settings_for_parameters_with_their_default(tmp_path, digits_examples, caplog):
-    module = write(tmp_path / "m.py", DIGITS)
+    module = write(tmp_path / "m.py", LINEAR)
     TrainingPlan(tmp_path / "plan").write({"settings": {"prefetch": 4, "cache": "disk", "threads": 1}})
     trained = train(digits_examples, module, tmp_path / "out", tmp_path / "plan", epochs=1, cache="off")["trained"]
     assert trained.metadata["planned"] == {"prefetch": 4, "threads": 1}
@@ -263,7 +263,7 @@ def test_train_uses_planned_settings_for_parameters_with_their_default(tmp_path,
 def test_an_invalid_plan_is_refused(tmp_path, digits_examples, content, message):
     TrainingPlan(tmp_path / "plan").write(content)
     with pytest.raises(ComponentError, match=message):
-        train(digits_examples, write(tmp_path / "m.py", DIGITS), tmp_path / "out", tmp_path / "plan")
+        train(digits_examples, write(tmp_path / "m.py", LINEAR), tmp_path / "out", tmp_path / "plan")
 
 
 def measured(variation, value: float) -> VariationResult:

@@ -8,12 +8,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.components.train_modules import DIGITS, FRUIT, TWO_BY_TWO, fruit, with_mean, write
+from tests.components.train_modules import DIGITS, FRUIT, LINEAR, SMALL, TWO_BY_TWO, fruit, with_mean, write
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.train.component import train
 from tfopt.data.batches import read_batches
+
+# No weight of it starts as a constant.
+RANDOM = LINEAR.replace('"softmax", name="digit"', '"softmax", name="digit", bias_initializer="random_normal"').replace(
+    "(flow))\n", "(layers.Dropout(0.1)(flow)))\n"
+)
+
+NAN = """
+@keras.saving.register_keras_serializable()
+def nan(true, predicted):
+    return keras.ops.mean(predicted) * float("nan")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +58,7 @@ def test_the_model_card_has_the_comparison_of_both_forms(trained):
     assert verified["relative_error"] <= 1e-5
     assert verified["records"] == 397
     assert trained.metadata["examples"] == {"train": 1400, "eval": 397}
+    assert "teacher" not in KerasModel.open(trained.path).card.facts
 
 
 def test_history_and_tensorboard_logs_are_written_with_the_model(trained):
@@ -77,36 +89,47 @@ def test_early_stopping_restores_the_best_weights(tmp_path, digits_examples, cap
     assert lines[1].startswith(f"epoch 2/9: loss {history['epochs'][1]['loss']:.4g}, accuracy ")
 
 
-def test_the_seed_determines_every_weight(tmp_path, digits_examples):
-    module = write(tmp_path / "module.py", DIGITS)
-    weights = [
-        keras_models.load(
-            train(digits_examples, module, tmp_path / f"out{run}", epochs=1, seed=seed)["trained"]
-        ).weights
+def test_the_seed_determines_every_weight_and_a_metric_without_a_value_is_null_in_the_history(
+    tmp_path, digits_examples
+):
+    text = RANDOM.replace("def build_model", NAN + "\ndef build_model").replace('["accuracy"]', "[nan]")
+    module = write(tmp_path / "module.py", text)
+    models = [
+        train(digits_examples, module, tmp_path / f"out{run}", epochs=1, seed=seed)["trained"]
         for run, seed in enumerate([7, 7, 8])
     ]
+    numbers = json.loads((models[0].path / "history.json").read_text())["epochs"][0]
+    assert [name for name, value in numbers.items() if value is None] == ["nan", "val_nan"]
+    weights = [keras_models.load(model).weights for model in models]
     same = [np.array_equal(a.numpy(), b.numpy()) for a, b in zip(weights[0], weights[1], strict=True)]
     other = [np.array_equal(a.numpy(), b.numpy()) for a, b in zip(weights[0], weights[2], strict=True)]
     assert all(same)
     assert not any(other)
 
 
-def test_determinism_and_precision_policy_are_restored_after_training(tmp_path, digits_examples):
+def test_determinism_and_precision_policy_are_restored_after_training_of_own_layers_with_a_warning(
+    tmp_path, digits_examples, caplog
+):
+    """The module also has a dataclass with postponed annotations, which looks its own module up."""
     import keras
     from tensorflow.python.framework import config
 
-    text = DIGITS.replace('name="digit"', 'name="digit", dtype="float32"')
+    text = "from __future__ import annotations\nfrom dataclasses import dataclass\n" + LINEAR.replace(
+        "def build_model", OWN_LAYER + "\ndef build_model"
+    ).replace("flow = layers.Flatten()(", "flow = Doubled(name='own')(")
+    text = text.replace('name="digit")(flow)', 'name="digit", dtype="float32")(layers.Flatten()(flow))')
     text += "\nkeras.mixed_precision.set_global_policy('mixed_bfloat16')\n"
     module = write(tmp_path / "module.py", text)
     trained = train(digits_examples, module, tmp_path / "out", epochs=1)["trained"]
     assert not config.is_op_determinism_enabled()
     assert keras.mixed_precision.global_policy().name == "float32"
-    conv = next(layer for layer in keras_models.load(trained).layers if layer.name == "conv2d")
-    assert conv.dtype_policy.name == "mixed_bfloat16"
+    assert keras_models.load(trained).get_layer("own").dtype_policy.name == "mixed_bfloat16"
+    assert trained.metadata["own_layers"] == ["Doubled"]
+    assert "Doubled: layers of your own" in caplog.text
 
 
 def test_keras_2_module_gives_a_keras_2_model(tmp_path, digits_examples):
-    module = write(tmp_path / "module.py", DIGITS.replace("keras", "tf_keras").replace("tf_tf_", "tf_"))
+    module = write(tmp_path / "module.py", SMALL.replace("keras", "tf_keras"))
     trained = train(digits_examples, module, tmp_path / "out", epochs=3)["trained"]
     model = keras_models.load(trained)
     assert keras_models.is_keras_2(model)
@@ -151,7 +174,7 @@ def test_preprocess_gets_the_shape_from_the_manifest(tmp_path, digits_examples):
     shutil.copytree(digits_examples, tmp_path / "examples")
     facts = {"features": {"image": {"dtype": "float32", "shape": [8, 8, 1]}, "label": {"dtype": "int64", "shape": []}}}
     (tmp_path / "examples" / "examples.json").write_text(json.dumps(facts))
-    text = DIGITS.replace("(8, 8, 1)", "(4, 4, 1)").replace(
+    text = SMALL.replace("(8, 8, 1)", "(4, 4, 1)").replace(
         'layers.Rescaling(1 / 16, name="scale")', "layers.AveragePooling2D(2)"
     )
     trained = train(tmp_path / "examples", write(tmp_path / "m.py", text), tmp_path / "out", epochs=1)["trained"]
@@ -180,7 +203,7 @@ def two(tmp_path_factory) -> Path:
 def test_two_inputs_and_two_outputs_that_share_the_label(tmp_path, two, inputs, outputs, loss, weights, names):
     text = TWO_BY_TWO.replace("INPUTS", inputs).replace("OUTPUTS", outputs).replace("LOSS", loss)
     module = write(tmp_path / "m.py", text.replace("WEIGHTS", weights))
-    trained = train(two, module, tmp_path / "out", epochs=4, batch_size=16)["trained"]
+    trained = train(two, module, tmp_path / "out", epochs=2)["trained"]
     served = runtimes.load(trained)
     assert set(served.outputs) == names
     specs = {**served.inputs, "label": TensorSpec("int64", (None,))}
@@ -188,24 +211,6 @@ def test_two_inputs_and_two_outputs_that_share_the_label(tmp_path, two, inputs, 
     label = batch.pop("label").ravel()
     for output in served.run(batch).values():
         assert (output.argmax(1) == label).mean() > 0.6
-
-
-def test_metric_without_a_value_is_null_in_the_history(tmp_path, digits_examples):
-    nan = 'metrics=[lambda true, predicted: keras.ops.mean(predicted) * float("nan")]'
-    module = write(tmp_path / "m.py", DIGITS.replace('metrics=["accuracy"]', nan))
-    trained = train(digits_examples, module, tmp_path / "out", epochs=1)["trained"]
-    numbers = json.loads((trained.path / "history.json").read_text())["epochs"][0]
-    assert [name for name, value in numbers.items() if value is None] == ["lambda", "val_lambda"]
-
-
-def test_own_layers_are_trained_with_a_warning(tmp_path, digits_examples, caplog):
-    """The module also has a dataclass with postponed annotations, which looks its own module up."""
-    text = "from __future__ import annotations\nfrom dataclasses import dataclass\n" + DIGITS.replace(
-        "def build_model", OWN_LAYER + "\ndef build_model"
-    ).replace("layers.ReLU()(", "Doubled()(")
-    trained = train(digits_examples, write(tmp_path / "m.py", text), tmp_path / "out", epochs=1)["trained"]
-    assert trained.metadata["own_layers"] == ["Doubled"]
-    assert "Doubled: layers of your own" in caplog.text
 
 
 OWN_LAYER = """

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from tests.components.train_modules import DIGITS, write
+from tests.components.train_modules import SMALL, write
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.train.component import train
 from tfopt.components.train.data_changes import find_changes
@@ -31,7 +31,7 @@ def trained_start(tmp_path_factory, digits_examples):
     folder = tmp_path_factory.mktemp("trained_start")
     shutil.copytree(digits_examples, folder / "examples")
     (folder / "examples" / "examples.json").write_text(json.dumps(FACTS))
-    module = write(folder / "m.py", DIGITS)
+    module = write(folder / "m.py", SMALL)
     return train(folder / "examples", module, folder / "trained", epochs=2)["trained"], folder / "examples", module
 
 
@@ -107,7 +107,7 @@ def test_each_change_is_found(tmp_path, trained_start, change, changes):
 def test_missing_information_counts_as_changed(tmp_path, trained_start):
     start, examples, module = trained_start
     assert find_changes(start, Examples(examples), module, None, SETTINGS) == []
-    assert find_changes(start, Examples(examples), write(tmp_path / "m.py", DIGITS + "\n"), None, SETTINGS) == [
+    assert find_changes(start, Examples(examples), write(tmp_path / "m.py", SMALL + "\n"), None, SETTINGS) == [
         "the module"
     ]
     assert find_changes(start, Examples(examples), module, start, SETTINGS) == ["the teacher"]

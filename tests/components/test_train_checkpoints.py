@@ -11,17 +11,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.components.train_modules import DIGITS, STOPS, write
+from tests.components.train_modules import SMALL, STOPS, write
 from tfopt import keras_models
 from tfopt.artifacts import KerasModel, storage
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
 
-STEPS = 22  # batches of 64 in 1,400 examples
-PARAMETERS = {"epochs": 4, "patience": 2}
-KERAS_2 = DIGITS.replace("keras", "tf_keras")
+STEPS = 8  # batches of 175 in 1,400 examples
+PARAMETERS = {"epochs": 4, "patience": 2, "batch_size": 175}
+SGD = "keras.optimizers.SGD(0.1)"
+KERAS_2 = SMALL.replace("keras", "tf_keras")
 # The second epoch is worse than the first, so that early stopping has a state to restore.
-WORSE = "keras.optimizers.SGD(keras.optimizers.schedules.PiecewiseConstantDecay([22, 44], [0.05, 0.3, 0.02]), 0.9)"
+WORSE = "keras.optimizers.SGD(keras.optimizers.schedules.PiecewiseConstantDecay([8, 16], [0.05, 5.0, 0.02]), 0.9)"
+TEXTS = {
+    "momentum, worse": SMALL.replace(SGD, WORSE),
+    "keras 2": KERAS_2,
+    "adam": SMALL.replace(SGD, "keras.optimizers.Adam(0.005)"),
+}
+NIGHTLY = [pytest.param(name, marks=pytest.mark.nightly) for name in ("keras 2", "adam")]
+DAILY = pytest.mark.parametrize("module", ["momentum, worse"], indirect=True)
 TRAIN = """
 import json, sys
 from tfopt.components.train.component import train
@@ -29,44 +37,45 @@ train(*sys.argv[1:4], **json.loads(sys.argv[4]))
 """
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        DIGITS.replace("keras.optimizers.Adam(0.005)", WORSE),
-        pytest.param(KERAS_2, marks=pytest.mark.nightly),
-        pytest.param(DIGITS, marks=pytest.mark.nightly),
-    ],
-    ids=["momentum, worse", "keras 2", "adam"],
-)
-def test_a_killed_training_ends_with_the_weights_of_an_uninterrupted_one(tmp_path, digits_examples, caplog, text):
-    module = write(tmp_path / "module.py", text)
+@pytest.fixture(scope="module", params=["momentum, worse", *NIGHTLY])
+def module(request, tmp_path_factory) -> Path:
+    """A module whose third validation fails while there is a file ``stop`` next to it."""
+    folder = tmp_path_factory.mktemp("module")
+    text = TEXTS[request.param].replace("keras.Model(image", "Stops(image")
+    text = text.replace("def build_model", STOPS.replace("FILE", repr(str(folder / "stop"))) + "\ndef build_model")
+    return write(folder / "module.py", text)
+
+
+@pytest.fixture(scope="module")
+def whole(module, digits_examples) -> KerasModel:
+    """The model of a training that was not interrupted, with checkpoints after each step."""
+    parameters = {"checkpoints": str(module.parent / "other"), "checkpoint_s": 0, **PARAMETERS}
+    return train(digits_examples, module, module.parent / "whole", **parameters)["trained"]
+
+
+def test_a_killed_training_ends_with_the_weights_of_an_uninterrupted_one(
+    tmp_path, digits_examples, module, whole, caplog
+):
     parameters = {"checkpoints": str(tmp_path / "kept"), "checkpoint_s": 0, **PARAMETERS}
-    kill_when(tmp_path, 2 * STEPS + 7, digits_examples, module, parameters)
+    kill_when(tmp_path, 2 * STEPS + 3, digits_examples, module, parameters)
     assert not (tmp_path / "out").exists()
     with caplog.at_level(logging.INFO, "tfopt"):
         resumed = train(digits_examples, module, tmp_path / "out", **parameters)["trained"]
     assert "resuming after epoch 3, batch" in caplog.text
-    whole = train(digits_examples, module, tmp_path / "whole", **{**parameters, "checkpoints": str(tmp_path / "other")})
-    assert_same(resumed, whole["trained"])
+    assert_same(resumed, whole)
     assert not list((tmp_path / "kept").iterdir())
 
 
-@pytest.fixture
-def interrupted(tmp_path, digits_examples):
-    """A module whose validation fails in the second epoch, once; the state after the first epoch is saved."""
-    text = DIGITS.replace("def build_model", STOPS.replace("FILE", repr(str(tmp_path / "stop"))) + "\ndef build_model")
-    module = write(tmp_path / "module.py", text.replace("keras.Model(image", "Stops(image"))
-    (tmp_path / "stop").write_text("")
-    parameters = {"checkpoints": str(tmp_path / "kept"), "epochs": 4}
-    with pytest.raises(ComponentError, match="stopped here"):
-        train(digits_examples, module, tmp_path / "out", **parameters)
-    (tmp_path / "stop").unlink()
-    return module, parameters
+@DAILY
+def test_early_stopping_has_an_earlier_state_to_restore(whole):
+    history = json.loads((whole.path / "history.json").read_text())
+    assert (history["best_epoch"], len(history["epochs"]), history["stopped_early"]) == (1, 3, True)
 
 
-def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(tmp_path, digits_examples, interrupted, caplog):
-    module, parameters = interrupted
-    whole = train(digits_examples, module, tmp_path / "whole", epochs=4)["trained"]
+@DAILY
+def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(tmp_path, digits_examples, module, whole, caplog):
+    parameters = {"checkpoints": str(tmp_path / "kept"), **PARAMETERS}
+    stop(digits_examples, module, tmp_path / "out", parameters)
     files = sorted(tmp_path.glob("kept/*/ckpt-*.data*"))
     assert len(files) == 2
     files[-1].write_bytes(files[-1].read_bytes()[:1000])
@@ -77,14 +86,10 @@ def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(tmp_path, digits_e
     assert_same(resumed, whole)
 
 
-def test_checkpoints_in_an_object_store_resume_a_training(tmp_path, digits_examples, interrupted, bucket, caplog):
-    module, parameters = interrupted
-    whole = train(digits_examples, module, tmp_path / "whole", epochs=4)["trained"]
-    (tmp_path / "stop").write_text("")
-    parameters["checkpoints"] = f"{bucket}/checkpoints"
-    with pytest.raises(ComponentError, match="stopped here"):
-        train(digits_examples, module, tmp_path / "out", **parameters)
-    (tmp_path / "stop").unlink()
+@DAILY
+def test_checkpoints_in_an_object_store_resume_a_training(tmp_path, digits_examples, module, whole, bucket, caplog):
+    parameters = {"checkpoints": f"{bucket}/checkpoints", **PARAMETERS}
+    stop(digits_examples, module, tmp_path / "out", parameters)
     assert len([file for file in storage.list_remote_files(bucket) if file.endswith(".index")]) == 2
     with caplog.at_level(logging.INFO, "tfopt"):
         resumed = train(digits_examples, module, tmp_path / "out", **parameters)["trained"]
@@ -97,28 +102,28 @@ def test_the_last_finite_state_of_a_diverging_training_is_saved_for_the_same_mod
     tmp_path, digits_examples, caplog, monkeypatch
 ):
     """The learning rate explodes in the second epoch. The module's model depends on the environment too."""
-    explodes = "keras.optimizers.SGD(keras.optimizers.schedules.PiecewiseConstantDecay([22], [0.05, 1e30]))"
-    text = DIGITS.replace("keras.optimizers.Adam(0.005)", explodes).replace("import keras\n", "import keras, os\n", 1)
-    module = write(tmp_path / "module.py", text.replace("Conv2D(8", "Conv2D(int(os.environ.get('WIDTH', 8))"))
-    parameters = {"checkpoints": str(tmp_path / "kept"), "epochs": 3}
+    explodes = "keras.optimizers.SGD(keras.optimizers.schedules.PiecewiseConstantDecay([8], [0.05, 1e30]))"
+    text = SMALL.replace(SGD, explodes).replace("import keras\n", "import keras, os\n", 1)
+    module = write(tmp_path / "module.py", text.replace("Dense(10", "Dense(int(os.environ.get('WIDTH', 10))"))
+    parameters = {"checkpoints": str(tmp_path / "kept"), "epochs": 3, "batch_size": 175}
     with pytest.raises(ComponentError, match=r"epoch 2, batch \d+") as refusal:
         train(digits_examples, module, tmp_path / "out", **parameters)
     assert f"the state after epoch 1 is saved in {tmp_path / 'kept'}" in refusal.value.fix
     assert len(list(tmp_path.glob("kept/*/ckpt-1.index"))) == 1
 
-    monkeypatch.setenv("WIDTH", "4")
+    monkeypatch.setenv("WIDTH", "12")
     with pytest.raises(ComponentError, match="a checkpoint of the same model"):
         train(digits_examples, module, tmp_path / "out", **parameters)
 
-    other = write(tmp_path / "other.py", DIGITS)
-    train(digits_examples, other, tmp_path / "out", checkpoints=parameters["checkpoints"], epochs=1)
+    other = write(tmp_path / "other.py", SMALL)
+    train(digits_examples, other, tmp_path / "out", **{**parameters, "epochs": 1})
     assert "belongs to another training and is not used: other epochs, module" in caplog.text
     assert "resuming" not in caplog.text
     assert len(list(tmp_path.glob("kept/*"))) == 1
 
 
 def test_a_folder_that_cannot_be_created_is_refused_before_training(tmp_path, digits_examples):
-    module = write(tmp_path / "module.py", DIGITS)
+    module = write(tmp_path / "module.py", SMALL)
     with pytest.raises(ComponentError, match="a folder that can be written"):
         train(digits_examples, module, tmp_path / "out", checkpoints=str(module / "kept"))
 
@@ -129,6 +134,15 @@ def assert_same(one: KerasModel, other: KerasModel) -> None:
         np.testing.assert_array_equal(first, second)
     histories = [json.loads((model.path / "history.json").read_text()) for model in (one, other)]
     assert histories[0] == histories[1]
+
+
+def stop(examples: Path, module: Path, target: Path, parameters: dict) -> None:
+    """Train until the third validation, which fails; the states after the first two epochs are saved."""
+    file = module.parent / "stop"
+    file.write_text("")
+    with pytest.raises(ComponentError, match="stopped here"):
+        train(examples, module, target, **parameters)
+    file.unlink()
 
 
 def kill_when(folder: Path, saves: int, examples: Path, module: Path, parameters: dict) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.components.train_modules import DIGITS, write
+from tests.components.train_modules import LINEAR, write
 from tfopt.artifacts import TrainingPlan
 from tfopt.components.profile_training.component import profile_training
 from tfopt.components.train.component import train
@@ -43,7 +43,7 @@ def test_a_plan_without_an_environment_counts_as_measured_elsewhere(content, els
 
 @pytest.mark.nightly
 def test_a_plan_that_was_profiled_here_has_no_differences(tmp_path, digits_examples):
-    module = write(tmp_path / "m.py", DIGITS)
+    module = write(tmp_path / "m.py", LINEAR)
     profile_training(digits_examples, module, tmp_path / "measured", seconds=0.2, rounds=8)
     content = TrainingPlan(tmp_path / "measured").read()
     assert content["environment"]["cpu"]["model"]
@@ -53,5 +53,5 @@ def test_a_plan_that_was_profiled_here_has_no_differences(tmp_path, digits_examp
 def trained(folder: Path, examples: Path, plan: dict) -> dict:
     """Return the model card of a model trained with a plan."""
     TrainingPlan(folder / "plan").write(plan)
-    made = train(examples, write(folder / "m.py", DIGITS), folder / "out", folder / "plan", epochs=1)["trained"]
+    made = train(examples, write(folder / "m.py", LINEAR), folder / "out", folder / "plan", epochs=1)["trained"]
     return json.loads((Path(made.uri) / "model_card.json").read_text())

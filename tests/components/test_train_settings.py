@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.components.train_modules import DIGITS, with_mean, write
+from tests.components.train_modules import DIGITS, LINEAR, with_mean, write
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec
@@ -18,22 +18,12 @@ from tfopt.components.train.parameters import Settings
 from tfopt.data.batches import feature_specs, read_batches
 from tfopt.data.feature_schema import first_record
 from tfopt.errors import ComponentError
+from tfopt.training.dataset import ReadOptions
 from tfopt.training.determinism import reproducible
 from tfopt.training.model_assembly import assemble
 from tfopt.training.precision import fast_precisions, set_jit_compile, unaligned_layers
+from tfopt.training.training_setup import prepare_training
 from tfopt.training.user_module import UserModule
-
-LINEAR = """
-import keras
-from keras import layers
-
-def build_model():
-    image = layers.Input((8, 8, 1), name="image")
-    flow = layers.Flatten()(layers.Rescaling(1 / 16)(image))
-    model = keras.Model(image, layers.Dense(10, activation="softmax", name="digit")(flow))
-    model.compile(keras.optimizers.SGD(0.5), "sparse_categorical_crossentropy", metrics=["accuracy"])
-    return model
-"""
 
 
 @pytest.mark.parametrize(
@@ -87,12 +77,17 @@ def test_sizes_that_are_slow_on_matrix_units_are_named(tmp_path, digits_examples
     ]
 
 
-def test_xla_gives_equal_weights_and_the_history_has_the_compile_time(tmp_path, digits_examples):
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory, digits_examples):
+    """A linear model after one epoch of ten batches."""
+    folder = tmp_path_factory.mktemp("plain")
+    return train(digits_examples, write(folder / "m.py", LINEAR), folder / "out", epochs=1, batch_size=140)["trained"]
+
+
+def test_xla_gives_equal_weights_and_the_history_has_the_compile_time(tmp_path, digits_examples, plain):
     module = write(tmp_path / "m.py", LINEAR)
-    plain, compiled = (
-        train(digits_examples, module, tmp_path / jit, epochs=1, jit_compile=jit, deterministic=False)["trained"]
-        for jit in ("off", "on")
-    )
+    parameters = {"epochs": 1, "batch_size": 140, "jit_compile": "on", "deterministic": False}
+    compiled = train(digits_examples, module, tmp_path / "out", **parameters)["trained"]
     np.testing.assert_allclose(kernel(compiled), kernel(plain), atol=1e-4)
     histories = [json.loads((trained.path / "history.json").read_text()) for trained in (plain, compiled)]
     assert "compile_s" not in histories[0]
@@ -142,13 +137,13 @@ def test_auto_with_checkpoints_is_refused(tmp_path, digits_examples):
         train(digits_examples, module, tmp_path / "out", precision="auto", checkpoints=str(tmp_path / "kept"))
 
 
-def test_four_batches_of_35_accumulated_are_one_of_140(tmp_path, digits_examples):
+def test_four_batches_of_35_accumulated_are_one_of_140(tmp_path, digits_examples, plain):
     module = write(tmp_path / "m.py", LINEAR)
-    four = train(digits_examples, module, tmp_path / "4", epochs=1, batch_size=35, gradient_accumulation=4)["trained"]
-    one = train(digits_examples, module, tmp_path / "1", epochs=1, batch_size=140)["trained"]
-    other = train(digits_examples, module, tmp_path / "35", epochs=1, batch_size=35)["trained"]
-    np.testing.assert_allclose(kernel(four), kernel(one), atol=1e-5)
-    assert np.abs(kernel(other) - kernel(one)).max() > 0.01
+    parameters = {"epochs": 1, "batch_size": 35}
+    four = train(digits_examples, module, tmp_path / "4", **parameters, gradient_accumulation=4)["trained"]
+    other = train(digits_examples, module, tmp_path / "35", **parameters)["trained"]
+    np.testing.assert_allclose(kernel(four), kernel(plain), atol=1e-5)
+    assert np.abs(kernel(other) - kernel(plain)).max() > 0.01
     with pytest.raises(ComponentError, match="Keras 3 optimizer"):
         keras_2 = write(tmp_path / "2.py", LINEAR.replace("keras", "tf_keras"))
         train(digits_examples, keras_2, tmp_path / "out", gradient_accumulation=4)
@@ -165,8 +160,9 @@ def test_balanced_classes_count_alike_and_an_ignored_class_is_not_trained(tmp_pa
     assert 7 not in keras_models.load(ignoring).predict(images(digits_examples), verbose=0).argmax(1)
 
 
-def test_storage_of_examples_and_number_of_reader_threads_change_no_weight(tmp_path, digits_examples):
-    module = write(tmp_path / "m.py", LINEAR)
+def test_storage_of_examples_and_number_of_reader_threads_change_no_batch_and_no_weight(
+    tmp_path, digits_examples, plain
+):
     variants = {
         "auto": {},
         "disk": {"cache": "disk"},
@@ -174,13 +170,21 @@ def test_storage_of_examples_and_number_of_reader_threads_change_no_weight(tmp_p
         "little memory": {"memory_mb": 1, "cache": "memory"},
         "drawn from few": {"shuffle_buffer": 10},
     }
-    kernels = {
-        name: kernel(train(digits_examples, module, tmp_path / name, epochs=2, **parameters)["trained"])
-        for name, parameters in variants.items()
-    }
-    for name in ("disk", "off", "little memory"):
-        np.testing.assert_array_equal(kernels[name], kernels["auto"])
-    assert np.abs(kernels["drawn from few"] - kernels["auto"]).max() > 1e-3
+    module = write(tmp_path / "m.py", LINEAR)
+    settings = {"label": "label", "seed": 0, "precision": "module", "jit_compile": "off"}
+    epochs = {}
+    with reproducible(0):
+        source = prepare_training(UserModule(module), Examples(digits_examples), **settings).sources["train"]
+        for name, parameters in variants.items():
+            (tmp_path / name).mkdir()
+            options = ReadOptions(dataclasses.replace(SETTINGS, **parameters), tmp_path / name)
+            batches = dataclasses.replace(source, options=options).shuffled(64, seed=0)
+            epochs[name] = [[image.tobytes() for image, _ in batches.as_numpy_iterator()] for _ in range(2)]
+    assert epochs["auto"][0] != epochs["auto"][1]
+    assert epochs["disk"] == epochs["off"] == epochs["little memory"] == epochs["auto"]
+    assert epochs["drawn from few"] != epochs["auto"]
+    off = train(digits_examples, module, tmp_path / "trained", epochs=1, batch_size=140, **variants["off"])["trained"]
+    np.testing.assert_array_equal(kernel(off), kernel(plain))
 
 
 def test_classes_that_cannot_be_weighed_are_refused(tmp_path, digits_examples):

@@ -24,6 +24,38 @@ def build_model():
 """.replace("RATE", "keras.optimizers.Adam(0.005)")
 
 
+# The layers of a training that have a state, in a model whose training function is traced in less time.
+SMALL = """
+import keras
+from keras import layers
+
+def preprocess(features):
+    return {"image": layers.Rescaling(1 / 16, name="scale")(features["image"])}
+
+def build_model():
+    image = layers.Input((8, 8, 1), name="image")
+    flow = layers.BatchNormalization(momentum=0.9, name="norm")(layers.Flatten()(image))
+    flow = layers.Dropout(0.1)(flow)
+    model = keras.Model(image, layers.Dense(10, activation="softmax", name="digit")(flow), name="digits")
+    model.compile(keras.optimizers.SGD(0.1), loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+"""
+
+
+# One layer, without preprocessing.
+LINEAR = """
+import keras
+from keras import layers
+
+def build_model():
+    image = layers.Input((8, 8, 1), name="image")
+    flow = layers.Flatten()(layers.Rescaling(1 / 16)(image))
+    model = keras.Model(image, layers.Dense(10, activation="softmax", name="digit")(flow))
+    model.compile(keras.optimizers.SGD(0.5), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+"""
+
+
 FRUIT = """
 import keras
 from keras import layers
@@ -56,7 +88,7 @@ def build_model():
     main = layers.Dense(10, activation="softmax", name="main")(layers.Dense(32, "relu")(flow))
     early = layers.Dense(10, activation="softmax", name="early")(flow)
     model = keras.Model(INPUTS, OUTPUTS)
-    model.compile("adam", loss=LOSS, loss_weights=WEIGHTS)
+    model.compile(keras.optimizers.Adam(0.01), loss=LOSS, loss_weights=WEIGHTS)
     return model
 """
 
