@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.components.train_modules import DIGITS, write
+from tests.components.train_modules import DIGITS, LINEAR, write
 from tests.conftest import small_digits_model
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import CARD, KerasModel
@@ -64,9 +64,16 @@ def test_a_nested_subclassed_model_is_pruned_with_all_of_its_weights(tmp_path, d
 
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
 def test_a_nested_model_that_is_used_twice_is_pruned_once_in_place(tmp_path, library, digits_examples):
-    body = "inner = keras.Sequential([layers.Conv2D(4, 1), layers.Conv2D(4, 3)], name='inner')"
-    text = DIGITS.replace("def build_model():", f"def build_model():\n    {body}").replace(
-        "layers.MaxPooling2D()(flow)", "layers.Concatenate()([inner(flow), inner(layers.Activation('tanh')(flow))])"
+    body = "inner = keras.Sequential([layers.Conv2D(4, 3), layers.Conv2D(4, 3)], name='inner')"
+    text = (
+        LINEAR.replace("def build_model():", f"def build_model():\n    {body}")
+        .replace(
+            "flow = layers.Flatten()(layers.Rescaling(1 / 16)(image))",
+            "flow = layers.Rescaling(1 / 16)(image)\n"
+            "    flow = layers.Concatenate()([inner(flow), inner(layers.Activation('tanh')(flow))])\n"
+            "    flow = layers.Flatten()(flow)",
+        )
+        .replace("SGD(0.5)", "Adam(0.005)")
     )
     module = write(tmp_path / "module.py", text.replace("keras", library))
     model = saved(tmp_path / "model", keras_of(module))
