@@ -49,11 +49,15 @@ def pruned(tmp_path_factory, digits_model) -> Path:
 @pytest.fixture(scope="module")
 def clustered(tmp_path_factory, pruned, digits_examples, module) -> KerasModel:
     target = tmp_path_factory.mktemp("clustered") / "model"
-    return cluster(pruned, target, digits_examples, module, clusters=8, epochs=2)["clustered"]
+    return cluster(pruned, target, digits_examples, module, clusters=8, epochs=1)["clustered"]
 
 
 def dense(model: KerasModel | Path) -> np.ndarray:
     return keras_models.load(KerasModel(getattr(model, "path", model))).get_layer("digit").kernel.numpy()
+
+
+def test_without_recover_there_is_no_second_round(clustered):
+    assert "recovery" not in clustered.card.facts["fine_tuned"]
 
 
 def test_each_kernel_has_the_requested_number_of_values_after_fine_tuning(clustered):

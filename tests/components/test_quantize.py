@@ -1,12 +1,11 @@
 """Test `quantize`: 8-bit files have the trained ranges, and the zeros and shared weights of the parent."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.components.both_forms import outputs_of_both_forms
 from tests.lite_files import kernels, scales
 from tests.onnx_files import whole_numbers
 from tfopt import keras_models, runtimes
@@ -17,6 +16,7 @@ from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.quantize.component import quantize
 from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
+from tfopt.processes.subprocess_call import run_in_child
 from tfopt.runtimes.onnx import OnnxRuntime
 
 MODULE = """
@@ -102,19 +102,11 @@ def test_the_quantized_model_has_the_signature_of_its_parent(quantized, digits_m
         assert (child.inputs, list(child.outputs)) == (parent.inputs, list(parent.outputs))
 
 
-def test_both_forms_agree_in_a_new_process(quantized):
-    code = f"""
-import numpy as np
-from tfopt import runtimes
-from tfopt.artifacts import KerasModel
-from tfopt.runtimes import keras
-model = KerasModel({str(quantized.path)!r})
-image = np.random.default_rng(0).uniform(0, 16, (5, 8, 8, 1)).astype("float32")
-with keras.load(model, signature="", threads=None) as form, runtimes.load(model) as served:
-    answers = [model.run({{"image": image}})["digit"] for model in (form, served)]
-    np.testing.assert_allclose(*answers, atol=1e-6)
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
+def test_both_forms_agree_in_a_process_without_the_component(quantized):
+    """The process has TensorFlow and Keras only; the model's layers are imported when it is loaded."""
+    keras_form, served, imported = run_in_child(outputs_of_both_forms, str(quantized.path), doing="loading both forms")
+    np.testing.assert_allclose(keras_form, served, atol=1e-6)
+    assert not [name for name in imported if name.startswith("tfopt.components.quantize.")]
 
 
 def test_the_scales_of_the_file_are_the_trained_ranges(quantized, exported, folder):
@@ -188,20 +180,16 @@ def is_dense(layer) -> bool:
     return type(inner).__name__ in ("Conv2D", "Dense")
 
 
-def test_without_keep_zeros_the_zeros_are_lost(folder, digits_examples, sparse_and_shared):
-    options = {"epochs": 1, "keep_zeros": False, "keep_clusters": False}
+def test_without_keep_zeros_the_zeros_are_lost_and_layers_in_keep_float_stay_in_floats(
+    folder, digits_examples, sparse_and_shared
+):
+    options = {"epochs": 1, "keep_zeros": False, "keep_clusters": False, "keep_float": ["depthwise_conv2d"]}
     plain = quantize(folder / "coarse", digits_examples, folder / "module.py", folder / "plain", **options)["quantized"]
-    assert all(
-        kernel["sparsity"] < 0.01 for kernel in plain.card.facts["report"]["kernels"] if kernel["layer"] == "conv2d"
-    )
-
-
-def test_layers_in_keep_float_stay_in_floats(folder, digits_model, digits_examples):
-    options = {"epochs": 1, "keep_float": ["depthwise_conv2d"]}
-    made = quantize(digits_model, digits_examples, folder / "module.py", folder / "partly", **options)["quantized"]
-    left = made.card.facts["report"]["left"]
-    assert left["depthwise_conv2d"] == "in keep_float"
-    assert {kernel["layer"] for kernel in made.card.facts["report"]["kernels"]} == {"conv2d", "digit_linear"}
+    report = plain.card.facts["report"]
+    sparsities = {kernel["layer"]: kernel["sparsity"] for kernel in report["kernels"]}
+    assert sparsities["conv2d"] < 0.01
+    assert sparsities.keys() == {"conv2d", "digit_linear"}
+    assert report["left"]["depthwise_conv2d"] == "in keep_float"
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16", "dynamic", "int16x8"])

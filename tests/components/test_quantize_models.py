@@ -253,9 +253,9 @@ def test_a_nested_model_of_keras_2_is_refused_by_name(tmp_path, digits_examples,
     inner = tf_keras.Sequential([tf_keras.layers.Input((8, 8, 1)), tf_keras.layers.Flatten()], name="inner")
     image = tf_keras.Input((8, 8, 1), name="image")
     model = tf_keras.Model(image, tf_keras.layers.Dense(10, activation="softmax")(inner(image)))
-    keras_models.save(model, tmp_path / "model")
+    model.save(tmp_path / "model.keras")
     with pytest.raises(ComponentError, match="nested models \\(inner\\)"):
-        quantize(tmp_path / "model", digits_examples, module["tf_keras"], tmp_path / "out")
+        quantize(tmp_path / "model.keras", digits_examples, module["tf_keras"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -264,9 +264,9 @@ def test_a_model_with_nothing_to_quantize_is_refused_with_the_reasons(library, t
     package = importlib.import_module(library)
     image = package.Input((8, 8, 1), name="image")
     flow = package.layers.LSTM(10, activation="tanh", name="recurrent")(package.layers.Reshape((8, 8))(image))
-    keras_models.save(package.Model(image, package.layers.Softmax()(flow)), tmp_path / "model")
+    package.Model(image, package.layers.Softmax()(flow)).save(tmp_path / "model.keras")
     with pytest.raises(ComponentError, match="nothing to quantize \\(recurrent: LSTM"):
-        quantize(tmp_path / "model", digits_examples, module[library], tmp_path / "out")
+        quantize(tmp_path / "model.keras", digits_examples, module[library], tmp_path / "out")
 
 
 def test_quantizing_twice_is_refused_without_a_model_card(tmp_path, digits_examples, module):

@@ -2,15 +2,18 @@
 
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 
 from tests.components.test_cluster import MODULE
 from tfopt import keras_models
 from tfopt.artifacts import Examples, KerasModel
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.cluster.component import cluster
 from tfopt.components.prune.component import prune
 from tfopt.components.quantize.component import quantize
+from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
 from tfopt.training.compile_like_module import HELD_OUT, compile_like, read_splits
 from tfopt.training.fine_tuning_inputs import FineTuningSettings
@@ -28,23 +31,40 @@ def module(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pruned(tmp_path_factory, digits_model, digits_examples, module) -> KerasModel:
+def dense_model(tmp_path_factory, digits_examples) -> Path:
+    """A KerasModel folder: ``image`` [8,8,1], two dense layers, > 90 %."""
+    keras.utils.set_random_seed(0)
+    image = keras.Input((8, 8, 1), name="image")
+    flow = keras.layers.Flatten()(keras.layers.Rescaling(1 / 16)(image))
+    flow = keras.layers.Dense(16, "relu", name="hidden")(flow)
+    model = keras.Model(image, keras.layers.Dense(10, activation="softmax", name="digit")(flow))
+    model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy")
+    specs = {"image": TensorSpec("float32", (None, 8, 8, 1)), "label": TensorSpec("int64", (None, 1))}
+    train = next(read_batches(Examples(digits_examples).split("train"), specs, batch_size=1400))
+    model.fit(train["image"], train["label"], epochs=10, verbose=0)
+    folder = tmp_path_factory.mktemp("dense") / "model"
+    keras_models.save(model, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pruned(tmp_path_factory, dense_model, digits_examples, module) -> KerasModel:
     """A model with 70 % zeros and a second round after one epoch."""
     options = {"sparsity": 0.7, "epochs": 1, "recover": 3, "goals": STRICT}
     target = tmp_path_factory.mktemp("second") / "pruned"
-    return prune(digits_model, target, digits_examples, module, **options)["pruned"]
+    return prune(dense_model, target, digits_examples, module, **options)["pruned"]
 
 
 @pytest.fixture
-def compiled(digits_model, digits_examples, module):
+def compiled(dense_model, digits_examples, module):
     """A compiled model, and its splits with held-out examples."""
     user = UserModule(module)
-    model = keras_models.load(KerasModel(digits_model))
+    model = keras_models.load(KerasModel(dense_model))
     compile_like(model, user, None)
     return model, read_splits(model, Examples(digits_examples), "label", held_out=True)
 
 
-def test_every_tenth_example_is_held_out_and_no_other(compiled, digits_model, digits_examples):
+def test_every_tenth_example_is_held_out_and_no_other(compiled, dense_model, digits_examples):
     model, splits = compiled
     whole = read_splits(model, Examples(digits_examples), "label")["train"]
     images = {name: records(source) for name, source in {**splits, "whole": whole}.items() if name != "eval"}
@@ -54,7 +74,7 @@ def test_every_tenth_example_is_held_out_and_no_other(compiled, digits_model, di
     assert images[HELD_OUT] == images["whole"][::10]
 
 
-def test_a_model_that_misses_a_goal_has_a_second_round_in_its_model_card(pruned, digits_model, compiled):
+def test_a_model_that_misses_a_goal_has_a_second_round_in_its_model_card(pruned, dense_model, compiled):
     recovery = pruned.card.facts["fine_tuned"]["recovery"]
     assert recovery["missed"].startswith("accuracy is ")
     assert (recovery["records"], recovery["epochs"], recovery["kept"]) == (140, 3, "second")
@@ -80,24 +100,24 @@ def test_shared_weights_stay_shared_and_later_steps_use_the_first_baseline(prune
     assert len(np.unique(keras_models.load(child).get_layer("digit").kernel.numpy())) == 4
 
 
-def test_a_quantized_model_has_a_second_round(digits_model, digits_examples, module, tmp_path):
+def test_a_quantized_model_has_a_second_round(dense_model, digits_examples, module, tmp_path):
     options = {"epochs": 1, "recover": 1, "goals": STRICT}
-    child = quantize(digits_model, digits_examples, module, tmp_path / "q", **options)["quantized"]
+    child = quantize(dense_model, digits_examples, module, tmp_path / "q", **options)["quantized"]
     assert child.card.facts["fine_tuned"]["recovery"]["epochs"] == 1
 
 
-def test_a_model_that_meets_its_goals_has_no_second_round(digits_model, digits_examples, module, tmp_path):
-    child = cluster(digits_model, tmp_path / "c", digits_examples, module, epochs=1, recover=5, goals=EASY)["clustered"]
+def test_a_model_that_meets_its_goals_has_no_second_round(dense_model, digits_examples, module, tmp_path):
+    child = cluster(dense_model, tmp_path / "c", digits_examples, module, epochs=1, recover=5, goals=EASY)["clustered"]
     recovery = child.card.facts["fine_tuned"]["recovery"]
     assert not {"missed", "second", "kept"} & set(recovery)
     assert recovery["first"]["accuracy"] > 0.9
     assert not list(child.path.rglob("second_round"))
 
 
-def test_a_second_round_without_gain_is_discarded(compiled, digits_model, digits_examples):
+def test_a_second_round_without_gain_is_discarded(compiled, dense_model, digits_examples):
     model, sources = compiled
     second = SecondRound(
-        FineTuningSettings(recover=1, goals=STRICT), KerasModel(digits_model), Examples(digits_examples), model, sources
+        FineTuningSettings(recover=1, goals=STRICT), KerasModel(dense_model), Examples(digits_examples), model, sources
     )
     before = model.get_weights()
 
@@ -112,16 +132,11 @@ def test_a_second_round_without_gain_is_discarded(compiled, digits_model, digits
     assert all((now == then).all() for now, then in zip(better.get_weights(), before, strict=True))
 
 
-def test_without_recover_there_is_no_second_round(digits_model, digits_examples, module, tmp_path):
-    child = cluster(digits_model, tmp_path / "c", digits_examples, module, epochs=1)["clustered"]
-    assert "recovery" not in child.card.facts["fine_tuned"]
-
-
 def test_goals_without_a_metric_and_recover_without_a_module_are_refused(
-    compiled, digits_model, digits_examples, tmp_path
+    compiled, dense_model, digits_examples, tmp_path
 ):
     model, sources = compiled
-    arguments = KerasModel(digits_model), Examples(digits_examples), model, sources
+    arguments = KerasModel(dense_model), Examples(digits_examples), model, sources
     for goals, received in (
         (["latency threshold 5"], "recover with the goals latency threshold 5"),
         ([], "recover with the goals none"),
@@ -131,7 +146,7 @@ def test_goals_without_a_metric_and_recover_without_a_module_are_refused(
         assert refusal.value.received == received
         assert "accuracy" in refusal.value.expected
     with pytest.raises(ComponentError, match="recover=1 without a module"):
-        prune(digits_model, tmp_path / "p", recover=1)
+        prune(dense_model, tmp_path / "p", recover=1)
 
 
 def records(source) -> list[bytes]:
