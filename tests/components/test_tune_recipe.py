@@ -276,7 +276,7 @@ def test_one_trial_becomes_a_model_with_recipe_and_reports_without_reading_the_t
 ):
     caplog.set_level("INFO", "tfopt")
     folders = tmp_path / "tuned", tmp_path / "recipe"
-    outputs = tune_recipe(digits_model, examples_with_unreadable_test, *folders, trials=1, **QUICK)
+    outputs = tune_recipe(digits_model, examples_with_unreadable_test, *folders, trials=1, **{**QUICK, "seconds": 0.1})
     content = outputs["recipe"].read()
     assert content["winner"]["name"] == "fold_batch_norm, export_tflite int8"
     assert [step["component"] for step in content["winner"]["steps"]] == ["fold_batch_norm", "export_tflite"]
