@@ -225,12 +225,17 @@ def test_evaluate_refuses_examples_without_a_parsed_feature(folder, digits_examp
         )
 
 
-def test_benchmark_measures_records_against_features(folder, exports, tmp_path):
-    models = {"baseline": folder / "keras_2", "candidates": [exports("keras_2", "tflite"), exports("keras_2", "onnx")]}
+def test_benchmark_measures_records_of_a_signature_against_features(folder, exports, tmp_path):
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(str(folder / "keras_2" / "Format-Serving"))
+    signatures = {"records": loaded.signatures["serving_default"]}  # and no serving_default
+    tf.saved_model.save(loaded, str(tmp_path / "model"), signatures=signatures)
+    models = {"baseline": tmp_path / "model", "candidates": [exports("keras_2", "onnx")], "signature": "records"}
     settings = {"examples": folder / "examples", "seconds": 0.1, "rounds": 8, "batch_sizes": ["1"]}
     find("benchmark")(**models, **settings, benchmark=tmp_path / "b")
     report = Benchmark(tmp_path / "b").load()
-    assert [model.error for model in report.models] == [None] * 3
+    assert [model.error for model in report.models] == [None] * 2
     assert all(model.latency["1"].p50 > 0 for model in report.models)
 
 
@@ -269,7 +274,7 @@ def test_graph_components_take_random_records_and_words_of_the_graph(folder, tmp
             np.testing.assert_allclose(child.run(batch)[key], expected, atol=0.05)
 
 
-@pytest.mark.parametrize("name", ["keras_3", "default", "image"])
+@pytest.mark.parametrize("name", ["default", "image"])
 def test_optimize_graph_adds_a_signature_of_features(folder, tmp_path, name):
     import tensorflow as tf
 

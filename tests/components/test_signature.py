@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tfopt import runtimes
-from tfopt.artifacts import Benchmark, Evaluation, Model
+from tfopt.artifacts import Evaluation, Model
 from tfopt.component import components, find
 from tfopt.errors import ComponentError
 
@@ -107,7 +107,7 @@ def test_component_refuses_a_signature_that_does_not_exist(model, tmp_path, name
     assert not (tmp_path / "out").exists()
 
 
-def test_evaluate_and_benchmark_measure_the_signature(model, examples, expected, tmp_path):
+def test_evaluate_measures_the_signature(model, examples, expected, tmp_path):
     find("export_onnx")(model=model, signature="scores", exported=tmp_path / "onnx")
     compared = {"baseline": model, "candidates": [tmp_path / "onnx"], "examples": examples, "signature": "scores"}
     find("evaluate")(**compared, evaluation=tmp_path / "evaluation", label="label")
@@ -115,8 +115,6 @@ def test_evaluate_and_benchmark_measure_the_signature(model, examples, expected,
     for row in Evaluation(tmp_path / "evaluation").load().models:
         assert row.error is None
         assert row.metrics["accuracy"].value == pytest.approx(accuracy)
-    find("benchmark")(**compared, benchmark=tmp_path / "benchmark", seconds=0.1, rounds=8, batch_sizes=["4"])
-    assert [row.error for row in Benchmark(tmp_path / "benchmark").load().models] == [None, None]
 
 
 def test_validate_serving_and_push_model_use_the_signature(model, examples, tmp_path):
