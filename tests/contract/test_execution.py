@@ -1,8 +1,8 @@
 """Run every component on a three-layer model as a DAG step in this process, TFX executor and KFP step.
 
-TFX's executors are loaded by class path in a new process; the KFP step is the container's command with a real
-ExecutorInput. A new component needs a line in `ARGUMENTS` only if it is slow or has a required parameter. For one
-component, and the components that make its inputs: ``pytest tests/contract -k NAME``.
+One of each class of TFX's executors is loaded by its path in a new process; the KFP step is the container's command
+with a real ExecutorInput, once in a new process. A new component needs a line in `ARGUMENTS` only if it is slow or has
+a required parameter. For one component, and the components that make its inputs: ``pytest tests/contract -k NAME``.
 """
 
 import json
@@ -28,6 +28,7 @@ from tfopt.dag.outcome import Outcome
 from tfopt.run import main
 
 NIGHTLY = ("tune_recipe", "profile_training", "compare_backbones")  # a search or a measurement takes minutes
+QUICK = ("fold_batch_norm", "prepare_examples")  # the second one runs on Beam, which has another executor in TFX
 EVERY = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.nightly] if name in NIGHTLY else []) for name in components()]
 )
@@ -57,6 +58,11 @@ def artifacts(first_run) -> dict[str, Path]:
     return first_run.sources | output_paths(first_run.outcomes)
 
 
+def in_new_processes(selected: list[str]) -> list[str]:
+    """Return the quick ones of some components; if there is none, the first one."""
+    return [name for name in QUICK if name in selected] or selected[:1]
+
+
 @EVERY
 def test_the_step_writes_whole_outputs(name: str, artifacts):
     for output, port in components()[name].outputs.items():
@@ -82,7 +88,9 @@ def test_a_model_made_from_a_model_is_verified_against_it(name: str, artifacts):
 
 @pytest.fixture(scope="session")
 def through_tfx(selected, artifacts, tmp_path_factory) -> Path:
-    """The folder in which one new process ran the TFX executor of each component from its serialized class path."""
+    """The folder in which TFX executors wrote: one of each class in a new process, the others in this process."""
+    from tests.contract import run_tfx_executors
+
     folder = tmp_path_factory.mktemp("tfx")
     jobs = {
         name: {
@@ -94,15 +102,16 @@ def through_tfx(selected, artifacts, tmp_path_factory) -> Path:
         }
         for name in selected
     }
-    (folder / "jobs.json").write_text(json.dumps(jobs))
-    subprocess.run(
-        [sys.executable, Path(__file__).with_name("run_tfx_executors.py"), folder], check=True, cwd=Path.cwd()
-    )
+    (folder / "jobs.json").write_text(json.dumps({name: jobs[name] for name in in_new_processes(selected)}))
+    subprocess.run([sys.executable, Path(run_tfx_executors.__file__), folder], check=True, cwd=Path.cwd())
+    for name, job in json.loads(json.dumps(jobs)).items():
+        if name not in in_new_processes(selected):
+            run_tfx_executors.run(name, job, folder)
     return folder
 
 
 @EVERY
-def test_the_tfx_executor_does_the_same_in_a_fresh_process(name: str, artifacts, through_tfx):
+def test_the_tfx_executor_does_the_same(name: str, artifacts, through_tfx):
     for output in components()[name].outputs:
         _assert_alike(artifacts[f"{name}.{output}"], through_tfx / name / output)
 
@@ -133,12 +142,11 @@ def _pages(component: Component) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def through_kfp(selected, artifacts, tmp_path_factory) -> Path:
-    """The folder in which KFP steps wrote: a quick one as the container's command, the others in this process."""
+    """The folder in which KFP steps wrote: one as the container's command, the others in this process."""
     folder = tmp_path_factory.mktemp("kfp")
-    in_a_container = "fold_batch_norm" if "fold_batch_norm" in selected else selected[0]
     for name in selected:
         words = [name, "--executor-input", executor_input(name, artifacts, folder / name)]
-        if name == in_a_container:
+        if name == in_new_processes(selected)[0]:
             subprocess.run([sys.executable, "-m", "tfopt.run", *words], check=True)
         else:
             assert main(words) == 0, name

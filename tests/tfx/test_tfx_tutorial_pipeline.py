@@ -70,7 +70,7 @@ def run(request, tmp_path_factory) -> SimpleNamespace:
     candidates = [folded.outputs["folded"], lite.outputs["exported"], onnx.outputs["exported"]]
     compared = {"baseline": model, "candidates": candidates}
     evaluated = steps.evaluate(**compared, examples=examples, label=LABEL)
-    measured = steps.benchmark(**compared, examples=examples, seconds=0.5, rounds=8)
+    measured = steps.benchmark(**compared, examples=examples, seconds=0.1, rounds=8, batch_sizes=["1"])
     selected = steps.select_model(
         **compared,
         evaluation=evaluated.outputs["evaluation"],
