@@ -77,15 +77,16 @@ def test_the_report_is_complete(expected):
     [
         ["--direct_num_workers=3"],
         ["--direct_num_workers=2", "--direct_running_mode=multi_threading"],
-        ["--direct_num_workers=2", "--direct_running_mode=multi_processing"],
+        ["--direct_num_workers=1", "--direct_running_mode=multi_processing"],  # another process
     ],
     ids=["in memory", "threads", "processes"],
 )
-def test_the_direct_runner_gives_the_same_report_with_more_workers(inputs, expected, tmp_path, arguments):
+def test_the_direct_runner_gives_the_same_report_with_other_workers(inputs, expected, tmp_path, arguments):
     with beam_runner.runner_arguments(arguments):
         assert evaluate(**inputs, evaluation=tmp_path / "evaluation")["evaluation"].read() == expected
 
 
+@pytest.mark.nightly  # test_prepare_examples_runners.py has a Dask cluster
 def test_a_dask_cluster_gives_the_same_report_twice(inputs, expected, tmp_path):
     with distributed.LocalCluster(n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
         with beam_runner.runner_arguments(
