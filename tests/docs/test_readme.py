@@ -32,7 +32,7 @@ retrain = importlib.import_module("tfopt.pipelines.retrain")
 CANDIDATES = {
     "cells": ("folded", "tflite int8", "onnx float32", "openvino float32"),
     "my_model": ("tflite dynamic",),
-    "optimize": ("optimized", "configured", "compiled", "quantized", "tflite float16"),
+    "optimize": ("optimized", "configured", "compiled", "quantized"),
 }
 
 
