@@ -42,6 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_runtest_setup() -> None:
     """Seed the global generators, so that models have the same random weights in any order of the tests."""
+    os.environ.pop("TF_USE_LEGACY_KERAS", None)  # TFX sets it, and child processes of later tests would use Keras 2
     random.seed(0)
     np.random.seed(0)
     if tensorflow := sys.modules.get("tensorflow"):

@@ -133,6 +133,13 @@ def test_each_environment_has_its_server_and_the_oldest_ends(monkeypatch, quick_
         assert len(set(servers()) - before) == 1
 
 
+def test_variables_that_an_import_sets_do_not_start_another_server(quick_servers):
+    with call_servers():
+        same = [{}, {"TF2_BEHAVIOR": "1"}, {"TPU_ML_PLATFORM_VERSION": "2"}]
+        (server,) = {run_in_child(parents, doing="x", environment=variables)[1] for variables in same}
+        assert run_in_child(parents, doing="x", environment={"TF2_BEHAVIOR": "0"})[1] != server
+
+
 def test_a_call_without_an_end_is_killed_and_the_server_goes_on(within_run, tmp_path):
     with call_servers():
         with pytest.raises(ComponentError, match="no end after 1 s"):

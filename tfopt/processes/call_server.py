@@ -26,7 +26,17 @@ from tfopt.processes.startup import speed_up_imports
 
 PRELOADED = ("tensorflow", "keras")
 MOST_SERVERS = 3  # each uses some 400 MB; environments differ in few variables, such as TF_USE_LEGACY_KERAS
-WITHOUT_EFFECT = {"PYTEST_CURRENT_TEST"}  # another value in every test
+# Variables that libraries set when they are imported, with their values; an import in a server sets them as well.
+SET_BY_IMPORTS = {
+    ("ENABLE_RUNTIME_UPTIME_TELEMETRY", "1"),
+    ("HDF5_PLUGIN_PATH", "disable"),
+    ("KMP_DUPLICATE_LIB_OK", "True"),
+    ("KMP_INIT_AT_FORK", "FALSE"),
+    ("TEMPORARILY_DISABLE_PROTOBUF_VERSION_CHECK", "true"),
+    ("TF2_BEHAVIOR", "1"),
+    ("TPU_ML_PLATFORM", "Tensorflow"),
+}
+WITHOUT_EFFECT = {"PYTEST_CURRENT_TEST", "TPU_ML_PLATFORM_VERSION", "_MLFLOW_TELEMETRY_SESSION_ID"}
 
 _lock = threading.RLock()  # steps may run in threads
 _open: "CallServers | None" = None
@@ -124,7 +134,7 @@ class CallServers:
 
     def fork(self, environment: Mapping[str, str], log: Path) -> "ForkedCall":
         """Fork the server with this environment; start it if there is none, or it has ended."""
-        key = frozenset(item for item in environment.items() if item[0] not in WITHOUT_EFFECT)
+        key = frozenset(item for item in environment.items() if item[0] not in WITHOUT_EFFECT) - SET_BY_IMPORTS
         server = self._servers.pop(key, None)
         if server is None or server.has_ended():
             self._end_idle_servers()
