@@ -27,6 +27,7 @@ from tfopt.processes import heap
 MOST_SLICES = 200  # values of one slice feature
 
 Columns = dict[str, NDArray[Any]]
+Outputs = dict[int, NDArray[Any] | Exception]  # predictions of each model, or why it failed
 
 
 def score_parts(plan: Plan, parts: Sequence[Part]) -> Totals:
@@ -59,9 +60,11 @@ def _score(plan: Plan, models: Sequence[LoadedModel], batches: Iterable[tuple[Po
     decoder = Decoder(plan.features, plan.settings.label, plan.settings.slices, required_inputs(models))
     count = 0
     try:
-        for batch in prefetch(_decode(plan, decoder, batches), PREFETCHED):
+        decoded = prefetch(_decode(plan, decoder, batches), PREFETCHED)
+        # The models run in a thread of their own while the metrics of the batch before are computed.
+        for batch, outputs in prefetch(_predict(models, decoded), 1):
             position = batch.position
-            _score_batch(plan, models, batch, totals)
+            _score_batch(plan, models, batch, outputs, totals)
             count += 1
             if count == 1:
                 heap.trim()  # what the first calls of all models left
@@ -101,7 +104,22 @@ def _decode(plan: Plan, decoder: Decoder, batches: Iterable[tuple[Position, Any]
         yield Batch((file, index), len(records), skipped, columns, weights[usable] if skipped else weights, overlap)
 
 
-def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, totals: Totals) -> None:
+def _predict(models: Sequence[LoadedModel], batches: Iterable[Batch]) -> Iterator[tuple[Batch, Outputs]]:
+    """Yield each batch with the predictions of the models, or their first failure; a failed model is not run again."""
+    failed = {number for number, model in enumerate(models) if model.failure}
+    for batch in batches:
+        outputs: Outputs = {}
+        running = set(range(len(models))) - failed if len(batch.weights) else set()
+        for number in sorted(running):
+            try:
+                outputs[number] = models[number].predict(batch.position, batch.columns, len(batch.weights))
+            except Exception as error:
+                outputs[number] = error
+                failed.add(number)
+        yield batch, outputs
+
+
+def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, outputs: Outputs, totals: Totals) -> None:
     settings, scoring, columns = plan.settings, plan.scoring, batch.columns
     totals.read += batch.read
     totals.skipped += batch.skipped
@@ -112,8 +130,8 @@ def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, totals
     check_labels(scoring, settings.label, labels)
     predictions = {
         number: rows
-        for number, model in enumerate(models)
-        if (rows := _predictions(plan, number, model, batch, totals)) is not None
+        for number, output in outputs.items()
+        if (rows := _check_predictions(plan, number, models[number].output, output, batch.position, totals)) is not None
     }
     values = np.zeros((len(labels), len(models), plan.columns))
     for number, rows in list(predictions.items()):
@@ -148,27 +166,27 @@ def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, totals
     _compare_outputs(plan, predictions, totals)
 
 
-def _predictions(plan: Plan, number: int, model: LoadedModel, batch: Batch, totals: Totals) -> NDArray[Any] | None:
-    """Return a model's predictions on a batch; None if it has failed in this part."""
+def _check_predictions(
+    plan: Plan, number: int, name: str, output: NDArray[Any] | Exception, position: Position, totals: Totals
+) -> NDArray[Any] | None:
+    """Return a model's predictions on a batch with 0 instead of NaN and infinities; None if it has failed."""
     if number in totals.failures:
         return None
-    try:
-        predictions = model.predict(batch.position, batch.columns, len(batch.weights))
-        if predictions.shape[1] != plan.scoring.width:
-            raise ComponentError(
-                f"output {model.output!r} has {predictions.shape[1]} values a record",
-                f"{plan.scoring.width}, as the baseline's",
-                "export it with the baseline's outputs",
-            )
-    except Exception as error:
-        totals.failures[number] = (batch.position, describe_error(error))
+    if not isinstance(output, Exception) and output.shape[1] != plan.scoring.width:
+        output = ComponentError(
+            f"output {name!r} has {output.shape[1]} values a record",
+            f"{plan.scoring.width}, as the baseline's",
+            "export it with the baseline's outputs",
+        )
+    if isinstance(output, Exception):
+        totals.failures[number] = (position, describe_error(output))
         return None
-    totals.answered[number] += len(predictions)
-    finite = np.isfinite(predictions).all(1)
+    totals.answered[number] += len(output)
+    finite = np.isfinite(output).all(1)
     if not finite.all():  # the model is reported as an error, so its sums no longer matter
         totals.broken[number] += int((~finite).sum())
-        predictions = np.where(finite[:, None], predictions, 0)
-    return predictions
+        return np.where(finite[:, None], output, 0)
+    return output
 
 
 def _slices(features: tuple[str, ...], columns: Columns, count: int) -> Iterator[tuple[Slice | None, Any]]:
