@@ -109,7 +109,6 @@ def test_the_report_has_zeros_bytes_and_speedups_of_each_layer(pruned):
     assert report["sparsity"] == pytest.approx(811 / 1352)
 
 
-@pytest.mark.parametrize("parent", ["keras 3"], indirect=True)
 def test_two_of_four_weights_are_zero_along_the_input_channels_and_tensorrt_supports_it(
     parent, digits_examples, tmp_path, caplog
 ):
