@@ -73,7 +73,7 @@ def test_the_model_in_the_destination_is_the_start_unless_warm_start_is_off(tmp_
 
 @pytest.mark.nightly
 def test_a_start_that_no_epoch_improves_is_reported(tmp_path, digits_examples, first, caplog):
-    wild = write(tmp_path / "wild.py", SMALL.replace("SGD(0.1)", "SGD(100.0)"))
+    wild = write(tmp_path / "wild.py", SMALL.replace("SGD(0.1)", "SGD(5.0)"))
     train(digits_examples, wild, tmp_path / "wild", epochs=1, start=first[0])
     assert "no epoch was better than the start, whose val_loss is" in caplog.text
 
