@@ -17,7 +17,7 @@ MB = 1 << 20
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
-    """900 records in four files, ten of them without ``extra``; a baseline and candidates; three of them fail."""
+    """900 records in three files, ten of the first one without ``extra``; a baseline and candidates; three fail."""
     import tensorflow as tf
 
     folder = tmp_path_factory.mktemp("groups")
@@ -25,9 +25,12 @@ def inputs(tmp_path_factory):
     values = generator.normal(size=(900, 4)).astype(np.float32)
     labels = (values.sum(1) + generator.normal(size=900) > 0).astype(int)
     columns = {"x": values, "label": labels, "extra": generator.normal(size=900).astype(np.float32)}
-    for file, start, end in (("a", 0, 10), ("b", 10, 20), ("c", 20, 500), ("d", 500, 900)):
-        rows = {name: column[start:end] for name, column in columns.items() if (file, name) != ("a", "extra")}
-        write_examples(folder / "examples" / "Split-eval" / f"{file}_tfrecord", rows)
+    split = folder / "examples" / "Split-eval"
+    for file, start, end in (("a", 10, 300), ("b", 300, 310), ("c", 310, 900)):
+        write_examples(split / f"{file}_tfrecord", {name: column[start:end] for name, column in columns.items()})
+    write_examples(folder / "incomplete", {name: columns[name][:10] for name in ("x", "label")})
+    first = split / "a_tfrecord"
+    first.write_bytes((folder / "incomplete").read_bytes() + first.read_bytes())
 
     def chance(x, factor=1.0):
         return {"chance": tf.sigmoid(factor * tf.reduce_sum(x, 1, keepdims=True))}
