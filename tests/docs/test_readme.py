@@ -78,6 +78,18 @@ def test_a_command_of_the_pages_runs(command: str, workspace: Path, monkeypatch,
         assert list((workspace / (run_file[1] if run_file else "") / "pushed").iterdir())
 
 
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+def test_all_commands_run_in_processes_with_all_candidates(workspace: Path):
+    for command in COMMANDS:
+        words = shlex.split(command)[1:]
+        words += ["--set", "seconds=0.2"] if words[0] == "run" else []
+        program = [sys.executable, "-m", "tfopt.run", *words]
+        done = subprocess.run(program, cwd=workspace, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert words[0] != "run" or "selected" in done.stdout
+
+
 def test_the_dag_of_the_guide_compiles_and_runs(workspace: Path, monkeypatch):
     monkeypatch.chdir(workspace)
     Path("lite.py").write_text(python_block(OWN_DAG, "def lite"))
