@@ -147,8 +147,9 @@ def _common_rounds(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Return the median times of two models in the rounds of both, and the error of the look after them.
 
-    Models are measured from the first round on, without gaps, and stop at a look.
+    Models are measured from the first round on, without gaps, and stop at a look. Their times are relative to those of
+    the baseline in the same turns, because large models take their turns minutes apart.
     """
-    times = first.round_medians(batch_size), second.round_medians(batch_size)
+    times = first.relative_times(batch_size), second.relative_times(batch_size)
     rounds = min(map(len, times))
     return times[0][:rounds], times[1][:rounds], schedule.errors[rounds]

@@ -19,9 +19,10 @@ def benchmark(
     Each model runs in processes of its own, pinned to as many cores as it has threads and, where this is permitted,
     with the highest priority on them. In every round each model starts in a new process, because the placement of its
     memory alone makes one process several percent faster than the next. Then all models take turns in short bursts, so
-    that disturbances of the machine affect all of them alike. The processes get the environment variables that
-    `configure_runtime` stored with the model. A call takes named numpy arrays and returns named numpy arrays. Speed
-    against the baseline is a ratio with a 99 % interval and a verdict: *faster*, *slower* or *within noise*.
+    that disturbances of the machine affect all of them alike. Models of more than 2.5 GiB together do so in several
+    groups, each with the baseline. The processes get the environment variables that `configure_runtime` stored with the
+    model. A call takes named numpy arrays and returns named numpy arrays. Speed against the baseline is a ratio with a
+    99 % interval and a verdict: *faster*, *slower* or *within noise*.
 
     After a few numbers of rounds, fixed in advance, a model stops if its comparisons with the baseline and with the
     fastest model are decided, or if the remaining rounds would decide them with a probability of less than 10 %. The

@@ -1,5 +1,7 @@
 """Order of the measurements: each model is tried alone, then in each round all start in new processes and take turns.
 
+Large models do so in groups that fit into memory, each with the baseline, which stays loaded until the round ends.
+
 At a few numbers of rounds, fixed in advance, models whose comparisons are decided stop (`interim_looks`).
 
 New processes are not needed for the load time. The physical memory that a model gets determines how it shares the
@@ -12,7 +14,7 @@ would report it as a difference between models.
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ UNRECORDED_SHARE = 0.15  # first part of a turn, which is not recorded
 SLOW_RATIO = 5.0  # a call this many times slower than the baseline's, and too long for `FEW_ROUNDS`, is not measured
 COSTLY_RATIO = 2.0  # the same for a model whose load and first call take longer than its seconds, in each round
 FEW_ROUNDS = 15  # with fewer rounds the differences between processes usually hide a difference of 5 %
+GROUP_BYTES = 5 << 29  # memory of the models that are loaded at the same time, unless a single one needs more
 OVERTIME = 2.0  # multiple of the planned seconds that may be used before the number of rounds is reduced
 
 InputFile = Callable[[dict[str, TensorSpec]], Path]
@@ -55,6 +58,7 @@ def measure_interleaved(models: Sequence[MeasuredModel], settings: Settings, inp
     for model in models:
         with model.recording_failure():
             _try(model, settings, input_file)
+        _end_processes([model])
     baseline = next(model for model in models if model.is_baseline)
     for model in _remaining(models):
         with model.recording_failure():
@@ -70,10 +74,16 @@ def measure_interleaved(models: Sequence[MeasuredModel], settings: Settings, inp
         left = f", {(time.monotonic() - start) / number * (rounds - number):.0f} s left" if number else ""
         models_left = f", {len(remaining)} of {len(order)} models" if len(remaining) < len(order) else ""
         log.info("round %d of at most %d%s%s", number + 1, rounds, models_left, left)
-        _restart(order, generator, settings, input_file)
-        for batch_size in settings.sizes:
-            _run_turns([model for model in order if batch_size in model.open_sizes], batch_size, settings)
-            if number + 1 in schedule.errors and number + 1 < rounds:
+        generator.shuffle(order)
+        for group in _memory_groups(order):
+            generator.shuffle(group)
+            _start(group, settings, input_file)
+            for batch_size in settings.sizes:
+                _run_turns([model for model in group if batch_size in model.open_sizes], batch_size, number, settings)
+            _end_processes(model for model in group if not model.is_baseline)
+        _end_processes([baseline])
+        if number + 1 in schedule.errors and number + 1 < rounds:
+            for batch_size in settings.sizes:
                 _stop_decided(order, batch_size, settings, schedule)
     return schedule
 
@@ -86,20 +96,34 @@ def _stop_decided(models: Sequence[MeasuredModel], batch_size: int, settings: Se
         model.open_sizes.remove(batch_size)
         if not model.is_baseline:
             model.notes.append(f"batch size {batch_size}: {look.describe_stop(model)}")
-        if not model.open_sizes:
+
+
+def _memory_groups(models: Sequence[MeasuredModel]) -> list[list[MeasuredModel]]:
+    """Split the open models, in their order, into groups of at most `GROUP_BYTES`, each with the baseline."""
+    remaining = _open_models(models)
+    baseline = next((model for model in remaining if model.is_baseline), None)
+    groups: list[list[MeasuredModel]] = []
+    for model in remaining:
+        if model is not baseline:
+            if not groups or sum(other.loaded_bytes for other in [model, *groups[-1]]) > GROUP_BYTES:
+                groups.append([baseline] if baseline else [])
+            groups[-1].append(model)
+    return groups or [remaining]
+
+
+def _start(group: Sequence[MeasuredModel], settings: Settings, input_file: InputFile) -> None:
+    """Load each model in a new process; the baseline remains in that of the previous group."""
+    for model in _remaining(group):
+        if not model.process.is_running:
+            with model.recording_failure():
+                _load(model, settings, input_file)
+
+
+def _end_processes(models: Iterable[MeasuredModel]) -> None:
+    """End the processes of all models before any starts, or it would get the memory that they have just released."""
+    for model in models:
+        with model.recording_failure():
             model.process.end()
-
-
-def _restart(order: list[MeasuredModel], generator: random.Random, settings: Settings, input_file: InputFile) -> None:
-    """Start each model in a new process, in a new random order."""
-    generator.shuffle(order)
-    for model in _open_models(order):
-        with model.recording_failure():
-            model.process.end()  # all end before any starts, or it would get the memory that it has just released
-    generator.shuffle(order)
-    for model in _open_models(order):
-        with model.recording_failure():
-            _load(model, settings, input_file)
 
 
 def _try(model: MeasuredModel, settings: Settings, input_file: InputFile) -> None:
@@ -158,22 +182,39 @@ def _drop_slow_sizes(model: MeasuredModel, baseline: MeasuredModel, settings: Se
         raise CallFailed("; ".join(model.notes))
 
 
-def _run_turns(order: Sequence[MeasuredModel], batch_size: int, settings: Settings) -> None:
-    """Warm up each model again, which is quick now, and run one burst of it in every turn."""
-    for model in _remaining(order):
+def _run_turns(group: Sequence[MeasuredModel], batch_size: int, number: int, settings: Settings) -> None:
+    """Warm up each model again, which is quick now, and run one burst of it in every turn.
+
+    Args:
+        group: The models, the baseline among them if it supports the batch size.
+        batch_size: Examples in a call.
+        number: Number of the round; the baseline may take turns in several groups of it.
+        settings: Parameters of the measurement.
+    """
+    for model in _remaining(group):
         with model.recording_failure():
             model.process.call("prepare", batch_size, settings.turn_seconds / 2)
     unrecorded = settings.turn_seconds * UNRECORDED_SHARE
     bursts = []
     for turn in range(TURNS):
-        for model in _remaining(order[::-1] if turn % 2 else order):
+        for model in _remaining(group[::-1] if turn % 2 else group):
             with model.recording_failure():
                 calls, foreign = model.process.call("burst", settings.turn_seconds - unrecorded, unrecorded)
                 bursts.append((model, calls, foreign))
-    for model in _remaining(order):
-        own = [(calls, foreign) for owner, calls, foreign in bursts if owner is model]
-        model.samples.setdefault(batch_size, []).append(np.concatenate([calls for calls, _ in own]))
-        model.foreign_load.setdefault(batch_size, []).extend(foreign for _, foreign in own)
+    samples = {
+        model.name: np.concatenate([calls for owner, calls, _ in bursts if owner is model])
+        for model in _remaining(group)
+    }
+    baseline = next((model for model in group if model.is_baseline), None)
+    for model in _remaining(group):
+        rounds = model.samples.setdefault(batch_size, [])
+        rounds[number:] = [np.concatenate([*rounds[number:], samples[model.name]])]
+        if baseline and model is not baseline:
+            model.baseline_samples.setdefault(batch_size, []).append(samples[baseline.name])
+        own_load = [foreign for owner, _, foreign in bursts if owner is model]
+        model.foreign_load.setdefault(batch_size, []).extend(own_load)
+    if baseline:
+        baseline.baseline_samples = baseline.samples
 
 
 def _affordable_rounds(models: Sequence[MeasuredModel], settings: Settings) -> int:

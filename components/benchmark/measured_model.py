@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,7 @@ class MeasuredModel:
         call_seconds: For each supported batch size, the approximate duration of a call.
         open_sizes: Batch sizes at which further rounds are needed.
         samples: For each batch size, the nanoseconds of the calls of each round.
+        baseline_samples: The same of the baseline, in the turns that it took with this model.
         foreign_load: For each batch size, the share of its cores' time that other processes used, in each turn.
     """
 
@@ -47,6 +48,7 @@ class MeasuredModel:
     call_seconds: dict[int, float] = field(default_factory=dict)
     open_sizes: set[int] = field(default_factory=set)
     samples: dict[int, list[NDArray[np.int64]]] = field(default_factory=dict)
+    baseline_samples: dict[int, list[NDArray[np.int64]]] = field(default_factory=dict)
     foreign_load: dict[int, list[float]] = field(default_factory=dict)
 
     @contextlib.contextmanager
@@ -67,11 +69,24 @@ class MeasuredModel:
                     "fix it, or pass another one; candidates are measured against it",
                 ) from failure
 
+    @property
+    def loaded_bytes(self) -> int:
+        """Memory of the loaded model in bytes, without that of the imported runtime, which models share."""
+        return int(self.facts.get("peak_memory_bytes", 0) - self.facts.get("runtime_memory_bytes", 0))
+
     def round_medians(self, batch_size: int) -> NDArray[np.float64]:
         """Return the median nanoseconds of a call in each round."""
-        return np.array([np.median(calls) for calls in self.samples[batch_size]])
+        return _medians(self.samples[batch_size])
+
+    def relative_times(self, batch_size: int) -> NDArray[np.float64]:
+        """Return the median time of a call in each round, divided by the baseline's; shape ``[rounds]``."""
+        return self.round_medians(batch_size) / _medians(self.baseline_samples[batch_size])
 
     def _drop(self, reason: str) -> None:
         self.error = reason
         self.samples.clear()  # an incomplete measurement must not be reported
         log.info("%s is not measured any more: %s", self.name, reason)
+
+
+def _medians(rounds: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
+    return np.array([np.median(calls) for calls in rounds])

@@ -72,6 +72,11 @@ class ModelProcess:
         self._model, self._runtimes, self._log = model, runtimes, log
         self._fork: ForkedWorker | None = None
 
+    @property
+    def is_running(self) -> bool:
+        """True from `renew` to `end`."""
+        return self._fork is not None
+
     def renew(self) -> None:
         """Start a new process, without a model.
 

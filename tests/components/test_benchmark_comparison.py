@@ -27,6 +27,7 @@ def measured(tmp_path):
             draws = 1e6 * seconds * np.exp(rng.normal(0, noise, rounds))
             models.append(MeasuredModel(name, model, None, is_baseline=not models, open_sizes={1}))
             models[-1].samples[1] = [np.array([draw], np.int64) for draw in draws]
+            models[-1].baseline_samples[1] = list(models[0].samples[1])
         return models
 
     return measure
@@ -40,6 +41,10 @@ def describe_stop(models: list[MeasuredModel], model: MeasuredModel, min_effect:
     look = Look.of(models, 1, min_effect, SCHEDULE)
     assert model not in look.find_open()
     return look.describe_stop(model)
+
+
+def shorten(model: MeasuredModel, rounds: int) -> None:
+    del model.samples[1][rounds:], model.baseline_samples[1][rounds:]
 
 
 def names(models: list[MeasuredModel]) -> list[str]:
@@ -94,12 +99,12 @@ def test_the_difference_between_runtimes_is_part_of_what_the_remaining_rounds_mu
 
 def test_a_stopped_model_is_compared_by_its_own_rounds_and_does_not_start_again(measured):
     models = measured({"baseline": 1, "stopped": 0.98, "open": 0.985}, rounds=16)
-    del models[1].samples[1][10:]
+    shorten(models[1], 10)
     models[1].open_sizes.clear()
     assert "stopped" not in names(models)
     whole = measured({"baseline": 1, "stopped": 0.98, "open": 0.985}, rounds=16)
     for model in whole:
-        del model.samples[1][10:]
+        shorten(model, 10)
     estimates = [compare(rows[1], rows[0], 1, MIN_EFFECT, SCHEDULE) for rows in (models, whole)]
     assert estimates[0] == estimates[1]
 
@@ -117,7 +122,8 @@ def test_another_runtime_than_the_baselines_widens_the_interval(measured, tmp_pa
     models[2] = replace(models[2], model=Model(tmp_path / "model.onnx"))
     baseline, *times = (np.array([calls[0] for calls in model.samples[1]], float) for model in models)
     for model, own, error in zip(models[1:], times, (0.0, 0.02), strict=True):
-        again = speedup(baseline, own, min_effect=MIN_EFFECT, systematic_error=error, error=SCHEDULE.errors[10])
+        settings = {"min_effect": MIN_EFFECT, "systematic_error": error, "error": SCHEDULE.errors[10]}
+        again = speedup(np.ones(10), own / baseline, **settings)
         assert compare(model, models[0], 1, MIN_EFFECT, SCHEDULE) == again
 
 
@@ -148,6 +154,7 @@ def test_stopping_early_does_not_change_the_winner(measured):
             for model, complete in zip(models, whole, strict=True):
                 if model.open_sizes:
                     model.samples[1] = complete.samples[1][:look]
+                    model.baseline_samples[1] = complete.baseline_samples[1][:look]
             still_open = find_open(models)
             for model in models:
                 model.open_sizes = {1} if model in still_open else set()

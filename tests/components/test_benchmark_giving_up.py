@@ -22,11 +22,14 @@ class FakeProcess:
     def __init__(self, calls: dict[int, float], events: list[str] | None = None, load_seconds: float = 0.0) -> None:
         self._calls, self._size, self._load_seconds = calls, 0, load_seconds
         self._events = [] if events is None else events
+        self.is_running = False
 
     def renew(self) -> None:
+        self.is_running = True
         self._events.append("started")
 
     def end(self) -> None:
+        self.is_running = False
         self._events.append("ended")
 
     def call(self, name: str, *arguments: Any) -> Any:
@@ -93,7 +96,7 @@ def test_each_round_starts_new_processes_after_all_of_the_previous_round_have_en
     )
     measure_interleaved([baseline, candidate], SETTINGS, lambda inputs: "inputs")
     assert len(baseline.samples[1]) == len(candidate.samples[8]) == FIRST_LOOK
-    assert events == ["started"] * 2 + ["ended", "ended", "started", "started"] * FIRST_LOOK + ["ended"] * 2
+    assert events == ["started", "ended"] * 2 + ["started", "started", "ended", "ended"] * FIRST_LOOK
 
 
 def test_the_second_turn_of_a_round_has_the_reverse_order_of_the_first():
