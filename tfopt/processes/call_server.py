@@ -24,7 +24,19 @@ from tfopt.processes.fork_server import ForkedWorker, serve_forks
 from tfopt.processes.rpc import WorkerClient, WorkerDied, WorkerProcess
 from tfopt.processes.startup import speed_up_imports
 
-PRELOADED = ("tensorflow", "keras")
+# Modules that most calls import; those of tfopt and their dependencies took each call a tenth of a second.
+PRELOADED = (
+    "tensorflow",
+    "keras",
+    "tfopt.component",
+    "tfopt.execution.isolated",
+    "tfopt.execution.parity_check",
+    "tfopt.keras_models",
+    "tfopt.measurement.parity",
+    "tfopt.runtimes.preprocessed",
+    "tfopt.runtimes.saved_model",
+    "tfopt.serving.warm_up",
+)
 MOST_SERVERS = 3  # each uses some 400 MB; environments differ in few variables, such as TF_USE_LEGACY_KERAS
 # Variables that libraries set when they are imported, with their values; an import in a server sets them as well.
 SET_BY_IMPORTS = {
