@@ -32,6 +32,7 @@ class Row:
     batches: tuple[int, ...] = (1, 32)
     error: str | None = None
     benchmark_error: str | None = None
+    over_fastest: tuple[float, float, float, str] | None = None
 
 
 TRAINED = Row("trained", "saved_model", 0.981, None, 0.412, None, 186_400, 512_000_000)
@@ -189,7 +190,10 @@ def _benchmarked(row: Row, digest: str) -> dict:
         "disturbed": 0.0, "stable": row.name != "folded",
     }  # fmt: skip
     large = {key: value * 25 if isinstance(value, float) else value for key, value in latency.items()}
-    speedup = dict(zip(("value", "low", "high", "verdict"), row.speedup, strict=True)) if row.speedup else None
+    speedup, over_fastest = (
+        dict(zip(("value", "low", "high", "verdict"), ratio, strict=True)) if ratio else None
+        for ratio in (row.speedup, row.over_fastest)
+    )
     return facts | {
         "load_seconds": 0.02,
         "first_call_seconds": 0.004,
@@ -197,6 +201,7 @@ def _benchmarked(row: Row, digest: str) -> dict:
         "latency": {"1": latency, "32": large},
         "throughput": {str(size): 1280 * size / (size + 0.28) / row.p50 for size in row.batches},
         "speedup": {"1": speedup, "32": speedup} if speedup else {},
+        "over_fastest": {"1": over_fastest, "32": over_fastest} if over_fastest else {},
         "saturation": {
             "low": 4,
             "high": 8,

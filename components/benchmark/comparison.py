@@ -19,12 +19,12 @@ EQUIVALENCE = 0.01
 
 
 def compare(
-    model: MeasuredModel, baseline: MeasuredModel, batch_size: int, min_effect: float, schedule: LookSchedule
+    model: MeasuredModel, other: MeasuredModel, batch_size: int, min_effect: float, schedule: LookSchedule
 ) -> SpeedupEstimate:
-    """Compute the speedup of a model over the baseline from the rounds that both were measured in."""
-    baseline_times, times, look_error = _common_rounds(baseline, model, batch_size, schedule)
-    systematic_error = _systematic_error(model, baseline)
-    return speedup(baseline_times, times, min_effect=min_effect, systematic_error=systematic_error, error=look_error)
+    """Compute the speedup of a model over another one from the rounds that both were measured in."""
+    other_times, times, look_error = _common_rounds(other, model, batch_size, schedule)
+    systematic_error = _systematic_error(model, other)
+    return speedup(other_times, times, min_effect=min_effect, systematic_error=systematic_error, error=look_error)
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,17 @@ class Look:
         }
         return {**estimates, self.baseline.name: SpeedupEstimate(1.0, 1.0, 1.0, "within noise")}
 
+    @cached_property
+    def fastest(self) -> MeasuredModel:
+        """The model with the largest speedup over the baseline."""
+        return max(self.models, key=lambda model: self.speedups[model.name].value)
+
+    def compare_with_fastest(self, model: MeasuredModel) -> SpeedupEstimate | None:
+        """Compute the speedup over the fastest model; None for that model itself, or without a measured baseline."""
+        if not self.baseline or model is self.fastest:
+            return None
+        return self._compare(model, self.fastest)
+
     def find_open(self) -> list[MeasuredModel]:
         """Return the models that need further rounds.
 
@@ -94,51 +105,38 @@ class Look:
         names = " and ".join(sorted(undecided))
         return f"stopped after {count}, because the others would hardly show a difference from {names}"
 
+    def _compare(self, model: MeasuredModel, other: MeasuredModel) -> SpeedupEstimate:
+        """Compare two models; a difference from another one than the baseline counts from `EQUIVALENCE` on."""
+        return compare(model, other, self.batch_size, self._min_effect(other), self.schedule)
+
+    def _min_effect(self, other: MeasuredModel) -> float:
+        return self.min_effect if other is self.baseline else max(EQUIVALENCE, self.min_effect)
+
     def _is_decided(self, model: MeasuredModel, other: MeasuredModel) -> bool:
-        """Return True if one of two models is faster, or if they are equivalent.
-
-        With the baseline, the verdict decides; with another model, whether the intervals of their speedups overlap,
-        which is how `select_model` tells models apart.
-        """
-        first, second = self.speedups[model.name], self.speedups[other.name]
-        is_apart = first.high < second.low or second.high < first.low
-        if other is self.baseline:
-            is_apart = first.verdict != "within noise"
-        return model is other or is_apart or self._is_equivalent(model, other)
-
-    def _rivals(self, model: MeasuredModel) -> Sequence[MeasuredModel]:
-        """Return the models that the selection compares a candidate with."""
-        assert self.baseline
-        fastest = max(self.models, key=lambda other: self.speedups[other.name].value)
-        return self.models if model is fastest else [self.baseline, fastest]
-
-    def _is_equivalent(self, model: MeasuredModel, other: MeasuredModel) -> bool:
+        """Return True if one of two models is faster, or if they are equivalent."""
+        if model is other or self._compare(model, other).verdict != "within noise":
+            return True
         other_times, times, error = _common_rounds(other, model, self.batch_size, self.schedule)
         ratio, margin = speedup(other_times, times, min_effect=0.0, error=error), 1 + max(EQUIVALENCE, self.min_effect)
         return 1 / margin < ratio.low <= ratio.high < margin
 
-    def _is_futile(self, model: MeasuredModel, other: MeasuredModel) -> bool:
+    def _rivals(self, model: MeasuredModel) -> Sequence[MeasuredModel]:
+        """Return the models that the selection compares a candidate with."""
         assert self.baseline
-        pairs = [(other, model), (self.baseline, model), (self.baseline, other)]
-        difference, *own = [self._standard_error(*pair) for pair in pairs]
-        margin = sum(math.log1p(_systematic_error(each, self.baseline)) for each in (model, other))
-        if other is self.baseline:
-            margin += math.log1p(self.min_effect)
-        distance = math.log(self.speedups[model.name].value) - math.log(self.speedups[other.name].value)
-        rounds = min(len(each.samples[self.batch_size]) for each in (model, other))
-        return self.schedule.is_futile(rounds, distance, difference, sum(own), margin)
+        return self.models if model is self.fastest else [self.baseline, self.fastest]
 
-    def _standard_error(self, first: MeasuredModel, second: MeasuredModel) -> float:
-        if first is second:
-            return 0.0
-        first_times, times, _ = _common_rounds(first, second, self.batch_size, self.schedule)
-        ratio = speedup(first_times, times, min_effect=0.0, error=SPREAD_ERROR)
-        return standard_error(ratio.low, ratio.high)
+    def _is_futile(self, model: MeasuredModel, other: MeasuredModel) -> bool:
+        ratio = self._compare(model, other)
+        other_times, times, _ = _common_rounds(other, model, self.batch_size, self.schedule)
+        spread = speedup(other_times, times, min_effect=0.0, error=SPREAD_ERROR)
+        margin = math.log1p(_systematic_error(model, other)) + math.log1p(self._min_effect(other))
+        error = standard_error(spread.low, spread.high)
+        return self.schedule.is_futile(len(times), math.log(ratio.value), error, margin)
 
 
-def _systematic_error(model: MeasuredModel, baseline: MeasuredModel) -> float:
+def _systematic_error(model: MeasuredModel, other: MeasuredModel) -> float:
     """Return the relative difference that all rounds of two models may share, because their processes differ."""
-    is_same_runtime = RuntimeConfig.of(model.model) == RuntimeConfig.of(baseline.model)
+    is_same_runtime = RuntimeConfig.of(model.model) == RuntimeConfig.of(other.model)
     return 0.0 if is_same_runtime else RUNTIME_DIFFERENCE
 
 

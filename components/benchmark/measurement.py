@@ -9,6 +9,7 @@ from typing import Any
 from tfopt.artifacts import Model, unique_names
 from tfopt.artifacts.benchmark_report import BenchmarkReport
 from tfopt.components.benchmark import results
+from tfopt.components.benchmark.comparison import Look
 from tfopt.components.benchmark.inputs import Inputs
 from tfopt.components.benchmark.interleaving import measure_interleaved
 from tfopt.components.benchmark.measured_model import MeasuredModel
@@ -47,6 +48,7 @@ def measure_models(
         }
     baseline = measured[0]
     results.write_samples(measured, samples)
+    looks = {size: Look.of(measured, size, settings.min_effect, schedule) for size in settings.sizes}
     return BenchmarkReport(
         environment=environment,
         baseline=baseline.name,
@@ -63,7 +65,7 @@ def measure_models(
             "min_effect": settings.min_effect,
             "another_runtime": RUNTIME_DIFFERENCE,
         },
-        models=[results.summarize_model(model, baseline, settings.min_effect, schedule) for model in measured],
+        models=[results.summarize_model(model, looks, schedule) for model in measured],
         split=settings.split if examples else None,
     )
 

@@ -1,6 +1,6 @@
 """Summaries of the raw samples for ``benchmark.json``, and the samples themselves as ``samples.parquet``."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tfopt.artifacts.benchmark_report import Latency, ModelBenchmark, SpeedupEstimate
-from tfopt.components.benchmark.comparison import compare
+from tfopt.artifacts.benchmark_report import Latency, ModelBenchmark
+from tfopt.components.benchmark.comparison import Look
 from tfopt.components.benchmark.measured_model import MeasuredModel
 from tfopt.measurement.interim_looks import LookSchedule
 from tfopt.measurement.saturation import find_saturation
@@ -27,10 +27,14 @@ SCHEMA = pa.schema([
 ])  # fmt: skip
 
 
-def summarize_model(
-    model: MeasuredModel, baseline: MeasuredModel, min_effect: float, schedule: LookSchedule
-) -> ModelBenchmark:
-    """Return the measurements of one model, with its speedup over the baseline."""
+def summarize_model(model: MeasuredModel, looks: Mapping[int, Look], schedule: LookSchedule) -> ModelBenchmark:
+    """Return the measurements of one model, with its speedups over the baseline and over the fastest model.
+
+    Args:
+        model: The model.
+        looks: For each batch size, the comparisons of all models after their last rounds.
+        schedule: The looks of the measurement.
+    """
     sizes = list(model.samples)
     rounds = {size: len(model.samples[size]) for size in sizes}
     common = min(rounds.values(), default=0)
@@ -46,7 +50,12 @@ def summarize_model(
         latency={str(size): _latency(model, size) for size in sizes},
         throughput={str(size): float(size * 1e9 / np.median(_round_means(model, size))) for size in sizes},
         rounds={str(size): count for size, count in rounds.items()},
-        speedup=_speedups(model, baseline, min_effect, schedule),
+        speedup={
+            str(size): looks[size].speedups[model.name]
+            for size in sizes
+            if looks[size].baseline and not model.is_baseline
+        },
+        over_fastest={str(size): ratio for size in sizes if (ratio := looks[size].compare_with_fastest(model))},
         saturation=find_saturation(rates, schedule.errors[common]) if rates else None,
         notes=model.notes + [note for size in sizes for note in _instability(model, size)],
     )
@@ -58,13 +67,6 @@ def write_samples(models: Sequence[MeasuredModel], file: Path) -> None:
         for model in models:
             for batch_size, rounds in model.samples.items():
                 writer.write_table(_table(model.name, batch_size, rounds))
-
-
-def _speedups(
-    model: MeasuredModel, baseline: MeasuredModel, min_effect: float, schedule: LookSchedule
-) -> dict[str, SpeedupEstimate]:
-    common = [] if model.is_baseline else [size for size in model.samples if size in baseline.samples]
-    return {str(size): compare(model, baseline, size, min_effect, schedule) for size in common}
 
 
 def _latency(model: MeasuredModel, batch_size: int) -> Latency:

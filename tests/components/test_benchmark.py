@@ -104,6 +104,18 @@ def test_the_speedup_can_be_recomputed_from_the_samples(content, samples):
         assert row_of(content, "nan.tflite")["speedup"][str(size)] == pytest.approx(asdict(again))
 
 
+def test_the_ratio_to_the_fastest_model_can_be_recomputed_from_the_samples(content, samples):
+    medians = samples.groupby(["batch_size", "model", "round"], observed=True)["nanoseconds"].median()
+    speedups = {row["name"]: row["speedup"]["1"]["value"] for row in content["models"] if "1" in row["speedup"]}
+    fastest = max({content["baseline"]: 1.0, **speedups}.items(), key=lambda item: item[1])[0]
+    compared = [row for row in content["models"] if "1" in row.get("over_fastest", {})]
+    assert len(compared) == len(speedups) and fastest not in [row["name"] for row in compared]
+    for row in compared:
+        assert row["format"] == row_of(content, fastest)["format"] == "tflite"
+        again = speedup(*(medians[1, name].to_numpy() for name in (fastest, row["name"])), min_effect=0.01)
+        assert row["over_fastest"]["1"] == pytest.approx(asdict(again))
+
+
 def test_the_saturation_can_be_recomputed_from_the_samples(content, samples):
     calls = samples[samples["model"] == "small.tflite"].groupby(["batch_size", "round"])["nanoseconds"].median()
     rates = {size: size * 1e9 / calls[size].to_numpy() for size in (1, 2)}

@@ -90,10 +90,32 @@ def test_leaders_that_the_remaining_rounds_would_hardly_tell_apart_stop(measured
 
 
 def test_the_difference_between_runtimes_is_part_of_what_the_remaining_rounds_must_show(measured, monkeypatch):
-    """Compare models that differ by 3 %, when each may differ from the baseline by 2 % because of its runtime."""
-    models = measured({"baseline": 1, "first": 0.1, "second": 0.103}, rounds=16, noise=0.02, seed=2)
+    """Compare models that differ by 2 %, when their processes may differ by 2 % because of their runtimes."""
+    models = measured({"baseline": 1, "first": 0.1, "second": 0.102}, rounds=16, noise=0.02, seed=2)
     assert names(models) == ["baseline", "first", "second"]
-    monkeypatch.setattr(comparison, "_systematic_error", lambda model, baseline: 0.02)
+    monkeypatch.setattr(comparison, "_systematic_error", lambda model, other: 0.02)
+    assert names(models) == []
+
+
+def test_models_are_compared_with_the_fastest_without_the_noise_of_the_baseline(measured):
+    """Compare models that differ by 5 % when the baseline's own times differ by 30 % between the rounds."""
+    models = measured({"baseline": 1, "first": 0.1, "second": 0.105}, noise=0.005)
+    baseline = np.exp(np.random.default_rng(3).normal(0, 0.3, 10))
+    models[0].samples[1] = [calls * scale for calls, scale in zip(models[0].samples[1], baseline, strict=True)]
+    for model in models:
+        model.baseline_samples = models[0].samples
+    look = Look.of(models, 1, MIN_EFFECT, SCHEDULE)
+    assert look.speedups["first"].low < look.speedups["second"].high  # the intervals over the baseline overlap
+    ratio = look.compare_with_fastest(models[2])
+    assert ratio.verdict == "slower" and 1 / 1.08 < ratio.low < 1 / 1.05 < ratio.high < 1 / 1.03
+    assert look.compare_with_fastest(models[1]) is None
+    assert names(models) == []
+
+
+def test_a_difference_of_less_than_one_percent_from_the_fastest_is_no_verdict(measured):
+    models = measured({"baseline": 1, "first": 0.1, "second": 0.1006}, noise=0.0001)
+    ratio = Look.of(models, 1, MIN_EFFECT, SCHEDULE).compare_with_fastest(models[2])
+    assert ratio.verdict == "within noise" and ratio.high < 1
     assert names(models) == []
 
 

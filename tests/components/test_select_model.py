@@ -89,6 +89,37 @@ def test_the_smaller_of_equally_fast_models_is_selected(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("over_fastest", "selected"),
+    [((0.96, 0.95, 0.97, "slower"), "fast"), ((0.99, 0.98, 1.0, "within noise"), "small")],
+)
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+def test_the_measured_ratio_to_the_fastest_model_replaces_overlapping_intervals(
+    tmp_path, over_fastest, selected, objective
+):
+    rows = [
+        TRAINED,
+        Row("fast", p50=0.1, speedup=(4.1, 3.9, 4.3, "faster"), size=90_000),
+        Row("small", p50=0.102, speedup=(4.0, 3.8, 4.2, "faster"), size=30_000, over_fastest=over_fastest),
+    ]
+    decision = decide(rows, tmp_path, objective=objective)
+    assert decision["selected"] == selected
+    rejected = {"fast": "small", "small": "fast"}[selected]
+    assert ("indistinguishable" in reason(decision, rejected)) == (selected == "small")
+
+
+def test_neither_of_two_models_is_the_fastest_and_their_intervals_overlap(tmp_path):
+    """Reject the fastest model because of its quality; the ratios to it do not compare the other two."""
+    slower = (0.8, 0.7, 0.9, "slower")
+    rows = [
+        TRAINED,
+        Row("bad", accuracy=0.5, delta=(-0.48, -0.5, -0.46), speedup=(5.0, 4.9, 5.1, "faster")),
+        Row("large", p50=0.1, speedup=(4.1, 3.9, 4.3, "faster"), size=90_000, over_fastest=slower),
+        Row("small", p50=0.102, speedup=(4.0, 3.8, 4.2, "faster"), size=30_000, over_fastest=slower),
+    ]
+    assert decide(rows, tmp_path)["selected"] == "small"
+
+
+@pytest.mark.parametrize(
     ("objective", "selected"),
     [
         ("latency", "tflite int8"),

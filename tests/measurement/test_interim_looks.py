@@ -63,7 +63,7 @@ def test_measurements_that_stop_as_futile_would_rarely_have_been_decided(noise):
 def is_futile(schedule: LookSchedule, values: np.ndarray) -> bool:
     estimate, *ends = hodges_lehmann(values, SPREAD_ERROR)
     error = standard_error(*np.exp(ends))
-    return schedule.is_futile(len(values), estimate, error, error, 0.0)
+    return schedule.is_futile(len(values), estimate, error, 0.0)
 
 
 def test_a_standard_error_is_that_of_the_mean_for_normal_values():
@@ -74,10 +74,11 @@ def test_a_standard_error_is_that_of_the_mean_for_normal_values():
 
 def test_more_noise_a_smaller_difference_and_a_larger_margin_make_a_measurement_futile():
     schedule = LookSchedule.of(60)
-    clear = {"difference": 0.05, "standard_error": 0.01, "interval_errors": 0.01, "margin": 0.0}
+    clear = {"difference": 0.05, "standard_error": 0.01, "margin": 0.0}
     assert not schedule.is_futile(16, **clear)
     assert not schedule.is_futile(16, **clear | {"difference": -0.05})
     assert schedule.is_futile(16, **clear | {"difference": 0.001})
-    assert schedule.is_futile(16, **clear | {"interval_errors": 0.06})
+    assert not schedule.is_futile(16, **clear | {"standard_error": 0.06})  # it may still change
+    assert not schedule.is_futile(16, **clear | {"difference": 0.01})
+    assert schedule.is_futile(16, **clear | {"difference": 0.01, "standard_error": 0.06})
     assert schedule.is_futile(16, **clear | {"margin": 0.06})
-    assert not schedule.is_futile(16, **clear | {"margin": 0.06, "standard_error": 0.05})  # it may still change

@@ -32,13 +32,13 @@ Verdict = Literal["faster", "slower", "within noise"]
 
 @dataclass(frozen=True)
 class SpeedupEstimate:
-    """The baseline's time divided by the model's time, with its confidence interval.
+    """Another model's time divided by the model's time, with its confidence interval.
 
     Attributes:
         value: Estimate; 2 is twice as fast.
         low: Lower end of the interval.
         high: Upper end of the interval.
-        verdict: The comparison with the baseline.
+        verdict: The comparison with the other model.
     """
 
     value: float
@@ -86,6 +86,8 @@ class ModelBenchmark:
         throughput: Examples a second.
         rounds: Rounds that the model was measured in; fewer than all if its comparisons were decided.
         speedup: Speedup over the baseline; empty for the baseline.
+        over_fastest: Speedup over the fastest model, from the rounds of both; less than 1 for a slower one. The fastest
+            model itself lacks the batch size.
         saturation: The batch sizes between which throughput saturates; None for fewer than two.
         notes: Remarks on the measurement.
     """
@@ -107,6 +109,7 @@ class ModelBenchmark:
     saturation: SaturationRange | None
     notes: list[str]
     rounds: dict[str, int] = field(default_factory=dict)
+    over_fastest: dict[str, SpeedupEstimate] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

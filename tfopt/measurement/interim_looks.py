@@ -51,26 +51,23 @@ class LookSchedule:
         interim = {look: error for look, error in INTERIM_ERRORS.items() if look <= LATEST_INTERIM * rounds}
         return cls({**interim, rounds: 1 - LEVEL - sum(interim.values())})
 
-    def is_futile(
-        self, rounds: int, difference: float, standard_error: float, interval_errors: float, margin: float
-    ) -> bool:
+    def is_futile(self, rounds: int, difference: float, standard_error: float, margin: float) -> bool:
         """Return True if the remaining rounds would decide a comparison with a probability of less than `FUTILITY`.
 
-        Two log ratios are separated if their distance exceeds the half-widths of their intervals and a margin that
-        does not depend on the number of rounds. With a flat prior, the estimate at the last look is normal around
-        today's, with the variance ``standard_error**2 * (1 - rounds / last)`` (predictive power).
+        A comparison is decided if the log ratio exceeds the half-width of its interval and a margin that does not
+        depend on the number of rounds. With a flat prior, the estimate at the last look is normal around today's, with
+        the variance ``standard_error**2 * (1 - rounds / last)`` (predictive power).
 
         Args:
             rounds: Number of rounds of this look.
-            difference: Estimated difference of the log ratios.
-            standard_error: Standard error of the difference at this look.
-            interval_errors: Sum of the standard errors of the log ratios at this look.
-            margin: Distance that the intervals must have.
+            difference: Estimated log ratio.
+            standard_error: Its standard error at this look.
+            margin: Log ratio that the interval must exceed.
         """
         last, normal = max(self.errors), NormalDist()
-        half_widths = normal.inv_cdf(1 - self.errors[last] / 2) * interval_errors * math.sqrt(rounds / last)
+        half_width = normal.inv_cdf(1 - self.errors[last] / 2) * standard_error * math.sqrt(rounds / last)
         drift = normal.inv_cdf(1 - FUTILITY) * standard_error * math.sqrt(1 - rounds / last)
-        return abs(difference) + drift < half_widths + margin
+        return abs(difference) + drift < half_width + margin
 
 
 def standard_error(low: float, high: float) -> float:

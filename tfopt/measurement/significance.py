@@ -14,15 +14,33 @@ def is_significantly_better(model: ModelMeasurements, objective: str) -> bool:
 
 
 def is_indistinguishable(model: ModelMeasurements, best: ModelMeasurements, objective: str) -> bool:
-    """Test whether the intervals of two models' gains at the objective overlap."""
+    """Test whether two models may be equally good at the objective.
+
+    If one of them is the fastest model, their ratio was measured. Otherwise the intervals of their gains overlap.
+    """
+    if ratio := _ratio_to_fastest(model, best, objective):
+        return ratio.verdict != "slower"
     first, second = model.gain(objective), best.gain(objective)
     return first.interval[1] + noise(model, objective) >= second.interval[0]
 
 
 def objective_speedup(model: ModelMeasurements, objective: str) -> SpeedupEstimate | None:
     """Return the speedup at the batch size of the objective; None if it is not one of speed, or was not measured."""
-    batch = {"latency": model.small_batch, "throughput": model.large_batch}.get(objective)
+    batch = _batch(model, objective)
     return model.speedup(batch) if batch else None
+
+
+def _ratio_to_fastest(first: ModelMeasurements, second: ModelMeasurements, objective: str) -> SpeedupEstimate | None:
+    """Return the ratio of two models if one of them is the fastest at the objective's batch size, else None."""
+    batch = _batch(first, objective)
+    ratios = [model.benchmark.over_fastest.get(batch) for model in (first, second) if batch and model.benchmark]
+    measured = [ratio for ratio in ratios if ratio]
+    return measured[0] if len(ratios) == 2 and len(measured) == 1 else None
+
+
+def _batch(model: ModelMeasurements, objective: str) -> str | None:
+    """Return the batch size of an objective of speed, else None."""
+    return {"latency": model.small_batch, "throughput": model.large_batch}.get(objective)
 
 
 def noise(model: ModelMeasurements, objective: str) -> float:
