@@ -17,7 +17,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tfopt.processes.call_server import call_servers
+from tfopt.processes.startup import speed_up_imports
 
+speed_up_imports()
 # TensorFlow's graphs consist of many objects: collecting them as often as by default takes a twentieth of the time.
 gc.set_threshold(50_000, 20, 20)
 # The same kernels on every x86 CPU: before AVX-512 VNNI, TensorFlow does not use oneDNN by default, and then has no
@@ -38,6 +40,11 @@ if (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Move the tests of long files to the front."""
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
+def pytest_sessionfinish() -> None:
+    """Leave all objects out of the garbage collections with which pytest ends, and which take seconds."""
+    gc.freeze()
 
 
 def pytest_runtest_setup() -> None:
