@@ -1,5 +1,6 @@
 """Export of a model to ONNX, as a child process runs it: convert, quantize, verify."""
 
+import gc
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -13,6 +14,7 @@ from tfopt.conversion.int8_overflow import is_range_reduced
 from tfopt.conversion.verification import verify
 from tfopt.data.sample_inputs import split_batches
 from tfopt.keras_models.quantization_aware import has_trained_ranges
+from tfopt.processes import heap
 
 
 def export(model: Model, examples: Examples | None, target: Path, parameters: OnnxConversion) -> dict[str, Any]:
@@ -54,6 +56,9 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: On
     onnx_export.check_model(converted)
     onnx.save(converted, file)
     facts["ops"] = dict(sorted(Counter(node.op_type for node in converted.graph.node).items()))
+    del converted
+    gc.collect()  # the converter's graphs are cycles, with dozens of copies of the weights
+    heap.trim()
     with runtimes.load(OnnxModel(target)) as child:
         facts["verified"] = verify(parent, child, examples, sampled, parameters, parameters.precision)
     return {"precision": parameters.precision, **facts}
