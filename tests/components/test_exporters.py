@@ -289,7 +289,11 @@ def keras_2_file(folder: Path, kind: str) -> Path:
     return file
 
 
-@pytest.mark.parametrize("exporter", [TFLITE, OPENVINO], ids=str)  # test_export_onnx.py has the other
+@pytest.mark.parametrize(
+    "exporter",
+    [pytest.param(TFLITE, marks=pytest.mark.nightly), OPENVINO],  # 4 s and 1 s; test_export_onnx.py has the other
+    ids=str,
+)
 def test_a_third_party_model_is_exported_exactly(exporter, tmp_path):
     data = write_split(tmp_path / "ex", {"input_2": chords()})
     facts = exporter.export(pretrained("nmp"), data, tmp_path / "out", tolerance=PRETRAINED_ERROR)
