@@ -11,6 +11,7 @@ import pytest
 
 from tests import record_models
 from tests.components.exporters import EXPORTERS
+from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import Benchmark, Evaluation, Examples, Model, SavedModel
 from tfopt.artifacts.model_card import write_card
@@ -203,27 +204,17 @@ def test_evaluate_skips_records_without_a_parsed_feature(folder, tmp_path):
     with tf.io.TFRecordWriter(str(split / "data_tfrecord-00000-of-00001")) as writer:
         for record in [*records(folder)[:20], broken.SerializeToString()]:
             writer.write(record)
-    find("evaluate")(
-        baseline=folder / "keras_3",
-        candidates=[folder / "keras_2"],
-        examples=tmp_path / "examples",
-        evaluation=tmp_path / "e",
-        label="label",
-    )
+    models = {"baseline": folder / "keras_3", "candidates": [folder / "keras_2"]}
+    find("evaluate")(**models, examples=tmp_path / "examples", evaluation=tmp_path / "e", label="label")
     counts = Evaluation(tmp_path / "e").load().counts
     assert counts.skipped_because == {"a feature missing, or of another type or length": 1}
     assert counts.evaluated == 20
 
 
 def test_evaluate_refuses_examples_without_a_parsed_feature(folder, digits_examples, tmp_path):
+    models = {"baseline": folder / "keras_3", "candidates": [folder / "keras_2"]}
     with pytest.raises(ComponentError, match="no feature 'a'"):
-        find("evaluate")(
-            baseline=folder / "keras_3",
-            candidates=[folder / "keras_2"],
-            examples=digits_examples,
-            evaluation=tmp_path / "e",
-            label="label",
-        )
+        find("evaluate")(**models, examples=digits_examples, evaluation=tmp_path / "e", label="label")
 
 
 @pytest.fixture
@@ -399,13 +390,7 @@ def test_cut_at_refuses_a_node_that_does_not_exist(folder, tmp_path):
 def test_cut_refuses_an_output_of_text(tmp_path):
     import tensorflow as tf
 
-    class Upper(tf.Module):
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
-        def serve(self, text: Any) -> dict[str, Any]:
-            return {"upper": tf.strings.upper(text)}
-
-    module = Upper()
-    tf.saved_model.save(module, str(tmp_path / "model"), signatures={"serving_default": module.serve})
+    model = saved(tmp_path / "model", lambda text: {"upper": tf.strings.upper(text)}, text=([None], tf.string))
     with pytest.raises(ComponentError, match="output upper is text"):
-        find("export_tflite")(model=tmp_path / "model", exported=tmp_path / "out")
+        find("export_tflite")(model=model, exported=tmp_path / "out")
     assert not (tmp_path / "out").exists()

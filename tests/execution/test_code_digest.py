@@ -95,9 +95,8 @@ def test_versions_of_packages_and_variables_that_change_results_change_the_diges
     assert _digests_of_process(HOME="/b", TF_CPP_MIN_LOG_LEVEL="3") == before
     for variable in ("TF_USE_LEGACY_KERAS", "TF_ENABLE_ONEDNN_OPTS"):
         assert not set(_digests_of_process(**{variable: "1"})) & set(before)
-    version = metadata.version
     with monkeypatch.context() as patch:
-        patch.setattr(metadata, "version", lambda name: "0" if name == "onnx" else version(name))
+        patch.setattr(code_digest, "_version", lambda name: "0" if name == "onnx" else metadata.version(name))
         export, push, train = _digests()
     assert export != before[0] and [push, train] == before[1:]
     with monkeypatch.context() as patch:
