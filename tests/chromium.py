@@ -65,13 +65,13 @@ def measure_pages(
         done = browse("--dump-dom", *([DARK] if dark else []), holder.as_uri())
     match = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
     assert match and match[1], done.stderr
-    found = iter(json.loads(unescape(match[1])))
+    values = iter(json.loads(unescape(match[1])))
     lines = _console(done)
     foreign = [line for line in lines if not any(page.as_uri() in line for page in pages)]
     results = {}
     for page in pages:
         messages = foreign + [line for line in lines if page.as_uri() in line]
-        results[page] = {width: next(found) | {"console": messages} for width in widths}
+        results[page] = {width: next(values) | {"console": messages} for width in widths}
     return results
 
 

@@ -12,7 +12,9 @@ from pyarrow import parquet
 
 from tests.components.test_prepare_examples import records, rows, run, shards
 from tests.components.test_prepare_examples_refusals import refusal
+from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers import parquet_pages
+from tfopt.components.prepare_examples.readers.detect import inspect_source
 
 FORMATS = ("csv", "tsv.gz", "jsonl", "ndjson.gz", "parquet")
 DAY = pa.array([0, 1, 2], pa.date32())
@@ -92,11 +94,13 @@ def test_files_are_selected_by_name_and_pattern(tmp_path):
     table = sample(40)
     for name, part in (("2024-01.csv", table[:20]), ("2024-02.csv", table[20:30]), ("old/[1].csv", table[30:])):
         write(tmp_path / "data" / name, part)
-    counts = [
-        run(tmp_path / "data", tmp_path / f"out{index}", files=files)["read"]
-        for index, files in enumerate([["2024-*.csv"], ["old/[1].csv", "2024-01.csv"], ["*.csv"]])
-    ]
-    assert counts == [30, 30, 40]
+    for files, selected in (
+        (["2024-*.csv"], ["2024-01.csv", "2024-02.csv"]),
+        (["old/[1].csv", "2024-01.csv"], ["2024-01.csv", "old/[1].csv"]),
+    ):
+        source = inspect_source(str(tmp_path / "data"), Settings(files=tuple(files)))
+        assert sorted(source.files) == [str(tmp_path / "data" / name) for name in selected]
+    assert run(tmp_path / "data", tmp_path / "out", files=["*.csv"])["read"] == 40
     error = refusal(tmp_path / "data", tmp_path / "none", files=["2024-03.csv"])
     assert "no file '2024-03.csv'" in error.received
     assert "did you mean 2024-02.csv" in error.fix or "2024-01.csv" in error.fix

@@ -142,14 +142,14 @@ def measured(tmp_path_factory) -> dict[str, dict[int, dict]]:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_fits_its_width_and_no_text_covers_another(measured, name):
-    for width, found in measured[name].items():
-        assert found["words"] > 60, width
-        assert found["wide"] == [0], width
-        assert found["texts"] == found["charts"] == found["labels"] == [], width
-        assert not found["console"], width
+    for width, values in measured[name].items():
+        assert values["words"] > 60, width
+        assert values["wide"] == [0], width
+        assert values["texts"] == values["charts"] == values["labels"] == [], width
+        assert not values["console"], width
         if name in DECISIONS:
             rows = len(CASES[DECISIONS[name]])
-            assert found["names"] == [rows] if rows <= 12 else found["names"][0] >= 3, width
+            assert values["names"] == [rows] if rows <= 12 else values["names"][0] >= 3, width
 
 
 def test_the_measurement_finds_text_over_text_and_wide_elements(measured):
