@@ -47,21 +47,32 @@ def measure_widths(
     page: Path, scripts: dict[str, str], widths: Sequence[int], *, dark: bool = False
 ) -> dict[int, dict[str, Any]]:
     """Evaluate JavaScript functions at several page widths in one Chromium; all results have the same ``console``."""
-    holder = page.with_name(f"frames-{dark}.html")
+    return measure_pages([page], scripts, widths, dark=dark)[page]
+
+
+def measure_pages(
+    pages: Sequence[Path], scripts: dict[str, str], widths: Sequence[int], *, dark: bool = False
+) -> dict[Path, dict[int, dict[str, Any]]]:
+    """Evaluate JavaScript functions in pages at several widths in one Chromium.
+
+    The ``console`` has the messages of the page, and those without the address of one of the pages.
+    """
     written = ", ".join(f"{json.dumps(name)}: {script}" for name, script in scripts.items())
-    frames = "\n".join(IFRAME.format(page=page.name, width=width) for width in widths)
-    holder.write_text(FRAME.format(frames=frames, scripts=written), encoding="utf-8")
-    done = browse("--dump-dom", *([DARK] if dark else []), holder.as_uri())
-    holder.unlink()
+    frames = "\n".join(IFRAME.format(page=page.as_uri(), width=width) for page in pages for width in widths)
+    with tempfile.TemporaryDirectory() as folder:
+        holder = Path(folder, "frames.html")
+        holder.write_text(FRAME.format(frames=frames, scripts=written), encoding="utf-8")
+        done = browse("--dump-dom", *([DARK] if dark else []), holder.as_uri())
     match = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
     assert match and match[1], done.stderr
-    results = zip(widths, json.loads(unescape(match[1])), strict=True)
-    return {width: values | {"console": _console(done)} for width, values in results}
-
-
-def console(page: Path) -> list[str]:
-    """Return the console messages of a page."""
-    return _console(browse("--dump-dom", page.as_uri()))
+    values = iter(json.loads(unescape(match[1])))
+    lines = _console(done)
+    foreign = [line for line in lines if not any(page.as_uri() in line for page in pages)]
+    results = {}
+    for page in pages:
+        messages = foreign + [line for line in lines if page.as_uri() in line]
+        results[page] = {width: next(values) | {"console": messages} for width in widths}
+    return results
 
 
 def _console(done: subprocess.CompletedProcess[str]) -> list[str]:

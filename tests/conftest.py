@@ -25,6 +25,9 @@ gc.set_threshold(50_000, 20, 20)
 # The same kernels on every x86 CPU: before AVX-512 VNNI, TensorFlow does not use oneDNN by default, and then has no
 # convolutions with the channels first. The variable has to be set before TensorFlow is imported.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+# The size without a terminal, which argparse asks for at each option of a parser, and Beam makes many parsers.
+os.environ.setdefault("COLUMNS", "80")
+os.environ.setdefault("LINES", "24")
 # Hypothesis draws the same examples in every run; tests that search for new ones are marked nightly.
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")

@@ -43,19 +43,20 @@ def test_what_is_not_there_is_refused(tmp_path):
         storage.local_copy("unheard-of://bucket/model")
 
 
-def test_evaluate_reads_and_writes_remote_artifacts(tmp_path, digits_model, digits_examples):
-    here = evaluate(digits_model, [digits_model], digits_examples, tmp_path / "here")["evaluation"].read()
+def test_evaluate_reads_and_writes_remote_artifacts(tmp_path, digits_lite, digits_examples):
+    here = evaluate(digits_lite, [digits_lite], digits_examples, tmp_path / "here", replicates=100)["evaluation"].read()
     evaluate(
-        f"objects://{digits_model}",
-        [f"objects://{digits_model}"],
+        f"objects://{digits_lite}",
+        [f"objects://{digits_lite}"],
         f"objects://{digits_examples}",
         f"objects://{tmp_path}/there",
+        replicates=100,
     )
     assert sorted(file.name for file in (tmp_path / "there").iterdir()) == ["evaluation.json"]
     assert (tmp_path / "there" / "evaluation.json").read_text() == (tmp_path / "here" / "evaluation.json").read_text()
     assert here["counts"]["read"] == 397
     with pytest.raises(ComponentError, match=r"(?s)Split-test/: no files.*name another split"):
-        evaluate(digits_model, [digits_model], f"objects://{digits_examples}", tmp_path / "not", split="test")
+        evaluate(digits_lite, [digits_lite], f"objects://{digits_examples}", tmp_path / "not", split="test")
 
 
 def test_an_s3_server_has_the_same_files_and_new_content_has_a_new_digest(bucket, tmp_path):

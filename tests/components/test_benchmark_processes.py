@@ -26,7 +26,7 @@ from tfopt.processes.fork_server import ForkedWorker
 
 def test_a_busy_process_on_the_core_adds_a_note_and_gives_no_false_verdict(models, tmp_path):
     with busy_process(choose_cores(1)[0]):
-        content = run(models["middle"], [models["middle"]], tmp_path / "out", min_effect=0.2)
+        content = run(models["middle"], [models["middle"]], tmp_path / "out", min_effect=0.2, batch_sizes=["1"])
     for row in content["models"]:
         assert row["latency"]["1"]["disturbed"] > 0.2
         assert row["latency"]["1"]["stable"] is False
@@ -79,14 +79,14 @@ def test_a_model_whose_call_never_returns_is_stopped_and_is_a_row(models, tmp_pa
 def test_models_of_one_format_and_settings_are_forked_from_the_same_process(models, tmp_path):
     small, large = models["small"], models["large"]
     configured, preprocessed = tmp_path / "configured", tmp_path / "preprocessed"
-    configure_runtime(model=small.with_suffix(""), configured=configured, onednn="off")
+    configure_runtime(model=small.with_suffix(""), configured=configured, onednn="on")
     shutil.copytree(small.with_suffix(""), preprocessed / PREPROCESSING)
     shutil.copy(small, preprocessed / "model.tflite")
-    lite, plain, off, both = (
+    lite, plain, on, both = (
         RuntimeConfig.of(Model(path)) for path in (small, small.with_suffix(""), configured, preprocessed)
     )
     assert plain == RuntimeConfig.of(Model(large.with_suffix("")))
-    assert len({lite, plain, off, both}) == 4
+    assert len({lite, plain, on, both}) == 4
     with RuntimeProcesses(choose_cores(1), tmp_path) as processes:
         assert processes.of(Model(small)) is processes.of(Model(large))
         assert processes.of(Model(small)) is not processes.of(Model(preprocessed))

@@ -55,11 +55,11 @@ def result(tmp_path_factory, digits_model, lite, noisy, digits_examples):
 
 
 @pytest.fixture
-def run(tmp_path, digits_model, digits_examples):
-    """Return a function that runs `evaluate` with changed arguments; by default the model is its own candidate."""
+def run(tmp_path, digits_lite, digits_examples):
+    """Return a function that runs `evaluate` with changed arguments; by default a LiteRT file is its own candidate."""
 
     def run(**changes):
-        arguments = {"baseline": digits_model, "candidates": [digits_model], "examples": digits_examples}
+        arguments = {"baseline": digits_lite, "candidates": [digits_lite], "examples": digits_examples}
         arguments |= {"evaluation": tmp_path / "evaluation", "replicates": 100}
         return evaluate(**arguments | changes)["evaluation"].read()
 

@@ -116,6 +116,13 @@ def test_the_mean_iou_of_the_docs_matches_scikit_learn(report, inputs, data):
     assert list(report.metadata) == ["mean_iou[parent.keras]", "mean_iou[child.keras]"]
 
 
+def mean_iou(labels, classes) -> float:
+    """Compute the metric from counts, in a hundredth of the time of scikit-learn."""
+    counts = np.bincount(CLASSES * labels.ravel() + classes.ravel(), minlength=CLASSES**2).reshape(CLASSES, CLASSES)
+    hits = counts.diagonal()
+    return float(np.mean(hits / (counts.sum(0) + counts.sum(1) - hits)))
+
+
 def test_the_interval_of_the_difference_is_that_of_resampled_records(report, inputs, data):
     generator = np.random.default_rng(1)
     classes = [predict(model, data).reshape(RECORDS, -1, CLASSES).argmax(-1) for model in
@@ -123,8 +130,7 @@ def test_the_interval_of_the_difference_is_that_of_resampled_records(report, inp
     differences = []
     for _ in range(100):
         rows = generator.integers(0, RECORDS, RECORDS)
-        labels = data["mask"][rows].ravel()
-        parent, child = (sk.jaccard_score(labels, own[rows].ravel(), average="macro") for own in classes)
+        parent, child = (mean_iou(data["mask"][rows], own[rows]) for own in classes)
         differences.append(child - parent)
     delta = report.read()["models"][1]["delta"]["mean_iou"]
     assert delta["high"] - delta["low"] == pytest.approx(3.92 * np.std(differences), rel=0.35)
@@ -282,7 +288,7 @@ def test_goals_and_the_objective_of_select_model_take_the_metric(
         **models, examples=digits_examples, evaluation=tmp_path / "evaluation",
         module=tmp_path / "module.py", metrics=["module:cost"], replicates=100,
     )["evaluation"].read()  # fmt: skip
-    find("benchmark")(**models, examples=digits_examples, benchmark=tmp_path / "benchmark", **QUICK)
+    find("benchmark")(**models, examples=digits_examples, benchmark=tmp_path / "benchmark", batch_sizes=["1"], **QUICK)
     reports = {name: tmp_path / name for name in ("evaluation", "benchmark", "selected", "decision", "blessing")}
     cost = measured["models"][1]["metrics"]["cost"]["value"]
     goals = [f"cost threshold {cost / 2}", "quality max_degradation 50%", "accuracy threshold 0.5"]

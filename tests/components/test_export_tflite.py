@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.components.exporters import TFLITE, chords, pretrained, write_split
+from tests.components.exporters import TFLITE, write_split
 from tests.conftest import write_examples
 from tests.runtimes.formulas import saved
 from tfopt import keras_models, runtimes
@@ -44,9 +44,15 @@ def test_a_model_with_a_lookup_table_is_calibrated_on_the_words_of_the_examples(
 
 
 def test_integer_io_that_the_converter_left_in_float_raises(tmp_path):
-    sound = write_split(tmp_path / "ex", {"input_2": chords()})
-    with pytest.raises(ComponentError, match="note: float in the converted file"):
-        TFLITE.export(pretrained("nmp"), sound, tmp_path / "out", "int8", integer_io=True, calibration_count=2)
+    kernel = tf.constant(np.random.default_rng(0).normal(size=(4, 3)), tf.float32)
+
+    def serve(x):
+        return {"product": x @ kernel, "constant": tf.zeros([2])}  # the converter does not quantize constants
+
+    model = saved(tmp_path / "model", serve, x=([None, 4], tf.float32))
+    data = write_split(tmp_path / "ex", {"x": np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)})
+    with pytest.raises(ComponentError, match="constant: float in the converted file"):
+        TFLITE.export(model, data, tmp_path / "out", "int8", integer_io=True, calibration_count=2)
 
 
 def test_examples_without_the_models_input_name_the_nearest(digits_model, tmp_path):

@@ -40,11 +40,16 @@ PRECISIONS = [
     (ONNX, "float32", {"opset": 13}, 1e-5, 1.0, 14_000),
     (ONNX, "float16", {}, 1e-2, 0.99, 10_500),
     (ONNX, "int8", {}, 0.25, 0.97, 20_000),
-    (ONNX, "int8", {"per_channel": False, "reduce_range": "on", "opset": 13}, 0.35, 0.96, 20_000),
+    pytest.param(  # test_export_onnx.py has each of these settings
+        *(ONNX, "int8", {"per_channel": False, "reduce_range": "on", "opset": 13}, 0.35, 0.96, 20_000),
+        marks=pytest.mark.nightly,
+    ),
     (OPENVINO, "float32", {}, 1e-5, 1.0, 6_000),
     (OPENVINO, "float16", {}, 1e-2, 0.99, 3_200),
     (OPENVINO, "int8", {}, 0.25, 0.97, 2_000),
-    (OPENVINO, "int8", {"preset": "mixed", "reduce_range": "on"}, 0.35, 0.96, 2_100),
+    pytest.param(  # test_export_openvino.py has the preset and the range
+        *(OPENVINO, "int8", {"preset": "mixed", "reduce_range": "on"}, 0.35, 0.96, 2_100), marks=pytest.mark.nightly
+    ),
 ]
 EACH = pytest.mark.parametrize("exporter", EXPORTERS, ids=str)
 
@@ -289,7 +294,11 @@ def keras_2_file(folder: Path, kind: str) -> Path:
     return file
 
 
-@pytest.mark.parametrize("exporter", [TFLITE, OPENVINO], ids=str)  # test_export_onnx.py has the other
+@pytest.mark.parametrize(
+    "exporter",
+    [pytest.param(TFLITE, marks=pytest.mark.nightly), OPENVINO],  # 4 s and 1 s; test_export_onnx.py has the other
+    ids=str,
+)
 def test_a_third_party_model_is_exported_exactly(exporter, tmp_path):
     data = write_split(tmp_path / "ex", {"input_2": chords()})
     facts = exporter.export(pretrained("nmp"), data, tmp_path / "out", tolerance=PRETRAINED_ERROR)

@@ -70,7 +70,7 @@ def test_folding_again_hands_the_model_on_unchanged(folded_digits, tmp_path):
     )
 
 
-@KERAS
+@pytest.mark.parametrize("keras", ["keras", pytest.param("tf_keras", marks=pytest.mark.nightly)], indirect=True)
 def test_a_saved_model_without_a_keras_form_is_folded_on_its_graph(keras, tmp_path, caplog):
     layers = keras.layers
     image = keras.Input((8, 8, 3), name="image")

@@ -221,7 +221,9 @@ def test_loop_bodies_are_optimized_and_unused_functions_removed(tmp_path):
     np.testing.assert_array_equal(outputs, [[1, 8]])
 
 
-@pytest.mark.parametrize("kind", ["LSTM", pytest.param("GRU", marks=pytest.mark.nightly)])  # both are loops
+@pytest.mark.parametrize(
+    "kind", ["SimpleRNN", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("LSTM", "GRU"))]
+)  # all are loops
 def test_recurrent_layers_keep_their_outputs_and_get_constant_weights(kind, tmp_path):
     import keras
 

@@ -1,13 +1,15 @@
-"""Test that all Beam runners write the same examples, and that a full disk of a worker is reported."""
+"""Test that all Beam runners write the same examples, close their clients, and report a full disk of a worker."""
 
-import contextlib
 import errno
 from pathlib import Path
 
+import apache_beam as beam
 import pyarrow as pa
 import pytest
+from distributed import LocalCluster
 from pyarrow import parquet
 
+from tests.data.test_beam_runner import fail, square
 from tests.process_tree import wait_until
 from tfopt.artifacts import Examples
 from tfopt.components.prepare_examples.component import prepare_examples
@@ -22,7 +24,7 @@ from tfopt.data import beam_runner
         ("dask", "parquet"),
     ],
 )
-def test_every_runner_writes_the_same_files(runner, kind, tmp_path):
+def test_every_runner_writes_the_same_files(arguments, kind, tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     for part in range(5):
@@ -34,26 +36,37 @@ def test_every_runner_writes_the_same_files(runner, kind, tmp_path):
             columns = dict(zip(("x", "y", "label"), zip(*table, strict=True), strict=True))
             parquet.write_table(pa.table(columns), data / f"{part}.parquet", row_group_size=30)
     prepare_examples(data=data, examples=tmp_path / "here")
-    with pipeline_arguments(runner) as arguments, beam_runner.runner_arguments(arguments):
+    with beam_runner.runner_arguments(arguments):
         prepare_examples(data=data, examples=tmp_path / "there")
     assert Examples(tmp_path / "here").digest == Examples(tmp_path / "there").digest
 
 
 def test_a_full_disk_on_a_worker_is_an_oserror_with_its_number(tmp_path):
-    import apache_beam as beam
-
     with pytest.raises(OSError, match="No space left") as caught, beam_runner.pipeline() as opened:
         _ = opened | beam.Create(["/dev/full"]) | beam.Map(lambda file: Path(file).write_text("x"))
     assert caught.value.errno == errno.ENOSPC
 
 
-@contextlib.contextmanager
-def pipeline_arguments(runner):
-    if runner == "multi_processing":
-        yield ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
-        return
-    from distributed import LocalCluster
+@pytest.fixture(scope="module")
+def cluster():
+    """Start a Dask cluster with one process of two threads."""
+    with LocalCluster(n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
+        yield cluster
 
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-        yield ["--runner=DaskRunner", f"--dask_client_address={cluster.scheduler_address}"]
-        wait_until(lambda: not [name for name in cluster.scheduler.clients if name.startswith("Client-")], 20)
+
+@pytest.fixture
+def arguments(runner, request) -> list[str]:
+    if runner == "dask":
+        address = request.getfixturevalue("cluster").scheduler_address
+        return ["--runner=DaskRunner", f"--dask_client_address={address}"]
+    return ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+
+
+@pytest.mark.parametrize("runner", ["dask"])
+def test_dasks_client_is_closed_after_each_run(cluster, arguments, tmp_path):
+    with beam_runner.runner_arguments(arguments):
+        assert beam_runner.worker_count() == 2
+        assert square(tmp_path) == 328350
+        with pytest.raises(RuntimeError, match="on purpose"), beam_runner.pipeline() as pipeline:
+            pipeline | beam.Create([1]) | beam.Map(fail)
+    wait_until(lambda: not [name for name in cluster.scheduler.clients if name.startswith("Client-")], 20)

@@ -1,6 +1,7 @@
 """Test `push_model --register mlflow=…` against MLflow's server, a real process, and its SQLite store."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -19,9 +20,13 @@ from tfopt.errors import ComponentError
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("mlflow")
+
+
+@pytest.fixture(scope="module")
+def server(folder):
     """Start ``mlflow server`` and return its address."""
-    folder = tmp_path_factory.mktemp("mlflow")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -77,52 +82,56 @@ def test_a_push_is_a_run_with_metrics_tags_and_files_and_a_registered_version(pu
     assert all((files / name).read_bytes() == (pushed / name).read_bytes() for name in names)
 
 
+def register(address: str, **fields) -> str:
+    """Register a version in this process: only the first test starts another one, which imports MLflow again."""
+    (target,) = parse_targets([f"mlflow={address}"])
+    with patch.dict(os.environ):  # the client's settings are for a process of its own
+        return register_with(target, version(**fields))
+
+
 def test_a_second_registration_adds_nothing_an_unfinished_run_is_completed_and_a_version_is_added(push, server):
     client = MlflowClient(server)
-    first = push(f"mlflow={server}", model_name="digits b")
-    second = push(f"mlflow={server}", model_name="digits b")
-    assert first["registrations"] == second["registrations"]
+    fields = {"name": "digits b", "path": push()["path"], "destination": str(push.destination)}
+    first = register(server, **fields)
+    assert register(server, **fields) == first
     (run,) = runs_of(client, "digits b")
-    (version,) = client.search_model_versions("name = 'digits b'")
-    client.delete_model_version("digits b", version.version)  # as if a push had been killed before it
+    (registered,) = client.search_model_versions("name = 'digits b'")
+    client.delete_model_version("digits b", registered.version)  # as if a push had been killed before it
     client.update_run(run.info.run_id, "RUNNING")
-    assert push(f"mlflow={server}", model_name="digits b")["registrations"] == first["registrations"]
+    assert register(server, **fields) == first
     (run,) = runs_of(client, "digits b")
-    (version,) = client.search_model_versions("name = 'digits b'")
-    assert (run.info.status, version.run_id) == ("FINISHED", run.info.run_id)
-    (push.destination / "1" / "model.tflite").write_text("changed, so that the next push adds a version")
-    push(f"mlflow={server}", model_name="digits b")
-    assert sorted(run.data.tags["tfopt.version"] for run in runs_of(client, "digits b")) == ["1", "2"]
+    (registered,) = client.search_model_versions("name = 'digits b'")
+    assert (run.info.status, registered.run_id) == ("FINISHED", run.info.run_id)
+    register(server, **fields | {"number": 9, "digest": "1" * 64})
+    assert sorted(run.data.tags["tfopt.version"] for run in runs_of(client, "digits b")) == ["8", "9"]
     assert len(client.search_model_versions("name = 'digits b'")) == 2
 
 
 def test_the_files_of_a_version_in_an_object_store_are_recorded(push, server, bucket):
-    """Register in this process: the variables of the bucket would start another one with TensorFlow."""
     pushed = push(destination=f"{bucket}/digits d")
-    (target,) = parse_targets([f"mlflow={server}"])
-    with patch.dict(os.environ):  # the client's settings are for a process of its own
-        register_with(target, version(name="digits d", path=pushed["path"], destination=f"{bucket}/digits d"))
+    register(server, name="digits d", path=pushed["path"], destination=f"{bucket}/digits d")
     client = MlflowClient(server)
     (run,) = runs_of(client, "digits d")
     assert run.data.tags["tfopt.destination"] == f"{bucket}/digits d"
     assert "model/model.tflite" in {file.path for file in client.list_artifacts(run.info.run_id, "model")}
 
 
-def test_a_file_of_sqlite_is_a_store_too(push, tmp_path, monkeypatch):
+def test_a_file_of_sqlite_is_a_store_too(push, server, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # the store has its files in the working folder
+    shutil.copy(folder / "runs.db", tmp_path)  # that of the server: MLflow needs 2 s to create its tables
     address = f"sqlite:///{tmp_path}/runs.db"
-    push(f"mlflow={address}")
+    register(address, name="digits e", path=push()["path"], metrics=push.metrics)
     client = MlflowClient(address)
-    (run,) = runs_of(client, "digits")
+    (run,) = runs_of(client, "digits e")
     assert run.data.metrics["accuracy"] == pytest.approx(push.metrics["accuracy"])
     assert [file.path for file in client.list_artifacts(run.info.run_id, "model")]
 
 
-def test_a_server_that_does_not_respond_is_an_error_and_the_version_stays(push):
+def test_a_server_that_does_not_respond_is_an_error(push):
+    """Register; test_push_model_registrations.py has a push whose registration fails."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    with pytest.raises(ComponentError, match=r"pushed and complete, but not registered with mlflow=") as caught:
-        push(f"mlflow={address}")
+    with pytest.raises(ComponentError) as caught:
+        register(address, path=push()["path"])
     assert caught.value.expected == "mlflow that accepts the registration"
-    assert (push.destination / "1").is_dir()

@@ -52,40 +52,32 @@ def test_a_push_is_a_version_with_metrics_and_the_address_of_the_files(push, url
     assert (artifact.model_format_name, artifact.model_format_version) == ("tensorflow", "2")
 
 
-def test_a_second_registration_adds_nothing(push, url):
-    first = push(f"model-registry={url}", model_name="digits b")
-    assert push(f"model-registry={url}", model_name="digits b")["registrations"] == first["registrations"]
+def register(url: str, **fields) -> str:
+    """Register a version in this process: only the test above starts another one."""
+    (target,) = parse_targets([f"model-registry={url}"])
+    return register_with(target, version(**fields))
+
+
+def test_a_second_registration_adds_nothing(url):
+    first = register(url, name="digits b", number=1)
+    assert register(url, name="digits b", number=1) == first
     assert len(stored(url, "digits b")[2]) == 1
 
 
-def test_another_model_as_the_same_version_is_refused_and_the_version_stays(push, url, tmp_path):
-    push(f"model-registry={url}", model_name="digits c")
-    other = tmp_path / "other"
-    file = tmp_path / "selected" / "Format-Serving" / "tflite"
-    digest = stored(url, "digits c")[1].custom_properties["tfopt.digest"]
-    file.write_text("another model")
+def test_another_model_as_the_same_version_is_refused(url):
+    """Register; test_push_model_registrations.py has a push whose registration fails, and the version stays."""
+    register(url, name="digits c", number=1, digest="a" * 64)
     with pytest.raises(ComponentError, match="the server has another model as digits c 1"):
-        push(f"model-registry={url}", model_name="digits c", destination=str(other), blessing=bless(tmp_path))
-    assert (other / "1").is_dir()
-    assert stored(url, "digits c")[1].custom_properties["tfopt.digest"] == digest
+        register(url, name="digits c", number=1, digest="b" * 64)
+    assert stored(url, "digits c")[1].custom_properties["tfopt.digest"] == "a" * 64
 
 
-def bless(folder):
-    from tfopt.artifacts import Blessing, Model
-
-    blessing = Blessing(folder / "blessing again")
-    digest = Model(folder / "selected").digest
-    blessing.write({"blessed": True, "reason": "a test", "model_digest": digest})
-    return blessing.path
-
-
-def test_a_version_whose_artifact_was_not_registered_gets_it_in_the_rerun(push):
+def test_a_version_whose_artifact_was_not_registered_gets_it_in_the_rerun():
     with ModelRegistryServer() as server:
         server.refused = 1
         with pytest.raises(ComponentError, match="503"):
-            push(f"model-registry={server.url}")
-        report = push(f"model-registry={server.url}")
-        assert report["version"] == 1
+            register(server.url, number=1)
+        assert register(server.url, number=1).startswith("version 1 of digits")
         assert len(stored(server.url, "digits")[2]) == 1
 
 
@@ -93,28 +85,26 @@ def test_the_token_of_the_pod_is_sent(tmp_path, monkeypatch):
     """Register in this process: the variable would start another process with TensorFlow."""
     with ModelRegistryServer() as server:
         server.token = "t0"
-        (target,) = parse_targets([f"model-registry={server.url}"])
         with pytest.raises(ComponentError, match="401"):
-            register_with(target, version())
+            register(server.url)
         (tmp_path / "token").write_text("t0\n")
         monkeypatch.setenv("KF_PIPELINES_SA_TOKEN_PATH", str(tmp_path / "token"))
-        assert register_with(target, version()).startswith("version 8 of digits")
+        assert register(server.url).startswith("version 8 of digits")
 
 
-def test_an_address_without_a_registry_and_https_without_a_token_are_refused(push, monkeypatch):
+def test_an_address_without_a_registry_and_https_without_a_token_are_refused(monkeypatch):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
-    with pytest.raises(ComponentError, match="pushed and complete, but not registered"):
-        push(f"model-registry=http://127.0.0.1:{port}")
+    with pytest.raises(ComponentError, match="model-registry that accepts the registration"):
+        register(f"http://127.0.0.1:{port}")
     monkeypatch.setenv("KF_PIPELINES_SA_TOKEN_PATH", "/nowhere/token")
-    (target,) = parse_targets([f"model-registry=https://127.0.0.1:{port}"])
     with pytest.raises(ComponentError, match="no file /nowhere/token"):
-        register_with(target, version())
+        register(f"https://127.0.0.1:{port}")
 
 
-def test_a_server_with_another_api_is_reported_with_the_release_of_the_client(push, monkeypatch):
+def test_a_server_with_another_api_is_reported_with_the_release_of_the_client(monkeypatch):
     with ModelRegistryServer() as server:
         monkeypatch.setattr(server, "respond", lambda *_: (404, {}))
         with pytest.raises(ComponentError, match=r"the API of the client model-registry 0\.\d+\.\d+ \(404\)"):
-            push(f"model-registry={server.url}")
+            register(server.url)

@@ -11,11 +11,13 @@ import pytest
 
 from tests import record_models
 from tests.components.exporters import EXPORTERS
+from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import Benchmark, Evaluation, Examples, Model, SavedModel
 from tfopt.artifacts.model_card import write_card
 from tfopt.component import find
 from tfopt.components.benchmark.inputs import Inputs
+from tfopt.components.benchmark.worker import Worker
 from tfopt.conversion.core_model import convert_model
 from tfopt.data.batches import read_records
 from tfopt.errors import ComponentError
@@ -202,36 +204,48 @@ def test_evaluate_skips_records_without_a_parsed_feature(folder, tmp_path):
     with tf.io.TFRecordWriter(str(split / "data_tfrecord-00000-of-00001")) as writer:
         for record in [*records(folder)[:20], broken.SerializeToString()]:
             writer.write(record)
-    find("evaluate")(
-        baseline=folder / "keras_3",
-        candidates=[folder / "keras_2"],
-        examples=tmp_path / "examples",
-        evaluation=tmp_path / "e",
-        label="label",
-    )
+    models = {"baseline": folder / "keras_3", "candidates": [folder / "keras_2"]}
+    find("evaluate")(**models, examples=tmp_path / "examples", evaluation=tmp_path / "e", label="label")
     counts = Evaluation(tmp_path / "e").load().counts
     assert counts.skipped_because == {"a feature missing, or of another type or length": 1}
     assert counts.evaluated == 20
 
 
 def test_evaluate_refuses_examples_without_a_parsed_feature(folder, digits_examples, tmp_path):
+    models = {"baseline": folder / "keras_3", "candidates": [folder / "keras_2"]}
     with pytest.raises(ComponentError, match="no feature 'a'"):
-        find("evaluate")(
-            baseline=folder / "keras_3",
-            candidates=[folder / "keras_2"],
-            examples=digits_examples,
-            evaluation=tmp_path / "e",
-            label="label",
-        )
+        find("evaluate")(**models, examples=digits_examples, evaluation=tmp_path / "e", label="label")
 
 
-def test_benchmark_measures_records_of_a_signature_against_features(folder, exports, tmp_path):
+@pytest.fixture
+def records_model(folder, tmp_path) -> Path:
+    """Write a model with the signature ``records``, and no ``serving_default``."""
     import tensorflow as tf
 
     loaded = tf.saved_model.load(str(folder / "keras_2" / "Format-Serving"))
-    signatures = {"records": loaded.signatures["serving_default"]}  # and no serving_default
+    signatures = {"records": loaded.signatures["serving_default"]}
     tf.saved_model.save(loaded, str(tmp_path / "model"), signatures=signatures)
-    models = {"baseline": tmp_path / "model", "candidates": [exports("keras_2", "onnx")], "signature": "records"}
+    return tmp_path / "model"
+
+
+def test_a_worker_of_benchmark_measures_records_of_a_signature_against_features(
+    folder, exports, records_model, tmp_path
+):
+    import tensorflow as tf
+
+    threads = tf.config.threading.get_intra_op_parallelism_threads()  # it cannot change in this process
+    drawn = Inputs(Examples(folder / "examples").split("eval"), records=4, seed=0, folder=tmp_path)
+    for model in (records_model, exports("keras_2", "onnx").path):
+        worker = Worker({})
+        worker.feed(str(drawn.file(worker.load(str(model), "records", threads)["inputs"])))
+        assert worker.prepare(2)["not_finite"] == []
+        calls, _ = worker.burst(0.01, 0.0)
+        assert (calls > 0).all()
+
+
+@pytest.mark.nightly  # the test above measures in this process, without an import of TensorFlow and 8 rounds
+def test_benchmark_measures_records_of_a_signature_against_features(folder, exports, records_model, tmp_path):
+    models = {"baseline": records_model, "candidates": [exports("keras_2", "onnx")], "signature": "records"}
     settings = {"examples": folder / "examples", "seconds": 0.1, "rounds": 8, "batch_sizes": ["1"]}
     find("benchmark")(**models, **settings, benchmark=tmp_path / "b")
     report = Benchmark(tmp_path / "b").load()
@@ -278,9 +292,8 @@ def test_graph_components_take_random_records_and_words_of_the_graph(folder, tmp
 def test_optimize_graph_adds_a_signature_of_features(folder, tmp_path, name):
     import tensorflow as tf
 
-    find("optimize_graph")(
-        model=folder / name, examples=folder / "examples", optimized=tmp_path / "out", feature_signature="features"
-    )
+    settings = {"feature_signature": "features", "passes": ["drop_control_edges"]}  # the signature needs no passes
+    find("optimize_graph")(model=folder / name, examples=folder / "examples", optimized=tmp_path / "out", **settings)
     with runtimes.load(Model(folder / name)) as parent, runtimes.load(Model(tmp_path / "out")) as child:
         expected = parent.run(inputs(folder, name))["outputs"]
         np.testing.assert_allclose(child.run(inputs(folder, name))["outputs"], expected, atol=1e-5)
@@ -315,7 +328,10 @@ def test_random_records_need_examples_for_text_without_a_vocabulary(folder):
         random_batch(runtime.inputs, records=1, seed=0)
 
 
-@pytest.mark.parametrize("component", [("prune", {"sparsity": 0.5}), ("cluster", {"clusters": 4})])
+@pytest.mark.parametrize(
+    "component",
+    [("prune", {"sparsity": 0.5}), pytest.param(("cluster", {"clusters": 4}), marks=pytest.mark.nightly)],
+)
 def test_keras_components_keep_the_string_signature(folder, tmp_path, component):
     name, parameters = component
     (output,) = find(name).outputs
@@ -374,13 +390,7 @@ def test_cut_at_refuses_a_node_that_does_not_exist(folder, tmp_path):
 def test_cut_refuses_an_output_of_text(tmp_path):
     import tensorflow as tf
 
-    class Upper(tf.Module):
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
-        def serve(self, text: Any) -> dict[str, Any]:
-            return {"upper": tf.strings.upper(text)}
-
-    module = Upper()
-    tf.saved_model.save(module, str(tmp_path / "model"), signatures={"serving_default": module.serve})
+    model = saved(tmp_path / "model", lambda text: {"upper": tf.strings.upper(text)}, text=([None], tf.string))
     with pytest.raises(ComponentError, match="output upper is text"):
-        find("export_tflite")(model=tmp_path / "model", exported=tmp_path / "out")
+        find("export_tflite")(model=model, exported=tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.chart_boxes import LABEL_PROBLEMS, TEXT_OVERLAPS
-from tests.chromium import measure, measure_widths
+from tests.chromium import measure_pages
 from tests.components.test_compare_backbones import TRAINING, create_candidates, inspection
 from tests.components.test_compare_backbones_modules import with_settings
 from tests.components.test_profile_training import plan_report
@@ -114,7 +114,7 @@ def _written(folder: Path, text: str) -> Path:
 DECISIONS = {f"decision {case}": case for case in CASES}
 PAGES: dict[str, Callable[[Path], Path]] = {
     **{name: lambda folder, case=case: write_decision(case, folder) for name, case in DECISIONS.items()},
-    "search": lambda folder: write_search(9, folder),
+    "search": lambda folder: write_search(7, folder),
     "inspection": lambda folder: write_inspection(21, folder),
     "plan": lambda folder: write_plan(0, folder),
     "comparison": lambda folder: write_comparison(0, folder),
@@ -122,23 +122,36 @@ PAGES: dict[str, Callable[[Path], Path]] = {
 
 
 DARK = ("decision 9", "search")  # the colors change, and not the layout
+BAD = '<body style="margin:0"><p style="margin:0">below</p><p style="margin:-12px 0 0;width:500px">above</p>'
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory) -> dict[str, dict[int, dict]]:
+    """Measure all pages, and a bad one, in two Chromiums: a light and a dark one."""
+    folder = tmp_path_factory.mktemp("pages")
+    pages = {}
+    for name, write in [*PAGES.items(), ("bad", lambda folder: _written(folder, f"<!doctype html>{BAD}"))]:
+        (folder / name).mkdir()
+        pages[name] = write(folder / name)
+    results = {}
+    for dark in (False, True):
+        group = [page for name, page in pages.items() if (name in DARK) is dark]
+        results |= measure_pages(group, SCRIPTS, [400, 800, 1280], dark=dark)
+    return {name: results[page] for name, page in pages.items()}
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_fits_its_width_and_no_text_covers_another(tmp_path, name):
-    page = PAGES[name](tmp_path)
-    for width, measured in measure_widths(page, SCRIPTS, [400, 800, 1280], dark=name in DARK).items():
-        assert measured["words"] > 60, width
-        assert measured["wide"] == [0], width
-        assert measured["texts"] == measured["charts"] == measured["labels"] == [], width
-        assert not measured["console"], width
+def test_a_page_fits_its_width_and_no_text_covers_another(measured, name):
+    for width, values in measured[name].items():
+        assert values["words"] > 60, width
+        assert values["wide"] == [0], width
+        assert values["texts"] == values["charts"] == values["labels"] == [], width
+        assert not values["console"], width
         if name in DECISIONS:
             rows = len(CASES[DECISIONS[name]])
-            assert measured["names"] == [rows] if rows <= 12 else measured["names"][0] >= 3, width
+            assert values["names"] == [rows] if rows <= 12 else values["names"][0] >= 3, width
 
 
-def test_the_measurement_finds_text_over_text_and_wide_elements(tmp_path):
-    bad = '<body style="margin:0"><p style="margin:0">below</p><p style="margin:-12px 0 0;width:500px">above</p>'
-    measured = measure(_written(tmp_path, f"<!doctype html><meta charset=utf-8>{bad}"), SCRIPTS, width=400)
-    assert measured["texts"] == ["below over above"]
-    assert measured["wide"][0] == 100
+def test_the_measurement_finds_text_over_text_and_wide_elements(measured):
+    assert measured["bad"][400]["texts"] == ["below over above"]
+    assert measured["bad"][400]["wide"][0] == 100

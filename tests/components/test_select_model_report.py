@@ -3,8 +3,8 @@
 import html
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from tests.chart_boxes import TEXT_OVERLAPS
-from tests.chromium import DARK, browse, console, measure_widths
+from tests.chromium import DARK, browse, measure_pages
 from tests.reports import DIGITS, EXAMPLES, TRAINED, Row, make_models, write_reports
 from tfopt.artifacts import Decision
 from tfopt.artifacts.evaluation_report import Estimate, Metric, ModelEvaluation, SliceMetrics
@@ -96,14 +96,13 @@ SCRIPTS = {
 }
 
 
-def inspect(page: Path, width: int = 1200, *, dark: bool = False) -> dict[str, Any]:
-    """Return the results of all scripts at a width of `WIDTHS`, from one run of the browser for all widths."""
-    return _inspect_widths(page, dark)[width]
-
-
-@cache
-def _inspect_widths(page: Path, dark: bool) -> dict[int, dict[str, Any]]:
-    return measure_widths(page, SCRIPTS, WIDTHS, dark=dark)
+# Decisions whose pages are checked as a whole: rows and parameters.
+SPECIAL: dict[str, tuple[list[Row], dict[str, Any]]] = {
+    "all the same": ([TRAINED, Row("same", "saved_model", accuracy=0.981, p50=0.412, size=186_400)], {}),
+    "one that failed": ([TRAINED, replace(DIGITS[4], error="it crashed")], {}),
+    "not blessed": (DIGITS[:2], {"goals": ["accuracy threshold 0.999"]}),
+    "no goals": (DIGITS, {"goals": [], "objective": "size", "confidence": "point"}),
+}
 
 
 def report(rows: list[Row], folder: Path, *, samples: bool = True, slices: bool = True, **parameters) -> Path:
@@ -116,20 +115,44 @@ def report(rows: list[Row], folder: Path, *, samples: bool = True, slices: bool 
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory) -> Path:
-    return report(DIGITS, tmp_path_factory.mktemp("report"))
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("reports")
 
 
 @pytest.fixture(scope="module")
-def crowd(tmp_path_factory) -> Path:
-    return report(CROWD, tmp_path_factory.mktemp("crowd"))
+def page(folder) -> Path:
+    return report(DIGITS, folder / "page")
 
 
-def test_the_console_is_empty(crowd, tmp_path):
+@pytest.fixture(scope="module")
+def crowd(folder) -> Path:
+    return report(CROWD, folder / "crowd")
+
+
+@pytest.fixture(scope="module")
+def pages(page, crowd, folder) -> dict[str, Path]:
+    """Write all other reports that are measured, and a page with a message in its console."""
+    pages = {"page": page, "crowd": crowd, "loud": folder / "loud.html"}
+    pages["loud"].write_text("<!doctype html><script>console.error('loud')</script><header></header><main></main>")
+    for name, (rows, parameters) in SPECIAL.items():
+        pages[name] = report(rows, folder / name, samples=False, slices=False, **parameters)
+    pages["regression"] = report(DIGITS[:2], folder / "regression", goals=["accuracy max_regression 1%"])
+    rows = [TRAINED, replace(DIGITS[4], speedup=None)]
+    pages["not compared"] = report(rows, folder / "not compared", objective="size")
+    return pages
+
+
+@pytest.fixture(scope="module")
+def inspect(pages) -> Callable[..., dict[str, Any]]:
+    """Return a function that returns the results of all scripts in a page at a width of `WIDTHS`."""
+    light = measure_pages(list(pages.values()), SCRIPTS, WIDTHS)
+    dark = measure_pages([pages["crowd"]], SCRIPTS, WIDTHS, dark=True)
+    return lambda page, width=1200, is_dark=False: (dark if is_dark else light)[page][width]
+
+
+def test_the_console_is_empty(inspect, crowd, pages):
     assert inspect(crowd)["console"] == []
-    loud = tmp_path / "loud.html"
-    loud.write_text("<script>console.error('loud')</script>")
-    assert console(loud)
+    assert inspect(pages["loud"])["console"]
 
 
 def test_the_report_is_one_file_without_external_resources(crowd):
@@ -140,7 +163,7 @@ def test_the_report_is_one_file_without_external_resources(crowd):
     assert len(text) < 300_000
 
 
-def test_the_header_states_the_selected_model_and_the_reason(page):
+def test_the_header_states_the_selected_model_and_the_reason(inspect, page):
     lines = inspect(page)["header"].split("\n")
     assert inspect(page)["title"].startswith("tflite int8 was selected")
     assert "tflite int8 was selected" in lines[:3]
@@ -164,7 +187,7 @@ def test_each_row_leads_to_the_commands_that_show_the_graph(crowd):
     assert all("netron " in block for block in blocks)
 
 
-def test_the_table_equals_the_json(page):
+def test_the_table_equals_the_json(inspect, page):
     table = inspect(page)["table"]
     for row in Decision(page.parent).read()["models"]:
         name, accuracy, change, latency, _, size, why = table[row["name"]]
@@ -186,7 +209,7 @@ def test_the_table_equals_the_json(page):
     assert table["tflite int8"][6].split("\n")[1] == "10.6x, 76% smaller".replace("x", "\N{MULTIPLICATION SIGN}")
 
 
-def test_the_charts_show_every_model_the_front_and_a_description(page):
+def test_the_charts_show_every_model_the_front_and_a_description(inspect, page):
     choice, latency = inspect(page)["pictures"]
     assert choice["role"] == latency["role"] == "img"
     assert (len(choice["circles"]), choice["bars"], choice["dashed"], latency["areas"]) == (6, 10, 1, 6)
@@ -197,7 +220,7 @@ def test_the_charts_show_every_model_the_front_and_a_description(page):
     assert "trained: p50 0.412 ms, p90 0.449 ms, p99 0.577 ms" in latency["named"][1]
 
 
-def test_the_throughput_chart_needs_three_batch_sizes(page, crowd):
+def test_the_throughput_chart_needs_three_batch_sizes(inspect, page, crowd):
     assert "Throughput by batch size" not in inspect(page)["main"]
     *_, throughput = inspect(crowd)["pictures"]
     assert "Throughput by batch size" in inspect(crowd)["main"]
@@ -207,7 +230,7 @@ def test_the_throughput_chart_needs_three_batch_sizes(page, crowd):
     assert "trained: saturated from 4 or 8 on; 2,427/s at 1, 2,725/s at 2, 2,904/s at 4" in throughput["named"][1]
 
 
-def test_bubbles_are_drawn_at_their_values(page):
+def test_bubbles_are_drawn_at_their_values(inspect, page):
     """Compare a third bubble with the axes that two bubbles define."""
     bubbles = {name: numbers for name, _, *numbers in inspect(page)["pictures"][0]["circles"]}
     numbers = {row.name: (math.log(row.p50), row.accuracy, row.size) for row in DIGITS}
@@ -222,38 +245,38 @@ def test_bubbles_are_drawn_at_their_values(page):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_texts_in_charts_do_not_overlap_and_are_not_cut_off(page, crowd, width):
+def test_texts_in_charts_do_not_overlap_and_are_not_cut_off(inspect, page, crowd, width):
     assert inspect(crowd, width)["overlaps"] == []
     if width in (390, 1200):
         assert inspect(page, width)["overlaps"] == []
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_report_has_no_horizontal_scrolling(crowd, width):
+def test_the_report_has_no_horizontal_scrolling(inspect, crowd, width):
     assert inspect(crowd, width)["wide"] == [width, []]
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_every_text_has_the_contrast_that_wcag_requires(crowd, dark):
-    ratios = inspect(crowd, dark=dark)["contrast"]
+def test_every_text_has_the_contrast_that_wcag_requires(inspect, crowd, dark):
+    ratios = inspect(crowd, is_dark=dark)["contrast"]
     assert len(ratios) > 200
     assert [entry for entry in ratios if entry[0] < 4.5] == []
 
 
-def test_dark_mode_has_a_dark_background(crowd, tmp_path):
+def test_dark_mode_has_a_dark_background(inspect, crowd, tmp_path):
     assert min(map(int, re.findall(r"\d+", inspect(crowd)["paper"]))) > 230
-    assert max(map(int, re.findall(r"\d+", inspect(crowd, dark=True)["paper"]))) < 40
+    assert max(map(int, re.findall(r"\d+", inspect(crowd, is_dark=True)["paper"]))) < 40
     shot = tmp_path / "dark.png"
     browse(f"--screenshot={shot}", "--window-size=1200,3000", DARK, crowd.as_uri())
     assert Image.open(shot).convert("L").resize((1, 1)).getpixel((0, 0)) < 60
 
 
-def test_names_of_models_are_escaped(crowd):
+def test_names_of_models_are_escaped(inspect, crowd):
     assert LONG in inspect(crowd)["names"]
     assert "cannot load: <op> 'Erf'" in inspect(crowd)["details"]["openvino"]
 
 
-def test_slices_parity_lineage_environment_and_commands_are_there(page):
+def test_slices_parity_lineage_environment_and_commands_are_there(inspect, page):
     for expected in (
         "label = 9", "Parity with the baseline", "export_tflite precision=int8",
         "Verified: 64 records, largest difference 1.2e-06", "Intel(R) Xeon(R)", "1,000 evaluated of 1,002 read",
@@ -267,7 +290,7 @@ def test_slices_parity_lineage_environment_and_commands_are_there(page):
     assert inspect(page)["row_headers"]
 
 
-def test_the_confusion_matrix_of_the_selected_model_is_open(page):
+def test_the_confusion_matrix_of_the_selected_model_is_open(inspect, page):
     confusions = inspect(page)["confusions"]
     assert [name for name, (is_open, _, _) in confusions.items() if is_open] == [
         Decision(page.parent).read()["selected"]
@@ -310,30 +333,19 @@ def test_the_slices_with_the_largest_losses_are_shown_of_many():
     assert table["hidden"] == 40
 
 
-def test_a_goal_on_earlier_runs_has_no_line_in_the_chart(tmp_path):
-    page = report(DIGITS[:2], tmp_path, goals=["accuracy max_regression 1%"])
-    assert inspect(page)["pictures"][0]["dashed"] == 0
+def test_a_goal_on_earlier_runs_has_no_line_in_the_chart(inspect, pages):
+    assert inspect(pages["regression"])["pictures"][0]["dashed"] == 0
 
 
-def test_the_tiles_do_not_label_a_candidate_as_baseline(tmp_path):
-    page = report([TRAINED, replace(DIGITS[4], speedup=None)], tmp_path, objective="size")
-    assert "the baseline" not in inspect(page)["header"] and "not compared" in inspect(page)["header"]
+def test_the_tiles_do_not_label_a_candidate_as_baseline(inspect, pages):
+    header = inspect(pages["not compared"])["header"]
+    assert "the baseline" not in header and "not compared" in header
 
 
-@pytest.mark.parametrize(
-    ("rows", "parameters"),
-    [
-        ([TRAINED, Row("same", "saved_model", accuracy=0.981, p50=0.412, size=186_400)], {}),
-        ([TRAINED, replace(DIGITS[4], error="it crashed")], {}),
-        (DIGITS[:2], {"goals": ["accuracy threshold 0.999"]}),
-        (DIGITS, {"goals": [], "objective": "size", "confidence": "point"}),
-    ],
-    ids=["all the same", "one that failed", "not blessed", "no goals"],
-)
-def test_the_report_is_complete_for_special_decisions(tmp_path, rows, parameters):
-    page = report(rows, tmp_path, samples=False, slices=False, **parameters)
-    result = inspect(page, 390)
+@pytest.mark.parametrize("name", SPECIAL)
+def test_the_report_is_complete_for_special_decisions(inspect, pages, name):
+    result = inspect(pages[name], 390)
     assert (result["console"], result["overlaps"], result["wide"]) == ([], [], [390, []])
-    decision = Decision(page.parent).read()
+    decision = Decision(pages[name].parent).read()
     assert ("Not blessed: it must not be pushed" in result["header"]) is not decision["blessed"]
     assert ("trained stays" in result["header"]) is (decision["selected"] == "trained")

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.chart_boxes import LABEL_PROBLEMS
-from tests.chromium import measure
+from tests.chromium import measure_pages
 from tests.components.test_select_model_report import CROWD
 from tests.components.test_select_model_report_many import MANY
 from tests.reports import DIGITS
@@ -39,10 +39,11 @@ def test_the_measurement_finds_wrong_labels(tmp_path):
     style = f"<style>{CHART_CSS.read_text()}</style>"
     first, second = re.findall(r'rotate\([^)]*\) ?"><g transform="(translate\([^)]*\) ?)"', picture)
     swapped = picture.replace(first, "FIRST").replace(second, first).replace("FIRST", second)
-    problems = []
-    for number, svg in enumerate((picture, swapped, picture.replace(first, second))):
-        (tmp_path / f"{number}.html").write_text(f'<meta charset="utf-8">{style}{svg}')
-        problems.append(measure(tmp_path / f"{number}.html", {"found": LABEL_PROBLEMS})["found"])
+    pages = [tmp_path / f"{number}.html" for number in range(3)]
+    for page, svg in zip(pages, (picture, swapped, picture.replace(first, second)), strict=True):
+        page.write_text(f'<meta charset="utf-8">{style}{svg}')
+    measured = measure_pages(pages, {"found": LABEL_PROBLEMS}, [1200])
+    problems = [measured[page][1200]["found"] for page in pages]
     assert problems[0] == []
     assert any("closer to" in text or "line of" in text for text in problems[1])
     assert any(" over " in text for text in problems[2])

@@ -10,7 +10,7 @@ import psutil
 
 from tfopt.components.benchmark.component import benchmark
 
-QUICK = {"seconds": 0.4, "rounds": 8}
+QUICK = {"seconds": 0.2, "rounds": 8}
 
 
 def tflite(file: Path, function, *specs) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tfopt.component import component, components
+from tfopt.component import component, components, find
 from tfopt.execution import code_digest
 from tfopt.execution.execute import execute
 
@@ -77,31 +77,31 @@ def test_only_a_change_of_reachable_code_changes_the_digest(tmp_path):
     assert after[0] != before[0] and after[1] == before[1]
 
 
-DIGESTS = """
-import sys
-from importlib import metadata
-from tfopt.component import find
-from tfopt.execution.code_digest import digest
-version = metadata.version
-metadata.version = lambda name: "0" if name == "onnx" and "older" in sys.argv else version(name)
-sys.version_info = (3, 99) if "python" in sys.argv else sys.version_info
-print(*[digest(find(name)) for name in ("export_onnx", "push_model", "train")])
-"""
+NAMES = ("export_onnx", "push_model", "train")
 
 
-def _run_digests(*words: str, **variables: str) -> list[str]:
-    command, environment = [sys.executable, "-c", DIGESTS, *words], {"PYTHONPATH": str(ROOT), **variables}
-    return subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout.split()
+def _digests() -> list[str]:
+    return [code_digest.digest(find(name)) for name in NAMES]
 
 
-def test_versions_of_packages_and_variables_that_change_results_change_the_digest():
-    before = _run_digests(HOME="/a", TF_CPP_MIN_LOG_LEVEL="3")
-    assert _run_digests(HOME="/b") == before
-    export, push, train = _run_digests("older")  # of onnx
-    assert export != before[0] and [push, train] == before[1:]
-    assert not set(_run_digests("python")) & set(before)
+def _digests_of_process(**variables: str) -> list[str]:
+    command, environment = [sys.executable, "-c", CHANGE, *NAMES], {"PYTHONPATH": str(ROOT), **variables}
+    return subprocess.check_output(command, env=environment, text=True).split()
+
+
+def test_versions_of_packages_and_variables_that_change_results_change_the_digest(monkeypatch):
+    monkeypatch.setattr(code_digest, "_ENVIRONMENT", {})  # that of the start of this process
+    before = _digests()
+    assert _digests_of_process(HOME="/b", TF_CPP_MIN_LOG_LEVEL="3") == before
     for variable in ("TF_USE_LEGACY_KERAS", "TF_ENABLE_ONEDNN_OPTS"):
-        assert not set(_run_digests(**{variable: "1"})) & set(before)
+        assert not set(_digests_of_process(**{variable: "1"})) & set(before)
+    with monkeypatch.context() as patch:
+        patch.setattr(code_digest, "_version", lambda name: "0" if name == "onnx" else metadata.version(name))
+        export, push, train = _digests()
+    assert export != before[0] and [push, train] == before[1:]
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "version_info", (3, 99))
+        assert not set(_digests()) & set(before)
 
 
 def test_running_an_undeclared_component_is_an_error_of_the_author(tmp_path):

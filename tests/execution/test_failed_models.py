@@ -1,7 +1,6 @@
 """A candidate that cannot be made, or not be loaded, is a row with the reason; the run goes on and never chooses it."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -121,15 +120,15 @@ def test_whoever_offers_rows_has_one_output_a_model():
 
 
 def test_a_run_with_one_not_made_and_one_that_cannot_be_loaded_ends_with_rows(
-    failed, digits_model, digits_lite, digits_examples, tmp_path
+    failed, digits_lite, digits_examples, tmp_path
 ):
     broken = tmp_path / "broken.tflite"
     broken.write_bytes(b"no flatbuffer" * 100)
-    models = [digits_lite, failed, broken]
-    evaluate(digits_model, models, digits_examples, tmp_path / "evaluation", replicates=100)
-    benchmark(digits_model, models, tmp_path / "benchmark", seconds=0.4, rounds=8, batch_sizes=["1"])
+    models = [failed, broken]
+    evaluate(digits_lite, models, digits_examples, tmp_path / "evaluation", replicates=100)
+    benchmark(digits_lite, models, tmp_path / "benchmark", seconds=0.1, rounds=8, batch_sizes=["1"])
     select_model(
-        digits_model, models, tmp_path / "evaluation", tmp_path / "benchmark",
+        digits_lite, models, tmp_path / "evaluation", tmp_path / "benchmark",
         tmp_path / "selected", tmp_path / "decision", tmp_path / "blessing",
     )  # fmt: skip
     decision = Decision(tmp_path / "decision").read()
@@ -138,6 +137,6 @@ def test_a_run_with_one_not_made_and_one_that_cannot_be_loaded_ends_with_rows(
     assert rows["tflite int8"]["format"] == "not_made"
     assert rows["broken.tflite"]["reasons"][0].startswith("could not be measured: ")
     assert not any(rows[name]["passed"] or rows[name]["chosen"] for name in ("tflite int8", "broken.tflite"))
-    assert decision["selected"] in ("tflite float32", Path(digits_model).name)
+    assert decision["selected"] == "tflite float32"
     page = (tmp_path / "decision" / "report.html").read_text()
     assert "not made: precision=" in page

@@ -11,7 +11,8 @@ from tfopt.component import find
 from tfopt.runtimes import environment
 from tfopt.serving import warm_up
 
-VARIABLES = {"TFOPT_EXAMPLE": "1"}
+# As in tests/conftest.py: a model with other variables runs in a process that imports TensorFlow again.
+VARIABLES = {environment.ONEDNN: "1"}
 REQUESTS = b"recorded before"
 
 
