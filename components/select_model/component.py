@@ -35,10 +35,11 @@ def select_model(
     same CPU, threads and batch sizes.
 
     Among the candidates that meet the goals and are significantly better than the baseline at the objective, the best
-    is selected; of those that are indistinguishable from it, the smallest. Speed is compared by the ratio to the fastest
-    model, as `benchmark` measured it; differences of less than 1 % are none. If no candidate is significantly better,
-    the baseline is selected. It is blessed if it meets the goals that apply to it, the thresholds. If it does not, the
-    best candidate that meets the goals is selected, whether or not it is better than the baseline at the objective.
+    is selected; of those that are indistinguishable from it, the smallest. Speed is compared by the ratio to the
+    fastest model, as `benchmark` measured it; differences of less than 1 % are none. If no candidate is significantly
+    better, the baseline is selected. It is blessed if it meets the goals that apply to it, the thresholds. If it does
+    not, the best candidate that meets the goals is selected, whether or not it is better than the baseline at the
+    objective.
 
     Args:
         baseline: The model that the candidates are compared with; always a candidate itself.

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -78,7 +79,7 @@ def within_run(monkeypatch, running):
 @pytest.fixture
 def quick_servers(monkeypatch, tmp_path):
     """Let servers start without the import of TensorFlow, which takes seconds: they find an empty package instead."""
-    for name in call_server.PRELOADED:
+    for name in ("tensorflow", "keras"):
         (tmp_path / "empty" / name).mkdir(parents=True)
         (tmp_path / "empty" / name / "__init__.py").touch()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "empty"))
@@ -122,12 +123,26 @@ def test_a_worker_is_a_fork_during_a_run_and_a_new_process_otherwise(within_run,
         assert any(module in command(child) for child in psutil.Process().children())
 
 
+def variables():
+    return os.getppid(), tempfile.gettempdir(), {name: os.environ.get(name) for name in ("AWS_PROFILE", "PATH")}
+
+
+def test_variables_that_no_import_reads_are_those_of_the_call_in_forks_of_one_server(within_run, monkeypatch, tmp_path):
+    server, *before = run_in_child(variables, doing="looking")
+    assert before == [tempfile.gettempdir(), {"AWS_PROFILE": None, "PATH": os.environ["PATH"]}]
+    own = {"TMPDIR": str(tmp_path), "AWS_PROFILE": "team", "PATH": "/nowhere"}
+    result = run_in_child(variables, doing="looking", environment=own)
+    assert result == (server, str(tmp_path), {"AWS_PROFILE": "team", "PATH": "/nowhere"})
+    monkeypatch.delenv("PATH")
+    assert run_in_child(variables, doing="looking") == (server, before[0], {"AWS_PROFILE": None, "PATH": None})
+
+
 def test_each_environment_has_its_server_and_the_oldest_ends(monkeypatch, quick_servers):
     monkeypatch.setattr(call_server, "MOST_SERVERS", 1)
     before = set(servers())
     with call_servers():
         first, second, third, again = (
-            run_in_child(parents, doing="x", environment={"TFOPT_X": value})[1] for value in "0110"
+            run_in_child(parents, doing="x", environment={"OTHER_X": value})[1] for value in "0110"
         )
         assert len({first, second, again}) == 3 and third == second
         assert len(set(servers()) - before) == 1

@@ -8,6 +8,7 @@ leaks or its lack of memory end the fork only.
 import contextlib
 import importlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -49,6 +50,8 @@ SET_BY_IMPORTS = {
     ("TPU_ML_PLATFORM", "Tensorflow"),
 }
 WITHOUT_EFFECT = {"PYTEST_CURRENT_TEST", "TPU_ML_PLATFORM_VERSION", "_MLFLOW_TELEMETRY_SESSION_ID"}
+# Variables that are read when they are needed, and not by an import: each fork gets its own values.
+READ_LATE = re.compile(r"AWS_\w+|COLUMNS|LINES|PATH|TF_FORCE_GPU_ALLOW_GROWTH|TFOPT_\w+|TMPDIR")
 
 _lock = threading.RLock()  # steps may run in threads
 _open: "CallServers | None" = None
@@ -146,7 +149,9 @@ class CallServers:
 
     def fork(self, environment: Mapping[str, str], log: Path) -> "ForkedCall":
         """Fork the server with this environment; start it if there is none, or it has ended."""
-        key = frozenset(item for item in environment.items() if item[0] not in WITHOUT_EFFECT) - SET_BY_IMPORTS
+        late = {name: value for name, value in environment.items() if READ_LATE.fullmatch(name)}
+        early = frozenset(item for item in environment.items() if item[0] not in late.keys() | WITHOUT_EFFECT)
+        key = early - SET_BY_IMPORTS
         server = self._servers.pop(key, None)
         if server is None or server.has_ended():
             self._end_idle_servers()
@@ -155,6 +160,7 @@ class CallServers:
         if self.is_ended:  # meanwhile
             server.kill()
         fork = ForkedCall(server, log)
+        fork.call("set_variables", late)
         self._forks[key] = [*(other for other in self._forks.get(key, []) if not other.is_finished), fork]
         return fork
 
@@ -235,6 +241,13 @@ class _Caller:
     def __getattr__(self, name: str) -> Any:
         """Return a method of the other worker."""
         return getattr(self._worker, name)
+
+    def set_variables(self, values: Mapping[str, str]) -> None:
+        """Replace the variables of `READ_LATE`, which are those of the first call of this server."""
+        for name in filter(READ_LATE.fullmatch, list(os.environ)):
+            del os.environ[name]
+        os.environ.update(values)
+        tempfile.tempdir = None  # TMPDIR may have been read
 
     def use_worker(self, module: str) -> None:
         """Answer all further calls with the worker of a module."""
