@@ -22,7 +22,7 @@ def test_the_commands_of_the_page_run(digits_model, digits_examples, bucket, tmp
     for command in block.splitlines():
         words = shlex.split(command.replace("s3://bucket", bucket))
         if words[1] == "run":
-            words += ["--set", "seconds=0.2", "--set", 'batch_sizes=["1"]']  # short measurements
+            words += ["--set", "seconds=0.1", "--set", 'batch_sizes=["1"]']  # short measurements
         assert main(words[1:]) == 0
     assert store.exists(f"{bucket}/lite/Format-Serving/tflite")
     assert store.ls(f"{bucket}/served/versions")
