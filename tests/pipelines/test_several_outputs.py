@@ -14,7 +14,7 @@ from tfopt.components.tune_recipe.component import tune_recipe
 from tfopt.components.tune_recipe.trial_models import OutputDifference, measure_difference
 from tfopt.dag.tracing import load, pipelines
 from tfopt.errors import ComponentError
-from tfopt.tfx import runner
+from tfopt.process_engine import runner
 
 optimize = importlib.import_module("tfopt.pipelines.optimize")
 
@@ -56,11 +56,11 @@ def test_every_pipeline_passes_output_and_batch_sizes_to_its_steps(name):
 
 
 def test_the_named_output_is_evaluated_and_the_requested_batch_sizes_are_measured(sources, tmp_path, monkeypatch):
-    monkeypatch.setattr(optimize, "CANDIDATES", ("tflite float32", "onnx int8"))
+    monkeypatch.setattr(optimize, "CANDIDATES", ("onnx int8",))
     values = {**sources, "seconds": 0.1, "goals": [], "destination": str(tmp_path / "pushed")}
 
     def run(**more: object) -> dict[str, dict]:
-        outcomes = runner.run(load("optimize"), values | more, tmp_path / "root", engine="local")
+        outcomes = runner.run(load("optimize"), values | more, tmp_path / "root")
         return {name: step.outputs for name, step in outcomes.items()}
 
     with pytest.raises(ComponentError, match="output") as refusal:
@@ -69,11 +69,11 @@ def test_the_named_output_is_evaluated_and_the_requested_batch_sizes_are_measure
     outputs = run(output="digit", batch_sizes=["1", "8"])
     evaluation = outputs["evaluate"]["evaluation"].read()
     assert (evaluation["output"], evaluation["task"]) == ("digit", "classification")
-    assert [row["error"] for row in evaluation["models"]] == [None] * 3
+    assert [row["error"] for row in evaluation["models"]] == [None] * 2
     assert evaluation["models"][0]["metrics"]["accuracy"]["value"] > 0.8
     benchmark = outputs["benchmark"]["benchmark"].read()
     assert benchmark["batch_sizes"] == [1, 8]
-    assert [row["error"] for row in benchmark["models"]] == [None] * 3
+    assert [row["error"] for row in benchmark["models"]] == [None] * 2
     pushed = json.loads(Path(outputs["push_model"]["pushed"].path, "pushed.json").read_text())
     assert pushed["version"] == 1
 

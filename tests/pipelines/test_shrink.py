@@ -23,7 +23,9 @@ def build_model():
     flow = layers.ReLU()(layers.BatchNormalization(momentum=0.9)(layers.Conv2D(16, 3, use_bias=False)(flow)))
     flow = layers.ReLU()(layers.Conv2D(24, 3)(flow))
     model = keras.Model(image, layers.Dense(10, activation="softmax", name="digit")(layers.Flatten()(flow)))
-    model.compile(keras.optimizers.Adam(3e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    # Eagerly: for the few steps, tracing would take most of the time.
+    rate = keras.optimizers.Adam(1e-2)
+    model.compile(rate, "sparse_categorical_crossentropy", metrics=["accuracy"], run_eagerly=True)
     return model
 """
 # The goal causes a second round for nearly every variant.
@@ -43,7 +45,7 @@ def trained(tmp_path, digits_examples) -> dict[str, Path]:
     from tfopt.components.train.component import train
 
     module = write(tmp_path / "module.py", MODULE)
-    train(digits_examples, module, tmp_path / "trained", epochs=3, batch_size=32)
+    train(digits_examples, module, tmp_path / "trained", epochs=3, batch_size=128)
     return {"model": tmp_path / "trained", "examples": digits_examples, "module": module}
 
 
