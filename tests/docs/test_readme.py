@@ -28,10 +28,10 @@ COMMANDS = list(  # each once, in the order of the pages, because later ones use
 
 optimize = importlib.import_module("tfopt.pipelines.optimize")  # the module, not the pipeline
 retrain = importlib.import_module("tfopt.pipelines.retrain")
-# Some candidates of each run, with the runtime of each export. `tests/pipelines` has the wiring of all of them,
-# and `tests/contract` makes one with each component.
+# Some candidates of each run. `tests/pipelines` has the wiring of all of them, and `tests/contract` makes one with each
+# component.
 CANDIDATES = {
-    "cells": ("tflite int8", "onnx float32"),
+    "cells": ("tflite int8",),
     "my_model": ("folded",),  # an export would load TensorFlow a second time, for the words in front of it
     "optimize": ("quantized", "openvino float32"),
 }
