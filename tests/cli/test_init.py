@@ -203,6 +203,13 @@ def test_the_commands_of_the_readme_and_the_workflow_run(small):
 
 
 def test_the_written_dag_runs_and_a_worse_model_is_refused_with_exit_code_3(small, monkeypatch, capsys):
+    dag = small / "own_dag.py"
+    for value, less in (
+        ('("float32", "int8")', '("float32",)'),
+        ("seconds=seconds", 'seconds=seconds, batch_sizes=["1"]'),
+    ):
+        assert value in dag.read_text()
+        dag.write_text(dag.read_text().replace(value, less))
     (command,) = (command for command in commands_of(small) if command.startswith("tfopt run own_dag.py "))
     words = [*shlex.split(command)[1:], "--engine", "process"]
     monkeypatch.chdir(small)

@@ -28,7 +28,7 @@ from tfopt.dag.outcome import Outcome
 from tfopt.run import main
 
 NIGHTLY = ("tune_recipe", "profile_training", "compare_backbones")  # a search or a measurement takes minutes
-QUICK = ("fold_batch_norm", "prepare_examples")  # the second one runs on Beam, which has another executor in TFX
+QUICK = ("select_model", "prepare_examples")  # the second one runs on Beam, which has another executor in TFX
 EVERY = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.nightly] if name in NIGHTLY else []) for name in components()]
 )

@@ -13,6 +13,7 @@ from tfopt.artifacts import Decision, Files, Report
 from tfopt.component import Input, Output, component, find
 from tfopt.errors import ComponentError
 from tfopt.kfp.step import read_parameter_value, run_step
+from tfopt.run import main
 
 LEAVE = [sys.executable, "-m", "tfopt.run", "tests.kfp.test_step:leave", "--executor-input"]
 
@@ -150,8 +151,7 @@ def test_the_metadata_of_a_model_has_format_precision_size_and_digest(tmp_path, 
         },
         "outputs": {"artifacts": targets, "outputFile": str(tmp_path / "output.json")},
     }
-    words = [sys.executable, "-m", "tfopt.run", "export_tflite", "--executor-input", json.dumps(step)]
-    subprocess.run(words, check=True)
+    assert main(["export_tflite", "--executor-input", json.dumps(step)]) == 0
     metadata = json.loads((tmp_path / "output.json").read_text())["artifacts"]["exported"]["artifacts"][0]["metadata"]
     assert (metadata["format"], metadata["precision"]) == ("tflite", "float16")
     assert metadata["bytes"] == (tmp_path / "exported" / "Format-Serving" / "tflite").stat().st_size

@@ -26,6 +26,18 @@ def test_optimize_has_all_candidates_and_tensorrt_only_in_optimize_gpu():
     assert candidate_steps(load("retrain")) < CANDIDATES
 
 
+def test_each_candidate_is_made_from_its_model_with_its_precision_and_verified_on_examples():
+    dag = load("optimize_gpu")
+    assert dag.steps["fold_batch_norm"].inputs["model"] is dag.sources["model"]
+    for id in candidate_steps(dag) - {"fold_batch_norm"}:
+        step, is_optimized = dag.steps[id], id in ("configure_runtime", "compile_xla", "quantize_graph")
+        assert step.inputs["model"].step == ("optimize_graph" if is_optimized else "fold_batch_norm")
+        assert id in (step.component.name, f"{step.component.name}_{step.parameters.get('precision')}")
+        if "examples" in step.component.inputs:
+            assert step.inputs["examples"] is dag.sources["examples"]
+    assert dag.steps["compile_xla"].parameters["batch_sizes"] == ["1", "32"]
+
+
 @pytest.mark.parametrize("name", sorted({*pipelines()} - {"shrink", "tune"}))  # in a search a failure is a trial
 def test_a_candidate_that_fails_does_not_end_the_run(name):
     dag = load(name)

@@ -23,7 +23,9 @@ def build_model():
     flow = layers.ReLU()(layers.BatchNormalization(momentum=0.9)(layers.Conv2D(16, 3, use_bias=False)(flow)))
     flow = layers.ReLU()(layers.Conv2D(24, 3)(flow))
     model = keras.Model(image, layers.Dense(10, activation="softmax", name="digit")(layers.Flatten()(flow)))
-    model.compile(keras.optimizers.Adam(3e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    # Eagerly: for the few steps, tracing would take most of the time.
+    rate = keras.optimizers.Adam(1e-2)
+    model.compile(rate, "sparse_categorical_crossentropy", metrics=["accuracy"], run_eagerly=True)
     return model
 """
 # The goal causes a second round for nearly every variant.
@@ -43,16 +45,16 @@ def trained(tmp_path, digits_examples) -> dict[str, Path]:
     from tfopt.components.train.component import train
 
     module = write(tmp_path / "module.py", MODULE)
-    train(digits_examples, module, tmp_path / "trained", epochs=3, batch_size=32)
+    train(digits_examples, module, tmp_path / "trained", epochs=3, batch_size=128)
     return {"model": tmp_path / "trained", "examples": digits_examples, "module": module}
 
 
 def test_one_model_is_pushed_and_each_variant_is_reported(trained, tmp_path, monkeypatch, capsys):
-    exports = dict.fromkeys(("pruned", "pruned_clustered", "slim"), ("tflite int8",))
+    exports = dict.fromkeys(("pruned_clustered", "slim"), ("tflite int8",))
     monkeypatch.setattr(shrink, "EXPORTS", exports)
     decision = run(trained, tmp_path, "process", goals=["accuracy threshold 0.5"])
     names = [model["name"] for model in decision["models"]]
-    assert names[:-1] == ["trained", "pruned 50%, tflite int8", "pruned 50% + clustered 8, tflite int8"]
+    assert names[:-1] == ["trained", "pruned 50% + clustered 8, tflite int8"]
     assert re.fullmatch(r"pruned \d+% of flops, tflite int8", names[-1])
     assert decision["selected"] in names
     assert {path.name for path in (tmp_path / "pushed").iterdir()} == {"1", "history", "versions"}
@@ -72,7 +74,9 @@ def test_all_variants_run_and_their_names_show_their_lineage(trained, tmp_path, 
 
 def run(trained: dict[str, Path], folder: Path, name: str, **more) -> dict:
     values = {**trained, **QUICK, **more, "destination": str(folder / "pushed")}
-    outcomes = load_engine(name)(load("shrink"), values, folder / "root")
+    dag = load("shrink")
+    dag.steps["validate_serving"].parameters["seconds"] = 0.1
+    outcomes = load_engine(name)(dag, values, folder / "root")
     decision = outcomes["select_model"].outputs["decision"]
     print_summary(decision, outcomes["evaluate"].outputs["evaluation"], outcomes["benchmark"].outputs["benchmark"])
     assert Model.open(outcomes["select_model"].outputs["selected"].path)
