@@ -17,7 +17,7 @@ from tests.kill.killed_command import HANGS, adopt_orphans, fork_command, wait_f
 from tfopt.artifacts import Model
 from tfopt.component import components
 
-LAST = 12  # the last changes of a command, which place its outputs, are all killed
+LAST = 12  # the last changes of a command, which place its outputs; enough kills cover them all for each command
 FEWEST = 3  # kills of a slow component
 FEWEST_OF_DAG = 8
 NEW_PROCESSES = 50  # in one of so many kills the children of the command are new processes, which takes seconds
@@ -44,7 +44,8 @@ class KillRunner:
     def plan(self, count: int, draw: Random) -> Iterator[tuple[Case, int]]:
         """Yield which command to kill before which of its changes: the last ones, and others at equal distances.
 
-        Quick commands are killed more often than slow ones, and each of them some times.
+        Quick commands are killed more often than slow ones, and each of them some times. A few kills are made before
+        another one of the last changes for each command: outputs of all commands are placed by the same code.
         """
         changes, weights = [], []
         for case in self._cases:
@@ -52,12 +53,15 @@ class KillRunner:
             changes.append(self._count_changes(case))
             weights.append(1 / max(1.0, time.monotonic() - begun) ** 2)
         fewest = [FEWEST_OF_DAG if case.is_run else FEWEST for case in self._cases]
-        kills = []
+        kills, latest = [], 0
         for case, total, share in zip(self._cases, changes, _shares(count, weights, fewest), strict=True):
             rounds, rest = divmod(share, total)
-            last = list(range(max(1, total - min(LAST, (rest + 1) // 2) + 1), total + 1))
-            others = rest - len(last)
-            spread = [1 + index * (total - len(last)) // max(1, others) for index in range(others)]
+            window = min(LAST, total)
+            lasts = min(window, (rest + 1) // 2)
+            last = [total - (latest + index) % window for index in range(lasts)]
+            latest += lasts
+            others = rest - lasts
+            spread = [1 + (2 * index + 1) * (total - window) // (2 * others) for index in range(others)]
             kills += [(case, kill_at) for kill_at in [*range(1, total + 1)] * rounds + last + spread]
         draw.shuffle(kills)
         yield from kills
