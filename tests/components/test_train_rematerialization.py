@@ -52,6 +52,19 @@ def sequence():
     return keras.Model(inputs, layers.Dense(10, "softmax")(flow))
 
 
+def in_16_bits():
+    """Return a model that computes in 16 bits."""
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    try:
+        image = layers.Input((8, 8, 1))
+        flow = layers.Flatten()(image)
+        for _ in range(3):
+            flow = layers.Dropout(0.2)(layers.Dense(16, "tanh")(flow))
+        return keras.Model(image, layers.Dense(10, "softmax", dtype="float32")(flow))
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+
+
 def backbone():
     """Return a model with frozen and trainable batch norms."""
     image = layers.Input((32, 32, 3))
@@ -68,9 +81,10 @@ def backbone():
         (stateful_model, IMAGES, {}),
         (stateful_model, IMAGES, {"run_eagerly": True}),
         (sequence, WORDS, {}),
+        (in_16_bits, IMAGES, {}),
         pytest.param(stateful_model, IMAGES, {"jit_compile": True}, marks=pytest.mark.nightly),
     ],
-    ids=["all kinds of layers", "eagerly", "masks", "XLA"],
+    ids=["all kinds of layers", "eagerly", "masks", "16 bits", "XLA"],
 )
 def test_losses_weights_averages_and_seeds_are_equal_in_each_step(build, inputs, how):
     plain, recomputed = (train_steps(build, inputs, rematerialize, how) for rematerialize in (False, True))
@@ -147,10 +161,10 @@ WAYS = {
 }
 
 
-BATCH_SIZE_SEARCH = pytest.param("a batch size search", marks=pytest.mark.nightly)
+NIGHTLY = [pytest.param(how, marks=pytest.mark.nightly) for how in ("16 bits", "a batch size search")]
 
 
-@pytest.mark.parametrize("how", ["a teacher", "16 bits", BATCH_SIZE_SEARCH])
+@pytest.mark.parametrize("how", ["a teacher", *NIGHTLY])
 def test_train_recomputes_and_gives_equal_losses(tmp_path, digits_examples, digits_model, how):
     more, near = WAYS[how]
     more = {**more, "teacher": digits_model} if how == "a teacher" else more
@@ -167,6 +181,7 @@ def test_train_recomputes_and_gives_equal_losses(tmp_path, digits_examples, digi
     assert scores[1] == pytest.approx(scores[0], rel=near)
 
 
+@pytest.mark.nightly  # daily with a teacher: test_train_teacher.py
 def test_a_training_interrupted_within_an_epoch_resumes_to_the_same_weights(tmp_path, digits_examples, caplog):
     text = TRACED.replace("FILE", repr(str(tmp_path / "traced")))
     text = text.replace("def build_model", STOPS.replace("FILE", repr(str(tmp_path / "stop"))) + "\ndef build_model")
