@@ -267,6 +267,7 @@ def test_a_distillation_interrupted_within_an_epoch_resumes_to_the_same_weights_
     with caplog.at_level(logging.INFO, "tfopt"):
         resumed = train(examples, student, tmp_path / "out", **with_checkpoints)["trained"]
     assert "resuming after epoch 3, batch 3" in caplog.text
+    parameters["checkpoints"] = str(tmp_path / "others")  # with checkpoints, dropout in Keras 2 draws other numbers
     whole = train(examples, student, tmp_path / "whole", **parameters)["trained"]
     for one, same in zip(keras_models.load(resumed).weights, keras_models.load(whole).weights, strict=True):
         np.testing.assert_array_equal(one.numpy(), same.numpy())
