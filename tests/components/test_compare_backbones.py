@@ -32,7 +32,7 @@ from tfopt.component import Input, find
 from tfopt.components.compare_backbones.budget import Budget
 from tfopt.components.compare_backbones.candidate import Candidate
 from tfopt.components.compare_backbones.choice import missed_cost_goals, select_backbone
-from tfopt.components.compare_backbones.compare import build_report
+from tfopt.components.compare_backbones.compare import build_report, compare
 from tfopt.components.compare_backbones.component import compare_backbones
 from tfopt.components.compare_backbones.cost import measure_costs
 from tfopt.components.compare_backbones.keras_modules import file_name, module_text
@@ -233,7 +233,8 @@ def test_html_report_shows_every_backbone_and_the_front(trained: bool, tmp_path)
 
 
 def test_failing_backbone_is_a_row_and_the_others_are_measured(tmp_path):
-    resolved, candidates = with_settings(backbones=("MobileNet 0.25", "MobileNetV2 0.35"), seconds=0.1), []
+    names = ("MobileNet 0.25", "MobileNetV2 0.35")
+    resolved, candidates = with_settings(backbones=names, formats=("tflite",), seconds=0.1), []
     for backbone in resolved.backbones:
         module = tmp_path / file_name(backbone)
         text = module_text(backbone, resolved)
@@ -248,13 +249,20 @@ def test_failing_backbone_is_a_row_and_the_others_are_measured(tmp_path):
     assert "no such file" in broken.error
     assert not broken.benchmarks
     assert measured.error is None
-    assert measured.fastest_format == "saved_model"
+    assert measured.fastest_format == "tflite"
     assert measured.inspection.parameters.count == 64 * 10 + 10 + 4 * 64
     assert measured.inspection.flops.not_counted == {}
     assert 0 < measured.latency < 1000
 
 
-def test_spent_budget_is_an_error_without_files(tmp_path):
+def test_spent_budget_is_an_error(tmp_path):
+    resolved = with_settings(backbones=("MobileNetV2 0.35", "ResNet50"), minutes=0.005)
+    with pytest.raises(ComponentError, match=r"no backbone could be measured.*(no end after|no budget left)"):
+        compare(resolved, None, tmp_path / "comparison", tmp_path / "module.py")
+
+
+@pytest.mark.nightly
+def test_spent_budget_leaves_no_files(tmp_path):
     with pytest.raises(ComponentError, match=r"no backbone could be measured.*(no end after|no budget left)"):
         compare_backbones(
             tmp_path / "comparison", tmp_path / "chosen", backbones=["MobileNetV2 0.35", "ResNet50"], classes=10,

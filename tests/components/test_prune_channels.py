@@ -272,17 +272,17 @@ def test_impossible_removals_are_refused():
 
 @pytest.fixture(scope="module", params=["keras", pytest.param("tf_keras", marks=pytest.mark.nightly)])
 def parent(request, tmp_path_factory, digits_examples) -> KerasModel:
-    text = DIGITS.replace("layers.Conv2D(8", "layers.Conv2D(32").replace(
+    text = DIGITS.replace("layers.Conv2D(8", "layers.Conv2D(16").replace(
         "import keras", f"import {request.param} as keras"
     )
     text = text.replace("from keras import", f"from {request.param} import")
     folder = tmp_path_factory.mktemp(request.param)
     module = write(folder / "module.py", text)
-    return train(digits_examples, module, folder / "trained", epochs=4, batch_size=32)["trained"]
+    return train(digits_examples, module, folder / "trained", epochs=4, batch_size=64)["trained"]
 
 
 def test_half_of_the_flops_are_removed_and_fine_tuning_recovers_the_accuracy(parent, digits_examples, tmp_path):
-    options = {"pattern": "channel", "sparsity": 0.5, "importance": "taylor", "epochs": 3, "batch_size": 32}
+    options = {"pattern": "channel", "sparsity": 0.5, "importance": "taylor", "epochs": 3, "batch_size": 64}
     module = parent.path.parent / "module.py"
     pruned = prune(parent, tmp_path / "pruned", digits_examples, module, **options)["pruned"]
     tuned, report = pruned.card.facts["fine_tuned"], pruned.card.facts["report"]

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 
@@ -180,16 +181,22 @@ def is_dense(layer) -> bool:
     return type(inner).__name__ in ("Conv2D", "Dense")
 
 
-def test_without_keep_zeros_the_zeros_are_lost_and_layers_in_keep_float_stay_in_floats(
-    folder, digits_examples, sparse_and_shared
-):
-    options = {"epochs": 1, "keep_zeros": False, "keep_clusters": False, "keep_float": ["depthwise_conv2d"]}
-    plain = quantize(folder / "coarse", digits_examples, folder / "module.py", folder / "plain", **options)["quantized"]
-    report = plain.card.facts["report"]
+def test_without_keep_zeros_the_zeros_are_lost_and_layers_in_keep_float_stay_in_floats(folder, digits_examples):
+    image = keras.Input((8, 8, 1), name="image")
+    flow = keras.layers.Flatten()(keras.layers.Rescaling(1 / 16)(image))
+    flow = keras.layers.Dense(8, "relu", name="hidden")(keras.layers.Dense(16, "tanh", name="first")(flow))
+    model = keras.Model(image, keras.layers.Dense(10, activation="softmax", name="digit")(flow))
+    for name in ("hidden", "digit"):
+        kernel = model.get_layer(name).kernel
+        kernel.assign(coarse(kernel.numpy()))
+    keras_models.save(model, folder / "coarse_dense")
+    options = {"epochs": 1, "keep_zeros": False, "keep_clusters": False, "keep_float": ["first"]}
+    outputs = quantize(folder / "coarse_dense", digits_examples, folder / "module.py", folder / "plain", **options)
+    report = outputs["quantized"].card.facts["report"]
     sparsities = {kernel["layer"]: kernel["sparsity"] for kernel in report["kernels"]}
-    assert sparsities["conv2d"] < 0.01
-    assert sparsities.keys() == {"conv2d", "digit_linear"}
-    assert report["left"]["depthwise_conv2d"] == "in keep_float"
+    assert sparsities.keys() == {"hidden_linear", "digit_linear"}
+    assert max(sparsities.values()) < 0.01
+    assert report["left"]["first"] == "in keep_float"
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16", "dynamic", "int16x8"])

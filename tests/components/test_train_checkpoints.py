@@ -2,9 +2,10 @@
 
 import json
 import logging
+import os
 import shutil
-import subprocess
-import sys
+import signal
+import threading
 import time
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from tests.components.train_modules import SMALL, STOPS, write
 from tfopt import keras_models
 from tfopt.artifacts import KerasModel, storage
 from tfopt.components.train.component import train
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, MachineError
+from tfopt.processes.subprocess_call import run_in_child
 
 STEPS = 8  # batches of 175 in 1,400 examples
 PARAMETERS = {"epochs": 4, "patience": 2, "batch_size": 175}
@@ -29,11 +31,6 @@ TEXTS = {
 }
 NIGHTLY = [pytest.param(name, marks=pytest.mark.nightly) for name in ("keras 2", "adam")]
 DAILY = pytest.mark.parametrize("module", ["momentum, worse"], indirect=True)
-TRAIN = """
-import json, sys
-from tfopt.components.train.component import train
-train(*sys.argv[1:4], **json.loads(sys.argv[4]))
-"""
 
 
 @pytest.fixture(scope="module", params=["momentum, worse", *NIGHTLY])
@@ -53,12 +50,20 @@ def whole(module, digits_examples) -> KerasModel:
     return train(digits_examples, module, module.parent / "whole", **parameters)["trained"]
 
 
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory, module, digits_examples) -> Path:
+    """The checkpoints of a training that was killed in its third epoch."""
+    folder = tmp_path_factory.mktemp("killed")
+    with pytest.raises(MachineError, match="SIGKILL"):
+        run_in_child(train_until_killed, folder, 2 * STEPS + 3, digits_examples, module, doing="training")
+    assert not (folder / "out").exists()
+    return folder / "kept"
+
+
 def test_a_killed_training_ends_with_the_weights_of_an_uninterrupted_one(
-    tmp_path, digits_examples, module, whole, caplog
+    tmp_path, digits_examples, module, whole, killed, caplog
 ):
-    parameters = {"checkpoints": str(tmp_path / "kept"), "checkpoint_s": 0, **PARAMETERS}
-    kill_when(tmp_path, 2 * STEPS + 3, digits_examples, module, parameters)
-    assert not (tmp_path / "out").exists()
+    parameters = {"checkpoints": str(shutil.copytree(killed, tmp_path / "kept")), "checkpoint_s": 0, **PARAMETERS}
     with caplog.at_level(logging.INFO, "tfopt"):
         resumed = train(digits_examples, module, tmp_path / "out", **parameters)["trained"]
     assert "resuming after epoch 3, batch" in caplog.text
@@ -73,16 +78,14 @@ def test_early_stopping_has_an_earlier_state_to_restore(whole):
 
 
 @DAILY
-def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(tmp_path, digits_examples, module, whole, caplog):
-    parameters = {"checkpoints": str(tmp_path / "kept"), **PARAMETERS}
-    stop(digits_examples, module, tmp_path / "out", parameters)
-    files = sorted(tmp_path.glob("kept/*/ckpt-*.data*"))
-    assert len(files) == 2
-    files[-1].write_bytes(files[-1].read_bytes()[:1000])
+def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(tmp_path, digits_examples, module, whole, killed, caplog):
+    parameters = {"checkpoints": str(shutil.copytree(killed, tmp_path / "kept")), "checkpoint_s": 0, **PARAMETERS}
+    file = max(tmp_path.glob("kept/*/ckpt-*.data*"), key=number_of)
+    file.write_bytes(file.read_bytes()[:1000])
     with caplog.at_level(logging.INFO, "tfopt"):
         resumed = train(digits_examples, module, tmp_path / "out", **parameters)["trained"]
     assert "is damaged and is not used" in caplog.text
-    assert "resuming after epoch 1, from" in caplog.text
+    assert "resuming after epoch" in caplog.text
     assert_same(resumed, whole)
 
 
@@ -145,14 +148,17 @@ def stop(examples: Path, module: Path, target: Path, parameters: dict) -> None:
     file.unlink()
 
 
-def kill_when(folder: Path, saves: int, examples: Path, module: Path, parameters: dict) -> None:
-    """Train in another process, and kill it after this number of checkpoints."""
-    arguments = [str(examples), str(module), str(folder / "out"), json.dumps(parameters)]
-    child = subprocess.Popen([sys.executable, "-c", TRAIN, *arguments], stderr=subprocess.PIPE)
-    while child.poll() is None:
-        numbers = [int(file.stem.rpartition("-")[2]) for file in folder.glob("kept/*/ckpt-*.index")]
-        if max(numbers, default=0) >= saves:
-            child.kill()
-        time.sleep(0.01)
-    assert child.wait() == -9, child.stderr.read().decode()
-    shutil.rmtree(folder / "out", ignore_errors=True)
+def train_until_killed(folder: Path, saves: int, examples: Path, module: Path) -> None:
+    """Train, and kill this process after this number of checkpoints; call it in a new process."""
+
+    def kill() -> None:
+        while max(map(number_of, folder.glob("kept/*/ckpt-*.index")), default=0) < saves:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=kill, daemon=True).start()
+    train(examples, module, folder / "out", checkpoints=str(folder / "kept"), checkpoint_s=0, **PARAMETERS)
+
+
+def number_of(checkpoint: Path) -> int:
+    return int(checkpoint.stem.rpartition("-")[2])

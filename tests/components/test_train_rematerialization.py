@@ -19,7 +19,7 @@ from tfopt.training.rematerialization import rematerialized
 
 IMAGES = np.random.default_rng(0).normal(size=(64, 8, 8, 1)).astype("float32")
 CLASSES = np.random.default_rng(1).integers(0, 10, 64)
-WORDS = np.random.default_rng(2).integers(0, 5, (64, 3))
+WORDS = np.random.default_rng(2).integers(0, 5, (64, 2))
 
 
 def stateful_model():
@@ -41,8 +41,8 @@ def stateful_model():
 
 def sequence():
     """Return a model with integer inputs and a mask, which also reaches a nested model that was built without one."""
-    flow = inputs = layers.Input((3,), dtype="int64")
-    inner = within = layers.Input((3, 8))
+    flow = inputs = layers.Input((2,), dtype="int64")
+    inner = within = layers.Input((2, 8))
     for _ in range(2):
         within = layers.SimpleRNN(8, return_sequences=True, unroll=True)(within)
     flow = keras.Model(inner, within)(layers.Embedding(5, 8, mask_zero=True)(flow))
@@ -50,6 +50,19 @@ def sequence():
         flow = layers.Dropout(0.2)(layers.SimpleRNN(8, return_sequences=True, unroll=True)(flow))
     flow = layers.GlobalAveragePooling1D()(flow)
     return keras.Model(inputs, layers.Dense(10, "softmax")(flow))
+
+
+def in_16_bits():
+    """Return a model that computes in 16 bits."""
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    try:
+        image = layers.Input((8, 8, 1))
+        flow = layers.Flatten()(image)
+        for _ in range(3):
+            flow = layers.Dropout(0.2)(layers.Dense(16, "tanh")(flow))
+        return keras.Model(image, layers.Dense(10, "softmax", dtype="float32")(flow))
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
 
 
 def backbone():
@@ -68,9 +81,10 @@ def backbone():
         (stateful_model, IMAGES, {}),
         (stateful_model, IMAGES, {"run_eagerly": True}),
         (sequence, WORDS, {}),
+        (in_16_bits, IMAGES, {}),
         pytest.param(stateful_model, IMAGES, {"jit_compile": True}, marks=pytest.mark.nightly),
     ],
-    ids=["all kinds of layers", "eagerly", "masks", "XLA"],
+    ids=["all kinds of layers", "eagerly", "masks", "16 bits", "XLA"],
 )
 def test_losses_weights_averages_and_seeds_are_equal_in_each_step(build, inputs, how):
     plain, recomputed = (train_steps(build, inputs, rematerialize, how) for rematerialize in (False, True))
@@ -147,10 +161,10 @@ WAYS = {
 }
 
 
-BATCH_SIZE_SEARCH = pytest.param("a batch size search", marks=pytest.mark.nightly)
+NIGHTLY = [pytest.param(how, marks=pytest.mark.nightly) for how in ("16 bits", "a batch size search")]
 
 
-@pytest.mark.parametrize("how", ["a teacher", "16 bits", BATCH_SIZE_SEARCH])
+@pytest.mark.parametrize("how", ["a teacher", *NIGHTLY])
 def test_train_recomputes_and_gives_equal_losses(tmp_path, digits_examples, digits_model, how):
     more, near = WAYS[how]
     more = {**more, "teacher": digits_model} if how == "a teacher" else more
@@ -167,6 +181,7 @@ def test_train_recomputes_and_gives_equal_losses(tmp_path, digits_examples, digi
     assert scores[1] == pytest.approx(scores[0], rel=near)
 
 
+@pytest.mark.nightly  # daily with a teacher: test_train_teacher.py
 def test_a_training_interrupted_within_an_epoch_resumes_to_the_same_weights(tmp_path, digits_examples, caplog):
     text = TRACED.replace("FILE", repr(str(tmp_path / "traced")))
     text = text.replace("def build_model", STOPS.replace("FILE", repr(str(tmp_path / "stop"))) + "\ndef build_model")

@@ -234,16 +234,28 @@ def preprocess(features):
 """
 
 
-@pytest.mark.parametrize("library", ["keras", pytest.param("tf_keras", marks=NIGHTLY)])
-def test_an_interrupted_distillation_resumes_to_the_same_weights_with_the_same_teacher_only(
-    tmp_path, examples, teachers, library, caplog
+HIDDEN = "layers.Dropout(0.1)(layers.BatchNormalization(momentum=0.9)(layers.Dense(4, 'tanh')(image)))"
+
+
+@pytest.mark.parametrize(
+    ("library", "rematerialize"),
+    [
+        ("keras", True),
+        pytest.param("keras", False, marks=NIGHTLY),
+        pytest.param("tf_keras", False, marks=NIGHTLY),
+    ],
+)
+def test_a_distillation_interrupted_within_an_epoch_resumes_to_the_same_weights_with_the_same_teacher_only(
+    tmp_path, examples, teachers, library, rematerialize, caplog
 ):
     stop = tmp_path / "stop"
     text = module().replace("\ndef build", (PREPARED + STOPS).replace("FILE", repr(str(stop))) + "\ndef build")
     text = text.replace("keras.Model(image", "Stops(image").replace("SGD(0.5)", "Adam(0.05)")
+    text = text.replace(")(image))\n", f")({HIDDEN}))\n")
     student = write(tmp_path / "m.py", text.replace("keras", library))
     parameters = {"teacher": teachers / "softmax", "epochs": 4, "batch_size": 16, "temperature": T}
-    with_checkpoints = {**parameters, "checkpoints": str(tmp_path / "checkpoints")}
+    parameters["rematerialize"] = rematerialize
+    with_checkpoints = {**parameters, "checkpoints": str(tmp_path / "checkpoints"), "checkpoint_s": 0}
     stop.write_text("")
     with pytest.raises(ComponentError, match="stopped here"):
         train(examples, student, tmp_path / "out", **with_checkpoints)
@@ -254,7 +266,8 @@ def test_an_interrupted_distillation_resumes_to_the_same_weights_with_the_same_t
     assert "resuming" not in caplog.text
     with caplog.at_level(logging.INFO, "tfopt"):
         resumed = train(examples, student, tmp_path / "out", **with_checkpoints)["trained"]
-    assert "resuming after epoch" in caplog.text
+    assert "resuming after epoch 3, batch 3" in caplog.text
+    parameters["checkpoints"] = str(tmp_path / "others")  # with checkpoints, dropout in Keras 2 draws other numbers
     whole = train(examples, student, tmp_path / "whole", **parameters)["trained"]
     for one, same in zip(keras_models.load(resumed).weights, keras_models.load(whole).weights, strict=True):
         np.testing.assert_array_equal(one.numpy(), same.numpy())

@@ -27,7 +27,7 @@ from tfopt.components.tune_recipe.tune import select_finalists
 from tfopt.errors import ComponentError
 from tfopt.measurement.goals import read_goals, resolve_goals
 
-QUICK = {"seconds": 0.4, "formats": ["tflite"]}
+QUICK = {"seconds": 0.4, "formats": ["tflite"], "batch_sizes": ["1"]}
 LOSSLESS = ["quality max_degradation 1%"]
 
 

@@ -1,6 +1,7 @@
 """Compare the outputs of two graphs on random inputs and on special values."""
 
 from collections.abc import Collection, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import tensorflow as tf
@@ -10,56 +11,87 @@ from tfopt.graph.comparison import FLOAT32_TOLERANCE
 from tfopt.graph.comparison import TOLERANCE as HALF
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
 from tfopt.graph.rewrite_order import ROUNDING, UNCHECKING
-from tfopt.graph.session import evaluate, session
+from tfopt.graph.session import session
 from tfopt.graph.size_inputs import size_inputs
 from tfopt.graph.special_values import EXTREMES, IEEE, LARGEST, Probe, difference, overlaid
 
 TOLERANCE = {"float64": 1e-14, "float32": 1e-6, "float16": 4e-3, "bfloat16": 3e-2}  # relative to the largest value
 
 
-def assert_same_function(before, after, outputs: Sequence[str] = ("y",), *, seed: int = 0) -> None:
-    """Assert equal outputs on the same random inputs, with infinity and NaN at the same positions."""
+def assert_same_function(
+    before,
+    after,
+    outputs: Sequence[str] = ("y",),
+    *,
+    seed: int = 0,
+    laws: Collection[str] | None = None,
+    tolerance: float | None = None,
+) -> None:
+    """Assert equal outputs on the same random inputs, with infinity and NaN at the same positions.
+
+    Args:
+        before: A graph.
+        after: Another one.
+        outputs: Names of the nodes to compare.
+        seed: Seed of the inputs.
+        laws: If given, also assert that these laws preserve outputs on special values.
+        tolerance: Allowed error as a fraction of the largest value, which is at least 1; None for that of the dtype,
+            without this bound.
+    """
     feeds = probes(before, seed)
     fetches = [f"{name}:0" for name in outputs]
-    values_before, values_after = (evaluate(channels_last(graph), fetches, feeds) for graph in (before, after))
-    for name, value_before, value_after in zip(outputs, values_before, values_after, strict=True):
-        assert value_before.dtype == value_after.dtype, name
-        assert value_before.shape == value_after.shape, name
-        tolerance = TOLERANCE.get(value_before.dtype.name, 0)
-        a, b = (array if np.iscomplexobj(array) else array.astype(np.float64) for array in (value_before, value_after))
-        np.testing.assert_array_equal(np.isfinite(a), np.isfinite(b), err_msg=name)
-        np.testing.assert_array_equal(np.isnan(a), np.isnan(b), err_msg=name)
-        a, b = np.nan_to_num(a), np.nan_to_num(b)
-        assert np.abs(a - b).max(initial=0) <= tolerance * np.abs(a).max(initial=0), name
+    with _sessions(before, after) as sessions:
+        values_before, values_after = (opened.run(fetches, feeds) for opened in sessions)
+        for name, value_before, value_after in zip(outputs, values_before, values_after, strict=True):
+            assert value_before.dtype == value_after.dtype, name
+            assert value_before.shape == value_after.shape, name
+            a, b = (each if np.iscomplexobj(each) else each.astype(np.float64) for each in (value_before, value_after))
+            np.testing.assert_array_equal(np.isfinite(a), np.isfinite(b), err_msg=name)
+            np.testing.assert_array_equal(np.isnan(a), np.isnan(b), err_msg=name)
+            a, b = np.nan_to_num(a), np.nan_to_num(b)
+            near, least = (TOLERANCE.get(value_before.dtype.name, 0), 0) if tolerance is None else (tolerance, 1)
+            assert np.abs(a - b).max(initial=0) <= near * np.abs(a).max(initial=least), name
+        if laws is not None:
+            _compare_on_special_values(before, *sessions, outputs, laws)
 
 
 def assert_same_on_special_values(before, after, outputs: Sequence[str] = ("y",), *, laws: Collection[str]) -> None:
     """Assert that laws preserve outputs on NaN, infinities, zeros, denormals and extremes; see `special_values`."""
+    with _sessions(before, after) as sessions:
+        _compare_on_special_values(before, *sessions, outputs, laws)
+
+
+@contextmanager
+def _sessions(before, after):
+    with session(channels_last(before)) as one, session(channels_last(after)) as other:
+        yield one, other
+
+
+def _compare_on_special_values(before, one, other, outputs, laws) -> None:
     feeds = probes(before)
     inputs = {name: Endpoint(name, array.dtype.name, None) for name, array in feeds.items()}
     sizes = size_inputs(Frozen(before, {"s": Signature(inputs, {})}), "s")
     kinds = [kind for kind in (IEEE, LARGEST, EXTREMES) if not (kind == LARGEST and set(laws) & ROUNDING)]
     types = {tf.as_dtype(node.attr["T"].type).name for node in before.node if "T" in node.attr and node.attr["T"].type}
     tolerance = max([FLOAT32_TOLERANCE, *(HALF[name] for name in types & set(HALF))])
-    with session(channels_last(before)) as one, session(channels_last(after)) as other:
-        ranges = {
-            name: float(np.abs(value).max(initial=0))
-            for name, value in _run(one, outputs, feeds).items()
-            if value.dtype.kind in "fcV"
+    ranges = {
+        name: float(np.abs(value).max(initial=0))
+        for name, value in _run(one, outputs, feeds).items()
+        if value.dtype.kind in "fcV"
+    }
+    for kind in kinds:
+        draw = np.random.default_rng(0)
+        drawn = {
+            name: overlaid(np.asarray(array)[None], kind if name not in sizes else "", 6, draw)
+            for name, array in feeds.items()
         }
-        for kind in kinds:
-            draw = np.random.default_rng(0)
-            drawn = {
-                name: overlaid(np.asarray(array)[None], kind if name not in sizes else "", 6, draw)
-                for name, array in feeds.items()
-            }
-            for row in range(6):
-                arrays = {name: array[row] for name, array in drawn.items()}
-                expected, received = _run(one, outputs, arrays), _run(other, outputs, arrays)
-                if isinstance(expected, str) and set(laws) & UNCHECKING:
-                    continue
-                reason = difference(Probe(kind, arrays, expected), received, tolerance, ranges)
-                assert reason is None, (laws, reason, arrays)
+        for row in range(6):
+            arrays = {name: array[row] for name, array in drawn.items()}
+            expected, received = _run(one, outputs, arrays), _run(other, outputs, arrays)
+            if isinstance(expected, str) and set(laws) & UNCHECKING:
+                continue
+            reason = difference(Probe(kind, arrays, expected), received, tolerance, ranges)
+            assert reason is None, (laws, reason, arrays)
 
 
 def _run(opened, outputs, feeds):

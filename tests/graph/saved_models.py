@@ -132,3 +132,18 @@ def estimator(folder: Path) -> None:
             session, ["serve"], signatures, assets_collection=assets, main_op=v1.tables_initializer()
         )
         builder.save()
+
+
+def number_of_an_animal(model: Path, animal: str) -> list[float]:
+    """Serve a model of `two_ends` with TensorFlow alone; call it in a new process."""
+    import tensorflow as tf
+
+    serve = tf.saved_model.load(str(model)).signatures["serving_default"]
+    return serve(zebra=tf.zeros([1, 2, 3]), animal=tf.constant([animal]))["number"].numpy().tolist()
+
+
+def fold(model: Path, folded: Path) -> None:
+    """Fold the batch norms of a model; call it in a new process."""
+    from tfopt.components.fold_batch_norm.component import fold_batch_norm
+
+    fold_batch_norm(model, folded)

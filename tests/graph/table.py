@@ -85,6 +85,12 @@ def answering(graph_def, unfed=()):
     return result
 
 
+def is_unchanged(before, after) -> bool:
+    """Return True if two graphs have the same nodes and functions."""
+    nodes = [{node.name: node for node in graph.node} for graph in (before, after)]
+    return nodes[0] == nodes[1] and before.library == after.library
+
+
 def ops(graph_def) -> Counter:
     """Count the nodes of each operation."""
     return Counter(node.op for node in graph_def.node)

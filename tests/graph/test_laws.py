@@ -6,8 +6,8 @@ import pkgutil
 import pytest
 
 import tests.graph.rewrites
-from tests.graph.same_function import assert_same_function, assert_same_on_special_values
-from tests.graph.table import Row, answering, law_applied, ops, view
+from tests.graph.same_function import assert_same_function
+from tests.graph.table import Row, answering, is_unchanged, law_applied, ops, view
 from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.rewrite_order import OPT_IN, ORDER
 from tfopt.graph.rewrite_rule import Rule
@@ -36,11 +36,10 @@ def test_law_fires_as_expected_and_preserves_the_function(law: str, row: Row):
         assert not row.because or any(row.because in reason for reason in reasons), reasons
         assert ops(after) == ops(before)
     assert not set(row.gone) & set(ops(after))
-    graphs = (answering(graph, row.unfed) for graph in (before, after))
-    before, answered = graphs
-    assert_same_function(before, answered, ("y", *row.outputs))
-    if row.fires and law != "fold_zero_products":  # valid under an assumption
-        assert_same_on_special_values(before, answered, ("y", *row.outputs), laws={law})
+    if not is_unchanged(before, after):
+        graphs = (answering(graph, row.unfed) for graph in (before, after))
+        is_exact = row.fires and law != "fold_zero_products"  # which is valid under an assumption
+        assert_same_function(*graphs, ("y", *row.outputs), laws={law} if is_exact else None)
     again, more, _ = law_applied(law, after, ("y", *row.outputs), row.unfed)
     assert more == 0
     assert ops(again) == ops(after)

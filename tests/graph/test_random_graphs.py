@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.graph.frames import version_1
-from tests.graph.same_function import assert_same_on_special_values, probes
+from tests.graph.same_function import assert_same_function, assert_same_on_special_values, probes
 from tests.graph.table import view
 from tfopt.components.optimize_graph.pass_names import read_passes
 from tfopt.components.optimize_graph.verified_passes import VerifiedPasses
@@ -236,17 +236,13 @@ def check(example) -> None:
     graph, report = view(before, outputs), Report()
     run([name for name, _ in ORDER], graph, report)
     after = graph.to_graph_def()
-    feeds, fetches = probes(before), [f"{name}:0" for name in outputs]
-    for one, other in zip(evaluate(before, fetches, feeds), evaluate(after, fetches, feeds), strict=True):
-        assert one.shape == other.shape
-        np.testing.assert_array_less(np.abs(one - other).max(), TOLERANCE * max(np.abs(one).max(), 1))
     fired = {law for law, nodes in report.fired.items() if nodes}
-    assert_same_on_special_values(before, after, outputs, laws=fired)
+    assert_same_function(before, after, outputs, laws=fired, tolerance=TOLERANCE)
     again = view(after, outputs)
     assert run([name for name, _ in ORDER], again, Report()) == 0
 
 
-@settings(max_examples=200, suppress_health_check=list(HealthCheck))
+@settings(max_examples=120, suppress_health_check=list(HealthCheck))
 @given(graphs())
 def test_all_laws_together_preserve_the_function_of_random_graphs(example):
     check(example)
@@ -270,7 +266,7 @@ def check_preset(example) -> None:
     assert_same_on_special_values(before, passes.model.graph, outputs, laws={row["pass"] for row in passes.rows})
 
 
-@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(graphs())
 def test_the_default_preset_preserves_random_graphs_on_special_values(example):
     check_preset(example)
@@ -304,7 +300,7 @@ def flows(draw):
         return draw(graphs((*STEPS[:8], *FLOW, *FLOW), 4)), frames
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(flows())
 def test_all_laws_together_preserve_the_function_of_random_graphs_with_branches_and_loops(example):
     check_flow(example[0], frames=example[1])

@@ -129,19 +129,22 @@ def test_laws_preserve_while_loops_of_tensorflow_1():
 
 
 def test_time_is_linear_in_the_size_of_the_graph():
-    def seconds(blocks):
+    def graph_of(blocks):
         with tf.Graph().as_default() as made:
             x = feed(None, 4)
             for _ in range(blocks):
                 x = tf.nn.relu(tf.matmul(x, weights(4, 4)) * weights(4) + weights(4))
             tf.identity(x, name="y")
-        graph = view(made.as_graph_def())
+        return made.as_graph_def()
+
+    def seconds(graph_def):
+        graph = view(graph_def)
         start = time.thread_time()
         run(["fold_scale", "fold_shift"], graph, Report())
         return time.thread_time() - start
 
-    seconds(20)
-    large, small = (min(seconds(blocks) for _ in range(2)) for blocks in (1200, 300))
+    seconds(graph_of(20))
+    large, small = (min(seconds(graph_def) for _ in range(2)) for graph_def in map(graph_of, (1200, 300)))
     assert large < 3 * 4 * small  # four times the nodes; a quadratic law takes sixteen times as long
 
 

@@ -2,8 +2,6 @@
 
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from tfopt.components.optimize_graph.component import optimize_graph
 from tfopt.errors import ComponentError
 from tfopt.graph.graph_file import read_graph, write_graph
 from tfopt.graph.saved_model import Frozen, read, write
+from tfopt.processes.subprocess_call import run_in_child
 
 INPUTS = {
     "two_ends": {
@@ -142,13 +141,7 @@ def test_while_and_if_keep_their_functions(frozen):
 def test_written_model_serves_in_a_new_process_without_its_source_files(written, tmp_path):
     moved = tmp_path / "moved"
     shutil.copytree(written["two_ends"], moved)
-    code = f"""
-import tensorflow as tf
-model = tf.saved_model.load({str(moved)!r})
-answer = model.signatures["serving_default"](zebra=tf.zeros([1, 2, 3]), animal=tf.constant(["bird"]))
-assert answer["number"].numpy().tolist() == [2.0], answer
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert run_in_child(saved_models.number_of_an_animal, moved, "bird", doing="serving") == [2.0]
     assert [file.name for file in (moved / "assets").iterdir()] == ["vocabulary.txt"]
 
 
@@ -353,8 +346,8 @@ def test_operations_that_cannot_be_frozen_are_named(tmp_path, build, change, rec
 
 def test_a_parent_that_fails_is_named_instead_of_its_child(tmp_path):
     write_v1(tmp_path / "model", python_call)
-    code = "import sys; from tfopt.component import find; find('fold_batch_norm')(*sys.argv[1:])"
-    paths = [str(tmp_path / name) for name in ("model", "folded")]  # the function is unknown to another process
-    result = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, check=False)
-    assert "ComponentError: received: the model fails on random inputs" in result.stderr
-    assert "PyFunc" in result.stderr
+    paths = [tmp_path / name for name in ("model", "folded")]
+    with pytest.raises(ComponentError) as refusal:  # the function is unknown to another process
+        run_in_child(saved_models.fold, *paths, doing="folding")
+    assert refusal.value.received.startswith("the model fails on random inputs")
+    assert "PyFunc" in refusal.value.received

@@ -1,5 +1,6 @@
 """Tests of the laws together on a transformer block as Keras 3 exports it: operations at run time, and exports."""
 
+import os
 from collections import Counter
 
 import keras
@@ -16,7 +17,6 @@ from tfopt.components.export_openvino.component import export_openvino
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.optimize_graph.component import optimize_graph
 from tfopt.graph.saved_model import read
-from tfopt.processes.subprocess_call import run_in_child
 
 WIDTH, LENGTH = 16, 6
 
@@ -34,7 +34,7 @@ def write_encoder(folder):
     keras.utils.set_random_seed(0)
     ids = layers.Input((LENGTH,), dtype="int32", name="ids")
     flow = layers.Embedding(10, WIDTH, mask_zero=True)(ids)
-    flow = block(block(flow))
+    flow = block(layers.LayerNormalization()(flow))
     model = keras.Model(ids, layers.Dense(3)(layers.GlobalAveragePooling1D()(flow)))
     for weight in model.weights:
         if weight.path.endswith(("bias", "beta", "gamma")):
@@ -65,28 +65,26 @@ def test_no_pass_is_undone_and_every_law_of_transformers_is_applied(optimized):
     report = optimized[1].card.facts["report"]
     assert report["taken_back"] == {}
     fired = {law: entry["times"] for law, entry in report["fired"].items()}
-    assert fired["fuse_layer_norms"] == fired["fold_reshape_sizes"] // 2 == 8  # 4 of each of two signatures
+    assert fired["fuse_layer_norms"] == 2 * 3  # of each of two signatures
+    assert fired["fold_reshape_sizes"] == 2 * 4
     assert report["batch_norms_left"] == {}
-    assert fired["fuse_gelus"] == fired["push_factors_before_products"] == 4
+    assert fired["fuse_gelus"] == fired["push_factors_before_products"] == 2
 
 
 def test_the_written_model_has_public_operations_only(optimized):
     ops = Counter(node.op for node in read(optimized[1].saved_model).graph.node)
     assert not [op for op in ops if op.startswith("_")]
     assert ops["BatchMatMulV2"] == ops["Neg"] == ops["Erfc"] == ops["SquaredDifference"] == 0
-    assert ops["MatMul"] == 2 * (2 * 6 + 1)  # two blocks of four projections and two layers; the head
+    assert ops["MatMul"] == 2 * (6 + 1)  # four projections and two layers; the head
 
 
 def test_tensorflow_computes_bias_gelu_and_residual_sums_in_the_products(optimized):
-    with_onednn = {"TF_ENABLE_ONEDNN_OPTS": "1"}
-    plain, optimized = (
-        run_in_child(run_time_operations, model.saved_model, doing="running", environment=with_onednn)
-        for model in (SavedModel(optimized[0]), optimized[1])
-    )
+    assert os.environ["TF_ENABLE_ONEDNN_OPTS"] == "1"
+    plain, optimized = map(run_time_operations, (optimized[0], optimized[1].saved_model))
     fused = sum(count for op, count in optimized.items() if "FusedMatMul" in op)
-    assert fused == 2 * 6 + 1
+    assert fused == 6 + 1
     assert optimized["BiasAdd"] == optimized["Erf"] == optimized["Erfc"] == 0
-    assert plain["Erfc"] == 2
+    assert plain["Erfc"] == 1
     assert sum(optimized.values()) < 0.6 * sum(plain.values())
 
 
@@ -110,7 +108,7 @@ def test_litert_finds_each_gelu(optimized, tmp_path):
     (lite,) = export_tflite(optimized[1].path, tmp_path / "lite").values()
     assert lite.card.facts["verified"]
     interpreter = tf.lite.Interpreter(model_path=str(lite.path / "Format-Serving" / "tflite"))
-    assert Counter(one["op_name"] for one in interpreter._get_ops_details())["GELU"] == 2
+    assert Counter(one["op_name"] for one in interpreter._get_ops_details())["GELU"] == 1
 
 
 def test_onnx_and_openvino_agree_with_the_optimized_model(optimized, tmp_path):

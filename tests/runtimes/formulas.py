@@ -118,14 +118,5 @@ def threads_after_loading(model: Path, threads: int) -> int:
     return tf.config.threading.get_intra_op_parallelism_threads()
 
 
-def ends(*models: Path) -> list[tuple[list[str], list[str]]]:
-    """Return the ordered names of each model's inputs and outputs; call it in a new process."""
-    names = []
-    for model in models:
-        with runtimes.load(Model(model)) as runtime:
-            names.append((list(runtime.inputs), list(runtime.outputs)))
-    return names
-
-
 def _crossed(zeta, alpha):
     return {"z": zeta - alpha, "a": alpha + alpha}
