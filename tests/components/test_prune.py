@@ -23,13 +23,6 @@ from tfopt.training.user_module import UserModule
 
 KERAS_2 = DIGITS.replace("keras", "tf_keras").replace("tf_tf_", "tf_")
 TUNED = {"epochs": 6, "batch_size": 64}
-# Exporters read the SavedModel, which does not depend on the Keras version. Masks of 2:4 and blocks are those of the
-# toolkit in both versions (test_prune_masks.py).
-NIGHTLY_KERAS_2 = pytest.mark.parametrize(
-    "parent", ["keras 3", pytest.param("keras 2", marks=pytest.mark.nightly)], indirect=True
-)
-
-
 @pytest.fixture(scope="module", params=["keras 3", "keras 2"])
 def parent(request, tmp_path_factory, digits_examples) -> KerasModel:
     """A digits model with preprocessing; its module is in the same folder."""
@@ -70,7 +63,6 @@ def test_zeros_are_exact_in_both_forms_and_the_other_weights_are_trained(pruned,
     assert zeros_by_shape[(128, 10)] == 768
 
 
-@NIGHTLY_KERAS_2
 def test_zeros_survive_the_export_in_the_bytes_of_tflite_and_onnx(pruned, tmp_path):
     from ai_edge_litert import schema_py_generated as schema
 
@@ -110,7 +102,6 @@ def test_the_report_has_zeros_bytes_and_speedups_of_each_layer(pruned):
     assert report["sparsity"] == pytest.approx(811 / 1352)
 
 
-@NIGHTLY_KERAS_2
 def test_two_of_four_weights_are_zero_along_the_input_channels_and_tensorrt_supports_it(
     parent, digits_examples, tmp_path, caplog
 ):
@@ -129,7 +120,6 @@ def test_two_of_four_weights_are_zero_along_the_input_channels_and_tensorrt_supp
     assert accuracy(out, digits_examples) > 0.93
 
 
-@NIGHTLY_KERAS_2
 def test_blocks_are_pruned_entirely_and_a_learning_rate_of_zero_does_not_change_remaining_weights(
     parent, digits_examples, tmp_path
 ):
