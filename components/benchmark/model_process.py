@@ -9,6 +9,7 @@ from typing import Any, Self
 from tfopt.artifacts import Model
 from tfopt.errors import ComponentError
 from tfopt.processes.fork_server import ForkedWorker
+from tfopt.processes.late_variables import late_variables
 from tfopt.processes.rpc import CallFailed, WorkerDied, WorkerProcess
 from tfopt.runtimes import environment
 
@@ -26,7 +27,7 @@ class RuntimeConfig:
 
     Attributes:
         formats: Format of the model, and that of its preprocessing if it has one.
-        variables: Environment variables that `configure_runtime` stored with the model.
+        variables: Environment variables of the model that the import of the runtime may read.
     """
 
     formats: tuple[str, ...]
@@ -37,7 +38,8 @@ class RuntimeConfig:
         """Return the runtime configuration of a model."""
         preprocessing = model.preprocessing
         formats = (model.format, *([Model(preprocessing).format] if preprocessing else []))
-        return cls(formats, tuple(sorted(environment.read_variables(model).items())))
+        variables = environment.read_variables(model)
+        return cls(formats, tuple(sorted(variables.items() - late_variables(variables).items())))
 
 
 class RuntimeProcesses(contextlib.ExitStack):
@@ -85,6 +87,7 @@ class ModelProcess:
         """
         self.end()
         self._fork = ForkedWorker(self._runtimes.of(self._model), self._log)
+        self._fork.call("set_variables", late_variables(environment.read_variables(self._model)))
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call a method as `ForkedWorker.call` does; a three-part error becomes a `CallFailed` with one line."""

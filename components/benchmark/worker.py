@@ -30,6 +30,10 @@ class Worker:
         """Store the facts of the process that imported the runtime, which this one is a fork of."""
         self._imported, self._inherited = imported, peak_memory()
 
+    def set_variables(self, variables: dict[str, str]) -> None:
+        """Set environment variables that the import of the runtime did not read."""
+        os.environ.update(variables)
+
     def load(self, uri: str, signature: str, threads: int) -> dict[str, Any]:
         """Load the model and return the seconds, the memory and the model's inputs."""
         from tfopt import runtimes

@@ -23,6 +23,8 @@ from tfopt.training.user_module import UserModule
 
 KERAS_2 = DIGITS.replace("keras", "tf_keras").replace("tf_tf_", "tf_")
 TUNED = {"epochs": 6, "batch_size": 64}
+
+
 @pytest.fixture(scope="module", params=["keras 3", "keras 2"])
 def parent(request, tmp_path_factory, digits_examples) -> KerasModel:
     """A digits model with preprocessing; its module is in the same folder."""

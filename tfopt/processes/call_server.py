@@ -8,7 +8,6 @@ leaks or its lack of memory end the fork only.
 import contextlib
 import importlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from typing import Any
 
 from tfopt.processes.child_call import perform
 from tfopt.processes.fork_server import ForkedWorker, serve_forks
+from tfopt.processes.late_variables import late_variables, replace_late_variables
 from tfopt.processes.rpc import WorkerClient, WorkerDied, WorkerProcess
 from tfopt.processes.startup import speed_up_imports
 
@@ -50,8 +50,6 @@ SET_BY_IMPORTS = {
     ("TPU_ML_PLATFORM", "Tensorflow"),
 }
 WITHOUT_EFFECT = {"PYTEST_CURRENT_TEST", "TPU_ML_PLATFORM_VERSION", "_MLFLOW_TELEMETRY_SESSION_ID"}
-# Variables that are read when they are needed, and not by an import: each fork gets its own values.
-READ_LATE = re.compile(r"AWS_\w+|COLUMNS|LINES|PATH|TF_FORCE_GPU_ALLOW_GROWTH|TFOPT_\w+|TMPDIR")
 
 _lock = threading.RLock()  # steps may run in threads
 _open: "CallServers | None" = None
@@ -149,7 +147,7 @@ class CallServers:
 
     def fork(self, environment: Mapping[str, str], log: Path) -> "ForkedCall":
         """Fork the server with this environment; start it if there is none, or it has ended."""
-        late = {name: value for name, value in environment.items() if READ_LATE.fullmatch(name)}
+        late = late_variables(environment)
         early = frozenset(item for item in environment.items() if item[0] not in late.keys() | WITHOUT_EFFECT)
         key = early - SET_BY_IMPORTS
         server = self._servers.pop(key, None)
@@ -160,7 +158,7 @@ class CallServers:
         if self.is_ended:  # meanwhile
             server.kill()
         fork = ForkedCall(server, log)
-        fork.call("set_variables", late)
+        fork.call("replace_variables", late)
         self._forks[key] = [*(other for other in self._forks.get(key, []) if not other.is_finished), fork]
         return fork
 
@@ -242,12 +240,9 @@ class _Caller:
         """Return a method of the other worker."""
         return getattr(self._worker, name)
 
-    def set_variables(self, values: Mapping[str, str]) -> None:
-        """Replace the variables of `READ_LATE`, which are those of the first call of this server."""
-        for name in filter(READ_LATE.fullmatch, list(os.environ)):
-            del os.environ[name]
-        os.environ.update(values)
-        tempfile.tempdir = None  # TMPDIR may have been read
+    def replace_variables(self, late: Mapping[str, str]) -> None:
+        """Replace the variables of `READ_LATE`, which are those of the call that started the server."""
+        replace_late_variables(late)
 
     def use_worker(self, module: str) -> None:
         """Answer all further calls with the worker of a module."""
