@@ -177,7 +177,8 @@ def test_the_worker_measures_each_part_of_a_step(tmp_path, digits_examples, text
         assert worker.loops() == []
         times = worker.trace(str(tmp_path / "trace"), 3, {})
         assert set(times.by_part) >= {"optimizer", *facts["weights"]}
-        assert 0.5 * sum(times.by_kind.values()) < sum(times.by_part.values()) <= sum(times.by_kind.values())
+        of_the_step = sum(seconds for kind, seconds in times.by_kind.items() if not kind.startswith("ParseExample"))
+        assert 0.5 * of_the_step < sum(times.by_part.values()) <= sum(times.by_kind.values())
         assert worker.memory()["process"] > 1e8
     finally:
         worker.close()
