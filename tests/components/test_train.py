@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.components.train_modules import DIGITS, FRUIT, LINEAR, SMALL, TWO_BY_TWO, fruit, with_mean, write
+from tests.components.train_modules import DIGITS, FRUIT, LINEAR, SMALL, TRACED, TWO_BY_TWO, fruit, with_mean, write
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.artifacts.tensor_spec import TensorSpec
@@ -71,6 +71,11 @@ def test_history_and_tensorboard_logs_are_written_with_the_model(trained):
         [epoch["accuracy"] for epoch in history["epochs"]]
     )
     assert not [file for file in (trained.path / "Format-Serving").rglob("*") if "events" in file.name]
+
+
+def test_a_training_step_is_traced_once(tmp_path, digits_examples, capfd):
+    train(digits_examples, write(tmp_path / "module.py", TRACED), tmp_path / "trained", epochs=1, batch_size=100)
+    assert capfd.readouterr().out.count("traced a step") == 1
 
 
 def test_early_stopping_restores_the_best_weights(tmp_path, digits_examples, caplog):

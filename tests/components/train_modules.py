@@ -56,6 +56,26 @@ def build_model():
 """
 
 
+# Prints a line each time that TensorFlow traces a training step.
+TRACED = """
+import keras
+from keras import layers
+
+@keras.saving.register_keras_serializable("tests")
+class Traced(keras.Model):
+    def train_step(self, data):
+        print("traced a step")
+        return super().train_step(data)
+
+def build_model():
+    image = layers.Input((8, 8, 1), name="image")
+    flow = layers.BatchNormalization()(layers.Flatten()(image))
+    model = Traced(image, layers.Dense(10, activation="softmax", name="digit")(flow))
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+"""
+
+
 FRUIT = """
 import keras
 from keras import layers

@@ -76,6 +76,7 @@ def fit_model(
             checkpoints.attach(model, monitor, stopping)
             initial_epoch = checkpoints.resume(batches, sources["eval"].first_batch(batch_size))
             last_callbacks = [checkpoints.callback()]
+        _create_variables(model, batches)
         model.fit(
             **fit_data(model, batches, sources["eval"].in_order()),
             initial_epoch=initial_epoch,
@@ -91,6 +92,19 @@ def fit_model(
     history |= {"compile_s": monitor.compile_seconds()} if timed else {}
     (folder / "history.json").write_text(json.dumps(history, indent=1, allow_nan=False) + "\n")
     return history
+
+
+def _create_variables(model: Any, batches: Any) -> None:
+    """Create the variables of the optimizer and the metrics, so that the training function is traced once.
+
+    Keras 3 creates them while the first step is traced, unless it has a distribution strategy; TensorFlow traces a
+    function that created variables a second time, which takes seconds for a large model.
+    """
+    if keras_models.is_keras_2(model) or model.run_eagerly or model._distribute_strategy:
+        return
+    # It traces the model with placeholders, which some inputs and metrics refuse; then the first step creates the rest.
+    with contextlib.suppress(Exception):
+        model._symbolic_build(data_batch=batches.element_spec)
 
 
 class ScalarLog:
