@@ -24,6 +24,8 @@ WITHOUT_BEAM = f"import sys; sys.modules['apache_beam'] = None; {WITHOUT_TFX}"
 # Both engines of TFX start without TensorFlow; Keras and TFX's own components can be imported as usual afterwards.
 BEFORE_TENSORFLOW = """
 import sys
+from tfopt.processes.startup import speed_up_imports
+speed_up_imports()
 from tfopt.cli.engines import load_engine
 load_engine("beam"), load_engine("local")
 assert not {"tensorflow", "tfx.components", "tensorflow_model_analysis"} & sys.modules.keys()
