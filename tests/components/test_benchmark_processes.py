@@ -17,6 +17,7 @@ from tests.components.workloads import may_raise_priority, run, tflite, workers
 from tests.process_tree import has_ended, marked, wait_until
 from tfopt.artifacts import Model
 from tfopt.artifacts.models import PREPROCESSING
+from tfopt.components.benchmark import interleaving
 from tfopt.components.benchmark.model_environment import choose_cores
 from tfopt.components.benchmark.model_process import ModelProcess, RuntimeConfig, RuntimeProcesses
 from tfopt.components.configure_runtime.component import configure_runtime
@@ -34,6 +35,17 @@ def test_a_busy_process_on_the_core_adds_a_note_and_gives_no_false_verdict(model
         assert row["latency"]["1"]["stable"] is False
         assert any("other processes had its cores" in note for note in row["notes"])
     assert {ratio["verdict"] for ratio in content["models"][1]["speedup"].values()} == {"within noise"}
+
+
+def test_models_that_are_loaded_in_turns_of_one_candidate_are_measured_as_usual(models, tmp_path, monkeypatch):
+    monkeypatch.setattr(interleaving, "GROUP_BYTES", 0)
+    candidates = [models["large"], models["small"]]
+    content = run(models["middle"], candidates, tmp_path / "out", seconds=0.4, rounds=8, batch_sizes=["1"])
+    baseline, large, small = content["models"]
+    assert [row["rounds"] for row in (baseline, large, small)] == [{"1": 8}] * 3
+    assert large["speedup"]["1"]["value"] < 1 < small["speedup"]["1"]["value"]
+    assert large["over_fastest"]["1"]["verdict"] == "slower" and "over_fastest" not in small
+    assert not workers()
 
 
 def test_a_killed_candidate_is_a_row_with_its_signal(models, tmp_path):
