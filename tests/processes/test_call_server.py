@@ -13,9 +13,11 @@ import psutil
 import pytest
 
 from tests.process_tree import has_ended, wait_until
+from tfopt.artifacts import Report
+from tfopt.component import Output, component
 from tfopt.errors import ComponentError, MachineError
 from tfopt.processes import call_server
-from tfopt.processes.call_server import call_servers, start_worker
+from tfopt.processes.call_server import call_servers, start_ahead, start_worker
 from tfopt.processes.rpc import CallFailed
 from tfopt.processes.subprocess_call import run_in_child, run_isolated
 from tfopt.runtimes import subprocess_runtime
@@ -153,6 +155,32 @@ def test_variables_that_an_import_sets_do_not_start_another_server(quick_servers
         same = [{}, {"TF2_BEHAVIOR": "1"}, {"TPU_ML_PLATFORM_VERSION": "2"}]
         (server,) = {run_in_child(parents, doing="x", environment=variables)[1] for variables in same}
         assert run_in_child(parents, doing="x", environment={"TF2_BEHAVIOR": "0"})[1] != server
+
+
+def test_a_server_is_started_ahead_in_a_run_that_will_fork(quick_servers):
+    before = set(servers())
+    with call_servers(is_run=True):
+        start_ahead()
+        assert set(servers()) == before
+    with call_servers(is_run=True, will_fork=True):
+        start_ahead()
+        start_ahead()
+        (server,) = set(servers()) - before
+        assert run_in_child(parents, doing="looking")[1] == server.pid
+        assert set(servers()) - before == {server}
+
+
+def server_count(report: Output[Report]) -> None:
+    """Write how many servers this process has."""
+    report.write({"servers": len(servers())})
+
+
+@pytest.mark.parametrize(("purpose", "is_ahead"), [("data", True), ("measurement", False)])
+def test_no_server_starts_next_to_a_step_that_measures(quick_servers, tmp_path, purpose, is_ahead):
+    before = len(servers())
+    with call_servers(is_run=True, will_fork=True):
+        component(image="tf", purpose=purpose)(server_count)(report=tmp_path / "report")
+    assert Report(tmp_path / "report").read() == {"servers": before + is_ahead}
 
 
 def test_a_call_without_an_end_is_killed_and_the_server_goes_on(within_run, tmp_path):

@@ -97,6 +97,11 @@ class Dag:
     steps: dict[str, Step] = field(default_factory=dict)
     outputs: dict[str, StepOutput] = field(default_factory=dict)
 
+    @property
+    def has_concurrent_steps(self) -> bool:
+        """Return True if a step works in child processes (see ``concurrent`` of `tfopt.component`)."""
+        return any(step.component.concurrent for step in self.steps.values())
+
     def values(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the checked value of every source and parameter; an engine calls this before it starts a step.
 

@@ -20,8 +20,10 @@ from tfopt.execution.failed_models import as_row, refuse_failed
 from tfopt.execution.model_card import write_card
 from tfopt.execution.parity_check import check_parity
 from tfopt.keras_models.model_code import is_trusted, trusted_code
-from tfopt.processes import heap
+from tfopt.processes import call_server, heap
 from tfopt.processes.supervision import recorded_work
+
+MEASURING = ("measurement", "selection", "serving")  # purposes of components whose steps nothing may disturb
 
 _running: contextvars.ContextVar[Component | None] = contextvars.ContextVar("running component", default=None)
 
@@ -54,6 +56,8 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
             _set_signature([*inputs.values(), *staged.values()], parameters[SIGNATURE.name])
         with as_row(staged, parameters, _origin(component, inputs, parameters)):
             refuse_failed(inputs)
+            if component.purpose not in MEASURING:
+                call_server.start_ahead()
             outputs = [str(_resolved(target)) for target in targets.values() if not is_remote(target.uri)]
             with recorded_work({"component": component.name, "outputs": outputs}):
                 _call(component, {**inputs, **staged, **component.arguments(parameters)})

@@ -38,7 +38,7 @@ def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[
         scratch_folder(),
         locked_run(root),
         beam_runner.runner_arguments(beam_args),
-        call_servers(is_run=True),
+        call_servers(is_run=True, will_fork=dag.has_concurrent_steps),
     ):
         artifacts: dict[Value, Artifact] = {
             source: source.type(values[name]) for name, source in dag.sources.items() if values[name] is not None

@@ -57,15 +57,16 @@ _runs = 0  # open contexts of runs
 
 
 @contextlib.contextmanager
-def call_servers(*, is_run: bool = False) -> Iterator[None]:
+def call_servers(*, is_run: bool = False, will_fork: bool = False) -> Iterator[None]:
     """Fork children from servers until the context ends; within another such context, use its servers.
 
     Args:
         is_run: True for a run of many steps, whose work is done in forks wherever it can be (see `run_isolated`).
+        will_fork: True for a run with steps that fork: a server may be started before it is needed (`start_ahead`).
     """
     global _open, _runs
     with _lock:
-        mine = CallServers() if _open is None else None
+        mine = CallServers(will_fork) if _open is None else None
         _open = _open or mine
         _runs += is_run
     try:
@@ -99,6 +100,16 @@ def check_not_ended() -> None:
     """Raise `CallsEnded` after `end_calls`."""
     if _open and _open.is_ended:
         raise CallsEnded
+
+
+def start_ahead() -> None:
+    """Start the first server of a run whose steps will fork, without waiting for it.
+
+    It imports TensorFlow while the first steps work. They call this if they measure no time.
+    """
+    with _lock, contextlib.suppress(OSError):  # the first fork tries again
+        if _open and not _open.is_ended:
+            _open.start_ahead()
 
 
 def fork_call(environment: Mapping[str, str], log: Path) -> "ForkedCall | None":
@@ -139,17 +150,16 @@ class CallServers:
 
     is_ended = False
 
-    def __init__(self) -> None:
-        """Start no server yet."""
+    def __init__(self, will_fork: bool = False) -> None:
+        """Start no server yet; `start_ahead` will do so if there will be forks."""
+        self._will_fork = will_fork
         self._folder = tempfile.TemporaryDirectory(prefix="tfopt-")
         self._servers: dict[frozenset[tuple[str, str]], WorkerProcess] = {}
         self._forks: dict[frozenset[tuple[str, str]], list[ForkedCall]] = {}
 
     def fork(self, environment: Mapping[str, str], log: Path) -> "ForkedCall":
         """Fork the server with this environment; start it if there is none, or it has ended."""
-        late = late_variables(environment)
-        early = frozenset(item for item in environment.items() if item[0] not in late.keys() | WITHOUT_EFFECT)
-        key = early - SET_BY_IMPORTS
+        late, key = late_variables(environment), _server_key(environment)
         server = self._servers.pop(key, None)
         if server is None or server.has_ended():
             self._end_idle_servers()
@@ -161,6 +171,11 @@ class CallServers:
         fork.call("replace_variables", late)
         self._forks[key] = [*(other for other in self._forks.get(key, []) if not other.is_finished), fork]
         return fork
+
+    def start_ahead(self) -> None:
+        """Start the server with the environment of this process, if there will be forks and no server was started."""
+        if self._will_fork and not self._servers:
+            self._servers[_server_key(os.environ)] = self._start(os.environ)
 
     def end(self) -> None:
         """Kill all servers, and with them all forks, also while a thread waits for one of them."""
@@ -183,6 +198,12 @@ class CallServers:
     def _start(self, environment: Mapping[str, str]) -> WorkerProcess:
         log = Path(tempfile.mkstemp(dir=self._folder.name, suffix=".log")[1])
         return WorkerProcess("tfopt.processes.call_server", log=log, environment=environment)
+
+
+def _server_key(environment: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    """Return the variables that forks of the same server have in common."""
+    replaced = late_variables(environment).keys() | WITHOUT_EFFECT
+    return frozenset(item for item in environment.items() if item[0] not in replaced) - SET_BY_IMPORTS
 
 
 class ForkedCall(ForkedWorker):

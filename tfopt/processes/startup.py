@@ -10,8 +10,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-# Keras imports them for functions that no step calls, and with them scikit-learn, SciPy's statistics and Jedi.
-LAZY = ("IPython", "matplotlib.pyplot", "keras.wrappers", "keras._tf_keras.keras.wrappers")
+# Keras and Beam import them for functions that no step calls, and with them scikit-learn, SciPy's statistics and Jedi.
+LAZY = ("IPython", "matplotlib.pyplot", "keras.wrappers", "keras._tf_keras.keras.wrappers", "tqdm.notebook")
 
 
 def speed_up_imports() -> None:

@@ -52,7 +52,7 @@ def run(
         codes = {node.exec_properties.get(IMPLEMENTATION) for node in tfx_dag.components}
         reject_unusable(tfx_dag.metadata_connection_config, codes, IMPLEMENTATION)
         Executor.failure = None
-        with _logged_progress(dag), call_servers(is_run=True):
+        with _logged_progress(dag), call_servers(is_run=True, will_fork=dag.has_concurrent_steps):
             try:
                 import_runner(engine)().run(tfx_dag)
             except Exception as error:
