@@ -195,7 +195,7 @@ def test_the_examples_compile_with_values_images_and_pods(tmp_path, monkeypatch)
     assert defaults["data_uri"] == "s3://bucket/rows.csv" and defaults["module_uri"] == "s3://bucket/model.py"
     assert defaults["goals"] == ["quality max_degradation 1%", "accuracy threshold 0.95"]
     assert (defaults["destination"], defaults["warm_start"], defaults["min_change"]) == ("/models/digits", True, 0.05)
-    assert (defaults["pack"], defaults["seconds"], defaults["epochs"]) == ("image=28x28x1", 4.0, 12)
+    assert (defaults["pack"], defaults["seconds"], defaults["epochs"]) == ("image=28x28x1", 4.0, 10)
     executors = spec["deploymentSpec"]["executors"]
     images = {name: executor["container"]["image"] for name, executor in executors.items() if "container" in executor}
     assert images["exec-train"] == f"registry.example/tfopt-gpu:{tfopt.__version__}"

@@ -1,6 +1,7 @@
 """Test that modules which Keras imports, and steps do not use, run on first use, and are the same modules then."""
 
 import gc
+import importlib
 import subprocess
 import sys
 import threading
@@ -12,7 +13,8 @@ from tfopt.processes import startup
 
 PACKAGE = {
     "lazy_one/__init__.py": "import sys\nassert 'lazy_one' in sys.modules\nVALUE = 1\nfrom lazy_one import inner\n",
-    "lazy_one/inner.py": "import lazy_one\nSEEN = lazy_one.VALUE\n",
+    "lazy_one/inner.py": "import lazy_one\nSEEN = lazy_one.VALUE\nlazy_one.RUNS = getattr(lazy_one, 'RUNS', 0) + 1\n",
+    "lazy_one/again.py": "",
     "lazy_two.py": "import time\ntime.sleep(0.2)\nVALUE = 2\n",
     "lazy_three.py": "raise ValueError('not today')\n",
 }
@@ -52,11 +54,14 @@ def test_a_module_runs_when_an_attribute_is_read_and_not_when_its_file_is(lazy, 
         _ = lazy_one.other
 
 
-def test_a_package_runs_before_its_submodules(lazy):
+def test_a_package_runs_before_its_submodules_and_each_of_them_once(lazy, tmp_path):
     import lazy_one.inner
 
     assert has_run(lazy_one)
-    assert lazy_one.inner.SEEN == 1
+    assert lazy_one.inner.SEEN == lazy_one.RUNS == 1
+    assert lazy_one.inner.__spec__.origin == str(tmp_path / "lazy_one" / "inner.py")
+    assert importlib.reload(lazy_one.inner) is lazy_one.inner and lazy_one.RUNS == 2
+    import lazy_one.again  # which the package does not import
 
 
 def test_all_names_are_those_of_the_module(lazy):

@@ -32,10 +32,29 @@ class LazyFinder:
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Return the specification of one of these modules; None for any other."""
+        if name.rpartition(".")[0] in LAZY and name in sys.modules and target is None:
+            # This import read the path of the package, which therefore ran and imported the module.
+            return ModuleSpec(name, LoadedModule(sys.modules[name]))
         spec = PathFinder.find_spec(name, path, target) if name in LAZY else None
         if spec and spec.loader:
             spec.loader = LazyLoader(spec.loader)
         return spec
+
+
+class LoadedModule(Loader):
+    """Lets an import that was about to load a module return the one that was loaded meanwhile."""
+
+    def __init__(self, module: ModuleType) -> None:
+        """Store the module and its specification, which the import replaces."""
+        self._module, self._spec = module, module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return the loaded module."""
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Restore the specification; the module has run."""
+        module.__spec__ = self._spec
 
 
 class LazyLoader(Loader):
