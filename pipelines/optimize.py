@@ -132,7 +132,8 @@ def select_and_push(
     compared: dict[str, Any] = {"baseline": model, "candidates": candidates, "examples": examples, **(loading or {})}
     quality = {"label": selection.label, "output": selection.output, "metrics": selection.metrics}
     evaluated = steps.evaluate(**compared, **quality, module=module)
-    measured = steps.benchmark(**compared, seconds=selection.seconds, batch_sizes=selection.batch_sizes)
+    speed = {name: getattr(selection, name) for name in ("seconds", "batch_sizes", "objective")}
+    measured = steps.benchmark(**compared, **speed)
     selected = steps.select_model(
         baseline=model,
         candidates=candidates,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tfopt.artifacts.benchmark_report import SpeedupEstimate
 from tfopt.components.benchmark.measured_model import MeasuredModel
 from tfopt.components.benchmark.model_process import RUNTIME_DIFFERENCE, RuntimeConfig
+from tfopt.components.benchmark.parameters import Settings
 from tfopt.measurement.interim_looks import SPREAD_ERROR, LookSchedule, standard_error
 from tfopt.measurement.speedup import speedup
 
@@ -35,19 +36,21 @@ class Look:
         models: The models that were measured at this batch size.
         batch_size: The batch size.
         min_effect: Relative difference that counts as within noise.
+        seeks_fastest: True if the models are also compared with the fastest one.
         schedule: The looks of the measurement.
     """
 
     models: Sequence[MeasuredModel]
     batch_size: int
     min_effect: float
+    seeks_fastest: bool
     schedule: LookSchedule
 
     @classmethod
-    def of(cls, models: Sequence[MeasuredModel], batch_size: int, min_effect: float, schedule: LookSchedule) -> "Look":
+    def of(cls, models: Sequence[MeasuredModel], batch_size: int, settings: Settings, schedule: LookSchedule) -> "Look":
         """Leave out the models that failed, or were not measured at this batch size."""
         measured = [model for model in models if not model.error and batch_size in model.samples]
-        return cls(measured, batch_size, min_effect, schedule)
+        return cls(measured, batch_size, settings.min_effect, batch_size == settings.objective_size, schedule)
 
     @cached_property
     def baseline(self) -> MeasuredModel | None:
@@ -79,9 +82,9 @@ class Look:
     def find_open(self) -> list[MeasuredModel]:
         """Return the models that need further rounds.
 
-        A candidate needs none if its comparisons with the baseline and with the fastest model are decided, or would
-        hardly be decided by the remaining rounds. The baseline needs further rounds as long as a candidate does.
-        Without measurements of the baseline nothing can be decided.
+        A candidate needs none if its comparisons with the baseline and, for the objective, with the fastest model are
+        decided, or would hardly be decided by the remaining rounds. The baseline needs further rounds as long as a
+        candidate does. Without measurements of the baseline nothing can be decided.
         """
         if not self.baseline or len(self.models) == 1:
             return [model for model in self.models if self.batch_size in model.open_sizes]
@@ -123,6 +126,8 @@ class Look:
     def _rivals(self, model: MeasuredModel) -> Sequence[MeasuredModel]:
         """Return the models that the selection compares a candidate with."""
         assert self.baseline
+        if not self.seeks_fastest:
+            return [self.baseline]
         return self.models if model is self.fastest else [self.baseline, self.fastest]
 
     def _is_futile(self, model: MeasuredModel, other: MeasuredModel) -> bool:

@@ -24,10 +24,10 @@ def benchmark(
     model. A call takes named numpy arrays and returns named numpy arrays. Speed against the baseline is a ratio with a
     99 % interval and a verdict: *faster*, *slower* or *within noise*.
 
-    After a few numbers of rounds, fixed in advance, a model stops if its comparisons with the baseline and with the
-    fastest model are decided, or if the remaining rounds would decide them with a probability of less than 10 %. The
-    error of 1 % is divided among these looks, so the intervals hold wherever a model stops. Its notes then report, for
-    example, "decided after 10 of 60 rounds".
+    After a few numbers of rounds, fixed in advance, a model stops if its comparisons are decided: with the baseline at
+    each batch size, and with the fastest model at that of the objective. It also stops if the remaining rounds would
+    decide them with a probability of less than 10 %. The error of 1 % is divided among these looks, so the intervals
+    hold wherever a model stops. Its notes then report, for example, "decided after 10 of 60 rounds".
 
     A candidate that fails is a row with its error. A candidate is not measured at a batch size if its calls take five
     times the baseline's, or twice if loading it and its first call (which may compile it) take longer than its seconds,

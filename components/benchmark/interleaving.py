@@ -90,7 +90,7 @@ def measure_interleaved(models: Sequence[MeasuredModel], settings: Settings, inp
 
 def _stop_decided(models: Sequence[MeasuredModel], batch_size: int, settings: Settings, schedule: LookSchedule) -> None:
     """Stop the models that need no further rounds at a batch size."""
-    look = Look.of(models, batch_size, settings.min_effect, schedule)
+    look = Look.of(models, batch_size, settings, schedule)
     still_open = look.find_open()
     for model in [model for model in models if batch_size in model.open_sizes and model not in still_open]:
         model.open_sizes.remove(batch_size)

@@ -48,7 +48,7 @@ def measure_models(
         }
     baseline = measured[0]
     results.write_samples(measured, samples)
-    looks = {size: Look.of(measured, size, settings.min_effect, schedule) for size in settings.sizes}
+    looks = {size: Look.of(measured, size, settings, schedule) for size in settings.sizes}
     return BenchmarkReport(
         environment=environment,
         baseline=baseline.name,

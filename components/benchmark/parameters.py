@@ -7,6 +7,7 @@ from typing import Annotated
 
 from tfopt.component import Between, Names, Reads
 from tfopt.errors import ComponentError
+from tfopt.measurement.goals import Objective
 
 TURNS = 2  # in a round; the second runs in the reverse order of the first, so that drift cancels
 SHORTEST_TURN_SECONDS = 0.02  # in a shorter turn, the first calls after another model's turn would dominate
@@ -52,9 +53,12 @@ class Settings:
         seconds: Longest measuring time of each model, over all batch sizes. Loading and warm-up come on top.
         rounds: Number of processes that each model is measured in, at most: as many as twice the seconds allow. More
             narrow the interval; 8 is the fewest that allow an interval of 99 %. A model stops after 10, 16, 26 or 40
-            of them if its comparisons with the baseline and with the fastest model are decided.
+            of them if its comparisons with the baseline and, for the objective, with the fastest model are decided.
         min_effect: Relative difference in speed that counts as noise. If format or settings differ from the
             baseline's, the interval is also widened by 2 %, the difference that two processes of a runtime may show.
+        objective: The metric that the selected model shall be best at. Models are compared with the fastest one,
+            which may take more rounds, at the smallest batch size for latency, at the largest one for throughput, and
+            otherwise at none. All are compared with the baseline at every batch size.
         split: Split of the examples.
         seed: Seed of the order of the turns and of random inputs.
     """
@@ -64,6 +68,7 @@ class Settings:
     seconds: Annotated[float, Between(0.1)] = 6.0
     rounds: Annotated[int, Between(8, 1000)] = 60
     min_effect: Annotated[float, Between(0, 1)] = 0.005
+    objective: Objective = "latency"
     split: str = "eval"
     seed: int = 0
 
@@ -71,6 +76,11 @@ class Settings:
     def sizes(self) -> list[int]:
         """The batch sizes as numbers, ascending."""
         return parse_batch_sizes(self.batch_sizes)
+
+    @property
+    def objective_size(self) -> int | None:
+        """The batch size at which the fastest model matters; None if the objective is not one of speed."""
+        return {"latency": self.sizes[0], "throughput": self.sizes[-1]}.get(self.objective)
 
     @property
     def seconds_per_size(self) -> float:

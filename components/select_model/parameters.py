@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tfopt.component import Between, Reads
-from tfopt.measurement.goals import GOAL_MAPPING, read_goals
+from tfopt.measurement.goals import GOAL_MAPPING, Objective, read_goals
 from tfopt.model_store.run_history import MIN_RUNS
 from tfopt.model_store.warm_start import Destination
 
@@ -31,7 +31,7 @@ class Criteria:
     goals: Annotated[tuple[str, ...], Reads(read_goals, ("quality max_degradation 1%",), GOAL_MAPPING)] = (
         "quality max_degradation 1%",
     )
-    objective: Literal["latency", "throughput", "size", "size_gzipped", "memory", "quality"] = "latency"
+    objective: Objective = "latency"
     confidence: Literal["interval", "point"] = "interval"
     destination: Destination | None = None
     recent_runs: Annotated[int, Between(MIN_RUNS, 1000)] = 10

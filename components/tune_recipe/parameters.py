@@ -1,11 +1,11 @@
 """Parameters of `tune_recipe`."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from tfopt.component import Between, Names, Reads
 from tfopt.components.tune_recipe.recipes import FORMATS
-from tfopt.measurement.goals import GOAL_MAPPING, read_goals
+from tfopt.measurement.goals import GOAL_MAPPING, Objective, read_goals
 from tfopt.model_store.warm_start import Destination
 
 
@@ -36,7 +36,7 @@ class SearchSettings:
     goals: Annotated[tuple[str, ...], Reads(read_goals, ("quality max_degradation 1%",), GOAL_MAPPING)] = (
         "quality max_degradation 1%",
     )
-    objective: Literal["latency", "throughput", "size", "size_gzipped", "memory", "quality"] = "latency"
+    objective: Objective = "latency"
     label: str = "label"
     output: str | None = None
     metrics: Annotated[tuple[str, ...], Names()] = ()

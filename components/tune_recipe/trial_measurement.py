@@ -122,6 +122,7 @@ class TrialMeasurer:
                 seconds=settings.seconds,
                 batch_sizes=list(settings.batch_sizes),
                 threads=settings.threads,
+                objective=settings.objective,
                 seed=settings.seed,
             )
         quality, speed = Evaluation(folder / "evaluation").load(), Benchmark(folder / "benchmark").load()

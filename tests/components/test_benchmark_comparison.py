@@ -1,6 +1,7 @@
 """Test which comparisons of `benchmark` need further rounds at a look, on simulated times."""
 
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from tfopt.artifacts import Model
 from tfopt.components.benchmark import comparison
 from tfopt.components.benchmark.comparison import Look, compare
 from tfopt.components.benchmark.measured_model import MeasuredModel
+from tfopt.components.benchmark.parameters import Settings
+from tfopt.measurement.goals import Objective
 from tfopt.measurement.interim_looks import LookSchedule
 from tfopt.measurement.speedup import speedup
 
@@ -33,12 +36,16 @@ def measured(tmp_path):
     return measure
 
 
+def look_at(models: list[MeasuredModel], min_effect: float = MIN_EFFECT, objective: str = "latency") -> Look:
+    return Look.of(models, 1, Settings(min_effect=min_effect, objective=objective), SCHEDULE)
+
+
 def find_open(models: list[MeasuredModel], min_effect: float = MIN_EFFECT) -> list[MeasuredModel]:
-    return Look.of(models, 1, min_effect, SCHEDULE).find_open()
+    return look_at(models, min_effect).find_open()
 
 
 def describe_stop(models: list[MeasuredModel], model: MeasuredModel, min_effect: float = MIN_EFFECT) -> str:
-    look = Look.of(models, 1, min_effect, SCHEDULE)
+    look = look_at(models, min_effect)
     assert model not in look.find_open()
     return look.describe_stop(model)
 
@@ -58,6 +65,21 @@ def test_a_clear_winner_ends_the_measurement_of_all_at_the_first_look(measured):
 def test_only_the_leaders_that_cannot_be_told_apart_and_the_baseline_continue(measured):
     times = {"baseline": 1, "middle": 0.5, "first": 0.1, "second": 0.102, "slow": 2}
     assert names(measured(times)) == ["baseline", "first", "second"]
+
+
+@pytest.mark.parametrize("objective", ["throughput", "size"])
+def test_leaders_are_told_apart_at_the_batch_size_of_the_objective_only(measured, objective):
+    models = measured({"baseline": 1, "same?": 0.99, "first": 0.1, "second": 0.102})
+    look = look_at(models, objective=objective)
+    assert [model.name for model in look.find_open()] == ["baseline", "same?"]
+    assert look.describe_stop(models[3]) == "decided after 10 of 60 rounds"
+    assert look.compare_with_fastest(models[3]).verdict == "within noise"
+
+
+def test_the_objective_determines_the_batch_size():
+    sizes = {name: Settings(("8", "2", "32"), objective=name).objective_size for name in get_args(Objective)}
+    assert sizes.pop("latency") == 2 and sizes.pop("throughput") == 32
+    assert set(sizes.values()) == {None}
 
 
 def test_a_model_with_an_undecided_comparison_with_the_baseline_continues(measured):
@@ -104,7 +126,7 @@ def test_models_are_compared_with_the_fastest_without_the_noise_of_the_baseline(
     models[0].samples[1] = [calls * scale for calls, scale in zip(models[0].samples[1], baseline, strict=True)]
     for model in models:
         model.baseline_samples = models[0].samples
-    look = Look.of(models, 1, MIN_EFFECT, SCHEDULE)
+    look = look_at(models)
     assert look.speedups["first"].low < look.speedups["second"].high  # the intervals over the baseline overlap
     ratio = look.compare_with_fastest(models[2])
     assert ratio.verdict == "slower" and 1 / 1.08 < ratio.low < 1 / 1.05 < ratio.high < 1 / 1.03
@@ -114,7 +136,7 @@ def test_models_are_compared_with_the_fastest_without_the_noise_of_the_baseline(
 
 def test_a_difference_of_less_than_one_percent_from_the_fastest_is_no_verdict(measured):
     models = measured({"baseline": 1, "first": 0.1, "second": 0.1006}, noise=0.0001)
-    ratio = Look.of(models, 1, MIN_EFFECT, SCHEDULE).compare_with_fastest(models[2])
+    ratio = look_at(models).compare_with_fastest(models[2])
     assert ratio.verdict == "within noise" and ratio.high < 1
     assert names(models) == []
 

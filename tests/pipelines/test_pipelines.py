@@ -61,6 +61,14 @@ def test_the_pushed_model_and_its_fallback_are_validated_in_the_same_layout(name
 
 
 @pytest.mark.parametrize("name", pipelines())
+def test_models_are_measured_for_the_objective_of_the_selection(name):
+    steps = load(name).steps
+    users = [step for step in steps.values() if "objective" in step.component.parameters]
+    assert {"benchmark", "select_model"} <= {step.component.name for step in users}
+    assert all(step.parameters["objective"] is steps["select_model"].parameters["objective"] for step in users)
+
+
+@pytest.mark.parametrize("name", pipelines())
 def test_a_destination_is_checked_before_the_first_step(name):
     dag = load(name)
     sources = {source: f"s3://bucket/{source}" for source in dag.sources}

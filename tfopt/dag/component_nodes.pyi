@@ -14,6 +14,7 @@ class ComponentNodes:
         seconds: float = 6.0,
         rounds: int = 60,
         min_effect: float = 0.005,
+        objective: Literal['latency', 'throughput', 'size', 'size_gzipped', 'memory', 'quality'] = 'latency',
         split: str = 'eval',
         seed: int = 0,
         signature: str = 'serving_default',
@@ -29,8 +30,9 @@ class ComponentNodes:
             batch_sizes: Examples in a call; ``1-64`` is 1, 2, 4 and so on up to 64. A model with a fixed batch size is measured only at that size, if it is in the list. ``saturation`` reports the batch size from which larger ones give no more throughput.
             threads: Threads, and cores, of each model.
             seconds: Longest measuring time of each model, over all batch sizes. Loading and warm-up come on top.
-            rounds: Number of processes that each model is measured in, at most: as many as twice the seconds allow. More narrow the interval; 8 is the fewest that allow an interval of 99 %. A model stops after 10, 16, 26 or 40 of them if its comparisons with the baseline and with the fastest model are decided.
+            rounds: Number of processes that each model is measured in, at most: as many as twice the seconds allow. More narrow the interval; 8 is the fewest that allow an interval of 99 %. A model stops after 10, 16, 26 or 40 of them if its comparisons with the baseline and, for the objective, with the fastest model are decided.
             min_effect: Relative difference in speed that counts as noise. If format or settings differ from the baseline's, the interval is also widened by 2 %, the difference that two processes of a runtime may show.
+            objective: The metric that the selected model shall be best at. Models are compared with the fastest one, which may take more rounds, at the smallest batch size for latency, at the largest one for throughput, and otherwise at none. All are compared with the baseline at every batch size.
             split: Split of the examples.
             seed: Seed of the order of the turns and of random inputs.
             signature: Name of the signature of the models to run or convert, in formats with signatures.

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from tfopt import formatting
 from tfopt.declaration.parameters import MappingForm
@@ -20,6 +20,7 @@ from tfopt.errors import ComponentError, nearest
 from tfopt.measurement.model_measurements import ModelMeasurements
 from tfopt.model_store.run_history import HistoricalMedian
 
+Objective = Literal["latency", "throughput", "size", "size_gzipped", "memory", "quality"]
 KINDS = ("threshold", "min_improvement", "max_degradation", "max_regression")
 QUALITY = "quality"
 GRAMMAR = re.compile(r"(\S+)\s+(\S+)\s+(\S+?)(%?)")
