@@ -16,7 +16,12 @@ from tfopt.components.export_onnx.component import export_onnx
 from tfopt.components.export_openvino.component import export_openvino
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.optimize_graph.component import optimize_graph
+from tfopt.graph import mutable_graph
+from tfopt.graph.pass_manager import optimize
+from tfopt.graph.report import Report
+from tfopt.graph.rewrite_order import ORDER
 from tfopt.graph.saved_model import read
+from tfopt.graph.shape_inference import shapes_of
 
 WIDTH, LENGTH = 16, 6
 
@@ -59,6 +64,14 @@ def run_time_operations(folder):
         options, metadata = tf.compat.v1.RunOptions(output_partition_graphs=True), tf.compat.v1.RunMetadata()
         session.run(fetched.name, {fed.name: np.ones((2, LENGTH), np.int32)}, options, metadata)
     return Counter(node.op for graph in metadata.partition_graphs for node in graph.node)
+
+
+def test_laws_that_change_nothing_infer_the_shapes_once(optimized, monkeypatch):
+    model, inferred = read(optimized[1].saved_model), []
+    monkeypatch.setattr(mutable_graph, "shapes_of", lambda graph: inferred.append(graph) or shapes_of(graph))
+    assert all(optimize(model, [name], Report()) is model for name, _ in ORDER)
+    assert len(inferred) == 1
+    assert model.shapes == shapes_of(model.graph)
 
 
 def test_no_pass_is_undone_and_every_law_of_transformers_is_applied(optimized):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts.saved_model_proto import functions_called
+from tfopt.graph.shape_inference import Shape
 
 PREDICT = "tensorflow/serving/predict"
 
@@ -49,6 +50,7 @@ class Frozen:
         initializer: The node that must run once after loading, for example to fill lookup tables.
         assets: Files by the tensor (``node:0``) that contains their name; copied when the model is written.
         state: The nodes that create or use variables and tables that the model changes; empty for most models.
+        shapes: Shapes of the tensors of the graph by node and output, once they were inferred.
     """
 
     graph: Any
@@ -56,6 +58,7 @@ class Frozen:
     initializer: str | None = None
     assets: dict[str, Path] = field(default_factory=dict)
     state: set[str] = field(default_factory=set)
+    shapes: dict[tuple[str, int], Shape] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def outputs(self) -> list[str]:
@@ -79,6 +82,9 @@ def nodes(graph: Any) -> Iterator[Any]:
 
 def prune_functions(graph: Any) -> None:
     """Remove unreachable functions from a GraphDef, and all gradient definitions."""
+    if not graph.library.function:
+        del graph.library.gradient[:]
+        return
     bodies = {function.signature.name: function.node_def for function in graph.library.function}
     reached, ahead = set(), functions_called(graph.node) & set(bodies)
     while ahead:

@@ -143,6 +143,15 @@ class Graph:
             self._shapes = shapes_of(self.to_graph_def())
         return self._shapes.get(tensor)
 
+    @property
+    def inferred_shapes(self) -> dict[tuple[str, int], Shape] | None:
+        """The shapes of the tensors of its nodes, if they have been inferred."""
+        return self._shapes and {tensor: shape for tensor, shape in self._shapes.items() if tensor[0] in self.nodes}
+
+    def reuse_shapes(self, shapes: Mapping[tuple[str, int], Shape] | None) -> None:
+        """Use shapes that were inferred for an equal graph."""
+        self._shapes = None if shapes is None else dict(shapes)
+
     def fresh(self, base: str) -> str:
         """Return an unused node name that begins with ``base``."""
         name = base

@@ -40,7 +40,9 @@ def run(names: Sequence[str], graph: Graph, report: Report) -> int:
 def graph_of(frozen: Frozen) -> Graph:
     """Return the mutable graph of a frozen model, with its inputs fed and its protected nodes fetched."""
     fed = {end.node for signature in frozen.signatures.values() for end in signature.inputs.values()}
-    return Graph.of(frozen.graph, fed=fed, fetched=frozen.protected - fed | set(frozen.outputs))
+    graph = Graph.of(frozen.graph, fed=fed, fetched=frozen.protected - fed | set(frozen.outputs))
+    graph.reuse_shapes(frozen.shapes)
+    return graph
 
 
 @contextlib.contextmanager
@@ -64,6 +66,8 @@ def optimize(frozen: Frozen, names: Sequence[str], report: Report, *, fast_math:
         graph.fast_math = fast_math
         if run(names, graph, report) or changed.graph.library.function:
             changed = replace(frozen, graph=graph.to_graph_def())
+        else:
+            changed.shapes = graph.inferred_shapes  # for the next laws; inferring them takes longer than most laws
         prune_functions(changed.graph)
         if not _run_in_functions(
             names, changed.graph, report, fast_math=fast_math
