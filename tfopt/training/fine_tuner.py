@@ -15,6 +15,7 @@ from tfopt.artifacts import Examples, KerasModel
 from tfopt.training.compile_like_module import compile_like, evaluate_model, read_splits
 from tfopt.training.fine_tuning_inputs import FineTuningSettings
 from tfopt.training.fit_loop import fit_model
+from tfopt.training.fused_batch_norm import fuse_batch_norms
 from tfopt.training.second_round import SECOND_ROUND, SecondRound
 from tfopt.training.user_module import UserModule
 
@@ -59,6 +60,7 @@ class FineTuner:
     def compile(self, model: Any) -> Any:
         """Compile a model as the module does, with a new optimizer and schedule, and return it."""
         compile_like(model, self.user, self.settings.learning_rate)
+        fuse_batch_norms(model)
         return model
 
     def evaluate(self, model: Any) -> dict[str, float]:

@@ -11,6 +11,7 @@ from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.feature_schema import SparseSpec, read_manifest
 from tfopt.errors import ComponentError, nearest
+from tfopt.training.fused_batch_norm import fuse_batch_norms
 from tfopt.training.input_kinds import input_kinds, stored_kind
 from tfopt.training.precision import AS_BUILT, layer_precision
 from tfopt.training.user_module import UserModule
@@ -56,6 +57,7 @@ def assemble(
     with layer_precision(precision, user.path):
         model = user.call("build_model")
     _check_model(model, user, label)
+    fuse_batch_norms(model)
     if user.function("preprocess") is None:
         return Assembly(model, None, model)
     keras = keras_models.library(model)
