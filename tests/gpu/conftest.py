@@ -21,3 +21,8 @@ def here() -> machine.Machine:
     tf.config.set_visible_devices([], "GPU")  # parents run in float32 on the CPU, and the engines get the GPU memory
     print(f"\n{detected}")
     return detected
+
+
+def pytest_exception_interact(report: pytest.TestReport) -> None:
+    """Print each failure at once: time on a GPU is short, and may end before the last test."""
+    print(f"\n{report.nodeid}\n{report.longreprtext}")
