@@ -34,6 +34,40 @@ def test_a_users_component_depends_on_the_code_next_to_it_and_on_what_it_imports
     assert {"figure.py", "figures.css", "execute.py"} <= {file.name for file in files}
 
 
+FORMS = """
+from tfopt.component import component
+
+def count(data, kind="tfopt.formatting"):
+    from tfopt.graph import (
+        freezer,
+        session,
+    )
+    class Local:
+        import tfopt.model_store.warm_start as start
+    if not data:
+        return lambda: __import__("tfopt.measurement.goals")
+    return kind in {"tfopt.serving.layouts", "no.module"}
+
+count = component(image="tf")(count)
+"""
+
+
+def test_every_form_of_an_import_counts(tmp_path, monkeypatch):
+    (tmp_path / "counting_forms.py").write_text(FORMS)
+    monkeypatch.syspath_prepend(tmp_path)
+    files = code_digest.files(importlib.import_module("counting_forms").count)
+    names = {file.relative_to(ROOT).as_posix() for file in files if file.is_relative_to(ROOT)}
+    modules = (
+        "formatting",
+        "graph/freezer",
+        "graph/session",
+        "model_store/warm_start",
+        "measurement/goals",
+        "serving/layouts",
+    )
+    assert {f"tfopt/{module}.py" for module in modules} <= names
+
+
 def test_a_component_reaches_what_it_imports_and_loads_by_name_and_nothing_else():
     train = reached("train")
     assert {"components/train/component.py", "components/train/train_model.py", "tfopt/execution/execute.py"} <= train
