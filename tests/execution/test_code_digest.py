@@ -1,6 +1,7 @@
 """Test that a cached result depends on exactly the code that its component can reach."""
 
 import importlib
+import os
 import shutil
 import subprocess
 import sys
@@ -91,6 +92,29 @@ from tfopt.component import find
 from tfopt.execution.code_digest import digest
 print(*[digest(find(name)) for name in sys.argv[1:]])
 """
+
+
+REACHED = """
+from counting_later import count
+from tfopt.execution.code_digest import files
+print(*[file.name for file in files(count)])
+"""
+
+
+def test_a_users_file_counts_as_it_is_and_not_as_it_was_compiled(tmp_path):
+    file = tmp_path / "counting_later.py"
+
+    def names(module: str) -> list[str]:
+        file.write_text(f"from tfopt.component import component\nfrom tfopt.graph import {module}\n")
+        file.write_text(file.read_text() + "count = component(image='tf')(lambda data: None)\n")
+        os.utime(file, (1e9, 1e9))  # the same time and size: Python's cache does not see the change
+        command = [sys.executable, "-c", REACHED]
+        run = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, check=True)
+        return run.stdout.decode().split()
+
+    assert "session.py" in names("session")
+    assert list(tmp_path.glob("__pycache__/counting_later*"))
+    assert "freezer.py" in names("freezer")
 
 
 def test_only_a_change_of_reachable_code_changes_the_digest(tmp_path):
