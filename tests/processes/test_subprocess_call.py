@@ -19,7 +19,7 @@ from tfopt.errors import ComponentError, MachineError
 from tfopt.processes import call_server
 from tfopt.processes.call_server import call_servers
 from tfopt.processes.parent_death import bound_command
-from tfopt.processes.subprocess_call import run_in_child
+from tfopt.processes.subprocess_call import calls_in_this_process, run_in_child
 
 
 @pytest.fixture(autouse=True, params=["new process", "fork"], scope="module")
@@ -34,6 +34,14 @@ def _kind_of_child(request):
 
 def double(values):
     return values * 2
+
+
+def nested_processes():
+    """Return the processes of this call, of a call in it, and of one that needs a variable."""
+    with calls_in_this_process():
+        inside = run_in_child(os.getpid, doing="asking")
+        other = run_in_child(os.getpid, doing="asking", environment={"TFOPT_ANY": "1"})
+    return os.getpid(), inside, other, run_in_child(os.getpid, doing="asking")
 
 
 def refuse(what):
@@ -93,6 +101,11 @@ def sleep_and_write_pid(file):
 def test_the_result_is_returned():
     values = np.arange(200_000.0)
     np.testing.assert_array_equal(run_in_child(double, values, doing="doubling"), values * 2)
+
+
+def test_a_process_that_may_die_makes_its_calls_itself():
+    outer, inside, with_variable, after = run_in_child(nested_processes, doing="asking")
+    assert outer != os.getpid() and inside == outer and outer not in (with_variable, after)
 
 
 @pytest.mark.parametrize("how", ["by errno", "in words", "file by file", "as something else"])
@@ -188,7 +201,7 @@ def test_the_child_is_killed_when_the_parent_ends(tmp_path, sign):
     program = textwrap.dedent("""
         import sys, pathlib
         from tests.processes import test_subprocess_call as test_child
-        from tfopt.processes.subprocess_call import run_in_child
+        from tfopt.processes.subprocess_call import calls_in_this_process, run_in_child
         run_in_child(test_child.sleep_and_write_pid, pathlib.Path(sys.argv[1]), doing="sleeping")
     """)
     pid_file = tmp_path / "pid"

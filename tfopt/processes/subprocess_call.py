@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +25,8 @@ INTERVAL_S = 1.0  # between two looks whether the run was interrupted, without a
 LOG_ROOM = 1 << 14  # bytes of free space; with less, the output of a child is incomplete
 OUT_OF_MEMORY = "std::bad_alloc"  # the message of a C++ library before it aborts
 
+_calls_here = False  # see `calls_in_this_process`
+
 
 def run_in_child(
     function: Callable[..., T],
@@ -37,6 +39,8 @@ def run_in_child(
     """Call a module-level function in a child process and return its (picklable) result.
 
     The child is a new Python process, or during a run a fork of one that has imported TensorFlow (`call_server`).
+
+    Within `calls_in_this_process` there is no child, unless it needs other variables or has a limit.
 
     The child and its own children are killed when this process ends, even when it is killed.
 
@@ -57,6 +61,8 @@ def run_in_child(
     """
     if function.__module__ == "__main__" or "<" in function.__qualname__:
         raise TypeError(f"{function.__module__}.{function.__qualname__} is not a function of an importable module")
+    if _calls_here and not environment and limit_s is None:
+        return function(*arguments)
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
         call, answer, log = (Path(folder, name) for name in ("call", "answer", "log"))
         write_call(call, function, arguments)
@@ -90,6 +96,20 @@ def run_in_child(
     if not worked:
         raise result
     return result  # type: ignore[no-any-return]
+
+
+@contextlib.contextmanager
+def calls_in_this_process() -> Iterator[None]:
+    """Let `run_in_child` call functions directly while the block runs, in a process that may die of them.
+
+    A child that runs a whole component needs no children for its conversions: they would import TensorFlow again.
+    """
+    global _calls_here
+    before, _calls_here = _calls_here, True
+    try:
+        yield
+    finally:
+        _calls_here = before
 
 
 def run_isolated(function: Callable[..., T], *arguments: Any, doing: str) -> T:
