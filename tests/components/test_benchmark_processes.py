@@ -50,7 +50,7 @@ def test_models_that_are_loaded_in_turns_of_one_candidate_are_measured_as_usual(
 
 def test_a_killed_candidate_is_a_row_with_its_signal(models, tmp_path):
     with killed_in_second_round(1):
-        content = run(models["small"], [models["large"], models["middle"]], tmp_path / "out", seconds=1.0)
+        content = run(models["small"], [models["large"], models["middle"]], tmp_path / "out", seconds=0.6)
     baseline, killed, other = content["models"]
     assert "was killed by SIGKILL" in killed["error"]
     assert killed["latency"] == killed["throughput"] == killed["speedup"] == {}
@@ -66,7 +66,7 @@ def test_a_killed_candidate_is_a_row_with_its_signal(models, tmp_path):
 
 def test_a_killed_baseline_is_an_error_and_leaves_no_files_or_processes(models, tmp_path):
     with killed_in_second_round(0), pytest.raises(ComponentError) as refusal:
-        run(models["small"], [models["large"]], tmp_path / "out", seconds=2.0)
+        run(models["small"], [models["large"]], tmp_path / "out", seconds=1.2)
     assert "small.tflite" in refusal.value.received
     assert "was killed by SIGKILL" in refusal.value.received
     assert "baseline" in refusal.value.expected

@@ -52,13 +52,17 @@ def exported(folder, quantized) -> TFLiteModel:
 
 @pytest.fixture(scope="module")
 def sparse_and_shared(folder, digits_model, digits_examples) -> KerasModel:
-    """A quantized model with 70 % zeros and few shared values, also in a convolution before a batch norm."""
+    """A quantized model with 70 % zeros and few shared values, also in a convolution before a batch norm.
+
+    It has a second round after one epoch, because it misses its goal.
+    """
     model = keras_models.load(KerasModel(digits_model))
     for layer in model.layers:
         if type(layer).__name__ in ("Conv2D", "Dense"):
             layer.kernel.assign(coarse(layer.kernel.numpy()))
     keras_models.save(model, folder / "coarse")
-    return quantize(folder / "coarse", digits_examples, folder / "module.py", folder / "pcqat", epochs=1)["quantized"]
+    options = {"epochs": 1, "recover": 1, "goals": ["accuracy threshold 1.0"]}
+    return quantize(folder / "coarse", digits_examples, folder / "module.py", folder / "pcqat", **options)["quantized"]
 
 
 def coarse(kernel: np.ndarray) -> np.ndarray:
@@ -124,6 +128,13 @@ def test_ranges_are_those_of_the_data(quantized):
     model = keras_models.load(quantized)
     assert float(model.get_layer("image_range").low.numpy()) == 0
     assert float(model.get_layer("image_range").high.numpy()) == pytest.approx(16, rel=0.02)
+
+
+def test_a_model_that_misses_a_goal_has_a_second_round(sparse_and_shared):
+    recovery = sparse_and_shared.card.facts["fine_tuned"]["recovery"]
+    assert recovery["missed"].startswith("accuracy is ")
+    assert (recovery["records"], recovery["epochs"]) == (140, 1)
+    assert {"first", "second"} < recovery.keys()
 
 
 def test_zeros_stay_zero_and_shared_weights_stay_shared_in_the_model_and_in_the_file(sparse_and_shared, folder):
