@@ -234,13 +234,6 @@ def preprocess(features):
 """
 
 
-BEGINS = """
-    def fit(self, *data, **more):
-        if pathlib.Path(FILE).exists() and pathlib.Path(FILE).read_text() == "at the beginning":
-            raise RuntimeError("stopped at the beginning")
-        return super().fit(*data, **more)
-
-"""
 HIDDEN = "layers.Dropout(0.1)(layers.BatchNormalization(momentum=0.9)(layers.Dense(4, 'tanh')(image)))"
 
 
@@ -256,7 +249,7 @@ def test_a_distillation_interrupted_within_an_epoch_resumes_to_the_same_weights_
     tmp_path, examples, teachers, library, rematerialize, caplog
 ):
     stop = tmp_path / "stop"
-    text = module().replace("\ndef build", (PREPARED + STOPS + BEGINS).replace("FILE", repr(str(stop))) + "\ndef build")
+    text = module().replace("\ndef build", (PREPARED + STOPS).replace("FILE", repr(str(stop))) + "\ndef build")
     text = text.replace("keras.Model(image", "Stops(image").replace("SGD(0.5)", "Adam(0.05)")
     text = text.replace(")(image))\n", f")({HIDDEN}))\n")
     student = write(tmp_path / "m.py", text.replace("keras", library))
