@@ -315,14 +315,14 @@ def gradient(build, rematerialize: bool) -> np.ndarray:
 
 
 class TracedSteps:
-    """Operations of a training step and of inference, the losses of some steps, and all variables after them."""
+    """Operations of a training step and of a gradient in inference mode; losses of some steps, variables after them."""
 
     def __init__(self, rematerialize: bool) -> None:
         model = fresh(stateful_model)
         with rematerialized(model, rematerialize):
             step = tf.function(lambda x, y: model.train_step((x, [y, y])))
             step = step.get_concrete_function(IMAGES[:16], CLASSES[:16])
-            inference = tf.function(lambda x: model(x, training=False)).get_concrete_function(IMAGES)
+            inference = tf.function(lambda x: inference_gradient(model, x)).get_concrete_function(IMAGES)
             parts = [slice(at, at + 16) for at in range(0, len(IMAGES), 16)]
             steps = [step(tf.constant(IMAGES[part]), tf.constant(CLASSES[part])) for part in parts]
         self.operations, self.inference = (
@@ -330,6 +330,13 @@ class TracedSteps:
         )
         self.losses = np.array([float(metrics["loss"]) for metrics in steps])
         self.variables = [variable.numpy() for variable in model.variables]
+
+
+def inference_gradient(model, images):
+    """Return the gradient of the sum of all outputs, computed as in inference."""
+    with tf.GradientTape() as tape:
+        total = tf.add_n([tf.reduce_sum(output) for output in model(images, training=False)])
+    return tape.gradient(total, model.trainable_weights[0])
 
 
 def peak(rematerialize: bool) -> int:
