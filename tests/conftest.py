@@ -135,8 +135,8 @@ def digits_model(tmp_path_factory, digits_examples) -> Path:
     train = next(read_batches(Examples(digits_examples).split("train"), specs, batch_size=1400))
     keras.utils.set_random_seed(0)
     model = small_digits_model()
-    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
-    model.fit(train["image"], train["label"], epochs=15, batch_size=32, verbose=0)
+    model.compile(keras.optimizers.Adam(0.006), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.fit(train["image"], train["label"], epochs=8, batch_size=64, verbose=0)
     folder = tmp_path_factory.mktemp("digits") / "model"
     keras_models.save(model, folder)
     return folder

@@ -18,13 +18,13 @@ from tests.process_tree import has_ended, marked, wait_until
 from tfopt.artifacts import Model
 from tfopt.artifacts.models import PREPROCESSING
 from tfopt.components.benchmark import interleaving
-from tfopt.components.benchmark.model_environment import choose_cores
+from tfopt.components.benchmark.model_environment import choose_cores, describe_tensorflow
 from tfopt.components.benchmark.model_process import ModelProcess, RuntimeConfig, RuntimeProcesses
 from tfopt.components.configure_runtime.component import configure_runtime
 from tfopt.errors import ComponentError
 from tfopt.processes.fork_server import ForkedWorker
 from tfopt.processes.rpc import WorkerDied
-from tfopt.runtimes.environment import add_variables
+from tfopt.runtimes.environment import ONEDNN, add_variables
 
 
 def test_a_busy_process_on_the_core_adds_a_note_and_gives_no_false_verdict(models, tmp_path):
@@ -50,7 +50,7 @@ def test_models_that_are_loaded_in_turns_of_one_candidate_are_measured_as_usual(
 
 def test_a_killed_candidate_is_a_row_with_its_signal(models, tmp_path):
     with killed_in_second_round(1):
-        content = run(models["small"], [models["large"], models["middle"]], tmp_path / "out", seconds=1.0)
+        content = run(models["small"], [models["large"], models["middle"]], tmp_path / "out", seconds=0.6)
     baseline, killed, other = content["models"]
     assert "was killed by SIGKILL" in killed["error"]
     assert killed["latency"] == killed["throughput"] == killed["speedup"] == {}
@@ -66,7 +66,7 @@ def test_a_killed_candidate_is_a_row_with_its_signal(models, tmp_path):
 
 def test_a_killed_baseline_is_an_error_and_leaves_no_files_or_processes(models, tmp_path):
     with killed_in_second_round(0), pytest.raises(ComponentError) as refusal:
-        run(models["small"], [models["large"]], tmp_path / "out", seconds=2.0)
+        run(models["small"], [models["large"]], tmp_path / "out", seconds=1.2)
     assert "small.tflite" in refusal.value.received
     assert "was killed by SIGKILL" in refusal.value.received
     assert "baseline" in refusal.value.expected
@@ -112,8 +112,12 @@ def test_models_of_one_format_and_settings_are_forked_from_the_same_process(mode
     assert imported == [False, True]
 
 
-def test_variables_that_no_import_reads_are_set_in_the_fork_of_their_model(models, tmp_path):
-    """Give a model flags of XLA with a mistake, which TensorFlow ends for when it reads them."""
+def test_variables_that_no_import_reads_are_set_in_the_fork_of_their_model(models, tmp_path, monkeypatch):
+    """Give a model flags of XLA with a mistake, which TensorFlow ends for when it reads them.
+
+    Imports read the variables of the caller: those of oneDNN.
+    """
+    monkeypatch.setenv(ONEDNN, "0")
     small, flags = models["small"].with_suffix(""), tmp_path / "flags"
     shutil.copytree(small, flags)
     add_variables(Model(flags).saved_model, {"TF_XLA_FLAGS": "--no_flag"})
@@ -124,6 +128,8 @@ def test_variables_that_no_import_reads_are_set_in_the_fork_of_their_model(model
                 process.renew()
                 with pytest.raises(WorkerDied) if is_wrong else contextlib.nullcontext():
                     process.call("load", str(path), "serving_default", 1)
+                    onednn = describe_tensorflow(process.call("facts")["tensorflow"], process.read_log())["onednn"]
+                    assert (onednn["enabled"], onednn["TF_ENABLE_ONEDNN_OPTS"]) == (False, "0")
     assert "Unknown flag in TF_XLA_FLAGS: --no_flag" in (tmp_path / "log").read_text()
 
 

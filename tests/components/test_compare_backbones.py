@@ -3,12 +3,13 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from tests.chart_boxes import LABEL_PROBLEMS
-from tests.chromium import measure
+from tests.chromium import measure_pages
 from tests.components.test_compare_backbones_modules import RESOLVED, with_settings
 from tests.components.test_compare_backbones_refusals import DIGITS
 from tests.components.train_modules import SMALL
@@ -203,17 +204,33 @@ TABLE_ROWS = "page => [...page.querySelectorAll('#backbones tbody tr')].map(r =>
 OVERFLOW = "page => page.documentElement.scrollWidth > page.documentElement.clientWidth"
 
 
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory) -> dict[bool, dict[str, Any]]:
+    """Candidates, choice, report and measured page of backbones that were trained, and of others."""
+    results, resolved = {}, with_settings(formats=("saved_model", "tflite", "onnx"))
+    for trained in (True, False):
+        folder, training = tmp_path_factory.mktemp("compared"), TRAINING if trained else None
+        candidates = create_candidates(folder, trained=trained)
+        choice = select_backbone(candidates, resolved, training)
+        report = build_report(resolved, candidates, training, choice, {"cpu": {"model": "a <CPU>"}}, folder)
+        (folder / "report.html").write_text(render_html(report))
+        results[trained] = {
+            "candidates": candidates,
+            "choice": choice,
+            "report": report,
+            "page": folder / "report.html",
+        }
+    pages = [result["page"] for result in results.values()]
+    scripts = {"chart": CHART, "rows": TABLE_ROWS, "overflow": OVERFLOW, **LABELS}
+    desktop, phone = measure_pages(pages, scripts, [1200]), measure_pages(pages, scripts, [360], dark=True)
+    for result in results.values():
+        result |= {"desktop": desktop[result["page"]][1200], "phone": phone[result["page"]][360]}
+    return results
+
+
 @pytest.mark.parametrize("trained", [True, False])
-def test_html_report_shows_every_backbone_and_the_front(trained: bool, tmp_path):
-    candidates = create_candidates(tmp_path, trained=trained)
-    resolved = with_settings(formats=("saved_model", "tflite", "onnx"))
-    training = TRAINING if trained else None
-    choice = select_backbone(candidates, resolved, training)
-    report = build_report(resolved, candidates, training, choice, {"cpu": {"model": "a <CPU>"}}, tmp_path)
-    file = tmp_path / "report.html"
-    file.write_text(render_html(report))
-    desktop = measure(file, {"chart": CHART, "rows": TABLE_ROWS, "overflow": OVERFLOW, **LABELS}, width=1200)
-    phone = measure(file, {"overflow": OVERFLOW, **LABELS}, width=360, dark=True)
+def test_html_report_shows_every_backbone_and_the_front(trained: bool, compared):
+    candidates, choice, report, _, desktop, phone = compared[trained].values()
     assert desktop["console"] == phone["console"] == []
     assert not desktop["overflow"]
     assert not phone["overflow"]

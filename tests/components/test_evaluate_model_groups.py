@@ -17,16 +17,16 @@ MB = 1 << 20
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
-    """900 records in three files, ten of the first one without ``extra``; a baseline and candidates; three fail."""
+    """400 records in three files, ten of the first one without ``extra``; a baseline and candidates; three fail."""
     import tensorflow as tf
 
     folder = tmp_path_factory.mktemp("groups")
     generator = np.random.default_rng(0)
-    values = generator.normal(size=(900, 4)).astype(np.float32)
-    labels = (values.sum(1) + generator.normal(size=900) > 0).astype(int)
-    columns = {"x": values, "label": labels, "extra": generator.normal(size=900).astype(np.float32)}
+    values = generator.normal(size=(400, 4)).astype(np.float32)
+    labels = (values.sum(1) + generator.normal(size=400) > 0).astype(int)
+    columns = {"x": values, "label": labels, "extra": generator.normal(size=400).astype(np.float32)}
     split = folder / "examples" / "Split-eval"
-    for file, start, end in (("a", 10, 300), ("b", 300, 310), ("c", 310, 900)):
+    for file, start, end in (("a", 10, 140), ("b", 140, 150), ("c", 150, 400)):
         write_examples(split / f"{file}_tfrecord", {name: column[start:end] for name, column in columns.items()})
     write_examples(folder / "incomplete", {name: columns[name][:10] for name in ("x", "label")})
     first = split / "a_tfrecord"
@@ -58,7 +58,7 @@ def inputs(tmp_path_factory):
 def together(inputs, tmp_path_factory):
     report = evaluate(**inputs, evaluation=tmp_path_factory.mktemp("together") / "evaluation")["evaluation"].read()
     assert [bool(model["error"]) for model in report["models"]] == [False, False, True, True, True, False]
-    assert report["counts"]["evaluated"] == 890
+    assert report["counts"]["evaluated"] == 390
     return report
 
 

@@ -375,8 +375,8 @@ def test_a_damaged_page_of_parquet_is_refused(tmp_path):
 
 BOMBS = {  # what is large in memory, in small Parquet files
     "bytes or values": lambda: {"x": np.zeros(9_000_000), "label": np.zeros(9_000_000, np.int8)},
-    "bytes of pages": lambda: {"x": np.zeros(40_000_000), "label": np.zeros(40_000_000, np.int8)},
-    "values of lists": lambda: {"x": one_list(pa.array(np.zeros(70_000_000, np.int8))), "label": [1]},
+    "bytes of pages": lambda: {"x": np.zeros(24_000_000), "label": np.zeros(24_000_000, np.int8)},
+    "values of lists": lambda: {"x": one_list(pa.array(np.zeros(68_000_000, bool))), "label": [1]},
     "MiB of values": lambda: {"x": equal_texts(600), "id": np.arange(600), "label": np.arange(600) % 2},
     "more than 600 MiB of values": lambda: {"x": one_list(equal_texts(600).cast(pa.large_string())), "label": [1]},
 }

@@ -11,7 +11,7 @@ import pytest
 
 from tests.chart_boxes import TEXT_OVERLAPS
 from tests.chromium import measure
-from tests.components.train_modules import DIGITS, LINEAR, write
+from tests.components.train_modules import LINEAR, SMALL, write
 from tfopt.artifacts import TrainingPlan
 from tfopt.artifacts.benchmark_report import SpeedupEstimate
 from tfopt.artifacts.training_plan import PartTime, StepParts, TrainingPlanReport, VariationResult
@@ -161,7 +161,7 @@ def test_a_planted_bottleneck_is_found_planned_against_and_shown_in_the_report(t
     assert "tf.py_function(wait" in text
 
 
-@pytest.mark.parametrize("text", [DIGITS, pytest.param(DIGITS.replace("keras", "tf_keras"), marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("text", [SMALL, pytest.param(SMALL.replace("keras", "tf_keras"), marks=pytest.mark.nightly)])
 def test_the_worker_measures_each_part_of_a_step(tmp_path, digits_examples, text):
     module, worker = write(tmp_path / "m.py", text), Worker()
     variant = dataclasses.replace(BASE, examples=str(digits_examples), module=str(module), precision="module")

@@ -104,6 +104,8 @@ def test_the_report_has_zeros_bytes_and_speedups_of_each_layer(pruned):
     assert report["sparsity"] == pytest.approx(811 / 1352)
 
 
+# Of the other library, test_prune_masks.py compares the masks of these patterns with those of the toolkit.
+@pytest.mark.parametrize("parent", ["keras 3", pytest.param("keras 2", marks=pytest.mark.nightly)], indirect=True)
 def test_two_of_four_weights_are_zero_along_the_input_channels_and_tensorrt_supports_it(
     parent, digits_examples, tmp_path, caplog
 ):
@@ -122,6 +124,7 @@ def test_two_of_four_weights_are_zero_along_the_input_channels_and_tensorrt_supp
     assert accuracy(out, digits_examples) > 0.93
 
 
+@pytest.mark.parametrize("parent", [pytest.param("keras 3", marks=pytest.mark.nightly), "keras 2"], indirect=True)
 def test_blocks_are_pruned_entirely_and_a_learning_rate_of_zero_does_not_change_remaining_weights(
     parent, digits_examples, tmp_path
 ):

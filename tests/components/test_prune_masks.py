@@ -9,7 +9,7 @@ from tfopt.components.prune.kernels import find_kernels
 from tfopt.components.prune.masked_training import Masks
 from tfopt.components.prune.parameters import Pattern, parse_block, parse_ratio
 from tfopt.components.prune.patterns import plan_schedule
-from tfopt.components.prune.tfmot import _toolkit_schedule
+from tfopt.components.prune.tfmot import _toolkit_schedule, callback, wrap
 from tfopt.errors import ComponentError
 
 PATTERNS = {
@@ -23,8 +23,8 @@ PATTERNS = {
 
 @pytest.mark.parametrize("name", PATTERNS)
 def test_masks_are_those_of_the_toolkit_for_the_same_weights(name):
+    """Check the masks of Keras 3, and the wrappers of Keras 2, which get the pattern as the toolkit's options."""
     import tf_keras
-    from tensorflow_model_optimization.sparsity import keras as toolkit
 
     pattern, options = PATTERNS[name]
     tf_keras.utils.set_random_seed(7)
@@ -32,15 +32,22 @@ def test_masks_are_those_of_the_toolkit_for_the_same_weights(name):
     if pattern.name != "block":  # for blocks the toolkit supports matrices only
         layers.insert(0, tf_keras.layers.Conv2D(5, 3))
     model = tf_keras.Sequential([tf_keras.Input((4, 4, 8)), *layers])
-    kernels = [kernel.values for kernel in find_kernels(model, Pattern("magnitude"), [])]
-    schedule = toolkit.ConstantSparsity(0.7, begin_step=0, frequency=1)
-    wrapped = toolkit.prune_low_magnitude(model, pruning_schedule=schedule, **options)
+    kernels = find_kernels(model, Pattern("magnitude"), [])
+    before = [kernel.values for kernel in kernels]
+    wrapped = wrap(model, kernels, pattern, plan_schedule("constant", 0.7, steps=1))
     wrapped.compile(tf_keras.optimizers.SGD(0.0), "mse", run_eagerly=True)
-    wrapped.fit(np.ones((1, 4, 4, 8)), np.ones((1, 23)), callbacks=[toolkit.UpdatePruningStep()], verbose=0)
-    theirs = [mask.numpy() for layer in wrapped.layers for _, mask, _ in getattr(layer, "pruning_vars", [])]
+    wrapped.fit(np.ones((1, 4, 4, 8)), np.ones((1, 23)), callbacks=[callback()], verbose=0)
+    wrappers = [layer for layer in wrapped.layers if getattr(layer, "pruning_vars", [])]
+    settings = {"block_size": (1, 1), "sparsity_m_by_n": None} | options
+    assert all({key: getattr(layer, key) for key in settings} == settings for layer in wrappers)
+    theirs = [mask.numpy() for layer in wrappers for _, mask, _ in layer.pruning_vars]
     assert len(theirs) == len(kernels) > 0
-    for weights, mask in zip(kernels, theirs, strict=True):
+    for kernel, weights in zip(kernels, before, strict=True):
+        kernel.variable.assign(weights)
+    Masks(kernels, pattern).update(0.7)
+    for kernel, weights, mask in zip(kernels, before, theirs, strict=True):
         np.testing.assert_array_equal(patterns.draw_mask(weights, pattern, 0.7, -2), mask)
+        np.testing.assert_array_equal(kernel.values, weights * mask)
 
 
 @pytest.mark.parametrize(("kind", "steps"), [("polynomial", 1000), ("polynomial", 50), ("constant", 70)])

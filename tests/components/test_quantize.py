@@ -181,7 +181,9 @@ def is_dense(layer) -> bool:
     return type(inner).__name__ in ("Conv2D", "Dense")
 
 
-def test_without_keep_zeros_the_zeros_are_lost_and_layers_in_keep_float_stay_in_floats(folder, digits_examples):
+@pytest.fixture(scope="module")
+def plain_dense(folder, digits_examples) -> KerasModel:
+    """Dense layers, quantized without keeping zeros; a second round follows, because they miss their goal."""
     image = keras.Input((8, 8, 1), name="image")
     flow = keras.layers.Flatten()(keras.layers.Rescaling(1 / 16)(image))
     flow = keras.layers.Dense(8, "relu", name="hidden")(keras.layers.Dense(16, "tanh", name="first")(flow))
@@ -191,8 +193,20 @@ def test_without_keep_zeros_the_zeros_are_lost_and_layers_in_keep_float_stay_in_
         kernel.assign(coarse(kernel.numpy()))
     keras_models.save(model, folder / "coarse_dense")
     options = {"epochs": 1, "keep_zeros": False, "keep_clusters": False, "keep_float": ["first"]}
+    options |= {"recover": 1, "goals": ["accuracy threshold 1.0"]}
     outputs = quantize(folder / "coarse_dense", digits_examples, folder / "module.py", folder / "plain", **options)
-    report = outputs["quantized"].card.facts["report"]
+    return outputs["quantized"]
+
+
+def test_a_model_that_misses_a_goal_has_a_second_round(plain_dense):
+    recovery = plain_dense.card.facts["fine_tuned"]["recovery"]
+    assert recovery["missed"].startswith("accuracy is ")
+    assert (recovery["records"], recovery["epochs"], recovery["kept"]) == (140, 1, "second")
+    assert recovery["second"]["accuracy"] > recovery["first"]["accuracy"]
+
+
+def test_without_keep_zeros_the_zeros_are_lost_and_layers_in_keep_float_stay_in_floats(plain_dense):
+    report = plain_dense.card.facts["report"]
     sparsities = {kernel["layer"]: kernel["sparsity"] for kernel in report["kernels"]}
     assert sparsities.keys() == {"hidden_linear", "digit_linear"}
     assert max(sparsities.values()) < 0.01

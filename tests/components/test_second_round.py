@@ -1,4 +1,7 @@
-"""Test the second round of fine-tuning for a model that misses a goal on held-out examples."""
+"""Test the second round of fine-tuning for a model that misses a goal on held-out examples.
+
+test_quantize.py has a second round of `quantize`.
+"""
 
 from pathlib import Path
 
@@ -12,7 +15,6 @@ from tfopt.artifacts import Examples, KerasModel
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.cluster.component import cluster
 from tfopt.components.prune.component import prune
-from tfopt.components.quantize.component import quantize
 from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
 from tfopt.training.compile_like_module import HELD_OUT, compile_like, read_splits
@@ -97,12 +99,6 @@ def test_shared_weights_stay_shared_and_later_steps_use_the_first_baseline(prune
     assert "second" in recovery
     assert recovery["baseline"] == pruned.card.facts["fine_tuned"]["recovery"]["baseline"]
     assert len(np.unique(keras_models.load(child).get_layer("digit").kernel.numpy())) == 4
-
-
-def test_a_quantized_model_has_a_second_round(dense_model, digits_examples, module, tmp_path):
-    options = {"epochs": 1, "recover": 1, "goals": STRICT}
-    child = quantize(dense_model, digits_examples, module, tmp_path / "q", **options)["quantized"]
-    assert child.card.facts["fine_tuned"]["recovery"]["epochs"] == 1
 
 
 def test_a_model_that_meets_its_goals_has_no_second_round(compiled, dense_model, digits_examples):

@@ -14,6 +14,9 @@ from tfopt.artifacts import Examples, KerasModel
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.train.component import train
 from tfopt.data.batches import read_batches
+from tfopt.training.determinism import reproducible
+from tfopt.training.training_setup import prepare_training
+from tfopt.training.user_module import UserModule
 
 # No weight of it starts as a constant.
 RANDOM = LINEAR.replace('"softmax", name="digit"', '"softmax", name="digit", bias_initializer="random_normal"').replace(
@@ -73,11 +76,6 @@ def test_history_and_tensorboard_logs_are_written_with_the_model(trained):
     assert not [file for file in (trained.path / "Format-Serving").rglob("*") if "events" in file.name]
 
 
-def test_a_training_step_is_traced_once(tmp_path, digits_examples, capfd):
-    train(digits_examples, write(tmp_path / "module.py", TRACED), tmp_path / "trained", epochs=1, batch_size=100)
-    assert capfd.readouterr().out.count("traced a step") == 1
-
-
 def test_early_stopping_restores_the_best_weights(tmp_path, digits_examples, caplog):
     """The learning rate jumps after two epochs of 44 steps, so the third and fourth are worse."""
     jump = "keras.optimizers.SGD(keras.optimizers.schedules.PiecewiseConstantDecay([88], [0.05, 3.0]))"
@@ -94,15 +92,17 @@ def test_early_stopping_restores_the_best_weights(tmp_path, digits_examples, cap
     assert lines[1].startswith(f"epoch 2/9: loss {history['epochs'][1]['loss']:.4g}, accuracy ")
 
 
-def test_the_seed_determines_every_weight_and_a_metric_without_a_value_is_null_in_the_history(
-    tmp_path, digits_examples
+def test_the_seed_determines_every_weight_a_step_is_traced_once_and_a_metric_without_a_value_is_null_in_the_history(
+    tmp_path, digits_examples, capfd
 ):
-    text = RANDOM.replace("def build_model", NAN + "\ndef build_model").replace('["accuracy"]', "[nan]")
+    text = RANDOM.replace("def build_model", TRACED + NAN + "\ndef build_model").replace('["accuracy"]', "[nan]")
+    text = text.replace("keras.Model(", "Traced(")
     module = write(tmp_path / "module.py", text)
     models = [
         train(digits_examples, module, tmp_path / f"out{run}", epochs=1, seed=seed)["trained"]
         for run, seed in enumerate([7, 7, 8])
     ]
+    assert capfd.readouterr().out.count("traced a step") == len(models)
     numbers = json.loads((models[0].path / "history.json").read_text())["epochs"][0]
     assert [name for name, value in numbers.items() if value is None] == ["nan", "val_nan"]
     weights = [keras_models.load(model).weights for model in models]
@@ -182,8 +182,14 @@ def test_preprocess_gets_the_shape_from_the_manifest(tmp_path, digits_examples):
     text = SMALL.replace("(8, 8, 1)", "(4, 4, 1)").replace(
         'layers.Rescaling(1 / 16, name="scale")', "layers.AveragePooling2D(2)"
     )
-    trained = train(tmp_path / "examples", write(tmp_path / "m.py", text), tmp_path / "out", epochs=1)["trained"]
-    assert runtimes.load(trained).inputs == {"image": TensorSpec("float32", (None, 8, 8, 1))}
+    module = UserModule(write(tmp_path / "m.py", text))
+    settings = {"label": "label", "seed": 0, "precision": "module", "jit_compile": "off"}
+    with reproducible(0):
+        setup = prepare_training(module, Examples(tmp_path / "examples"), **settings)
+        inputs, _ = setup.sources["train"].first_batch(5)
+        outputs = setup.parts.saved(np.ones((5, 8, 8, 1), np.float32))
+    assert setup.parts.model(inputs).shape == outputs.shape == (5, 10)
+    assert setup.parts.inputs == {"image": TensorSpec("float32", (None, 8, 8, 1))}
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,12 @@ import shutil
 
 import pytest
 
-from tests.components.train_modules import SMALL, write
+from tests.components.train_modules import SMALL, STOPS, write
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.train.component import train
 from tfopt.components.train.data_changes import find_changes
 from tfopt.components.train.parameters import Settings
+from tfopt.errors import ComponentError
 
 FACTS = {
     "splits": {"train": 1400, "eval": 397},
@@ -31,7 +32,8 @@ def trained_start(tmp_path_factory, digits_examples):
     folder = tmp_path_factory.mktemp("trained_start")
     shutil.copytree(digits_examples, folder / "examples")
     (folder / "examples" / "examples.json").write_text(json.dumps(FACTS))
-    module = write(folder / "m.py", SMALL)
+    text = SMALL.replace("def build_model", STOPS.replace("FILE", repr(str(folder / "stop"))) + "\ndef build_model")
+    module = write(folder / "m.py", text.replace("keras.Model(image", "Stops(image"))
     return train(folder / "examples", module, folder / "trained", epochs=2)["trained"], folder / "examples", module
 
 
@@ -50,7 +52,7 @@ def test_an_unchanged_start_is_passed_through_and_a_change_is_reported_and_train
 
 
 def test_examples_with_equal_statistics_and_other_labels_are_trained(tmp_path, trained_start, caplog):
-    """Swap the labels of eval between images, which no statistic of a feature shows."""
+    """Swap the labels of eval between images, which no statistic of a feature shows; stop the training as it begins."""
     from tests.conftest import write_examples
     from tfopt.artifacts.tensor_spec import TensorSpec
     from tfopt.data.batches import read_batches
@@ -63,7 +65,10 @@ def test_examples_with_equal_statistics_and_other_labels_are_trained(tmp_path, t
     file.unlink()
     write_examples(file, {"image": batch["image"], "label": batch["label"][::-1]})
     caplog.set_level(logging.INFO, "tfopt")
-    train(tmp_path / "examples", module, tmp_path / "out", epochs=2, start=start, min_change=0.2)
+    write(module.parent / "stop", "at the beginning")
+    with pytest.raises(ComponentError, match="stopped at the beginning"):
+        train(tmp_path / "examples", module, tmp_path / "out", epochs=2, start=start, min_change=0.2)
+    (module.parent / "stop").unlink()
     assert "training, because of changes: its val_loss" in caplog.text
 
 
@@ -107,9 +112,9 @@ def test_each_change_is_found(tmp_path, trained_start, change, changes):
 def test_missing_information_counts_as_changed(tmp_path, trained_start):
     start, examples, module = trained_start
     assert find_changes(start, Examples(examples), module, None, SETTINGS) == []
-    assert find_changes(start, Examples(examples), write(tmp_path / "m.py", SMALL + "\n"), None, SETTINGS) == [
-        "the module"
-    ]
+    assert find_changes(
+        start, Examples(examples), write(tmp_path / "m.py", module.read_text() + "\n"), None, SETTINGS
+    ) == ["the module"]
     assert find_changes(start, Examples(examples), module, start, SETTINGS) == ["the teacher"]
     stranger = KerasModel(tmp_path)
     assert find_changes(stranger, Examples(examples), module, None, SETTINGS) == [

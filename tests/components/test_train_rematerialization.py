@@ -75,19 +75,31 @@ def backbone():
     return keras.Model(image, layers.Dense(10, "softmax")(flow))
 
 
+@pytest.fixture(scope="module")
+def traced():
+    """Traced training steps of `stateful_model`, plain and recomputed."""
+    return [TracedSteps(rematerialize) for rematerialize in (False, True)]
+
+
 @pytest.mark.parametrize(
     ("build", "inputs", "how"),
     [
-        (stateful_model, IMAGES, {}),
         (stateful_model, IMAGES, {"run_eagerly": True}),
         (sequence, WORDS, {}),
         (in_16_bits, IMAGES, {}),
         pytest.param(stateful_model, IMAGES, {"jit_compile": True}, marks=pytest.mark.nightly),
     ],
-    ids=["all kinds of layers", "eagerly", "masks", "16 bits", "XLA"],
+    ids=["eagerly", "masks", "16 bits", "XLA"],
 )
 def test_losses_weights_averages_and_seeds_are_equal_in_each_step(build, inputs, how):
-    plain, recomputed = (train_steps(build, inputs, rematerialize, how) for rematerialize in (False, True))
+    assert_equal_steps(*(train_steps(build, inputs, rematerialize, how) for rematerialize in (False, True)))
+
+
+def test_losses_weights_averages_and_seeds_of_all_kinds_of_layers_are_equal_in_each_step(traced):
+    assert_equal_steps(*((each.losses, each.variables) for each in traced))
+
+
+def assert_equal_steps(plain: tuple[np.ndarray, list], recomputed: tuple[np.ndarray, list]) -> None:
     np.testing.assert_allclose(recomputed[0], plain[0], rtol=1e-5)
     for ours, theirs in zip(recomputed[1], plain[1], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
@@ -100,15 +112,13 @@ def test_the_gradient_of_a_partly_frozen_backbone_is_equal_except_for_rounding()
     assert np.linalg.norm(recomputed - plain) < 1e-4 * np.linalg.norm(plain)
 
 
-def test_all_segments_but_the_last_are_computed_twice_and_only_in_training():
-    plain, twice = (operations(rematerialize) for rematerialize in (False, True))
+def test_all_segments_but_the_last_are_computed_twice_and_only_in_training(traced):
+    plain, twice = (each.operations for each in traced)
     assert plain["Conv2D"] == 3
     assert twice["Conv2D"] == 6
     assert plain["Conv2DBackpropFilter"] == twice["Conv2DBackpropFilter"] == 3
     assert plain["MatMul"] < twice["MatMul"] < plain["MatMul"] + 6
-    with rematerialized(model := fresh(stateful_model)):
-        traced = tf.function(lambda image: model(image, training=False)).get_concrete_function(IMAGES)
-    assert Counter(each.type for each in traced.graph.get_operations())["Conv2D"] == 3
+    assert traced[1].inference["Conv2D"] == 3
 
 
 def test_layers_after_a_nested_model_are_computed_twice_as_well():
@@ -304,13 +314,29 @@ def gradient(build, rematerialize: bool) -> np.ndarray:
         return np.concatenate([each.numpy().ravel() for each in traced()])
 
 
-def operations(rematerialize: bool) -> Counter:
-    """Count the operations of a traced training step."""
-    model = fresh(stateful_model)
-    with rematerialized(model, rematerialize):
-        step = tf.function(lambda x, y: model.train_step((x, [y, y])))
-        graph = step.get_concrete_function(IMAGES, CLASSES).graph
-    return Counter(each.type for each in graph.get_operations())
+class TracedSteps:
+    """Operations of a training step and of a gradient in inference mode; losses of some steps, variables after them."""
+
+    def __init__(self, rematerialize: bool) -> None:
+        model = fresh(stateful_model)
+        with rematerialized(model, rematerialize):
+            step = tf.function(lambda x, y: model.train_step((x, [y, y])))
+            step = step.get_concrete_function(IMAGES[:16], CLASSES[:16])
+            inference = tf.function(lambda x: inference_gradient(model, x)).get_concrete_function(IMAGES)
+            parts = [slice(at, at + 16) for at in range(0, len(IMAGES), 16)]
+            steps = [step(tf.constant(IMAGES[part]), tf.constant(CLASSES[part])) for part in parts]
+        self.operations, self.inference = (
+            Counter(each.type for each in function.graph.get_operations()) for function in (step, inference)
+        )
+        self.losses = np.array([float(metrics["loss"]) for metrics in steps])
+        self.variables = [variable.numpy() for variable in model.variables]
+
+
+def inference_gradient(model, images):
+    """Return the gradient of the sum of all outputs, computed as in inference."""
+    with tf.GradientTape() as tape:
+        total = tf.add_n([tf.reduce_sum(output) for output in model(images, training=False)])
+    return tape.gradient(total, model.trainable_weights[0])
 
 
 def peak(rematerialize: bool) -> int:

@@ -259,7 +259,8 @@ def test_a_distillation_interrupted_within_an_epoch_resumes_to_the_same_weights_
     stop.write_text("")
     with pytest.raises(ComponentError, match="stopped here"):
         train(examples, student, tmp_path / "out", **with_checkpoints)
-    with caplog.at_level(logging.INFO, "tfopt"), pytest.raises(ComponentError, match="stopped here"):
+    stop.write_text("at the beginning")
+    with caplog.at_level(logging.INFO, "tfopt"), pytest.raises(ComponentError, match="stopped at the beginning"):
         train(examples, student, tmp_path / "other", **{**with_checkpoints, "teacher": teachers / "logits"})
     stop.unlink()
     assert "belongs to another training and is not used: other teacher" in caplog.text

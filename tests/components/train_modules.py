@@ -58,21 +58,11 @@ def build_model():
 
 # Prints a line each time that TensorFlow traces a training step.
 TRACED = """
-import keras
-from keras import layers
-
 @keras.saving.register_keras_serializable("tests")
 class Traced(keras.Model):
     def train_step(self, data):
         print("traced a step")
         return super().train_step(data)
-
-def build_model():
-    image = layers.Input((8, 8, 1), name="image")
-    flow = layers.BatchNormalization()(layers.Flatten()(image))
-    model = Traced(image, layers.Dense(10, activation="softmax", name="digit")(flow))
-    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
-    return model
 """
 
 
@@ -145,11 +135,15 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-# A model whose third validation fails as long as a file is there.
+# A model whose third validation fails as long as a file is there, or its training as soon as it begins.
 STOPS = """
 import pathlib
 class Stops(keras.Model):
     validations = 0
+    def fit(self, *data, **more):
+        if pathlib.Path(FILE).exists() and pathlib.Path(FILE).read_text() == "at the beginning":
+            raise RuntimeError("stopped at the beginning")
+        return super().fit(*data, **more)
     def evaluate(self, *data, **more):
         Stops.validations += 1
         if Stops.validations == 3 and pathlib.Path(FILE).exists():
