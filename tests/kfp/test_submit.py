@@ -148,6 +148,32 @@ def test_ctrl_c_does_not_stop_the_run(server):
     assert not [line for line in server.requests if "terminate" in line or line.startswith("DELETE")]
 
 
+class InterruptedFinalizer:
+    """Send SIGINT to this process in a finalizer, where Python ignores the KeyboardInterrupt."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("polls_that_fail", [0, 2])
+def test_an_interrupt_that_python_ignores_ends_the_wait(polls_that_fail, server, monkeypatch, capsys):
+    server.script = [("RUNNING", {}), ("RUNNING", {"train": "RUNNING"}), ("SUCCEEDED", {})]
+    pauses = []
+
+    def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 1:
+            server.down = polls_that_fail
+            InterruptedFinalizer()
+
+    monkeypatch.setattr(submit.time, "sleep", pause)
+    assert main(["submit", *OPTIMIZE, "--wait", "--endpoint", server.url]) == 130
+    assert "the run continues" in capsys.readouterr().out
+    assert len(pauses) == 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_the_token_file_is_read_for_each_request(server, monkeypatch, tmp_path):
     server.token = "new"
     server.script = [("RUNNING", {}), ("SUCCEEDED", {})]
