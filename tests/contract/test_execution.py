@@ -1,8 +1,9 @@
 """Run every component on a three-layer model as a DAG step in this process, TFX executor and KFP step.
 
-TFX's executors are loaded by their paths (tests/cli/test_interruption.py runs each class in a new process); the KFP step
-is the container's command with a real ExecutorInput, once in a new process. A new component needs a line in `ARGUMENTS` only if it is slow or has
-a required parameter. For one component, and the components that make its inputs: ``pytest tests/contract -k NAME``.
+TFX's executors are loaded by their paths; tests/cli/test_interruption.py runs one of each class in a new process. The
+KFP step is the container's command with a real ExecutorInput, once in a new process. A new component needs a line in
+`ARGUMENTS` only if it is slow or has a required parameter. For one component, and the components that make its inputs:
+``pytest tests/contract -k NAME``.
 """
 
 import json
