@@ -1,5 +1,6 @@
 """Test ``tfopt schedule`` with a local server that checks requests against KFP's schema."""
 
+import copy
 import json
 from datetime import UTC, datetime
 
@@ -54,27 +55,27 @@ def test_an_equal_schedule_is_left_unchanged(server, capsys):
     assert "unchanged: retrain" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        ["--cron", "0 0 4 * * 1"],
-        [*MONDAYS, "--set", "epochs=3"],
-        [*MONDAYS, "--kfp-option", "train:gpu=1", "--kfp-option", "train:image=gpu"],
-        [*MONDAYS, "--kfp-option", "root=gs://bucket/runs"],
-        [*MONDAYS, "--kfp-option", "service_account=other"],
-        [*MONDAYS, "--experiment", "another"],
-    ],
-    ids=lambda words: words[-1],
-)
-def test_a_changed_schedule_replaces_only_the_one_of_its_name(change, server, capsys):
+CHANGES = [
+    ["--cron", "0 0 4 * * 1"],
+    [*MONDAYS, "--set", "epochs=3"],
+    [*MONDAYS, "--kfp-option", "train:gpu=1", "--kfp-option", "train:image=gpu"],
+    [*MONDAYS, "--kfp-option", "root=gs://bucket/runs"],
+    [*MONDAYS, "--kfp-option", "service_account=other"],
+    [*MONDAYS, "--experiment", "another"],
+]
+
+
+def test_a_changed_schedule_replaces_only_the_one_of_its_name(server, capsys):
     assert schedule(server, *RETRAIN, *MONDAYS) == 0
     assert schedule(server, *RETRAIN, *MONDAYS, "--name", "another") == 0
-    before = set(server.kinds["recurringruns"])
-    assert schedule(server, *RETRAIN, *change) == 0
-    assert "replaced: retrain" in capsys.readouterr().out
-    names = sorted(run["display_name"] for run in server.kinds["recurringruns"].values())
-    assert names == ["another", "retrain"]
-    assert len(before & set(server.kinds["recurringruns"])) == 1
+    before = copy.deepcopy(server.kinds)
+    for change in CHANGES:
+        server.kinds = copy.deepcopy(before)
+        assert schedule(server, *RETRAIN, *change) == 0
+        assert "replaced: retrain" in capsys.readouterr().out, change
+        runs = server.kinds["recurringruns"]
+        assert sorted(run["display_name"] for run in runs.values()) == ["another", "retrain"], change
+        assert len(set(before["recurringruns"]) & set(runs)) == 1, change
 
 
 @pytest.mark.parametrize(("fact", "value"), [("max_concurrency", 5), ("no_catchup", False), ("service_account", "x")])

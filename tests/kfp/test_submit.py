@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner, Result
+from kfp.cli.cli import cli
 
 from tests.kfp_server.server import KfpServer
 from tfopt.cli.main import main
@@ -270,18 +272,21 @@ def test_an_endpoint_that_is_not_a_kfp_server_is_reported(capsys, tmp_path):
 def test_kubeflows_own_command_line_runs_a_compiled_file(server, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))  # kfp reads its settings there
     assert main(["compile", "optimize", "-o", str(tmp_path / "optimize.yaml")]) == 0
-    kfp = [str(Path(sys.executable).with_name("kfp")), "--endpoint", server.url]
-    create = [*kfp, "run", "create", "-e", "digits", "-f", str(tmp_path / "optimize.yaml")]
+
+    def kfp(*words: str) -> Result:
+        return CliRunner().invoke(cli, ["--endpoint", server.url, *words], obj={})
+
+    create = ["run", "create", "-e", "digits", "-f", str(tmp_path / "optimize.yaml")]
     values = ["model_uri=s3://bucket/model", "examples_uri=gs://bucket/examples", "batch_sizes=[1, 8]"]
-    refused = subprocess.run([*create, *values[:1]], check=False, capture_output=True, text=True)
-    assert refused.returncode == 1
-    assert "examples_uri" in refused.stderr
-    subprocess.run([*create, *values], check=True)
+    refused = kfp(*create, *values[:1])
+    assert refused.exit_code == 1
+    assert "examples_uri" in str(refused.exception)
+    assert kfp(*create, *values).exit_code == 0
     (run,) = server.kinds["runs"].values()
     assert run["runtime_config"]["parameters"]["model_uri"] == "s3://bucket/model"
     assert "select-model" in run["pipeline_spec"]["pipeline_spec"]["root"]["dag"]["tasks"]
     assert "kubernetes" in run["pipeline_spec"]["platform_spec"]["platforms"]
     assert not server.uploads
-    subprocess.run([*kfp, "pipeline", "create", "-p", "optimize", str(tmp_path / "optimize.yaml")], check=True)
+    assert kfp("pipeline", "create", "-p", "optimize", str(tmp_path / "optimize.yaml")).exit_code == 0
     (uploaded,) = server.uploads.values()
     assert uploaded == (tmp_path / "optimize.yaml").read_text()
