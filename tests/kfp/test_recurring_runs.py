@@ -1,7 +1,7 @@
 """Test ``tfopt schedule`` with a local server that checks requests against KFP's schema."""
 
-import copy
 import json
+from copy import deepcopy
 from datetime import UTC, datetime
 
 import pytest
@@ -68,9 +68,9 @@ CHANGES = [
 def test_a_changed_schedule_replaces_only_the_one_of_its_name(server, capsys):
     assert schedule(server, *RETRAIN, *MONDAYS) == 0
     assert schedule(server, *RETRAIN, *MONDAYS, "--name", "another") == 0
-    before = copy.deepcopy(server.kinds)
+    before = deepcopy(server.kinds)
     for change in CHANGES:
-        server.kinds = copy.deepcopy(before)
+        server.kinds = deepcopy(before)
         assert schedule(server, *RETRAIN, *change) == 0
         assert "replaced: retrain" in capsys.readouterr().out, change
         runs = server.kinds["recurringruns"]
