@@ -130,15 +130,15 @@ def test_delete_removes_only_the_schedule_of_the_name(server):
 
 
 def test_list_shows_the_schedules_of_all_pages_in_words(server, capsys):
-    for name in ("a", "b", "c", "d", "e"):
+    for name in ("a", "b", "c"):
         assert schedule(server, *RETRAIN, *MONDAYS, "--name", name) == 0
     assert schedule(server, "--pause", "--name", "c") == 0
     capsys.readouterr()
     assert schedule(server, "--list") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line[0] for line in lines] == ["a", "b", "c", "d", "e"]
+    assert [line[0] for line in lines] == ["a", "b", "c"]
     assert all("At 03:00, only on Monday" in line for line in lines)
-    assert [line.endswith("paused") for line in lines] == [False, False, True, False, False]
+    assert [line.endswith("paused") for line in lines] == [False, False, True]
     assert schedule(server, "--list", "--json") == 0
     assert json.loads(capsys.readouterr().out)[2] == {"name": "c", "cron": "0 0 3 * * 1", "paused": True}
 

@@ -32,6 +32,11 @@ def _kind_of_child(request):
         yield
 
 
+# For tests of errors that the function raises: both kinds of children return errors with the same code, which
+# `test_a_component_error_is_raised_in_the_parent` runs in both.
+FORK = pytest.mark.parametrize("_kind_of_child", ["fork"], indirect=True, scope="module")
+
+
 def double(values):
     return values * 2
 
@@ -95,6 +100,7 @@ def test_the_result_is_returned():
     np.testing.assert_array_equal(run_in_child(double, values, doing="doubling"), values * 2)
 
 
+@FORK
 @pytest.mark.parametrize("how", ["by errno", "in words", "file by file", "as something else"])
 def test_a_full_disk_is_a_machine_error_from_every_library(how):
     with pytest.raises(MachineError, match="No space left on device") as refusal:
@@ -135,6 +141,7 @@ def test_modules_in_the_working_folder_do_not_replace_those_of_the_library(tmp_p
     assert not (tmp_path / "ran").exists()
 
 
+@FORK
 @pytest.mark.parametrize(("what", "message"), [("a package", "No module named 'not_there'"), ("memory", "99 TiB")])
 def test_missing_memory_and_packages_are_machine_errors(what, message):
     with pytest.raises(MachineError) as refusal:
