@@ -14,6 +14,7 @@ from tfopt.dag.dag import Dag, PipelineInput, Step, Value
 from tfopt.dag.outcome import Outcome
 from tfopt.process_engine import runner
 
+COMPONENTS = components()  # each call lists the folder of the components
 # Required parameters, and values that make a component fast here.
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "prepare_examples": {"splits": ["train:3", "eval:1"]},
@@ -68,7 +69,7 @@ def write_sources(folder: Path) -> dict[str, Path]:
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
-    np.savez(folder / "digits.npz", image=images[:200].reshape(-1, 8, 8, 1).astype(np.float32), label=labels[:200])
+    np.savez(folder / "digits.npz", image=images[:80].reshape(-1, 8, 8, 1).astype(np.float32), label=labels[:80])
     paths = {"data": folder / "digits.npz", "module": Path(__file__).with_name("three_layers.py")}
     paths["previous"] = folder / "previous"
     Recipe(paths["previous"]).write({"winner": None, "decision": {"selected_digest": ""}})
@@ -88,7 +89,7 @@ def build_dag(names: Sequence[str], paths: Mapping[str, Path], destination: Path
 
     def add(name: str) -> Step:
         if name not in dag.steps:
-            component, wires = components()[name], {}
+            component, wires = COMPONENTS[name], {}
             for port, wire in component_wires(name, component).items():
                 values = [value(component, port, path) for path in (wire if isinstance(wire, list) else [wire])]
                 wires[port] = tuple(values) if isinstance(wire, list) else values[0]
@@ -126,7 +127,7 @@ def component_wires(name: str, component: Component) -> dict[str, Any]:
 def component_inputs(name: str, paths: dict) -> dict[str, Any]:
     return {
         port: [paths[one] for one in wire] if isinstance(wire, list) else paths[wire]
-        for port, wire in component_wires(name, components()[name]).items()
+        for port, wire in component_wires(name, COMPONENTS[name]).items()
     }
 
 

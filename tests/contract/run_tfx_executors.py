@@ -1,7 +1,6 @@
-"""Run the TFX executors of components; as a program those of ``jobs.json`` in the folder that is its argument."""
+"""Run the TFX executors of components, as TFX's launcher does."""
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from tfx.dsl.components.base import base_beam_executor, base_executor
 from tfx.types import standard_artifacts
 from tfx.utils import import_utils
 
-from tfopt.component import components
+from tests.contract.inputs import COMPONENTS
 from tfopt.tfx.components import TYPES, node
 
 
@@ -23,7 +22,7 @@ def run(name: str, job: Mapping[str, Any], folder: Path) -> None:
         job: Its ``inputs``, with the paths of each, and its ``values``.
         folder: For the outputs of all components.
     """
-    component = components()[name]
+    component = COMPONENTS[name]
     wires = {
         key: [types.Channel(type=TYPES[port.type])] * len(job["inputs"][key])
         if port.many
@@ -54,9 +53,3 @@ def artifact(kind: type, uri: str | Path) -> types.Artifact:
     artifact = kind()
     artifact.uri = str(uri)
     return artifact
-
-
-if __name__ == "__main__":
-    place = Path(sys.argv[1])
-    for one, its_job in json.loads((place / "jobs.json").read_text()).items():
-        run(one, its_job, place)

@@ -1,8 +1,9 @@
 """Run every component on a three-layer model as a DAG step in this process, TFX executor and KFP step.
 
-One of each class of TFX's executors is loaded by its path in a new process; the KFP step is the container's command
-with a real ExecutorInput, once in a new process. A new component needs a line in `ARGUMENTS` only if it is slow or has
-a required parameter. For one component, and the components that make its inputs: ``pytest tests/contract -k NAME``.
+TFX's executors are loaded by their paths; tests/cli/test_interruption.py runs one of each class in a new process. The
+KFP step is the container's command with a real ExecutorInput, once in a new process. A new component needs a line in
+`ARGUMENTS` only if it is slow or has a required parameter. For one component, and the components that make its inputs:
+``pytest tests/contract -k NAME``.
 """
 
 import json
@@ -15,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.contract.inputs import (
+    COMPONENTS,
     build_dag,
     component_arguments,
     component_inputs,
@@ -23,14 +25,13 @@ from tests.contract.inputs import (
     write_sources,
 )
 from tfopt.artifacts import CARD, Model
-from tfopt.component import Component, components
+from tfopt.component import Component
 from tfopt.dag.outcome import Outcome
 from tfopt.run import main
 
 NIGHTLY = ("tune_recipe", "profile_training", "compare_backbones")  # a search or a measurement takes minutes
-QUICK = ("select_model", "prepare_examples")  # the second one runs on Beam, which has another executor in TFX
 EVERY = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.nightly] if name in NIGHTLY else []) for name in components()]
+    "name", [pytest.param(name, marks=[pytest.mark.nightly] if name in NIGHTLY else []) for name in COMPONENTS]
 )
 
 
@@ -39,7 +40,7 @@ def selected(request) -> list[str]:
     """The components whose tests were selected, for example by ``-k``."""
     here = [item for item in request.session.items if item.path == Path(__file__) and hasattr(item, "callspec")]
     names = {item.callspec.params.get("name") for item in here}
-    return [name for name in components() if name in names]
+    return [name for name in COMPONENTS if name in names]
 
 
 @pytest.fixture(scope="session")
@@ -58,15 +59,10 @@ def artifacts(first_run) -> dict[str, Path]:
     return first_run.sources | output_paths(first_run.outcomes)
 
 
-def in_new_processes(selected: list[str]) -> list[str]:
-    """Return the quick ones of some components; if there is none, the first one."""
-    return [name for name in QUICK if name in selected] or selected[:1]
-
-
 @EVERY
 def test_the_step_writes_whole_outputs(name: str, artifacts):
-    for output, port in components()[name].outputs.items():
-        failure = components()[name].resources.gpu and Model(artifacts[f"{name}.{output}"]).failure
+    for output, port in COMPONENTS[name].outputs.items():
+        failure = COMPONENTS[name].resources.gpu and Model(artifacts[f"{name}.{output}"]).failure
         if failure:
             assert re.search("nvidia-smi|tensorrt|cuda", failure) and "how to fix" in failure
         else:
@@ -76,7 +72,7 @@ def test_the_step_writes_whole_outputs(name: str, artifacts):
 
 @EVERY
 def test_a_model_made_from_a_model_is_verified_against_it(name: str, artifacts):
-    component = components()[name]
+    component = COMPONENTS[name]
     first = next(iter(component.inputs.values()))
     for output, port in component.outputs.items():
         model = artifacts[f"{name}.{output}"]
@@ -88,7 +84,7 @@ def test_a_model_made_from_a_model_is_verified_against_it(name: str, artifacts):
 
 @pytest.fixture(scope="session")
 def through_tfx(selected, artifacts, tmp_path_factory) -> Path:
-    """The folder in which TFX executors wrote: one of each class in a new process, the others in this process."""
+    """The folder in which TFX executors wrote."""
     from tests.contract import run_tfx_executors
 
     folder = tmp_path_factory.mktemp("tfx")
@@ -102,23 +98,20 @@ def through_tfx(selected, artifacts, tmp_path_factory) -> Path:
         }
         for name in selected
     }
-    (folder / "jobs.json").write_text(json.dumps({name: jobs[name] for name in in_new_processes(selected)}))
-    subprocess.run([sys.executable, Path(run_tfx_executors.__file__), folder], check=True, cwd=Path.cwd())
     for name, job in json.loads(json.dumps(jobs)).items():
-        if name not in in_new_processes(selected):
-            run_tfx_executors.run(name, job, folder)
+        run_tfx_executors.run(name, job, folder)
     return folder
 
 
 @EVERY
 def test_the_tfx_executor_does_the_same(name: str, artifacts, through_tfx):
-    for output in components()[name].outputs:
+    for output in COMPONENTS[name].outputs:
         _assert_alike(artifacts[f"{name}.{output}"], through_tfx / name / output)
 
 
 def executor_input(name: str, artifacts: dict[str, Path], folder: Path) -> str:
     """Return KFP's message for a step that writes its outputs into a folder."""
-    component = components()[name]
+    component = COMPONENTS[name]
     inputs = {}
     for key, path in component_inputs(name, artifacts).items():
         listed = path if isinstance(path, list) else [path]
@@ -142,11 +135,12 @@ def _pages(component: Component) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def through_kfp(selected, artifacts, tmp_path_factory) -> Path:
-    """The folder in which KFP steps wrote: one as the container's command, the others in this process."""
+    """The folder in which KFP steps wrote: a quick one in a new process, the others in this process."""
     folder = tmp_path_factory.mktemp("kfp")
+    in_new_process = "select_model" if "select_model" in selected else selected[0]
     for name in selected:
         words = [name, "--executor-input", executor_input(name, artifacts, folder / name)]
-        if name == in_new_processes(selected)[0]:
+        if name == in_new_process:
             subprocess.run([sys.executable, "-m", "tfopt.run", *words], check=True)
         else:
             assert main(words) == 0, name
@@ -155,7 +149,7 @@ def through_kfp(selected, artifacts, tmp_path_factory) -> Path:
 
 @EVERY
 def test_the_kfp_step_does_the_same(name: str, artifacts, through_kfp):
-    component, folder = components()[name], through_kfp / name
+    component, folder = COMPONENTS[name], through_kfp / name
     pages = _pages(component)
     written = json.loads((folder / "executor_output.json").read_text())["artifacts"]
     assert set(written) == {*component.outputs, *pages}
@@ -178,7 +172,7 @@ def test_the_engine_of_this_process_reuses_the_outputs(name: str, artifacts, fir
     is_failed = any(isinstance(output, Model) and output.failure for output in outputs.values())
     assert not first_run.outcomes[name].reused
     # A model that could not be made is tried again.
-    assert second_run[name].reused == (components()[name].cache != "never" and not is_failed)
+    assert second_run[name].reused == (COMPONENTS[name].cache != "never" and not is_failed)
     for output in outputs:
         _assert_alike(artifacts[f"{name}.{output}"], outputs[output].path)
 

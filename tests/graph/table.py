@@ -1,5 +1,6 @@
 """Test cases of laws: `tests/graph/rewrites/LAW.py` declares those of a law, and `test_laws.py` runs them."""
 
+import functools
 import zlib
 from collections import Counter
 from collections.abc import Callable
@@ -37,13 +38,20 @@ class Row:
     unfed: tuple[str, ...] = ()
 
     def graph_def(self):
-        """Build the graph, with the same weights in any order of the tests."""
+        """Return a copy of the graph, with the same weights in any order of the tests."""
         import tensorflow as tf
 
-        draw.bit_generator.state = np.random.default_rng(zlib.crc32(self.name.encode())).bit_generator.state
-        with tf.Graph().as_default() as graph:
-            tf.identity(self.build(), name="y")
-        return graph.as_graph_def()
+        return tf.compat.v1.GraphDef.FromString(_build(self))
+
+
+@functools.cache
+def _build(row: Row) -> bytes:
+    import tensorflow as tf
+
+    draw.bit_generator.state = np.random.default_rng(zlib.crc32(row.name.encode())).bit_generator.state
+    with tf.Graph().as_default() as graph:
+        tf.identity(row.build(), name="y")
+    return graph.as_graph_def().SerializeToString()
 
 
 def holds(name: str, build: Callable, *, fires: int = 1, gone=(), outputs=(), unfed=()) -> Row:

@@ -1,5 +1,6 @@
 """Tests of every law: firings, unchanged function, refusals, and no further firing in a second run."""
 
+import functools
 import importlib
 import pkgutil
 
@@ -105,6 +106,7 @@ def test_bias_of_a_matrix_has_the_layout_nhwc():
     assert [node.attr["data_format"].s for node in after.node if node.op == "BiasAdd"] == [b"NHWC"]
 
 
+@functools.cache
 def _matches(law: str, row: Row):
     graph = view(row.graph_def())
     return [

@@ -129,13 +129,29 @@ def test_laws_preserve_while_loops_of_tensorflow_1():
 
 
 def test_time_is_linear_in_the_size_of_the_graph():
+    with tf.Graph().as_default() as made:
+        flow = tf.nn.relu(tf.matmul(feed(None, 4), weights(4, 4)) * weights(4) + weights(4), name="end")
+        tf.identity(flow, name="y")
+    block = made.as_graph_def()
+
     def graph_of(blocks):
-        with tf.Graph().as_default() as made:
-            x = feed(None, 4)
-            for _ in range(blocks):
-                x = tf.nn.relu(tf.matmul(x, weights(4, 4)) * weights(4) + weights(4))
-            tf.identity(x, name="y")
-        return made.as_graph_def()
+        """Return a chain of copies of the block, whose first one reads the placeholder."""
+        chain = type(block)(versions=block.versions)
+        for number in range(blocks):
+            previous = f"end_{number - 1}" if number else "x"
+            for node in block.node:
+                if node.name not in ("x", "y") or (node.name, number) == ("x", 0):
+                    copied = chain.node.add()
+                    copied.CopyFrom(node)
+                    names = {"x": previous} | {
+                        own.name: f"{own.name}_{number}" for own in block.node if own.name != "x"
+                    }
+                    copied.name = "x" if node.name == "x" else names[node.name]
+                    copied.input[:] = [names[name] for name in node.input]
+        output = chain.node.add()
+        output.CopyFrom(next(node for node in block.node if node.name == "y"))
+        output.input[:] = [f"end_{blocks - 1}"]
+        return chain
 
     def seconds(graph_def):
         graph = view(graph_def)

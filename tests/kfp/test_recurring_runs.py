@@ -1,6 +1,7 @@
 """Test ``tfopt schedule`` with a local server that checks requests against KFP's schema."""
 
 import json
+from copy import deepcopy
 from datetime import UTC, datetime
 
 import pytest
@@ -54,27 +55,27 @@ def test_an_equal_schedule_is_left_unchanged(server, capsys):
     assert "unchanged: retrain" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        ["--cron", "0 0 4 * * 1"],
-        [*MONDAYS, "--set", "epochs=3"],
-        [*MONDAYS, "--kfp-option", "train:gpu=1", "--kfp-option", "train:image=gpu"],
-        [*MONDAYS, "--kfp-option", "root=gs://bucket/runs"],
-        [*MONDAYS, "--kfp-option", "service_account=other"],
-        [*MONDAYS, "--experiment", "another"],
-    ],
-    ids=lambda words: words[-1],
-)
-def test_a_changed_schedule_replaces_only_the_one_of_its_name(change, server, capsys):
+CHANGES = [
+    ["--cron", "0 0 4 * * 1"],
+    [*MONDAYS, "--set", "epochs=3"],
+    [*MONDAYS, "--kfp-option", "train:gpu=1", "--kfp-option", "train:image=gpu"],
+    [*MONDAYS, "--kfp-option", "root=gs://bucket/runs"],
+    [*MONDAYS, "--kfp-option", "service_account=other"],
+    [*MONDAYS, "--experiment", "another"],
+]
+
+
+def test_a_changed_schedule_replaces_only_the_one_of_its_name(server, capsys):
     assert schedule(server, *RETRAIN, *MONDAYS) == 0
     assert schedule(server, *RETRAIN, *MONDAYS, "--name", "another") == 0
-    before = set(server.kinds["recurringruns"])
-    assert schedule(server, *RETRAIN, *change) == 0
-    assert "replaced: retrain" in capsys.readouterr().out
-    names = sorted(run["display_name"] for run in server.kinds["recurringruns"].values())
-    assert names == ["another", "retrain"]
-    assert len(before & set(server.kinds["recurringruns"])) == 1
+    before = deepcopy(server.kinds)
+    for change in CHANGES:
+        server.kinds = deepcopy(before)
+        assert schedule(server, *RETRAIN, *change) == 0
+        assert "replaced: retrain" in capsys.readouterr().out, change
+        runs = server.kinds["recurringruns"]
+        assert sorted(run["display_name"] for run in runs.values()) == ["another", "retrain"], change
+        assert len(set(before["recurringruns"]) & set(runs)) == 1, change
 
 
 @pytest.mark.parametrize(("fact", "value"), [("max_concurrency", 5), ("no_catchup", False), ("service_account", "x")])
@@ -129,15 +130,15 @@ def test_delete_removes_only_the_schedule_of_the_name(server):
 
 
 def test_list_shows_the_schedules_of_all_pages_in_words(server, capsys):
-    for name in ("a", "b", "c", "d", "e"):
+    for name in ("a", "b", "c"):
         assert schedule(server, *RETRAIN, *MONDAYS, "--name", name) == 0
     assert schedule(server, "--pause", "--name", "c") == 0
     capsys.readouterr()
     assert schedule(server, "--list") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line[0] for line in lines] == ["a", "b", "c", "d", "e"]
+    assert [line[0] for line in lines] == ["a", "b", "c"]
     assert all("At 03:00, only on Monday" in line for line in lines)
-    assert [line.endswith("paused") for line in lines] == [False, False, True, False, False]
+    assert [line.endswith("paused") for line in lines] == [False, False, True]
     assert schedule(server, "--list", "--json") == 0
     assert json.loads(capsys.readouterr().out)[2] == {"name": "c", "cron": "0 0 3 * * 1", "paused": True}
 

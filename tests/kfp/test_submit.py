@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner, Result
+from kfp.cli.cli import cli
 
 from tests.kfp_server.server import KfpServer
 from tfopt.cli.main import main
@@ -148,6 +150,32 @@ def test_ctrl_c_does_not_stop_the_run(server):
     assert not [line for line in server.requests if "terminate" in line or line.startswith("DELETE")]
 
 
+class InterruptedFinalizer:
+    """Send SIGINT to this process in a finalizer, where Python ignores the KeyboardInterrupt."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("polls_that_fail", [0, 2])
+def test_an_interrupt_that_python_ignores_ends_the_wait(polls_that_fail, server, monkeypatch, capsys):
+    server.script = [("RUNNING", {}), ("RUNNING", {"train": "RUNNING"}), ("SUCCEEDED", {})]
+    pauses = []
+
+    def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 1:
+            server.down = polls_that_fail
+            InterruptedFinalizer()
+
+    monkeypatch.setattr(submit.time, "sleep", pause)
+    assert main(["submit", *OPTIMIZE, "--wait", "--endpoint", server.url]) == 130
+    assert "the run continues" in capsys.readouterr().out
+    assert len(pauses) == 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_the_token_file_is_read_for_each_request(server, monkeypatch, tmp_path):
     server.token = "new"
     server.script = [("RUNNING", {}), ("SUCCEEDED", {})]
@@ -244,18 +272,21 @@ def test_an_endpoint_that_is_not_a_kfp_server_is_reported(capsys, tmp_path):
 def test_kubeflows_own_command_line_runs_a_compiled_file(server, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))  # kfp reads its settings there
     assert main(["compile", "optimize", "-o", str(tmp_path / "optimize.yaml")]) == 0
-    kfp = [str(Path(sys.executable).with_name("kfp")), "--endpoint", server.url]
-    create = [*kfp, "run", "create", "-e", "digits", "-f", str(tmp_path / "optimize.yaml")]
+
+    def kfp(*words: str) -> Result:
+        return CliRunner().invoke(cli, ["--endpoint", server.url, *words], obj={})
+
+    create = ["run", "create", "-e", "digits", "-f", str(tmp_path / "optimize.yaml")]
     values = ["model_uri=s3://bucket/model", "examples_uri=gs://bucket/examples", "batch_sizes=[1, 8]"]
-    refused = subprocess.run([*create, *values[:1]], check=False, capture_output=True, text=True)
-    assert refused.returncode == 1
-    assert "examples_uri" in refused.stderr
-    subprocess.run([*create, *values], check=True)
+    refused = kfp(*create, *values[:1])
+    assert refused.exit_code == 1
+    assert "examples_uri" in str(refused.exception)
+    assert kfp(*create, *values).exit_code == 0
     (run,) = server.kinds["runs"].values()
     assert run["runtime_config"]["parameters"]["model_uri"] == "s3://bucket/model"
     assert "select-model" in run["pipeline_spec"]["pipeline_spec"]["root"]["dag"]["tasks"]
     assert "kubernetes" in run["pipeline_spec"]["platform_spec"]["platforms"]
     assert not server.uploads
-    subprocess.run([*kfp, "pipeline", "create", "-p", "optimize", str(tmp_path / "optimize.yaml")], check=True)
+    assert kfp("pipeline", "create", "-p", "optimize", str(tmp_path / "optimize.yaml")).exit_code == 0
     (uploaded,) = server.uploads.values()
     assert uploaded == (tmp_path / "optimize.yaml").read_text()

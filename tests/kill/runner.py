@@ -12,10 +12,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
-from tests.kill.cases import Case
+from tests.kill.cases import DAG, Case
 from tests.kill.killed_command import HANGS, adopt_orphans, fork_command, wait_for_orphans
 from tfopt.artifacts import Model
 from tfopt.component import components
+from tfopt.dag.tracing import load
+from tfopt.execution import code_digest
 
 LAST = 12  # the last changes of a command, which place its outputs; enough kills cover them all for each command
 FEWEST = 3  # kills of a slow component
@@ -37,6 +39,9 @@ class KillRunner:
             importlib.import_module("tfopt.tfx.runner")
             importlib.import_module("tfx.orchestration.beam.beam_dag_runner")
             importlib.import_module("tfx.orchestration.local.local_dag_runner")
+        if any(case.is_run for case in cases):
+            for step in load(str(DAG)).steps.values():
+                code_digest.describe(step.component)  # parses sources, whose imports the forks need not read again
         gc.freeze()  # otherwise the first garbage collection in each fork copies all imported objects
         adopt_orphans()
         self._names: dict[str, dict[str, set[str]]] = {}  # the files of whole outputs

@@ -69,19 +69,21 @@ def test_the_named_output_is_evaluated_and_the_requested_batch_sizes_are_measure
     values = {**sources, "seconds": 0.1, "goals": [], "destination": str(tmp_path / "pushed")}
 
     def run(**more: object) -> dict[str, dict]:
-        outcomes = runner.run(trace(exports), values | more, tmp_path / "root")
+        dag = trace(exports)
+        dag.steps["validate_serving"].parameters.update(seconds=0.1, requests=4)
+        outcomes = runner.run(dag, values | more, tmp_path / "root")
         return {name: step.outputs for name, step in outcomes.items()}
 
     with pytest.raises(ComponentError, match="output") as refusal:
         run()
     assert "pass output=NAME" in refusal.value.fix
-    outputs = run(output="digit", batch_sizes=["1", "8"])
+    outputs = run(output="digit", batch_sizes=["8"])
     evaluation = outputs["evaluate"]["evaluation"].read()
     assert (evaluation["output"], evaluation["task"]) == ("digit", "classification")
     assert [row["error"] for row in evaluation["models"]] == [None] * 2
     assert evaluation["models"][0]["metrics"]["accuracy"]["value"] > 0.8
     benchmark = outputs["benchmark"]["benchmark"].read()
-    assert benchmark["batch_sizes"] == [1, 8]
+    assert benchmark["batch_sizes"] == [8]
     assert [row["error"] for row in benchmark["models"]] == [None] * 2
     pushed = json.loads(Path(outputs["push_model"]["pushed"].path, "pushed.json").read_text())
     assert pushed["version"] == 1
@@ -91,12 +93,12 @@ def test_a_search_evaluates_the_named_output(sources, tmp_path):
     quick = {"formats": ["tflite"], "trials": 1, "seconds": 0.1}
     with pytest.raises(ComponentError, match="batch_sizes"):
         tune_recipe(**sources, tuned=tmp_path / "t", recipe=tmp_path / "r", batch_sizes=["none"], **quick)
-    options = {"output": "digit", "batch_sizes": ["1", "8"]}
+    options = {"output": "digit", "batch_sizes": ["8"]}
     outputs = tune_recipe(**sources, tuned=tmp_path / "t", recipe=tmp_path / "r", **options, **quick)
     content = outputs["recipe"].read()
     (trial,) = content["trials"]
     assert trial["state"] == "measured" and trial["metrics"]["accuracy"] > 0.8
-    assert content["decision"]["conditions"]["speed"]["batch_sizes"] == [1, 8]
+    assert content["decision"]["conditions"]["speed"]["batch_sizes"] == [8]
     assert Model.open(outputs["tuned"].path)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.components.train_modules import write
+from tests.conftest import write_examples
 from tfopt.artifacts import Model
 from tfopt.cli.engines import ENGINES, load_engine
 from tfopt.cli.summary_table import print_summary
@@ -41,12 +42,18 @@ QUICK = {
 
 
 @pytest.fixture
-def trained(tmp_path, digits_examples) -> dict[str, Path]:
+def trained(tmp_path) -> dict[str, Path]:
+    from sklearn.datasets import load_digits
+
     from tfopt.components.train.component import train
 
+    images, labels = load_digits(return_X_y=True)
+    for split, rows in (("train", slice(320)), ("eval", slice(320, 400))):
+        file = tmp_path / "examples" / f"Split-{split}" / "data_tfrecord-00000-of-00001.gz"
+        write_examples(file, {"image": images[rows], "label": labels[rows]})
     module = write(tmp_path / "module.py", MODULE)
-    train(digits_examples, module, tmp_path / "trained", epochs=3, batch_size=128)
-    return {"model": tmp_path / "trained", "examples": digits_examples, "module": module}
+    train(tmp_path / "examples", module, tmp_path / "trained", epochs=4, batch_size=32)
+    return {"model": tmp_path / "trained", "examples": tmp_path / "examples", "module": module}
 
 
 def test_one_model_is_pushed_and_each_variant_is_reported(trained, tmp_path, monkeypatch, capsys):

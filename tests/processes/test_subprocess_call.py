@@ -32,6 +32,11 @@ def _kind_of_child(request):
         yield
 
 
+# For tests of errors that the function raises: both kinds of children return errors with the same code, which
+# `test_a_component_error_is_raised_in_the_parent` runs in both.
+FORK = pytest.mark.parametrize("_kind_of_child", ["fork"], indirect=True, scope="module")
+
+
 def double(values):
     return values * 2
 
@@ -108,6 +113,7 @@ def test_a_process_that_may_die_makes_its_calls_itself():
     assert outer != os.getpid() and inside == outer and outer not in (with_variable, after)
 
 
+@FORK
 @pytest.mark.parametrize("how", ["by errno", "in words", "file by file", "as something else"])
 def test_a_full_disk_is_a_machine_error_from_every_library(how):
     with pytest.raises(MachineError, match="No space left on device") as refusal:
@@ -148,6 +154,7 @@ def test_modules_in_the_working_folder_do_not_replace_those_of_the_library(tmp_p
     assert not (tmp_path / "ran").exists()
 
 
+@FORK
 @pytest.mark.parametrize(("what", "message"), [("a package", "No module named 'not_there'"), ("memory", "99 TiB")])
 def test_missing_memory_and_packages_are_machine_errors(what, message):
     with pytest.raises(MachineError) as refusal:

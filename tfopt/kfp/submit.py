@@ -1,10 +1,11 @@
 """Upload of a DAG to a Kubeflow Pipelines server, and the start and monitoring of its runs."""
 
 import hashlib
+import itertools
 import logging
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tfopt.kfp import compiler
 from tfopt.kfp.client import Server
 from tfopt.kfp.images import Images
 from tfopt.kfp.pod_options import Options
+from tfopt.processes.interruption import recorded_signals
 
 _FINAL_STATES = ("SUCCEEDED", "FAILED", "SKIPPED", "CANCELED")
 _MAX_FAILED_POLLS = 20  # in a row, before waiting ends with an error
@@ -141,29 +143,39 @@ def wait_for_run(server: Server, run_id: str, seconds: float = 5.0) -> str:
 
     Raises:
         ComponentError: If the server stays unavailable, or refuses access.
+        KeyboardInterrupt: If the process received SIGINT, also in a finalizer, where Python ignores exceptions.
     """
     logged: dict[str, str] = {}
-    failures = 0
-    while True:
+    with recorded_signals() as raise_again:
+
+        def pause() -> None:
+            raise_again()
+            time.sleep(seconds)
+
+        while True:
+            run = _poll(server, run_id, pause)
+            _log_steps(run, logged)
+            state = str(run.state or "PENDING")
+            if logged.get("") != state:
+                log.info("run %s: %s%s", run_id, state.lower(), f": {run.error.message}" if run.error else "")
+                logged[""] = state
+            if state in _FINAL_STATES:
+                return state
+            pause()
+
+
+def _poll(server: Server, run_id: str, pause: Callable[[], None]) -> Any:
+    """Return the run as the server describes it, after pauses while the server is temporarily unavailable."""
+    for failures in itertools.count(1):
         try:
             with server.translated_errors(f"watch run {run_id}"):
-                run = server.client.get_run(run_id)
-            failures = 0
+                return server.client.get_run(run_id)
         except ComponentError as error:
-            failures += 1
             if not _is_temporary(error) or failures > _MAX_FAILED_POLLS:
                 raise
             log.info("%s; trying again", error.received)
-            time.sleep(seconds)
-            continue
-        _log_steps(run, logged)
-        state = str(run.state or "PENDING")
-        if logged.get("") != state:
-            log.info("run %s: %s%s", run_id, state.lower(), f": {run.error.message}" if run.error else "")
-            logged[""] = state
-        if state in _FINAL_STATES:
-            return state
-        time.sleep(seconds)
+            pause()
+    raise AssertionError  # the loop has no end
 
 
 def _pipeline_id(server: Server, name: str, description: str) -> str:
