@@ -1,5 +1,6 @@
 """Find components: those in ``tfopt.components``, and any other by its import path."""
 
+import functools
 import importlib
 import pkgutil
 
@@ -27,8 +28,9 @@ def find(path: str) -> Component:
     return component
 
 
-def component_names() -> list[str]:
+@functools.cache
+def component_names() -> tuple[str, ...]:
     """List the names of the components in ``tfopt.components``."""
     import tfopt.components
 
-    return sorted(module.name for module in pkgutil.iter_modules(tfopt.components.__path__) if module.ispkg)
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(tfopt.components.__path__) if module.ispkg))
