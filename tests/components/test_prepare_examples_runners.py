@@ -6,7 +6,6 @@ from pathlib import Path
 import apache_beam as beam
 import pyarrow as pa
 import pytest
-from distributed import LocalCluster
 from pyarrow import parquet
 
 from tests.data.test_beam_runner import fail, square
@@ -50,6 +49,8 @@ def test_a_full_disk_on_a_worker_is_an_oserror_with_its_number(tmp_path):
 @pytest.fixture(scope="module")
 def cluster():
     """Start a Dask cluster with one process of two threads."""
+    from distributed import LocalCluster
+
     with LocalCluster(n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
         yield cluster
 

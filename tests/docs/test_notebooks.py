@@ -7,11 +7,7 @@ import re
 from pathlib import Path
 from types import ModuleType
 
-import nbclient
-import nbformat
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
-from traitlets.config import Config
 
 NOTEBOOKS = Path(__file__).parents[2] / "docs" / "notebooks"
 NAMES = ("optimize_saved_model", "own_dag", "read_decision")
@@ -21,6 +17,9 @@ SHORTER = {"epochs=4": "epochs=1", "seconds=1": "seconds=0.1"}
 
 def execute_in_kernel(name: str, folder: Path) -> list[str]:
     """Execute a notebook in a folder, in a kernel of its own, and return the HTML and the text that its cells show."""
+    import nbclient
+    import nbformat
+
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
@@ -30,6 +29,10 @@ def execute_in_kernel(name: str, folder: Path) -> list[str]:
 
 def execute(name: str, folder: Path) -> list[str]:
     """Do the same in the shell of a kernel in this process, which has imported TensorFlow."""
+    import nbformat
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
     settings = Config({"HistoryManager": {"enabled": False}})
     shell = InteractiveShell(user_module=ModuleType(f"notebook_{name}"), config=settings)
     shown = []
