@@ -1,7 +1,9 @@
 """Shared fixtures: real digits as Examples, and a small model that is trained on them."""
 
+import contextlib
 import gc
 import gzip
+import importlib
 import logging
 import os
 import random
@@ -10,12 +12,14 @@ import sys
 import uuid
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tfopt.component import find
 from tfopt.processes.call_server import call_servers
 from tfopt.processes.startup import speed_up_imports
 
@@ -52,11 +56,14 @@ def pytest_sessionfinish() -> None:
 
 def pytest_runtest_setup() -> None:
     """Seed the global generators, so that models have the same random weights in any order of the tests."""
-    os.environ.pop("TF_USE_LEGACY_KERAS", None)  # TFX sets it, and child processes of later tests would use Keras 2
     random.seed(0)
     np.random.seed(0)
     if tensorflow := sys.modules.get("tensorflow"):
         tensorflow.random.set_seed(0)
+        # It sets TF_USE_LEGACY_KERAS when TFX imports it, and that test would start another call server.
+        with contextlib.suppress(ImportError):
+            importlib.import_module("tensorflow_transform.keras_lib")
+    os.environ.pop("TF_USE_LEGACY_KERAS", None)  # child processes would use Keras 2
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +86,13 @@ def _call_servers() -> Iterator[None]:
     """Import TensorFlow once for the child processes of all tests, as a run does; a few tests start new processes."""
     with call_servers():
         yield
+
+
+@pytest.fixture
+def short_serving_check(monkeypatch) -> None:
+    """Let the steps of validate_serving, of four clients each, measure for a moment instead of a second."""
+    parameters = find("validate_serving").parameters
+    monkeypatch.setitem(parameters, "seconds", replace(parameters["seconds"], default=0.05))
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,9 @@
 """Test that all Beam runners write the same examples, close their clients, and report a full disk of a worker."""
 
 import errno
+import os
 from pathlib import Path
+from unittest.mock import patch
 
 import apache_beam as beam
 import pyarrow as pa
@@ -51,7 +53,10 @@ def cluster():
     """Start a Dask cluster with one process of two threads."""
     from distributed import LocalCluster
 
-    with LocalCluster(n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
+    with (
+        patch.dict(os.environ),  # Dask sets OMP_NUM_THREADS and others, and later tests would start another call server
+        LocalCluster(n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None) as cluster,
+    ):
         yield cluster
 
 

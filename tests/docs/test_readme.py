@@ -31,9 +31,9 @@ retrain = importlib.import_module("tfopt.pipelines.retrain")
 # Some candidates of each run. `tests/pipelines` has the wiring of all of them, and `tests/contract` makes one with each
 # component.
 CANDIDATES = {
-    "cells": ("tflite int8",),
+    "cells": ("tflite float32",),
     "my_model": ("folded",),  # an export would load TensorFlow a second time, for the words in front of it
-    "optimize": ("quantized", "openvino float32"),
+    "optimize": ("openvino float32",),
 }
 
 
@@ -58,6 +58,7 @@ def test_the_pages_have_commands():
 
 
 @pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.usefixtures("short_serving_check")
 def test_a_command_of_the_pages_runs(command: str, workspace: Path, monkeypatch, capsys):
     words = shlex.split(command)[1:]
     monkeypatch.chdir(workspace)
