@@ -12,7 +12,11 @@ import pytest
 NOTEBOOKS = Path(__file__).parents[2] / "docs" / "notebooks"
 NAMES = ("optimize_saved_model", "own_dag", "read_decision")
 # Shorter than in the notebook: these tests do not check speed.
-SHORTER = {"epochs=4": "epochs=1", "seconds=1": "seconds=0.1"}
+SHORTER = {
+    "epochs=4": "epochs=1",
+    "seconds=1": "seconds=0.1",
+    '"candidates": [folded, lite, int8]': '"candidates": [lite, int8]',
+}
 
 
 def execute_in_kernel(name: str, folder: Path) -> list[str]:
@@ -58,7 +62,8 @@ def optimized(tmp_path_factory) -> tuple[Path, list[str]]:
 
 
 def test_every_notebook_is_tested_and_the_longest_with_shorter_work():
-    assert all(value in (NOTEBOOKS / "optimize_saved_model.ipynb").read_text() for value in SHORTER)
+    source = (NOTEBOOKS / "optimize_saved_model.ipynb").read_text().replace('\\"', '"')
+    assert all(value in source for value in SHORTER)
     assert {file.stem for file in NOTEBOOKS.glob("*.ipynb")} == set(NAMES)
 
 
