@@ -1,21 +1,27 @@
 """Shared fixtures: real digits as Examples, and a small model that is trained on them."""
 
+import contextlib
 import gc
 import gzip
+import importlib
 import logging
 import os
 import random
+import shutil
 import signal
 import sys
 import uuid
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tfopt.artifacts.folder_lock import lock_folder
+from tfopt.component import find
 from tfopt.processes.call_server import call_servers
 from tfopt.processes.startup import speed_up_imports
 
@@ -52,11 +58,14 @@ def pytest_sessionfinish() -> None:
 
 def pytest_runtest_setup() -> None:
     """Seed the global generators, so that models have the same random weights in any order of the tests."""
-    os.environ.pop("TF_USE_LEGACY_KERAS", None)  # TFX sets it, and child processes of later tests would use Keras 2
     random.seed(0)
     np.random.seed(0)
     if tensorflow := sys.modules.get("tensorflow"):
         tensorflow.random.set_seed(0)
+        # It sets TF_USE_LEGACY_KERAS when TFX imports it, and that test would start another call server.
+        with contextlib.suppress(ImportError):
+            importlib.import_module("tensorflow_transform.keras_lib")
+    os.environ.pop("TF_USE_LEGACY_KERAS", None)  # child processes would use Keras 2
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +88,13 @@ def _call_servers() -> Iterator[None]:
     """Import TensorFlow once for the child processes of all tests, as a run does; a few tests start new processes."""
     with call_servers():
         yield
+
+
+@pytest.fixture
+def short_serving_check(monkeypatch) -> None:
+    """Let the steps of validate_serving, of four clients each, measure for a moment instead of a second."""
+    parameters = find("validate_serving").parameters
+    monkeypatch.setitem(parameters, "seconds", replace(parameters["seconds"], default=0.05))
 
 
 @pytest.fixture(scope="session")
@@ -107,23 +123,48 @@ def bucket(_s3_endpoint, monkeypatch) -> str:
 
 
 @pytest.fixture(scope="session")
-def digits_examples(tmp_path_factory) -> Path:
+def shared_folder(tmp_path_factory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Return a function that returns a folder of all workers of this run, which the first of them builds."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def build_once(name: str, build: Callable[[Path], object]) -> Path:
+        place = base / "shared" / name
+        place.mkdir(parents=True, exist_ok=True)
+        with lock_folder(place):
+            if not (place / "complete").exists():
+                shutil.rmtree(place / name, ignore_errors=True)
+                build(place / name)
+                (place / "complete").touch()
+        return place / name
+
+    return build_once
+
+
+@pytest.fixture(scope="session")
+def digits_examples(shared_folder) -> Path:
     """Examples of 8x8 digits: float ``image`` (0 to 16), int64 ``label``; 1,400 train in two shards, 397 eval."""
+    return shared_folder("examples", _write_digits)
+
+
+def _write_digits(folder: Path) -> None:
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(images))
-    folder = tmp_path_factory.mktemp("digits") / "examples"
     for split, rows in (("train", np.array_split(order[:1400], 2)), ("eval", [order[1400:]])):
         for shard, indices in enumerate(rows):
             file = folder / f"Split-{split}" / f"data_tfrecord-{shard:05d}-of-{len(rows):05d}.gz"
             write_examples(file, {"image": images[indices], "label": labels[indices]})
-    return folder
 
 
 @pytest.fixture(scope="session")
-def digits_model(tmp_path_factory, digits_examples) -> Path:
+def digits_model(shared_folder, digits_examples) -> Path:
     """A KerasModel folder: Keras 3, ``image`` [8,8,1], conv, batch norm with trained statistics, softmax, > 95 %."""
+    return shared_folder("model", lambda folder: _train_digits(digits_examples, folder))
+
+
+def _train_digits(examples: Path, folder: Path) -> None:
     import keras
 
     from tfopt import keras_models
@@ -132,24 +173,20 @@ def digits_model(tmp_path_factory, digits_examples) -> Path:
     from tfopt.data.batches import read_batches
 
     specs = {"image": TensorSpec("float32", (None, 8, 8, 1)), "label": TensorSpec("int64", (None, 1))}
-    train = next(read_batches(Examples(digits_examples).split("train"), specs, batch_size=1400))
+    train = next(read_batches(Examples(examples).split("train"), specs, batch_size=1400))
     keras.utils.set_random_seed(0)
     model = small_digits_model()
     model.compile(keras.optimizers.Adam(0.006), "sparse_categorical_crossentropy", metrics=["accuracy"])
     model.fit(train["image"], train["label"], epochs=8, batch_size=64, verbose=0)
-    folder = tmp_path_factory.mktemp("digits") / "model"
     keras_models.save(model, folder)
-    return folder
 
 
 @pytest.fixture(scope="session")
-def digits_lite(tmp_path_factory, digits_model) -> Path:
+def digits_lite(shared_folder, digits_model) -> Path:
     """A TFLiteModel folder, float32, of `digits_model`."""
     from tfopt.components.export_tflite.component import export_tflite
 
-    folder = tmp_path_factory.mktemp("digits") / "lite"
-    export_tflite(model=digits_model, exported=folder, precision="float32")
-    return folder
+    return shared_folder("lite", lambda folder: export_tflite(model=digits_model, exported=folder, precision="float32"))
 
 
 def small_digits_model():

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tfopt.cli.main import main
+
 DAG = '''
 import os
 import time
@@ -89,25 +91,14 @@ def test_an_interrupted_beam_pipeline_ends_with_130(engine, tmp_path: Path):
 
 @pytest.mark.parametrize("engine", ["beam", "process"])
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_run_resumes_after_its_finished_steps(sign, engine, tmp_path: Path):
+def test_an_interrupted_run_resumes_after_its_finished_steps(sign, engine, tmp_path: Path, monkeypatch, capsys):
     folder = tmp_path / "with spaces and ä"
     folder.mkdir()
     (folder / "slow_dag.py").write_text(DAG)
-    words = [
-        sys.executable,
-        "-m",
-        "tfopt.run",
-        "run",
-        folder / "slow_dag.py",
-        "--set",
-        f"data={__file__}",
-        "--root",
-        folder / "root",
-        "--engine",
-        engine,
-        "--json",
-    ]
-    stopped = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "SLOW": "60"})
+    words = ["run", str(folder / "slow_dag.py"), "--set", f"data={__file__}", "--root", str(folder / "root")]
+    words += ["--engine", engine, "--json"]
+    program = [sys.executable, "-m", "tfopt.run", *words]
+    stopped = subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env={**os.environ, "SLOW": "60"})
     assert stopped.stdout.readline() == "started\n"
     stopped.send_signal(sign)
     assert stopped.wait(timeout=30) == (130 if sign == signal.SIGINT else -9)
@@ -117,7 +108,8 @@ def test_an_interrupted_run_resumes_after_its_finished_steps(sign, engine, tmp_p
     assert incomplete == []
     assert len(list((folder / "root" / "executions").rglob("*.json"))) == (engine == "process")
 
-    resumed = subprocess.run(words, check=True, capture_output=True, text=True, env={**os.environ, "SLOW": "0"})
-    outcome = json.loads(resumed.stdout.removeprefix("started\n"))
+    monkeypatch.setenv("SLOW", "0")
+    assert main(words) == 0
+    outcome = json.loads(capsys.readouterr().out.removeprefix("started\n"))
     assert {step: result["reused"] for step, result in outcome.items()} == {"first": True, "second": False}
     assert json.loads(Path(outcome["second"]["outputs"]["report"], "report.json").read_text()) == {"a": 2}

@@ -27,7 +27,8 @@ def counting(steps: Steps, data: Input[Files], *, limit: Inherited = 9, start: I
 '''
 
 
-EVERY = pytest.mark.parametrize("engine", ["process", "local", "beam"])
+# Plans do not distinguish the runners of TFX; test_run_engines.py has the reuse of each engine every day.
+EVERY = pytest.mark.parametrize("engine", ["process", "local", pytest.param("beam", marks=pytest.mark.nightly)])
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tfopt.cli.terminal import is_interactive
+
 ROOT = Path(__file__).parents[2]
 DAG = '''
 import os
@@ -102,19 +104,26 @@ def test_a_terminal_shows_a_bar_and_a_line_for_each_finished_step(start, tmp_pat
     assert process.wait() == 0
 
 
-@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"CI": "true"}, {"TERM": "dumb"}], ids=str)
-def test_a_terminal_gets_plain_lines_if_the_user_or_ci_wants_them(variables, start):
-    process, terminal = start(**variables)
+def test_a_terminal_gets_plain_lines_if_the_user_or_ci_wants_them(start, monkeypatch):
+    ours, theirs = pty.openpty()
+    monkeypatch.setenv("TERM", "xterm")
+    with os.fdopen(ours), os.fdopen(theirs) as stream:
+        assert is_interactive(stream)
+        for name, value in (("NO_COLOR", "1"), ("CI", "true"), ("TERM", "dumb")):
+            with monkeypatch.context() as changed:
+                changed.setenv(name, value)
+                assert not is_interactive(stream), name
+    process, terminal = start(CI="true")
     shown = read(terminal).replace("printed \n", "")
     assert process.wait() == 0
     assert re.fullmatch(PLAIN, shown)
 
 
-def test_pipes_get_plain_lines(start, tmp_path):
-    process, _ = start()
-    command = process.args
-    process.wait()
-    done = subprocess.run([*command[:-1], tmp_path / "other"], cwd=ROOT, capture_output=True, text=True, check=True)
+def test_pipes_get_plain_lines(tmp_path):
+    (tmp_path / "two.py").write_text(DAG)
+    command = [sys.executable, "-m", "tfopt.run", "run", tmp_path / "two.py", "--set", f"data={__file__}"]
+    words = ["--engine", "process", "--root", tmp_path / "root"]
+    done = subprocess.run([*command, *words], cwd=ROOT, capture_output=True, text=True, check=True)
     assert re.fullmatch(PLAIN, done.stderr)
     assert done.stdout == "printed \nprinted \n"
 

@@ -1,6 +1,5 @@
 """Test that all Beam runners give the same report, also of a metric of the user: threads, processes, a Dask cluster."""
 
-import distributed
 import numpy as np
 import pytest
 
@@ -88,6 +87,8 @@ def test_the_direct_runner_gives_the_same_report_with_other_workers(inputs, expe
 
 @pytest.mark.nightly  # test_prepare_examples_runners.py has a Dask cluster
 def test_a_dask_cluster_gives_the_same_report_twice(inputs, expected, tmp_path):
+    import distributed
+
     with distributed.LocalCluster(n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
         with beam_runner.runner_arguments(
             ["--runner=DaskRunner", f"--dask_client_address={cluster.scheduler_address}"]

@@ -1,12 +1,13 @@
 """Test that all Beam runners write the same examples, close their clients, and report a full disk of a worker."""
 
 import errno
+import os
 from pathlib import Path
+from unittest.mock import patch
 
 import apache_beam as beam
 import pyarrow as pa
 import pytest
-from distributed import LocalCluster
 from pyarrow import parquet
 
 from tests.data.test_beam_runner import fail, square
@@ -50,7 +51,12 @@ def test_a_full_disk_on_a_worker_is_an_oserror_with_its_number(tmp_path):
 @pytest.fixture(scope="module")
 def cluster():
     """Start a Dask cluster with one process of two threads."""
-    with LocalCluster(n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
+    from distributed import LocalCluster
+
+    with (
+        patch.dict(os.environ),  # Dask sets OMP_NUM_THREADS and others, and later tests would start another call server
+        LocalCluster(n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None) as cluster,
+    ):
         yield cluster
 
 

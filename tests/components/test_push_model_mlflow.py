@@ -11,7 +11,6 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from mlflow import MlflowClient
 
 from tests.components.test_push_model_registrations import version
 from tfopt.components.push_model.registrations.target import parse_targets
@@ -56,13 +55,19 @@ def _wait(address: str, process: subprocess.Popen) -> None:
     raise AssertionError(f"no MLflow server: exit status {process.poll()}")
 
 
-def runs_of(client: MlflowClient, name: str) -> list:
+def client_of(address: str):
+    from mlflow import MlflowClient  # takes half a second, which the collection in other workers does not need
+
+    return MlflowClient(address)
+
+
+def runs_of(client, name: str) -> list:
     return client.search_runs([client.get_experiment_by_name(name).experiment_id])
 
 
 def test_a_push_is_a_run_with_metrics_tags_and_files_and_a_registered_version(push, server, tmp_path):
     report = push(f"mlflow={server}", model_name="digits a")
-    client = MlflowClient(server)
+    client = client_of(server)
     (run,) = runs_of(client, "digits a")
     assert report["registrations"] == {f"mlflow={server}": f"run {run.info.run_id} of the experiment digits a"}
     assert (run.info.status, run.info.run_name) == ("FINISHED", "digits a 1")
@@ -90,7 +95,7 @@ def register(address: str, **fields) -> str:
 
 
 def test_a_second_registration_adds_nothing_an_unfinished_run_is_completed_and_a_version_is_added(push, server):
-    client = MlflowClient(server)
+    client = client_of(server)
     fields = {"name": "digits b", "path": push()["path"], "destination": str(push.destination)}
     first = register(server, **fields)
     assert register(server, **fields) == first
@@ -110,7 +115,7 @@ def test_a_second_registration_adds_nothing_an_unfinished_run_is_completed_and_a
 def test_the_files_of_a_version_in_an_object_store_are_recorded(push, server, bucket):
     pushed = push(destination=f"{bucket}/digits d")
     register(server, name="digits d", path=pushed["path"], destination=f"{bucket}/digits d")
-    client = MlflowClient(server)
+    client = client_of(server)
     (run,) = runs_of(client, "digits d")
     assert run.data.tags["tfopt.destination"] == f"{bucket}/digits d"
     assert "model/model.tflite" in {file.path for file in client.list_artifacts(run.info.run_id, "model")}
@@ -121,7 +126,7 @@ def test_a_file_of_sqlite_is_a_store_too(push, server, folder, tmp_path, monkeyp
     shutil.copy(folder / "runs.db", tmp_path)  # that of the server: MLflow needs 2 s to create its tables
     address = f"sqlite:///{tmp_path}/runs.db"
     register(address, name="digits e", path=push()["path"], metrics=push.metrics)
-    client = MlflowClient(address)
+    client = client_of(address)
     (run,) = runs_of(client, "digits e")
     assert run.data.metrics["accuracy"] == pytest.approx(push.metrics["accuracy"])
     assert [file.path for file in client.list_artifacts(run.info.run_id, "model")]

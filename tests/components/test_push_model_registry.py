@@ -9,7 +9,6 @@ import os
 import socket
 
 import pytest
-from model_registry.core import ModelRegistryAPIClient
 
 from tests.components.test_push_model_registrations import version
 from tests.model_registry import ModelRegistryServer
@@ -31,6 +30,8 @@ def url(request):
 
 def stored(url: str, name: str):
     """Return the registered model, its version 1 and the artifacts, with the client."""
+    from model_registry.core import ModelRegistryAPIClient  # takes a third of a second
+
     client = ModelRegistryAPIClient.insecure_connection(url, 0)
     model = asyncio.run(client.get_registered_model_by_params(name))
     version = asyncio.run(client.get_model_version_by_params(model.id, "1"))

@@ -4,7 +4,6 @@ import sys
 import threading
 
 import apache_beam
-import distributed
 import pytest
 
 from tfopt.data import beam_runner
@@ -99,6 +98,8 @@ def test_no_other_runner_is_downloaded(tmp_path, caplog):
 
 
 def test_a_dask_cluster_in_this_process_is_rejected():
+    import distributed
+
     with (
         distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
         beam_runner.runner_arguments(["--runner=DaskRunner", f"--dask_client_address={cluster.scheduler_address}"]),

@@ -7,20 +7,23 @@ import re
 from pathlib import Path
 from types import ModuleType
 
-import nbclient
-import nbformat
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
-from traitlets.config import Config
 
 NOTEBOOKS = Path(__file__).parents[2] / "docs" / "notebooks"
 NAMES = ("optimize_saved_model", "own_dag", "read_decision")
 # Shorter than in the notebook: these tests do not check speed.
-SHORTER = {"epochs=4": "epochs=1", "seconds=1": "seconds=0.1"}
+SHORTER = {
+    "epochs=4": "epochs=1",
+    "seconds=1": "seconds=0.1",
+    '"candidates": [folded, lite, int8]': '"candidates": [lite, int8]',
+}
 
 
 def execute_in_kernel(name: str, folder: Path) -> list[str]:
     """Execute a notebook in a folder, in a kernel of its own, and return the HTML and the text that its cells show."""
+    import nbclient
+    import nbformat
+
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
@@ -30,6 +33,10 @@ def execute_in_kernel(name: str, folder: Path) -> list[str]:
 
 def execute(name: str, folder: Path) -> list[str]:
     """Do the same in the shell of a kernel in this process, which has imported TensorFlow."""
+    import nbformat
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
     settings = Config({"HistoryManager": {"enabled": False}})
     shell = InteractiveShell(user_module=ModuleType(f"notebook_{name}"), config=settings)
     shown = []
@@ -55,7 +62,8 @@ def optimized(tmp_path_factory) -> tuple[Path, list[str]]:
 
 
 def test_every_notebook_is_tested_and_the_longest_with_shorter_work():
-    assert all(value in (NOTEBOOKS / "optimize_saved_model.ipynb").read_text() for value in SHORTER)
+    source = (NOTEBOOKS / "optimize_saved_model.ipynb").read_text().replace('\\"', '"')
+    assert all(value in source for value in SHORTER)
     assert {file.stem for file in NOTEBOOKS.glob("*.ipynb")} == set(NAMES)
 
 
